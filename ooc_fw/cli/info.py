@@ -18,7 +18,6 @@ from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.preflight import (
     TEXT_BYTES,
-    DataFacts,
     Findings,
     Labels,
     advice,
@@ -171,17 +170,7 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
     """Content of a source, of which all labels and a sample of the rows are read."""
     with Waiting("a look at a sample of the rows"), common.open_data(args) as source:
         storage = _storage(args.data, args.x_name)
-        data = DataFacts(
-            n_rows=source.n_rows,
-            names=source.columns,
-            storage="csr" if source.sparse else "dense",
-            shuffled=source.shuffled,
-            filter=storage["compression"],
-            has_checksums=storage.pop("has_checksums"),
-            chunk_bytes=source.chunk_rows * source.decoded_bytes // source.n_rows,
-            caches_chunks=bool(source.decoders),
-            total_bytes=source.decoded_bytes,
-        )
+        has_checksums = storage.pop("has_checksums")
         average = source.statistics and source.statistics.average_squared_distance
         facts = {
             "kind": "data",
@@ -196,7 +185,9 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             "chunk_rows": source.chunk_rows,
             "choice": _choice(source),
         }
-        return facts | _inspection(inspect_labels(source), inspect_source(source), data)
+        labels, findings = inspect_labels(source), inspect_source(source)
+        sentences = advice(findings, labels, source, storage["compression"], has_checksums)
+        return facts | _inspection(labels, findings, source) | {"advice": [*sentences]}
 
 
 def _choice(source: RowSource) -> str | None:
@@ -232,7 +223,8 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
         "kind": "text",
         "n_rows": findings.n_looked if whole else None,
         "n_features": len(findings.low) if whole else None,
-        **_inspection(counted, findings, DataFacts(n_rows=findings.n_looked, storage="text")),
+        **_inspection(counted, findings),
+        "advice": list(advice(findings, counted)),
     }
 
 
@@ -262,19 +254,23 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
     }
 
 
-def _inspection(labels: Labels | None, findings: Findings, data: DataFacts) -> dict[str, Any]:
-    """Rows of each class, measures of the sample of rows, and the advice that follows."""
+def _inspection(
+    labels: Labels | None, findings: Findings, source: RowSource | None = None
+) -> dict[str, Any]:
+    """Rows of each class, and measures of the sample of rows."""
     counts, rarest = None, None
     if labels is not None:
         counts = {common.format_label(value): count for value, count in labels.counts.items()}
         rarest = min(counts.values()) / sum(counts.values()) if any(counts.values()) else None
     heavy, n_swamped = findings.swamping()
+    known = None if source is None else source.columns
+    storage = "text" if source is None else "csr" if source.sparse else "dense"
 
     def names(columns: Any) -> list[Any]:
-        return [data.names[j] if data.names else j for j in columns.tolist()]
+        return [known[j] if known else j for j in columns.tolist()]
 
     return {
-        "storage": data.storage,
+        "storage": storage,
         "classes": counts,
         "smallest_class": rarest,
         "sorted_by_class": None if labels is None else labels.sorted,
@@ -285,7 +281,6 @@ def _inspection(labels: Labels | None, findings: Findings, data: DataFacts) -> d
         "outweighed_columns": n_swamped,
         "bad_rows": findings.n_bad,
         "repeated_rows": findings.n_repeated,
-        "advice": list(advice(findings, labels, data)),
     }
 
 

@@ -206,24 +206,15 @@ def _readable_rows(source: RowSource, start: int, stop: int, bad: list[str]) -> 
 # --- advice on rows -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class DataFacts:
-    """What else is known about the data."""
-
-    n_rows: int
-    storage: str  # "dense", "csr" or "text"
-    names: Sequence[str] | None = None  # of the columns
-    shuffled: bool | None = None  # None where it is unknown
-    filter: str | None = None  # compression
-    has_checksums: bool = False
-    chunk_bytes: int = 0  # bytes of rows that are decoded together
-    caches_chunks: bool = True  # whether decoded chunks are kept for the next block of rows
-    total_bytes: int = 0  # all rows in RAM
-
-
-def advice(found: Findings, labels: Labels | None, data: DataFacts) -> Iterator[str]:
-    """Sentences of advice, the most serious first."""
-    whole = found.n_looked >= data.n_rows
+def advice(
+    found: Findings,
+    labels: Labels | None,
+    source: RowSource | None = None,
+    compression: str | None = None,
+    has_checksums: bool = False,
+) -> Iterator[str]:
+    """Sentences of advice, the most serious first; on the rows of text where there is no source."""
+    whole = source is None or found.n_looked >= source.n_rows
     where = f"all {found.n_looked} rows" if whole else f"a sample of {found.n_looked} rows"
     if found.n_bad:
         yield (
@@ -231,21 +222,30 @@ def advice(found: Findings, labels: Labels | None, data: DataFacts) -> Iterator[
             f"({found.bad_example}): training refuses them; replace them, or convert with --impute "
             f"mean"
         )
-    yield from _advice_on_labels(labels, data)
-    yield from _advice_on_columns(found, where, data)
+    if labels is not None:
+        yield from _advice_on_labels(labels)
+    elif source is not None:
+        yield "there are no labels: name them with --y-name or --labels before training"
+    yield from _advice_on_columns(found, where, source)
     if found.n_repeated >= 0.1 * max(1, found.n_looked):
         yield (
             f"{found.n_repeated} of {where} repeat an earlier one: this costs little in training, "
             f"but copies of training rows in a test set make a model look better than it is"
         )
-    yield from _advice_on_storage(found, labels, data)
-
-
-def _advice_on_labels(labels: Labels | None, data: DataFacts) -> Iterator[str]:
-    if labels is None:
-        if data.storage != "text":
-            yield "there are no labels: name them with --y-name or --labels before training"
+    if source is None:
+        yield (
+            "this is text: ooc-fw convert makes a file that training reads, with shuffled rows "
+            "and, if you like, scaled columns (--scale)"
+        )
         return
+    yield from _advice_on_storage(found, labels, source)
+    if compression not in (None, "none"):
+        yield from _advice_on_chunks(source, compression)
+    if not has_checksums:
+        yield "the file has no checksums, so damage may go unnoticed; ooc-fw convert adds them"
+
+
+def _advice_on_labels(labels: Labels) -> Iterator[str]:
     if labels.n_missing:
         yield f"{labels.n_missing} labels are missing: training refuses them; leave the rows out"
     n_classes = len(labels.counts)
@@ -267,20 +267,21 @@ def _advice_on_labels(labels: Labels | None, data: DataFacts) -> Iterator[str]:
             )
 
 
-def _advice_on_columns(found: Findings, where: str, data: DataFacts) -> Iterator[str]:
+def _advice_on_columns(found: Findings, where: str, source: RowSource | None) -> Iterator[str]:
+    names = None if source is None else source.columns
     constant = found.constant
     if len(constant):
         yield (
             f"{len(constant)} of {len(found.low)} columns have one value in {where} "
-            f"({_names(constant, data.names)}): they carry no information and can be left out"
+            f"({_names(constant, names)}): they carry no information and can be left out"
         )
     heavy, n_small = found.swamping()
     if n_small:
         j = int(heavy[0])
         verb = "outweighs" if len(heavy) == 1 else "outweigh"
-        again = " again from its source" if data.storage != "text" else ""
+        again = "" if source is None else " again from its source"
         yield (
-            f"the columns are not scaled alike: {_names(heavy, data.names)} (from "
+            f"the columns are not scaled alike: {_names(heavy, names)} (from "
             f"{found.low[j]:g} to {found.high[j]:g}) {verb} {n_small} others, which hardly count "
             f"in the distances of an RBF kernel; convert{again} with --scale minmax or --scale "
             f"standard"
@@ -294,15 +295,10 @@ def _advice_on_columns(found: Findings, where: str, data: DataFacts) -> Iterator
         )
 
 
-def _advice_on_storage(found: Findings, labels: Labels | None, data: DataFacts) -> Iterator[str]:
-    if data.storage == "text":
-        yield (
-            "this is text: ooc-fw convert makes a file that training reads, with shuffled rows "
-            "and, if you like, scaled columns (--scale)"
-        )
-        return
-    if not data.shuffled:
-        order = "may be in any order" if data.shuffled is None else "keep the order of their input"
+def _advice_on_storage(found: Findings, labels: Labels | None, source: RowSource) -> Iterator[str]:
+    if not source.shuffled:
+        unknown = source.shuffled is None
+        order = "may be in any order" if unknown else "keep the order of their input"
         if labels is not None and labels.sorted:
             order = "are sorted by class"
         yield (
@@ -310,34 +306,36 @@ def _advice_on_storage(found: Findings, labels: Labels | None, data: DataFacts) 
             f"ooc-fw convert shuffles once (a test file needs no shuffling)"
         )
     n_zeros = f"{100 * (1 - found.density):.0f} % of the values are zeros"
-    if data.storage == "dense" and found.density < 0.1 and len(found.low) > 10:
-        yield (f"{n_zeros}: ooc-fw convert --sparse would store a fraction of the bytes")
-    if data.storage == "csr" and found.density > 0.5:
-        yield (f"only {n_zeros}: ooc-fw convert --dense takes less room and computes faster")
-    if data.filter not in (None, "none"):
-        chunk, whole = data.chunk_bytes, f"{data.total_bytes >> 20} MiB"
-        if not data.caches_chunks:
-            n_blocks = -(-data.total_bytes // CHUNK_BYTES)
-            yield (
-                f"each chunk holds a few columns of many rows, so that every block of rows decodes "
-                f"{chunk >> 20} MiB, and a pass over the data some {n_blocks * chunk >> 30} GiB in "
-                f"place of {whole}; write the rows together first, as by h5repack -l "
-                f"X:CHUNK=4096x{len(found.low)} -f NONE"
-            )
-        elif chunk > 32 << 20:
-            yield (
-                f"{chunk >> 20} MiB of rows are compressed together: a pass over the data decodes "
-                f"{whole}, each chunk once, but every draw of rows in training decodes "
-                f"{chunk >> 20} MiB, and up to {min(2 * chunk, data.total_bytes) >> 20} MiB stay "
-                f"in memory; ooc-fw convert writes chunks of 2 MiB, once"
-            )
-        elif data.filter == "gzip":
-            yield (
-                "gzip is slow to unpack in every pass over the data: --compression lz4 or none is "
-                "faster"
-            )
-    if not data.has_checksums:
-        yield "the file has no checksums, so damage may go unnoticed; ooc-fw convert adds them"
+    if not source.sparse and found.density < 0.1 and len(found.low) > 10:
+        yield f"{n_zeros}: ooc-fw convert --sparse would store a fraction of the bytes"
+    if source.sparse and found.density > 0.5:
+        yield f"only {n_zeros}: ooc-fw convert --dense takes less room and computes faster"
+
+
+def _advice_on_chunks(source: RowSource, compression: str | None) -> Iterator[str]:
+    """Advice on compressed chunks: how much is decoded together, and how fast."""
+    n_bytes = source.decoded_bytes
+    chunk, whole = source.chunk_rows * n_bytes // source.n_rows, f"{n_bytes >> 20} MiB"
+    if not source.decoders:  # no decoded chunk is kept for the next block of rows
+        n_blocks = -(-n_bytes // CHUNK_BYTES)
+        yield (
+            f"each chunk holds a few columns of many rows, so that every block of rows decodes "
+            f"{chunk >> 20} MiB, and a pass over the data some {n_blocks * chunk >> 30} GiB in "
+            f"place of {whole}; write the rows together first, as by h5repack -l "
+            f"X:CHUNK=4096x{source.n_features} -f NONE"
+        )
+    elif chunk > 32 << 20:
+        yield (
+            f"{chunk >> 20} MiB of rows are compressed together: a pass over the data decodes "
+            f"{whole}, each chunk once, but every draw of rows in training decodes "
+            f"{chunk >> 20} MiB, and up to {min(2 * chunk, n_bytes) >> 20} MiB stay in memory; "
+            f"ooc-fw convert writes chunks of 2 MiB, once"
+        )
+    elif compression == "gzip":
+        yield (
+            "gzip is slow to unpack in every pass over the data: --compression lz4 or none is "
+            "faster"
+        )
 
 
 def _names(columns: Int64Array, names: Sequence[str] | None) -> str:

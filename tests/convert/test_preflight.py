@@ -6,7 +6,6 @@ import pytest
 from ooc_fw.convert import preflight
 from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.preflight import (
-    DataFacts,
     advice,
     advice_on_table,
     inspect_labels,
@@ -126,12 +125,15 @@ def test_labels_are_counted_in_blocks(monkeypatch):
     assert inspect_labels(open_source(np.ones((5, 1)))) is None
 
 
-def said(X, y=None, *, storage="dense", **data):
-    """Advice on rows, as one text."""
+def said(X, y=None, *, compression=None, has_checksums=True, is_text=False, **known):
+    """Advice on rows, as one text; the source says what is `known`."""
     source = open_source(np.asarray(X, dtype=np.float32), y)
     found, labels = inspect_source(source), inspect_labels(source)
-    known = {"shuffled": True, "has_checksums": True, "storage": storage, **data}
-    return "\n".join(advice(found, labels, DataFacts(n_rows=source.n_rows, **known)))
+    if is_text:
+        return "\n".join(advice(found, labels))
+    for name, value in {"shuffled": True, "decoders": ("one",), **known}.items():
+        setattr(source, name, value)
+    return "\n".join(advice(found, labels, source, compression, has_checksums))
 
 
 @pytest.fixture
@@ -161,33 +163,33 @@ def test_advice(plain):
             y,
             {},
         ),
-        ("column b (from ", X * [[1, 1000, 1]], y, {"names": ["a", "b", "c"]}),
+        ("column b (from ", X * [[1, 1000, 1]], y, {"columns": ["a", "b", "c"]}),
         ("outweighs 2 others", X * [[1, 1000, 1]], y, {}),
         ("50 of all 100 rows repeat an earlier one", np.tile(X[:50], (2, 1)), y, {}),
         ("may be in any order", X, y, {"shuffled": None}),
         ("keep the order of their input", X, y, {"shuffled": False}),
         ("are sorted by class", X, np.sort(y), {"shuffled": False}),
-        ("gzip is slow", X, y, {"filter": "gzip", "chunk_bytes": 1 << 20}),
+        ("gzip is slow", X, y, {"compression": "gzip", "chunk_rows": 1}),
         (
-            "64 MiB of rows are compressed together: a pass over the data decodes 1024 MiB",
+            "256 MiB of rows are compressed together: a pass over the data decodes 1024 MiB",
             X,
             y,
-            {"filter": "lz4", "chunk_bytes": 64 << 20, "total_bytes": 1 << 30},
+            {"compression": "lz4", "chunk_rows": 25, "decoded_bytes": 1 << 30},
         ),
         (
             "every block of rows decodes 4096 MiB, and a pass over the data some 8192 GiB",
             X,
             y,
             {
-                "filter": "gzip",
-                "chunk_bytes": 4 << 30,
-                "total_bytes": 4 << 30,
-                "caches_chunks": False,
+                "compression": "gzip",
+                "chunk_rows": 100,
+                "decoded_bytes": 4 << 30,
+                "decoders": (),
             },
         ),
         ("no checksums", X, y, {"has_checksums": False}),
-        ("only 0 % of the values are zeros", X, y, {"storage": "csr"}),
-        ("ooc-fw convert makes a file", X, y, {"storage": "text"}),
+        ("only 0 % of the values are zeros", X, y, {"sparse": True}),
+        ("ooc-fw convert makes a file", X, y, {"is_text": True}),
         ("95 % of the values are zeros: ooc-fw convert --sparse", sparse, y, {}),
         ("1 of all 100 rows hold values that are missing or not finite (", holed, y, {}),
     ):
