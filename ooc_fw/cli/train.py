@@ -337,7 +337,7 @@ def summary(result: dict[str, Any]) -> list[str]:
         kind = f"{scope}, {certified}"
     if "classifiers" in result:
         of = "classes" if vectors == "landmarks" else "pairs of classes"
-        kind += f", the worst of {len(result['machines'])} {of}"
+        kind += f", the worst of {len(result['classifiers'])} {of}"
     size = f"{result['n_support']} {vectors} of {result['n_rows']} rows{read}"
     if "epsilon" in result:
         size, epsilon = result["choice"], f", epsilon {common.format_value(result['epsilon'])}"
