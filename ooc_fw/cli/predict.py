@@ -296,7 +296,7 @@ def _rows_of_table(
                 labels = _like_classes(block.labels, model) if with_labels else np.zeros(n_block)
                 yield labels, block.rows
         if not n_rows:
-            labelled = " with a label" if encoder.n_unlabelled else ""
+            labelled = " with a label" if encoder.counts["unlabelled"] else ""
             raise InputError(f"{args.data} has no rows{labelled}; {encoder.hint}")
         notes += [f"note: {note}" for note in encoder.notes()]
 

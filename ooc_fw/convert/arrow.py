@@ -34,7 +34,6 @@ from ooc_fw.convert.readers import (
     block_rows,
     collect_words,
     name_columns,
-    number_values,
 )
 from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.data.formats import check_parts, file_system, is_url, open_bytes, remote_errors
@@ -451,7 +450,7 @@ class CSVReader(TextInput, TableReader):
             numbers.append(list(values.values()))
 
         def words(name: str) -> Words:
-            return collect_words(*number_values([cells[place[name]] for cells in rows]))
+            return collect_words([cells[place[name]] for cells in rows])
 
         return Cells(
             np.zeros(len(rows)) if wanted.label is None else words(wanted.label),

@@ -220,11 +220,11 @@ def _words_of(column: Any, place: Place) -> Words:
         column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
         encoded = column if hasattr(column, "dictionary") else column.dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        return collect_words(codes.astype(np.int64), encoded.dictionary.to_pylist(), place)
+        return collect_words(encoded.dictionary.to_pylist(), codes.astype(np.int64), place)
     if column.dtype.kind == "O":
-        return collect_words(*number_values(column.tolist()), place)
+        return collect_words(column.tolist(), place=place)
     values, codes = np.unique(column, return_inverse=True)
-    return collect_words(codes.reshape(-1), values.tolist(), place)
+    return collect_words(values.tolist(), codes.reshape(-1), place)
 
 
 def _inexact_label(column: Any) -> tuple[int, Any] | None:
@@ -306,11 +306,17 @@ def word_of(value: object) -> str:
     return str(value).strip()
 
 
-def collect_words(codes: AnyArray, values: Iterable[object], place: Place = str) -> Words:
-    """Words of a column, given its different values and the position of each row's value in them.
+def collect_words(
+    values: Iterable[Any], codes: AnyArray | None = None, place: Place = str
+) -> Words:
+    """Words of a column, given the value of each row, or with `codes` its position in the values.
 
     Values may be written alike or be missing; a negative position is a missing value.
     """
+    if codes is None:
+        rows = list(values)
+        values = {value: code for code, value in enumerate(dict.fromkeys(rows))}
+        codes = np.array([values[value] for value in rows], dtype=np.int64)
     names: dict[str, int] = {}
     places: list[int] = []
     for value in values:
@@ -324,12 +330,6 @@ def collect_words(codes: AnyArray, values: Iterable[object], place: Place = str)
         places.append(names.setdefault(word, len(names)) if word else -1)
     # Code -1 takes the last of these places.
     return Words(np.array([*places, -1], dtype=np.int64)[codes], tuple(names))
-
-
-def number_values(values: Sequence[Any]) -> tuple[Int64Array, list[Any]]:
-    """Position of each value among the different ones, in the order in which they are met."""
-    codes = {value: code for code, value in enumerate(dict.fromkeys(values))}
-    return np.array([codes[value] for value in values], dtype=np.int64), list(codes)
 
 
 def name_columns(reader: str, names: Sequence[str], hint: str = "") -> tuple[str, ...]:

@@ -515,7 +515,8 @@ class TableEncoder(Encoder):
             )
         self._codes = _LabelCodes(() if like is None else like.words) if True in are_words else None
         self._counting = threading.Lock()
-        self._counts: Counter[str] = Counter()  # "unlabelled", "filled", and columns of categories
+        # Rows "unlabelled", values "filled", and rows without a category in a "column NAME".
+        self.counts: Counter[str] = Counter()
 
     def _find_labels(self, wanted: str | None) -> list[str | None]:
         """Column of the labels in each input; None in all where new rows have no labels yet."""
@@ -557,18 +558,18 @@ class TableEncoder(Encoder):
         """What a user may not expect, one sentence each; when all is parsed."""
         if not self.labelled and self._label_form == "codes":
             yield "there are no labels: the file is for prediction only (else give --label)"
-        if count := self.n_unlabelled:
+        if count := self.counts["unlabelled"]:
             yield f"{count} rows without a label are left out"
         used = {*self._labels.values(), *(() if self.record is None else self.record.columns)}
         if index := {name for reader in self._readers for name in reader.index} - used:
             yield f"the index of the rows is no feature and left out: {listed(sorted(index))}"
-        if count := self._counts["filled"]:
+        if count := self.counts["filled"]:
             yield f"{count} missing values became the means of their columns"
         if self.record is None:
             return
         other = f", or with one that {self._like.name} does not have" if self._like else ""
         for name in self.record.hot:
-            if count := self._counts[f"column {name}"]:
+            if count := self.counts[f"column {name}"]:
                 yield (
                     f"column {name!r}: {count} rows without a category{other}; its features are "
                     f"all 0 there"
@@ -580,14 +581,9 @@ class TableEncoder(Encoder):
             of = first.name if self._like is None else self._like.name
             yield f"columns that {of} does not use are left out: {listed(extra)}"
 
-    @property
-    def n_unlabelled(self) -> int:
-        """Rows left out so far because their label is missing."""
-        return self._counts["unlabelled"]
-
     def _count(self, what: str, number: int) -> None:
         with self._counting:
-            self._counts[what] += number
+            self.counts[what] += number
 
     def _encode(self, cells: Cells, places: Int64Array | None) -> ParsedBlock:
         """Labels and sparse rows, of float64, of some cells, whose features are at `places`."""
