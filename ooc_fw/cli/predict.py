@@ -389,7 +389,6 @@ def in_order(
                     folder,
                     0,
                     shuffle_bits((n_rows - done) * (20 + 12 * width), bucket_bytes),
-                    dtype=np.float64,
                     skipped_bits=64 - n_rows.bit_length(),
                     bucket_bytes=bucket_bytes,
                     keys=lambda row_ids, seed: row_ids.view(np.uint64),

@@ -257,9 +257,9 @@ def _prepare(
     dtype = np.float64 if exact else np.float32
     bits = shuffle_bits(int(text_bytes * _SPOOL_BYTES[dtype]) if all_known else None)
     seed = options.seed if options.shuffle and like is None else None
-    spool = Spool(target.absolute().parent, seed, bits, dtype=dtype)
+    spool = Spool(target.absolute().parent, seed, bits)
     stack.callback(spool.close)
-    return Job(options, target, like, n_features, readers, encoder, scaling, spool, meter)
+    return Job(options, target, like, n_features, readers, encoder, scaling, dtype, spool, meter)
 
 
 def _choose_features(

@@ -6,7 +6,9 @@ nothing is left behind however the process ends.
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 import tempfile
 import threading
 from collections import Counter
@@ -72,6 +74,7 @@ class Job:
     readers: Sequence[Reader]
     encoder: Encoder
     scaling: Scaling
+    dtype: type  # of the values in the spool; float64 where they are still to be scaled
     spool: Spool
     meter: Meter
 
@@ -151,7 +154,7 @@ def _measure(job: Job, parse: Parse, block: Any) -> _Measured:
     rows = replace(parsed.rows, data=job.scaling.log_values(parsed.rows.data))
     wide = rows.n_features > WIDE
     ranges = None if wide else ColumnRanges(job.options.scale).add(rows)
-    if job.spool.dtype == np.float32:
+    if job.dtype == np.float32:
         rows = replace(rows, data=as_float32(rows.data))
     counts = {} if job.options.targets else count_labels(parsed.labels)
     return replace(parsed, rows=rows), counts, ranges
@@ -279,13 +282,11 @@ class RowBlock:
 class _Bucket:
     """Pieces of rows, in the order of their arrival, in an unnamed file.
 
-    A piece begins with its numbers of rows and of values, and has the arrays of a `RowBlock` one
-    after the other, with lengths of rows in place of row pointers.
+    A piece has the arrays of a `RowBlock`, with lengths of rows in place of row pointers.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], dtype: np.dtype[Any]) -> None:
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._file = tempfile.TemporaryFile(dir=directory, buffering=0)
-        self._dtype = dtype
         self._writing = threading.Lock()
         self.n_bytes = self.n_rows = 0
         self.close = self._file.close
@@ -293,9 +294,7 @@ class _Bucket:
     def append(self, block: RowBlock) -> None:
         rows = block.rows
         lengths = np.diff(rows.indptr).astype(np.int32)
-        sizes = np.array([len(rows), len(rows.data)], dtype=np.int64)
-        arrays = (sizes, block.row_ids, block.labels, lengths, rows.indices, rows.data)
-        piece = b"".join(array.data for array in arrays)
+        piece = pickle.dumps((block.row_ids, block.labels, lengths, rows.indices, rows.data), 5)
         with self._writing:
             view = memoryview(piece)
             while view:
@@ -307,33 +306,20 @@ class _Bucket:
         """Read all rows, in parts of whole pieces of about `n_bytes`."""
         self._file.seek(0)
         pieces: list[tuple[AnyArray, ...]] = []
-        read = begun = 0
-        while read < self.n_bytes:
-            n_rows, n_stored = self._read(np.int64, 2).tolist()
-            types: list[tuple[Any, int]] = [
-                (np.int64, n_rows),
-                (np.float64, n_rows),
-                (np.int32, n_rows),
-            ]
-            types += [(np.int32, n_stored), (self._dtype, n_stored)]
-            pieces.append(tuple(self._read(dtype, size) for dtype, size in types))
-            size = 16 + sum(array.nbytes for array in pieces[-1])
-            read, begun = read + size, begun + size
-            if begun >= n_bytes or read == self.n_bytes:
-                ids, labels, lengths, indices, data = map(np.concatenate, zip(*pieces, strict=True))
-                indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-                yield RowBlock(CSRRows(data, indices, indptr, n_features), labels, ids)
-                pieces, begun = [], 0
-
-    def _read(self, dtype: Any, size: int) -> AnyArray:
-        array: AnyArray = np.empty(size, dtype=dtype)
-        view = array.data.cast("B") if size else memoryview(b"")
-        while view:
-            count = self._file.readinto(view)
-            if not count:
-                raise OSError("a temporary file lost its end; is the disk full?")
-            view = view[count:]
-        return array
+        start = end = 0  # of the part
+        with io.BufferedReader(self._file) as file:
+            while end < self.n_bytes:
+                try:
+                    pieces.append(pickle.load(file))
+                except (EOFError, pickle.UnpicklingError):
+                    raise OSError("a temporary file lost its end; is the disk full?") from None
+                end = file.tell()
+                if end - start >= n_bytes or end == self.n_bytes:
+                    arrays = map(np.concatenate, zip(*pieces, strict=True))
+                    ids, labels, lengths, indices, data = arrays
+                    indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+                    yield RowBlock(CSRRows(data, indices, indptr, n_features), labels, ids)
+                    pieces, start = [], end
 
 
 class Spool:
@@ -353,7 +339,6 @@ class Spool:
         seed: int | None = None,
         bits: int = 0,
         *,
-        dtype: type = np.float32,  # of the values; float64 where they are still to be scaled
         skipped_bits: int = 0,
         bucket_bytes: int = BUCKET_BYTES,
         keys: Keys | None = None,  # `shuffle_keys`
@@ -361,7 +346,6 @@ class Spool:
         self._directory = directory
         self.seed = seed
         self._bits = bits if seed is not None else 0
-        self.dtype = np.dtype(dtype)
         self._skipped_bits = skipped_bits
         self._bucket_bytes = bucket_bytes
         self._keys = shuffle_keys if keys is None else keys
@@ -396,7 +380,7 @@ class Spool:
         for number, part in parts.items():
             with self._opening:
                 if number not in self._buckets:
-                    self._buckets[number] = _Bucket(self._directory, self.dtype)
+                    self._buckets[number] = _Bucket(self._directory)
             self._buckets[number].append(part)
 
     def _bucket_numbers(self, row_ids: Int64Array) -> npt.NDArray[np.uint16]:
@@ -436,7 +420,6 @@ class Spool:
             self._directory,
             self.seed,
             shuffle_bits(bucket.n_bytes, self._bucket_bytes),
-            dtype=self.dtype.type,
             skipped_bits=self._skipped_bits + self._bits,
             bucket_bytes=self._bucket_bytes,
             keys=self._keys,
