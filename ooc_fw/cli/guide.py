@@ -34,52 +34,6 @@ DEMO = (
 )
 """Commands of the demo on a1a (1605 rows of the UCI Adult set), which comes with the package."""
 
-OPTIONS = ("", "--memory 1GiB", "--C 1e6", "--kernel poly --degree 3", "--landmarks 50")
-"""Options of training: kernel values of 32, 16 and 64 bits, another kernel, landmarks."""
-
-RULES = (
-    *(f"--method {name}" for name in ("fw", "mfw", "swap", "swap2", "partan", "cvm")),
-    *("--method bpcg --lmo lazy", "--method qc", "--method fw --lmo random --no-certify"),
-    "--kernel linear",
-)
-"""Step rules, oracles that propose one vertex at a time, and a kernel without a map."""
-
-WORK = (
-    "convert a1a.xz sparse.h5 --quiet",
-    "convert a1a.xz dense.h5 --dense --scale standard --quiet",
-    "convert classes.txt classes.h5 --quiet",
-    "info sparse.h5 --json",
-    "info dense.h5 --json",
-    *(
-        f"train {data} -o {data}.model --quiet {options}"
-        for data in ("sparse.h5", "dense.h5")
-        for options in OPTIONS
-    ),
-    "train classes.h5 -o classes.model --quiet",
-    "convert classes.txt dense-classes.h5 --dense --quiet",
-    *(
-        f"train dense-classes.h5 -o classes.dense.model --quiet {options}"
-        for options in (*OPTIONS, "--kernel linear", "--probability")
-    ),
-    *(f"train dense.h5 -o steps.model --quiet --max-iter 20 {rule}" for rule in RULES),
-    "train sparse.h5 -o other.model --quiet --kernel laplacian --gamma 0.1",
-    *(
-        f"{command} {data}.model {data} --quiet"
-        for data in ("sparse.h5", "dense.h5")
-        for command in ("evaluate", "certify")
-    ),
-    "predict classes.model classes.h5 -o predictions.txt --quiet",
-    "train dense.h5 -o novelty.model --quiet --task novelty",
-    "train dense.h5 -o regression.model --quiet --task regression --landmarks 50",
-)
-"""Commands that use all that is compiled for the usual kernels, storages and precisions."""
-
-WORK_ON_TABLES = (
-    "convert rows.csv rows.h5 --label y --log1p --scale standard --quiet",
-    "info rows.csv --json",
-)
-"""Commands that need pyarrow."""
-
 
 def run_help(args: argparse.Namespace) -> int:
     """Print a guide on memory, streams, tables, ...."""
@@ -125,7 +79,10 @@ def run_warm_up(args: argparse.Namespace) -> int:
     compiled: list[float] = []
     started = time.perf_counter()
     compileall.compile_dir(str(files("ooc_fw")), quiet=2)  # fails in silence where it cannot write
-    work = WORK if find_spec("pyarrow") is None else (*WORK, *WORK_ON_TABLES)
+    lines = Path(__file__).with_name("warm_up.txt").read_text(encoding="ascii").splitlines()
+    work = [line for line in lines if line and not line.startswith("#")]
+    if find_spec("pyarrow") is None:
+        work = [command for command in work if "rows.csv" not in command]
     with contextlib.ExitStack() as stack:
         stack.enter_context(noting_compilation(lambda: compiled.append(time.perf_counter())))
         stack.enter_context(_sample())

@@ -6,7 +6,8 @@ They are drawn by matplotlib, an optional package, which is imported when a figu
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
 from itertools import cycle, product
 from pathlib import Path
@@ -38,72 +39,55 @@ _TICK_LETTERS = 16  # of a run's name beside an axis
 _LOG_RATIO = 12.0  # ratio of the longest to the shortest run from which an axis is logarithmic
 _MOST_CURVES = 8  # values of gamma that get a curve each; more are shown as a map
 
-_LOOK = {
-    "font.size": 9.0,
-    "axes.titlesize": 10.0,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#c9ced6",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "lines.linewidth": 1.5,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "ooc-fw",
-}
 
-
-def check_figure(path: str | os.PathLike[str]) -> None:
-    """Raise InputError unless a figure can be drawn: unknown suffix, or no matplotlib."""
-    if _format_of(path) not in FORMATS:
+def check_figure(path: str | os.PathLike[str]) -> str:
+    """Format of a figure by its suffix; InputError unless it can be drawn."""
+    form = Path(path).suffix.lower().removeprefix(".")
+    if form not in FORMATS:
         raise InputError(
             f"{os.fspath(path)} is no name of a figure: it has to end in .png, .svg or .pdf"
         )
-    load_matplotlib()
-
-
-def load_matplotlib() -> Any:
-    """The package; InputError when it is not installed."""
-    try:
-        import matplotlib.figure
-    except ImportError:
-        raise InputError(
-            "figures are drawn by matplotlib, which is not installed; add it with "
-            "pip install 'ooc-fw[plot]'"
-        ) from None
-    return matplotlib
+    with _look():
+        return form
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a figure in the format of its suffix, as `ooc_fw.system.files.write_output` does."""
-    check_figure(path)
-    write_output(path, render(figure, _format_of(path)))
+    write_output(path, render(figure, check_figure(path)))
 
 
 def render(figure: Figure, form: str) -> bytes:
     """A figure in one of `FORMATS`; equal figures give equal bytes."""
     image = BytesIO()
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    with load_matplotlib().rc_context(_LOOK):
+    with _look():
         figure.savefig(image, format=form, dpi=150, metadata=dates.get(form))
     return image.getvalue()
 
 
-def _format_of(path: str | os.PathLike[str]) -> str:
-    return Path(path).suffix.lower().removeprefix(".")
+def _look() -> AbstractContextManager[None]:
+    """What all figures are drawn within; InputError when matplotlib is not installed."""
+    try:
+        from matplotlib import style
+    except ImportError:
+        raise InputError(
+            "figures are drawn by matplotlib, which is not installed; add it with "
+            "pip install 'ooc-fw[plot]'"
+        ) from None
+    look: AbstractContextManager[None] = style.context(Path(__file__).with_suffix(".mplstyle"))
+    return look
 
 
-def _axes(
+@contextmanager
+def _drawing(
     width: float, height: float, n_rows: int = 1, n_columns: int = 1, **options: Any
-) -> tuple[Figure, Any]:
-    """A figure and its axes; width and height are in inches."""
-    matplotlib = load_matplotlib()
-    with matplotlib.rc_context(_LOOK):
-        figure = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
-        return figure, figure.subplots(n_rows, n_columns, squeeze=False, **options)
+) -> Iterator[tuple[Figure, Any]]:
+    """A figure and its axes, to draw in; width and height are in inches."""
+    with _look():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots(n_rows, n_columns, squeeze=False, **options)
 
 
 # -- training runs -------------------------------------------------------------------------------
@@ -159,14 +143,12 @@ def draw_runs(
     n_columns = min(2, len(cells))
     n_rows = -(-len(cells) // n_columns)
     width, height = _PANEL_INCHES[0] * n_columns, _PANEL_INCHES[1] * n_rows
-    figure, grid = _axes(width, height, n_rows, n_columns)
     handles: dict[str, Any] = {}
-    with load_matplotlib().rc_context(_LOOK):
+    with _drawing(width, height, n_rows, n_columns) as (figure, grid):
         for ax in grid.flat[len(cells) :]:
             ax.set_axis_off()
         for ax, (panel, axis) in zip(grid.flat, cells, strict=False):
-            ax.set_title(panel.title)
-            ax.set_ylabel(panel.label)
+            ax.set(title=panel.title, ylabel=panel.label)
             if panel.field == "steps":
                 _draw_steps(ax, runs)
             elif runs:
@@ -196,13 +178,15 @@ def _draw_panel(ax: Any, panel: Panel, runs: Sequence[Run], axis: str) -> None:
         ax.set_xlim(0, 1.02 * max(ends) / unit)
     looks = cycle(product(_STYLES, RUN_COLORS))
     for run, (linestyle, color) in zip(runs, looks, strict=False):
-        label = "sampled gap" if panel.field == "sampled_gap" else None
-        label = label if len(runs) == 1 else _short(run.label)
-        look = {"color": color, "linestyle": linestyle, "label": label}
-        _draw_run(ax, panel, run, run.columns[field] / unit, unit, look)
-        for place in run.resumed:
-            style = {"color": look["color"], "linestyle": (0, (1, 2)), "linewidth": 0.8}
-            ax.axvline(run.columns[field][place] / unit, label="resumed", **style)
+        look: dict[str, Any] = {"color": color, "linestyle": linestyle}
+        look["label"] = _short(run.label)
+        if len(runs) == 1:
+            look["label"] = "sampled gap" if panel.field == "sampled_gap" else None
+        x = run.columns[field] / unit
+        _draw_run(ax, panel, run, x, unit, look)
+        for x_resumed in x[run.resumed]:
+            style = {"color": color, "linestyle": (0, (1, 2)), "linewidth": 0.8}
+            ax.axvline(x_resumed, label="resumed", **style)
     if panel.logarithmic:
         ax.set_yscale("log", nonpositive="mask")
     else:
@@ -279,36 +263,31 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
     Points have the attributes of `ooc_fw.training.tuning.Point`: C, gamma, error, standard_error.
     `what` is the name of the error.
     """
-    figure, ((ax,),) = _axes(7, 4.5)
     gammas = sorted({point.gamma for point in points})
     many = len(gammas) > _MOST_CURVES
     known = [point for point in points if point.error is not None]
-    if many:
-        Cs = sorted({point.C for point in points})
-        errors = {(point.gamma, point.C): 100 * (point.error or 0.0) for point in known}
-        table = [[errors.get((gamma, C), float("nan")) for C in Cs] for gamma in gammas]
-        mesh = ax.pcolormesh(Cs, gammas, table, shading="nearest")
-        figure.colorbar(mesh, ax=ax, label=f"validation {what} (%); blank: abandoned")
-        ax.set_yscale("log", base=2)
-    for gamma in () if many else gammas:
-        tried = [point for point in known if point.gamma == gamma]
-        ax.errorbar(
-            [point.C for point in tried],
-            [100 * (point.error or 0.0) for point in tried],
-            yerr=[100 * (point.standard_error or 0.0) for point in tried],
-            marker="o",
-            markersize=4,
-            capsize=2,
-            label=f"gamma {gamma:.4g}",
-        )
-    error = 100 * (best.error or 0.0)
-    label = f"best: C {best.C:g}, {error:.3g} %"
-    place = best.gamma if many else error
-    ax.plot([best.C], [place], "*", color="black", markersize=13, label=label)
-    ax.set_xscale("log", base=2)
-    ylabel = "gamma" if many else f"validation {what} (%), bars: standard error"
-    ax.set(xlabel="C", ylabel=ylabel, title=title)
-    ax.legend(fontsize="small")
+    with _drawing(7, 4.5) as (figure, ((ax,),)):
+        if many:
+            Cs = sorted({point.C for point in points})
+            errors = {(point.gamma, point.C): 100 * point.error for point in known}
+            table = [[errors.get((gamma, C), float("nan")) for C in Cs] for gamma in gammas]
+            mesh = ax.pcolormesh(Cs, gammas, table, shading="nearest")
+            figure.colorbar(mesh, ax=ax, label=f"validation {what} (%); blank: abandoned")
+            ax.set_yscale("log", base=2)
+        for gamma in () if many else gammas:
+            tried = [point for point in known if point.gamma == gamma]
+            Cs, means = [point.C for point in tried], [100 * point.error for point in tried]
+            bars = [100 * (point.standard_error or 0.0) for point in tried]
+            look = {"marker": "o", "markersize": 4, "capsize": 2}
+            ax.errorbar(Cs, means, yerr=bars, label=f"gamma {gamma:.4g}", **look)
+        error = 100 * (best.error or 0.0)
+        label = f"best: C {best.C:g}, {error:.3g} %"
+        place = best.gamma if many else error
+        ax.plot([best.C], [place], "*", color="black", markersize=13, label=label)
+        ax.set_xscale("log", base=2)
+        ylabel = "gamma" if many else f"validation {what} (%), bars: standard error"
+        ax.set(xlabel="C", ylabel=ylabel, title=title)
+        ax.legend(fontsize="small")
     return figure
 
 
@@ -327,22 +306,18 @@ def draw_reliability(measures: dict[str, Any], classes: Sequence[str]) -> Figure
     two = len(classes) == 2
     share = f"share of rows that are {classes[1]}" if two else "share of rows it is right"
     what = f"probability of {classes[1]}" if two else "probability of the likeliest class"
-    figure, ((upper,), (lower,)) = _axes(5.6, 6.4, 2, sharex=True, height_ratios=[3, 1])
-    upper.plot([0, 1], [0, 1], linestyle="--", color="0.5", label="perfect")
-    upper.plot(
+    rows, starts = [each["rows"] for each in bins], [each["from"] for each in bins]
+    widths = [each["to"] - each["from"] for each in bins]
+    predicted, shares = (
         [each["mean_probability"] for each in used],
         [each["share"] for each in used],
-        marker="o",
-        label=f"model, Brier score {measures['brier_score']:.4f}",
     )
-    upper.set(ylabel=share, xlim=(0, 1), ylim=(-0.02, 1.02))
-    upper.legend(loc="upper left")
-    lower.bar(
-        [each["from"] for each in bins],
-        [each["rows"] for each in bins],
-        width=[each["to"] - each["from"] for each in bins],
-        align="edge",
-        edgecolor="white",
-    )
-    lower.set(xlabel=what, ylabel="rows", yscale="log" if used else "linear")
+    label = f"model, Brier score {measures['brier_score']:.4f}"
+    with _drawing(5.6, 6.4, 2, sharex=True, height_ratios=[3, 1]) as (figure, ((upper,), (lower,))):
+        upper.plot([0, 1], [0, 1], linestyle="--", color="0.5", label="perfect")
+        upper.plot(predicted, shares, marker="o", label=label)
+        upper.set(ylabel=share, xlim=(0, 1), ylim=(-0.02, 1.02))
+        upper.legend(loc="upper left")
+        lower.bar(starts, rows, width=widths, align="edge", edgecolor="white")
+        lower.set(xlabel=what, ylabel="rows", yscale="log" if used else "linear")
     return figure

@@ -14,7 +14,6 @@ import shutil
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,11 +45,7 @@ class Throttle:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self.begin()
-
-    def begin(self) -> None:
-        """Start the interval again."""
-        self._next = time.monotonic() + self._seconds
+        self._next = time.monotonic() + seconds
 
     def __call__(self) -> bool:
         """Whether the time has come."""
@@ -61,20 +56,29 @@ class Throttle:
         return due
 
 
-class _Display(ABC):
-    """A bar where standard error is a terminal, else lines of text.
+class Waiting:
+    """Shows that work goes on: by a bar where standard error is a terminal, else by lines of text.
 
-    `bar` has the options of tqdm, or is None for lines only. When nobody reads standard error any
-    more, the run continues without a display. Where one step lasts long, a thread shows the lines
-    that are due. Of displays within one another, only the innermost one does so.
+    `what` says what is done, `bar` has the options of tqdm, or is None for lines only. When nobody
+    reads standard error any more, the work continues without a display. Where one step lasts long,
+    a thread shows the lines that are due. Of displays within one another, only the innermost one
+    does so.
     """
 
-    _entered: ClassVar[list[_Display]] = []  # the innermost one is the last
+    _entered: ClassVar[list[Waiting]] = []  # the innermost one is the last
 
-    def __init__(self, seconds: float, bar: Mapping[str, Any] | None, *, quiet: bool) -> None:
-        self._stream = sys.stderr
+    def __init__(
+        self,
+        what: str,
+        *,
+        quiet: bool = False,
+        bar: Mapping[str, Any] | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        self._what, self._stream = what, sys.stderr
         self._started = time.monotonic()
         self._bar: Any = None
+        seconds = LINE_SECONDS if seconds is None else seconds
         if bar is not None and not quiet and self._stream.isatty():
             from tqdm import tqdm
 
@@ -83,11 +87,12 @@ class _Display(ABC):
             self._bar = tqdm(file=exact(self._stream), **look, **bar)
             seconds = BAR_SECONDS
         self._due = Throttle(math.inf if quiet else seconds)
-        self._wait = seconds + _GRACE_SECONDS
+        self._wait = None if quiet or self._bar is not None else seconds + _GRACE_SECONDS
         self._spoke, self._ended = threading.Event(), False
-        self._thread: threading.Thread | None = None
-        if not quiet and self._bar is None:
-            self._thread = threading.Thread(target=self._watch, name="ooc-fw-display", daemon=True)
+
+    def _line(self) -> str:
+        """What is shown while a step lasts."""
+        return f"{self._what} is under way"
 
     def _print(self, text: str) -> None:
         self._spoke.set()
@@ -98,19 +103,15 @@ class _Display(ABC):
     def _watch(self) -> None:
         """Show a line whenever none was shown for too long; for a thread."""
         while not self._ended:
-            if not self._spoke.wait(self._wait) and self._entered[-1:] == [self]:
-                self._due.begin()
-                self._print(self._still())
+            silent = not self._spoke.wait(self._wait)
+            if silent and self._entered[-1:] == [self] and self._due():
+                self._print(self._line())
             self._spoke.clear()
-
-    @abstractmethod
-    def _still(self) -> str:
-        """What is shown while a step lasts."""
 
     def __enter__(self) -> Self:
         self._entered.append(self)
-        if self._thread is not None:
-            self._thread.start()
+        if self._wait is not None:
+            threading.Thread(target=self._watch, name="ooc-fw-display", daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -123,7 +124,7 @@ class _Display(ABC):
                 self._bar.close()
 
 
-class Progress(_Display):
+class Progress(Waiting):
     """What a run shows and logs; a context manager.
 
     Parameters
@@ -154,9 +155,10 @@ class Progress(_Display):
     ) -> None:
         look = {"desc": "start", "total": 100, "bar_format": "{desc} |{bar}| {elapsed}{postfix}"}
         super().__init__(
-            VERBOSE_SECONDS if verbose else LINE_SECONDS,
-            look if bar and not verbose else None,
+            "the first step",
             quiet=quiet and not verbose,
+            bar=look if bar and not verbose else None,
+            seconds=VERBOSE_SECONDS if verbose else None,
         )
         shown = (self._show,) if verbose or not quiet else ()
         self.callbacks: tuple[Callback, ...] = shown if log is None else (*shown, log)
@@ -212,10 +214,10 @@ class Progress(_Display):
             vectors = "SV" if state.gap_scope == "all" else "landmarks"
             self._bar.set_postfix_str(", ".join([gap, f"{state.n_support:,} {vectors}", *words]))
 
-    def _still(self) -> str:
+    def _line(self) -> str:
         state = self._last
         if state is None:
-            return "start: no step is done yet"
+            return super()._line()
         return f"{_phase(state)}, after iteration {state.iteration}: a long step is under way"
 
     def _note_gap(self, gap: float | None, seconds: float) -> None:
@@ -297,7 +299,7 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 3600:.{1 if seconds < 36000 else 0}f} h"
 
 
-class RowProgress(_Display):
+class RowProgress(Waiting):
     """Progress of one pass over data, called with what is done and the total if that is known.
 
     `what` names the pass; `unit` is "rows", or "B" for bytes.
@@ -308,9 +310,8 @@ class RowProgress(_Display):
     ) -> None:
         look = {"desc": what, "total": total, "unit_scale": True}
         look["unit"] = unit if unit == "B" else f" {unit}"
-        super().__init__(LINE_SECONDS, look, quiet=quiet)
-        self._what, self._total, self._unit = what, total, unit
-        self._done = 0
+        super().__init__(what, quiet=quiet, bar=look)
+        self._done, self._total, self._unit = 0, total, unit
 
     def __call__(self, done: int, total: int | None = None) -> None:
         """Show how much is done when it is time."""
@@ -318,31 +319,20 @@ class RowProgress(_Display):
         self._done = done
         if not self._due():
             return
-        if self._bar is not None:
-            self._bar.n, self._bar.total = done, self._total
-            with contextlib.suppress(OSError):
-                self._bar.refresh()
+        if self._bar is None:
+            self._print(self._line())
             return
-        self._print(self._still())
+        self._bar.n, self._bar.total = done, self._total
+        with contextlib.suppress(OSError):
+            self._bar.refresh()
 
-    def _still(self) -> str:
+    def _line(self) -> str:
         if not self._done:
-            return f"{self._what}: the first part is under way"
+            return super()._line()
         part = f" {self._done / self._total:.0%}" if self._total else ""
         speed = self._done / (time.monotonic() - self._started)
         words = f"{speed / 1e6:,.1f} MB" if self._unit == "B" else f"{speed:,.0f} {self._unit}"
         return f"{self._what}{part}: {words}/s"
-
-
-class Waiting(_Display):
-    """Lines of work that tells nothing of how far it is; `what` says what is done."""
-
-    def __init__(self, what: str, *, quiet: bool = False) -> None:
-        super().__init__(LINE_SECONDS, None, quiet=quiet)
-        self._what = what
-
-    def _still(self) -> str:
-        return f"{self._what} is under way"
 
 
 class EventLog:

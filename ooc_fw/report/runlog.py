@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -49,42 +50,7 @@ _LARGEST = 1e30  # of any number of a run; figures need room above it
 
 _ADVICE = "give a file that ooc-fw train --log wrote"
 
-
 _MOST_ITEMS = 50  # of a list that a table shows
-
-_EXPLANATION = """
-The sampled gap is over the rows looked at last: it guides training and proves nothing. The
-certified gap is an upper bound over all rows of the file. Both are relative to rho, the squared
-length of the weight vector. The objective f = rho / 2 is what the run minimises. Support vectors
-are the rows that carry weight. Speeds are means over intervals of time; rows that are kept in
-memory are read only once. Memory is the resident memory of the whole process. With several binary
-classifiers, one for each pair of classes, time and counts are those of all together.
-"""
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>ooc-fw: {title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 75rem; padding: 1rem; }}
-p {{ max-width: 50rem; }}
-.wide {{ overflow-x: auto; }}
-svg {{ background: white; display: block; height: auto; min-width: 42rem; width: 100%; }}
-table {{ border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }}
-th, td {{ border-bottom: 1px solid gray; overflow-wrap: anywhere; padding: 0.25rem 1rem 0.25rem 0;
-  text-align: left; vertical-align: top; }}
-tr.differs td {{ font-weight: 600; }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-{body}
-</body>
-</html>
-"""
 
 
 @dataclass
@@ -315,7 +281,7 @@ def page(runs: Sequence[Run]) -> str:
     if any(run.n_events > 0 for run in runs):
         svg = render(draw_runs(runs), "svg").decode()
         svg = svg[svg.index("<svg") :].replace("<svg", '<svg role="img" aria-label="Figures"', 1)
-        parts += [f'<div class="wide">{svg}</div>', f"<p>{_EXPLANATION}</p>"]
+        parts.append(f'<div class="wide">{svg}</div>')
     else:
         parts.append("<p>No progress was logged: there is nothing to draw.</p>")
     parts.append("<h2>Options</h2>\n<p>Options in which the runs differ stand out.</p>")
@@ -330,7 +296,8 @@ def page(runs: Sequence[Run]) -> str:
             parts.append(f"<h2>Binary classifiers of {_text(run.label)}</h2>")
             parts.append("<p>The largest gap first.</p>")
             parts.append(_table([name.replace("_", " ") for name in names], rows))
-    return _PAGE.format(title=_text(title), body="\n".join(parts))
+    template = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
+    return template.substitute(title=_text(title), body="\n".join(parts))
 
 
 def _text(value: object) -> str:
