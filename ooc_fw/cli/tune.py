@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import sys
 from functools import partial
@@ -20,7 +19,8 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, write_output
 from ooc_fw.training.tuning import Point, TuneResult, draw, tune
 
-logger = logging.getLogger(__name__)
+_SEARCH = ("kernel", "degree", "coef0", "preset", "validation_share", "folds", "metric", "refit")
+"""Arguments that are fields of `TuneOptions`."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,20 +33,13 @@ def run(args: argparse.Namespace) -> int:
     ):
         result = tune(
             source,
-            kernel=args.kernel,
-            degree=args.degree,
-            coef0=args.coef0,
+            options=common.record_from(TrainOptions, args, C=TrainOptions.C),
+            callbacks=progress.callbacks,
+            on_point=None if args.quiet else partial(_show, args.metric),
             Cs=args.C,
             gammas=args.gamma,
             sigma2s=args.sigma2,
-            folds=args.folds,
-            validation_share=args.validation_share,
-            preset=args.preset,
-            metric=args.metric,
-            options=common.record_from(TrainOptions, args, C=TrainOptions.C),
-            refit=args.refit,
-            callbacks=progress.callbacks,
-            on_point=None if args.quiet else partial(_show, args.metric),
+            **{name: getattr(args, name) for name in _SEARCH},
         )
     values = {"data": args.data, **result.to_dict(), "model": None}
     status = None if result.model is None else result.model.status
@@ -69,12 +62,11 @@ def run(args: argparse.Namespace) -> int:
 def _lines(result: TuneResult, model: str | None) -> list[str]:
     """Sum the search up for people."""
     best = result.best
-    assert best.error is not None
-    assert best.standard_error is not None
+    error, deviation = (100 * (value or 0.0) for value in (best.error, best.standard_error))
     lines = [
         *result.table().splitlines(),
         f"best: C {best.C:g}, gamma {best.gamma:.6g}, validation {METRICS[result.metric]} "
-        f"{100 * best.error:.3f} % (+- {100 * best.standard_error:.3f}) on {best.n_validated} rows",
+        f"{error:.3f} % (+- {deviation:.3f}) on {best.n_validated} rows",
         f"{result.seconds:.1f} s, {result.kernel_evaluations / 1e6:,.0f} million kernel values",
     ]
     advice, refit = result.advice(), result.refit()
@@ -92,7 +84,7 @@ def _lines(result: TuneResult, model: str | None) -> list[str]:
 
 
 def _show(metric: str, point: Point) -> None:
-
+    """Tell of a point that was tried."""
     error = 100 * (point.error or 0.0)
     print(
         f"C {point.C:g}, gamma {point.gamma:.4g}: {METRICS[metric]} {error:.3f} % of "
@@ -115,6 +107,3 @@ def _check_outputs(args: argparse.Namespace) -> Path:
     if args.figure:
         check_figure(args.figure)
     return model
-
-
-# -- lists of values -----------------------------------------------------------------------------

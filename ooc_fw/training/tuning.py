@@ -9,7 +9,7 @@
     train the best point on all rows, from the weights it had, with a certificate
 
 Models with landmarks, where these are asked for, share the landmarks of the smallest C of each
-gamma and fold; the refit has its own.
+gamma and fold; the last one has its own.
 
 A point is a pair of C and gamma. Its error is 1 minus the metric: the share of the validation rows
 that are wrong, or one of those of `ooc_fw.model.metrics`.
@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,18 +38,15 @@ from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import SearchOptions, TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.report.figures import draw_errors, save
-from ooc_fw.solver.plan import Plan, Session, plan_exact
+from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.run import Warm
 from ooc_fw.solver.state import Callback, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import interruption, signal_of
 from ooc_fw.training.classification import exact_fit, landmark_fit, read_classes
-from ooc_fw.training.fit import Fit, make_plan, open_landmark_path
+from ooc_fw.training.fit import Fit, describe, make_plan, open_landmark_path
 from ooc_fw.training.pairs import PairTrainer
 from ooc_fw.training.partition import Partition, partition_classes
-
-if TYPE_CHECKING:
-    pass
 
 PATH_TOL = 1e-2
 """Relative gap of the classifiers that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a
@@ -60,6 +57,9 @@ _HOPELESS = 3.0
 
 _IN_A_ROW = 2
 """Hopeless points in a row after which the larger C of a gamma are left out."""
+
+
+# -- what is tried -------------------------------------------------------------------------------
 
 
 class Grid(NamedTuple):
@@ -117,29 +117,25 @@ class TuneOptions(SearchOptions):
     def grid(self) -> Grid:
         """The grid of the preset, with the values that were given in place of its own."""
         Cs, sigma2s, folds = PRESETS[self.preset]
-        if self.Cs is not None:
-            Cs = _increasing("C", self.Cs)
-        if self.sigma2s is not None:
-            sigma2s = _increasing("sigma2", self.sigma2s)
-        elif self.gammas is not None or self.kernel != "rbf":
+        if self.gammas is not None or self.kernel != "rbf":
             sigma2s = None
-        return Grid(Cs, sigma2s, folds if self.folds is None else self.folds)
+        return Grid(
+            Cs if self.Cs is None else _increasing("C", self.Cs),
+            sigma2s if self.sigma2s is None else _increasing("sigma2", self.sigma2s),
+            folds if self.folds is None else self.folds,
+        )
 
-    def kernels(
-        self, sigma2s: Iterable[float] | None, source: RowSource, threads: int
-    ) -> list[Kernel]:
+    def kernels(self, grid: Grid, source: RowSource, threads: int) -> list[Kernel]:
         """A kernel for each scale, in increasing order."""
-        if sigma2s is not None:
-            gammas = sorted(1 / (2 * value) for value in sigma2s)
-        else:
-            average, spread = (partial(find, source, threads) for find in (sigma2, variance))
-            numbers = [
-                resolve_gamma(self.kernel, gamma, average, source.n_features, spread)
-                for gamma in (["auto"] if self.gammas is None else self.gammas)
-            ]
-            gammas = list(_increasing("gamma", numbers))
+        average, spread = (partial(find, source, threads) for find in (sigma2, variance))
+        numbers = [
+            resolve_gamma(self.kernel, gamma, average, source.n_features, spread)
+            for gamma in (["auto"] if self.gammas is None else self.gammas)
+            if grid.sigma2s is None
+        ]
+        numbers += [1 / (2 * value) for value in grid.sigma2s or ()]
         make = partial(make_kernel, self.kernel, degree=self.degree, coef0=self.coef0)
-        return [make(gamma=gamma) for gamma in gammas]
+        return [make(gamma=gamma) for gamma in _increasing("gamma", numbers)]
 
 
 def _increasing(name: str, values: Iterable[float]) -> tuple[float, ...]:
@@ -148,6 +144,9 @@ def _increasing(name: str, values: Iterable[float]) -> tuple[float, ...]:
     if not numbers or not 0 < numbers[0] <= numbers[-1] < float("inf"):
         raise InputError(f"the values of {name} must be positive numbers, at least one")
     return tuple(numbers)
+
+
+# -- what is found -------------------------------------------------------------------------------
 
 
 @dataclass
@@ -163,27 +162,26 @@ class Point:
     seconds: float = 0.0  # of training and validation
     status: str = "waiting"  # or "tried", "abandoned", "interrupted"
     note: str = ""  # why it was abandoned, or what else there is to say
+    error: float | None = None  # 1 - metric; None before the first validation
+    standard_error: float | None = None  # of `error`, from the number of rows alone
     wrong: list[npt.NDArray[np.uint8]] = field(default_factory=list, repr=False)  # bits, by fold
     estimates: list[Estimate] = field(default_factory=list, repr=False)  # by fold; none of accuracy
 
     def __str__(self) -> str:
         return f"C {self.C:g}, gamma {self.gamma:.4g}"
 
-    @property
-    def error(self) -> float | None:
-        """1 - metric, which is the share of wrong rows for accuracy; None without validation."""
-        if self.estimates:
-            return pooled(self.estimates)[0]
-        return self.n_errors / self.n_validated if self.n_validated else None
-
-    @property
-    def standard_error(self) -> float | None:
-        """Standard error of `error`, from the number of rows alone."""
-        if self.estimates:
-            return pooled(self.estimates)[1]
-        if self.error is None:
-            return None
-        return float(np.sqrt(self.error * (1 - self.error) / self.n_validated))
+    def validated(self, wrong: npt.NDArray[np.bool_], estimate: Estimate | None) -> None:
+        """Add what `score_point` says of one fold."""
+        self.status = "tried"
+        self.wrong.append(np.packbits(wrong))
+        self.n_errors += int(wrong.sum())
+        self.n_validated += len(wrong)
+        if estimate is None:
+            error = self.error = self.n_errors / self.n_validated
+            self.standard_error = float(np.sqrt(error * (1 - error) / self.n_validated))
+        else:
+            self.estimates.append(estimate)
+            self.error, self.standard_error = pooled(self.estimates)
 
     def order(self) -> tuple[float, float, float]:
         """The best of some points that were tried in the same folds is the first in this order."""
@@ -204,58 +202,27 @@ class Point:
         differ = sum(int(np.bitwise_count(a ^ b).sum()) for a, b in parts)
         return float((self.n_errors - best.n_errors) / np.sqrt(max(1, differ)))
 
-    def count(
-        self,
-        trained: Fit,
-        wrong: npt.NDArray[np.bool_],
-        estimate: Estimate | None,
-    ) -> None:
-        """Add one training and its validation, see `score_point`."""
-        if estimate is not None:
-            self.estimates.append(estimate)
-        self.wrong.append(np.packbits(wrong))
-        self.n_errors += int(wrong.sum())
-        self.n_validated += len(wrong)
-        self.n_support = len(trained.model.support_vectors)
-        self.kernel_evaluations += sum(each.kernel_evaluations for each in trained.solutions)
-        self.kernel_evaluations += len(wrong) * self.n_support
-        self.status = "tried"
-
-    def line(self, metric: str = "accuracy", best: bool = False) -> str:
-        """Line of a table whose head is `table_head`."""
-        error, deviation = (
-            "" if value is None else f"{100 * value:.3f}"
-            for value in (self.error, self.standard_error)
-        )
-        words = [word for word in (self.status, self.note) if word not in ("", "tried")]
-        return (
-            f"{'*' if best else ' '} {self.C:>10.6g} {self.gamma:>10.4g} "
-            f"{error:>{_error_width(metric)}} {deviation:>6} "
-            f"{self.n_support or '':>7} {self.seconds:>7.2f}  {': '.join(words)}"
-        ).rstrip()
+    def cells(self) -> list[str]:
+        """What the table of all points says of this one."""
+        percent = ["" if x is None else f"{100 * x:.3f}" for x in (self.error, self.standard_error)]
+        note = ": ".join(word for word in (self.status, self.note) if word not in ("", "tried"))
+        size, seconds = str(self.n_support or ""), f"{self.seconds:.2f}"
+        return [f"{self.C:.6g}", f"{self.gamma:.4g}", *percent, size, seconds, note]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        skipped = ("wrong", "estimates")
-        values = {name: value for name, value in vars(self).items() if name not in skipped}
-        return values | {"error": self.error, "standard_error": self.standard_error}
+        return _without(self, "wrong", "estimates")
 
 
-def table_head(metric: str) -> str:
-    """Head of the table of all points."""
-    error = f"{METRICS[metric]} %"
-    return (
-        f"  {'C':>10} {'gamma':>10} {error:>{_error_width(metric)}} {'+-':>6} {'SVs':>7} {'s':>7}"
-        f"  note"
-    )
+def _abandon(points: Iterable[Point], why: str) -> None:
+    """Leave points out from here on."""
+    for point in points:
+        point.status, point.note = "abandoned", why
 
 
-def _error_width(metric: str) -> int:
-    return len(METRICS[metric]) + 3
-
-
-Train: TypeAlias = Callable[[float, Sequence[Warm] | None], Fit]
-"""From a C, and the weights to begin with if they are given, to a model."""
+def _without(record: object, *names: str) -> dict[str, Any]:
+    """Fields of a record but those named."""
+    return {name: value for name, value in vars(record).items() if name not in names}
 
 
 @dataclass(frozen=True)
@@ -283,9 +250,7 @@ class TuneResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values without the model, for JSON."""
-        skipped = ("points", "best", "fitted", "signal")
-        values = {name: value for name, value in vars(self).items() if name not in skipped}
-        return values | {
+        return _without(self, "points", "best", "fitted", "signal") | {
             "best": self.best.to_dict(),
             "refit": self.refit(),
             "points": [point.to_dict() for point in self.points],
@@ -295,20 +260,18 @@ class TuneResult:
         """How the refit went: counts of all classifiers together, and the largest of their gaps."""
         if self.fitted is None:
             return None
-        model, solutions = self.fitted.model, self.fitted.solutions
-        return {
-            "status": model.status,
-            "certified_gap": model.certified_gap,
-            "gap_scope": model.gap_scope,
-            "n_support": len(model.support_vectors),
-            "kernel_evaluations": sum(solution.kernel_evaluations for solution in solutions),
-            "seconds": sum(solution.seconds for solution in solutions),
-        }
+        names = "status", "certified_gap", "gap_scope", "n_support", "kernel_evaluations"
+        described = describe(self.fitted)
+        seconds = sum(solution.seconds for solution in self.fitted.solutions)
+        return {name: described[name] for name in names} | {"seconds": seconds}
 
     def table(self) -> str:
         """Table of all points; a star marks the best."""
-        lines = [point.line(self.metric, best=point is self.best) for point in self.points]
-        return "\n".join([table_head(self.metric), *lines])
+        error = f"{METRICS[self.metric]} %"
+        row = f"{{}} {{:>10}} {{:>10}} {{:>{len(error) + 1}}} {{:>6}} {{:>7}} {{:>7}}  {{}}"
+        lines = [[" ", "C", "gamma", error, "+-", "SVs", "s", "note"]]
+        lines += [["*" if p is self.best else " ", *p.cells()] for p in self.points]
+        return "\n".join(row.format(*line).rstrip() for line in lines)
 
     def advice(self) -> str | None:
         """What to try next if the best point is at the border of the grid; else None."""
@@ -320,6 +283,20 @@ class TuneResult:
                 which = "smaller" if value == tried[0] else "larger"
                 words.append(f"the best {name} is at the border of the grid: try {which} ones")
         return "; ".join(words) or None
+
+
+def draw(result: TuneResult, path: str | os.PathLike[str]) -> None:
+    """Draw validation errors against C, a curve for each gamma or a map if there are many.
+
+    The suffix of `path` says the kind of file (.png, .svg, .pdf); InputError for another one, or
+    without matplotlib.
+    """
+    how = f"{result.folds} folds" if result.folds else f"{result.n_validation} validation rows"
+    title = f"{result.kernel} kernel, {result.n_rows} rows, {how}"
+    save(draw_errors(result.points, result.best, title, METRICS[result.metric]), path)
+
+
+# -- the search ----------------------------------------------------------------------------------
 
 
 def tune(
@@ -370,43 +347,215 @@ def tune(
     options = TrainOptions() if options is None else options
     wanted = TuneOptions(**search)
     with borrow_source(data, labels) as source:
-        problems = _problems(source, options, wanted)
-        # Models without landmarks are exact.
-        plan = make_plan(problems[0], replace(options, exact=options.landmarks is None))
-        return _Tuner(problems, plan, wanted, callbacks, on_point).search()
+        return _Search(source, options, wanted, callbacks, on_point).result()
 
 
-def _problems(
-    source: RowSource, options: TrainOptions, wanted: TuneOptions
-) -> list[ClassificationProblem]:
-    """All rows with each kernel of the grid."""
-    classes, codes, threads = read_classes(source, replace(options, exact=not options.landmarks))
-    if wanted.metric == "auc" and len(classes) > 2:
-        raise InputError(
-            f"the metric auc is for two classes, and {source.name} has {len(classes)}; use "
-            f"balanced_accuracy or accuracy"
+class _Search:
+    """The points of a grid, and the order in which they are tried."""
+
+    def __init__(
+        self,
+        source: RowSource,
+        options: TrainOptions,
+        wanted: TuneOptions,
+        callbacks: Sequence[Callback],
+        on_point: Callable[[Point], None] | None,
+    ) -> None:
+        options = replace(options, exact=options.landmarks is None)
+        classes, codes, threads = read_classes(source, options)
+        if wanted.metric == "auc" and len(classes) > 2:
+            raise InputError(
+                f"the metric auc is for two classes, and {source.name} has {len(classes)}; use "
+                f"balanced_accuracy or accuracy"
+            )
+        self.wanted, self.callbacks, self.on_point = wanted, callbacks, on_point
+        self.grid = wanted.grid()
+        self.kernels = wanted.kernels(self.grid, source, threads)
+        self.paths = [[Point(C, kernel.gamma) for C in self.grid.Cs] for kernel in self.kernels]
+        self.points = [point for path in self.paths for point in path]
+        self.problem = ClassificationProblem(source, codes, self.kernels[0], None, classes)
+        self.plan = make_plan(self.problem, options)
+        given, tol = self.plan.given, wanted.path_tol
+        tol = max(tol, given.tol) if given.stopping == "relative" else tol
+        self.options = replace(given, tol=tol, stopping="relative", certify=False, max_iter=None)
+        self.leader: Point | None = None  # best of the points that were tried in this fold
+        self.warm: list[Warm] | None = None  # its weights, by rows of the whole source
+
+    def result(self) -> TuneResult:
+        """Try the points, and train the best one on all rows."""
+        started, parts, signal = time.perf_counter(), self._validation_parts(), None
+        try:
+            for fold, ranges in enumerate(parts, 1):
+                self._try_fold(ranges)
+                best = self.leader
+                if best is not None and fold < len(parts):
+                    tried = [point for point in self.points if point.status == "tried"]
+                    worse = [point for point in tried if point.deviations(best) > _HOPELESS]
+                    _abandon(worse, f"worse than {best} beyond chance after {fold} folds")
+        except KeyboardInterrupt as interrupt:
+            signal = signal_of(interrupt)
+            for point in self.points:
+                if len(point.wrong) < fold and point.status != "abandoned":
+                    point.status = "interrupted"
+        tried = [point for point in self.points if point.status == "tried"]
+        tried = tried or [point for point in self.points if point.n_validated]
+        if not tried:
+            raise interruption(signal)  # nothing is known yet
+        best, seconds, fitted = min(tried, key=Point.order), time.perf_counter() - started, None
+        interrupted = signal is not None
+        if self.wanted.refit and not interrupted:
+            try:
+                fitted = self._refit(best)
+                signal = fitted.signal
+            except KeyboardInterrupt as interrupt:
+                interrupted, signal = True, signal_of(interrupt)
+        return TuneResult(
+            points=self.points,
+            best=best,
+            fitted=fitted,
+            kernel=self.wanted.kernel,
+            metric=self.wanted.metric,
+            folds=self.grid.folds,
+            n_rows=self.problem.source.n_rows,
+            n_validation=int(np.diff(parts[0]).sum()),
+            seed=self.plan.given.seed,
+            interrupted=interrupted,
+            signal=signal,
+            kernel_evaluations=sum(point.kernel_evaluations for point in self.points),
+            seconds=seconds,
         )
-    kernels = wanted.kernels(wanted.grid().sigma2s, source, threads)
-    return [ClassificationProblem(source, codes, kernel, None, classes) for kernel in kernels]
 
-
-def _validation_parts(
-    source: RowSource, codes: Int64Array, folds: int | None, share: float, seed: int
-) -> list[Int64Array]:
-    """Ranges of the validation rows, fold by fold; each fold has the same share of each class."""
-    n = source.n_rows
-    if folds is None:
-        if not 0 < round(share * n) < n:
+    def _validation_parts(self) -> list[Int64Array]:
+        """Ranges of the validation rows by fold, each of which has the same share of each class."""
+        source, folds, share = self.problem.source, self.grid.folds, self.wanted.validation_share
+        n = source.n_rows
+        if folds is None and not 0 < round(share * n) < n:
             raise InputError(
                 f"the validation part must leave some rows for both parts; {share} of {n} does not"
             )
-        sizes = [round(share * n)]
-    else:
-        if folds > n:
+        if folds is not None and folds > n:
             raise InputError(f"{folds} folds need as many rows; {source.name} has {n}")
-        sizes = [n // folds + (k < n % folds) for k in range(folds)]
-    rng = np.random.default_rng(seed)
-    return draw_parts(n, sizes, source.shuffled is True, rng, codes)
+        sizes = [round(share * n)]
+        if folds is not None:
+            sizes = [n // folds + (k < n % folds) for k in range(folds)]
+        rng = np.random.default_rng(self.plan.given.seed)
+        return draw_parts(n, sizes, source.shuffled is True, rng, self.problem.codes)
+
+    def _try_fold(self, ranges: Int64Array) -> None:
+        """Try what is left of all points: validate with the rows in `ranges`, train on the rest."""
+        self.leader, whole = None, self.problem
+        part = SubsetSource(whole.source, complement(ranges, whole.source.n_rows))
+        held_out = SubsetSource(whole.source, ranges)
+        codes, truth = (
+            np.concatenate([whole.codes[start:stop] for start, stop in each.ranges])
+            for each in (part, held_out)
+        )
+        if (np.bincount(codes, minlength=whole.n_classes) == 0).any():
+            raise InputError(
+                f"the part of {whole.source.name} that is left for training has no rows of one "
+                f"class; use more rows, another seed, or a smaller validation part"
+            )
+        if self.wanted.metric == "auc" and len(np.unique(truth)) < 2:
+            raise InputError(
+                f"a validation part of {whole.source.name} has rows of one class only, which have "
+                f"no AUC; use more rows, another seed, or a larger validation part"
+            )
+        cached = CachedSource(held_out, self.plan.memory.row_cache)
+        train = replace(whole, source=part, codes=codes)
+        validation = replace(whole, source=cached, codes=truth)
+        with self._partition(train) as partition:
+            for kernel, points in zip(self.kernels, self.paths, strict=True):
+                left = [point for point in points if point.status != "abandoned"]
+                problem, Cs = replace(train, kernel=kernel), [point.C for point in left]
+                with closing(self._models(problem, partition, self.options, Cs)) as models:
+                    self._follow(left, models, validation, part)
+
+    def _follow(
+        self,
+        points: Sequence[Point],
+        models: Generator[Fit, None, None],
+        validation: ClassificationProblem,
+        part: SubsetSource,
+    ) -> None:
+        """Try the points of one gamma in increasing C, with models of the rows of `part`."""
+        n_hopeless, before = 0, float("inf")
+        for k, point in enumerate(points):
+            fitted = self._try_point(point, models, validation)
+            if self.leader is None or point.order() < self.leader.order():
+                self.leader = point
+                solutions = [pair.solution for pair in fitted.pairs]
+                self.warm = [(part.rows_at(each.rows), each.alpha) for each in solutions]
+            if self.on_point is not None:
+                self.on_point(point)
+            error = point.order()[0]
+            no_better, before = error >= before, error
+            hopeless = no_better and point.deviations(self.leader) > _HOPELESS
+            n_hopeless = n_hopeless + 1 if hopeless else 0
+            if n_hopeless == _IN_A_ROW and len(point.wrong) == 1:  # in the first fold
+                why = f"{_IN_A_ROW} smaller C in a row are worse than {self.leader} beyond chance"
+                _abandon(points[k + 1 :], why)
+                return
+
+    def _try_point(
+        self, point: Point, models: Generator[Fit, None, None], validation: ClassificationProblem
+    ) -> Fit:
+        """Train and validate a point."""
+        started = time.perf_counter()
+        fitted = next(models)
+        status = Status(fitted.model.status)
+        if status is Status.INTERRUPTED:
+            raise interruption(fitted.signal)
+        source, threads = validation.source, self.options.threads
+        wrong, estimate = score_point(
+            fitted.model, source, validation.codes, threads, self.wanted.metric
+        )
+        point.validated(wrong, estimate)
+        point.n_support = len(fitted.model.support_vectors)
+        point.kernel_evaluations += len(wrong) * point.n_support
+        point.kernel_evaluations += sum(each.kernel_evaluations for each in fitted.solutions)
+        point.seconds += time.perf_counter() - started
+        if not status.reached:
+            point.note = f"training ended with {status}"
+        return fitted
+
+    def _refit(self, best: Point) -> Fit:
+        """Train the best point on all rows."""
+        kernel = next(kernel for kernel in self.kernels if kernel.gamma == best.gamma)
+        problem, options = replace(self.problem, kernel=kernel), self.plan.given
+        with self._partition(problem) as partition:
+            models = self._models(problem, partition, options, [best.C], self.warm)
+            with closing(models):
+                return next(models)
+
+    def _partition(
+        self, problem: ClassificationProblem
+    ) -> AbstractContextManager[Partition | None]:
+        """Rows by class, which exact models of pairs of classes are trained on."""
+        if self.plan.landmarks is not None:
+            return nullcontext()
+        return partition_classes(problem.source, problem.codes, problem.n_classes, self.plan)
+
+    def _models(
+        self,
+        problem: ClassificationProblem,
+        partition: Partition | None,
+        options: TrainOptions,
+        Cs: Iterable[float],
+        warm: Sequence[Warm] | None = None,
+    ) -> Generator[Fit, None, None]:
+        """A model for each C, from the weights of the one before; exact ones begin with `warm`."""
+        if partition is None:
+            session = Session(self.callbacks)
+            plan = make_plan(problem, options, session)
+            with open_landmark_path(problem, plan, session) as path:
+                for C in Cs:
+                    yield landmark_fit(problem, plan, path.solve(C), C)
+        else:
+            plan = plan_exact(problem, options, memory=self.plan.exact_memory)
+            with PairTrainer(problem, partition, plan, self.callbacks, kept=True) as trainer:
+                for C in Cs:
+                    yield exact_fit(problem, plan, trainer.fit(C, warm), C)
+                    warm = None
 
 
 def score_point(
@@ -421,225 +570,3 @@ def score_point(
     if metric == "accuracy":
         return wrong, None
     return wrong, auc_loss(values, codes == 1) if metric == "auc" else balanced_error(codes, wrong)
-
-
-@dataclass(frozen=True)
-class _Fold:
-    """Rows to train on and rows to validate with, and the class of each."""
-
-    number: int
-    train: SubsetSource
-    train_codes: Int64Array
-    held_out: RowSource
-    held_out_codes: Int64Array
-
-
-class _Tuner:
-    """The points of a grid, and the order in which they are tried."""
-
-    def __init__(
-        self,
-        problems: Sequence[ClassificationProblem],
-        plan: Plan,
-        search: TuneOptions,
-        callbacks: Sequence[Callback],
-        on_point: Callable[[Point], None] | None,
-    ) -> None:
-        self.problems, self.plan, self.wanted = problems, plan, search
-        self.n_classes, self.grid, self.metric = problems[0].n_classes, search.grid(), search.metric
-        self.callbacks, self.on_point = callbacks, on_point
-        options, path_tol = plan.given, search.path_tol
-        if options.stopping == "relative":
-            path_tol = max(path_tol, options.tol)
-        self.options = replace(
-            options, tol=path_tol, stopping="relative", certify=False, max_iter=None
-        )
-        self.rows_of_points = [
-            [Point(C, problem.kernel.gamma) for C in self.grid.Cs] for problem in problems
-        ]
-        self.points = [point for points in self.rows_of_points for point in points]
-        self.warm: list[Warm] | None = None  # weights of the point that was best when it was tried
-        self.signal: int | None = None  # that stopped the search
-
-    def search(self) -> TuneResult:
-        """Try the points, and train the best one on all rows."""
-        problem, seed, folds = self.problems[0], self.plan.given.seed, self.grid.folds
-        started, share = time.perf_counter(), self.wanted.validation_share
-        parts = _validation_parts(problem.source, problem.codes, folds, share, seed)
-        self.run(parts)
-        seconds, best = time.perf_counter() - started, self.best()
-        interrupted = self.signal is not None
-        fitted = self.refit(best) if self.wanted.refit and not interrupted else None
-        signal = self.signal if fitted is None or interrupted else fitted.signal
-        return TuneResult(
-            points=self.points,
-            best=best,
-            fitted=fitted,
-            kernel=self.wanted.kernel,
-            metric=self.metric,
-            folds=folds,
-            n_rows=problem.source.n_rows,
-            n_validation=int((parts[0][:, 1] - parts[0][:, 0]).sum()),
-            seed=seed,
-            interrupted=self.signal is not None,
-            signal=signal,
-            kernel_evaluations=sum(point.kernel_evaluations for point in self.points),
-            seconds=seconds,
-        )
-
-    def problem_of(self, point: Point) -> ClassificationProblem:
-        """All rows with the kernel of a point."""
-        return next(p for p in self.problems if p.kernel.gamma == point.gamma)
-
-    def best(self) -> Point:
-        """The point of least error, then smallest C, then smallest gamma."""
-        tried = [point for point in self.points if point.status == "tried"]
-        tried = tried or [point for point in self.points if point.n_validated]
-        if not tried:
-            raise interruption(self.signal)  # nothing is known yet
-        return min(tried, key=lambda point: (point.error, point.C, point.gamma))
-
-    def run(self, parts: Sequence[Int64Array]) -> None:
-        """Try all points on each part in turn, except those left out before."""
-        for number, validation in enumerate(parts):
-            try:
-                self._try_fold(self._fold(number, validation))
-            except KeyboardInterrupt as interrupt:
-                self._stop(number, interrupt)
-                return
-            if number + 1 == len(parts):
-                return
-            best = self._leader(number)
-            tried = [point for point in self.points if point.status == "tried"]
-            worse = [point for point in tried if point.deviations(best) > _HOPELESS]
-            _abandon(worse, f"worse than {best} beyond chance after {number + 1} folds")
-
-    def _try_fold(self, fold: _Fold) -> None:
-        with self._partition(fold.train, fold.train_codes) as partition:
-            for problem, points in zip(self.problems, self.rows_of_points, strict=True):
-                left = [point for point in points if point.status != "abandoned"]
-                if left:
-                    part = replace(problem, source=fold.train, codes=fold.train_codes)
-                    with self._trainer(part, partition, self.options) as train:
-                        self._follow(train, left, fold)
-
-    def refit(self, best: Point) -> Fit | None:
-        """Train the best point on all rows; None after an interrupt before there is a model."""
-        problem = self.problem_of(best)
-        try:
-            with (
-                self._partition(problem.source, problem.codes) as partition,
-                self._trainer(problem, partition, self.plan.given) as train,
-            ):
-                return train(best.C, self.warm)
-        except KeyboardInterrupt as interrupt:
-            self.signal = signal_of(interrupt)
-            return None
-
-    def _partition(
-        self, source: RowSource, codes: Int64Array
-    ) -> AbstractContextManager[Partition | None]:
-        """Rows by class, which exact models of pairs of classes are trained on."""
-        if self.plan.landmarks is not None:
-            return nullcontext()
-        return partition_classes(source, codes, self.n_classes, self.plan)
-
-    @contextmanager
-    def _trainer(
-        self, problem: ClassificationProblem, partition: Partition | None, options: TrainOptions
-    ) -> Iterator[Train]:
-        """A function that trains models of one problem, for one C after another."""
-        session = Session(self.callbacks)
-        if partition is None:
-            plan = make_plan(problem, options, session)
-            with open_landmark_path(problem, plan, session) as path:
-                yield lambda C, _: landmark_fit(problem, plan, path.solve(C), C)
-            return
-        exact = plan_exact(problem, options, memory=self.plan.exact_memory)
-        with PairTrainer(problem, partition, exact, self.callbacks, kept=True) as trainer:
-            yield lambda C, warm: exact_fit(problem, exact, trainer.fit(C, warm), C)
-
-    def _fold(self, number: int, validation: Int64Array) -> _Fold:
-        whole = self.problems[0]
-        train = SubsetSource(whole.source, complement(validation, whole.source.n_rows))
-        held_out = SubsetSource(whole.source, validation)
-        codes, truth = (
-            np.concatenate([whole.codes[start:stop] for start, stop in part.ranges])
-            for part in (train, held_out)
-        )
-        if (np.bincount(codes, minlength=self.n_classes) == 0).any():
-            raise InputError(
-                f"the part of {whole.source.name} that is left for training has no rows of one "
-                f"class; use more rows, another seed, or a smaller validation part"
-            )
-        if self.metric == "auc" and (np.bincount(truth, minlength=self.n_classes) == 0).any():
-            raise InputError(
-                f"a validation part of {whole.source.name} has rows of one class only, which have "
-                f"no AUC; use more rows, another seed, or a larger validation part"
-            )
-        return _Fold(
-            number, train, codes, CachedSource(held_out, self.plan.memory.row_cache), truth
-        )
-
-    def _follow(self, train: Train, points: Sequence[Point], fold: _Fold) -> None:
-        """Try the points of one gamma in increasing C."""
-        hopeless = 0
-        for k, point in enumerate(points):
-            self._try_point(train, point, fold)
-            best = self._leader(fold.number)
-            no_better = k > 0 and point.order()[0] >= points[k - 1].order()[0]
-            worse = no_better and point.deviations(best) > _HOPELESS
-            hopeless = hopeless + 1 if worse else 0
-            if fold.number == 0 and hopeless == _IN_A_ROW:
-                reason = f"{_IN_A_ROW} smaller C in a row are worse than {best} beyond chance"
-                _abandon(points[k + 1 :], reason)
-                return
-
-    def _try_point(self, train: Train, point: Point, fold: _Fold) -> None:
-        """Train and validate a point."""
-        started = time.perf_counter()
-        trained = train(point.C, None)
-        status = Status(trained.model.status)
-        if status is Status.INTERRUPTED:
-            raise interruption(trained.signal)
-        threads, codes = self.options.threads, fold.held_out_codes
-        scores = score_point(trained.model, fold.held_out, codes, threads, self.metric)
-        point.count(trained, *scores)
-        point.seconds += time.perf_counter() - started
-        if not status.reached:
-            point.note = f"training ended with {status}"
-        if self._leader(fold.number) is point:
-            self.warm = [
-                (fold.train.rows_at(pair.solution.rows), pair.solution.alpha)
-                for pair in trained.pairs
-            ]
-        if self.on_point is not None:
-            self.on_point(point)
-
-    def _stop(self, fold: int, interrupt: KeyboardInterrupt) -> None:
-        """Mark the points that will not be tried in this fold."""
-        self.signal = signal_of(interrupt)
-        for point in self.points:
-            if len(point.wrong) <= fold and point.status != "abandoned":
-                point.status = "interrupted"
-
-    def _leader(self, fold: int) -> Point:
-        """Best of the points that were tried in this fold."""
-        return min((p for p in self.points if len(p.wrong) == fold + 1), key=Point.order)
-
-
-def _abandon(points: Iterable[Point], note: str) -> None:
-    """Leave points out from here on."""
-    for point in points:
-        point.status, point.note = "abandoned", note
-
-
-def draw(result: TuneResult, path: str | os.PathLike[str]) -> None:
-    """Draw validation errors against C, a curve for each gamma or a map if there are many.
-
-    The suffix of `path` says the kind of file (.png, .svg, .pdf); InputError for another one, or
-    without matplotlib.
-    """
-    how = f"{result.folds} folds" if result.folds else f"{result.n_validation} validation rows"
-    title = f"{result.kernel} kernel, {result.n_rows} rows, {how}"
-    save(draw_errors(result.points, result.best, title, METRICS[result.metric]), path)

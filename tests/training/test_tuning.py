@@ -162,7 +162,7 @@ def test_two_hopeless_points_end_a_path(search, n_wrong, errors, n_left):
     assert result.best.n_errors == 10
     for point in result.points[n_left:]:
         assert "worse than C 2, gamma 0.5 beyond chance" in point.note
-        assert f"abandoned: {point.note}" in point.line()
+        assert f"abandoned: {point.note}" in result.table()
 
 
 def test_points_much_worse_are_left_out_after_a_fold(search):
