@@ -33,7 +33,7 @@ from ooc_fw.convert.readers import (
     prefetch,
 )
 from ooc_fw.convert.tables import TrainingFile
-from ooc_fw.convert.writer import DatasetWriter, Layout, chunk_rows, count_labels
+from ooc_fw.convert.writer import DatasetWriter, Layout, count_labels
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -223,24 +223,14 @@ def write_rows(
 
 
 def _pieces(blocks: Iterator[RowBlock], layout: Layout) -> Iterator[RowBlock]:
-    """Blocks cut into pieces of about PIECE_BYTES, dense ones at the borders of chunks.
-
-    Small pieces stay in the processor's cache. A dense piece that is a whole chunk is written
-    without a copy.
-    """
-    row = 0
+    """Blocks cut into pieces of about PIECE_BYTES, which stay in the processor's cache."""
     for block in blocks:
-        size = chunk_rows(layout.n_features)
+        row_bytes = 4 * layout.n_features
         if layout.sparse:
             row_bytes = 8 * (len(block.rows.data) // max(1, len(block)) + 1)
-            size = max(1, PIECE_BYTES // row_bytes)
-        start = 0
-        while start < len(block):
-            stop = start + size - (0 if layout.sparse else row % size)
-            piece = block[start:stop]
-            yield piece
-            start += len(piece)
-            row += len(piece)
+        size = max(1, PIECE_BYTES // row_bytes)
+        for start in range(0, len(block), size):
+            yield block[start : start + size]
 
 
 # --- rows on disk between the passes --------------------------------------------------------------

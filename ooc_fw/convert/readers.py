@@ -7,9 +7,9 @@ A block of a table becomes `Cells`: numbers, and words of which each different o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, cast
 import numpy as np
 
 from ooc_fw.data.labels import inexact_label, inexact_labels, is_exact_label
+from ooc_fw.data.parallel import ahead
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, take_rows
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
@@ -389,18 +390,11 @@ def ordered_map(
     An exception in `function` is raised where its result would be.
     """
     threads = threads or min(MAX_THREADS, cpu_count())
-    pending: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix=THREADS_NAME) as pool:
-        try:
-            for item in items:
-                pending.append(pool.submit(function, item))
-                if len(pending) > threads:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+    with ExitStack() as stack:
+        pool = ThreadPoolExecutor(threads, thread_name_prefix=THREADS_NAME)
+        stack.callback(pool.shutdown, cancel_futures=True)
+        for future in ahead((pool.submit(function, item) for item in items), threads + 1):
+            yield future.result()
 
 
 def prefetch(items: Iterable[Item]) -> Iterator[Item]:

@@ -142,11 +142,6 @@ class _Sink(io.FileIO):
             self.failure = OSError(error.errno, error.strerror, self._path)
 
 
-def chunk_rows(n_features: int) -> int:
-    """Rows of a dense chunk of about CHUNK_BYTES."""
-    return _chunk_length(4 * n_features)
-
-
 def _chunk_length(row_bytes: int) -> int:
     """Rows or elements of a chunk of about CHUNK_BYTES: a whole number of stretches."""
     row_bytes = max(1, row_bytes)
@@ -188,39 +183,32 @@ class _Appender:
         self._filled = 0
 
     def append(self, block: AnyArray) -> None:
-        """Write elements below those written so far; a whole chunk is written without a copy."""
-        fits = block.flags.c_contiguous and block.dtype == self._chunk.dtype
+        """Write elements below those written so far."""
         while len(block) > 0:
             taken = min(len(self._chunk) - self._filled, len(block))
-            if taken == len(self._chunk) and fits:
-                self._write(block[:taken], taken)
-            else:
-                self._chunk[self._filled : self._filled + taken] = block[:taken]
-                self._filled += taken
-                if self._filled == len(self._chunk):
-                    self.flush()
+            self._chunk[self._filled : self._filled + taken] = block[:taken]
+            self._filled += taken
+            if self._filled == len(self._chunk):
+                self.flush()
             block = block[taken:]
 
     def flush(self) -> None:
-        """Write the chunk being filled, which need not be full."""
-        if self._filled > 0:
-            self._write(self._chunk, self._filled)
+        """Write the chunk being filled, in the shape of a whole one; it need not be full."""
+        if not self._filled:
+            return
+        written = self._chunk[: self._filled]
+        summing = self._pool.submit(crc32s, written, self._length)
+        if self._direct:
+            corner = (self._start,) + (0,) * (written.ndim - 1)
+            self._dataset.id.write_direct_chunk(corner, self._chunk)
+        else:
+            self._dataset[self._start : self._start + len(written)] = written
+        self._sums.append(summing.result())
+        self._start += len(written)
         self._filled = 0
 
     def checksums(self) -> Checksums:
         return Checksums(np.concatenate(self._sums), self._length)
-
-    def _write(self, chunk: AnyArray, n_rows: int) -> None:
-        """Write the first rows of a chunk, in the shape of a whole one."""
-        written = chunk[:n_rows]
-        summing = self._pool.submit(crc32s, written, self._length)
-        if self._direct:
-            corner = (self._start,) + (0,) * (chunk.ndim - 1)
-            self._dataset.id.write_direct_chunk(corner, chunk)
-        else:
-            self._dataset[self._start : self._start + n_rows] = written
-        self._sums.append(summing.result())
-        self._start += n_rows
 
 
 class DatasetWriter:
