@@ -21,7 +21,7 @@ import numpy as np
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.passes import BUCKET_BYTES, RowBlock, Spool, shuffle_bits
+from ooc_fw.convert.passes import BUCKET_BYTES
 from ooc_fw.convert.readers import ParseOptions, ordered_map
 from ooc_fw.convert.tables import TableEncoder, read_like
 from ooc_fw.convert.text import iter_libsvm
@@ -29,7 +29,7 @@ from ooc_fw.convert.writer import OutputFile
 from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import feature_places
 from ooc_fw.data.opening import conversion
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.model.onnx import OPSET, to_onnx
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import decide, iter_decisions, like_training
@@ -359,9 +359,10 @@ def in_order(
 ) -> Iterator[Float64Array]:
     """Decision values in the order of the user's rows, block by block.
 
-    Rows that arrive in order pass through. From the first other block on, all results wait in
-    buckets of about `bucket_bytes` in `folder`, or that of temporary files: 20 bytes for each row
-    and 12 for each of its values. `name` is that of the input, for messages.
+    Rows that arrive in order pass through. From the first other block on, all results wait in a
+    file in `folder`, or that of temporary files: 8 bytes for each row and each of its values. Each
+    bucket of it, of about `bucket_bytes`, has room for the results of consecutive rows, which are
+    appended as they come and sorted in the end. `name` is that of the input, for messages.
 
     Raises
     ------
@@ -371,48 +372,43 @@ def in_order(
         The disk of `folder` is full.
     """
     folder = Path(tempfile.gettempdir()) if folder is None else folder
-    done = 0  # rows that passed through
-    spool: Spool | None = None
+    n_passed, file = 0, None
     with ExitStack() as stack:
         for block in blocks:
-            ids, n = block.row_ids, len(block.row_ids)
-            if spool is None and np.array_equal(ids, np.arange(done, done + n)):
+            places, n = block.row_ids - n_passed, len(block.row_ids)
+            if file is None and np.array_equal(places, np.arange(n)):
                 yield block.values
-                done += n
+                n_passed += n
                 continue
-            values = block.values.reshape(n, -1)
-            width = values.shape[1]
-            if spool is None:
-                assert block.n_rows is not None
-                n_rows, tail = block.n_rows, block.values.shape[1:]
-                spool = Spool(
-                    folder,
-                    0,
-                    shuffle_bits((n_rows - done) * (20 + 12 * width), bucket_bytes),
-                    skipped_bits=64 - n_rows.bit_length(),
-                    bucket_bytes=bucket_bytes,
-                    keys=lambda row_ids, seed: row_ids.view(np.uint64),
-                )
-                stack.callback(spool.close)
-            indices = np.tile(np.arange(width, dtype=np.int32), n)
-            rows = CSRRows(values.ravel(), indices, np.arange(n + 1) * width, width)
             with naming(folder):
-                spool.add(RowBlock(rows, np.zeros(n), ids))
-        if spool is None:
+                if file is None:
+                    assert block.n_rows is not None
+                    n_waiting, tail = block.n_rows - n_passed, block.values.shape[1:]
+                    result = np.dtype([("place", np.int64), ("values", np.float64, tail)])
+                    room = max(1, bucket_bytes // result.itemsize)  # results in a bucket
+                    filled = [0] * -(-n_waiting // room)
+                    file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+                results = np.empty(n, result)
+                results["place"], results["values"] = places, block.values
+                results = results[np.argsort(places)]
+                # A place that does not exist goes to some bucket, which then has one too many.
+                numbers = (results["place"] // room).clip(0, len(filled) - 1)
+                buckets, starts = np.unique(numbers, return_index=True)
+                for k, part in zip(buckets.tolist(), np.split(results, starts[1:]), strict=True):
+                    file.seek((k * room + filled[k]) * result.itemsize)
+                    file.write(part.tobytes())
+                    filled[k] += len(part)
+        if file is None:
             return
-        stack.enter_context(naming(folder))
-        for sorted_rows in spool.blocks(width):
-            stop = done + len(sorted_rows)
-            if not np.array_equal(sorted_rows.row_ids, np.arange(done, stop)):
-                raise _wrong_numbers(name)
-            yield sorted_rows.rows.data.reshape(-1, *tail)
-            done = stop
-        if done != n_rows:
-            raise _wrong_numbers(name)
-
-
-def _wrong_numbers(name: str) -> InputError:
-    return InputError(
-        f"the row numbers stored in {name} do not name each of its rows once; write it again with "
-        f"ooc-fw convert"
-    )
+        for k, n in enumerate(filled):
+            with naming(folder):
+                file.seek(k * room * result.itemsize)
+                results = np.frombuffer(file.read(n * result.itemsize), result)
+            results = results[np.argsort(results["place"])]
+            expected = np.arange(k * room, min(n_waiting, (k + 1) * room))
+            if not np.array_equal(results["place"], expected):
+                raise InputError(
+                    f"the row numbers stored in {name} do not name each of its rows once; write it "
+                    f"again with ooc-fw convert"
+                )
+            yield results["values"]

@@ -12,7 +12,7 @@ import pickle
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -244,10 +244,6 @@ MAX_BUCKET_BITS = 8
 UNKNOWN_SIZE_BITS = 6  # bits of a bucket's number where the size of the input is unknown
 
 
-Keys: TypeAlias = Callable[[Int64Array, int], npt.NDArray[np.uint64]]
-"""From positions of rows and a seed to the numbers by which rows are sorted."""
-
-
 @dataclass(frozen=True, slots=True)
 class RowBlock:
     """Rows with their labels and numbers."""
@@ -320,7 +316,7 @@ class Spool:
     number of rows and the seed alone; without a seed, rows keep the order in which they are added.
     The leading bits of its key assign a row to one of ``2**bits`` buckets on disk, after those bits
     that all keys share. A bucket of up to twice `bucket_bytes` is read back whole and sorted, a
-    larger one is split by the next bits. `keys` computes them, from positions and the seed.
+    larger one is split by the next bits.
     """
 
     def __init__(
@@ -331,14 +327,12 @@ class Spool:
         *,
         skipped_bits: int = 0,
         bucket_bytes: int = BUCKET_BYTES,
-        keys: Keys | None = None,  # `shuffle_keys`
     ) -> None:
         self._directory = directory
         self.seed = seed
         self._bits = bits if seed is not None else 0
         self._skipped_bits = skipped_bits
         self._bucket_bytes = bucket_bytes
-        self._keys = shuffle_keys if keys is None else keys
         self._buckets: dict[int, _Bucket] = {}
         self._opening = threading.Lock()
 
@@ -375,7 +369,7 @@ class Spool:
 
     def _bucket_numbers(self, row_ids: Int64Array) -> npt.NDArray[np.uint16]:
         assert self.seed is not None
-        keys = self._keys(row_ids, self.seed) << np.uint64(self._skipped_bits)
+        keys = shuffle_keys(row_ids, self.seed) << np.uint64(self._skipped_bits)
         numbers: npt.NDArray[np.uint16] = (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
         return numbers
 
@@ -394,7 +388,7 @@ class Spool:
                     yield from self._split(bucket, n_features)
                 else:
                     for block in bucket.parts(bucket.n_bytes, n_features):
-                        yield block.take(np.argsort(self._keys(block.row_ids, self.seed)))
+                        yield block.take(np.argsort(shuffle_keys(block.row_ids, self.seed)))
             finally:
                 bucket.close()
 
@@ -412,7 +406,6 @@ class Spool:
             shuffle_bits(bucket.n_bytes, self._bucket_bytes),
             skipped_bits=self._skipped_bits + self._bits,
             bucket_bytes=self._bucket_bytes,
-            keys=self._keys,
         )
         try:
             for block in bucket.parts(self._bucket_bytes, n_features):
