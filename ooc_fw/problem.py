@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,40 +27,46 @@ def classifiers_of(n_classes: int) -> int:
     return 1 if n_classes == 2 else n_classes
 
 
-class Problem(Protocol):
-    """What a model is trained on; each task has a record of its own."""
+class Problem:
+    """What a model is trained on; each task has a record of its own.
+
+    Attributes
+    ----------
+    source : RowSource
+        Training rows.
+    kernel : Kernel
+        Kernel, with its parameters.
+    penalties : ndarray of float64, shape (n_rows,), optional
+        Penalty of a unit squared slack of each row; None is C of the options for all.
+    """
+
+    source: RowSource
+    kernel: Kernel
+    penalties: Float64Array | None
 
     @property
     def task(self) -> str:
         """Name of the task: classification, novelty or regression."""
+        return "classification"
 
     @property
-    def source(self) -> RowSource:
-        """Training rows."""
-
-    @property
-    def kernel(self) -> Kernel:
-        """Kernel, with its parameters."""
-
-    @property
-    def penalties(self) -> Float64Array | None:
-        """Penalty of a unit squared slack of each row; None is C of the options for all."""
-
-    @property
-    def codes(self) -> Int64Array:
+    def row_classes(self) -> Int64Array:
         """Class of each row, from 0, of which a sample has some each; 0 where there are none."""
+        return np.zeros(self.source.n_rows, dtype=np.int64)
 
     @property
     def answers(self) -> AnyArray:
         """What is to be learned of each row, by which a checkpoint knows its run."""
+        return self.row_classes
 
     @property
     def n_classifiers(self) -> int:
         """Classifiers of a landmark model."""
+        return 1
 
 
 @dataclass(frozen=True)
-class ClassificationProblem:
+class ClassificationProblem(Problem):
     """What a model of two classes or more is trained on."""
 
     source: RowSource
@@ -79,12 +85,7 @@ class ClassificationProblem:
         return np.arange(int(self.codes.max()) + 1)
 
     @property
-    def task(self) -> str:
-        """Name of the task."""
-        return "classification"
-
-    @property
-    def answers(self) -> Int64Array:
+    def row_classes(self) -> Int64Array:
         """The codes."""
         return self.codes
 
@@ -112,7 +113,7 @@ class ClassificationProblem:
 
 
 @dataclass(frozen=True)
-class RegressionProblem:
+class RegressionProblem(Problem):
     """What a model of regression is trained on.
 
     Parameters
@@ -134,6 +135,7 @@ class RegressionProblem:
     xi_i = max(0, |y_i - w.phi(x_i) - b| - epsilon); with epsilon 0 it is kernel ridge regression.
     """
 
+    task: ClassVar[str] = "regression"
     source: RowSource
     targets: Float64Array
     kernel: Kernel
@@ -153,28 +155,13 @@ class RegressionProblem:
         TaskOptions(epsilon=self.epsilon)  # which checks it
 
     @property
-    def task(self) -> str:
-        """Name of the task."""
-        return "regression"
-
-    @property
-    def codes(self) -> Int64Array:
-        """One class for all rows: samples need no shares of classes."""
-        return np.zeros(self.source.n_rows, dtype=np.int64)
-
-    @property
     def answers(self) -> Float64Array:
         """The targets, and epsilon behind them."""
         return np.append(self.targets, self.epsilon)
 
-    @property
-    def n_classifiers(self) -> int:
-        """Vectors of weights."""
-        return 1
-
 
 @dataclass(frozen=True)
-class BinaryProblem:
+class BinaryProblem(Problem):
     """What one binary classifier is trained on.
 
     Parameters
@@ -234,7 +221,7 @@ class BinaryProblem:
         return "novelty" if self.one_class else "classification"
 
     @property
-    def codes(self) -> Int64Array:
+    def row_classes(self) -> Int64Array:
         """0 for the label -1, and 1 for +1."""
         return (self.labels > 0).astype(np.int64)
 
@@ -242,11 +229,6 @@ class BinaryProblem:
     def answers(self) -> Int8Array:
         """The labels."""
         return self.labels
-
-    @property
-    def n_classifiers(self) -> int:
-        """One."""
-        return 1
 
     def __post_init__(self) -> None:
         n_rows, penalties = self.source.n_rows, self.penalties

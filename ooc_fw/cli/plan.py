@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
             "landmarks": plan.landmarks,
             "memory_limit": plan.memory.limit,
             "memory": plan.memory.terms(),
-            "max_vertices": exact.exact_memory.max_vertices,
+            "max_vertices": exact.memory.max_vertices,
             "max_threads": plan.memory.max_threads,
             **_estimate(problem, exact, plan.landmarks),
         }
@@ -74,7 +74,7 @@ def _exact(problem: ClassificationProblem, plan: Plan) -> Plan:
 def _estimate(problem: ClassificationProblem, plan: Plan, landmarks: int | None) -> dict[str, Any]:
     """Speed of this machine, the support to expect, and upper limits of what a run costs."""
     source, kernel, options = problem.source, problem.kernel, plan.options
-    memory = plan.exact_memory
+    memory = plan.memory
     rows, rows_a_second = _read_rows(source)
     values_a_second, largest_value = kernel_speed(
         kernel, rows[: few_rows(source, _KERNEL_ROWS)], options.threads, _CALIBRATION_SECONDS
@@ -101,7 +101,7 @@ def _estimate(problem: ClassificationProblem, plan: Plan, landmarks: int | None)
         "support_at_most": support,
         "kernel_value_bytes": value_bytes,
         "kernel_values_fit": landmarks is not None
-        or value_bytes * support**2 <= memory.kernel_rows,
+        or value_bytes * support**2 <= memory.parts["kernel_rows"],
         "sweep_bytes": source.decoded_bytes,
         "sweep_seconds_at_most": sweep,
         "seconds_at_most": seconds,

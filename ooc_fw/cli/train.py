@@ -172,7 +172,7 @@ def _describe_data(problem: Problem) -> None:
 def _announce(plan: Plan) -> None:
     """Say what will be trained before it takes its time, and what memory it may take."""
     lines = [plan.kind] if plan.kind else []
-    kernel_rows = getattr(plan.memory, "kernel_rows", 0)
+    kernel_rows = plan.memory.parts.get("kernel_rows", 0)
     if plan.memory.limit is None and kernel_rows > _MUCH_MEMORY:
         size = format_bytes(kernel_rows)
         lines += [f"without --memory, the kernel values of an exact model may take up to {size}"]

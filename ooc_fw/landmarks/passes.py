@@ -69,7 +69,7 @@ class SpanProblem:
             return cls(source, problem.targets[:, None], penalties, problem.epsilon)
         k = problem.n_classifiers
         positive = np.arange(1, 2) if k == 1 else np.arange(k)
-        signs = np.where(problem.codes[:, None] == positive, np.int8(1), np.int8(-1))
+        signs = np.where(problem.row_classes[:, None] == positive, np.int8(1), np.int8(-1))
         return cls(source, signs, penalties)
 
     def part(self, rows: Rows, ids: Int64Array) -> SpanProblem:

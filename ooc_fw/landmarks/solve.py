@@ -158,7 +158,7 @@ class _Run(Shell):
         self._reset()
         self.rng = np.random.default_rng(options.seed)
         given = None if warm is None else warm.rows
-        self.sample = Sample.draw(source, problem.codes, self.n_landmarks, self.rng, given)
+        self.sample = Sample.draw(source, problem.row_classes, self.n_landmarks, self.rng, given)
         arithmetic = choose_arithmetic(problem.kernel, self.sample.rows[:_PROBE_ROWS])
         self.engine = stack.enter_context(Engine(problem.kernel, options.threads, arithmetic))
         self.workers: Workers | None = None
@@ -272,7 +272,7 @@ class _Run(Shell):
 
     def _choose_landmarks(self) -> tuple[Int64Array, Float64Array]:
         """Places of the landmarks in the sample, and weights of the pilot for the first of them."""
-        codes = self.given.codes[self.sample.ids]
+        codes = self.given.row_classes[self.sample.ids]
         half = max(1, self.n_landmarks // 2)
         if self.warm is None:
             pilot = draw_random(codes, min(len(codes), _PILOT_FACTOR * half), self.rng)

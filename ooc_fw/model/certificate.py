@@ -93,10 +93,10 @@ def certify_landmarks(
         raise InputError(
             f"the model has {len(model.classes)} classes and the data have {problem.n_classes}"
         )
-    check_training_rows(model, problem.source, problem.codes)
+    check_training_rows(model, problem.source, problem.row_classes)
     derived = None  # penalties that follow from those of the landmarks
     if problem.penalties is None:
-        derived = derived_penalties(model, problem.codes)
+        derived = derived_penalties(model, problem.row_classes)
         problem = replace(problem, penalties=derived)
     span_problem, n_rows = SpanProblem.of(problem, model.C), problem.source.n_rows
     if not 0 < classifiers[0].jitter:

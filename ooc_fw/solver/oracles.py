@@ -291,7 +291,7 @@ class FullLMO(LMO):
         self._y = self._labels.astype(np.float64)
         self._C = np.broadcast_to(workspace.penalties, len(self._labels))
         self._keeps_before = workspace.options.method == Partan.name  # for steps that extrapolate
-        self._keeps_rows, self._column_bytes = memory.row_cache > 0, memory.column_cache
+        self._keeps_rows, self._column_bytes = memory.row_cache > 0, memory.parts["column_cache"]
         self._grad: Float64Array | None = None
         self._before: Float64Array | None = None
         self._operands_kept: list[tuple[int, Operand]] | None = None

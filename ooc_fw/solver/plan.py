@@ -21,16 +21,10 @@ from ooc_fw.solver.state import Callback
 from ooc_fw.solver.steps import STEP_RULES, Partan
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
-from ooc_fw.system.memory import (
-    LandmarkPlan,
-    MemoryPlan,
-    Workload,
-    format_bytes,
-    memory_total,
-    plan_memory,
-)
+from ooc_fw.system.memory import MemoryPlan, Workload, format_bytes, memory_total, plan_memory
 
 _FEW_BYTES = 32 << 20  # of rows that are looked at together where memory is short, or once
+_NUMBERS = "limit", "max_threads", "max_vertices", "max_block"  # of a memory plan
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 14  # rows whose kernel values with each other take 1 GiB in float32
 
@@ -78,7 +72,7 @@ class Plan:
     given : TrainOptions
         The options as they were given, but for `landmarks` and `exact`: for pairs of classes and
         parts of the rows, whose method, oracle and memory may differ from those of all rows.
-    memory : MemoryPlan or LandmarkPlan
+    memory : MemoryPlan
         Bytes for each part of the run; of several exact classifiers those for one of all rows.
     kind : str
         One line that says why the model is exact, or has landmarks.
@@ -92,7 +86,7 @@ class Plan:
 
     options: TrainOptions
     given: TrainOptions
-    memory: MemoryPlan | LandmarkPlan
+    memory: MemoryPlan
     kind: str = ""
     method: str = ""
     quantised: bool = False
@@ -101,13 +95,7 @@ class Plan:
     @property
     def landmarks(self) -> int | None:
         """Number of landmarks; None for an exact model."""
-        return self.memory.landmarks if isinstance(self.memory, LandmarkPlan) else None
-
-    @property
-    def exact_memory(self) -> MemoryPlan:
-        """Memory of an exact model."""
-        assert isinstance(self.memory, MemoryPlan)
-        return self.memory
+        return self.memory.landmarks or None
 
     def with_options(self, **changes: Any) -> Plan:
         """The same with other options, on which no other part depends."""
@@ -115,8 +103,8 @@ class Plan:
 
     def to_state(self) -> dict[str, Any]:
         """What a checkpoint of an exact run holds beside its options."""
-        sizes = {k: v for k, v in vars(self.exact_memory).items() if k != "work"}
-        return sizes | {"method": self.method, "quantised": self.quantised}
+        numbers = {name: getattr(self.memory, name) for name in _NUMBERS}
+        return {**self.memory.parts, **numbers, "method": self.method, "quantised": self.quantised}
 
 
 def plan_exact(
@@ -165,10 +153,13 @@ def plan_exact(
     quantised = fits and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
     if session.resume is not None:
         before = before or load_checkpoint(session.resume)
-        state = dict(before[1].get("plan", {}))
+        state = before[1].get("plan", {})
         if state:  # another kind of run is refused when it begins
-            method, quantised = state.pop("method"), state.pop("quantised")
-            memory = _memory_before(MemoryPlan(memory.work, **state), memory, session.resume)
+            method, quantised = state["method"], state["quantised"]
+            parts = {name: state[name] for name in memory.parts}
+            numbers = {name: state[name] for name in _NUMBERS}
+            earlier = MemoryPlan(memory.work, parts, **numbers)
+            memory = _memory_before(earlier, memory, session.resume)
     options = replace(options, threads=min(options.threads, memory.max_threads))
     return Plan(options, given, memory, kind, method, quantised, before)
 
@@ -260,16 +251,20 @@ def few_rows(source: RowSource, most: int) -> int:
 
 def workload(problem: Problem, options: TrainOptions, session: Session) -> Workload:
     """The sizes that the memory of a run depends on."""
-    return replace(
-        sizes_of(problem.source, options, session.held),
+    return workload_of(
+        problem.source,
+        options,
+        session.held,
         n_classifiers=problem.n_classifiers,
         weighted=problem.penalties is not None,
         targets=problem.task == "regression",
     )
 
 
-def sizes_of(source: RowSource, options: TrainOptions, held: int | None = None) -> Workload:
-    """What a source alone says of the sizes of a run.
+def workload_of(
+    source: RowSource, options: TrainOptions, held: int | None = None, **learned: Any
+) -> Workload:
+    """The same before there is a problem; `learned` are the sizes of what is learned of the rows.
 
     `held` is as for `Session`.
     """
@@ -292,4 +287,5 @@ def sizes_of(source: RowSource, options: TrainOptions, held: int | None = None) 
         sparse=source.sparse,
         cacheable=not source.in_memory,
         full_oracle=options.lmo in KEEPS_GRADIENT,
+        **learned,
     )

@@ -184,7 +184,7 @@ class RunState:
         n_added = 0 if active is None else len(active)
         if active is None:
             n_max = min(memory.max_vertices, options.max_support or memory.max_vertices)
-            kernel_rows = KernelRows(n_max, memory.kernel_rows, workspace.plan.quantised)
+            kernel_rows = KernelRows(n_max, memory.parts["kernel_rows"], workspace.plan.quantised)
             active = ActiveSet(workspace.engine, options.C, kernel_rows, problem.penalties)
         rule, rng = STEP_RULES[options.method](), np.random.default_rng(options.seed)
         oracle = make_oracle(workspace, rule)

@@ -50,7 +50,7 @@ class Workspace:
     @property
     def memory(self) -> MemoryPlan:
         """Bytes for each part of the run."""
-        return self.plan.exact_memory
+        return self.plan.memory
 
     @property
     def penalties(self) -> float | Float64Array:
@@ -84,7 +84,7 @@ def prepare(
         if session.dask is not None:
             workers = stack.enter_context(borrow_workers(session.dask, options.threads))
             workers.share(source)  # what cannot be read there is refused at once
-        rows = CachedSource(source, plan.exact_memory.row_cache)
+        rows = CachedSource(source, plan.memory.row_cache)
         yield Workspace(problem, plan, session, sampler, engine, rows, workers)
 
 

@@ -123,35 +123,38 @@ _TERMS = {
     "column_cache": "kernel columns kept",  # over all rows, for a full oracle
     "vertices": "active rows",
     "kernel_rows": "kernel values between active rows",
+    "sample": "rows of the sample",  # this and the next ones are of a landmark model
+    "landmarks": "landmarks",
+    "matrices": "matrices between landmarks",
 }
 """Parts of a `MemoryPlan`, and what people are told they are."""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes for each part of a run, and the largest numbers of vertices and threads."""
+    """Bytes for each part of a run, and the largest numbers that fit."""
 
     work: Workload  # the sizes that it follows from
-    program: int
-    row_numbers: int
-    buffers: int
-    scratch: int
-    row_cache: int
-    column_cache: int
-    vertices: int
-    kernel_rows: int
-    max_vertices: int
-    max_threads: int
+    parts: dict[str, int]  # bytes by their name in `_TERMS`
     limit: int | None  # of the sum of the parts; None where none was given
-    max_block: int = 1 << 14  # rows that a step looks at together, at most
+    max_threads: int
+    max_vertices: int = 0  # of an exact model
+    max_block: int = 1 << 14  # rows that a step of an exact model looks at together, at most
+    landmarks: int = 0  # of an exact model none
+    spare: int = 0  # bytes beside the parts that a landmark model may keep rows in
+
+    @property
+    def row_cache(self) -> int:
+        """Bytes for rows that are kept in memory."""
+        return self.parts.get("row_cache", self.spare)
 
     def terms(self) -> dict[str, int]:
-        """The parts by name, in bytes."""
-        return {text: getattr(self, name) for name, text in _TERMS.items()}
+        """The parts as people know them, in bytes."""
+        return {_TERMS[name]: size for name, size in self.parts.items()}
 
     def total(self) -> int:
         """Bytes of all parts."""
-        return sum(self.terms().values())
+        return sum(self.parts.values())
 
     def __str__(self) -> str:
         """Parts, largest numbers of vertices and threads, and limit, in one line."""
@@ -178,12 +181,14 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     OverLimitError
         When the limit cannot be met; names the largest part and the smallest sufficient limit.
     """
-    least = _least(work)
-    needed = require_exact(work, limit)
-    full, vertex_bytes, thread_bytes = int(work.full_oracle), _vertex_bytes(work), least["scratch"]
+    parts = _least(work)
+    needed = sum(parts.values())
+    if limit is not None and limit < needed:
+        raise _over_limit(limit, parts, work)
+    full, vertex_bytes, thread_bytes = int(work.full_oracle), _vertex_bytes(work), parts["scratch"]
     # A full oracle keeps a copy of the rows that is prepared for products.
     cache = work.decoded_bytes * (int(work.cacheable) + full)
-    rest = (max(needed, int(_DEFAULT_SHARE * available)) if limit is None else limit) - needed
+    rest = max(needed, _budget(limit, available)) - needed
     buffers, max_block = work.buffers(work.least_rows), work.block_rows
     more_buffers = work.buffers(work.block_rows) - buffers
     if more_buffers > rest:
@@ -198,72 +203,22 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     more_columns = full * min(4 * work.n_rows**2, int(column_share * rest))
     max_threads = 1 + min(_MOST_THREADS - 1, int(_THREADS_SHARE * rest) // thread_bytes)
     rest -= keeps_rows * cache + more_columns + (max_threads - 1) * thread_bytes
-    rest += least["vertices"] + least["kernel_rows"]
+    rest += parts["vertices"] + parts["kernel_rows"]
     max_vertices = min(work.n_rows, max(_LEAST_VERTICES, int(_VERTEX_SHARE * rest) // vertex_bytes))
     vertices = max_vertices * vertex_bytes
     all_kernel_rows = max_vertices * (4 * max_vertices + _KERNEL_ROW_PADDING)
-    return MemoryPlan(
-        work,
-        program=least["program"],
-        row_numbers=least["row_numbers"],
-        buffers=least["buffers"] + more_buffers,
-        scratch=max_threads * thread_bytes,
-        row_cache=keeps_rows * cache,
-        column_cache=least["column_cache"] + more_columns,
-        vertices=vertices,
-        kernel_rows=min(rest - vertices, max(_LEAST_KERNEL_ROWS, all_kernel_rows)),
-        max_vertices=max_vertices,
-        max_threads=max_threads,
-        limit=limit,
-        max_block=max_block,
-    )
+    parts["buffers"] += more_buffers
+    parts["scratch"] *= max_threads
+    parts["row_cache"] = keeps_rows * cache
+    parts["column_cache"] += more_columns
+    parts["vertices"] = vertices
+    parts["kernel_rows"] = min(rest - vertices, max(_LEAST_KERNEL_ROWS, all_kernel_rows))
+    return MemoryPlan(work, parts, limit, max_threads, max_vertices, max_block)
 
 
 def least_bytes(work: Workload) -> int:
     """The smallest limit that `plan_memory` takes."""
     return sum(_least(work).values())
-
-
-def require_exact(work: Workload, limit: int | None) -> int:
-    """Bytes that a run takes at least; OverLimitError where the limit is below."""
-    least = _least(work)
-    needed = sum(least.values())
-    if limit is not None and limit < needed:
-        raise _over_limit(limit, {_TERMS[name]: size for name, size in least.items()}, work)
-    return needed
-
-
-def require_landmarks(
-    work: Workload, limit: int | None, available: int, n_landmarks: int, *, asked: bool = True
-) -> int:
-    """Bytes that there are for a run with so many landmarks; OverLimitError where it takes more.
-
-    `limit` and `available` are as for `plan_landmarks`. Without a limit, half of what is available
-    may be exceeded by little memory for a number of landmarks that is `asked` for.
-    """
-    parts, budget = landmark_terms(work, n_landmarks), _budget(limit, available)
-    needed = sum(parts.values())
-    if limit is None and asked:
-        budget = max(budget, min(needed, _SMALL_RUN_BYTES))
-    if needed > budget:
-        raise _over_limit(limit, parts, work, _most_landmarks(work, budget, 0, n_landmarks))
-    return budget
-
-
-def require_room(
-    work: Workload, limit: int | None, available: int, landmarks: int | None = None
-) -> int:
-    """Threads of passes over the rows, before there is a plan of the run that follows.
-
-    OverLimitError where there is no room for that run, exact or with so many `landmarks`.
-    """
-    if landmarks is None:
-        rest = _budget(limit, available) - require_exact(work, limit)
-    else:
-        rest = require_landmarks(work, limit, available, landmarks)
-        rest -= sum(landmark_terms(work, landmarks).values())
-    thread_bytes = _THREAD_BYTES + _sparse_thread_bytes(work)
-    return 1 + min(_MOST_THREADS - 1, int(_THREADS_SHARE * max(0, rest)) // thread_bytes)
 
 
 def _budget(limit: int | None, available: int) -> int:
@@ -290,6 +245,7 @@ def _least(work: Workload) -> dict[str, int]:
         "row_numbers": work.n_rows * row_numbers + work.n_features * _FEATURE_BYTES,
         "buffers": work.buffers(work.least_rows) + parted * parts,
         "scratch": _THREAD_BYTES + _sparse_thread_bytes(work),
+        "row_cache": 0,
         "column_cache": 2 * 4 * full * work.n_rows,
         "vertices": min(work.n_rows, _LEAST_VERTICES) * _vertex_bytes(work),
         "kernel_rows": _LEAST_KERNEL_ROWS,
@@ -298,18 +254,6 @@ def _least(work: Workload) -> dict[str, int]:
 
 def _vertex_bytes(work: Workload) -> int:
     return _VERTEX_COPIES * work.row_bytes + _VERTEX_BYTES
-
-
-_SPAN_TERMS = {
-    "program": "program",
-    "row_numbers": "numbers for each row of the file",
-    "buffers": "read buffers",
-    "scratch": "working memory of threads",
-    "sample": "rows of the sample",
-    "landmarks": "landmarks",
-    "matrices": "matrices between landmarks",
-}
-"""Parts of the memory of a landmark model, and what people are told they are."""
 
 
 def sample_rows(n_landmarks: int, row_bytes: float) -> int:
@@ -338,7 +282,7 @@ def landmark_terms(work: Workload, n_landmarks: int, threads: int = 1) -> dict[s
     if n_sample > _SAMPLE_ROWS * n_landmarks:  # so many of them are held a second time
         n_sample += _SAMPLE_ROWS * n_landmarks
     row_numbers = numbers + work.weighted * _PENALTY_BYTES + work.targets * _TARGET_BYTES
-    sizes = {
+    return {
         "program": PROGRAM_BYTES + work.held_bytes,
         "row_numbers": work.n_rows * row_numbers + work.n_features * _FEATURE_BYTES,
         "buffers": work.buffers(0),
@@ -347,33 +291,12 @@ def landmark_terms(work: Workload, n_landmarks: int, threads: int = 1) -> dict[s
         "landmarks": n_landmarks * (_VERTEX_COPIES * work.row_bytes + _LANDMARK_BYTES),
         "matrices": 8 * n_landmarks**2 * (1 + work.n_classifiers),
     }
-    return {text: sizes[name] for name, text in _SPAN_TERMS.items()}
 
 
 def _landmark_thread_bytes(work: Workload, n_landmarks: int) -> int:
     loaded = min(_MOST_LOADED, 8 * work.n_features * n_landmarks)
     scratch = _THREAD_BYTES + _sparse_thread_bytes(work)
     return scratch + _STRIP_BYTES + loaded + _LANDMARK_THREAD_BYTES * n_landmarks
-
-
-@dataclass(frozen=True)
-class LandmarkPlan:
-    """Bytes for each part of a run with landmarks, and the numbers that fit."""
-
-    work: Workload  # the sizes that it follows from
-    parts: dict[str, int]
-    landmarks: int
-    max_threads: int
-    limit: int | None
-    row_cache: int  # bytes that are left for rows
-
-    def terms(self) -> dict[str, int]:
-        """The parts by name, in bytes."""
-        return self.parts
-
-    def total(self) -> int:
-        """Bytes of all parts."""
-        return sum(self.parts.values())
 
 
 def plan_landmarks(
@@ -383,37 +306,42 @@ def plan_landmarks(
     fewest: int,
     wanted: int | None = None,
     threads: int = 1,
-) -> LandmarkPlan:
+) -> MemoryPlan:
     """Memory of a run with as many landmarks as fit, from `fewest` to `wanted`.
 
     How many they are does not depend on `threads`, of which as many start as fit beside them.
     `limit` and `available` are as for `plan_memory`, but without a limit half of what is available
-    is not exceeded, except by the `fewest` alone where they take little.
+    is not exceeded, except by the `fewest` alone where they take little: such a run is asked for.
 
     Raises
     ------
     OverLimitError
         When there is no room for the fewest.
     """
-    budget = require_landmarks(work, limit, available, fewest, asked=wanted is None)
-    n_landmarks = fewest
+    n_landmarks, budget = fewest, _budget(limit, available)
+    parts = landmark_terms(work, fewest)
+    needed = sum(parts.values())
+    if limit is None and wanted is None:
+        budget = max(budget, min(needed, _SMALL_RUN_BYTES))
+    if needed > budget:
+        raise _over_limit(limit, parts, work, _most_landmarks(work, budget, 0, fewest))
     if wanted is not None:
         n_landmarks = _most_landmarks(work, budget, fewest, wanted, _LANDMARK_THREADS)
     rest = budget - sum(landmark_terms(work, n_landmarks).values())
     threads = min(threads, 1 + rest // _landmark_thread_bytes(work, n_landmarks))
     parts = landmark_terms(work, n_landmarks, threads)
-    cache = min(_CACHE_BYTES, budget - sum(parts.values()))
-    return LandmarkPlan(work, parts, n_landmarks, threads, limit, cache * work.cacheable)
+    spare = work.cacheable * min(_CACHE_BYTES, budget - sum(parts.values()))
+    return MemoryPlan(work, parts, limit, threads, landmarks=n_landmarks, spare=spare)
 
 
 def _over_limit(
-    limit: int | None, least: dict[str, int], work: Workload, landmarks: int = 0
+    limit: int | None, parts: dict[str, int], work: Workload, landmarks: int = 0
 ) -> OverLimitError:
     """The error for a limit below the sum of the parts, beside which so many `landmarks` fit."""
-    part = max(least, key=lambda name: least[name])
-    needed = sum(least.values())
+    part = max(parts, key=lambda name: parts[name])
+    needed = sum(parts.values())
     more = ""
-    if part == _TERMS["buffers"] and work.chunk_bytes > _LARGE_CHUNK:
+    if part == "buffers" and work.chunk_bytes > _LARGE_CHUNK:
         more = (
             f" (the rows are stored in chunks of {format_bytes(work.chunk_bytes)}; ooc-fw convert "
             f"writes smaller ones)"
@@ -421,8 +349,9 @@ def _over_limit(
     fewer = f"; --landmarks {landmarks} would fit" if landmarks >= _LEAST_LANDMARKS else ""
     given = "half of all memory" if limit is None else f"a memory limit of {format_bytes(limit)}"
     return OverLimitError(
-        f"{given} cannot be met: the largest part, {part}, takes {format_bytes(least[part])} "
-        f"alone{more}{fewer}; the smallest limit that would do is {-(-needed >> 20)}MiB",
+        f"{given} cannot be met: the largest part, {_TERMS[part]}, takes "
+        f"{format_bytes(parts[part])} alone{more}{fewer}; the smallest limit that would do is "
+        f"{-(-needed >> 20)}MiB",
         needed,
     )
 

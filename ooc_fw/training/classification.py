@@ -10,10 +10,9 @@ import bisect
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -34,8 +33,8 @@ from ooc_fw.solver.plan import (
     Session,
     few_rows,
     plan_exact,
-    sizes_of,
     workload,
+    workload_of,
 )
 from ooc_fw.solver.shell import load_checkpoint
 from ooc_fw.solver.state import Status
@@ -43,7 +42,6 @@ from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import interruption
 from ooc_fw.system.memory import (
     PROGRAM_BYTES,
-    LandmarkPlan,
     MemoryPlan,
     OverLimitError,
     Workload,
@@ -51,7 +49,6 @@ from ooc_fw.system.memory import (
     memory_total,
     plan_landmarks,
     plan_memory,
-    require_room,
 )
 from ooc_fw.training.fit import Fit, Task, WarmStart, open_landmark_path
 from ooc_fw.training.pairs import model_of, train_pairs
@@ -86,28 +83,17 @@ PASSES = 2.5
 _DENSE_SUPPORT = 20_000  # support vectors between which the steps of a run take 10 s
 _DENSE_SECONDS = 10.0
 
-Found = TypeVar("Found")
-
 
 # -- room before a plan --------------------------------------------------------------------------
 
 
-def threads_before_plan(
-    source: RowSource, options: TrainOptions, landmarks: int | None = None, **sizes: Any
-) -> int:
+def threads_before_plan(source: RowSource, options: TrainOptions, **learned: int) -> int:
     """Threads of passes for labels and statistics, which come before there is a plan.
 
-    OverLimitError is raised where no model will fit into memory. `landmarks` are those of a model
-    that is never exact, and `sizes` fields of `Workload`.
+    OverLimitError is raised where no model will fit into memory; `learned` is as for `workload_of`.
     """
-    work = replace(sizes_of(source, options), **sizes)
-    limit, available = options.memory_limit, memory_total()
-
-    def room(landmarks: int | None) -> int:
-        return require_room(work, limit, available, landmarks)
-
-    threads = room(landmarks) if landmarks is not None else _exact_or_fewest(options, room)
-    return min(options.threads, threads)
+    memory = _exact_or_fewest(workload_of(source, options, **learned), options)
+    return min(options.threads, memory.max_threads)
 
 
 def read_classes(
@@ -132,8 +118,8 @@ def read_classes(
     return classes, codes, threads
 
 
-def _exact_or_fewest(options: TrainOptions, make: Callable[[int | None], Found]) -> Found:
-    """What `make` gives for an exact model; else for the landmarks asked for, or the fewest.
+def _exact_or_fewest(work: Workload, options: TrainOptions) -> MemoryPlan:
+    """Memory of an exact model; else of the landmarks asked for, or the fewest.
 
     Landmarks take the place of an exact model that has no room where nothing else was asked for.
     OverLimitError, where there is no room for either, names the smaller limit.
@@ -141,13 +127,13 @@ def _exact_or_fewest(options: TrainOptions, make: Callable[[int | None], Found])
     refused = []
     if options.landmarks is None:
         try:
-            return make(None)
+            return plan_memory(work, options.memory_limit, memory_total())
         except OverLimitError as error:
             if _why_exact(options) is not None:
                 raise
             refused.append(error)
     try:
-        return make(options.landmarks or START_ROWS)
+        return _landmark_memory(work, options, options.landmarks or START_ROWS)
     except OverLimitError as error:
         raise min([*refused, error], key=lambda each: each.needed) from None
 
@@ -238,9 +224,9 @@ def plan_classes(problem: ClassificationProblem, options: TrainOptions, session:
     work = workload(problem, options, session)
     if options.landmarks is not None:
         return plan_asked(work, options, "as asked")
-    n_rows, memory = work.n_rows, _exact_or_fewest(options, partial(_memory, work, options))
+    n_rows, memory = work.n_rows, _exact_or_fewest(work, options)
     within = replace(options, threads=min(options.threads, memory.max_threads))
-    if isinstance(memory, LandmarkPlan):
+    if memory.landmarks:
         speed = kernel_speed_if_limited(problem, within)
         n_landmarks = affordable_landmarks(problem, work, within, session, speed)
         why = f"an exact model takes {-(-least_bytes(work) >> 20)}MiB of memory at least"
@@ -309,22 +295,18 @@ def plan_asked(work: Workload, options: TrainOptions, why: str) -> Plan:
 
 def plan_span(work: Workload, options: TrainOptions, n_landmarks: int, kind: str) -> Plan:
     """Plan of a model with so many landmarks; OverLimitError where there is no room for them."""
-    memory = _memory(work, options, n_landmarks)
+    memory = _landmark_memory(work, options, n_landmarks)
     # Fewer cannot be asked for, but there may be fewer rows.
     given = replace(options, landmarks=max(n_landmarks, START_ROWS), exact=False)
     within = replace(given, threads=min(options.threads, memory.max_threads))
     return Plan(within, given, memory, kind)
 
 
-def _memory(
-    work: Workload, options: TrainOptions, n_landmarks: int | None
-) -> MemoryPlan | LandmarkPlan:
-    """Memory of an exact model, or of one with so many landmarks."""
-    limit, available = options.memory_limit, memory_total()
-    if n_landmarks is None:
-        return plan_memory(work, limit, available)
-    n_landmarks = min(n_landmarks, work.n_rows)
-    return plan_landmarks(work, limit, available, n_landmarks, threads=options.threads)
+def _landmark_memory(work: Workload, options: TrainOptions, n_landmarks: int) -> MemoryPlan:
+    """Memory of a model with so many landmarks, or with all rows where these are fewer."""
+    fewest = min(n_landmarks, work.n_rows)
+    limit, threads = options.memory_limit, options.threads
+    return plan_landmarks(work, limit, memory_total(), fewest, threads=threads)
 
 
 def _why_exact(options: TrainOptions) -> str | None:

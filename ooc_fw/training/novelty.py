@@ -11,16 +11,16 @@ smallest ball around all rows in the feature space of Q, and Delta^2 - rho its s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array
+from ooc_fw.data.rows import Float64Array, Int8Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.record import Model
 from ooc_fw.options import TaskOptions, TrainOptions
-from ooc_fw.problem import BinaryProblem
+from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.system.errors import InputError
@@ -29,7 +29,7 @@ from ooc_fw.training.fit import Fit, Task
 
 
 @dataclass(frozen=True)
-class NoveltyProblem:
+class NoveltyProblem(Problem):
     """What a model of one class is trained on: all rows, whose labels are not looked at.
 
     Parameters
@@ -45,6 +45,7 @@ class NoveltyProblem:
         see `_at_quantile`. None: the offset is rho.
     """
 
+    task: ClassVar[str] = "novelty"
     source: RowSource
     kernel: Kernel
     penalties: Float64Array | None = None
@@ -54,24 +55,9 @@ class NoveltyProblem:
         TaskOptions(contamination=self.contamination)  # which checks it
 
     @property
-    def task(self) -> str:
-        """Name of the task."""
-        return "novelty"
-
-    @property
-    def codes(self) -> Int64Array:
-        """One class for all rows."""
-        return np.zeros(self.source.n_rows, dtype=np.int64)
-
-    @property
     def answers(self) -> Int8Array:
         """The label +1 for all rows."""
         return np.ones(self.source.n_rows, dtype=np.int8)
-
-    @property
-    def n_classifiers(self) -> int:
-        """One."""
-        return 1
 
     def binary(self) -> BinaryProblem:
         """The problem of one class as the solver takes it."""

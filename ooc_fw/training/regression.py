@@ -73,9 +73,8 @@ class Regression(Task):
         """Read what is to be learned."""
         n_rows = source.n_rows
         fewest = n_rows if _is_exact(n_rows, options) else options.landmarks or START_ROWS
-        threads = threads_before_plan(
-            source, options, min(fewest, n_rows), targets=True, weighted=weighted
-        )
+        asked = replace(options, exact=False, landmarks=max(fewest, START_ROWS))
+        threads = threads_before_plan(source, asked, targets=True, weighted=weighted)
         return {"targets": read_targets(source)}, threads
 
     def plan(self, problem: RegressionProblem, options: TrainOptions, session: Session) -> Plan:

@@ -337,10 +337,10 @@ class Stream:
         plan = plan_exact(problem, options, memory=self._memory)
         if self._memory is None:
             self._memory = replace(
-                plan.exact_memory,
+                plan.memory,
                 max_vertices=self._capacity,
                 max_block=LARGEST_BLOCK,
-                kernel_rows=kernel_rows_budget(),
+                parts=plan.memory.parts | {"kernel_rows": kernel_rows_budget()},
             )
             plan = replace(plan, memory=self._memory)
         active, self._active = self._active, None

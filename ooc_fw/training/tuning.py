@@ -551,7 +551,7 @@ class _Search:
                 for C in Cs:
                     yield landmark_fit(problem, plan, path.solve(C), C)
         else:
-            plan = plan_exact(problem, options, memory=self.plan.exact_memory)
+            plan = plan_exact(problem, options, memory=self.plan.memory)
             with PairTrainer(problem, partition, plan, self.callbacks, kept=True) as trainer:
                 for C in Cs:
                     yield exact_fit(problem, plan, trainer.fit(C, warm), C)

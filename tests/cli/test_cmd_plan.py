@@ -100,7 +100,8 @@ def test_without_memory_no_more_is_planned_than_a_process_may_take(tmp_path, pla
 def test_kernel_values_that_do_not_fit_are_told(ooc_fw, data, monkeypatch, fits):
     def make(*arguments):
         found = make_plan(*arguments)
-        memory = dataclasses.replace(found.memory, kernel_rows=100)
+        parts = found.memory.parts | {"kernel_rows": 100}
+        memory = dataclasses.replace(found.memory, parts=parts)
         return found if fits else dataclasses.replace(found, memory=memory)
 
     monkeypatch.setattr("ooc_fw.cli.plan.make_plan", make)

@@ -83,7 +83,7 @@ def test_without_a_limit_small_files_are_kept_and_no_more_is_planned_than_a_run_
     work = Workload(n_rows=1000, decoded_bytes=MIB, block_bytes=MIB)
     plan = plan_memory(work, None, 64 << 30)
     assert plan.row_cache == MIB
-    assert 4 * 1000**2 <= plan.kernel_rows < 32 * MIB
+    assert 4 * 1000**2 <= plan.parts["kernel_rows"] < 32 * MIB
     assert plan.max_vertices == 1000
 
 
@@ -101,11 +101,12 @@ def test_scratch_reading_and_rows_held_are_part_of_the_plan():
     plain = plan_memory(work, 1 << 30, 0)
     sparse = plan_memory(replace(work, sparse=True), 1 << 30, 0)
     more = 4 * 10**6 + 3 * MIB
-    assert sparse.scratch // sparse.max_threads == plain.scratch // plain.max_threads + more
+    scratch = (each.parts["scratch"] // each.max_threads for each in (plain, sparse))
+    assert next(scratch) + more == next(scratch)
     assert sparse.max_threads < plain.max_threads
     more = plan_memory(replace(work, read_bytes=7 * MIB, held_bytes=5 * MIB), 1 << 30, 0)
-    assert more.buffers == plain.buffers + 7 * MIB
-    assert more.program == plain.program + 5 * MIB
+    assert more.parts["buffers"] == plain.parts["buffers"] + 7 * MIB
+    assert more.parts["program"] == plain.parts["program"] + 5 * MIB
 
 
 def test_ulimit_v_leaves_room_for_what_is_reserved(tmp_path, monkeypatch):
@@ -197,12 +198,12 @@ def test_rows_that_are_set_apart_by_class_are_planned():
 
 def test_blocks_are_as_long_as_the_rows_and_the_limit_allow():
     few = Workload(n_rows=300, decoded_bytes=24 * MIB, block_bytes=4 * MIB, block_rows=300)
-    assert plan_memory(few, 1 << 30, 0).buffers == 6 * 24 * MIB
+    assert plan_memory(few, 1 << 30, 0).parts["buffers"] == 6 * 24 * MIB
     wide = replace(few, n_rows=20_000, decoded_bytes=20_000 * MIB, block_rows=16_384, least_rows=32)
     least = least_bytes(wide)
     assert plan_memory(wide, least, 0).max_block == 32
     between = plan_memory(wide, least + 1200 * MIB, 0)
-    assert (between.max_block, between.buffers) == (132, 6 * 132 * MIB)
+    assert (between.max_block, between.parts["buffers"]) == (132, 6 * 132 * MIB)
     assert plan_memory(wide, 200 << 30, 0).max_block == 16_384
     # A long block leaves for the rest what it always left.
     enough = least + 6 * (16_384 - 32) * MIB

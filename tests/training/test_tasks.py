@@ -31,7 +31,7 @@ def test_a_plan_is_made_once_and_a_model_is_as_planned(source, name):
     assert threads == 1
     problem = task.problem(source=source, kernel=KERNEL, **answers)
     assert problem.task == name
-    assert len(problem.codes) == source.n_rows
+    assert len(problem.row_classes) == source.n_rows
     plan = make_plan(problem, options)
     assert isinstance(plan, Plan)
     assert "auto" not in (plan.options.method, plan.options.lmo) or plan.landmarks is not None
