@@ -7,9 +7,9 @@ A block of a table becomes `Cells`: numbers, and words of which each different o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, cast
 import numpy as np
 
 from ooc_fw.data.labels import inexact_label, inexact_labels, is_exact_label
-from ooc_fw.data.parallel import ahead
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, take_rows
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
 
@@ -121,18 +120,6 @@ class Cells:
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    def take(self, rows: Int64Array) -> Cells:
-        """Some of the rows."""
-        place, numbers = self.place, self.numbers
-        taken: Any = take_rows(numbers, rows) if isinstance(numbers, CSRRows) else numbers[rows]
-        return replace(
-            self,
-            labels=self.labels[rows],
-            numbers=taken,
-            words=tuple(column[rows] for column in self.words),
-            place=lambda row: place(int(rows[row])),
-        )
 
 
 class TableReader(Reader):
@@ -390,11 +377,18 @@ def ordered_map(
     An exception in `function` is raised where its result would be.
     """
     threads = threads or min(MAX_THREADS, cpu_count())
-    with ExitStack() as stack:
-        pool = ThreadPoolExecutor(threads, thread_name_prefix=THREADS_NAME)
-        stack.callback(pool.shutdown, cancel_futures=True)
-        for future in ahead((pool.submit(function, item) for item in items), threads + 1):
-            yield future.result()
+    pending: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix=THREADS_NAME) as pool:
+        try:
+            for item in items:
+                pending.append(pool.submit(function, item))
+                if len(pending) > threads:
+                    yield pending.popleft().result()
+            while pending:  # no name for a future: it would keep the frames of its exception
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
 
 
 def prefetch(items: Iterable[Item]) -> Iterator[Item]:

@@ -587,23 +587,23 @@ class TableEncoder(Encoder):
 
     def _encode(self, cells: Cells, places: Int64Array | None) -> ParsedBlock:
         """Labels and sparse rows, of float64, of some cells, whose features are at `places`."""
-        if self._drop_unlabelled:
-            unlabelled = _unlabelled(cells.labels)
-            self._count("unlabelled", int(np.count_nonzero(unlabelled)))
-            cells = cells.take(np.flatnonzero(~unlabelled))
-        rows = cells.numbers if isinstance(cells.numbers, CSRRows) else self._columns(cells)
+        labels, skipped, n_skipped = cells.labels, list(cells.skipped), len(cells.skipped)
+        dropped = _unlabelled(labels) & self._drop_unlabelled
+        self._count("unlabelled", int(np.count_nonzero(dropped)))
+        sparse = isinstance(cells.numbers, CSRRows)
+        rows: Any = cells.numbers if sparse else self._columns(cells, ~dropped)
         if places is not None:
             rows = take_columns(rows, places)
-        labels, skipped, n_skipped = cells.labels, list(cells.skipped), len(cells.skipped)
-        bad = self._bad_rows(cells, rows)
+        bad = self._bad_rows(cells, rows) & ~dropped
         if bad.any():
             where = np.flatnonzero(bad).tolist()
             if not self._options.skip:
                 raise InputError(self._reason(cells, rows, where[0]))
             skipped += [self._reason(cells, rows, row) for row in where[:EXAMPLES]]
             n_skipped += len(where)
-            taken: Any = take_rows(rows, np.flatnonzero(~bad))
-            labels, rows = labels[~bad], taken
+        taken = ~(bad | dropped)
+        if not taken.all():
+            labels, rows = labels[taken], take_rows(rows, np.flatnonzero(taken))
         if isinstance(labels, Words) and self._label_form == "words":
             labels = np.array([*labels.values, ""])[labels.codes]
         elif isinstance(labels, Words):
@@ -616,8 +616,11 @@ class TableEncoder(Encoder):
         n_dropped = n_stored - len(rows.data)
         return ParsedBlock(labels, rows, width, n_dropped, n_skipped, tuple(skipped[:EXAMPLES]))
 
-    def _columns(self, cells: Cells) -> CSRRows:
-        """One value per column at most: a number, or 1 + the place of the category."""
+    def _columns(self, cells: Cells, counted: npt.NDArray[np.bool_]) -> CSRRows:
+        """One value per column at most: a number, or 1 + the place of the category.
+
+        Missing values that become means are counted in the rows that are `counted`.
+        """
         record = self.record
         assert record is not None
         assert not isinstance(cells.numbers, CSRRows)
@@ -630,7 +633,7 @@ class TableEncoder(Encoder):
         if record.means is not None:
             missing = np.isnan(values)
             values[missing] = np.array(record.means)[np.nonzero(missing)[1]]
-            self._count("filled", int(np.count_nonzero(missing)))
+            self._count("filled", int(np.count_nonzero(missing[counted])))
         return CSRRows.from_dense(values)
 
     @cached_property

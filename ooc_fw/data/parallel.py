@@ -98,14 +98,14 @@ class Workers:
             if self.client is None:
                 pool = ThreadPoolExecutor(self.threads)
                 stack.callback(pool.shutdown, cancel_futures=True)
-                submit, n_ahead = pool.submit, _AHEAD * self.threads
+                submit, ahead = pool.submit, _AHEAD * self.threads
             else:
                 submit = partial(self.client.submit, pure=False)
                 # A task of its own instead of scattered data: the scheduler can repeat it when the
                 # workers that hold its result die.
                 shared = submit(partial(tuple, shared))
-                n_ahead = _CLUSTER_AHEAD * max(1, sum(self.client.nthreads().values()))
-            futures = ahead((submit(_work, work, shared, block) for block in blocks), n_ahead)
+                ahead = _CLUSTER_AHEAD * max(1, sum(self.client.nthreads().values()))
+            futures = _ahead((submit(_work, work, shared, block) for block in blocks), ahead)
             for block, future in zip(blocks, futures, strict=True):
                 found, counts = future.result()
                 if self.client is not None:
@@ -213,7 +213,7 @@ def _join(merge: Callable[..., Result], *parts: tuple[Result, Counts]) -> tuple[
     return merge(*found), Counts(*map(sum, zip(*counts, strict=True)))
 
 
-def ahead(futures: Iterable[Any], number: int) -> Iterator[Any]:
+def _ahead(futures: Iterable[Any], number: int) -> Iterator[Any]:
     """Futures in order, `number` of them made before the first one is needed."""
     pending: deque[Any] = deque()
     for future in futures:
