@@ -15,7 +15,7 @@ from ooc_fw.cli import common, train
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.labels import one_class
-from ooc_fw.data.rows import AnyArray, Int8Array
+from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.model.record import Model
@@ -24,7 +24,7 @@ from ooc_fw.solver.state import Callback, Status
 from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.interrupt import signal_of
 from ooc_fw.system.memory import peak_rss_bytes
-from ooc_fw.training.streams import MAX_SUPPORT, Stream
+from ooc_fw.training.streams import MAX_SUPPORT, PairStreams
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
     with train.run_progress(args, options, args.started, log) as progress:
         stream, number = _learn(args, options, labels, progress.callbacks)
         classes = labels.classes  # InputError unless there are two
-        output, solution, kernel = place.of(number != 0), stream.solution, stream.kernel
-        assert solution is not None
+        output, kernel = place.of(number != 0), stream.kernel
+        solution = stream.solutions()[0].solution
         if number:
             solution = replace(solution, status=Status.INTERRUPTED)
         if labels.swapped:
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             "C": options.C,
             "tol": options.tol,
             "stopping": options.stopping,
-            "max_support": stream.max_support,
+            "max_support": options.max_support or MAX_SUPPORT,
             "n_rows": stream.n_rows,
             "n_features": stream.n_features,
             "n_support": len(solution.alpha),
@@ -95,26 +95,22 @@ def _learn(
     options: TrainOptions,
     labels: TwoLabels,
     callbacks: Sequence[Callback],
-) -> tuple[Stream, int]:
+) -> tuple[PairStreams, int]:
     """Read to the end, or to a signal; returns the number of the signal, else 0.
 
     The block of text in which the signal arrives counts as not read.
     """
-    stream: Stream | None = None
-    n_rows = 0
+    stream: PairStreams | None = None
     try:
         for values, rows, line in iter_libsvm(args.data, zero_based=args.zero_based):
-            place = f", counted from 0 without blank lines (line {line} or later),"
-            signs = labels.encode(values, n_rows, place)
+            source = CSRSource(rows, name="the first block of text")
             if stream is None:
-                first = CSRSource(rows, name="the first block of text")
-                kernel = train.kernel_from(args, first, options.threads, None)
-                support = MAX_SUPPORT if options.max_support is None else options.max_support
-                stream = Stream(kernel, options, support)
-            stream.learn([(rows, signs)], callbacks)
-            n_rows = stream.n_rows
+                kernel = train.kernel_from(args, source, options.threads, None)
+                stream = PairStreams(2, kernel, options, options.max_support or MAX_SUPPORT)
+            codes = labels.encode(values, stream.n_rows, line)
+            stream.learn(source, codes, callbacks=callbacks)
     except KeyboardInterrupt as interrupt:
-        if stream is None or stream.solution is None or len(labels.known) < 2:
+        if stream is None or stream.n_rows == 0 or len(labels.known) < 2:
             raise
         return stream, signal_of(interrupt)
     assert stream is not None  # the reader refuses text without rows
@@ -122,15 +118,15 @@ def _learn(
 
 
 class TwoLabels:
-    """The labels of a stream as -1 and +1.
+    """The labels of a stream as the codes 0 and 1.
 
-    The value that comes first is -1, even if it turns out to be the larger one. Signs may be
+    The value that comes first is 0, even if it turns out to be the larger one. Labels may be
     exchanged at the end: the problem is the same.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.known: list[Any] = []  # values of -1 and +1, as far as they are known
+        self.known: list[Any] = []  # values of 0 and 1, as far as they are known
 
     @property
     def classes(self) -> AnyArray:
@@ -141,31 +137,27 @@ class TwoLabels:
 
     @property
     def swapped(self) -> bool:
-        """Whether -1 stands for the larger value."""
+        """Whether 0 stands for the larger value."""
         return bool(self.known[0] > self.known[1])
 
-    def encode(self, labels: AnyArray, first_row: int = 0, after: str = "") -> Int8Array:
-        """Give -1 or +1 for each label.
+    def encode(self, labels: AnyArray, first_row: int = 0, line: int = 1) -> Int64Array:
+        """Give 0 or 1 for each label.
 
         InputError is raised for a label that is missing or neither of the two; it names the row,
-        counted from `first_row`, and its place `after` in the input. `known` is as before then.
+        counted from `first_row`, and the `line` from which on it is. `known` is as before then.
         """
         known = list(self.known)
-        signs = np.zeros(len(labels), dtype=np.int8)
-        while True:
-            for value, sign in zip(known, (-1, 1), strict=False):
-                signs[labels == value] = sign
-            rest = np.flatnonzero(signs == 0)
-            if len(rest) == 0:
-                self.known = known
-                return signs
-            label = labels[rest[0]]
-            missing = label != label  # NaN
-            if len(known) == 2 or missing:
+        for row in np.sort(np.unique(labels, return_index=True)[1]).tolist():
+            value = labels[row]
+            missing = value != value  # NaN
+            if missing or (len(known) == 2 and value not in known):
                 why = "every row needs one" if missing else "the two classes are {} and {}"
                 raise InputError(
-                    f"row {first_row + rest[0]} of {self.name}{after} has the label "
-                    f"{format_label(label)}, but {why.format(*map(format_label, known))}; leave "
-                    f"such rows out"
+                    f"row {first_row + row} of {self.name}, counted from 0 without blank lines "
+                    f"(line {line} or later), has the label {format_label(value)}, but "
+                    f"{why.format(*map(format_label, known))}; leave such rows out"
                 )
-            known.append(label)
+            if value not in known:
+                known.append(value)
+        self.known = known
+        return np.where(labels == known[0], 0, 1)

@@ -156,13 +156,14 @@ class ActiveSet(VertexTable):
 
     def clear(self) -> None:
         """Forget all vertices."""
-        self._keep(np.empty(0, dtype=np.int64))
+        self.keep(np.empty(0, dtype=np.int64))
 
-    def _keep(self, places: Int64Array) -> None:
+    def keep(self, places: Int64Array) -> None:
+        """Forget all vertices but those at `places`, which increase."""
         self.kernel_rows.keep(places)
         if np.count_nonzero(self.exact_alpha[places]) < np.count_nonzero(self.exact_alpha):
             self.exact_grad[:] = np.nan  # the part of a vertex that leaves cannot be taken out
-        super()._keep(places)
+        super().keep(places)
 
     # -- precision of kernel values --------------------------------------------------------------
 
@@ -203,7 +204,7 @@ class ActiveSet(VertexTable):
         if np.count_nonzero(idle) <= spare * len(self):
             return None
         keep = np.flatnonzero(~idle)
-        self._keep(keep)
+        self.keep(keep)
         return keep
 
     def state(self) -> dict[str, Any]:

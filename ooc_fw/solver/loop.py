@@ -316,6 +316,8 @@ class _Run(Shell):
             state.rule.prune(active, spare=0.0)
         room = most - len(active)
         state.full = state.full or room <= little
+        if state.full and self.workspace.problem.partial:
+            raise Stop(Status.SUPPORT_LIMIT)  # the stream forgets vertices and goes on
         return room
 
     def _step(self, candidates: Candidates) -> None:
@@ -419,7 +421,8 @@ class _Run(Shell):
     def _finish(self, status: Status) -> Solution:
         """Weights of a run that ends with some status, and gaps that belong to them."""
         state, interrupted = self.state, status is Status.INTERRUPTED
-        if not status.reached:
+        goes_on = status is Status.SUPPORT_LIMIT and self.workspace.problem.partial
+        if not (status.reached or goes_on):
             self.interrupt.defer()
             if status is Status.ROUNDING:
                 polish(state, self._target_gap())

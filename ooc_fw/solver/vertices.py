@@ -256,7 +256,7 @@ class VertexTable:
         for name, block in blocks.items():
             self._vectors[name].append(block)
 
-    def _keep(self, places: Int64Array) -> None:
+    def keep(self, places: Int64Array) -> None:
         """Forget all vertices but those at `places`, which increase."""
         self._rows.keep(places)
         if self._values is not self._rows:

@@ -27,7 +27,6 @@ from ooc_fw.solver.state import Status, StepKind
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import Terminated, terminating
-from ooc_fw.training.streams import Stream
 from tests.support.files import write_dense, write_sparse
 from tests.support.reference import SmallProblem, kernel_values, make_problem, minimise
 
@@ -682,7 +681,7 @@ def test_labels_that_no_binary_problem_has(wrong):
         BinaryProblem(problem.source(), labels, problem.kernel)
     if wrong != [1, 1]:  # a chunk may have one class only
         with pytest.raises(InputError, match="labels"):
-            Stream(problem.kernel, options).learn([(problem.rows(False), labels)])
+            BinaryProblem(problem.source(), labels, problem.kernel, partial=True)
 
 
 # -- what callers are told -----------------------------------------------------------------------

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.data.rows import CSRRows, take_rows
-from ooc_fw.data.sources import ArraySource
+from ooc_fw.data.sources import ArraySource, rows_source
 from ooc_fw.kernels.functions import RBF, make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.loop import Path, solve
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
-from ooc_fw.training.streams import PairStreams, Stream, vertex_ids
+from ooc_fw.training.streams import PairStreams, vertex_ids
 from tests.support.reference import SmallProblem, make_problem, to_csr
 
 TOL = 1e-4
@@ -28,7 +28,25 @@ def problem():
 
 def open_stream(problem, max_support=10_000, **options):
     options = {"C": problem.C, "tol": TOL} | options
-    return Stream(problem.kernel, TrainOptions(**options), max_support)
+    return PairStreams(2, problem.kernel, TrainOptions(**options), max_support)
+
+
+def learn(stream, chunks, callbacks=()):
+    for rows, labels in chunks:
+        codes = (labels > 0).astype(np.int64)
+        stream.learn(rows_source(rows, "chunk"), codes, callbacks=callbacks)
+
+
+def solution_of(stream):
+    return stream.solutions()[0].solution
+
+
+def ids_of(rows, labels):
+    return vertex_ids(rows, np.ones(len(labels))) | (labels > 0)
+
+
+def admitted_by(stream, problem):
+    return stream._streams[0].admits(ids_of(problem.X, problem.y))
 
 
 def cut(problem, *ends, form=np.asarray):
@@ -42,7 +60,7 @@ def taught(problem, *ends, epochs=1, form=np.asarray, **parameters):
     stream = open_stream(problem, **parameters)
     for _ in range(epochs):
         for chunk in cut(problem, *ends, form=form):
-            stream.learn([chunk])
+            learn(stream, [chunk])
     return stream
 
 
@@ -78,14 +96,14 @@ def test_chunks_that_come_again_lead_to_the_optimum(name, form, full_rows, monke
     for _ in range(12):
         gaps = []
         for chunk in cut(problem, 40, 70, form=form):
-            stream.learn([chunk])
-            gaps.append(stream.solution.sampled_gap)
-        truth = assert_consistent(stream.solution, problem)
+            learn(stream, [chunk])
+            gaps.append(solution_of(stream).sampled_gap)
+        truth = assert_consistent(solution_of(stream), problem)
         if truth.gap <= TOL:
             break
     assert truth.gap <= TOL
-    distance = stream.solution.objective - problem.optimum.objective
-    assert -1e-12 <= distance <= TOL * stream.solution.rho
+    distance = solution_of(stream).objective - problem.optimum.objective
+    assert -1e-12 <= distance <= TOL * solution_of(stream).rho
     assert max(gaps) <= TOL
 
 
@@ -96,8 +114,8 @@ def test_any_chunks(problem, ends):
     before = np.inf
     start = 0
     for X, y in cut(problem, *ends):
-        stream.learn([(X, y)], [states.append])
-        solution = stream.solution
+        learn(stream, [(X, y)], [states.append])
+        solution = solution_of(stream)
         assert (states[-1].phase, states[-1].rows_read) == ("stream", start + len(y))
         assert states[-1].sampled_gap == solution.sampled_gap
         truth = assert_consistent(solution, problem)
@@ -111,29 +129,29 @@ def test_any_chunks(problem, ends):
         assert problem.optimum.objective - 1e-12 <= solution.objective <= before * (1 + 1e-9)
         before = solution.objective
         start += len(y)
-    assert stream.n_rows == stream.progress.rows_read == 240
+    assert stream.n_rows == solution_of(stream).rows_read == 240
 
 
-def test_a_chunk_that_was_learned_or_has_no_rows_changes_nothing(problem):
+def test_a_chunk_that_was_learned_or_has_no_weight_changes_nothing(problem):
     stream = taught(problem)
-    before = stream.solution
-    stream.learn([(problem.X[:0], problem.y[:0])])
-    assert stream.solution is before
-    stream.learn(cut(problem))
-    np.testing.assert_array_equal(stream.solution.alpha, before.alpha)
-    np.testing.assert_array_equal(stream.solution.rows, before.rows)
-    assert stream.n_rows == 480
+    before = solution_of(stream)
+    stream.learn(ArraySource(problem.X[:9]), (problem.y[:9] > 0).astype(np.int64), np.zeros(9))
+    assert solution_of(stream) is before
+    learn(stream, cut(problem))
+    np.testing.assert_array_equal(solution_of(stream).alpha, before.alpha)
+    np.testing.assert_array_equal(solution_of(stream).rows, before.rows)
+    assert stream.n_rows == 489
 
 
 def test_equal_rows_count_once_and_by_label(problem):
     X, y = problem.X[:30], problem.y[:30]
     twice, once, opposed = (open_stream(problem) for _ in range(3))
-    twice.learn([(np.vstack([X, X]), np.append(y, y))])
-    once.learn([(X, y)])
-    opposed.learn([(np.vstack([X, X]), np.append(y, -y))])
-    assert twice.solution.objective == pytest.approx(once.solution.objective, rel=1e-9)
-    assert twice.solution.rows.max() < 30
-    assert len(opposed.solution.rows) > 30
+    learn(twice, [(np.vstack([X, X]), np.append(y, y))])
+    learn(once, [(X, y)])
+    learn(opposed, [(np.vstack([X, X]), np.append(y, -y))])
+    assert solution_of(twice).objective == pytest.approx(solution_of(once).objective, rel=1e-9)
+    assert solution_of(twice).rows.max() < 30
+    assert len(solution_of(opposed).rows) > 30
 
 
 @forms
@@ -142,10 +160,10 @@ def test_kinds_of_rows_may_change(problem, form):
     other = {np.asarray: to_csr, to_csr: np.asarray}[form]
     chunks = list(cut(problem, 100, 180))
     for (X, y), kind in zip(chunks, (form, other, form), strict=True):
-        stream.learn([(kind(X), y)])
+        learn(stream, [(kind(X), y)])
     expected = taught(problem, 100, 180)
-    assert stream.solution.objective == pytest.approx(expected.solution.objective, rel=1e-6)
-    assert_consistent(stream.solution, problem)
+    assert solution_of(stream).objective == pytest.approx(solution_of(expected).objective, rel=1e-6)
+    assert_consistent(solution_of(stream), problem)
 
 
 @pytest.mark.parametrize("density", [0.05, 0.9])
@@ -156,19 +174,23 @@ def test_columns_may_come_late(density):
     narrow = to_csr(problem.X[:100, :20]), problem.y[:100]
     wide = to_csr(problem.X[100:]), problem.y[100:]
     stream = open_stream(problem)
-    stream.learn([narrow])
+    learn(stream, [narrow])
     assert stream.n_features == 20
     for chunks in ([wide], [narrow, wide] * 6):
-        stream.learn(chunks)
+        learn(stream, chunks)
         assert stream.n_features == 30
-        assert_consistent(stream.solution, problem)
+        assert_consistent(solution_of(stream), problem)
     expected = taught(problem, 100, epochs=7)
-    assert stream.solution.objective == pytest.approx(expected.solution.objective, rel=2 * TOL)
+    assert solution_of(stream).objective == pytest.approx(
+        solution_of(expected).objective, rel=2 * TOL
+    )
     rows = wide[0]
     wider = CSRRows(rows.data, rows.indices, rows.indptr, 10**6)
-    stream.learn([(wider, wide[1])])
-    assert isinstance(stream.solution.support_vectors, CSRRows)
-    assert stream.solution.objective == pytest.approx(expected.solution.objective, rel=2 * TOL)
+    learn(stream, [(wider, wide[1])])
+    assert isinstance(solution_of(stream).support_vectors, CSRRows)
+    assert solution_of(stream).objective == pytest.approx(
+        solution_of(expected).objective, rel=2 * TOL
+    )
 
 
 def test_classes_may_come_one_after_the_other(problem):
@@ -177,17 +199,17 @@ def test_classes_may_come_one_after_the_other(problem):
     n_negative = int((rest.y < 0).sum())
     stream = open_stream(rest)
     chunks = list(cut(rest, n_negative))
-    stream.learn(chunks[:1])
-    assert (stream.solution.labels == -1).all()
-    stream.learn(chunks[1:])
-    assert set(stream.solution.labels.tolist()) == {-1, 1}
-    stream.learn(chunks * 8)
-    assert assert_consistent(stream.solution, rest).gap <= TOL
+    learn(stream, chunks[:1])
+    assert (solution_of(stream).labels == -1).all()
+    learn(stream, chunks[1:])
+    assert set(solution_of(stream).labels.tolist()) == {-1, 1}
+    learn(stream, chunks * 8)
+    assert assert_consistent(solution_of(stream), rest).gap <= TOL
 
 
 def test_a_signal_at_the_end_of_a_chunk_is_not_lost(problem, monkeypatch):
     stream, chunks = taught(problem, 100), list(cut(problem, 100))
-    before, solve_path = stream.solution, Path.solve
+    before, solve_path = solution_of(stream), Path.solve
 
     def solve_and_signal(path, *arguments):
         solution = solve_path(path, *arguments)
@@ -196,8 +218,8 @@ def test_a_signal_at_the_end_of_a_chunk_is_not_lost(problem, monkeypatch):
 
     monkeypatch.setattr(Path, "solve", solve_and_signal)
     with pytest.raises(KeyboardInterrupt):
-        stream.learn(chunks)
-    assert stream.solution is before
+        learn(stream, chunks)
+    assert solution_of(stream) is before
 
 
 # -- the bound ---------------------------------------------------------------------------------
@@ -215,10 +237,10 @@ def test_support_stays_within_its_bound(full_rows, monkeypatch):
     largest = []
     for start in range(0, 2400, 800):
         chunk = problem.X[start : start + 800], problem.y[start : start + 800]
-        stream.learn([chunk], [lambda state: largest.append(state.n_active)])
-        assert len(stream.solution.alpha) <= 60
-        truth = assert_consistent(stream.solution, problem)
-        assert stream.solution.sampled_gap <= truth.gap + 1e-12
+        learn(stream, [chunk], [lambda state: largest.append(state.n_active)])
+        assert len(solution_of(stream).alpha) <= 60
+        truth = assert_consistent(solution_of(stream), problem)
+        assert solution_of(stream).sampled_gap <= truth.gap + 1e-12
     assert max(largest) <= 60 + 512
 
 
@@ -233,12 +255,12 @@ def test_beyond_the_bound_the_model_is_that_of_a_random_share():
         shuffled = SmallProblem(problem.kernel, problem.X[order], problem.y[order], problem.C)
         stream = open_stream(shuffled, max_support=80)
         for _ in range(6):
-            stream.learn(cut(shuffled, 700, 1500))
-        admitted = np.flatnonzero(stream.admits(vertex_ids(shuffled.X, shuffled.y)))
+            learn(stream, cut(shuffled, 700, 1500))
+        admitted = np.flatnonzero(admitted_by(stream, shuffled))
         share = SmallProblem(problem.kernel, shuffled.X[admitted], shuffled.y[admitted], problem.C)
         assert 80 <= len(admitted) < 400
-        assert stream.solution.objective == pytest.approx(share.optimum.objective, rel=1e-3)
-        supports.append(set(order[stream.solution.rows % 2400].tolist()))
+        assert solution_of(stream).objective == pytest.approx(share.optimum.objective, rel=1e-3)
+        supports.append(set(order[solution_of(stream).rows % 2400].tolist()))
     assert len(supports[0] & supports[1]) > 0.9 * len(supports[0])
 
 
@@ -246,11 +268,11 @@ def test_beyond_the_bound_the_model_is_that_of_a_random_share():
 def test_bound_and_penalty_may_change(problem, bound, C):
     """A larger bound lets all rows in again."""
     stream = taught(problem, max_support=bound)
-    assert len(stream.solution.alpha) <= bound
+    assert len(solution_of(stream).alpha) <= bound
     other = SmallProblem(problem.kernel, problem.X, problem.y, C)
     stream.retune(TrainOptions(C=C, tol=TOL), 10_000)
-    stream.learn(cut(other))
-    assert assert_consistent(stream.solution, other).gap <= TOL
+    learn(stream, cut(other))
+    assert assert_consistent(solution_of(stream), other).gap <= TOL
 
 
 def test_bounds_that_cannot_be_kept(problem, monkeypatch, caplog):
@@ -260,7 +282,7 @@ def test_bounds_that_cannot_be_kept(problem, monkeypatch, caplog):
     monkeypatch.setattr("ooc_fw.training.streams.kernel_rows_budget", lambda: 2 * 50**2)
     stream = taught(problem, 100, max_support=1000)
     assert "kernel rows of 40 support vectors, not of 1000" in caplog.text
-    assert len(stream.solution.alpha) <= 40
+    assert len(solution_of(stream).alpha) <= 40
 
 
 # -- resuming -----------------------------------------------------------------------------------
@@ -274,61 +296,61 @@ def test_solution_with_equal_rows_is_gone_on_from(problem):
     options = TrainOptions(C=problem.C, tol=TOL, lmo="full")
     fitted = solve(double.source(), double.y, problem.kernel, options)
     assert len(fitted.rows) > len(np.unique(fitted.rows % 240))
-    stream = Stream(problem.kernel, options, solution=fitted, n_rows=480)
+    stream = PairStreams(2, problem.kernel, options, 10_000, [fitted], 480)
     for _ in range(3):
-        stream.learn(cut(problem, 100))
-    assert assert_consistent(stream.solution, problem).gap <= TOL
-    bounded = Stream(problem.kernel, options, 40, solution=fitted, n_rows=480)
-    bounded.learn(cut(problem, 100))
-    assert len(bounded.solution.rows) <= 40
+        learn(stream, cut(problem, 100))
+    assert assert_consistent(solution_of(stream), problem).gap <= TOL
+    bounded = PairStreams(2, problem.kernel, options, 40, [fitted], 480)
+    learn(bounded, cut(problem, 100))
+    assert len(solution_of(bounded).rows) <= 40
 
 
 @forms
 def test_pickled_stream_goes_on(problem, form):
     chunks = list(cut(problem, 100, form=form))
     stream = open_stream(problem)
-    stream.learn(chunks[:1])
+    learn(stream, chunks[:1])
     image = pickle.dumps(stream)
     assert len(image) < 100_000  # no kernel block in it
     copy = pickle.loads(image)
     for each in (stream, copy):
-        each.learn(chunks[1:])
-    assert copy.solution.objective == pytest.approx(stream.solution.objective, rel=1e-5)
+        learn(each, chunks[1:])
+    assert solution_of(copy).objective == pytest.approx(solution_of(stream).objective, rel=1e-5)
     assert copy.n_rows == 240
-    assert_consistent(copy.solution, problem)
+    assert_consistent(solution_of(copy), problem)
 
 
-def test_failure_leaves_everything_as_it_was(problem):
-    """In a chunk, between chunks, and of values too large for the kernel."""
+def test_failure_leaves_everything_as_it_was(problem, monkeypatch):
+    """In a chunk, between those of a source, and of values too large for the kernel."""
     chunks = list(cut(problem, 100, 180))
     stream = open_stream(problem)
     huge = problem.X.copy()
     huge[3, 2] = 1e38
     with pytest.raises(InputError, match="too large"):
-        stream.learn([(huge, problem.y)])
-    assert (stream.solution, stream.n_features) == (None, 0)
-    stream.learn(chunks[:1])
-    before = stream.solution
+        learn(stream, [(huge, problem.y)])
+    assert (stream.n_rows, stream.n_features) == (0, 0)
+    learn(stream, chunks[:1])
+    before = solution_of(stream)
 
-    def broken():
-        yield chunks[1]
-        raise InputError("no more")
+    broken = np.vstack([chunks[1][0], huge[:80]]), np.append(chunks[1][1], problem.y[:80])
+    monkeypatch.setattr("ooc_fw.training.streams.POOL_BYTES", 80 * 5 * 4)
 
     def fail(state):
         raise KeyboardInterrupt
 
-    with pytest.raises(InputError):
-        stream.learn(broken())
+    with pytest.raises(InputError, match="too large"):
+        learn(stream, [broken])
+    monkeypatch.undo()
     with pytest.raises(KeyboardInterrupt):
-        stream.learn(chunks[1:], [fail])
-    assert stream.solution is before
-    assert (stream.n_rows, stream.progress.rows_read) == (100, 100)
-    stream.learn(chunks[1:])
+        learn(stream, chunks[1:], [fail])
+    assert solution_of(stream) is before
+    assert (stream.n_rows, solution_of(stream).rows_read) == (100, 100)
+    learn(stream, chunks[1:])
     expected = open_stream(problem)
-    expected.learn(chunks)
-    assert stream.solution.objective == pytest.approx(expected.solution.objective, rel=1e-5)
-    assert stream.solution.rows.max() < 240
-    assert_consistent(stream.solution, problem)
+    learn(expected, chunks)
+    assert solution_of(stream).objective == pytest.approx(solution_of(expected).objective, rel=1e-5)
+    assert solution_of(stream).rows.max() < 240
+    assert_consistent(solution_of(stream), problem)
 
 
 # -- parts -------------------------------------------------------------------------------------
@@ -349,21 +371,21 @@ def test_large_sources_come_in_chunks(monkeypatch, problem):
 def test_ids_are_those_of_values_and_label(problem):
     X, y = problem.X.copy(), problem.y
     X[5] = X[7]
-    ids = vertex_ids(X, y)
+    ids = ids_of(X, y)
     sparse = to_csr(X)
     wide = CSRRows(sparse.data, sparse.indices, sparse.indptr, 99)
-    np.testing.assert_array_equal(vertex_ids(wide, y), ids)
-    np.testing.assert_array_equal(vertex_ids(np.where(X == 0, np.float32(-0.0), X), y), ids)
+    np.testing.assert_array_equal(ids_of(wide, y), ids)
+    np.testing.assert_array_equal(ids_of(np.where(X == 0, np.float32(-0.0), X), y), ids)
     stored = CSRRows(
         X.reshape(-1).copy(),
         np.tile(np.arange(5, dtype=np.int32), 240),
         np.arange(0, 1201, 5, dtype=np.int64),
         5,
     )
-    np.testing.assert_array_equal(vertex_ids(stored, y), ids)
-    assert (vertex_ids(X, -y) != ids).all()
+    np.testing.assert_array_equal(ids_of(stored, y), ids)
+    assert (ids_of(X, -y) != ids).all()
     assert len(np.unique(ids)) == len(np.unique(np.column_stack([X, y]), axis=0))
-    np.testing.assert_array_equal(vertex_ids(take_rows(sparse, np.array([7])), y[7:8]), ids[[7]])
+    np.testing.assert_array_equal(ids_of(take_rows(sparse, np.array([7])), y[7:8]), ids[[7]])
 
 
 # -- large penalties -----------------------------------------------------------------------------
@@ -374,23 +396,23 @@ def test_a_stream_settles_at_a_large_penalty():
     problem = make_problem(RBF(gamma=0.3), n_rows=300, C=1e5, overlap=2.0)
     stream = open_stream(problem, tol=1e-3)
     for chunk in cut(problem, 200):
-        stream.learn([chunk])
-        assert stream.solution.status is Status.STREAMED
-        assert stream.solution.sampled_gap <= 1e-3
+        learn(stream, [chunk])
+        assert solution_of(stream).status is Status.STREAMED
+        assert solution_of(stream).sampled_gap <= 1e-3
     whole = open_stream(problem, tol=1e-3)
-    whole.learn(cut(problem))
-    assert whole.solution.objective == pytest.approx(problem.optimum.objective, rel=1e-3)
+    learn(whole, cut(problem))
+    assert solution_of(whole).objective == pytest.approx(problem.optimum.objective, rel=1e-3)
 
 
 def test_a_stream_that_does_not_settle_says_so(problem, monkeypatch, caplog):
     monkeypatch.setattr("ooc_fw.solver.loop._IDLE_ROUNDS", 0)
     stream = open_stream(problem)
-    stream.learn(cut(problem, 80, 160))
-    assert stream.solution.status is Status.UNSETTLED
-    assert stream.solution.sampled_gap > TOL
+    learn(stream, cut(problem, 80, 160))
+    assert solution_of(stream).status is Status.UNSETTLED
+    assert solution_of(stream).sampled_gap > TOL
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "does not settle" in caplog.text
     monkeypatch.undo()
     for _ in range(2):
-        stream.learn(cut(problem))
-    assert stream.solution.status is Status.STREAMED
+        learn(stream, cut(problem))
+    assert solution_of(stream).status is Status.STREAMED
