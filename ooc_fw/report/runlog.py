@@ -62,7 +62,7 @@ class Run:
     end: Event  # empty for a run that has not ended
     columns: dict[str, Float64Array]  # of the progress events; time and counts are of the whole run
     phases: list[str]
-    classifiers: Int64Array  # binary classifier of each event, from 0
+    parts: list[tuple[int, int, int]]  # number, first event and end of each binary classifier
     n_classifiers: int
     steps: dict[str, float]  # of each kind, of the whole run
     resumed: list[int]  # positions of the first events after a resumption
@@ -92,14 +92,10 @@ class Run:
         known = isinstance(results, list) and all(isinstance(each, dict) for each in results)
         return results if known and results is not None else []
 
-    @property
-    def firsts(self) -> Int64Array:
-        """Positions of the first event of each binary classifier but the first."""
-        return _changes(self.classifiers)
-
     def line(self, x: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
         """Columns x and y with NaN between binary classifiers."""
-        return np.insert(x, self.firsts, math.nan), np.insert(y, self.firsts, math.nan)
+        borders = [first for _, first, _ in self.parts[1:]]
+        return np.insert(x, borders, math.nan), np.insert(y, borders, math.nan)
 
     def speed(self, counter: str) -> tuple[Float64Array, Float64Array]:
         """Edges of n intervals, in seconds, and the mean increase of a count per second in each."""
@@ -114,15 +110,13 @@ class Run:
     def certificates(self) -> tuple[Int64Array, Float64Array]:
         """Positions of the events that first state a certified gap, and these gaps."""
         stated = self.columns["certified_gap"].copy()
+        before = np.concatenate([[math.nan], stated])[: len(stated)]
         # The last certified gap of a binary classifier is only stated at the end of the run.
         ends = self.classifier_results if self.n_classifiers > 1 else [self.end]
-        for place in _lasts(self.classifiers):
-            classifier = int(self.classifiers[place])
-            if classifier < len(ends):
-                gap = _number(ends[classifier].get("certified_gap"))
-                stated[place] = stated[place] if math.isnan(gap) else gap
-        before = np.concatenate([[math.nan], stated])[:-1]
-        before[self.firsts] = math.nan
+        for number, first, stop in self.parts:
+            before[first] = math.nan
+            gap = _number(ends[number].get("certified_gap")) if number < len(ends) else math.nan
+            stated[stop - 1] = stated[stop - 1] if math.isnan(gap) else gap
         places = np.flatnonzero(~np.isnan(stated) & (stated != before))
         return places, stated[places]
 
@@ -168,20 +162,21 @@ def _groups(path: Path) -> list[list[Event]]:
     events = [(number, _parse(line)) for number, line in enumerate(lines, 1) if line.strip()]
     groups: list[list[Event]] = []
     for (number, event), (_, after) in zip(events, [*events[1:], (0, None)], strict=False):
+        kind = None if event is None else event.get("event")
+        wrong = None
         if event is None:
-            if not groups or (number != events[-1][0] and (after or {}).get("event") != "start"):
-                raise InputError(f"{path}, line {number}: no JSON object of a run's log; {_ADVICE}")
-            continue
-        kind = event.get("event")
-        if kind == "start" and not (groups and event.get("resume")):
-            groups.append([])
-        elif not groups or kind not in ("start", "progress", "end"):
-            raise InputError(f"{path}, line {number}: no event of a training run; {_ADVICE}")
-        if _is_absurd(event):
-            raise InputError(
-                f"{path}, line {number}: a number beyond {_LARGEST:g}, which no run has; {_ADVICE}"
-            )
-        groups[-1].append(event)
+            cut_short = number == events[-1][0] or (after or {}).get("event") == "start"
+            wrong = None if groups and cut_short else "no JSON object of a run's log"
+        elif kind not in ("start", "progress", "end") or not (groups or kind == "start"):
+            wrong = "no event of a training run"
+        elif _is_absurd(event):
+            wrong = f"a number beyond {_LARGEST:g}, which no run has"
+        elif kind == "start" and not (groups and event.get("resume")):
+            groups.append([event])
+        else:
+            groups[-1].append(event)
+        if wrong is not None:
+            raise InputError(f"{path}, line {number}: {wrong}; {_ADVICE}")
     if not groups:
         raise InputError(f"{path} is empty: no run has written to it; {_ADVICE}")
     return groups
@@ -222,19 +217,20 @@ def _run(label: str, events: Sequence[Event]) -> Run:
                 resumes = False
             progress.append(event)
     columns = {name: _column(progress, name) for name in _FIELDS}
-    classifiers = np.nan_to_num(_column(progress, "classifier")).astype(np.int64)
+    numbers = np.nan_to_num(_column(progress, "classifier")).astype(np.int64)
     n_classifiers = np.nan_to_num(_column(progress, "n_classifiers")).max(initial=1)
-    firsts = _changes(classifiers)
+    borders = [0, *_changes(numbers).tolist(), len(progress)] if progress else []
+    parts = [(int(numbers[first]), first, stop) for first, stop in pairwise(borders)]
     # Counts continue from one binary classifier to the next. Unless each counts from 0, what the
     # first event of one adds is not known, and taken as 0.
     for name in (*_COUNTERS, *_SOURCE_COUNTERS):
         values = columns[name]
-        for first, last in pairwise([*firsts, len(values)]):
+        for _, first, stop in parts[1:]:
             begin = values[first] if name in _SOURCE_COUNTERS else 0.0
-            values[first:last] += values[first - 1] - begin
+            values[first:stop] += values[first - 1] - begin
     steps: dict[str, float] = {}
-    for place in _lasts(classifiers):
-        counts = progress[place].get("steps")
+    for _, _, stop in parts:
+        counts = progress[stop - 1].get("steps")
         for kind, count in counts.items() if isinstance(counts, dict) else ():
             steps[kind] = steps.get(kind, 0.0) + np.nan_to_num(_number(count))
     return Run(
@@ -243,7 +239,7 @@ def _run(label: str, events: Sequence[Event]) -> Run:
         end=end,
         columns=columns,
         phases=[str(event.get("phase", "")) for event in progress],
-        classifiers=classifiers,
+        parts=parts,
         n_classifiers=int(n_classifiers),
         steps={kind: count for kind, count in steps.items() if count},
         resumed=[k for k in resumed if k < len(progress)],
@@ -253,11 +249,6 @@ def _run(label: str, events: Sequence[Event]) -> Run:
 def _changes(values: np.ndarray[Any, Any]) -> Int64Array:
     """Positions at which a value differs from the one before."""
     return np.flatnonzero(values[1:] != values[:-1]).astype(np.int64) + 1
-
-
-def _lasts(classifiers: Int64Array) -> list[int]:
-    """Position of the last event of each binary classifier."""
-    return [*(_changes(classifiers) - 1).tolist(), len(classifiers) - 1][: len(classifiers)]
 
 
 def _column(events: Sequence[Event], name: str) -> Float64Array:

@@ -68,7 +68,7 @@ def test_time_and_counts_continue_from_one_binary_classifier_to_the_next(read):
         START,
         *(make_event(t, classifier=k, n_classifiers=3, rows_read=rows) for k, t, rows in parts),
     )
-    assert (run.n_classifiers, run.firsts.tolist()) == (3, [2, 4])
+    assert (run.n_classifiers, run.parts) == (3, [(0, 0, 2), (1, 2, 4), (2, 4, 6)])
     assert seconds_of(run) == [1.0, 2.0, 2.5, 3.0, 6.0, 7.0]
     assert run.columns["iteration"].tolist() == [10, 20, 25, 30, 60, 70]
     assert run.columns["rows_read"].tolist() == [5, 6, 6, 7, 7, 14]
