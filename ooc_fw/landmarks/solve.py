@@ -36,9 +36,8 @@ from ooc_fw.landmarks.certificate import ExactKernelView, certify_point
 from ooc_fw.landmarks.newton import Newton, NewtonState, Point, Preconditioner
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Sample, Span, draw_by_loss, draw_random
-from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
-from ooc_fw.solver.plan import Session
+from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.shell import Shell, State
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop, Work
 from ooc_fw.system.errors import InputError
@@ -69,28 +68,28 @@ class LandmarkPath(ExitStack):
     ----------
     problem : Problem
         Rows, classes or targets, kernel and penalties.
-    n_landmarks : int
-        Number of landmarks; fewer where rows depend on each other.
-    options : TrainOptions
-        `tol`, `max_time`, `max_iter` (Newton steps), `seed`, `threads`, `certify`.
+    plan : Plan
+        Number of landmarks, fewer where rows depend on each other. Its options are `tol`,
+        `max_time`, `max_iter` (Newton steps), `seed`, `threads` and `certify`.
     session : Session
         Callbacks, Dask, and the clock of the time limit.
     warm : LandmarkStart, optional
-        Landmarks and weights to begin with. Where there are fewer than `n_landmarks`, the others
-        are chosen by the losses that they leave.
+        Landmarks and weights to begin with. Where there are fewer than planned, the others are
+        chosen by the losses that they leave; where there are more, it is left out.
     """
 
     def __init__(
         self,
         problem: Problem,
-        n_landmarks: int,
-        options: TrainOptions,
+        plan: Plan,
         session: Session,
         warm: LandmarkStart | None = None,
     ) -> None:
         super().__init__()
-        self._begin = partial(_Run, problem, n_landmarks, session=session, warm=warm, stack=self)
-        self._options = options
+        if warm is not None and len(warm.rows) > plan.memory.landmarks:
+            warm = None
+        self._begin = partial(_Run, problem, session=session, warm=warm, stack=self)
+        self._plan = plan
         self._run: _Run | None = None
         self.callback(self._forget)
 
@@ -107,7 +106,7 @@ class LandmarkPath(ExitStack):
         that the kernel cannot be computed of, or that nothing can be learned from.
         """
         if self._run is None:
-            self._run = self._begin(replace(self._options, C=C))
+            self._run = self._begin(self._plan.with_options(C=C))
         else:
             self._run.change_penalty(C)
         return self._run.solve()
@@ -141,19 +140,18 @@ class _Run(Shell):
     def __init__(
         self,
         problem: Problem,
-        n_landmarks: int,
-        options: TrainOptions,
+        plan: Plan,
         session: Session,
         warm: LandmarkStart | None,
         stack: ExitStack,
     ) -> None:
-        source = problem.source
+        source, options = problem.source, plan.options
         super().__init__(session, options, source, SolverState())
         self.given, self.warm = problem, warm
         # Before the steps over all rows there is nothing that a checkpoint could hold.
-        before = self.open_checkpoints(problem, landmarks=n_landmarks)
+        before = self.open_checkpoints(problem)
         self.snapshot: State = before or {"progress": asdict(self.progress)}
-        self.n_landmarks = min(n_landmarks, source.n_rows)
+        self.n_landmarks = plan.memory.landmarks
         self.start: tuple[Newton, Float64Array] | None = None
         self._reset()
         self.rng = np.random.default_rng(options.seed)

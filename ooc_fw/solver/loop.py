@@ -195,7 +195,7 @@ class _Run(Shell):
 
     def resume(self) -> None:
         """Go on from a checkpoint, if there is one to resume from."""
-        snapshot = self.open_checkpoints(self.workspace.problem, self.workspace.plan.before)
+        snapshot = self.open_checkpoints(self.workspace.problem)
         if snapshot is not None:
             self.state.restore(snapshot)
             self.count_from(self.progress)

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource
@@ -55,6 +56,11 @@ class Session:
     # raises before the first step and ends the run with a solution after it.
     interrupt: DeferredInterrupt | None = None
 
+    @cached_property
+    def before(self) -> tuple[Identity, State] | None:
+        """The checkpoint to resume from, which is read once; InputError where it cannot be."""
+        return None if self.resume is None else load_checkpoint(self.resume)
+
     def deadline(self, options: TrainOptions) -> Deadline:
         """The time limit of the options, counted from the start of this session."""
         return Deadline(options.max_time, self.started)
@@ -80,8 +86,6 @@ class Plan:
         One line that says which method and oracle an exact model takes, and why.
     quantised : bool
         Whether kernel values between vertices begin in 16 bits.
-    before : tuple of Identity and State, optional
-        The checkpoint to resume from.
     """
 
     options: TrainOptions
@@ -90,7 +94,6 @@ class Plan:
     kind: str = ""
     method: str = ""
     quantised: bool = False
-    before: tuple[Identity, State] | None = None
 
     @property
     def landmarks(self) -> int | None:
@@ -114,7 +117,6 @@ def plan_exact(
     *,
     memory: MemoryPlan | None = None,
     kind: str = "",
-    before: tuple[Identity, State] | None = None,
 ) -> Plan:
     """Plan of an exact binary classifier of all rows of a problem.
 
@@ -130,8 +132,6 @@ def plan_exact(
         Memory, if it was planned before.
     kind : str
         See `Plan`.
-    before : tuple of Identity and State, optional
-        The checkpoint that `session` resumes from, if it was read before.
 
     Raises
     ------
@@ -151,28 +151,25 @@ def plan_exact(
     # round more. Of one class, rho may be far below 1.
     fits = takes_many and problem.kernel.constant_diagonal and problem.task != "novelty"
     quantised = fits and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
-    if session.resume is not None:
-        before = before or load_checkpoint(session.resume)
-        state = before[1].get("plan", {})
-        if state:  # another kind of run is refused when it begins
-            method, quantised = state["method"], state["quantised"]
-            parts = {name: state[name] for name in memory.parts}
-            numbers = {name: state[name] for name in _NUMBERS}
-            earlier = MemoryPlan(memory.work, parts, **numbers)
-            memory = _memory_before(earlier, memory, session.resume)
+    state = {} if session.before is None else session.before[1].get("plan", {})
+    if state:  # another kind of run is refused when it begins
+        method, quantised = state["method"], state["quantised"]
+        memory = _memory_before(state, memory, session)
     options = replace(options, threads=min(options.threads, memory.max_threads))
-    return Plan(options, given, memory, kind, method, quantised, before)
+    return Plan(options, given, memory, kind, method, quantised)
 
 
-def _memory_before(plan: MemoryPlan, here: MemoryPlan, path: str | os.PathLike[str]) -> MemoryPlan:
-    """Memory of the run of the checkpoint `path`, which it keeps; `here` is that of a new run.
+def _memory_before(state: State, here: MemoryPlan, session: Session) -> MemoryPlan:
+    """Memory of the run that `session` resumes, which it keeps; `here` is that of a new run.
 
     InputError is raised where there is too little memory for it.
     """
+    parts = {name: state[name] for name in here.parts}
+    plan = MemoryPlan(here.work, parts, **{name: state[name] for name in _NUMBERS})
     available = max(memory_total(), here.total())
     if plan.limit is None and plan.total() > available:
         raise InputError(
-            f"the run of the checkpoint {os.fspath(path)} may take {format_bytes(plan.total())} of "
+            f"the run of the checkpoint {session.resume} may take {format_bytes(plan.total())} of "
             f"memory, and there are {format_bytes(available)} here; resume it where there is more, "
             f"or train without --resume"
         )

@@ -475,17 +475,10 @@ class Shell(ABC):
 
     # -- checkpoints -----------------------------------------------------------------------------
 
-    def open_checkpoints(
-        self,
-        problem: Problem,
-        before: tuple[Identity, State] | None = None,
-        **more: int,
-    ) -> State | None:
+    def open_checkpoints(self, problem: Problem) -> State | None:
         """Say which run this is, and give the state to resume from, None to begin.
 
-        Work for that does not count. `before` is the checkpoint if it was read already; `more`
-        tells this run from others of the same options. InputError is raised for a checkpoint of
-        another run.
+        Work for that does not count. InputError is raised for a checkpoint of another run.
         """
         session = self.session
         if session.checkpoint is None and session.resume is None:
@@ -493,12 +486,10 @@ class Shell(ABC):
         if session.checkpoint is not None:
             check_outputs([Output("checkpoint", session.checkpoint.path)], [self.source.name])
         self.count()
-        identity = run_identity(problem, self.options)
-        identity["options"] |= more
-        self._identity, state = identity, None
-        if session.resume is not None:
-            earlier, state = before or load_checkpoint(session.resume)
-            check_same_run(session.resume, earlier, identity)
+        self._identity, state = run_identity(problem, self.options), None
+        if session.before is not None and session.resume is not None:
+            identity, state = session.before
+            check_same_run(session.resume, identity, self._identity)
         self.count_from(self.progress)
         return state
 

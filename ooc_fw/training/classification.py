@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import math
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +35,7 @@ from ooc_fw.solver.plan import (
     workload,
     workload_of,
 )
-from ooc_fw.solver.shell import load_checkpoint
+from ooc_fw.solver.shell import Identity
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import interruption
@@ -216,8 +215,8 @@ def plan_classes(problem: ClassificationProblem, options: TrainOptions, session:
     InputError
         When there is no memory for the model, or the checkpoint cannot be read.
     """
-    if session.resume is not None:
-        return _plan_resumed(problem, options, session, session.resume)
+    if session.before is not None:
+        return _plan_resumed(problem, options, session, session.before[0])
     reason = _why_exact(options)
     if reason is not None:
         return plan_exact(problem, options, session, kind=reason)
@@ -263,26 +262,22 @@ def plan_classes(problem: ClassificationProblem, options: TrainOptions, session:
 
 
 def _plan_resumed(
-    problem: ClassificationProblem,
-    options: TrainOptions,
-    session: Session,
-    path: str | os.PathLike[str],
+    problem: ClassificationProblem, options: TrainOptions, session: Session, checkpoint: Identity
 ) -> Plan:
     """As in the run of a checkpoint."""
-    checkpoint = load_checkpoint(path)
-    before = checkpoint[0]["options"]["landmarks"]
+    before = checkpoint["options"]["landmarks"]
     if options.landmarks not in (None, before) or (options.exact and before is not None):
         given = "--exact" if options.exact else "--landmarks"
         kind = "an exact model" if before is None else f"a model with {before} landmarks"
         raise InputError(
-            f"the checkpoint {os.fspath(path)} is of {kind}; leave out {given}, or train without "
+            f"the checkpoint {session.resume} is of {kind}; leave out {given}, or train without "
             f"--resume"
         )
     why = "as in the run of the checkpoint"
     if before is None:
-        return plan_exact(problem, options, session, kind=f"exact: {why}", before=checkpoint)
+        return plan_exact(problem, options, session, kind=f"exact: {why}")
     options = replace(options, landmarks=before)
-    return replace(plan_asked(workload(problem, options, session), options, why), before=checkpoint)
+    return plan_asked(workload(problem, options, session), options, why)
 
 
 def plan_asked(work: Workload, options: TrainOptions, why: str) -> Plan:

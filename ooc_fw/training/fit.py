@@ -227,11 +227,7 @@ def open_landmark_path(
     """Trainer of models with landmarks."""
     from ooc_fw.landmarks.solve import LandmarkPath  # imports SciPy, which takes 0.1 s
 
-    assert plan.landmarks is not None
-    start = warm if isinstance(warm, LandmarkStart) else None
-    if start is not None and len(start.rows) > plan.landmarks:
-        start = None
-    return LandmarkPath(problem, plan.landmarks, plan.options, session, start)
+    return LandmarkPath(problem, plan, session, warm if isinstance(warm, LandmarkStart) else None)
 
 
 # -- how a run went ------------------------------------------------------------------------------

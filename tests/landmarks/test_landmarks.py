@@ -24,7 +24,7 @@ from ooc_fw.solver.plan import Session
 from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from tests.support.landmarks import solve_landmarks
+from tests.support.landmarks import plan_of, solve_landmarks
 from tests.support.reference import kernel_values, to_csr
 
 
@@ -323,7 +323,8 @@ def test_a_path_has_the_landmarks_of_its_first_model(n_rows, n_classes):
     X, codes = noisy(n_rows, n_classes)
     problem = ClassificationProblem(open_source(X), codes, KERNELS["rbf"])
     signs = np.where(codes[:, None] == np.arange(n_classes)[n_classes == 2 :], 1, -1)
-    with LandmarkPath(problem, 30, TrainOptions(threads=2), Session()) as path:
+    plan = plan_of(problem, 30, TrainOptions(threads=2))
+    with LandmarkPath(problem, plan, Session()) as path:
         solutions = [path.solve(C) for C in (0.5, 20, 1)]
     first = solutions[0]
     for C, own in zip((0.5, 20, 1), solutions, strict=True):
