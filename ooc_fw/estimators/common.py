@@ -28,7 +28,7 @@ from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.data.zarrs import is_chunked
 from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model, borrow_source
-from ooc_fw.options import DURATION, Option, TaskOptions, TrainOptions, option_fields
+from ooc_fw.options import DURATION, KernelOptions, Option, TaskOptions, TrainOptions, option_fields
 from ooc_fw.problem import Problem, check_sample_weight
 from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.plan import Session
@@ -85,25 +85,42 @@ class Given:
         """What was trained on these rows, with the numbers that they have among all."""
         return fitted if self.places is None else fitted.renumbered(self.places, self.n_rows)
 
+    def places_of(self, rows: Int64Array) -> Int64Array:
+        """Places among these of `rows`, which are numbers among all; -1 for those not here."""
+        places = rows if self.places is None else np.searchsorted(self.places, rows)
+        here = places < self.source.n_rows
+        if self.places is not None:
+            here[here] = self.places[places[here]] == rows[here]
+        return np.where(here, places, -1)
 
-class Trainer(BaseEstimator):
-    """Parameters of training, `fit`, and what follows from them.
 
-    `fit` is the same for all estimators, but for its task.
-    """
+@dataclass(eq=False, repr=False)
+class Parameters(BaseEstimator):
+    """Parameters that all estimators have."""
 
-    kernel: str | KernelFunction
-    gamma: float | str
-    degree: int
-    coef0: float
-    C: float
-    n_jobs: int | None
-    random_state: int | np.random.RandomState | None
-    verbose: int
-    dask: str | None
+    kernel: str | KernelFunction = KernelOptions.kernel
+    gamma: float | str = KernelOptions.gamma
+    degree: int = KernelOptions.degree
+    coef0: float = KernelOptions.coef0
+    C: float = TrainOptions.C
+    tol: float = TrainOptions.tol
+    certify: bool = TrainOptions.certify
+    max_iter: int | None = TrainOptions.max_iter
+    max_time: float | str | None = TrainOptions.max_time
+    memory_limit: int | str | None = TrainOptions.memory_limit
+    n_jobs: int | None = None
+    random_state: int | np.random.RandomState | None = None
+    verbose: int = 0
+    dask: str | None = None
+
+
+class Trainer(Parameters):
+    """`fit`, which is the same for all estimators but for its task, and what follows from it."""
+
     class_weight: Mapping[Any, float] | str | None = None
 
     model_: Model
+    solution_: Any
 
     _task: ClassVar[str]
     """Name of the task, see `ooc_fw.training.fit.TASKS`."""
@@ -165,7 +182,9 @@ class Trainer(BaseEstimator):
                 fitted = self._fit(problem, options, session, rows)
                 if log is not None:
                     log.write("end", describe(fitted))
-            self._take(self._finished(fitted, options, session), rows)
+            fitted = rows.renumbered(self._finished(fitted, options, session))
+            self.model_ = fitted.model
+            self._take(fitted, rows)
             self.n_features_in_, self.n_rows_seen_ = whole.n_features, whole.n_rows
         why = fitted.why_inexact()
         self.fit_status_ = int(why is not None)
@@ -197,7 +216,7 @@ class Trainer(BaseEstimator):
         return fitted
 
     def _take(self, fitted: Fit, rows: Given) -> None:
-        """Set the attributes of a fit."""
+        """Set the attributes of a fit, whose solutions have the numbers of rows among all."""
         raise NotImplementedError
 
     # -- what they share ---------------------------------------------------------------------------
@@ -244,11 +263,8 @@ class Trainer(BaseEstimator):
         if by_name or is_out_of_core(X):
             if reset:
                 self.__dict__.pop("feature_names_in_", None)
-            return (
-                X,
-                *(column_or_1d(each, warn=True) if is_array(each) else each for each in y),
-                None,
-            )
+            columns = (column_or_1d(each, warn=True) if is_array(each) else each for each in y)
+            return X, *columns, None
         checks = {"accept_sparse": "csr", "dtype": "numeric", "reset": reset, **checks}
         checked = validate_data(self, X, *y, **checks)
         if not reset and in_order:
@@ -266,17 +282,12 @@ class Trainer(BaseEstimator):
 
     def _problem(
         self, rows: Given, options: TrainOptions, task: Task, workers: Workers | None
-    ) -> Problem:
+    ) -> Any:
         answers = self._answers(rows, options, task)
-        penalties = self._penalties(answers, rows)
-        problem: Problem = task.problem(
-            source=rows.source,
-            kernel=self._kernel(rows.source, options, workers),
-            penalties=penalties,
-            **answers,
-            **{name: getattr(self, name) for name in task.fields},
-        )
-        return problem
+        answers |= {name: getattr(self, name) for name in task.fields}
+        answers["penalties"] = self._penalties(answers, rows)
+        kernel = self._kernel(rows.source, options, workers)
+        return task.problem(source=rows.source, kernel=kernel, **answers)
 
     def _options(self) -> TrainOptions:
         names = option_fields(TrainOptions)

@@ -9,63 +9,16 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import OutlierMixin
 
-from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.data.rows import Float64Array
 from ooc_fw.estimators.common import Given, Trainer
-from ooc_fw.kernels.functions import KernelFunction
-from ooc_fw.options import KernelOptions, TrainOptions
+from ooc_fw.options import TrainOptions
 from ooc_fw.solver.state import Solution
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.fit import Fit
 
 
-class _FittedOneClass(OutlierMixin, Trainer):
-    """What a model gives: the attributes of a fit, and predictions."""
-
-    solution_: Solution
-    support_: Int64Array
-    offset_: float
-    rho_: float
-    _diagonal: float | None
-
-    @property
-    def dual_coef_(self) -> Float64Array:
-        weights = np.zeros((1, len(self.support_vectors_)))
-        (classifier,) = self.model_.classifiers
-        weights[0, classifier.sv] = classifier.alpha
-        return weights
-
-    @property
-    def intercept_(self) -> Float64Array:
-        return np.array([-self.offset_])
-
-    @property
-    def n_support_(self) -> npt.NDArray[np.int32]:
-        return np.array([len(self.support_)], dtype=np.int32)
-
-    @property
-    def radius_(self) -> float:
-        if self._diagonal is None:
-            raise AttributeError(
-                "there is a ball only where k(x, x) and the penalty are the same for all rows"
-            )
-        return float(np.sqrt(max(0.0, self._diagonal - self.rho_)))
-
-    def score_samples(self, X: Any) -> Float64Array:
-        """Score of each row, shape (n_rows,): the larger, the more ordinary."""
-        return self.decision_function(X) + self.offset_
-
-    def decision_function(self, X: Any) -> Float64Array:
-        """Score minus `offset_` of each row, shape (n_rows,): negative for novel ones."""
-        return self._decide(X)
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """+1 for ordinary rows and -1 for novel ones, shape (n_rows,)."""
-        values = self._decide(X, labels_only=True)
-        return 2 * self.model_.class_places(values) - 1
-
-
 @dataclass(eq=False, repr=False)
-class FrankWolfeOneClass(_FittedOneClass):
+class FrankWolfeOneClass(OutlierMixin, Trainer):
     """Novelty detection by the L2 one-class machine, on data of any size.
 
     The score of a row is its kernel value with the centre of a ball around the training rows, see
@@ -115,28 +68,14 @@ class FrankWolfeOneClass(_FittedOneClass):
         As for `ooc_fw.FrankWolfeSVC`.
     """
 
-    kernel: str | KernelFunction = KernelOptions.kernel
-    gamma: float | str = KernelOptions.gamma
-    degree: int = KernelOptions.degree
-    coef0: float = KernelOptions.coef0
-    C: float = TrainOptions.C
     method: str = TrainOptions.method
     lmo: str = TrainOptions.lmo
     sample_size: int = TrainOptions.sample_size
     start: str = TrainOptions.start
-    tol: float = TrainOptions.tol
     stopping: str = TrainOptions.stopping
-    certify: bool = TrainOptions.certify
-    max_iter: int | None = TrainOptions.max_iter
-    max_time: float | str | None = TrainOptions.max_time
-    memory_limit: int | str | None = TrainOptions.memory_limit
     max_support: int | None = TrainOptions.max_support
     contamination: float | None = None
     nu: None = None
-    n_jobs: int | None = None
-    random_state: int | np.random.RandomState | None = None
-    verbose: int = 0
-    dask: str | None = None
 
     _task = "novelty"
     _checks_of_y = None
@@ -149,10 +88,45 @@ class FrankWolfeOneClass(_FittedOneClass):
             )
 
     def _take(self, fitted: Fit, rows: Given) -> None:
-        fitted = rows.renumbered(fitted)
         (solution,) = fitted.solutions
         assert isinstance(solution, Solution)
-        self.model_, self.solution_, self.support_ = fitted.model, solution, solution.rows
+        self.solution_, self.support_ = solution, solution.rows
         self.offset_, self.rho_ = float(fitted.model.offset or 0.0), solution.rho
         equal = fitted.model.kernel.constant_diagonal and rows.weights is None
         self._diagonal = 1 + 1 / self.C if equal else None
+
+    @property
+    def dual_coef_(self) -> Float64Array:
+        weights = np.zeros((1, len(self.support_vectors_)))
+        (classifier,) = self.model_.classifiers
+        weights[0, classifier.sv] = classifier.alpha
+        return weights
+
+    @property
+    def intercept_(self) -> Float64Array:
+        return np.array([-self.offset_])
+
+    @property
+    def n_support_(self) -> npt.NDArray[np.int32]:
+        return np.array([len(self.support_)], dtype=np.int32)
+
+    @property
+    def radius_(self) -> float:
+        if self._diagonal is None:
+            raise AttributeError(
+                "there is a ball only where k(x, x) and the penalty are the same for all rows"
+            )
+        return float(np.sqrt(max(0.0, self._diagonal - self.rho_)))
+
+    def score_samples(self, X: Any) -> Float64Array:
+        """Score of each row, shape (n_rows,): the larger, the more ordinary."""
+        return self.decision_function(X) + self.offset_
+
+    def decision_function(self, X: Any) -> Float64Array:
+        """Score minus `offset_` of each row, shape (n_rows,): negative for novel ones."""
+        return self._decide(X)
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """+1 for ordinary rows and -1 for novel ones, shape (n_rows,)."""
+        values = self._decide(X, labels_only=True)
+        return 2 * self.model_.class_places(values) - 1

@@ -21,12 +21,11 @@ from ooc_fw.data.labels import check_labels, codes_of
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Given, Trainer, is_array
-from ooc_fw.kernels.functions import KernelFunction
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
 from ooc_fw.model.prediction import suited
 from ooc_fw.model.record import Model, borrow_source, model_from_bytes
-from ooc_fw.options import KernelOptions, TrainOptions
+from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem, check_sample_weight, class_factors, row_penalties
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.run import Warm
@@ -49,138 +48,8 @@ def _gives_probabilities(estimator: Any) -> bool:
     return True
 
 
-class _FittedSVC(ClassifierMixin, Trainer):
-    """What a model gives: the attributes of a fit, predictions, and copies."""
-
-    classes_: npt.NDArray[Any]
-    pairs_: list[PairSolution]
-    landmarks_: LandmarkSolution | None
-    class_weight_: Float64Array
-    n_support_: npt.NDArray[np.int32]
-    fit_status_: int
-    decision_function_shape: str
-
-    @property
-    def kind_(self) -> str:
-        return self.model_.kind
-
-    @property
-    def gap_scope_(self) -> str:
-        return self.model_.gap_scope
-
-    @property
-    def solution_(self) -> Solution | LandmarkSolution:
-        return self.pairs_[0].solution if self.landmarks_ is None else self.landmarks_
-
-    @property
-    def support_(self) -> Int64Array:
-        return union_of_rows(self.pairs_) if self.landmarks_ is None else self.landmarks_.rows
-
-    @property
-    def dual_coef_(self) -> Float64Array:
-        coefficients = np.zeros((len(self.model_.classifiers), len(self.support_vectors_)))
-        for row, classifier in zip(coefficients, self.model_.classifiers, strict=True):
-            if isinstance(classifier, LandmarkClassifier):
-                row[classifier.landmarks] = classifier.beta
-            else:
-                row[classifier.sv] = classifier.alpha * classifier.labels / classifier.rho
-        return coefficients
-
-    @property
-    def intercept_(self) -> Float64Array:
-        return np.asarray(self.dual_coef_.sum(axis=1))
-
-    @property
-    def coef_(self) -> Float64Array:
-        if self.model_.kernel.name != "linear":
-            raise AttributeError("coef_ is there for the linear kernel only")
-        vectors = self.support_vectors_
-        return self.dual_coef_ @ (vectors.toarray() if isinstance(vectors, CSRRows) else vectors)
-
-    @property
-    def n_iter_(self) -> int:
-        if self.landmarks_ is not None:
-            return self.landmarks_.iterations
-        return sum(pair.solution.iterations for pair in self.pairs_)
-
-    # -- predictions -----------------------------------------------------------------------------
-
-    def decision_function(self, X: Any) -> Float64Array:
-        """Decision values, in the order in which `X` stores its rows.
-
-        For two classes of shape (n_rows,): the margin is at -1 and +1, the second class is
-        positive. For more, with ``decision_function_shape="ovr"``, of shape (n_rows, n_classes):
-        votes of the binary classifiers, with ties ordered by the sums of their decision values.
-        With "ovo" of shape (n_rows, n_classifiers): the decision value of each, in scikit-learn's
-        sign, which is positive for the first class of a pair. A landmark model gives the decision
-        values of each class against the rest in both.
-        """
-        values = self._decide(X)
-        if values.ndim == 1:
-            return values
-        if self.decision_function_shape == "ovo" and self.model_.decision == "ovo":
-            return -values
-        return self.model_.class_scores(values)
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Labels, shape (n_rows,), in the order in which `X` stores its rows."""
-        values = self._decide(X, labels_only=True)
-        return np.asarray(self.classes_[self.model_.class_places(values)])
-
-    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Float64Array:
-        """Probability of each of `classes_`, in the order in which `X` stores its rows.
-
-        The most probable class may differ from that of `predict` near the decision boundary: the
-        sigmoid of two classes need not be 1/2 where the decision value is 0. A model of
-        `partial_fit`, or of a `fit` that was interrupted, has no probabilities: InputError.
-        """
-        values = self._decide(X)  # NotFittedError, where there is no model
-        return self.model_.probabilities(values)
-
-    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Float64Array:
-        """Logarithm of `predict_proba`."""
-        with np.errstate(divide="ignore"):  # a probability may underflow to 0
-            return np.asarray(np.log(self.predict_proba(X)))
-
-    def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
-        """Accuracy on `X`, with the labels `y`, or those stored in the file `X` when None."""
-        if not is_array(y):
-            with borrow_source(X, y) as source:
-                y = source.labels(0, source.n_rows)
-        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
-
-    # -- pickles and copies ----------------------------------------------------------------------
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The model as its file. Without a stream: a copy continues as after `fit`."""
-        state = dict(super().__getstate__())
-        state.pop("_streams", None)
-        if hasattr(self, "model_"):
-            state["model_"] = self.model_.to_bytes()
-            state["pairs_"] = _with_vectors(self.pairs_, self.support_vectors_[:0])
-            if self.landmarks_ is not None:
-                none = self.support_vectors_[:0]
-                state["landmarks_"] = replace(self.landmarks_, landmarks=none)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore what `__getstate__` gave."""
-        if "model_" in state:
-            function = state["kernel"] if callable(state["kernel"]) else None
-            model, pairs = model_from_bytes(state["model_"], function), state["pairs_"]
-            if len(pairs) == 1:
-                pairs = _with_vectors(pairs, model.support_vectors)
-            solution = state.get("landmarks_")
-            if solution is not None:
-                solution = replace(solution, landmarks=model.support_vectors)
-            state = state | {"model_": model, "pairs_": pairs, "landmarks_": solution}
-        super().__setstate__(state)
-
-
 @dataclass(eq=False, repr=False)
-class FrankWolfeSVC(_FittedSVC):
+class FrankWolfeSVC(ClassifierMixin, Trainer):
     """Kernel support vector machine (squared hinge loss) on data of any size.
 
     The model is exact where that can be afforded. Else, and where `landmarks` asks for it, the
@@ -292,32 +161,20 @@ class FrankWolfeSVC(_FittedSVC):
     chunk and the rows kept. It says nothing of earlier rows and is no certificate.
     """
 
-    kernel: str | KernelFunction = KernelOptions.kernel
-    gamma: float | str = KernelOptions.gamma
-    degree: int = KernelOptions.degree
-    coef0: float = KernelOptions.coef0
-    C: float = TrainOptions.C
     method: str = TrainOptions.method
     lmo: str = TrainOptions.lmo
     sample_size: int = TrainOptions.sample_size
-    tol: float = TrainOptions.tol
     start: str = TrainOptions.start
     stopping: str = TrainOptions.stopping
-    certify: bool = TrainOptions.certify
-    max_iter: int | None = TrainOptions.max_iter
-    max_time: float | str | None = TrainOptions.max_time
-    n_jobs: int | None = None
-    random_state: int | np.random.RandomState | None = None
-    verbose: int = 0
     decision_function_shape: str = "ovr"
     max_support: int | None = TrainOptions.max_support
     landmarks: int | None = TrainOptions.landmarks
     exact: bool = TrainOptions.exact
-    dask: str | None = None
     class_weight: Mapping[Any, float] | str | None = None
     warm_start: bool = False
     probability: bool = False
-    memory_limit: int | str | None = TrainOptions.memory_limit
+
+    _task = "classification"
 
     def _check(self, options: TrainOptions) -> None:
         if self.decision_function_shape not in ("ovr", "ovo"):
@@ -325,8 +182,6 @@ class FrankWolfeSVC(_FittedSVC):
                 f"decision_function_shape must be 'ovr' or 'ovo', not "
                 f"{self.decision_function_shape!r}"
             )
-
-    _task = "classification"
 
     def _answers(self, rows: Given, options: TrainOptions, task: Task) -> dict[str, Any]:
         if not is_array(rows.y):
@@ -344,8 +199,7 @@ class FrankWolfeSVC(_FittedSVC):
         if self.probability:
             check_can_hold_out(problem)
             options = with_time_for_sigmoids(options)
-        warm = self._last_weights(problem.classes, problem.codes, rows.places)
-        return fit(problem, options, session, warm)
+        return fit(problem, options, session, self._last_weights(problem, rows))
 
     def _finished(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
         if not self.probability:
@@ -359,52 +213,158 @@ class FrankWolfeSVC(_FittedSVC):
                 return fitted
 
     def _take(self, fitted: Fit, rows: Given) -> None:
-        problem = fitted.problem
-        assert isinstance(problem, ClassificationProblem)
-        self.classes_ = problem.classes
-        self.class_weight_ = class_factors(
-            problem.classes, problem.codes, self.class_weight, rows.weights
-        )
-        counts = np.bincount(problem.codes[fitted.support], minlength=problem.n_classes)
+        classes, codes = fitted.problem.classes, fitted.problem.codes
+        self.classes_: npt.NDArray[Any] = classes
+        self.class_weight_ = class_factors(classes, codes, self.class_weight, rows.weights)
+        counts = np.bincount(codes[rows.places_of(fitted.support)], minlength=len(classes))
         self.n_support_ = counts.astype(np.int32)
-        fitted = rows.renumbered(fitted)
-        self.model_, self.pairs_, self.landmarks_ = fitted.model, fitted.pairs, fitted.landmarks
+        self.pairs_, self.landmarks_ = fitted.pairs, fitted.landmarks
 
     def _last_weights(
-        self, classes: npt.NDArray[Any], codes: Int64Array, given_rows: Int64Array | None
+        self, problem: ClassificationProblem, rows: Given
     ) -> list[Warm | None] | LandmarkStart | None:
-        """Weights that `fit` begins with; None where there are none for such rows.
-
-        `codes` has the place of the label of each row, or of each of the rows `given_rows`.
-        """
+        """Weights that `fit` begins with; None where there are none for such rows."""
         if not self.warm_start or not hasattr(self, "model_"):
             return None
         streamed = Status.STREAMED, Status.UNSETTLED
-        if self.model_.status in streamed or not np.array_equal(self.classes_, classes):
+        if self.model_.status in streamed or not np.array_equal(self.classes_, problem.classes):
             return None
         if self.landmarks_ is not None:
-            rows = self.landmarks_.rows
-            places = rows if given_rows is None else np.searchsorted(given_rows, rows)
-            there = places < len(codes)
-            if not there.all() or (given_rows is not None and (given_rows[places] != rows).any()):
-                return None
-            return LandmarkStart(places, self.landmarks_.beta)
+            places = rows.places_of(self.landmarks_.rows)
+            return LandmarkStart(places, self.landmarks_.beta) if (places >= 0).all() else None
         warm: list[Warm | None] = []
         for pair in self.pairs_:
-            solution = pair.solution
-            places = (
-                solution.rows if given_rows is None else np.searchsorted(given_rows, solution.rows)
-            )
-            there = places < len(codes)
-            if given_rows is not None:
-                there[there] = given_rows[places[there]] == solution.rows[there]
-            elif not there.all():
+            places = rows.places_of(pair.solution.rows)
+            here = places >= 0
+            if rows.places is None and not here.all():
                 return None
-            places, labels = places[there], solution.labels[there]
-            if (codes[places] != np.where(labels > 0, pair.positive, pair.negative)).any():
+            codes = np.where(pair.solution.labels > 0, pair.positive, pair.negative)
+            if (problem.codes[places[here]] != codes[here]).any():
                 return None
-            warm.append((places, solution.alpha[there]) if there.any() else None)
+            warm.append((places[here], pair.solution.alpha[here]) if here.any() else None)
         return warm
+
+    # -- attributes of a fit -----------------------------------------------------------------------
+
+    @property
+    def kind_(self) -> str:
+        return self.model_.kind
+
+    @property
+    def gap_scope_(self) -> str:
+        return self.model_.gap_scope
+
+    @property
+    def solution_(self) -> Solution | LandmarkSolution:
+        return self.pairs_[0].solution if self.landmarks_ is None else self.landmarks_
+
+    @property
+    def support_(self) -> Int64Array:
+        return union_of_rows(self.pairs_) if self.landmarks_ is None else self.landmarks_.rows
+
+    @property
+    def dual_coef_(self) -> Float64Array:
+        coefficients = np.zeros((len(self.model_.classifiers), len(self.support_vectors_)))
+        for row, classifier in zip(coefficients, self.model_.classifiers, strict=True):
+            if isinstance(classifier, LandmarkClassifier):
+                row[classifier.landmarks] = classifier.beta
+            else:
+                row[classifier.sv] = classifier.alpha * classifier.labels / classifier.rho
+        return coefficients
+
+    @property
+    def intercept_(self) -> Float64Array:
+        return np.asarray(self.dual_coef_.sum(axis=1))
+
+    @property
+    def coef_(self) -> Float64Array:
+        if self.model_.kernel.name != "linear":
+            raise AttributeError("coef_ is there for the linear kernel only")
+        vectors = self.support_vectors_
+        return self.dual_coef_ @ (vectors.toarray() if isinstance(vectors, CSRRows) else vectors)
+
+    @property
+    def n_iter_(self) -> int:
+        if self.landmarks_ is not None:
+            return self.landmarks_.iterations
+        return sum(pair.solution.iterations for pair in self.pairs_)
+
+    # -- predictions -------------------------------------------------------------------------------
+
+    def decision_function(self, X: Any) -> Float64Array:
+        """Decision values, in the order in which `X` stores its rows.
+
+        For two classes of shape (n_rows,): the margin is at -1 and +1, the second class is
+        positive. For more, with ``decision_function_shape="ovr"``, of shape (n_rows, n_classes):
+        votes of the binary classifiers, with ties ordered by the sums of their decision values.
+        With "ovo" of shape (n_rows, n_classifiers): the decision value of each, in scikit-learn's
+        sign, which is positive for the first class of a pair. A landmark model gives the decision
+        values of each class against the rest in both.
+        """
+        values = self._decide(X)
+        if values.ndim == 1:
+            return values
+        if self.decision_function_shape == "ovo" and self.model_.decision == "ovo":
+            return -values
+        return self.model_.class_scores(values)
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Labels, shape (n_rows,), in the order in which `X` stores its rows."""
+        values = self._decide(X, labels_only=True)
+        return np.asarray(self.classes_[self.model_.class_places(values)])
+
+    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Float64Array:
+        """Probability of each of `classes_`, in the order in which `X` stores its rows.
+
+        The most probable class may differ from that of `predict` near the decision boundary: the
+        sigmoid of two classes need not be 1/2 where the decision value is 0. A model of
+        `partial_fit`, or of a `fit` that was interrupted, has no probabilities: InputError.
+        """
+        values = self._decide(X)  # NotFittedError, where there is no model
+        return self.model_.probabilities(values)
+
+    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Float64Array:
+        """Logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):  # a probability may underflow to 0
+            return np.asarray(np.log(self.predict_proba(X)))
+
+    def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Accuracy on `X`, with the labels `y`, or those stored in the file `X` when None."""
+        if not is_array(y):
+            with borrow_source(X, y) as source:
+                y = source.labels(0, source.n_rows)
+        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+
+    # -- pickles and copies ------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The model as its file. Without a stream: a copy continues as after `fit`."""
+        state = dict(super().__getstate__())
+        state.pop("_streams", None)
+        if hasattr(self, "model_"):
+            state["model_"] = self.model_.to_bytes()
+            state["pairs_"] = _with_vectors(self.pairs_, self.support_vectors_[:0])
+            if self.landmarks_ is not None:
+                none = self.support_vectors_[:0]
+                state["landmarks_"] = replace(self.landmarks_, landmarks=none)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore what `__getstate__` gave."""
+        if "model_" in state:
+            function = state["kernel"] if callable(state["kernel"]) else None
+            model, pairs = model_from_bytes(state["model_"], function), state["pairs_"]
+            if len(pairs) == 1:
+                pairs = _with_vectors(pairs, model.support_vectors)
+            solution = state.get("landmarks_")
+            if solution is not None:
+                solution = replace(solution, landmarks=model.support_vectors)
+            state = state | {"model_": model, "pairs_": pairs, "landmarks_": solution}
+        super().__setstate__(state)
+
+    # -- streams -----------------------------------------------------------------------------------
 
     def partial_fit(
         self,
@@ -445,8 +405,7 @@ class FrankWolfeSVC(_FittedSVC):
         `memory_limit` and `random_state` have no effect. `class_weight` is a weight for each label:
         the rows of each class are not known before the end, so that "balanced" is refused.
         """
-        options = self._options()
-        first = not hasattr(self, "model_")
+        options, first = self._options(), not hasattr(self, "model_")
         self._check_stream()
         known = _agreed_classes(None if first else self.classes_, classes)
         # NaN is found where it is read.
@@ -467,24 +426,22 @@ class FrankWolfeSVC(_FittedSVC):
             with self._progress(options) as progress:
                 streams.learn(source, codes, weights, progress.callbacks)
             pairs = streams.solutions()
-            self.n_features_in_ = source.n_features
         vectors = union_of_vectors(pairs)
-        self._streams = streams
-        self.classes_, self.class_weight_ = known, factors
-        self.n_rows_seen_ = streams.n_rows
         described = source if first else self.model_
         self.model_ = Model.of(
             pairs, described, classes=known, vectors=vectors, kernel=streams.kernel, C=options.C
         )
+        self._streams, self.classes_, self.class_weight_ = streams, known, factors
         self.pairs_ = pairs if len(pairs) == 1 else _with_vectors(pairs, vectors[:0])
         self.landmarks_ = None
         self.n_support_ = support_of_classes(pairs, len(known))
+        self.n_features_in_, self.n_rows_seen_ = source.n_features, streams.n_rows
         self.fit_status_ = int(not Status(self.model_.status).reached)
         return self
 
     def _check_stream(self) -> None:
         """InputError for what `partial_fit` cannot do."""
-        if self.landmarks is not None or (hasattr(self, "model_") and self.landmarks_ is not None):
+        if self.landmarks is not None or getattr(self, "landmarks_", None) is not None:
             raise InputError(
                 "partial_fit trains no landmark models, and cannot continue one; leave landmarks "
                 "out, and fit with exact=True before or not at all"

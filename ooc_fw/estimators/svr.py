@@ -12,49 +12,16 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
 from ooc_fw.data.labels import read_targets
-from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.data.rows import Float64Array
 from ooc_fw.estimators.common import Given, Trainer, is_array
-from ooc_fw.kernels.functions import KernelFunction
-from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import borrow_source
-from ooc_fw.options import KernelOptions, TaskOptions, TrainOptions
+from ooc_fw.options import TaskOptions, TrainOptions
 from ooc_fw.training.fit import Fit
 
 
-class _FittedSVR(RegressorMixin, Trainer):
-    """What a model gives: the attributes of a fit, and predictions."""
-
-    solution_: LandmarkSolution
-    support_: Int64Array
-
-    @property
-    def dual_coef_(self) -> Float64Array:
-        (classifier,) = self.model_.classifiers
-        assert isinstance(classifier, LandmarkClassifier)
-        assert self.model_.spread is not None
-        coefficients = np.zeros((1, len(self.support_vectors_)))
-        coefficients[0, classifier.landmarks] = self.model_.spread * classifier.beta
-        return coefficients
-
-    @property
-    def intercept_(self) -> Float64Array:
-        return np.array([self.dual_coef_.sum() + (self.model_.offset or 0.0)])
-
-    def predict(self, X: Any) -> Float64Array:
-        """Prediction for each row, shape (n_rows,), in the order in which `X` stores its rows."""
-        return self._decide(X)
-
-    def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
-        """R^2 on `X`, with the targets `y`, or those stored in the file `X` when None."""
-        if not is_array(y):
-            with borrow_source(X, y) as source:
-                y = read_targets(source)
-        return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
-
-
 @dataclass(eq=False, repr=False)
-class FrankWolfeSVR(_FittedSVR):
+class FrankWolfeSVR(RegressorMixin, Trainer):
     """Kernel regression with a squared epsilon-insensitive loss, on data of any size.
 
     Exact on a few thousand rows; on more, the weights of landmarks, N rows of the data, are learned
@@ -100,29 +67,37 @@ class FrankWolfeSVR(_FittedSVR):
         As for `ooc_fw.FrankWolfeSVC`.
     """
 
-    kernel: str | KernelFunction = KernelOptions.kernel
-    gamma: float | str = KernelOptions.gamma
-    degree: int = KernelOptions.degree
-    coef0: float = KernelOptions.coef0
-    C: float = TrainOptions.C
     epsilon: float = TaskOptions.epsilon
-    tol: float = TrainOptions.tol
-    certify: bool = TrainOptions.certify
-    max_iter: int | None = TrainOptions.max_iter
-    max_time: float | str | None = TrainOptions.max_time
-    memory_limit: int | str | None = TrainOptions.memory_limit
     landmarks: int | None = TrainOptions.landmarks
-    n_jobs: int | None = None
-    random_state: int | np.random.RandomState | None = None
-    verbose: int = 0
-    dask: str | None = None
 
     _task = "regression"
     _checks_of_y = MappingProxyType({"y_numeric": True})
 
     def _take(self, fitted: Fit, rows: Given) -> None:
-        fitted = rows.renumbered(fitted)
         assert fitted.landmarks is not None
-        self.model_, self.solution_ = fitted.model, fitted.landmarks
-        self.support_ = self.solution_.rows
+        self.solution_, self.support_ = fitted.landmarks, fitted.support
         self.gap_scope_ = fitted.gap_scope
+
+    @property
+    def dual_coef_(self) -> Float64Array:
+        (classifier,) = self.model_.classifiers
+        assert isinstance(classifier, LandmarkClassifier)
+        assert self.model_.spread is not None
+        coefficients = np.zeros((1, len(self.support_vectors_)))
+        coefficients[0, classifier.landmarks] = self.model_.spread * classifier.beta
+        return coefficients
+
+    @property
+    def intercept_(self) -> Float64Array:
+        return np.array([self.dual_coef_.sum() + (self.model_.offset or 0.0)])
+
+    def predict(self, X: Any) -> Float64Array:
+        """Prediction for each row, shape (n_rows,), in the order in which `X` stores its rows."""
+        return self._decide(X)
+
+    def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
+        """R^2 on `X`, with the targets `y`, or those stored in the file `X` when None."""
+        if not is_array(y):
+            with borrow_source(X, y) as source:
+                y = read_targets(source)
+        return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
