@@ -1,4 +1,4 @@
-"""Progress of a run while it is under way: a bar, or lines of text, and a log of events.
+"""Progress of a run while it is under way: lines of text, with a bar, and a log of events.
 
 Callbacks read `ooc_fw.solver.state.SolverState` and never change the run.
 """
@@ -30,8 +30,11 @@ logger = logging.getLogger(__name__)
 LINE_SECONDS = 5.0  # between two lines of text
 _GRACE_SECONDS = 0.2  # a line that is due waits so long for the end of a step, then is shown
 VERBOSE_SECONDS = 1.0  # between two lines of a verbose run
-BAR_SECONDS = 0.1  # between two drawings of a bar
+BAR_SECONDS = 0.1  # between two lines in the same place
 LOG_SECONDS = 0.1  # between two events of a log, unless something changes that is always logged
+
+_LEAST_BAR = 10  # letters of a bar
+_ERASE = "\r\x1b[K"  # erases the line of a terminal
 
 # What must be known before an end is estimated.
 _LEAST_SWEEP = 1.0, 0.02  # seconds and fraction of a pass over the data
@@ -57,12 +60,11 @@ class Throttle:
 
 
 class Waiting:
-    """Shows that work goes on: by a bar where standard error is a terminal, else by lines of text.
+    """Shows lines that say that work goes on: on a terminal in place of one another, with a bar.
 
-    `what` says what is done, `bar` has the options of tqdm, or is None for lines only. When nobody
-    reads standard error any more, the work continues without a display. Where one step lasts long,
-    a thread shows the lines that are due. Of displays within one another, only the innermost one
-    does so.
+    `what` says what is done; `seconds` are those between two lines that stay. When nobody reads
+    standard error any more, the work continues without a display. Where one step lasts long, a
+    thread shows a line. Of displays within one another, only the innermost one does so.
     """
 
     _entered: ClassVar[list[Waiting]] = []  # the innermost one is the last
@@ -72,33 +74,35 @@ class Waiting:
         what: str,
         *,
         quiet: bool = False,
-        bar: Mapping[str, Any] | None = None,
+        in_place: bool = True,
         seconds: float | None = None,
     ) -> None:
-        self._what, self._stream = what, sys.stderr
-        self._started = time.monotonic()
-        self._bar: Any = None
+        self._what, self._started = what, time.monotonic()
+        self._in_place = in_place and not quiet and sys.stderr.isatty()
+        self._stream = exact(sys.stderr) if self._in_place else sys.stderr
         seconds = LINE_SECONDS if seconds is None else seconds
-        if bar is not None and not quiet and self._stream.isatty():
-            from tqdm import tqdm
-
-            size = shutil.get_terminal_size()  # tqdm shows nothing where a terminal tells no size
-            look: dict[str, Any] = {"ncols": size.columns, "nrows": size.lines, "leave": False}
-            self._bar = tqdm(file=exact(self._stream), **look, **bar)
-            seconds = BAR_SECONDS
-        self._due = Throttle(math.inf if quiet else seconds)
-        self._wait = None if quiet or self._bar is not None else seconds + _GRACE_SECONDS
+        self._due = Throttle(math.inf if quiet else BAR_SECONDS if self._in_place else seconds)
+        self._wait = None if quiet else seconds + _GRACE_SECONDS
         self._spoke, self._ended = threading.Event(), False
 
     def _line(self) -> str:
         """What is shown while a step lasts."""
         return f"{self._what} is under way"
 
-    def _print(self, text: str) -> None:
+    def _print(self, text: str, share: float | None = None) -> None:
+        """Show a line; on a terminal with a bar, if the share that is done is known."""
         self._spoke.set()
+        line = f"{time.monotonic() - self._started:.0f} s, {text}"
+        if self._in_place:
+            line = line[: shutil.get_terminal_size().columns - 1]
+            room = shutil.get_terminal_size().columns - len(line) - 4
+            if share is not None and room >= _LEAST_BAR:
+                line += f" |{'#' * round(share * room):{room}}|"
+        self._write(f"{_ERASE}{line}" if self._in_place else f"{line}\n")
+
+    def _write(self, text: str) -> None:
         with contextlib.suppress(OSError):
-            elapsed = time.monotonic() - self._started
-            print(f"{elapsed:.0f} s, {text}\n", end="", file=self._stream, flush=True)
+            print(text, end="", file=self._stream, flush=True)
 
     def _watch(self) -> None:
         """Show a line whenever none was shown for too long; for a thread."""
@@ -119,9 +123,8 @@ class Waiting:
             self._entered.remove(self)
         self._ended = True
         self._spoke.set()
-        if self._bar is not None:
-            with contextlib.suppress(OSError):
-                self._bar.close()
+        if self._in_place:
+            self._write(_ERASE)
 
 
 class Progress(Waiting):
@@ -132,9 +135,9 @@ class Progress(Waiting):
     quiet : bool
         Show nothing; `log` is still written.
     verbose : bool
-        Show a line each second instead of a bar, and log the phases through `logging`.
+        Show a line that stays each second, and log the phases through `logging`.
     bar : bool
-        Allow a bar; other text on the terminal would break it.
+        Allow lines in place of one another, with a bar; other text would break them.
     tol : float or None
         Relative target tolerance, for the bar and the time left.
     ends_at : float or None
@@ -153,11 +156,10 @@ class Progress(Waiting):
         ends_at: float | None = None,
         log: EventLog | None = None,
     ) -> None:
-        look = {"desc": "start", "total": 100, "bar_format": "{desc} |{bar}| {elapsed}{postfix}"}
         super().__init__(
             "the first step",
             quiet=quiet and not verbose,
-            bar=look if bar and not verbose else None,
+            in_place=bar and not verbose,
             seconds=VERBOSE_SECONDS if verbose else None,
         )
         shown = (self._show,) if verbose or not quiet else ()
@@ -196,7 +198,8 @@ class Progress(Waiting):
         words = [f"{speed:,.{0 if speed >= 10 else 1}f} MB/s"] if speed >= 0.05 else []
         words += self._time_left(state, seconds)
         gap += {"all": "", "span": " in the span", "sample": " on a sample"}[state.gap_scope]
-        vectors = "support vectors" if state.gap_scope == "all" else "landmarks"
+        vectors = "SV" if self._in_place else "support vectors"
+        vectors = vectors if state.gap_scope == "all" else "landmarks"
         sentence = ", ".join([gap, f"{state.n_support:,} {vectors}", *words])
         if begins and self._verbose:
             at = f"after {state.elapsed_s:.1f} s, iteration {state.iteration}"
@@ -205,14 +208,9 @@ class Progress(Waiting):
             return
         if state.sweep_fraction is not None:
             name = f"{name} {state.sweep_fraction:.0%}"
-        if self._bar is None:
-            self._print(f"{name}, iteration {state.iteration}: {sentence}")
-            return
-        self._bar.n = round(100 * self._fraction(state))
-        self._bar.set_description_str(name, refresh=False)
-        with contextlib.suppress(OSError):
-            vectors = "SV" if state.gap_scope == "all" else "landmarks"
-            self._bar.set_postfix_str(", ".join([gap, f"{state.n_support:,} {vectors}", *words]))
+        if not self._in_place:
+            name = f"{name}, iteration {state.iteration}"
+        self._print(f"{name}: {sentence}", self._share(state))
 
     def _line(self) -> str:
         state = self._last
@@ -228,7 +226,7 @@ class Progress(Waiting):
             self._gaps = [point for point in self._gaps if point[0] >= seconds / 4]
             self._gaps.append((seconds, math.log(gap)))
 
-    def _fraction(self, state: SolverState) -> float:
+    def _share(self, state: SolverState) -> float:
         """Part of the phase that is done; of training by the logarithm of the gap."""
         first, gap = self._first_gap, state.sampled_gap
         if state.sweep_fraction is not None:
@@ -308,23 +306,15 @@ class RowProgress(Waiting):
     def __init__(
         self, what: str, total: int | None = None, *, quiet: bool = False, unit: str = "rows"
     ) -> None:
-        look = {"desc": what, "total": total, "unit_scale": True}
-        look["unit"] = unit if unit == "B" else f" {unit}"
-        super().__init__(what, quiet=quiet, bar=look)
+        super().__init__(what, quiet=quiet)
         self._done, self._total, self._unit = 0, total, unit
 
     def __call__(self, done: int, total: int | None = None) -> None:
         """Show how much is done when it is time."""
         self._total = self._total if total is None else total
         self._done = done
-        if not self._due():
-            return
-        if self._bar is None:
-            self._print(self._line())
-            return
-        self._bar.n, self._bar.total = done, self._total
-        with contextlib.suppress(OSError):
-            self._bar.refresh()
+        if self._due():
+            self._print(self._line(), done / self._total if self._total else None)
 
     def _line(self) -> str:
         if not self._done:
