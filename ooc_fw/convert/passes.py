@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -351,27 +352,21 @@ class Spool:
 
     def add(self, block: RowBlock) -> None:
         """Distribute rows over the buckets; with a seed, for any thread and in any order."""
-        if not self._bits:
-            parts = {0: block}
-        else:
-            numbers = self._bucket_numbers(block.row_ids)
+        parts = {0: block}
+        if self._bits:
+            assert self.seed is not None
+            keys = shuffle_keys(block.row_ids, self.seed) << np.uint64(self._skipped_bits)
+            numbers = (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
             order = np.argsort(numbers, kind="stable")
-            ends = np.cumsum(np.bincount(numbers, minlength=1 << self._bits)).tolist()
             block = block.take(order)
-            starts = [0, *ends[:-1]]
-            bounds = enumerate(zip(starts, ends, strict=True))
-            parts = {number: block[start:end] for number, (start, end) in bounds if start < end}
+            found, starts = np.unique(numbers[order], return_index=True)
+            bounds = pairwise([*starts.tolist(), len(block)])
+            parts = {n: block[slice(*ends)] for n, ends in zip(found.tolist(), bounds, strict=True)}
         for number, part in parts.items():
             with self._opening:
                 if number not in self._buckets:
                     self._buckets[number] = _Bucket(self._directory)
             self._buckets[number].append(part)
-
-    def _bucket_numbers(self, row_ids: Int64Array) -> npt.NDArray[np.uint16]:
-        assert self.seed is not None
-        keys = shuffle_keys(row_ids, self.seed) << np.uint64(self._skipped_bits)
-        numbers: npt.NDArray[np.uint16] = (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
-        return numbers
 
     def blocks(self, n_features: int) -> Iterator[RowBlock]:
         """Read the rows back, once, declared to have `n_features` columns.
