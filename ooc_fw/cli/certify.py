@@ -98,8 +98,8 @@ def certify_exact(
     with ExitStack() as stack:
         partition = None
         if model.task != "novelty":
-            whole = ClassificationProblem(source, codes, model.kernel)
-            partition = stack.enter_context(partition_classes(source, codes, len(model.classes)))
+            whole = ClassificationProblem(source, codes, model.kernel, class_labels=model.classes)
+            partition = stack.enter_context(partition_classes(whole))
         if len(pairs) > 1:
             workers = None  # other processes cannot read the partition
         for k, (classifier, classes) in enumerate(zip(model.classifiers, pairs, strict=True)):
@@ -110,7 +110,7 @@ def certify_exact(
                 tol = tol * classifier.rho / (classifier.rho + 1)  # of the problem with the bias
             else:
                 pair = partition.pair(*classes)
-                problem, rows = pair.problem(whole), pair.pair_rows(rows)
+                problem, rows = pair.problem, pair.pair_rows(rows)
             vectors = take_rows(model.support_vectors, classifier.sv)
             C = model.C if classifier.C is None else classifier.C
             weights = SupportWeights(vectors, rows, classifier.alpha, C)

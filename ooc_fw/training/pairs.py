@@ -15,13 +15,13 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ooc_fw.data.rows import take_rows
 from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.model.record import Model
-from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.solver.loop import Path, solve_problem
 from ooc_fw.solver.plan import Plan, Session, method_in_words, plan_exact
@@ -31,16 +31,13 @@ from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.memory import memory_total
-from ooc_fw.training.partition import ClassPair, Partition, partition_classes
+from ooc_fw.training.partition import Partition, partition_classes
 from ooc_fw.training.small_pairs import SmallPairs, threaded_map
 
 _PAIRS_BYTES = 512 << 20
 """Bytes of kernel values that the classifiers of several pairs may keep together."""
 
 _LEAST_PAIR = 0.1  # work that counts for a pair in shares of time, in that of an average pair
-
-_OF_EACH = "C", "max_iter", "max_time", "certify"
-"""Options that differ from pair to pair, or from one C to the next."""
 
 _SHARE = 0.25  # of all memory that kernel values of classifiers side by side may take
 
@@ -68,10 +65,8 @@ def train_pairs(
         )
     with ExitStack() as opened:
         with source.limited(session.deadline(plan.options).check):
-            partition = opened.enter_context(
-                partition_classes(source, problem.codes, n_classes, plan)
-            )
-        trainer = PairTrainer(problem, partition, plan, session.callbacks)
+            partition = opened.enter_context(partition_classes(problem, plan))
+        trainer = PairTrainer(partition, plan, session.callbacks)
         return opened.enter_context(trainer).fit(plan.options.C, warm, session.started)
 
 
@@ -92,29 +87,28 @@ class PairTrainer(ExitStack):
     `_PAIRS_BYTES` or there is a limit of memory or time. Else, without a limit, as many classifiers
     as there are threads are trained side by side, where memory permits. A context manager.
 
-    `problem` has no penalties of rows if C changes, and `plan` is that of a classifier of all rows:
-    of several pairs, each has a plan of its own, from the options that were given. Callbacks are
-    told which classifier a state is of. InputError where memory is too small.
+    Rows have no penalties of their own if C changes, and `plan` is that of a classifier of all
+    rows: of several pairs, each has a plan of its own, from the options that were given. Callbacks
+    are told which classifier a state is of. InputError where memory is too small.
     """
 
     def __init__(
         self,
-        problem: ClassificationProblem,
         partition: Partition,
         plan: Plan,
         callbacks: Sequence[Callback],
         kept: bool = False,
     ) -> None:
         super().__init__()
-        options = plan.given
-        self.problem, self._partition, self._given = problem, partition, options
+        options, problem = plan.given, partition.whole
+        self._partition, self._given = partition, options
         self._pairs = class_pairs(problem.n_classes)
         self._plans = {0: plan} if len(self._pairs) == 1 else {}
         counts = np.bincount(problem.codes, minlength=problem.n_classes).astype(np.float64)
         self._work = np.array([(counts[a] + counts[b]) ** 2 for a, b in self._pairs])
         if len(self._pairs) > 1:
             largest = int(self._work.argmax())  # where memory does not suffice, if anywhere
-            self._plan(largest, partition.pair(*self._pairs[largest]).problem(problem))
+            self._plan(largest, partition.pair(*self._pairs[largest]).problem)
         # If every row is a support vector, a pair has 4 bytes of kernel values for each work.
         unlimited = options.memory_limit is None and options.max_time is None
         few_bytes = unlimited and 4 * self._work.sum() <= _PAIRS_BYTES
@@ -122,12 +116,11 @@ class PairTrainer(ExitStack):
         together = 4 * np.sort(self._work)[-options.threads :].sum() <= _SHARE * memory_total()
         together = together and unlimited and not kept
         self._n_together = options.threads if together else 1
-        self._options = replace(options, threads=options.threads // self._n_together)
         self._last: list[Warm] | None = None  # rows and weights of the classifiers for the last C
         self._paths: dict[int, Path] = {}
         self._interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
         self._callbacks = _CallbacksInOrder(callbacks, len(self._pairs))
-        self._small = self.enter_context(SmallPairs(problem, partition, plan, self._pairs))
+        self._small = self.enter_context(SmallPairs(partition, plan))
 
     def fit(
         self, C: float, warm: Sequence[Warm | None] | None = None, started: float | None = None
@@ -137,12 +130,12 @@ class PairTrainer(ExitStack):
         Time counts from `started`, or from now.
         """
         started = time.perf_counter() if started is None else started
-        deadline = Deadline(self._options.max_time, started)
+        deadline = Deadline(self._given.max_time, started)
         first = warm or self._last or [None] * len(self._pairs)
 
         def solve(k: int) -> Solution:
-            options, reason = self._options_of(k, C, deadline, others)
-            return self._solve(k, options, reason, first[k])
+            changes, reason = self._changes(k, C, deadline, others)
+            return self._solve(k, changes, reason, first[k])
 
         def is_over() -> bool:
             return self._is_stopped() or deadline.left() <= 0
@@ -180,40 +173,37 @@ class PairTrainer(ExitStack):
         self._callbacks.of(k)(state)
         self._callbacks.end(k)
 
-    def _options_of(
+    def _changes(
         self, k: int, C: float, deadline: Deadline, others: Sequence[int]
-    ) -> tuple[TrainOptions, Status | None]:
-        """Options of a classifier, and why there is no time for it, if there is none.
+    ) -> tuple[dict[str, Any], Status | None]:
+        """Options of a classifier that are its own, and why there is no time for it, if so.
 
         It shares the time that is left with the `others` after it, in proportion to their work, but
         even the least of them gets some: starting takes time, too.
         """
-        options = replace(self._options, C=C)
         if self._is_stopped() or deadline.left() <= 0:
             reason = Status.INTERRUPTED if self._is_stopped() else Status.TIME_LIMIT
-            return replace(options, max_iter=0, max_time=None, certify=False), reason
-        if deadline.limited:
-            work = self._work + _LEAST_PAIR * self._work.mean()
-            share = float(work[k] / work[[other for other in others if other >= k]].sum())
-            options = replace(options, max_time=deadline.left() * share)
-        return options, None
+            return {"C": C, "max_iter": 0, "max_time": None, "certify": False}, reason
+        if not deadline.limited:
+            return {"C": C}, None
+        work = self._work + _LEAST_PAIR * self._work.mean()
+        share = float(work[k] / work[[other for other in others if other >= k]].sum())
+        return {"C": C, "max_time": deadline.left() * share}, None
 
     def _solve(
-        self, k: int, options: TrainOptions, reason: Status | None, warm: Warm | None
+        self, k: int, changes: dict[str, Any], reason: Status | None, warm: Warm | None
     ) -> Solution:
         """Solution of a pair, whose rows are those of the whole data set."""
         pair = self._partition.pair(*self._pairs[k])
         if warm is not None:
             warm = pair.pair_rows(warm[0]), warm[1]
         if self._keeps and reason is None:
-            solution = self._path(k, pair).solve(options.C, warm)
+            solution = self._path(k, pair.problem).solve(changes["C"], warm)
         else:
-            problem = pair.problem(self.problem)
-            plan = self._plan(k, problem)
-            changes = {name: getattr(options, name) for name in _OF_EACH}
-            threads = min(options.threads, plan.options.threads)
+            plan = self._plan(k, pair.problem)
+            threads = min(self._given.threads // self._n_together, plan.options.threads)
             plan = plan.with_options(threads=threads, **changes)
-            solution = solve_problem(problem, plan, self._session(k), warm)
+            solution = solve_problem(pair.problem, plan, self._session(k), warm)
         solution = replace(solution, status=reason or solution.status)
         if solution.status is Status.INTERRUPTED:
             self._callbacks.stopped = True
@@ -223,10 +213,9 @@ class PairTrainer(ExitStack):
         none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
         return replace(solution, rows=pair.whole_rows(solution.rows), support_vectors=none)
 
-    def _path(self, k: int, pair: ClassPair) -> Path:
+    def _path(self, k: int, problem: BinaryProblem) -> Path:
         """The path of a pair, which is opened when it is first asked for."""
         if k not in self._paths:
-            problem = pair.problem(self.problem)
             path = Path(problem, self._plan(k, problem), self._session(k))
             self._paths[k] = self.enter_context(path)
         return self._paths[k]

@@ -15,7 +15,7 @@ import numpy as np
 
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.rows import Int8Array, Int64Array, Rows, concat_rows, take_rows
+from ooc_fw.data.rows import Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.data.views import PairSource
@@ -34,28 +34,27 @@ _SPARE_DISK = 1.1  # factor of the bytes needed on disk, which must be free
 
 @dataclass(frozen=True)
 class ClassPair:
-    """The rows of two classes as one source.
+    """The rows of two classes as one binary problem.
 
     Parameters
     ----------
-    source : RowSource
-        A `PairSource`, or the whole data set where that has two classes.
-    labels : ndarray of int8, shape (source.n_rows,)
+    problem : BinaryProblem
+        Its source is a `PairSource`, or the whole data set where that has two classes. Labels are
         -1 for the first class, +1 for the second.
     rows : tuple of ndarray of int64
         Numbers in the whole data set of the rows of each class, in increasing order; empty where
-        `source` is the whole data set.
+        the source is the whole data set.
     """
 
-    source: RowSource
-    labels: Int8Array
+    problem: BinaryProblem
     rows: tuple[Int64Array, ...] = ()
 
     def whole_rows(self, rows: Int64Array) -> Int64Array:
         """Numbers in the whole data set of rows of this pair."""
-        if not isinstance(self.source, PairSource):
+        source = self.problem.source
+        if not isinstance(source, PairSource):
             return rows
-        origin, is_first = self.source.origin(rows), self.source.is_first(rows)
+        origin, is_first = source.origin(rows), source.is_first(rows)
         whole = np.empty(len(rows), dtype=np.int64)
         for class_rows, here in zip(self.rows, (is_first, ~is_first), strict=True):
             whole[here] = class_rows[origin[here]]
@@ -63,20 +62,14 @@ class ClassPair:
 
     def pair_rows(self, rows: Int64Array) -> Int64Array:
         """Numbers in this pair of rows of the whole data set."""
-        if not isinstance(self.source, PairSource):
+        source = self.problem.source
+        if not isinstance(source, PairSource):
             return rows
         first, second = self.rows
         origin = np.searchsorted(first, rows)
         is_first = first[np.minimum(origin, len(first) - 1)] == rows
         origin[~is_first] = np.searchsorted(second, rows[~is_first])
-        return self.source.place(origin, is_first)
-
-    def problem(self, whole: ClassificationProblem) -> BinaryProblem:
-        """The binary problem of the two classes, with the kernel and penalties of the whole."""
-        penalties = whole.penalties
-        if penalties is not None:
-            penalties = penalties[self.whole_rows(np.arange(self.source.n_rows))]
-        return BinaryProblem(self.source, self.labels, whole.kernel, penalties)
+        return source.place(origin, is_first)
 
 
 @dataclass(frozen=True)
@@ -87,41 +80,49 @@ class Partition:
     empty where the whole data set has two classes.
     """
 
-    whole: RowSource
-    codes: Int64Array
+    whole: ClassificationProblem
     rows: Sequence[Int64Array] = ()
     sources: Sequence[RowSource] = ()
 
     @property
     def held_bytes(self) -> int:
         """Bytes of all these rows that are in RAM."""
-        held = [source for source in (self.whole, *self.sources) if source.in_memory]
+        held = [source for source in (self.whole.source, *self.sources) if source.in_memory]
         return sum(source.decoded_bytes for source in held)
 
     def pair(self, negative: int, positive: int) -> ClassPair:
-        """The rows of two classes."""
+        """The problem of two classes, with the kernel and penalties of the whole."""
         whole = self.whole
         if not self.sources:
-            return ClassPair(whole, (2 * self.codes - 1).astype(np.int8))
-        first, second = self.sources[negative], self.sources[positive]
-        source = PairSource(first, second, name=whole.name, shuffled=whole.shuffled)
-        source.scaling = whole.scaling
+            return ClassPair(whole.binary())
+        rows = self.rows[negative], self.rows[positive]
+        source = PairSource(
+            self.sources[negative],
+            self.sources[positive],
+            name=whole.source.name,
+            shuffled=whole.source.shuffled,
+        )
+        source.scaling = whole.source.scaling
         is_first = source.is_first(np.arange(source.n_rows))
-        labels = np.where(is_first, np.int8(-1), np.int8(1))
-        return ClassPair(source, labels, (self.rows[negative], self.rows[positive]))
+        labels, penalties = np.where(is_first, np.int8(-1), np.int8(1)), None
+        if whole.penalties is not None:
+            penalties = np.empty(source.n_rows)
+            penalties[is_first], penalties[~is_first] = (whole.penalties[ids] for ids in rows)
+        return ClassPair(BinaryProblem(source, labels, whole.kernel, penalties), rows)
 
 
 @contextmanager
 def partition_classes(
-    source: RowSource, codes: Int64Array, n_classes: int, plan: Plan | None = None
+    problem: ClassificationProblem, plan: Plan | None = None
 ) -> Iterator[Partition]:
-    """Partition the rows of a source by class; those of two classes stay where they are.
+    """Partition the rows of a problem by class; those of two classes stay where they are.
 
-    `codes` has the class of each row, from 0; every class occurs. Rows that would take much of the
-    memory limit of the `plan` go to disk; InputError where there is no room for them.
+    Every class occurs. Rows that would take much of the memory limit of the `plan` go to disk;
+    InputError where there is no room for them.
     """
+    source, codes, n_classes = problem.source, problem.codes, problem.n_classes
     if n_classes == 2:
-        yield Partition(source, codes)
+        yield Partition(problem)
         return
     order = np.argsort(codes, kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(codes, minlength=n_classes))[:-1])
@@ -137,7 +138,7 @@ def partition_classes(
             sources = _on_disk(source, codes, rows, folder)
             for part in sources:
                 opened.callback(part.close)
-        yield Partition(source, codes, rows, sources)
+        yield Partition(problem, rows, sources)
 
 
 def _by_class(source: RowSource, codes: Int64Array) -> Iterator[tuple[int, Int64Array, Rows]]:

@@ -22,7 +22,8 @@ from ooc_fw.certificate.sweep import Certificate, certificate_of_all
 from ooc_fw.data.rows import Float64Array, Int64Array, concat_rows, rows_bytes, take_rows
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.problem import ClassificationProblem, StoppingTest
+from ooc_fw.model.pairs import class_pairs
+from ooc_fw.problem import StoppingTest
 from ooc_fw.solver.plan import Plan, takes_many_vertices
 from ooc_fw.solver.run import Warm
 from ooc_fw.solver.state import Solution, Status, StepKind
@@ -59,10 +60,8 @@ class SmallPairs(ExitStack):
 
     Parameters
     ----------
-    problem, partition, plan
+    partition, plan
         See `ooc_fw.training.pairs.PairTrainer`.
-    pairs : sequence of tuple of int
-        All pairs of classes.
 
     Attributes
     ----------
@@ -72,15 +71,10 @@ class SmallPairs(ExitStack):
         How many of them are trained side by side.
     """
 
-    def __init__(
-        self,
-        problem: ClassificationProblem,
-        partition: Partition,
-        plan: Plan,
-        pairs: Sequence[Pair],
-    ) -> None:
+    def __init__(self, partition: Partition, plan: Plan) -> None:
         super().__init__()
-        self._problem, self._plan, self._pairs = problem, plan, pairs
+        self._problem, self._plan = partition.whole, plan
+        self._pairs = class_pairs(partition.whole.n_classes)
         self._local = threading.local()
         self.small, self.threads = self._divide_memory(partition.held_bytes)
         if self.small:

@@ -533,7 +533,7 @@ class _Search:
         """Rows by class, which exact models of pairs of classes are trained on."""
         if self.plan.landmarks is not None:
             return nullcontext()
-        return partition_classes(problem.source, problem.codes, problem.n_classes, self.plan)
+        return partition_classes(problem, self.plan)
 
     def _models(
         self,
@@ -552,7 +552,7 @@ class _Search:
                     yield landmark_fit(problem, plan, path.solve(C), C)
         else:
             plan = plan_exact(problem, options, memory=self.plan.memory)
-            with PairTrainer(problem, partition, plan, self.callbacks, kept=True) as trainer:
+            with PairTrainer(partition, plan, self.callbacks, kept=True) as trainer:
                 for C in Cs:
                     yield exact_fit(problem, plan, trainer.fit(C, warm), C)
                     warm = None

@@ -76,13 +76,15 @@ def test_each_classifier_is_that_of_its_two_classes(write, in_ram, blobs, tmp_pa
 def test_rows_are_read_once_for_the_partition(blobs, tmp_path):
     X, codes = blobs
     with open_source(write_dense(tmp_path / "d.h5", X, codes.astype(float))) as source:
-        with partition_classes(source, codes, 4) as partition:
+        problem = ClassificationProblem(source, codes, KERNEL)
+        with partition_classes(problem) as partition:
             assert source.rows_read == 140
             for negative, positive in class_pairs(4):
                 pair = partition.pair(negative, positive)
-                rows, y = np.arange(pair.source.n_rows), pair.labels
+                source_of_pair, y = pair.problem.source, pair.problem.labels
+                rows = np.arange(len(y))
                 whole = pair.whole_rows(rows)
-                np.testing.assert_array_equal(to_dense(pair.source.read(0, len(y))), X[whole])
+                np.testing.assert_array_equal(to_dense(source_of_pair.read(0, len(y))), X[whole])
                 np.testing.assert_array_equal(codes[whole], np.where(y > 0, positive, negative))
                 np.testing.assert_array_equal(pair.pair_rows(whole), rows)
         assert source.rows_read == 140
@@ -113,12 +115,12 @@ def test_a_pair_of_few_rows_gets_time_to_begin(blobs):
     limit = 100.0
     options = replace(OPTIONS, max_time=limit)
     with (
-        partition_classes(problem.source, codes, 6, None) as partition,
-        PairTrainer(problem, partition, plan_exact(problem, options), ()) as trainer,
+        partition_classes(problem) as partition,
+        PairTrainer(partition, plan_exact(problem, options), ()) as trainer,
     ):
         deadline, pairs = Deadline(limit, time.perf_counter()), class_pairs(6)
         every = range(len(pairs))
-        shares = [trainer._options_of(k, 1.0, deadline, every)[0].max_time for k in every]
+        shares = [trainer._changes(k, 1.0, deadline, every)[0]["max_time"] for k in every]
     assert shares[pairs.index((0, 1))] > limit / 200
     assert shares[pairs.index((0, 2))] < limit / 2
 
@@ -178,8 +180,8 @@ def test_classifiers_begin_with_the_weights_before(blobs, monkeypatch, kept):
     problem = ClassificationProblem(source, codes, KERNEL)
     plan = plan_exact(problem, OPTIONS)
     with (
-        partition_classes(source, codes, 4) as partition,
-        PairTrainer(problem, partition, plan, (), kept=True) as trainer,
+        partition_classes(problem) as partition,
+        PairTrainer(partition, plan, (), kept=True) as trainer,
     ):
         cold, warm = trainer.fit(4.0), trainer.fit(4.0)
     for before, after in zip(cold, warm, strict=True):

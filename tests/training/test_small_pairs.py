@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.model.pairs import class_pairs
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact
@@ -104,8 +103,8 @@ def test_memory_limits_the_threads(threads):
     # As planned for a larger limit, since a whole run would not fit into this one.
     plan = plan_exact(problem, replace(options, memory_limit=None))
     plan = replace(plan, given=replace(options, exact=True))
-    with partition_classes(problem.source, problem.codes, 3) as partition:
-        with small_pairs.SmallPairs(problem, partition, plan, class_pairs(3)) as small:
+    with partition_classes(problem) as partition:
+        with small_pairs.SmallPairs(partition, plan) as small:
             assert small.small == [0, 1, 2]
             assert small.threads == threads
 
