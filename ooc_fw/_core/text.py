@@ -62,6 +62,7 @@ U64 = np.uint64
 INT32_MAX = 2**31 - 1
 EXACT_MANTISSA = 2**53
 EXACT_POWER = U64(22)
+SHORT_PAIR_ROOM = 24  # a short pair touches fewer bytes
 # One digit more, or eight, still fit int64.
 DIGIT_ROOM = (2**63 - 10) // 10
 WORD_ROOM = 2**63 // 10**8 - 1
@@ -87,6 +88,10 @@ PAIRS = U64(0x00FF00FF00FF00FF)
 FOURS = U64(0x0000FFFF0000FFFF)
 EIGHT = U64(0x00000000FFFFFFFF)
 BYTE_NUMBERS = U64(0x0001020304050607)  # times 2**(8 k), its highest byte is k
+ONES = U64(0x0101010101010101)
+BYTE = U64(0xFF)
+POINTS = ONES * U64(POINT ^ ZERO)
+COLON_DIGIT, BLANK_DIGIT, NEWLINE_DIGIT = (U64(byte ^ ZERO) for byte in b": \n")
 
 
 class Expected(NamedTuple):
@@ -140,7 +145,7 @@ def _parse_line(text, expected, cursor, rows):
     index_base, width_limit, above, known_at, known = expected
     labels, indptr, indices, values = rows
     at = _skip_blanks(text, cursor[AT])
-    if _ends_line(text[at]):
+    if _ends_line(text[U64(at)]):
         cursor[AT] = _next_line(text, at)
         cursor[LINE] += 1
         return Problem.NONE
@@ -154,28 +159,29 @@ def _parse_line(text, expected, cursor, rows):
     first = indptr[row]
     stored = first
     previous = -1
-    width = cursor[WIDTH]
     increasing = True
-    complete = True  # no zeros and no columns beyond the limit, which would be removed again
-    while not _ends_line(text[at]):
-        cursor[TOKEN] = at
-        problem, index, value, end = _parse_pair(text, at, index_base)
-        if problem == Problem.UNDECIDED:
-            problem, value = _look_up(at, known_at, known)
-        if problem != Problem.NONE:
-            return problem
-        if abs(value) >= FLOAT32_OVERFLOW:
-            return Problem.VALUE_TOO_LARGE
+    complete = True  # no zeros, which would be removed again
+    while not _ends_line(text[U64(at)]):
+        index, value, end = _short_pair(text, at, index_base)
+        if end < 0 or index < 0:
+            cursor[TOKEN] = at
+            problem, index, value, end = _long_pair(text, at, index_base)
+            if problem == Problem.UNDECIDED:
+                problem, value = _look_up(at, known_at, known)
+            if problem != Problem.NONE:
+                return problem
+            if abs(value) >= FLOAT32_OVERFLOW:
+                return Problem.VALUE_TOO_LARGE
         if value <= above and index < width_limit:
+            cursor[TOKEN] = at
             return Problem.NO_LOG1P
-        increasing = increasing and index > previous
-        complete = complete and value != 0 and index < width_limit
-        width = max(width, index + 1)
+        increasing &= index > previous
+        complete &= value != 0
         previous = index
-        indices[stored] = index
-        values[stored] = value
+        indices[U64(stored)] = index
+        values[U64(stored)] = value
         stored += 1
-        at = _skip_blanks(text, end)
+        at = _skip_blanks(text, end + (text[U64(end)] == BLANK))
 
     if not increasing:
         order = np.argsort(indices[first:stored], kind="mergesort")
@@ -185,7 +191,8 @@ def _parse_line(text, expected, cursor, rows):
             if indices[k] == indices[k - 1]:
                 cursor[TOKEN] = indices[k] + index_base
                 return Problem.DUPLICATE_INDEX
-    if not complete:
+        previous = int(indices[stored - 1])
+    if not complete or previous >= width_limit:
         kept = first
         for k in range(first, stored):
             index, value = indices[k], values[k]
@@ -197,7 +204,7 @@ def _parse_line(text, expected, cursor, rows):
     labels[row] = label
     indptr[row + 1] = stored
     cursor[ROWS] = row + 1
-    cursor[WIDTH] = width
+    cursor[WIDTH] = max(cursor[WIDTH], previous + 1)
     cursor[LINE] += 1
     cursor[AT] = _next_line(text, at)
     return Problem.NONE
@@ -216,22 +223,18 @@ def _parse_label(text, at, known_at, known):
     return problem, label, end
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _parse_pair(text, at, index_base):
+@njit(cache=True, nogil=True)
+def _long_pair(text, at, index_base):
     """Pair at `at`: the problem with it, its column from 0, its value, and where it ends."""
-    index, colon, value, end = _short_pair(text, at)
-    if colon < 0:
-        index, _, colon = _scan_digits(text, at, np.int64(0))
-    if text[colon] != COLON or colon == at:
-        return Problem.PAIR, index, value, end
+    index, _, colon = _scan_digits(text, at, np.int64(0))
+    if text[U64(colon)] != COLON or colon == at:
+        return Problem.PAIR, index, 0.0, colon
     index -= index_base
     if index < 0:
-        return Problem.ZERO_INDEX, index, value, end
+        return Problem.ZERO_INDEX, index, 0.0, colon
     if index > INT32_MAX:
-        return Problem.INDEX_TOO_LARGE, index, value, end
-    problem = Problem.NONE
-    if end < 0:
-        problem, value, end = _scan_number(text, colon + 1)
+        return Problem.INDEX_TOO_LARGE, index, 0.0, colon
+    problem, value, end = _scan_number(text, colon + 1)
     return problem, index, value, end
 
 
@@ -266,7 +269,7 @@ def _ends_token(byte):
 
 @njit(cache=True, nogil=True)
 def _skip_blanks(text, at):
-    while _is_blank(text[at]):
+    while _is_blank(text[U64(at)]):
         at += 1
     return at
 
@@ -274,7 +277,7 @@ def _skip_blanks(text, at):
 @njit(cache=True, nogil=True)
 def _next_line(text, at):
     """Position after the next newline."""
-    while text[at] != NEWLINE:
+    while text[U64(at)] != NEWLINE:
         at += 1
     return at + 1
 
@@ -292,16 +295,9 @@ def _skip_qid(text, at):
 def _load_digits(text, at):
     """Eight bytes as one word (compiled to one load), first byte lowest; digits become 0 to 9."""
     first = U64(at)
-    word = (
-        U64(text[first])
-        | (U64(text[first + U64(1)]) << U64(8))
-        | (U64(text[first + U64(2)]) << U64(16))
-        | (U64(text[first + U64(3)]) << U64(24))
-        | (U64(text[first + U64(4)]) << U64(32))
-        | (U64(text[first + U64(5)]) << U64(40))
-        | (U64(text[first + U64(6)]) << U64(48))
-        | (U64(text[first + U64(7)]) << U64(56))
-    )
+    word = U64(0)
+    for k in range(8):
+        word |= U64(text[first + U64(k)]) << U64(8 * k)
     return word ^ ASCII_ZEROS
 
 
@@ -313,13 +309,13 @@ def _others(digits):
 
 @njit(cache=True, nogil=True, inline="always")
 def _lowest_byte(bits):
-    """Number of the lowest byte whose highest bit is set."""
+    """Number of the lowest byte whose highest bit is set; 0 if there is none."""
     return (((bits & (~bits + U64(1))) >> U64(7)) * BYTE_NUMBERS) >> U64(56)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _number(digits, count):
-    """Number written in the first `count` bytes, 1 to 7."""
+    """Number written in the first `count` bytes, 1 to 8."""
     # Leading zeros make it eight digits, whose neighbours are joined: 1 and 1, 2 and 2, 4 and 4.
     word = digits << (U64(64) - U64(8) * count)
     word = (word * U64(10) + (word >> U64(8))) & PAIRS
@@ -329,31 +325,50 @@ def _number(digits, count):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _short_pair(text, at):
-    """Read digits, a colon, digits and the end of a token within 8 bytes, without a loop.
+def _short_pair(text, at, index_base):
+    """Read up to 7 digits, a colon and a number of up to 8 digits, without a loop.
 
     The beginning of the next pair is known before the numbers of this one are, so that a processor
-    computes the numbers of several pairs at once: nearly twice as fast. Returns the index, the
-    position of the colon or -1 where nothing was read, the value, and its end or -1 where only the
-    index was read.
+    computes the numbers of several pairs at once: nearly twice as fast. Returns the column from 0,
+    the value, and its end; column or end are negative where the pair must be read by `_long_pair`.
     """
     nothing = np.int64(-1)
-    if at + 8 > text.size:
-        return np.int64(0), nothing, 0.0, nothing
+    if at + SHORT_PAIR_ROOM > text.size:
+        return nothing, 0.0, nothing
     digits = _load_digits(text, at)
     others = _others(digits)
     count = _lowest_byte(others)
-    colon = np.int64(U64(at) + count)
-    if others == U64(0) or count == U64(0) or text[colon] != COLON:
-        return np.int64(0), nothing, 0.0, nothing
-    index = _number(digits, count)
+    if count == U64(0) or (digits >> (U64(8) * count)) & BYTE != COLON_DIGIT:
+        return nothing, 0.0, nothing
+    index = _number(digits, count) - index_base
     others &= others - U64(1)
-    end = _lowest_byte(others)
-    n_digits = end - count - U64(1)
-    if others == U64(0) or n_digits == U64(0) or not _ends_token(text[U64(at) + end]):
-        return index, colon, 0.0, nothing
-    value = _number(digits >> (U64(8) * (count + U64(1))), n_digits)
-    return index, colon, np.float64(value), np.int64(U64(at) + end)
+    stop = _lowest_byte(others)
+    after = (digits >> (U64(8) * stop)) & BYTE
+    n_digits = stop - count - U64(1)
+    if n_digits != U64(0) and (after == BLANK_DIGIT or after == NEWLINE_DIGIT):
+        value = _number(digits >> (U64(8) * (count + U64(1))), n_digits)
+        return index, np.float64(value), np.int64(U64(at) + stop)
+    # [-] digits [. digits]: the bytes behind the point are moved over it, to make one word.
+    at = np.int64(U64(at) + count + U64(1))
+    negative = text[U64(at)] == MINUS
+    at += negative  # a branch would often be predicted wrongly
+    digits = _load_digits(text, at)
+    points = digits ^ POINTS
+    points = (points - ONES) & ~points & HIGH_BITS  # right up to the first point
+    before = ((points & (~points + U64(1))) >> U64(7)) - U64(1)  # all bits without a point
+    n_before = _lowest_byte(points)
+    digits = (digits & before) | (_load_digits(text, at + 1) & ~before)
+    others = _others(digits)
+    others = (others - U64(1)) & ~others  # the bits below the first byte that is no digit
+    count = (((others >> U64(7)) & ONES) * ONES) >> U64(56)
+    decimal = U64(points != U64(0)) & U64(count >= n_before)
+    end = np.int64(U64(at) + count + decimal)
+    after = text[U64(end)]
+    if count == U64(0) or (after != BLANK and after != NEWLINE):
+        return index, 0.0, nothing
+    power = (count - n_before) & (U64(0) - decimal)  # 0 without a point
+    value = np.float64(_number(digits, count)) / POWERS_OF_TEN[power]
+    return index, -value if negative else value, end
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -373,14 +388,14 @@ def _scan_digits(text, at, number):
             return number, n_lost, np.int64(U64(at) + count)
         number = number * 10**8 + _number(digits, U64(8))
         at += 8
-    digit = np.int64(text[at]) - ZERO
+    digit = np.int64(text[U64(at)]) - ZERO
     while 0 <= digit <= 9:
         if number < DIGIT_ROOM:
             number = number * 10 + digit
         else:
             n_lost += 1
         at += 1
-        digit = np.int64(text[at]) - ZERO
+        digit = np.int64(text[U64(at)]) - ZERO
     return number, n_lost, at
 
 
@@ -390,18 +405,18 @@ def _scan_number(text, at):
 
     Returns NONE, UNDECIDED or VALUE, the value, and where the token ends.
     """
-    negative = text[at] == MINUS
-    at += negative | (text[at] == PLUS)  # a branch would often be predicted wrongly
+    negative = text[U64(at)] == MINUS
+    at += negative | (text[U64(at)] == PLUS)  # a branch would often be predicted wrongly
     start = at
     mantissa, n_lost, at = _scan_digits(text, at, np.int64(0))
     n_digits, power = at - start, n_lost
-    if text[at] == POINT:
+    if text[U64(at)] == POINT:
         start = at + 1
         mantissa, n_more, at = _scan_digits(text, start, mantissa)
         n_digits += at - start
         power += n_more + start - at
     problem, exponent = Problem.NONE, np.int64(0)
-    if n_digits == 0 or not _ends_token(text[at]):
+    if n_digits == 0 or not _ends_token(text[U64(at)]):
         problem, exponent, at = _scan_exponent(text, at, n_digits)
     power += exponent
     # Digits were left out only where the others are a larger number.
@@ -421,12 +436,12 @@ def _scan_exponent(text, at, n_digits):
     Returns NONE or VALUE, the exponent, at most 10**9, and where it ends.
     """
     problem = Problem.VALUE
-    if n_digits == 0 or text[at] | 32 != SMALL_E:
+    if n_digits == 0 or text[U64(at)] | 32 != SMALL_E:
         return problem, np.int64(0), at
     negative = text[at + 1] == MINUS
     start = at + 1 + (negative | (text[at + 1] == PLUS))
     exponent, _, end = _scan_digits(text, start, np.int64(0))
-    if end > start and _ends_token(text[end]):
+    if end > start and _ends_token(text[U64(end)]):
         problem = Problem.NONE
     exponent = min(exponent, np.int64(10**9))
     return problem, -exponent if negative else exponent, end

@@ -27,7 +27,7 @@ from ooc_fw.convert import readers
 from ooc_fw.convert.readers import EXAMPLES, Encoder, Parse, ParsedBlock, ParseOptions, ordered_map
 from ooc_fw.data.formats import format_of, is_url, open_bytes, url_bytes
 from ooc_fw.data.labels import is_exact_label
-from ooc_fw.data.rows import CSRRows, Float64Array, as_float32
+from ooc_fw.data.rows import CSRRows, Float64Array
 from ooc_fw.system.errors import InputError, unreadable
 
 STANDARD_INPUT = "-"
@@ -201,11 +201,8 @@ def iter_libsvm(
     with TextInput(path) as text:
 
         def parse(block: TextBlock) -> tuple[ParsedBlock, int]:
-            parsed = parse_block(block, options)
-            if not exact:
-                rounded = replace(parsed.rows, data=as_float32(parsed.rows.data))
-                parsed = replace(parsed, rows=rounded)
-            return parsed, block.first_line
+            dtype = np.float64 if exact else np.float32
+            return parse_block(block, options, dtype), block.first_line
 
         for block, first_line in ordered_map(parse, text.blocks(block_bytes)):
             n_rows += len(block.rows)
@@ -215,8 +212,13 @@ def iter_libsvm(
             raise InputError(f"{text.name} holds no rows; {LineEncoder.hint}")
 
 
-def parse_block(block: TextBlock, options: ParseOptions) -> ParsedBlock:
-    """Parse one block of text; a bad line raises InputError, unless it is to be skipped."""
+def parse_block(
+    block: TextBlock, options: ParseOptions, dtype: type[np.floating[Any]] = np.float64
+) -> ParsedBlock:
+    """Parse one block of text into values of `dtype`, each rounded from float64.
+
+    A bad line raises InputError, unless it is to be skipped.
+    """
     limit = NO_LIMIT if options.n_features is None else options.n_features
     text = np.frombuffer(block.text, dtype=np.uint8)
     # An upper bound: pages of an array that are never written take no memory.
@@ -224,7 +226,7 @@ def parse_block(block: TextBlock, options: ParseOptions) -> ParsedBlock:
     labels = np.empty(block.n_lines)
     indptr = np.zeros(block.n_lines + 1, dtype=np.int64)
     indices = np.empty(n_pairs, dtype=np.int32)
-    values = np.empty(n_pairs)
+    values: Any = np.empty(n_pairs, dtype)
     parsed = compiled.ParsedRows(labels, indptr, indices, values)
     cursor = np.zeros(compiled.CURSOR_SIZE, dtype=np.int64)
     known: dict[int, float] = {}  # position -> number that the compiled parser asked for
