@@ -1,7 +1,6 @@
 """The scikit-learn face of the trainer: one estimator for each kind of problem."""
 
-from ooc_fw.estimators.one_class import FrankWolfeOneClass
 from ooc_fw.estimators.svc import FrankWolfeSVC
-from ooc_fw.estimators.svr import FrankWolfeSVR
+from ooc_fw.estimators.tasks import FrankWolfeOneClass, FrankWolfeSVR
 
 __all__ = ["FrankWolfeOneClass", "FrankWolfeSVC", "FrankWolfeSVR"]

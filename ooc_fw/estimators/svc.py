@@ -1,4 +1,4 @@
-"""The scikit-learn face of the trainer: parameters, checks, attributes and warnings.
+"""Classification in scikit-learn's terms.
 
 Data on disk are passed on unread; only arrays in RAM go through scikit-learn's validation.
 """
@@ -465,16 +465,16 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     def _streams_of(self, source: RowSource, n_classes: int, options: TrainOptions) -> PairStreams:
         """The streams of earlier calls, those that continue after `fit`, or new ones."""
         room = options.max_support or MAX_SUPPORT
+        if not hasattr(self, "model_"):
+            return PairStreams(n_classes, self._kernel(source, options), options, room)
         if hasattr(self, "_streams"):
-            self._streams.retune(options, room)
-            return self._streams
-        if hasattr(self, "model_"):
+            streams = self._streams
+        else:
             kernel, solutions = self.model_.kernel, solutions_of(self.model_, self.pairs_)
             trained = replace(options, C=self.model_.C)
             streams = PairStreams(n_classes, kernel, trained, room, solutions, self.n_rows_seen_)
-            streams.retune(options, room)
-            return streams
-        return PairStreams(n_classes, self._kernel(source, options), options, room)
+        streams.retune(options, room)
+        return streams
 
 
 def _with_vectors(pairs: Sequence[PairSolution], vectors: Rows) -> list[PairSolution]:

@@ -1,17 +1,22 @@
-"""Novelty detection in scikit-learn's terms."""
+"""Novelty detection and regression in scikit-learn's terms."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import OutlierMixin
+from sklearn.base import OutlierMixin, RegressorMixin
+from sklearn.metrics import r2_score
 
+from ooc_fw.data.labels import read_targets
 from ooc_fw.data.rows import Float64Array
-from ooc_fw.estimators.common import Given, Trainer
-from ooc_fw.options import TrainOptions
+from ooc_fw.estimators.common import Given, Trainer, is_array
+from ooc_fw.model.pairs import LandmarkClassifier
+from ooc_fw.model.record import borrow_source
+from ooc_fw.options import TaskOptions, TrainOptions
 from ooc_fw.solver.state import Solution
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.fit import Fit
@@ -130,3 +135,86 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
         """+1 for ordinary rows and -1 for novel ones, shape (n_rows,)."""
         values = self._decide(X, labels_only=True)
         return 2 * self.model_.class_places(values) - 1
+
+
+@dataclass(eq=False, repr=False)
+class FrankWolfeSVR(RegressorMixin, Trainer):
+    """Kernel regression with a squared epsilon-insensitive loss, on data of any size.
+
+    Exact on a few thousand rows; on more, the weights of landmarks, N rows of the data, are learned
+    from all rows, and a certified duality gap says how far they are from the best ones
+    (`ooc_fw.training.regression`). With ``epsilon=0`` it is kernel ridge regression with
+    ``alpha = 1 / C`` and a bias.
+
+    Parameters
+    ----------
+    kernel, gamma, degree, coef0
+        As for `ooc_fw.FrankWolfeSVC`.
+    C : float
+        Penalty of a unit squared slack. It does not depend on the unit of the targets.
+    epsilon : float
+        Half the width of the tube around the targets in which nothing is lost, in their unit.
+    tol : float
+        Target of the relative gap: the objective is within about 2 `tol` of the best one.
+    certify, max_iter, max_time, memory_limit
+        As for `ooc_fw.TrainOptions`.
+    landmarks : int or None
+        Number of landmarks. None: all rows, if they are at most
+        `ooc_fw.training.regression.EXACT_ROWS`; else as many as the limits afford, 5,000 at most.
+    n_jobs, random_state, verbose, dask
+        As for `ooc_fw.FrankWolfeSVC`.
+
+    Attributes
+    ----------
+    support_, support_vectors_ : ndarray of int64, and ndarray or CSRRows
+        Numbers of the training rows that are landmarks, and these rows.
+    dual_coef_ : ndarray of float64, shape (1, n_landmarks)
+        Their weights.
+    intercept_ : ndarray of float64, shape (1,)
+        What is added to the weighted sum of kernel values: the bias, and the mean of the targets,
+        which are centred for training.
+    certified_gap_ : float or None
+        (P - D) / P. Where `gap_scope_` is "all", no function of the kernel's feature space has an
+        objective that is smaller by more. Where it is "span", no weights of these landmarks have,
+        if jitter |beta|^2 / 2 is part of the objective, a slightly larger regularisation that
+        rounding needs: see `ooc_fw.landmarks.span`.
+    gap_scope_ : str
+        "all" or "span".
+    fit_status_, n_iter_, n_features_in_, n_rows_seen_, model_, solution_
+        As for `ooc_fw.FrankWolfeSVC`.
+    """
+
+    epsilon: float = TaskOptions.epsilon
+    landmarks: int | None = TrainOptions.landmarks
+
+    _task = "regression"
+    _checks_of_y = MappingProxyType({"y_numeric": True})
+
+    def _take(self, fitted: Fit, rows: Given) -> None:
+        assert fitted.landmarks is not None
+        self.solution_, self.support_ = fitted.landmarks, fitted.support
+        self.gap_scope_ = fitted.gap_scope
+
+    @property
+    def dual_coef_(self) -> Float64Array:
+        (classifier,) = self.model_.classifiers
+        assert isinstance(classifier, LandmarkClassifier)
+        assert self.model_.spread is not None
+        coefficients = np.zeros((1, len(self.support_vectors_)))
+        coefficients[0, classifier.landmarks] = self.model_.spread * classifier.beta
+        return coefficients
+
+    @property
+    def intercept_(self) -> Float64Array:
+        return np.array([self.dual_coef_.sum() + (self.model_.offset or 0.0)])
+
+    def predict(self, X: Any) -> Float64Array:
+        """Prediction for each row, shape (n_rows,), in the order in which `X` stores its rows."""
+        return self._decide(X)
+
+    def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
+        """R^2 on `X`, with the targets `y`, or those stored in the file `X` when None."""
+        if not is_array(y):
+            with borrow_source(X, y) as source:
+                y = read_targets(source)
+        return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
