@@ -220,16 +220,17 @@ def plan_classes(problem: ClassificationProblem, options: TrainOptions, session:
     reason = _why_exact(options)
     if reason is not None:
         return plan_exact(problem, options, session, kind=reason)
-    work = workload(problem, options, session)
     if options.landmarks is not None:
-        return plan_asked(work, options, "as asked")
+        why = ": as asked; --exact takes the optimum"
+        return plan_span(problem, options, session, options.landmarks, why)
+    work = workload(problem, options, session)
     n_rows, memory = work.n_rows, _exact_or_fewest(work, options)
     within = replace(options, threads=min(options.threads, memory.max_threads))
     if memory.landmarks:
         speed = kernel_speed_if_limited(problem, within)
-        n_landmarks = affordable_landmarks(problem, work, within, session, speed)
-        why = f"an exact model takes {-(-least_bytes(work) >> 20)}MiB of memory at least"
-        return plan_span(work, options, n_landmarks, f"{n_landmarks} landmarks: {why}")
+        n_landmarks = affordable_landmarks(problem, within, session, speed)
+        why = f": an exact model takes {-(-least_bytes(work) >> 20)}MiB of memory at least"
+        return plan_span(problem, options, session, n_landmarks, why)
     limit = min(options.max_support or MOST_SUPPORT, memory.max_vertices)
 
     def exact(why: str) -> Plan:
@@ -250,15 +251,15 @@ def plan_classes(problem: ClassificationProblem, options: TrainOptions, session:
     else:
         return exact(f"{about}; --landmarks N takes landmarks")
     try:
-        n_landmarks = affordable_landmarks(problem, work, within, session, speed)
+        n_landmarks = affordable_landmarks(problem, within, session, speed)
     except OverLimitError:
         return exact("there is no memory for landmarks")
     many = ""
     if speed is not None:
-        if n_landmarks < affordable_landmarks(problem, work, within, session, None):
+        if n_landmarks < affordable_landmarks(problem, within, session, None):
             many = f", as many as --max-time {options.max_time:g} allows"
-    kind = f"{n_landmarks} landmarks{many}: {why}; --exact takes the optimum"
-    return plan_span(work, options, n_landmarks, kind)
+    why = f"{many}: {why}; --exact takes the optimum"
+    return plan_span(problem, options, session, n_landmarks, why)
 
 
 def _plan_resumed(
@@ -276,25 +277,21 @@ def _plan_resumed(
     why = "as in the run of the checkpoint"
     if before is None:
         return plan_exact(problem, options, session, kind=f"exact: {why}")
-    options = replace(options, landmarks=before)
-    return plan_asked(workload(problem, options, session), options, why)
+    return plan_span(problem, options, session, before, f": {why}; --exact takes the optimum")
 
 
-def plan_asked(work: Workload, options: TrainOptions, why: str) -> Plan:
-    """Plan of a model with as many landmarks as the options say."""
-    assert options.landmarks is not None
-    n_landmarks = min(options.landmarks, work.n_rows)
-    kind = f"{n_landmarks} landmarks: {why}; --exact takes the optimum"
-    return plan_span(work, options, n_landmarks, kind)
+def plan_span(
+    problem: Problem, options: TrainOptions, session: Session, n_landmarks: int, why: str
+) -> Plan:
+    """Plan of a model with so many landmarks, or all rows; `why` says in words why so many.
 
-
-def plan_span(work: Workload, options: TrainOptions, n_landmarks: int, kind: str) -> Plan:
-    """Plan of a model with so many landmarks; OverLimitError where there is no room for them."""
-    memory = _landmark_memory(work, options, n_landmarks)
+    OverLimitError is raised where there is no room for them.
+    """
+    memory = _landmark_memory(workload(problem, options, session), options, n_landmarks)
     # Fewer cannot be asked for, but there may be fewer rows.
-    given = replace(options, landmarks=max(n_landmarks, START_ROWS), exact=False)
+    given = replace(options, landmarks=max(memory.landmarks, START_ROWS), exact=False)
     within = replace(given, threads=min(options.threads, memory.max_threads))
-    return Plan(within, given, memory, kind)
+    return Plan(within, given, memory, f"{memory.landmarks} landmarks{why}")
 
 
 def _landmark_memory(work: Workload, options: TrainOptions, n_landmarks: int) -> MemoryPlan:
@@ -328,16 +325,13 @@ def _limit_in_words(options: TrainOptions, limit: int) -> str:
 
 
 def affordable_landmarks(
-    problem: Problem,
-    work: Workload,
-    options: TrainOptions,
-    session: Session,
-    speed: float | None,
+    problem: Problem, options: TrainOptions, session: Session, speed: float | None
 ) -> int:
     """Largest number of landmarks within the limits of size, memory and time.
 
     `speed` is the number of kernel values a second; None where time is not limited.
     """
+    work = workload(problem, options, session)
     by_default = min(LANDMARKS / math.sqrt(problem.n_classifiers), _PASS_VALUES / work.n_rows)
     wanted = min(options.max_support or max(START_ROWS, int(by_default)), work.n_rows)
     fewest, limit = min(START_ROWS, wanted), options.memory_limit

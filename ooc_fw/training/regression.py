@@ -21,7 +21,7 @@ from ooc_fw.landmarks import LandmarkSolution, relative_gap, relative_target
 from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import RegressionProblem
-from ooc_fw.solver.plan import Plan, Session, workload
+from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.classification import (
@@ -79,15 +79,14 @@ class Regression(Task):
 
     def plan(self, problem: RegressionProblem, options: TrainOptions, session: Session) -> Plan:
         """Decide what is trained, and how."""
-        n_rows, work = problem.source.n_rows, workload(problem, options, session)
+        n_rows, n_landmarks = problem.source.n_rows, options.landmarks
         if _is_exact(n_rows, options):
             kind = f"exact: there are {n_rows} rows; --landmarks N takes landmarks"
-            return plan_span(work, options, n_rows, kind)
-        n_landmarks = min(options.landmarks or n_rows, n_rows)
-        if options.landmarks is None:
+            return replace(plan_span(problem, options, session, n_rows, ""), kind=kind)
+        if n_landmarks is None:
             speed = kernel_speed_if_limited(problem, options)
-            n_landmarks = affordable_landmarks(problem, work, options, session, speed)
-        return plan_span(work, options, n_landmarks, f"{n_landmarks} landmarks of {n_rows} rows")
+            n_landmarks = affordable_landmarks(problem, options, session, speed)
+        return plan_span(problem, options, session, n_landmarks, f" of {n_rows} rows")
 
     def train(
         self, problem: RegressionProblem, plan: Plan, session: Session, warm: object = None
