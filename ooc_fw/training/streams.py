@@ -165,6 +165,8 @@ class PairStreams:
             if solution is not None:
                 vectors = solution.support_vectors
                 self.n_features, self._sparse = vectors.shape[1], isinstance(vectors, CSRRows)
+        for stream in self._streams:
+            stream.hold(self.n_features, sparse=self._sparse)
         self.retune(options, max_support)
 
     def retune(self, options: TrainOptions, max_support: int) -> None:
