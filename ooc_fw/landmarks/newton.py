@@ -105,14 +105,15 @@ class NewtonState:
     # margin of each classifier, (n, k), and the classifiers that were wanted, (k,).
     followed: list[tuple[BoolArray, BoolArray]] = field(default_factory=list)
     descent: Descent | None = None  # the step from there, if it has begun
-    on_change: Callable[[], None] = field(default=lambda: None)  # after each point and product
+    # Told of the state after each point and product; it must not refer to it.
+    on_change: Callable[[NewtonState], None] = lambda _: None
 
     _PLAIN: ClassVar = ("b", "exact", "exact_products")
 
     def arrive(self, point: Point) -> None:
         """Begin again at this point."""
         self.b, self.exact, self.descent = point.b, point.exact, None
-        self.on_change()
+        self.on_change(self)
 
     def snapshot(self) -> dict[str, Any]:
         """Arrays, and values for JSON, of a checkpoint."""
@@ -397,7 +398,7 @@ class Newton:
             descent.ended = bool(enough.all()) or descent.n_products >= _MOST_PRODUCTS
             ratio = np.divide(descent.rz, before, out=np.zeros_like(before), where=before > 0)
             descent.direction = z + ratio[:, None] * descent.direction
-            self.state.on_change()
+            self.state.on_change(self.state)
         return descent.step
 
     def _best_lengths(self, here: Point, there: Point) -> Float64Array:

@@ -217,7 +217,7 @@ class _Run(Shell):
         newton = self._over_all_rows(newton)
         if "newton" in self.snapshot:
             newton, b = self._resumed(newton)
-        newton.state.on_change = lambda: self._note(newton)
+        newton.state.on_change = self._note
         if not self.options.certify:
             self._minimise(newton, b, max(_LAST_GAP, target))
             return Status.SAMPLED
@@ -231,12 +231,12 @@ class _Run(Shell):
 
     # -- checkpoints -----------------------------------------------------------------------------
 
-    def _note(self, newton: Newton) -> None:
+    def _note(self, steps: NewtonState) -> None:
         """Take a snapshot of the run, after a point or a product, and write it if it is time."""
         if self.session.checkpoint is None:
             return
         self.count()
-        progress, state = asdict(self.progress), newton.state.snapshot()
+        progress, state = asdict(self.progress), steps.snapshot()
         self.snapshot = {"progress": progress, "steps": {"round": self.round}, "newton": state}
         if self.checkpoint_is_due:
             self.save(lambda: self.snapshot)
