@@ -248,7 +248,7 @@ def few_rows(source: RowSource, most: int) -> int:
 
 def workload(problem: Problem, options: TrainOptions, session: Session) -> Workload:
     """The sizes that the memory of a run depends on."""
-    return workload_of(
+    return sizes_of(
         problem.source,
         options,
         session.held,
@@ -258,7 +258,7 @@ def workload(problem: Problem, options: TrainOptions, session: Session) -> Workl
     )
 
 
-def workload_of(
+def sizes_of(
     source: RowSource, options: TrainOptions, held: int | None = None, **learned: Any
 ) -> Workload:
     """The same before there is a problem; `learned` are the sizes of what is learned of the rows.

@@ -182,9 +182,7 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
         When the limit cannot be met; names the largest part and the smallest sufficient limit.
     """
     parts = _least(work)
-    needed = sum(parts.values())
-    if limit is not None and limit < needed:
-        raise _over_limit(limit, parts, work)
+    needed = require_exact(work, limit)
     full, vertex_bytes, thread_bytes = int(work.full_oracle), _vertex_bytes(work), parts["scratch"]
     # A full oracle keeps a copy of the rows that is prepared for products.
     cache = work.decoded_bytes * (int(work.cacheable) + full)
@@ -219,6 +217,48 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
 def least_bytes(work: Workload) -> int:
     """The smallest limit that `plan_memory` takes."""
     return sum(_least(work).values())
+
+
+def require_exact(work: Workload, limit: int | None) -> int:
+    """Bytes that a run takes at least; OverLimitError where the limit is below."""
+    least = _least(work)
+    needed = sum(least.values())
+    if limit is not None and limit < needed:
+        raise _over_limit(limit, least, work)
+    return needed
+
+
+def require_landmarks(
+    work: Workload, limit: int | None, available: int, n_landmarks: int, *, asked: bool = True
+) -> int:
+    """Bytes that there are for a run with so many landmarks; OverLimitError where it takes more.
+
+    `limit` and `available` are as for `plan_landmarks`. Without a limit, half of what is available
+    may be exceeded by little memory for a number of landmarks that is `asked` for.
+    """
+    parts, budget = landmark_terms(work, n_landmarks), _budget(limit, available)
+    needed = sum(parts.values())
+    if limit is None and asked:
+        budget = max(budget, min(needed, _SMALL_RUN_BYTES))
+    if needed > budget:
+        raise _over_limit(limit, parts, work, _most_landmarks(work, budget, 0, n_landmarks))
+    return budget
+
+
+def require_room(
+    work: Workload, limit: int | None, available: int, landmarks: int | None = None
+) -> int:
+    """Threads of passes over the rows, before there is a plan of the run that follows.
+
+    OverLimitError where there is no room for that run, exact or with so many `landmarks`.
+    """
+    if landmarks is None:
+        rest = _budget(limit, available) - require_exact(work, limit)
+    else:
+        rest = require_landmarks(work, limit, available, landmarks)
+        rest -= sum(landmark_terms(work, landmarks).values())
+    thread_bytes = _THREAD_BYTES + _sparse_thread_bytes(work)
+    return 1 + min(_MOST_THREADS - 1, int(_THREADS_SHARE * max(0, rest)) // thread_bytes)
 
 
 def _budget(limit: int | None, available: int) -> int:
@@ -318,13 +358,8 @@ def plan_landmarks(
     OverLimitError
         When there is no room for the fewest.
     """
-    n_landmarks, budget = fewest, _budget(limit, available)
-    parts = landmark_terms(work, fewest)
-    needed = sum(parts.values())
-    if limit is None and wanted is None:
-        budget = max(budget, min(needed, _SMALL_RUN_BYTES))
-    if needed > budget:
-        raise _over_limit(limit, parts, work, _most_landmarks(work, budget, 0, fewest))
+    budget = require_landmarks(work, limit, available, fewest, asked=wanted is None)
+    n_landmarks = fewest
     if wanted is not None:
         n_landmarks = _most_landmarks(work, budget, fewest, wanted, _LANDMARK_THREADS)
     rest = budget - sum(landmark_terms(work, n_landmarks).values())

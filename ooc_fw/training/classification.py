@@ -9,9 +9,10 @@ from __future__ import annotations
 import bisect
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,8 +33,8 @@ from ooc_fw.solver.plan import (
     Session,
     few_rows,
     plan_exact,
+    sizes_of,
     workload,
-    workload_of,
 )
 from ooc_fw.solver.shell import Identity
 from ooc_fw.solver.state import Status
@@ -48,6 +49,7 @@ from ooc_fw.system.memory import (
     memory_total,
     plan_landmarks,
     plan_memory,
+    require_room,
 )
 from ooc_fw.training.fit import Fit, Task, WarmStart, open_landmark_path
 from ooc_fw.training.pairs import model_of, train_pairs
@@ -83,16 +85,20 @@ _DENSE_SUPPORT = 20_000  # support vectors between which the steps of a run take
 _DENSE_SECONDS = 10.0
 
 
+Found = TypeVar("Found")
+
+
 # -- room before a plan --------------------------------------------------------------------------
 
 
 def threads_before_plan(source: RowSource, options: TrainOptions, **learned: int) -> int:
     """Threads of passes for labels and statistics, which come before there is a plan.
 
-    OverLimitError is raised where no model will fit into memory; `learned` is as for `workload_of`.
+    OverLimitError is raised where no model will fit into memory; `learned` is as for `sizes_of`.
     """
-    memory = _exact_or_fewest(workload_of(source, options, **learned), options)
-    return min(options.threads, memory.max_threads)
+    work = sizes_of(source, options, **learned)
+    room = partial(require_room, work, options.memory_limit, memory_total())
+    return min(options.threads, _exact_or_fewest(work, options, room))
 
 
 def read_classes(
@@ -117,8 +123,10 @@ def read_classes(
     return classes, codes, threads
 
 
-def _exact_or_fewest(work: Workload, options: TrainOptions) -> MemoryPlan:
-    """Memory of an exact model; else of the landmarks asked for, or the fewest.
+def _exact_or_fewest(
+    work: Workload, options: TrainOptions, make: Callable[[int | None], Found]
+) -> Found:
+    """What `make` gives for an exact model; else for the landmarks asked for, or the fewest.
 
     Landmarks take the place of an exact model that has no room where nothing else was asked for.
     OverLimitError, where there is no room for either, names the smaller limit.
@@ -126,13 +134,13 @@ def _exact_or_fewest(work: Workload, options: TrainOptions) -> MemoryPlan:
     refused = []
     if options.landmarks is None:
         try:
-            return plan_memory(work, options.memory_limit, memory_total())
+            return make(None)
         except OverLimitError as error:
             if _why_exact(options) is not None:
                 raise
             refused.append(error)
     try:
-        return _landmark_memory(work, options, options.landmarks or START_ROWS)
+        return make(min(options.landmarks or START_ROWS, work.n_rows))
     except OverLimitError as error:
         raise min([*refused, error], key=lambda each: each.needed) from None
 
@@ -224,7 +232,7 @@ def plan_classes(problem: ClassificationProblem, options: TrainOptions, session:
         why = ": as asked; --exact takes the optimum"
         return plan_span(problem, options, session, options.landmarks, why)
     work = workload(problem, options, session)
-    n_rows, memory = work.n_rows, _exact_or_fewest(work, options)
+    n_rows, memory = work.n_rows, _exact_or_fewest(work, options, partial(_memory, work, options))
     within = replace(options, threads=min(options.threads, memory.max_threads))
     if memory.landmarks:
         speed = kernel_speed_if_limited(problem, within)
@@ -287,18 +295,20 @@ def plan_span(
 
     OverLimitError is raised where there is no room for them.
     """
-    memory = _landmark_memory(workload(problem, options, session), options, n_landmarks)
+    memory = _memory(workload(problem, options, session), options, n_landmarks)
     # Fewer cannot be asked for, but there may be fewer rows.
     given = replace(options, landmarks=max(memory.landmarks, START_ROWS), exact=False)
     within = replace(given, threads=min(options.threads, memory.max_threads))
     return Plan(within, given, memory, f"{memory.landmarks} landmarks{why}")
 
 
-def _landmark_memory(work: Workload, options: TrainOptions, n_landmarks: int) -> MemoryPlan:
-    """Memory of a model with so many landmarks, or with all rows where these are fewer."""
+def _memory(work: Workload, options: TrainOptions, n_landmarks: int | None) -> MemoryPlan:
+    """Memory of an exact model, or of one with so many landmarks, or with all rows if fewer."""
+    limit, available = options.memory_limit, memory_total()
+    if n_landmarks is None:
+        return plan_memory(work, limit, available)
     fewest = min(n_landmarks, work.n_rows)
-    limit, threads = options.memory_limit, options.threads
-    return plan_landmarks(work, limit, memory_total(), fewest, threads=threads)
+    return plan_landmarks(work, limit, available, fewest, threads=options.threads)
 
 
 def _why_exact(options: TrainOptions) -> str | None:

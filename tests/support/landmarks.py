@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from ooc_fw.landmarks.solve import LandmarkPath
 from ooc_fw.options import START_ROWS
-from ooc_fw.solver.plan import Plan, workload_of
+from ooc_fw.solver.plan import Plan, sizes_of
 from ooc_fw.system.memory import MemoryPlan
 
 
 def plan_of(problem, n_landmarks, options):
     """Plan of a model with any number of landmarks, whatever memory there is."""
-    work = workload_of(problem.source, options)
+    work = sizes_of(problem.source, options)
     n_landmarks = min(n_landmarks, work.n_rows)
     options = replace(options, landmarks=max(n_landmarks, START_ROWS))
     return Plan(options, options, MemoryPlan(work, {}, None, 8, landmarks=n_landmarks))
