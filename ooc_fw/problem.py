@@ -177,7 +177,8 @@ class BinaryProblem(Problem):
     one_class : bool
         Whether all labels are +1, for novelty detection without the bias b.
     partial : bool
-        Whether one of the labels may be missing, as in part of the rows of a stream.
+        Whether these are part of the rows of a stream: one of the labels may be missing, and a run
+        ends without a certificate once the active set is full.
 
     Raises
     ------

@@ -57,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
             solution, None, classes=classes, kernel=kernel, C=options.C, scaling=Scaling()
         )
         model.save(output)
-        same = ("method", "objective", "rho", "sampled_gap", "certified_gap", "iterations")
+        same = "method", "objective", "rho", "sampled_gap", "certified_gap"
+        counts = "iterations", "kernel_evaluations", "passes"
         result = {
             "status": str(solution.status),
             "kernel": kernel.name,
@@ -69,9 +70,7 @@ def run(args: argparse.Namespace) -> int:
             "n_rows": stream.n_rows,
             "n_features": stream.n_features,
             "n_support": len(solution.alpha),
-            **{name: getattr(solution, name) for name in same},
-            "kernel_evaluations": solution.kernel_evaluations,
-            "passes": solution.passes,
+            **{name: getattr(solution, name) for name in same + counts},
             "seconds": time.perf_counter() - args.started,
             "peak_rss_bytes": peak_rss_bytes(),
             "model": str(output),
