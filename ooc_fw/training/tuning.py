@@ -552,7 +552,8 @@ class _Search:
                     yield landmark_fit(problem, plan, path.solve(C), C)
         else:
             plan = plan_exact(problem, options, memory=self.plan.memory)
-            with PairTrainer(partition, plan, self.callbacks, kept=True) as trainer:
+            rows = replace(partition, whole=problem)  # which all kernels share
+            with PairTrainer(rows, plan, self.callbacks, kept=True) as trainer:
                 for C in Cs:
                     yield exact_fit(problem, plan, trainer.fit(C, warm), C)
                     warm = None
