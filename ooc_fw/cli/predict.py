@@ -387,7 +387,7 @@ def in_order(
                     result = np.dtype([("place", np.int64), ("values", np.float64, tail)])
                     room = max(1, bucket_bytes // result.itemsize)  # results in a bucket
                     filled = [0] * -(-n_waiting // room)
-                    file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+                    file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=0))
                 results = np.empty(n, result)
                 results["place"], results["values"] = places, block.values
                 results = results[np.argsort(places)]
@@ -396,7 +396,9 @@ def in_order(
                 buckets, starts = np.unique(numbers, return_index=True)
                 for k, part in zip(buckets.tolist(), np.split(results, starts[1:]), strict=True):
                     file.seek((k * room + filled[k]) * result.itemsize)
-                    file.write(part.tobytes())
+                    view = memoryview(part.tobytes())
+                    while view:  # a disk that becomes full takes a part
+                        view = view[file.write(view) :]
                     filled[k] += len(part)
         if file is None:
             return

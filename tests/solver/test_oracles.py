@@ -64,7 +64,7 @@ class Bench:
             options=SimpleNamespace(method=method, sample_size=size),
             memory=SimpleNamespace(
                 row_cache=int(keeps_rows),
-                column_cache=column_bytes,
+                parts={"column_cache": column_bytes},
                 max_block=ooc_fw.solver.oracles.LARGEST_BLOCK,
             ),
         )
