@@ -18,16 +18,16 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``estimators/``     `FrankWolfeSVC`, `FrankWolfeOneClass`, `FrankWolfeSVR`, for scikit-learn
 ``cli/``            the command line: ``main.py``, ``commands.py`` and a module for each command
 ``testing.py``      which of scikit-learn's checks the estimators do not pass
-``training/``       from data to a model: `fit`, pairs of classes, probabilities, `tune`
+``training/``       from data to a model: `fit` and its tasks, pairs of classes, streams, `tune`
 ``report/``         progress, log, figures and page of a run
 ``model/``          a trained model: its record and file, predictions, probabilities, metrics
 ``landmarks/``      landmark models: all rows in the span of some, with a gap from every pass
-``solver/``         `solve`: the outer loop, steps, oracles, active set, run state, stream
+``solver/``         `solve`: its `Plan`, the outer loop, steps, oracles, active set, run state
 ``convert/``        text and tables to HDF5: parse, scale, shuffle; a look at a file before
 ``certificate/``    the exact duality gap: a pass over all rows; rows that it need not look at
 ``problem.py``      the L2-SVM dual: objective, gap, stopping tests
 ``kernels/``        kernels, and blocks of kernel values with bounds on their rounding
-``data/``           rows and where they come from: sources, sampling, scaling, statistics
+``data/``           rows and where they come from: sources, views, scaling, statistics
 ``_core/``          the compiled functions, the only importer of numba
 ``options.py``      the options of training and conversion: default, help, limits and checks
 ``system/``         files, signals, memory and threads; `InputError` for wrong input
