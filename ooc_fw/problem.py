@@ -28,20 +28,11 @@ def classifiers_of(n_classes: int) -> int:
 
 
 class Problem:
-    """What a model is trained on; each task has a record of its own.
-
-    Attributes
-    ----------
-    source : RowSource
-        Training rows.
-    kernel : Kernel
-        Kernel, with its parameters.
-    penalties : ndarray of float64, shape (n_rows,), optional
-        Penalty of a unit squared slack of each row; None is C of the options for all.
-    """
+    """What a model is trained on; each task has a record of its own."""
 
     source: RowSource
     kernel: Kernel
+    # (n_rows,): penalty of a unit squared slack of each row; None is C of the options for all.
     penalties: Float64Array | None
 
     @property
@@ -72,10 +63,8 @@ class ClassificationProblem(Problem):
     source: RowSource
     codes: Int64Array  # (n_rows,): class of each row, from 0; every class occurs
     kernel: Kernel
-    # (n_rows,): penalty of a unit squared slack of each row; None is C of the options for all.
     penalties: Float64Array | None = None
-    # (n_classes,): label of each class; the codes themselves by default.
-    class_labels: npt.NDArray[Any] | None = None
+    class_labels: npt.NDArray[Any] | None = None  # (n_classes,); the codes themselves by default
 
     @cached_property
     def classes(self) -> npt.NDArray[Any]:
@@ -86,7 +75,6 @@ class ClassificationProblem(Problem):
 
     @property
     def row_classes(self) -> Int64Array:
-        """The codes."""
         return self.codes
 
     @property
@@ -96,7 +84,6 @@ class ClassificationProblem(Problem):
 
     @property
     def n_classifiers(self) -> int:
-        """Classifiers of a landmark model."""
         return classifiers_of(self.n_classes)
 
     def binary(self) -> BinaryProblem:
@@ -114,32 +101,13 @@ class ClassificationProblem(Problem):
 
 @dataclass(frozen=True)
 class RegressionProblem(Problem):
-    """What a model of regression is trained on.
-
-    Parameters
-    ----------
-    source : RowSource
-        Training rows x_i.
-    targets : ndarray of float64, shape (n_rows,)
-        y_i, finite.
-    kernel : Kernel
-        k, with its parameters.
-    epsilon : float
-        Half the width of the tube around the targets in which nothing is lost.
-    penalties : ndarray of float64, shape (n_rows,), optional
-        Penalty of a unit squared slack of each row; None is C of the options for all.
-
-    Notes
-    -----
-    The L2-SVR is min 1/2 (|w|^2 + b^2) + 1/2 sum C_i xi_i^2,
-    xi_i = max(0, |y_i - w.phi(x_i) - b| - epsilon); with epsilon 0 it is kernel ridge regression.
-    """
+    """What a model of regression is trained on: see `ooc_fw.training.regression`."""
 
     task: ClassVar[str] = "regression"
     source: RowSource
-    targets: Float64Array
+    targets: Float64Array  # (n_rows,), finite
     kernel: Kernel
-    epsilon: float = 0.1
+    epsilon: float = 0.1  # half the width of the tube around the targets in which nothing is lost
     penalties: Float64Array | None = None
 
     def __post_init__(self) -> None:
@@ -156,34 +124,12 @@ class RegressionProblem(Problem):
 
     @property
     def answers(self) -> Float64Array:
-        """The targets, and epsilon behind them."""
         return np.append(self.targets, self.epsilon)
 
 
 @dataclass(frozen=True)
 class BinaryProblem(Problem):
     """What one binary classifier is trained on.
-
-    Parameters
-    ----------
-    source : RowSource
-        Training rows x_i.
-    labels : ndarray of int8, shape (n_rows,)
-        y_i, -1 or +1; both occur.
-    kernel : Kernel
-        k, with its parameters.
-    penalties : ndarray of float64, shape (n_rows,), optional
-        Positive penalty C_i of a unit squared slack; None is C of the options for all rows.
-    one_class : bool
-        Whether all labels are +1, for novelty detection without the bias b.
-    partial : bool
-        Whether these are part of the rows of a stream: one of the labels may be missing, and a run
-        ends without a certificate once the active set is full.
-
-    Raises
-    ------
-    InputError
-        For labels or penalties that cannot be used.
 
     Notes
     -----
@@ -210,25 +156,24 @@ class BinaryProblem(Problem):
     """
 
     source: RowSource
-    labels: Int8Array
+    labels: Int8Array  # (n_rows,): y_i, -1 or +1; both occur
     kernel: Kernel
-    penalties: Float64Array | None = None
-    one_class: bool = False
+    penalties: Float64Array | None = None  # the C_i, positive
+    one_class: bool = False  # whether all labels are +1, for novelty detection without the bias b
+    # Whether these are part of the rows of a stream: one of the labels may be missing, and a run
+    # ends without a certificate once the active set is full.
     partial: bool = False
 
     @property
     def task(self) -> str:
-        """Classification, or novelty detection for one class."""
         return "novelty" if self.one_class else "classification"
 
     @property
     def row_classes(self) -> Int64Array:
-        """0 for the label -1, and 1 for +1."""
         return (self.labels > 0).astype(np.int64)
 
     @property
     def answers(self) -> Int8Array:
-        """The labels."""
         return self.labels
 
     def __post_init__(self) -> None:
@@ -362,12 +307,11 @@ def row_penalties(
     """
     if class_weight is None and sample_weight is None:
         return None
-    penalties = C * class_factors(classes, codes, class_weight, sample_weight)[codes]
-    if class_weight is None and sample_weight is not None:
-        return np.asarray(penalties * sample_weight)
-    if sample_weight is None:
-        return _within_limits(penalties, "C times class_weight")
-    return _within_limits(penalties * sample_weight, "C times class_weight times sample_weight")
+    penalties, name = C * class_factors(classes, codes, class_weight, sample_weight)[codes], "C"
+    name += " times class_weight" * (class_weight is not None)
+    if sample_weight is not None:
+        penalties, name = penalties * sample_weight, f"{name} times sample_weight"
+    return _within_limits(penalties, name)
 
 
 def class_factors(
@@ -377,21 +321,15 @@ def class_factors(
     sample_weight: Float64Array | None = None,
 ) -> Float64Array:
     """Factor of C of each class, shape (n_classes,); arguments are those of `row_penalties`."""
-    per_class = np.ones(len(classes))
-    if isinstance(class_weight, Mapping):
-        per_class = _listed(class_weight, classes)
-    elif class_weight is not None:
+    if class_weight is None:
+        return np.ones(len(classes))
+    if not isinstance(class_weight, Mapping):
         if not isinstance(class_weight, str) or class_weight != "balanced":
             raise InputError(
                 f"class_weight must be 'balanced' or a weight for each label, not {class_weight!r}"
             )
         counts = np.bincount(codes, weights=sample_weight, minlength=len(classes))
-        per_class = counts.sum() / (len(classes) * counts)
-    return per_class
-
-
-def _listed(class_weight: Mapping[Any, float], classes: npt.NDArray[Any]) -> Float64Array:
-    """Weight of each class, from a mapping."""
+        return np.asarray(counts.sum() / (len(classes) * counts))
     labels = classes.tolist()
     weights = np.array([float(class_weight.get(label, 1.0)) for label in labels])
     for label, weight in zip(labels, weights.tolist(), strict=True):
@@ -399,9 +337,8 @@ def _listed(class_weight: Mapping[Any, float], classes: npt.NDArray[Any]) -> Flo
             raise InputError(
                 f"the weight of class {format_label(label)} must be a positive number, not {weight}"
             )
-    missing = [label for label in labels if label not in class_weight]
     strange = [label for label in class_weight if label not in labels]
-    if missing and strange:
+    if strange and not class_weight.keys() >= set(labels):
         raise InputError(
             f"class_weight has a weight for {format_label(strange[0])}, which is no label; labels "
             f"are {format_labels(labels)}"

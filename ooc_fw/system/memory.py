@@ -165,24 +165,16 @@ class MemoryPlan:
 
 
 def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan:
-    """Divide memory among the parts of a run, which add up to no more than the limit.
+    """Divide memory among the parts of an exact run, which add up to no more than the limit.
 
-    Parameters
-    ----------
-    work : Workload
-    limit : int or None
-        Largest peak of resident memory in bytes. None stands for half of what is available, or for
-        the least that the run needs if that is more.
-    available : int
-        All memory there is, in bytes (`memory_total`); unused if there is a limit.
-
-    Raises
-    ------
-    OverLimitError
-        When the limit cannot be met; names the largest part and the smallest sufficient limit.
+    Without a `limit` on the peak of resident memory it is half of what is `available` in all
+    (`memory_total`), or the least that the run needs if that is more. OverLimitError where the
+    limit cannot be met.
     """
     parts = _least(work)
-    needed = require_exact(work, limit)
+    needed = sum(parts.values())
+    if limit is not None and limit < needed:
+        raise _over_limit(limit, parts, work)
     full, vertex_bytes, thread_bytes = int(work.full_oracle), _vertex_bytes(work), parts["scratch"]
     # A full oracle keeps a copy of the rows that is prepared for products.
     cache = work.decoded_bytes * (int(work.cacheable) + full)
@@ -217,48 +209,6 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
 def least_bytes(work: Workload) -> int:
     """The smallest limit that `plan_memory` takes."""
     return sum(_least(work).values())
-
-
-def require_exact(work: Workload, limit: int | None) -> int:
-    """Bytes that a run takes at least; OverLimitError where the limit is below."""
-    least = _least(work)
-    needed = sum(least.values())
-    if limit is not None and limit < needed:
-        raise _over_limit(limit, least, work)
-    return needed
-
-
-def require_landmarks(
-    work: Workload, limit: int | None, available: int, n_landmarks: int, *, asked: bool = True
-) -> int:
-    """Bytes that there are for a run with so many landmarks; OverLimitError where it takes more.
-
-    `limit` and `available` are as for `plan_landmarks`. Without a limit, half of what is available
-    may be exceeded by little memory for a number of landmarks that is `asked` for.
-    """
-    parts, budget = landmark_terms(work, n_landmarks), _budget(limit, available)
-    needed = sum(parts.values())
-    if limit is None and asked:
-        budget = max(budget, min(needed, _SMALL_RUN_BYTES))
-    if needed > budget:
-        raise _over_limit(limit, parts, work, _most_landmarks(work, budget, 0, n_landmarks))
-    return budget
-
-
-def require_room(
-    work: Workload, limit: int | None, available: int, landmarks: int | None = None
-) -> int:
-    """Threads of passes over the rows, before there is a plan of the run that follows.
-
-    OverLimitError where there is no room for that run, exact or with so many `landmarks`.
-    """
-    if landmarks is None:
-        rest = _budget(limit, available) - require_exact(work, limit)
-    else:
-        rest = require_landmarks(work, limit, available, landmarks)
-        rest -= sum(landmark_terms(work, landmarks).values())
-    thread_bytes = _THREAD_BYTES + _sparse_thread_bytes(work)
-    return 1 + min(_MOST_THREADS - 1, int(_THREADS_SHARE * max(0, rest)) // thread_bytes)
 
 
 def _budget(limit: int | None, available: int) -> int:
@@ -350,16 +300,15 @@ def plan_landmarks(
     """Memory of a run with as many landmarks as fit, from `fewest` to `wanted`.
 
     How many they are does not depend on `threads`, of which as many start as fit beside them.
-    `limit` and `available` are as for `plan_memory`, but without a limit half of what is available
-    is not exceeded, except by the `fewest` alone where they take little: such a run is asked for.
-
-    Raises
-    ------
-    OverLimitError
-        When there is no room for the fewest.
+    Without a limit, half of what is available is not exceeded, except by the `fewest` alone where
+    they take little: such a run is asked for. OverLimitError where there is no room for the fewest.
     """
-    budget = require_landmarks(work, limit, available, fewest, asked=wanted is None)
-    n_landmarks = fewest
+    parts, budget, n_landmarks = landmark_terms(work, fewest), _budget(limit, available), fewest
+    needed = sum(parts.values())
+    if limit is None and wanted is None:
+        budget = max(budget, min(needed, _SMALL_RUN_BYTES))
+    if needed > budget:
+        raise _over_limit(limit, parts, work, _most_landmarks(work, budget, 0, fewest))
     if wanted is not None:
         n_landmarks = _most_landmarks(work, budget, fewest, wanted, _LANDMARK_THREADS)
     rest = budget - sum(landmark_terms(work, n_landmarks).values())

@@ -9,10 +9,9 @@ from __future__ import annotations
 import bisect
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -28,14 +27,7 @@ from ooc_fw.model.pairs import PairSolution, union_of_rows
 from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import ClassificationProblem, Problem, classifiers_of
-from ooc_fw.solver.plan import (
-    Plan,
-    Session,
-    few_rows,
-    plan_exact,
-    sizes_of,
-    workload,
-)
+from ooc_fw.solver.plan import Plan, Session, few_rows, plan_exact, sizes_of, workload
 from ooc_fw.solver.shell import Identity
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
@@ -49,10 +41,9 @@ from ooc_fw.system.memory import (
     memory_total,
     plan_landmarks,
     plan_memory,
-    require_room,
 )
 from ooc_fw.training.fit import Fit, Task, WarmStart, open_landmark_path
-from ooc_fw.training.pairs import model_of, train_pairs
+from ooc_fw.training.pairs import train_pairs
 
 MOST_SUPPORT = 40_000
 """Support vectors beyond which an exact model is not worth its time, and rows up to which a model
@@ -85,10 +76,7 @@ _DENSE_SUPPORT = 20_000  # support vectors between which the steps of a run take
 _DENSE_SECONDS = 10.0
 
 
-Found = TypeVar("Found")
-
-
-# -- room before a plan --------------------------------------------------------------------------
+# -- room for a model ----------------------------------------------------------------------------
 
 
 def threads_before_plan(source: RowSource, options: TrainOptions, **learned: int) -> int:
@@ -96,9 +84,7 @@ def threads_before_plan(source: RowSource, options: TrainOptions, **learned: int
 
     OverLimitError is raised where no model will fit into memory; `learned` is as for `sizes_of`.
     """
-    work = sizes_of(source, options, **learned)
-    room = partial(require_room, work, options.memory_limit, memory_total())
-    return min(options.threads, _exact_or_fewest(work, options, room))
+    return _exact_or_fewest(sizes_of(source, options, **learned), options).max_threads
 
 
 def read_classes(
@@ -123,10 +109,8 @@ def read_classes(
     return classes, codes, threads
 
 
-def _exact_or_fewest(
-    work: Workload, options: TrainOptions, make: Callable[[int | None], Found]
-) -> Found:
-    """What `make` gives for an exact model; else for the landmarks asked for, or the fewest.
+def _exact_or_fewest(work: Workload, options: TrainOptions) -> MemoryPlan:
+    """Memory of an exact model; else of the landmarks asked for, or the fewest.
 
     Landmarks take the place of an exact model that has no room where nothing else was asked for.
     OverLimitError, where there is no room for either, names the smaller limit.
@@ -134,15 +118,22 @@ def _exact_or_fewest(
     refused = []
     if options.landmarks is None:
         try:
-            return make(None)
+            memory = plan_memory(work, options.memory_limit, memory_total())
+            return replace(memory, max_threads=min(options.threads, memory.max_threads))
         except OverLimitError as error:
             if _why_exact(options) is not None:
                 raise
             refused.append(error)
     try:
-        return make(min(options.landmarks or START_ROWS, work.n_rows))
+        return _landmark_memory(work, options, options.landmarks or START_ROWS)
     except OverLimitError as error:
         raise min([*refused, error], key=lambda each: each.needed) from None
+
+
+def _landmark_memory(work: Workload, options: TrainOptions, n_landmarks: int) -> MemoryPlan:
+    """Memory of a model with so many landmarks, or with all rows where these are fewer."""
+    fewest, limit = min(n_landmarks, work.n_rows), options.memory_limit
+    return plan_landmarks(work, limit, memory_total(), fewest, threads=options.threads)
 
 
 # -- the task ------------------------------------------------------------------------------------
@@ -156,22 +147,15 @@ class Classification(Task):
     def read(
         self, source: RowSource, options: TrainOptions, *, weighted: bool = False
     ) -> tuple[dict[str, Any], int]:
-        """Read what is to be learned."""
         classes, codes, threads = read_classes(source, options, weighted=weighted)
         return {"codes": codes, "class_labels": classes}, threads
 
     def plan(self, problem: ClassificationProblem, options: TrainOptions, session: Session) -> Plan:
-        """Decide what is trained, and how."""
         return plan_classes(problem, options, session)
 
     def train(
-        self,
-        problem: ClassificationProblem,
-        plan: Plan,
-        session: Session,
-        warm: WarmStart = None,
+        self, problem: ClassificationProblem, plan: Plan, session: Session, warm: WarmStart = None
     ) -> Fit:
-        """Train as planned."""
         C = plan.options.C
         if plan.landmarks is None:
             weights = warm if isinstance(warm, Sequence) else None
@@ -180,7 +164,6 @@ class Classification(Task):
             return landmark_fit(problem, plan, path.solve(C), C)
 
     def facts(self, fit: Fit) -> dict[str, Any]:
-        """What `describe` says of this task alone."""
         return {"n_classes": len(fit.model.classes)}
 
 
@@ -188,7 +171,9 @@ def exact_fit(
     problem: ClassificationProblem, plan: Plan, pairs: Sequence[PairSolution], C: float
 ) -> Fit:
     """From the binary classifiers of all pairs of classes."""
-    model = model_of(pairs, problem, C)
+    source, classes = problem.source, problem.classes
+    vectors = None if len(pairs) == 1 else source.take(union_of_rows(pairs))
+    model = Model.of(pairs, source, classes=classes, vectors=vectors, kernel=problem.kernel, C=C)
     return Fit(problem, plan, model, [pair.solution for pair in pairs], gap_scope="all")
 
 
@@ -196,14 +181,8 @@ def landmark_fit(
     problem: ClassificationProblem, plan: Plan, solution: LandmarkSolution, C: float
 ) -> Fit:
     """From classifiers that share their landmarks."""
-    model = Model.of(
-        solution,
-        problem.source,
-        classes=problem.classes,
-        penalties=problem.penalties,
-        kernel=problem.kernel,
-        C=C,
-    )
+    learned: dict[str, Any] = {"classes": problem.classes, "penalties": problem.penalties}
+    model = Model.of(solution, problem.source, **learned, kernel=problem.kernel, C=C)
     return Fit(problem, plan, model, [solution], gap_scope="span")
 
 
@@ -217,11 +196,6 @@ def plan_classes(problem: ClassificationProblem, options: TrainOptions, session:
     vectors than `max_support`, than `MOST_SUPPORT` or than memory holds, or would take far longer
     than the time limit. How many it would have is estimated from samples (`expect_support`). An
     exact method or another stopping test mean an exact model. A run that is resumed is what it was.
-
-    Raises
-    ------
-    InputError
-        When there is no memory for the model, or the checkpoint cannot be read.
     """
     if session.before is not None:
         return _plan_resumed(problem, options, session, session.before[0])
@@ -232,14 +206,14 @@ def plan_classes(problem: ClassificationProblem, options: TrainOptions, session:
         why = ": as asked; --exact takes the optimum"
         return plan_span(problem, options, session, options.landmarks, why)
     work = workload(problem, options, session)
-    n_rows, memory = work.n_rows, _exact_or_fewest(work, options, partial(_memory, work, options))
-    within = replace(options, threads=min(options.threads, memory.max_threads))
+    n_rows, memory = work.n_rows, _exact_or_fewest(work, options)
+    within = replace(options, threads=memory.max_threads)
     if memory.landmarks:
-        speed = kernel_speed_if_limited(problem, within)
-        n_landmarks = affordable_landmarks(problem, within, session, speed)
         why = f": an exact model takes {-(-least_bytes(work) >> 20)}MiB of memory at least"
-        return plan_span(problem, options, session, n_landmarks, why)
-    limit = min(options.max_support or MOST_SUPPORT, memory.max_vertices)
+        return plan_span(problem, options, session, None, why)
+    most = options.max_support or MOST_SUPPORT
+    whose = "an exact run takes on" if options.max_support is None else "--max-support allows"
+    limit, whose = min((most, whose), (memory.max_vertices, "memory holds"))
 
     def exact(why: str) -> Plan:
         return plan_exact(problem, options, session, memory=memory, kind=f"exact: {why}")
@@ -247,27 +221,24 @@ def plan_classes(problem: ClassificationProblem, options: TrainOptions, session:
     if n_rows <= limit and (options.max_time is None or n_rows <= SAMPLE_ROWS[0]):
         return exact(f"there are {n_rows} rows; --landmarks N takes landmarks")
     support = expect_support(problem, within, session, limit, memory.max_vertices)
-    speed = kernel_speed_if_limited(problem, within)
-    seconds = 0.0 if speed is None else exact_seconds(n_rows, support.expected, speed)
+    seconds = 0.0
+    if options.max_time is not None:
+        speed = _measure_speed(problem, within.threads)
+        seconds = exact_seconds(n_rows, support.expected, speed)
     about = f"{support.basis}, so that about {support.expected} are expected of {n_rows} rows"
     if support.late:
         why = "a sample alone takes a tenth of the time limit"
     elif support.expected > limit:
-        why = f"{about}, more than {_limit_in_words(options, limit)}"
-    elif speed is not None and seconds > _PATIENCE * session.deadline(options).left():
+        why = f"{about}, more than the {limit} that {whose}"
+    elif seconds > _PATIENCE * session.deadline(options).left():
         why = f"{about}, which takes about {seconds:.0f} s, more than --max-time allows"
     else:
         return exact(f"{about}; --landmarks N takes landmarks")
     try:
-        n_landmarks = affordable_landmarks(problem, within, session, speed)
+        why = f": {why}; --exact takes the optimum"
+        return plan_span(problem, options, session, None, why)
     except OverLimitError:
         return exact("there is no memory for landmarks")
-    many = ""
-    if speed is not None:
-        if n_landmarks < affordable_landmarks(problem, within, session, None):
-            many = f", as many as --max-time {options.max_time:g} allows"
-    why = f"{many}: {why}; --exact takes the optimum"
-    return plan_span(problem, options, session, n_landmarks, why)
 
 
 def _plan_resumed(
@@ -289,26 +260,20 @@ def _plan_resumed(
 
 
 def plan_span(
-    problem: Problem, options: TrainOptions, session: Session, n_landmarks: int, why: str
+    problem: Problem, options: TrainOptions, session: Session, n_landmarks: int | None, why: str
 ) -> Plan:
-    """Plan of a model with so many landmarks, or all rows; `why` says in words why so many.
+    """Plan of a model with so many landmarks, all rows if fewer, or as many as can be afforded.
 
-    OverLimitError is raised where there is no room for them.
+    `why` says in words why so many. OverLimitError is raised where there is no room for them.
     """
-    memory = _memory(workload(problem, options, session), options, n_landmarks)
+    work = workload(problem, options, session)
+    if n_landmarks is None:
+        n_landmarks = _affordable_landmarks(problem, work, options, session)
+    memory = _landmark_memory(work, options, n_landmarks)
     # Fewer cannot be asked for, but there may be fewer rows.
     given = replace(options, landmarks=max(memory.landmarks, START_ROWS), exact=False)
-    within = replace(given, threads=min(options.threads, memory.max_threads))
+    within = replace(given, threads=memory.max_threads)
     return Plan(within, given, memory, f"{memory.landmarks} landmarks{why}")
-
-
-def _memory(work: Workload, options: TrainOptions, n_landmarks: int | None) -> MemoryPlan:
-    """Memory of an exact model, or of one with so many landmarks, or with all rows if fewer."""
-    limit, available = options.memory_limit, memory_total()
-    if n_landmarks is None:
-        return plan_memory(work, limit, available)
-    fewest = min(n_landmarks, work.n_rows)
-    return plan_landmarks(work, limit, available, fewest, threads=options.threads)
 
 
 def _why_exact(options: TrainOptions) -> str | None:
@@ -323,38 +288,26 @@ def _why_exact(options: TrainOptions) -> str | None:
     return f"exact: {given[0]}" if given else None
 
 
-def _limit_in_words(options: TrainOptions, limit: int) -> str:
-    if options.max_support == limit:
-        return f"--max-support {limit}"
-    if limit == MOST_SUPPORT:
-        return f"the {limit} that an exact run takes on"
-    return f"the {limit} that memory holds"
-
-
 # -- how many landmarks --------------------------------------------------------------------------
 
 
-def affordable_landmarks(
-    problem: Problem, options: TrainOptions, session: Session, speed: float | None
+def _affordable_landmarks(
+    problem: Problem, work: Workload, options: TrainOptions, session: Session
 ) -> int:
-    """Largest number of landmarks within the limits of size, memory and time.
-
-    `speed` is the number of kernel values a second; None where time is not limited.
-    """
-    work = workload(problem, options, session)
+    """Largest number of landmarks within the limits of size, memory and time."""
     by_default = min(LANDMARKS / math.sqrt(problem.n_classifiers), _PASS_VALUES / work.n_rows)
     wanted = min(options.max_support or max(START_ROWS, int(by_default)), work.n_rows)
     fewest, limit = min(START_ROWS, wanted), options.memory_limit
-    most = plan_landmarks(work, limit, memory_total(), fewest, wanted).landmarks
-    if speed is None:
-        return most
+    memory = plan_landmarks(work, limit, memory_total(), fewest, wanted, options.threads)
+    if options.max_time is None:
+        return memory.landmarks
+    speed = _measure_speed(problem, memory.max_threads)
     left = _LANDMARK_TIME * session.deadline(options).left()
 
     def late(n_landmarks: int) -> bool:
         return landmark_seconds(problem, n_landmarks, speed) > left
 
-    fewest = min(fewest, most)
-    return fewest + bisect.bisect_left(range(fewest + 1, most + 1), True, key=late)
+    return fewest + bisect.bisect_left(range(fewest + 1, memory.landmarks + 1), True, key=late)
 
 
 def landmark_seconds(problem: Problem, n_landmarks: int, speed: float) -> float:
@@ -368,12 +321,10 @@ def landmark_seconds(problem: Problem, n_landmarks: int, speed: float) -> float:
 # -- speed, and support vectors to expect --------------------------------------------------------
 
 
-def kernel_speed_if_limited(problem: Problem, options: TrainOptions) -> float | None:
-    """Kernel values a second, where a time limit asks for them."""
-    if options.max_time is None:
-        return None
+def _measure_speed(problem: Problem, threads: int) -> float:
+    """Kernel values a second."""
     rows = problem.source.read(0, few_rows(problem.source, _SPEED_ROWS))
-    return kernel_speed(problem.kernel, rows, options.threads)[0]
+    return kernel_speed(problem.kernel, rows, threads)[0]
 
 
 @dataclass(frozen=True)
@@ -389,17 +340,10 @@ class Support:
 def expect_support(
     problem: ClassificationProblem, options: TrainOptions, session: Session, enough: int, most: int
 ) -> Support:
-    """Support vectors of an exact model of `problem`, from exact models of samples.
+    """Support vectors of an exact model of `problem`, from exact models of samples of `most` rows.
 
-    Parameters
-    ----------
-    problem, options, session
-        Those of the run.
-    enough : int
-        One sample is enough where its share of support vectors makes no more than these. Else the
-        power law through the numbers of two samples is extrapolated.
-    most : int
-        Largest number of rows of a sample.
+    One sample is enough where its share of support vectors makes no more than `enough` of them.
+    Else the power law through the numbers of two samples is extrapolated.
     """
     n_rows, late = problem.source.n_rows, False
     samples: list[tuple[int, int]] = []

@@ -50,27 +50,14 @@ WarmStart: TypeAlias = Sequence[Warm | None] | LandmarkStart | None
 
 @dataclass(frozen=True)
 class Fit:
-    """A trained model and where it comes from.
-
-    Parameters
-    ----------
-    problem : Problem
-        What it was trained on.
-    plan : Plan
-        What was decided before.
-    model : Model
-        The model.
-    solutions : list of Solution or LandmarkSolution
-        Of the binary classifier of each pair of classes; of one class or of landmarks there is one.
-    gap_scope : {"all", "span"}
-        Whether the certified gap is to the optimum of all weights, or to that of these landmarks.
-    """
+    """A trained model, what it was trained on, and what was decided before."""
 
     problem: Any
     plan: Plan
     model: Model
+    # Of the binary classifier of each pair of classes; of one class or of landmarks there is one.
     solutions: Sequence[Solution | LandmarkSolution]
-    gap_scope: str
+    gap_scope: str  # "all", or "span": whether the gap is to the optimum, or of these landmarks
 
     @property
     def pairs(self) -> list[PairSolution]:
@@ -117,20 +104,13 @@ class Fit:
 
 
 class Task(ABC):
-    """What a task does in its own way.
+    """What a task does in its own way."""
 
-    Attributes
-    ----------
-    problem : type
-        Record of what is trained on; it takes what `read` gives and what `fields` are called.
-    fields : tuple of str
-        The `TaskOptions` that the task has.
-    without : tuple of str and tuple of str
-        What the task does without, and the arguments of commands that ask for it.
-    """
-
+    # Record of what is trained on; it takes what `read` gives and what `fields` are called.
     problem: ClassVar[type]
+    # The `TaskOptions` that the task has.
     fields: ClassVar[tuple[str, ...]] = ()
+    # What the task does without, and the arguments of commands that ask for it.
     without: ClassVar[tuple[str, tuple[str, ...]]] = "", ()
 
     def check(self, options: TrainOptions) -> None:  # noqa: B027
@@ -166,14 +146,10 @@ def task_of(name: str) -> Task:
 
 
 def make_plan(problem: Problem, options: TrainOptions, session: Session | None = None) -> Plan:
-    """Decide how a model of `problem` is trained: the parameters are those of `fit`.
+    """Decide how a model of `problem` is trained.
 
-    Raises
-    ------
-    OverLimitError
-        When the memory limit cannot be met.
-    InputError
-        For options that have no meaning for the task, or a checkpoint that cannot be read.
+    OverLimitError where the memory limit cannot be met, and InputError for options that have no
+    meaning for the task, or a checkpoint that cannot be read.
     """
     task = task_of(problem.task)
     task.check(options)
@@ -187,32 +163,15 @@ def fit(
     warm: WarmStart = None,
     plan: Plan | None = None,
 ) -> Fit:
-    """Train a model.
+    """Train a model of a problem, whose type says the task.
 
-    Parameters
-    ----------
-    problem : Problem
-        Rows, what is to be learned of them, kernel and penalties; its type says the task.
-    options : TrainOptions
-        The limits of time and memory are those of all classifiers together; `max_iter` and
-        `max_support` are those of each.
-    session : Session, optional
-        Callbacks, clock, checkpoints and Dask. The certifying passes of several exact classifiers
-        are not made by Dask, and exact models of more than two classes have no checkpoints:
-        InputError for them.
-    warm : sequence of tuple or None, or LandmarkStart, optional
-        What each exact classifier begins with, as for `ooc_fw.solver.loop.solve_problem`, or what
-        a model with landmarks does, by rows of `problem.source`. What is for the other kind of
-        model, or for more landmarks than there will be, is left out.
-    plan : Plan, optional
-        What `make_plan` gave for these arguments; it is made here by default.
+    Limits of time and memory are those of all classifiers together, `max_iter` and `max_support`
+    those of each. The certifying passes of several exact classifiers are not made by Dask, and
+    exact models of more than two classes have no checkpoints. What `warm` has for the other kind of
+    model, or for more landmarks than there will be, is left out. The `plan` is that of `make_plan`.
 
-    Raises
-    ------
-    InputError
-        As `make_plan` does, and for data that nothing can be learned from.
-    OutOfTimeError
-        When time is over before there is a model.
+    InputError as there, and for data that nothing can be learned from; OutOfTimeError when time is
+    over before there is a model.
     """
     session = Session() if session is None else session
     if plan is None:

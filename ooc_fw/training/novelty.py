@@ -30,25 +30,14 @@ from ooc_fw.training.fit import Fit, Task
 
 @dataclass(frozen=True)
 class NoveltyProblem(Problem):
-    """What a model of one class is trained on: all rows, whose labels are not looked at.
-
-    Parameters
-    ----------
-    source : RowSource
-        Training rows.
-    kernel : Kernel
-        Kernel, with its parameters.
-    penalties : ndarray of float64, shape (n_rows,), optional
-        Penalty of a unit squared slack of each row; None is C of the options for all.
-    contamination : float, optional
-        Largest share of the training rows, above 0 and at most 0.5, that the model takes for novel:
-        see `_at_quantile`. None: the offset is rho.
-    """
+    """What a model of one class is trained on: all rows, whose labels are not looked at."""
 
     task: ClassVar[str] = "novelty"
     source: RowSource
     kernel: Kernel
     penalties: Float64Array | None = None
+    # Largest share of the training rows, above 0 and at most 0.5, that the model takes for novel:
+    # see `_at_quantile`. None: the offset is rho.
     contamination: float | None = None
 
     def __post_init__(self) -> None:
@@ -56,7 +45,6 @@ class NoveltyProblem(Problem):
 
     @property
     def answers(self) -> Int8Array:
-        """The label +1 for all rows."""
         return np.ones(self.source.n_rows, dtype=np.int8)
 
     def binary(self) -> BinaryProblem:
@@ -72,7 +60,6 @@ class Novelty(Task):
     without = "looks at no labels", ("class_weight", "probability", "labels")
 
     def check(self, options: TrainOptions) -> None:
-        """Refuse options that have no meaning for the task."""
         if options.landmarks is not None:
             raise InputError(
                 "one-class models have no landmarks; leave them out, and limit the model with "
@@ -82,17 +69,14 @@ class Novelty(Task):
     def read(
         self, source: RowSource, options: TrainOptions, *, weighted: bool = False
     ) -> tuple[dict[str, Any], int]:
-        """Read what is to be learned."""
         return {}, threads_before_plan(source, replace(options, exact=True), weighted=weighted)
 
     def plan(self, problem: NoveltyProblem, options: TrainOptions, session: Session) -> Plan:
-        """Decide what is trained, and how."""
         return plan_exact(problem.binary(), options, session)
 
     def train(
         self, problem: NoveltyProblem, plan: Plan, session: Session, warm: object = None
     ) -> Fit:
-        """Train as planned."""
         solution = solve_problem(problem.binary(), plan, session)
         source, C = problem.source, plan.options.C
         model = Model.of(solution, source, kernel=problem.kernel, C=C, offset=solution.rho)
@@ -101,7 +85,6 @@ class Novelty(Task):
         return Fit(problem, plan, model, [solution], gap_scope="all")
 
     def facts(self, fit: Fit) -> dict[str, Any]:
-        """What `describe` says of this task alone."""
         return {"task": fit.problem.task, "offset": fit.model.offset}
 
 
@@ -112,20 +95,18 @@ def _at_quantile(model: Model, problem: NoveltyProblem, threads: int, session: S
     as predictions are computed, since rows with the same score, or nearly, may all be below it by
     rounding. The offset is lowered until they are not too many.
     """
-    source, share = problem.source, problem.contamination
+    share, n_rows = problem.contamination, problem.source.n_rows
     assert share is not None
-    n_rows = source.n_rows
     most = int(share * n_rows) + 1
     while most / n_rows > share:
         most -= 1
-    values, lower = model.decision_function(source, threads=threads, dask=session.dask), np.inf
+    how: dict[str, Any] = {"threads": threads, "dask": session.dask}
+    values, lower = model.decision_function(problem.source, **how), np.inf
     move = float(np.quantile(values, share))
     while True:
         offset = min((model.offset or 0.0) + move, lower)
         model = replace(model, offset=offset)
-        values = model.decision_function(
-            source, threads=threads, dask=session.dask, labels_only=True
-        )
+        values = model.decision_function(problem.source, **how, labels_only=True)
         if np.count_nonzero(values < 0) <= most:
             return model
         move, lower = float(np.partition(values, most)[most]), np.nextafter(offset, -np.inf)

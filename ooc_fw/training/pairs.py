@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.rows import take_rows
-from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
-from ooc_fw.model.record import Model
+from ooc_fw.model.pairs import PairSolution, class_pairs
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.solver.loop import Path, solve_problem
 from ooc_fw.solver.plan import Plan, Session, method_in_words, plan_exact
@@ -68,15 +67,6 @@ def train_pairs(
             partition = opened.enter_context(partition_classes(problem, plan))
         trainer = PairTrainer(partition, plan, session.callbacks)
         return opened.enter_context(trainer).fit(plan.options.C, warm, session.started)
-
-
-def model_of(pairs: Sequence[PairSolution], problem: ClassificationProblem, C: float) -> Model:
-    """Model of the binary classifiers of all pairs of classes."""
-    source = problem.source
-    vectors = None if len(pairs) == 1 else source.take(union_of_rows(pairs))
-    return Model.of(
-        pairs, source, classes=problem.classes, vectors=vectors, kernel=problem.kernel, C=C
-    )
 
 
 class PairTrainer(ExitStack):

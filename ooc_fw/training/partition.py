@@ -36,18 +36,11 @@ _SPARE_DISK = 1.1  # factor of the bytes needed on disk, which must be free
 class ClassPair:
     """The rows of two classes as one binary problem.
 
-    Parameters
-    ----------
-    problem : BinaryProblem
-        Its source is a `PairSource`, or the whole data set where that has two classes. Labels are
-        -1 for the first class, +1 for the second.
-    rows : tuple of ndarray of int64
-        Numbers in the whole data set of the rows of each class, in increasing order; empty where
-        the source is the whole data set.
+    Its source is a `PairSource`, or the whole data set where that has two classes.
     """
 
     problem: BinaryProblem
-    rows: tuple[Int64Array, ...] = ()
+    rows: tuple[Int64Array, ...] = ()  # of each class: their increasing numbers in the whole set
 
     def whole_rows(self, rows: Int64Array) -> Int64Array:
         """Numbers in the whole data set of rows of this pair."""

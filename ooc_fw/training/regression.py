@@ -24,12 +24,7 @@ from ooc_fw.problem import RegressionProblem
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
-from ooc_fw.training.classification import (
-    affordable_landmarks,
-    kernel_speed_if_limited,
-    plan_span,
-    threads_before_plan,
-)
+from ooc_fw.training.classification import plan_span, threads_before_plan
 from ooc_fw.training.fit import Fit, Task, open_landmark_path
 
 if TYPE_CHECKING:
@@ -53,7 +48,6 @@ class Regression(Task):
     without = "has no classes", ("class_weight", "probability")
 
     def check(self, options: TrainOptions) -> None:
-        """Refuse options that have no meaning for the task."""
         for name, given in (
             (f"method {options.method}", options.method != "auto"),
             (f"lmo {options.lmo}", options.lmo != "auto"),
@@ -70,7 +64,6 @@ class Regression(Task):
     def read(
         self, source: RowSource, options: TrainOptions, *, weighted: bool = False
     ) -> tuple[dict[str, Any], int]:
-        """Read what is to be learned."""
         n_rows = source.n_rows
         fewest = n_rows if _is_exact(n_rows, options) else options.landmarks or START_ROWS
         asked = replace(options, exact=False, landmarks=max(fewest, START_ROWS))
@@ -78,20 +71,15 @@ class Regression(Task):
         return {"targets": read_targets(source)}, threads
 
     def plan(self, problem: RegressionProblem, options: TrainOptions, session: Session) -> Plan:
-        """Decide what is trained, and how."""
-        n_rows, n_landmarks = problem.source.n_rows, options.landmarks
+        n_rows = problem.source.n_rows
         if _is_exact(n_rows, options):
             kind = f"exact: there are {n_rows} rows; --landmarks N takes landmarks"
             return replace(plan_span(problem, options, session, n_rows, ""), kind=kind)
-        if n_landmarks is None:
-            speed = kernel_speed_if_limited(problem, options)
-            n_landmarks = affordable_landmarks(problem, options, session, speed)
-        return plan_span(problem, options, session, n_landmarks, f" of {n_rows} rows")
+        return plan_span(problem, options, session, options.landmarks, f" of {n_rows} rows")
 
     def train(
         self, problem: RegressionProblem, plan: Plan, session: Session, warm: object = None
     ) -> Fit:
-        """Train as planned."""
         scaled, mean, spread = _scaled(problem)
         n_rows, options = problem.source.n_rows, plan.options
         with open_landmark_path(scaled, plan, session) as path:
@@ -103,20 +91,12 @@ class Regression(Task):
         if n_kept < (plan.landmarks or 0) < n_rows:
             asked = f"{plan.landmarks} asked for, the others depend on them"
             plan = replace(plan, kind=f"{n_kept} landmarks ({asked}) of {n_rows} rows")
-        model = Model.of(
-            solution,
-            problem.source,
-            penalties=problem.penalties,
-            kernel=problem.kernel,
-            C=options.C,
-            offset=mean,
-            spread=spread,
-            epsilon=problem.epsilon,
-        )
+        learned: dict[str, Any] = {"penalties": problem.penalties, "kernel": problem.kernel}
+        scale: dict[str, Any] = {"offset": mean, "spread": spread, "epsilon": problem.epsilon}
+        model = Model.of(solution, problem.source, **learned, **scale, C=options.C)
         return Fit(problem, plan, model, [solution], gap_scope="all" if exact else "span")
 
     def facts(self, fit: Fit) -> dict[str, Any]:
-        """What `describe` says of this task alone."""
         return {"task": fit.problem.task, "epsilon": fit.model.epsilon}
 
 
@@ -131,21 +111,15 @@ def _scaled(problem: RegressionProblem) -> tuple[RegressionProblem, float, float
     InputError is raised for targets from which nothing can be learned in float64.
     """
     targets, name, epsilon = problem.targets, problem.source.name, problem.epsilon
-    largest = float(np.abs(targets).max())
-    if largest > _LARGEST_TARGET:
+    low, high = float(targets.min()), float(targets.max())
+    largest, difference = max(-low, high), high - low
+    if largest > _LARGEST_TARGET or 0 < difference < 1 / _LARGEST_TARGET:
         raise InputError(
-            f"the targets of {name} reach {largest:.3g}, which is too large for float64 "
-            f"arithmetic; divide them, and epsilon, by a number that brings them below "
-            f"{_LARGEST_TARGET:g}"
+            f"the targets of {name} reach {largest:.3g} and differ by {difference:.3g} at most, "
+            f"which is too large or too little for float64 arithmetic; multiply them, and epsilon, "
+            f"by a number that brings both between {1 / _LARGEST_TARGET:g} and {_LARGEST_TARGET:g}"
         )
     mean, spread = float(targets.mean()), float(targets.std())
-    difference = float(np.ptp(targets))
-    if 0 < difference < 1 / _LARGEST_TARGET:
-        raise InputError(
-            f"the targets of {name} differ by {difference:.3g} at most, which is too little for "
-            f"float64 arithmetic; multiply them, and epsilon, by a number that brings that above "
-            f"{1 / _LARGEST_TARGET:g}"
-        )
     if difference == 0:
         raise InputError(f"all targets of {name} are {mean:g}, so that there is nothing to learn")
     if np.abs(targets - mean).max() <= epsilon:

@@ -101,7 +101,6 @@ def test_time_limit(monkeypatch, noisy, speed, landmarks):
     monkeypatch.setattr("ooc_fw.training.classification.kernel_speed", lambda *_: (speed, 1.0))
     plan = plan_classes(noisy, TrainOptions(max_time=130.0), Session())
     found = plan.landmarks
-    assert ("as many as --max-time 130 allows" in plan.kind) is (found is not None)
     assert found == (landmarks if landmarks is None else pytest.approx(landmarks, abs=2))
 
 
