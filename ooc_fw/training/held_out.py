@@ -99,21 +99,10 @@ def held_out_sigmoids(
 ) -> list[tuple[float, float]]:
     """Sigmoid (a, b) of each binary classifier, by `fit_sigmoid`.
 
-    Parameters
-    ----------
-    problem, options, session
-        Those of the final classifiers, whose `landmarks` or `exact` say which they are; checkpoints
-        are not used. The classifiers for rows held out are not certified, and have a target
-        tolerance of `PART_TOL`.
-
-    Raises
-    ------
-    InputError
-        As `ooc_fw.training.fit.fit` does.
-    OutOfTimeError
-        When time is over before there are sigmoids.
-    KeyboardInterrupt
-        After an interrupt.
+    The arguments are those of the final classifiers, whose `landmarks` or `exact` say which they
+    are; checkpoints are not used. The classifiers for rows held out are not certified, and have a
+    target tolerance of `PART_TOL`. InputError as `ooc_fw.training.fit.fit` raises it,
+    OutOfTimeError when time is over before there are sigmoids, and KeyboardInterrupt after one.
     """
     session = Session() if session is None else session
     source, codes = problem.source, problem.codes

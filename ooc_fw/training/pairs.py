@@ -23,7 +23,7 @@ from ooc_fw.data.rows import take_rows
 from ooc_fw.model.pairs import PairSolution, class_pairs
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.solver.loop import Path, solve_problem
-from ooc_fw.solver.plan import Plan, Session, method_in_words, plan_exact
+from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.run import Warm
 from ooc_fw.solver.shell import Deadline
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status
@@ -33,11 +33,8 @@ from ooc_fw.system.memory import memory_total
 from ooc_fw.training.partition import Partition, partition_classes
 from ooc_fw.training.small_pairs import SmallPairs, threaded_map
 
-_PAIRS_BYTES = 512 << 20
-"""Bytes of kernel values that the classifiers of several pairs may keep together."""
-
+_PAIRS_BYTES = 512 << 20  # of kernel values that classifiers of several pairs may keep together
 _LEAST_PAIR = 0.1  # work that counts for a pair in shares of time, in that of an average pair
-
 _SHARE = 0.25  # of all memory that kernel values of classifiers side by side may take
 
 
@@ -83,11 +80,7 @@ class PairTrainer(ExitStack):
     """
 
     def __init__(
-        self,
-        partition: Partition,
-        plan: Plan,
-        callbacks: Sequence[Callback],
-        kept: bool = False,
+        self, partition: Partition, plan: Plan, callbacks: Sequence[Callback], kept: bool = False
     ) -> None:
         super().__init__()
         options, problem = plan.given, partition.whole
@@ -115,10 +108,7 @@ class PairTrainer(ExitStack):
     def fit(
         self, C: float, warm: Sequence[Warm | None] | None = None, started: float | None = None
     ) -> list[PairSolution]:
-        """Train the classifiers of the next C as `train_pairs` does.
-
-        Time counts from `started`, or from now.
-        """
+        """Train the classifiers of the next C as `train_pairs` does; time counts from `started`."""
         started = time.perf_counter() if started is None else started
         deadline = Deadline(self._given.max_time, started)
         first = warm or self._last or [None] * len(self._pairs)
@@ -127,13 +117,12 @@ class PairTrainer(ExitStack):
             changes, reason = self._changes(k, C, deadline, others)
             return self._solve(k, changes, reason, first[k])
 
-        def is_over() -> bool:
-            return self._is_stopped() or deadline.left() <= 0
-
         self._callbacks.begin()
         with self._interrupt, threaded_map(self._n_together) as map_all:
             try:
-                solutions = self._small.solve(C, first, is_over, self._tell)
+                solutions = self._small.solve(
+                    C, first, lambda: self._why_over(deadline) is not None, self._tell
+                )
                 others = [k for k in range(len(self._pairs)) if k not in solutions]
                 solutions |= zip(others, map_all(solve, others), strict=True)
             except BaseException:
@@ -143,8 +132,11 @@ class PairTrainer(ExitStack):
         self._last = [(solution.rows, solution.alpha) for solution in ordered]
         return [PairSolution(*pair, own) for pair, own in zip(self._pairs, ordered, strict=True)]
 
-    def _is_stopped(self) -> bool:
-        return self._callbacks.stopped or self._interrupt.noted is not None
+    def _why_over(self, deadline: Deadline) -> Status | None:
+        """Why no more classifiers are trained, if so."""
+        if self._callbacks.stopped or self._interrupt.noted is not None:
+            return Status.INTERRUPTED
+        return Status.TIME_LIMIT if deadline.left() <= 0 else None
 
     def _tell(self, k: int, solution: Solution) -> None:
         """Tell callbacks of a pair that was small, and is done."""
@@ -171,8 +163,8 @@ class PairTrainer(ExitStack):
         It shares the time that is left with the `others` after it, in proportion to their work, but
         even the least of them gets some: starting takes time, too.
         """
-        if self._is_stopped() or deadline.left() <= 0:
-            reason = Status.INTERRUPTED if self._is_stopped() else Status.TIME_LIMIT
+        reason = self._why_over(deadline)
+        if reason is not None:
             return {"C": C, "max_iter": 0, "max_time": None, "certify": False}, reason
         if not deadline.limited:
             return {"C": C}, None
@@ -274,14 +266,8 @@ class _CallbacksInOrder:
 
 def describe_method(pairs: Sequence[PairSolution], plan: Plan) -> str:
     """One line on method and oracle of all classifiers, and why they were taken."""
-    first = pairs[0].solution
-    if len(pairs) == 1:
-        return first.choice
     n_full = sum(pair.solution.lmo == "full" for pair in pairs)
-    if 0 < n_full < len(pairs):
-        return (
-            f"method {first.method}, full oracle for {n_full} of {len(pairs)} classifiers, which "
-            f"have few rows, and sampled oracle for the others"
-        )
-    options = replace(plan.options, lmo=first.lmo)
-    return method_in_words(plan.given, options, plan.memory.work.n_rows)
+    if n_full == 0 or plan.options.lmo == "full":
+        return plan.method
+    few = f"full oracle for {n_full} of {len(pairs)} classifiers, which have few rows"
+    return f"method {plan.options.method}, {few}"

@@ -38,7 +38,6 @@ _WITHIN_BYTES = 48 << 20  # bytes of kernel values within all classes, up to whi
 _FIRST_ROWS = 60  # rows of each class that have weight in the beginning, at most
 _ROUNDS = 8  # rounds of steps and a new gradient, after which a pair is trained in another way
 _STEPS_PER_ROW = 200  # steps in one round, for each row
-_NO_BUDGET = (None, None)  # of iterations and of support vectors
 _TARGET_SHARE = 0.9  # share of the tolerance to which steps optimise, and of that in each round
 
 Pair: TypeAlias = tuple[int, int]
@@ -58,17 +57,8 @@ def threaded_map(n_threads: int) -> Iterator[Callable[..., Iterator[Any]]]:
 class SmallPairs(ExitStack):
     """Trains the classifiers of those pairs of classes that have few rows; a context manager.
 
-    Parameters
-    ----------
-    partition, plan
-        See `ooc_fw.training.pairs.PairTrainer`.
-
-    Attributes
-    ----------
-    small : list of int
-        Which of the pairs are trained here.
-    threads : int
-        How many of them are trained side by side.
+    `small` are the numbers of these pairs, and `threads` how many are trained side by side. The
+    parameters are as for `ooc_fw.training.pairs.PairTrainer`.
     """
 
     def __init__(self, partition: Partition, plan: Plan) -> None:
@@ -87,9 +77,9 @@ class SmallPairs(ExitStack):
         since those of other pairs know of no memory but their own.
         """
         options, pairs, source = self._plan.given, self._pairs, self._problem.source
-        takes_many = takes_many_vertices(self._plan.options)
-        unusual = not (takes_many and options.certify and options.lmo == "auto")
-        if len(pairs) == 1 or unusual or (options.max_iter, options.max_support) != _NO_BUDGET:
+        usual = takes_many_vertices(self._plan.options) and options.certify
+        usual = usual and options.lmo == "auto" and options.max_iter is options.max_support is None
+        if len(pairs) == 1 or not usual:
             return [], 0
         class_rows = np.bincount(self._problem.codes, minlength=self._problem.n_classes)
         n_rows = [int(class_rows[a] + class_rows[b]) for a, b in pairs]
@@ -129,7 +119,6 @@ class SmallPairs(ExitStack):
                 self._within = dict(zip(codes, map_all(self._values_within, codes), strict=True))
 
     def _values_within(self, code: int) -> Float64Array:
-        """Kernel values between the rows of a class."""
         x = self._x[code]
         values = np.empty((len(x), len(x)))
         self._engine.block(x, x, values)

@@ -32,7 +32,7 @@ from ooc_fw.data.rows import (
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
-from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
+from ooc_fw.model.pairs import PairSolution, class_pairs
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import WEIGHT_SUM_TOLERANCE, BinaryProblem, StoppingTest, relative_gap
@@ -101,30 +101,15 @@ class _Candidates(NamedTuple):
 class PairStreams:
     """A binary classifier for each pair of classes, all of which see each row once.
 
-    It can be pickled and copied; kernel blocks are computed again afterwards.
+    It can be pickled and copied; kernel blocks are computed again afterwards. Of the `options`,
+    `C`, `tol`, `stopping` and `threads` are used. `max_support` is the largest number of support
+    vectors of a pair between two chunks: within a chunk there may be a quarter more vertices, and
+    at least 512 more. So the kernel block takes at most ``6.25 max_support^2`` bytes if
+    `max_support` is 2,048 or more, and twice that if C is so large that kernel values have to be
+    float64.
 
-    Parameters
-    ----------
-    n_classes : int
-        Number of classes; the larger one of a pair has the label +1.
-    kernel : Kernel
-        Kernel with its parameters.
-    options : TrainOptions
-        `C`, `tol`, `stopping` and `threads` are used, the other fields are not.
-    max_support : int
-        Largest number of support vectors of a pair between two chunks. Within a chunk there may be
-        a quarter more vertices, and at least 512 more. So the kernel block takes at most
-        ``6.25 max_support^2`` bytes if `max_support` is 2,048 or more, and twice that if C is so
-        large that kernel values have to be float64.
-    solutions : sequence of Solution or None, optional
-        What each pair begins with, see `solutions_of`; the weights of the streams are others.
-    n_rows : int
-        Rows that these were trained on.
-
-    Attributes
-    ----------
-    n_rows, n_features : int
-        Number of rows so far, and of the columns of the widest of them.
+    Each pair begins with its solution of `solutions_of`, trained on `n_rows` rows, if there are
+    any; the weights of the streams are others. `n_features` is that of the widest row so far.
 
     Notes
     -----
@@ -154,17 +139,12 @@ class PairStreams:
         solutions: Sequence[Solution | None] | None = None,
         n_rows: int = 0,
     ) -> None:
-        self.kernel, self.n_rows, self.n_features = kernel, n_rows, 0
-        self._sparse = False  # whether rows are held sparse
-        self._pairs = class_pairs(n_classes)
-        self._streams = [
-            _Stream(kernel, options.C, solution, n_rows)
-            for solution in solutions or [None] * len(self._pairs)
-        ]
-        for solution in solutions or []:
-            if solution is not None:
-                vectors = solution.support_vectors
-                self.n_features, self._sparse = vectors.shape[1], isinstance(vectors, CSRRows)
+        self.kernel, self.n_rows, self._pairs = kernel, n_rows, class_pairs(n_classes)
+        solutions = solutions or [None] * len(self._pairs)
+        known = [solution.support_vectors for solution in solutions if solution is not None]
+        self.n_features = known[0].shape[1] if known else 0
+        self._sparse = bool(known) and isinstance(known[0], CSRRows)  # how rows are held
+        self._streams = [_Stream(kernel, options.C, solution, n_rows) for solution in solutions]
         for stream in self._streams:
             stream.hold(self.n_features, sparse=self._sparse)
         self.retune(options, max_support)
@@ -202,9 +182,8 @@ class PairStreams:
     ) -> None:
         """Learn from all rows of `source`, whose classes are `codes`.
 
-        `weights` are factors of the penalty of each row; rows of weight 0 are left out. Rows may
-        have fewer or more columns than those before: columns that a row lacks are zeros. Callbacks
-        are called while a pair trains; what they return is ignored. After an error or an interrupt
+        `weights` are factors of the penalty of each row; rows of weight 0 are left out. Columns
+        that a row lacks are zeros. What callbacks return is ignored. After an error or an interrupt
         everything is as it was before. InputError is raised for values too large for the kernel in
         float32.
         """
@@ -221,7 +200,6 @@ class PairStreams:
         weights: Float64Array,
         callbacks: Sequence[Callback],
     ) -> None:
-        """Learn from a chunk."""
         if rows.shape[1] > self.n_features:
             self._widen(rows)
         rows = _in_form(rows, self.n_features, sparse=self._sparse)
@@ -250,17 +228,13 @@ class PairStreams:
 
         That one has the weight 1 on a support vector of another pair. With kernel values above -1
         it never decides: a class of which rows were seen has the votes of all its pairs with
-        others. ``rows`` are positions in the stream, counted from 0; ``sampled_gap`` covers the
-        rows of the last chunk and the active set.
+        others. ``rows`` are positions in the stream.
         """
         known = next(stream for stream in self._streams if stream.solution is not None)
-        solutions = []
-        for pair, stream in zip(self._pairs, self._streams, strict=True):
-            stands_in = stream.solution is None
-            solution = known.stand_in() if stands_in else stream.solution
-            assert solution is not None
-            solutions.append(PairSolution(*pair, solution, stands_in))
-        return solutions
+        return [
+            PairSolution(*pair, stream.solution or known.stand_in(), stream.solution is None)
+            for pair, stream in zip(self._pairs, self._streams, strict=True)
+        ]
 
 
 class _Stream:
@@ -277,10 +251,8 @@ class _Stream:
 
     def retune(self, options: TrainOptions, most_kept: int, capacity: int) -> None:
         """Change options: also support vectors kept between chunks, and vertices within one."""
-        before = self._options, self._most_kept, self._capacity
-        if (options, most_kept, capacity) == before:
-            return
-        if options.C != self._options.C or (most_kept, capacity) != before[1:]:
+        before = self._options.C, self._most_kept, self._capacity
+        if (options.C, most_kept, capacity) != before:
             self._active = None
         if most_kept > self._most_kept:
             self._threshold = _ALL
@@ -296,13 +268,14 @@ class _Stream:
             vectors = _in_form(self.solution.support_vectors, n_features, sparse=sparse)
             self.solution = replace(self.solution, support_vectors=vectors)
 
-    def stand_in(self) -> Solution | None:
+    def stand_in(self) -> Solution:
         """A solution that takes the first class of any row."""
         stream = _Stream(self.kernel, self._options.C, None, 0)
         stream.retune(self._options, self._most_kept, self._capacity)
         stream._vertices = self._vertices.take(np.arange(0))
         row = self._vertices.take(np.flatnonzero(self._vertices.alpha)[:1])
         stream.learn(row._replace(labels=np.array([-1], dtype=np.int8), alpha=np.zeros(1)))
+        assert stream.solution is not None
         return stream.solution
 
     def admits(self, ids: Int64Array) -> npt.NDArray[np.bool_]:
@@ -531,8 +504,8 @@ def support_of_classes(pairs: Sequence[PairSolution], n_classes: int) -> npt.NDA
 
 def union_of_vectors(pairs: Sequence[PairSolution]) -> Rows:
     """Support vectors of all pairs, the rows `union_of_rows`."""
-    blocks = [pair.solution.support_vectors for pair in pairs]
-    rows, first = np.unique(
-        np.concatenate([pair.solution.rows for pair in pairs]), return_index=True
-    )
-    return take_rows(concat_rows(blocks), first[np.searchsorted(rows, union_of_rows(pairs))])
+    solutions = [pair.solution for pair in pairs]
+    if len(solutions) == 1:
+        return solutions[0].support_vectors
+    _, first = np.unique(np.concatenate([each.rows for each in solutions]), return_index=True)
+    return take_rows(concat_rows([each.support_vectors for each in solutions]), first)
