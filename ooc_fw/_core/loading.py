@@ -61,26 +61,25 @@ def noting_compilation(note: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def njit(**options: Any) -> Callable[[Any], Any]:
+def njit(*, cache: bool, **options: Any) -> Callable[[Any], Any]:
     """`numba.njit`, with compiled code kept where the docstring of this module says."""
     import numba
 
     def compiled(function: Any) -> Any:
-        before = numba.config.CACHE_DIR
-        for directory in (lambda: _named_directory() or before, _temporary_directory):
+        dispatcher = numba.njit(**options)(function)
+        before = numba.config.CACHE_DIR  # if empty, numba chooses
+        for directory in (_named_directory, _temporary_directory) if cache else ():
             if (place := directory()) is None:
                 continue
-            numba.config.CACHE_DIR = place  # if empty, numba chooses
+            numba.config.CACHE_DIR = place or before
             try:
-                dispatcher = numba.njit(**options | {"cache": False})(function)
-                if options.get("cache"):
-                    dispatcher._cache = _kept_code()(function)
-                return dispatcher
+                dispatcher._cache = _kept_code()(function)
+                break
             except RuntimeError:  # numba can write neither there nor where it would choose
                 continue
             finally:
                 numba.config.CACHE_DIR = before
-        return numba.njit(**options | {"cache": False})(function)
+        return dispatcher
 
     return compiled
 
@@ -124,22 +123,21 @@ def by_precision(single: Any, double: Any) -> Callable[[Any], Any]:
 
 
 @functools.cache
-def _named_directory() -> str | None:
-    """The directory that the environment names, if it can be used."""
-    path = os.environ.get("OOC_FW_CACHE")
-    if not path:
-        return None
-    with suppress(OSError):
-        os.makedirs(path, 0o700, exist_ok=True)
-    path = os.path.realpath(path)
-    if is_own_directory(path, _WRITE_BY_OTHERS):
-        return path
-    logger.warning(
-        "OOC_FW_CACHE names %s, which is not used for compiled code: it must be a directory that "
-        "belongs to you and that only you can write to",
-        path,
-    )
-    return None
+def _named_directory() -> str:
+    """The directory that the environment names; empty if none, or if it is not to be trusted."""
+    path = os.environ.get("OOC_FW_CACHE", "")
+    if path:
+        with suppress(OSError):
+            os.makedirs(path, 0o700, exist_ok=True)
+        path = os.path.realpath(path)
+        if not _is_own_directory(path, _WRITE_BY_OTHERS):
+            logger.warning(
+                "OOC_FW_CACHE names %s, which is not used for compiled code: it must be a "
+                "directory that belongs to you and that only you can write to",
+                path,
+            )
+            return ""
+    return path
 
 
 @functools.cache
@@ -152,7 +150,7 @@ def _temporary_directory() -> str | None:
             os.mkdir(path, 0o700)
         mode = os.stat(parent).st_mode
         replaceable = mode & _WRITE_BY_OTHERS and not mode & stat.S_ISVTX
-        if not replaceable and is_own_directory(path, stat.S_IRWXG | stat.S_IRWXO):
+        if not replaceable and _is_own_directory(path, stat.S_IRWXG | stat.S_IRWXO):
             return path
     logger.warning(
         "compiled code can be kept nowhere, so that every process compiles again, which takes some "
@@ -161,11 +159,10 @@ def _temporary_directory() -> str | None:
     return None
 
 
-def is_own_directory(path: str, forbidden: int) -> bool:
+def _is_own_directory(path: str, forbidden: int) -> bool:
     """Whether `path` is a directory, not a link to one, of this user and without these modes."""
-    try:
+    with suppress(OSError):
         status = os.lstat(path)
-    except OSError:
-        return False
-    is_ours = status.st_uid == os.geteuid()
-    return stat.S_ISDIR(status.st_mode) and is_ours and not status.st_mode & forbidden
+        is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        return is_ours and not status.st_mode & forbidden
+    return False

@@ -1,20 +1,7 @@
 """The model file: an HDF5 file of a few megabytes, read without running any code.
 
-Attributes of the root are ``format_version, kernel, gamma, degree, coef0, C, status, class_names``
-and, where known, the scaling of the training data (`ooc_fw.data.scaling`). ``/support_vectors`` are
-float32 rows as in the training data, dense or a CSR group like a data file's ``/X``. Where training
-rows had the weight 0, ``/weighted_rows`` has a packed bit for each row.
-
-Classifiers are in the order of `ooc_fw.model.pairs`. In format 1, of exact models, each group
-``/machines/<k>`` has the fields of a `BinaryClassifier`; its data set ``C`` is there only where
-rows have penalties of their own. Format 2, of landmark models, has the root attribute ``decision``
-and, in each group, the attribute ``kind`` = "landmarks" and the fields of a `LandmarkClassifier`.
-Format 3, of exact models with many classifiers, has one data set for each field of a
-`BinaryClassifier` in ``/machines``: numbers of all classifiers, NaN where one is not known, and
-arrays one after the other, those of classifier k from ``indptr[k]`` to ``indptr[k + 1]``.
-
-The attribute ``content_crc32`` covers all of it and is compared on loading; a file without it is
-read nevertheless.
+``ooc-fw help files`` describes its layout. The attribute ``content_crc32`` covers all of it and is
+compared on loading; a file without it is read nevertheless.
 """
 
 from __future__ import annotations
@@ -38,20 +25,15 @@ from ooc_fw.data.hdf5 import H5PY_ERRORS, as_node, check_plain_tree, open_file
 from ooc_fw.data.rows import CSRRows, Rows, check_pointers
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, same_values
-from ooc_fw.model.pairs import (
-    BinaryClassifier,
-    Classifier,
-    LandmarkClassifier,
-    decision_of,
-)
+from ooc_fw.model.pairs import BinaryClassifier, Classifier, LandmarkClassifier, decision_of
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import DamageError, InputError, unreadable
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
-FORMAT_VERSION, LANDMARKS_VERSION, TABLE_VERSION, OTHER_TASKS_VERSION = 1, 2, 3, 4
-"""Formats of exact models, landmark models, exact models with many classifiers, other tasks."""
+# Formats of exact models, landmark models, exact models with many classifiers, and other tasks.
+_FORMAT, _LANDMARKS, _TABLE, _OTHER_TASKS = 1, 2, 3, 4
 
 _WEIGHTED = "weighted_rows"
 _OF_TASKS = {
@@ -64,14 +46,10 @@ _LARGE_ATTRIBUTE = 60_000  # bytes from which an attribute needs a younger form 
 _FEW = 10  # classifiers up to which each has a group of its own, which is easy to look at
 
 # Fields of classifiers; all others are numbers.
-_ARRAYS = {
-    "alpha": np.float64,
-    "beta": np.float64,
+_ARRAYS: dict[str, type] = {
+    **dict.fromkeys(("alpha", "beta", "C"), np.float64),
+    **dict.fromkeys(("sv", "landmarks", "rows"), np.int64),
     "labels": np.int8,
-    "sv": np.int64,
-    "landmarks": np.int64,
-    "rows": np.int64,
-    "C": np.float64,
 }
 _CLASSES = ("positive", "negative")
 
@@ -122,11 +100,8 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
         kind = "holds data" if "X" in file else "holds something else"
         raise InputError(f"it {kind}; give the file that ooc-fw train wrote")
     version = index(attributes["format_version"])
-    if version not in (FORMAT_VERSION, LANDMARKS_VERSION, TABLE_VERSION, OTHER_TASKS_VERSION):
-        raise InputError(
-            f"its format is {version}, and this ooc-fw reads {FORMAT_VERSION} to "
-            f"{OTHER_TASKS_VERSION}"
-        )
+    if not _FORMAT <= version <= _OTHER_TASKS:
+        raise InputError(f"its format is {version}; this ooc-fw reads {_FORMAT} to {_OTHER_TASKS}")
     check_plain_tree(file)
     if CONTENT in attributes and content_crc32(file) != int(attributes[CONTENT]):
         raise DamageError("it does not match its checksum; restore a copy or train again")
@@ -135,8 +110,7 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
     kernel = _read_kernel(attributes, vectors, function)
     stored = file["machines"]
     classes = _class_values(attributes["class_names"])
-    classifiers: list[Classifier]
-    if version == TABLE_VERSION:
+    if version == _TABLE:
         classifiers = _read_table(stored)
     else:
         classifiers = [_read_classifier(stored[str(k)]) for k in range(len(stored))]
@@ -148,10 +122,7 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
         raise InputError(f"it has {list(of_task)}, which are not the numbers of a model of {task}")
     decision = decision_of(classifiers, len(classes))
     if "decision" in attributes and get_text(attributes, "decision") != decision:
-        raise InputError(
-            f"its decision is {get_text(attributes, 'decision')!r}, and its classifiers are those "
-            f"of {decision!r}"
-        )
+        raise InputError(f"its decision is not {decision!r}, as its classifiers need")
     scaling = Scaling.read(file)
     if "scaling" in file and scaling is None:
         raise InputError("it lacks the kind of its scaling")
@@ -204,10 +175,10 @@ def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
 def _write(file: h5py.File, model: Model) -> None:
     exact = model.kind == "exact"
     table = exact and len(model.classifiers) > _FEW
-    version = TABLE_VERSION if table else FORMAT_VERSION
-    file.attrs["format_version"] = version if exact else LANDMARKS_VERSION
+    version = _TABLE if table else _FORMAT
+    file.attrs["format_version"] = version if exact else _LANDMARKS
     if model.task != "classification":
-        file.attrs["format_version"] = OTHER_TASKS_VERSION
+        file.attrs["format_version"] = _OTHER_TASKS
         put_text(file.attrs, "task", model.task)
         for name in _OF_TASKS[model.task]:
             file.attrs[name] = getattr(model, name)
@@ -225,13 +196,20 @@ def _write(file: h5py.File, model: Model) -> None:
     file.attrs["class_names"] = _storable(model.classes)
     if model.scaling is not None:
         model.scaling.write(file)
-    _write_rows(file, "support_vectors", model.support_vectors)
+    if isinstance(model.support_vectors, CSRRows):
+        group = file.create_group("support_vectors")
+        group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0"})
+        group.attrs["shape"] = model.support_vectors.shape
+        for part in ("data", "indices", "indptr"):
+            group[part] = getattr(model.support_vectors, part)
+    else:
+        file["support_vectors"] = model.support_vectors
     if model.columns is not None:
         put_texts(file, COLUMNS, model.columns)
     if model.table is not None:
         file[RECORD] = np.frombuffer(model.table.encode("utf-8"), dtype=np.uint8)
     if model.weighted_rows is not None:
-        file.create_dataset(_WEIGHTED, data=model.weighted_rows)
+        file[_WEIGHTED] = model.weighted_rows
     if table:
         _write_table(file.create_group("machines"), model.classifiers)
         return
@@ -281,18 +259,16 @@ def _read_table(group: h5py.Group) -> list[Classifier]:
             columns[name] = [None] * n
         if len(columns[name]) != n:
             raise InputError(f"{group.name}/{name} has {len(columns[name])} parts instead of {n}")
-    rows = zip(*columns.values(), strict=True)
-    return [BinaryClassifier(**dict(zip(columns, row, strict=True))) for row in rows]
+    return [BinaryClassifier(**{name: of[k] for name, of in columns.items()}) for k in range(n)]
 
 
 def _read_classifier(group: h5py.Group) -> Classifier:
-    values: dict[str, Any] = {}
-    kind = get_text(group.attrs, "kind") if "kind" in group.attrs else "exact"
-    record: type[Classifier] | None
-    record = {"exact": BinaryClassifier, "landmarks": LandmarkClassifier}.get(kind)
-    if record is None:
+    kind = get_text(group.attrs, "kind") if "kind" in group.attrs else BinaryClassifier.kind
+    records = {record.kind: record for record in (BinaryClassifier, LandmarkClassifier)}
+    if kind not in records:
         raise InputError(f"{group.name} is of a kind {kind!r} that this ooc-fw does not know")
-    for field in fields(record):
+    values: dict[str, Any] = {}
+    for field in fields(records[kind]):
         name, place = field.name, group if field.name in _ARRAYS else group.attrs
         if name not in place and str(field.type).endswith("None"):
             values[name] = None
@@ -302,7 +278,7 @@ def _read_classifier(group: h5py.Group) -> Classifier:
             values[name] = _class_values(place[name]).item()
         else:
             values[name] = _number(place, name)
-    return record(**values)
+    return records[kind](**values)
 
 
 def _number(attributes: Any, name: str) -> float:
@@ -313,11 +289,7 @@ def _number(attributes: Any, name: str) -> float:
 
 
 def _vector(stored: h5py.Dataset, dtype: type) -> npt.NDArray[Any]:
-    """One-dimensional array of `dtype`.
-
-    InputError where real numbers are stored in place of whole ones, or numbers that `dtype` does
-    not hold.
-    """
+    """One-dimensional array of `dtype`; InputError for numbers that it does not hold."""
     kinds = "iu" if issubclass(dtype, np.integer) else "f"
     if stored.ndim != 1 or stored.dtype.kind not in kinds:
         raise InputError(f"{stored.name} is {stored.ndim}-dimensional, of type {stored.dtype}")
@@ -340,15 +312,3 @@ def _class_values(stored: Any) -> npt.NDArray[Any]:
     if values.dtype.kind not in "iuf":
         raise InputError(f"its classes are of type {values.dtype}")
     return values.astype(np.float64)
-
-
-def _write_rows(file: h5py.File, name: str, rows: Rows) -> None:
-    if not isinstance(rows, CSRRows):
-        file.create_dataset(name, data=rows)
-        return
-    group = file.create_group(name)
-    group.attrs["encoding-type"] = "csr_matrix"
-    group.attrs["encoding-version"] = "0.1.0"
-    group.attrs["shape"] = rows.shape
-    for part in ("data", "indices", "indptr"):
-        group.create_dataset(part, data=getattr(rows, part))

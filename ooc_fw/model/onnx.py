@@ -8,7 +8,7 @@ to many digits.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,12 +23,8 @@ from ooc_fw.system.errors import InputError
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
-OPSET, IR_VERSION = 17, 8
-"""Versions of the operators and of the file, of 2022."""
-
-MAX_COUPLED = 40
-"""Classes up to which probabilities of pairs are coupled in the graph."""
-
+OPSET, IR_VERSION = 17, 8  # versions of the operators and of the file, of 2022
+MAX_COUPLED = 40  # classes up to which probabilities of pairs are coupled in the graph
 _LARGEST_FILE = 2**31 - 1  # bytes of a file without external data
 
 
@@ -54,33 +50,31 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
     """
     graph = _Graph()
     decision = _decisions(model, _scaled(model, _Tensor(graph, "X")))
-    shape = ["n_rows", None]
     if model.task == "regression":
         assert model.spread is not None
         prediction = decision * model.spread + float(model.offset or 0.0)
-        graph.output("prediction", prediction.apply("Squeeze", np.array([1])), "DOUBLE", shape[:1])
+        graph.output("prediction", prediction.apply("Squeeze", np.array([1])), n_axes=1)
         return graph.serialise(model.n_features, double_input)
     if len(model.classifiers) > 1:
         scores = decision if model.decision == "ovr" else _votes(model, decision)
-        place = scores.apply("ArgMax", axis=1, keepdims=0)
-        shown, shape_shown = decision, shape
+        place, shown = scores.apply("ArgMax", axis=1, keepdims=0), decision
     else:
-        shown, shape_shown = decision.apply("Squeeze", np.array([1])), shape[:1]
+        shown = decision.apply("Squeeze", np.array([1]))
         above = "GreaterOrEqual" if model.task == "novelty" else "Greater"
         place = shown.apply(above, 0.0).apply("Cast", to=_INT64)
-    classes, kind = model.classes, "DOUBLE"
+    classes, kind = model.classes, _DOUBLE
     if classes.dtype.kind != "f":
-        classes, kind = classes.astype(object), "STRING"
+        classes, kind = classes.astype(object), _STRING
     elif (classes == classes.astype(np.int64)).all():
-        classes, kind = classes.astype(np.int64), "INT64"
-    graph.output("label", graph.add("Gather", classes, place), kind, shape[:1])
-    graph.output("decision", shown, "DOUBLE", shape_shown)
+        classes, kind = classes.astype(np.int64), _INT64
+    graph.output("label", graph.add("Gather", classes, place), n_axes=1, kind=kind)
+    graph.output("decision", shown, n_axes=min(2, len(model.classifiers)))
     if model.calibrated:
-        graph.output("probabilities", _probabilities(model, decision), "DOUBLE", shape)
+        graph.output("probabilities", _probabilities(model, decision), n_axes=2)
     return graph.serialise(model.n_features, double_input)
 
 
-_FLOAT, _INT64, _DOUBLE = 1, 7, 11  # types of ONNX
+_FLOAT, _INT64, _STRING, _DOUBLE = 1, 7, 8, 11  # types of ONNX
 
 _Value: TypeAlias = "_Tensor | AnyArray | float"
 """A result in a graph, or a constant; numbers are of float64."""
@@ -102,38 +96,31 @@ class _Graph:
 
     def add(self, operator: str, *inputs: _Value, **attributes: Any) -> _Tensor:
         """The result of an operator."""
-        names = [self._name(value) for value in inputs]
+        names = []
+        for value in inputs:
+            if isinstance(value, _Tensor):
+                names.append(value.name)
+                continue
+            names.append(next(self._names))
+            constant = self._onnx.numpy_helper.from_array(np.asarray(value), names[-1])
+            self._constants.append(constant)
         result = _Tensor(self, next(self._names))
         node = self._onnx.helper.make_node(operator, names, [result.name], **attributes)
         self._nodes.append(node)
         return result
 
-    def _name(self, value: _Value) -> str:
-        """Name of a result, or of the constant that a value becomes."""
-        if isinstance(value, _Tensor):
-            return value.name
-        name = next(self._names)
-        self._constants.append(self._onnx.numpy_helper.from_array(np.asarray(value), name))
-        return name
-
-    def output(self, name: str, result: _Tensor, kind: str, shape: Sequence[str | None]) -> None:
-        """Make a result an output, of an ONNX type."""
-        helper, types = self._onnx.helper, self._onnx.TensorProto
+    def output(self, name: str, result: _Tensor, *, n_axes: int, kind: int = _DOUBLE) -> None:
+        """Make a result with one or two axes an output, of an ONNX type."""
+        helper, shape = self._onnx.helper, ["n_rows", None][:n_axes]
         self._nodes.append(helper.make_node("Identity", [result.name], [name]))
-        self._outputs.append(helper.make_tensor_value_info(name, getattr(types, kind), shape))
+        self._outputs.append(helper.make_tensor_value_info(name, kind, shape))
 
     def serialise(self, n_features: int, double_input: bool) -> bytes:
         """The file of the graph, whose input is ``X``."""
-        helper = self._onnx.helper
-        given = _DOUBLE if double_input else _FLOAT
+        helper, given = self._onnx.helper, _DOUBLE if double_input else _FLOAT
+        inputs = [helper.make_tensor_value_info("X", given, ["n_rows", n_features])]
         model = helper.make_model(
-            helper.make_graph(
-                self._nodes,
-                "ooc-fw",
-                [helper.make_tensor_value_info("X", given, ["n_rows", n_features])],
-                self._outputs,
-                self._constants,
-            ),
+            helper.make_graph(self._nodes, "ooc-fw", inputs, self._outputs, self._constants),
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=IR_VERSION,
             producer_name="ooc-fw",
@@ -235,10 +222,7 @@ def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
         return products / (squares.apply("Sqrt") * np.sqrt(norms)).apply("Max", least)
     if kernel.name == "tanimoto":
         return products / (squares + norms - products).apply("Max", least)
-    raise InputError(
-        f"a kernel that is called {kernel.name!r} cannot be written as an ONNX graph; train with "
-        f"one of the kernels that have a name"
-    )
+    raise InputError("ONNX has no graph of a function; train with a kernel that has a name")
 
 
 def _votes(model: Model, decision: _Tensor) -> _Tensor:
@@ -277,9 +261,8 @@ def _coupled(of_pairs: _Tensor, n_classes: int) -> _Tensor:
     """
     if n_classes > MAX_COUPLED:
         raise InputError(
-            f"probabilities of {n_classes} classes are coupled by a linear system too large for an "
-            f"ONNX graph, which takes {MAX_COUPLED} classes; leave the probabilities out "
-            f"(--no-probabilities), or train with landmarks"
+            f"an ONNX graph gives probabilities of {MAX_COUPLED} classes at most, not {n_classes}; "
+            f"leave the probabilities out (--no-probabilities), or train with landmarks"
         )
     m: int = n_classes - 1
     pairs = class_pairs(n_classes)

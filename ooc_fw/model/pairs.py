@@ -1,9 +1,8 @@
 """Binary classifiers of several classes: their records, their order, their union, their vote.
 
-Exact models have one for each pair of classes ("ovo"): the prediction is the class with most votes,
-and the sums of decision values decide between equal votes. Landmark models have one for each class
-against the rest ("ovr"): the prediction is the class of largest decision value. Two classes have
-one binary classifier in both.
+Exact models have one for each pair of classes ("ovo"): most votes win, and the sums of decision
+values decide between equal votes. Landmark models have one for each class against the rest ("ovr"):
+the largest decision value wins. Two classes have one binary classifier in both.
 """
 
 from __future__ import annotations
@@ -28,54 +27,62 @@ Task: TypeAlias = Literal["classification", "novelty", "regression"]
 Decision: TypeAlias = Literal["ovo", "ovr"]
 Kind: TypeAlias = Literal["exact", "landmarks"]
 
-REST = "rest"
-"""What stands for the negative class of one class against the rest."""
+_REST = "rest"  # stands for the negative class of one class against the rest
 
+# Fields that classifiers have in common with the solutions that they come from.
 _OF_SOLUTION = ("alpha", "labels", "rows", "rho", "objective", "certified_gap", "sampled_gap")
 _OF_LANDMARKS = ("primal", "dual", "certified_gap", "sampled_gap")
-"""Fields that classifiers have in common with the solutions that they come from."""
 
 
-@dataclass(frozen=True)
-class BinaryClassifier:
-    """Weights on some of the model's support vectors, and what training said of them.
+@dataclass(frozen=True, kw_only=True)
+class _Trained:
+    """What exact classifiers and those on landmarks have in common; numbers of None are unknown.
 
-    Parameters
-    ----------
-    alpha, labels : ndarray of float64 and of int8, shape (n_support,)
-        Weights on the simplex, and -1 or +1 for each.
-    sv, rows : ndarray of int64, shape (n_support,)
-        Positions in `Model.support_vectors`, and row numbers in the training data.
-    rho, objective : float
-        Margin, by which decision values are divided, and the value of the dual, rho / 2.
-    certified_gap, sampled_gap : float or None
-        Relative gaps over all rows and over the rows last drawn; None when unknown.
-    positive, negative : float or str
-        Class values of +1 and -1.
-    C : ndarray of float64, shape (n_support,), or None
-        Penalty of each row; None where all have that of the model.
-    sigmoid_a, sigmoid_b : float or None
-        P(positive | f) = 1 / (1 + exp(a f + b)) for the decision value f; None without
-        probabilities.
+    P(positive | f) = 1 / (1 + exp(sigmoid_a f + sigmoid_b)) for the decision value f.
     """
 
-    alpha: Float64Array
-    labels: Int8Array
-    sv: Int64Array
-    rows: Int64Array
-    rho: float
-    objective: float
-    certified_gap: float | None
-    sampled_gap: float | None
-    positive: float | str
-    negative: float | str
-    C: Float64Array | None = None
+    rows: Int64Array  # numbers in the training data, shape (n_support,)
+    certified_gap: float | None  # relative, over all rows or within the span of the landmarks
+    sampled_gap: float | None  # what training saw without a certificate
+    positive: float | str  # class value of +1
+    negative: float | str  # and of -1, which may stand for all other classes
+    C: Float64Array | None = None  # penalty of each row; None where all have that of the model
     sigmoid_a: float | None = None
     sigmoid_b: float | None = None
+
+    def _check(self, places: Int64Array, **arrays: npt.NDArray[Any]) -> None:
+        """Raise InputError for arrays and numbers that no training gives."""
+        for name, numbers in (("support vector", places), ("row", self.rows)):
+            if len(set(numbers.tolist())) < len(numbers):
+                raise InputError(f"a classifier has a {name} twice")
+        arrays["rows"] = self.rows
+        if self.C is not None:
+            arrays["C"] = self.C
+            if not ((self.C > 0) & (self.C < np.inf)).all():
+                raise InputError("C must be positive numbers")
+        sizes = {len(array) for array in arrays.values()}
+        if len(sizes) != 1 or 0 in sizes:
+            raise InputError(f"{', '.join(arrays)} must be of one length above 0, not {sizes}")
+        sigmoid = [one for one in (self.sigmoid_a, self.sigmoid_b) if one is not None]
+        if len(sigmoid) == 1 or not np.isfinite(sigmoid).all():
+            raise InputError(f"no sigmoid has a {self.sigmoid_a} and b {self.sigmoid_b}")
+        if self.certified_gap is not None and not self.certified_gap >= 0:
+            raise InputError(f"certified_gap cannot be {self.certified_gap}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryClassifier(_Trained):
+    """Weights on some of the model's support vectors, and what training said of them."""
+
+    alpha: Float64Array  # on the simplex, shape (n_support,)
+    labels: Int8Array  # -1 or +1
+    sv: Int64Array  # positions in `Model.support_vectors`
+    rho: float  # margin, by which decision values are divided
+    objective: float  # of the dual, rho / 2
     kind: ClassVar[Kind] = "exact"
 
     def __post_init__(self) -> None:
-        _check_common(self, ("alpha", "labels", "sv", "rows"))
+        self._check(self.sv, alpha=self.alpha, labels=self.labels, sv=self.sv)
         if not (self.alpha >= 0).all() or abs(self.alpha.sum() - 1) > WEIGHT_SUM_TOLERANCE:
             raise InputError(f"alpha must be non-negative with sum 1, not {self.alpha.sum()}")
         if not (np.abs(self.labels) == 1).all():
@@ -84,26 +91,12 @@ class BinaryClassifier:
             raise InputError(f"rho must be a positive number, not {self.rho}")
 
 
-@dataclass(frozen=True)
-class LandmarkClassifier:
+@dataclass(frozen=True, kw_only=True)
+class LandmarkClassifier(_Trained):
     """Weights of free sign on landmarks, h(x) = sum_j beta_j (k(z_j, x) + 1) with margin 1.
 
-    Parameters
-    ----------
-    beta : ndarray of float64, shape (n_landmarks,)
-        The weights.
-    landmarks, rows : ndarray of int64, shape (n_landmarks,)
-        Positions in `Model.support_vectors`, and row numbers in the training data.
-    primal, dual : float or None
-        P of the weights and D of the best multiple of the dual point that belongs to them, over all
-        rows, see `ooc_fw.landmarks.span`; None when unknown, as is a D that was not certified.
-    certified_gap, sampled_gap : float or None
-        (primal - dual) / primal, within the span of the landmarks: an upper bound from float64
-        kernel values, and what training saw without one.
-    jitter : float
-        What was added to the diagonal of the landmarks' kernel matrix.
-    positive, negative, C, sigmoid_a, sigmoid_b
-        As in `BinaryClassifier`; `negative` is `REST` for one class against the rest.
+    `primal` is P of the weights and `dual` D of the best multiple of the dual point that belongs to
+    them, over all rows, see `ooc_fw.landmarks.span`.
 
     Notes
     -----
@@ -111,28 +104,19 @@ class LandmarkClassifier:
     decision function: h = f / rho with weights alpha of sum 1.
     """
 
-    beta: Float64Array
-    landmarks: Int64Array
-    rows: Int64Array
+    beta: Float64Array  # shape (n_landmarks,)
+    landmarks: Int64Array  # positions in `Model.support_vectors`
     primal: float | None
-    dual: float | None
-    certified_gap: float | None
-    sampled_gap: float | None
-    jitter: float
-    positive: float | str
-    negative: float | str
-    C: Float64Array | None = None
-    sigmoid_a: float | None = None
-    sigmoid_b: float | None = None
+    dual: float | None  # None also where it was not certified
+    jitter: float  # what was added to the diagonal of the landmarks' kernel matrix
     kind: ClassVar[Kind] = "landmarks"
 
     def __post_init__(self) -> None:
-        _check_common(self, ("beta", "landmarks", "rows"))
+        self._check(self.landmarks, beta=self.beta, landmarks=self.landmarks)
         if not np.isfinite(self.beta).all():
             raise InputError("beta must be finite numbers")
-        if not 0 <= self.jitter < np.inf:
-            raise InputError(f"jitter must be a number that is not negative, not {self.jitter}")
-        for name, value in (("primal", self.primal), ("dual", self.dual)):
+        for name in ("jitter", "primal", "dual"):
+            value = getattr(self, name)
             if value is not None and not 0 <= value < np.inf:
                 raise InputError(f"{name} must be a number that is not negative, not {value}")
 
@@ -165,28 +149,6 @@ class LandmarkClassifier:
 
 
 Classifier: TypeAlias = BinaryClassifier | LandmarkClassifier
-
-
-def _check_common(classifier: Classifier, names: Sequence[str]) -> None:
-    """Raise InputError unless arrays have one length, penalties are positive, sigmoids finite."""
-    for name, numbers in (("support vector", classifier.sv), ("row", classifier.rows)):
-        if len(set(numbers.tolist())) < len(numbers):
-            raise InputError(f"a classifier has a {name} twice")
-    sizes = {len(getattr(classifier, name)) for name in names}
-    if classifier.C is not None:
-        sizes.add(len(classifier.C))
-        if not ((classifier.C > 0) & (classifier.C < np.inf)).all():
-            raise InputError("C must be positive numbers")
-    if len(sizes) != 1 or 0 in sizes:
-        raise InputError(
-            f"{', '.join(names)} and C must be of one length above 0, not {sorted(sizes)}"
-        )
-    a, b = classifier.sigmoid_a, classifier.sigmoid_b
-    sigmoid = [number for number in (a, b) if number is not None]
-    if len(sigmoid) == 1 or not np.isfinite(sigmoid).all():
-        raise InputError(f"no sigmoid has a {a} and b {b}")
-    if classifier.certified_gap is not None and not classifier.certified_gap >= 0:
-        raise InputError(f"certified_gap cannot be {classifier.certified_gap}")
 
 
 @dataclass(frozen=True)
@@ -258,7 +220,7 @@ def class_names(classes: npt.NDArray[Any], decision: Decision) -> list[tuple[Any
     """The positive and the negative class of each classifier."""
     values = classes.tolist()
     if decision == "ovr":
-        return [(value, REST) for value in values]
+        return [(value, _REST) for value in values]
     return [(values[larger], values[smaller]) for smaller, larger in class_pairs(len(values))]
 
 
@@ -267,25 +229,24 @@ def decision_of(classifiers: Sequence[Classifier], n_classes: int) -> Decision:
     return "ovr" if n_classes > 2 and classifiers[0].kind == "landmarks" else "ovo"
 
 
-def class_scores(values: Float64Array, n_classes: int) -> Float64Array:
+def class_scores(
+    values: Float64Array, n_classes: int, for_negative: Float64Array | None = None
+) -> Float64Array:
     """Votes for each class, plus fractions that follow the sums of decision values.
 
-    `values` have the shape (n_rows, n_pairs), and are positive for the larger class of a pair. In
-    the result, of shape (n_rows, n_classes), a vote is 1; the sum of the decision values for a
-    class, mapped monotonously into (-1/3, 1/3), decides between equal votes.
+    `values` have the shape (n_rows, n_pairs), and are positive for the larger class of a pair; the
+    smaller ones may have others. In the result, of shape (n_rows, n_classes), a vote is 1; the sum
+    of the decision values for a class, mapped monotonously into (-1/3, 1/3), decides between equal
+    votes.
     """
-    return _scores(values, values, n_classes)
-
-
-def _scores(for_positive: Float64Array, for_negative: Float64Array, n_classes: int) -> Float64Array:
-    """`class_scores` with other decision values for the positive than for the negative classes."""
-    votes = np.zeros((len(for_positive), n_classes))
-    sums = np.zeros((len(for_positive), n_classes))
+    negatives = values if for_negative is None else for_negative
+    votes = np.zeros((len(values), n_classes))
+    sums = np.zeros((len(values), n_classes))
     for k, (negative, positive) in enumerate(class_pairs(n_classes)):
-        votes[:, positive] += for_positive[:, k] > 0
-        votes[:, negative] += for_negative[:, k] <= 0
-        sums[:, positive] += for_positive[:, k]
-        sums[:, negative] -= for_negative[:, k]
+        votes[:, positive] += values[:, k] > 0
+        votes[:, negative] += negatives[:, k] <= 0
+        sums[:, positive] += values[:, k]
+        sums[:, negative] -= negatives[:, k]
     return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))
 
 
@@ -294,8 +255,7 @@ def is_decided(
 ) -> npt.NDArray[np.bool_]:
     """Whether no error within `bound` changes the class that is predicted, shape (n_rows,).
 
-    `values` are the decision values and `bound` the bounds on their errors, both of shape
-    (n_rows, n_classifiers).
+    Decision values and the bounds on their errors have the shape (n_rows, n_classifiers).
     """
     rows = np.arange(len(values))
     # Scores are rounded, too: two large sums of decision values may differ in their last bits only.
@@ -305,8 +265,8 @@ def is_decided(
         first, lower, others = values.argmax(axis=1), values - bound, values + bound
     else:
         first = class_scores(values, n_classes).argmax(axis=1)
-        lower = _scores(values - bound, values + bound, n_classes)
-        others = _scores(values + bound, values - bound, n_classes)
+        lower = class_scores(values - bound, n_classes, values + bound)
+        others = class_scores(values + bound, n_classes, values - bound)
     least = lower[rows, first]
     others[rows, first] = -np.inf
     return np.asarray(least > others.max(axis=1) + rounding)

@@ -2,8 +2,6 @@
 
 All rows are first computed from float32 kernel values, whose error is bounded; what the bound
 leaves open is computed again in float64. The value of a row depends on the row and the model alone.
-A sigmoid makes a probability of each decision value, and those of all classifiers are made one for
-all classes.
 
 References
 ----------
@@ -18,6 +16,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,9 +61,8 @@ def rows_at_once(n_features: int) -> int:
 def suited(model: Model, source: RowSource) -> RowSource:
     """Rows of `source` like the training rows: the features of the model by name, and scaled.
 
-    A source that records its scaling, as converted files do, is used as it is, and its scaling
-    must be that of the model. All others hold raw rows, which are scaled as they are read.
-    InputError is raised for features that are missing, or for another scaling.
+    A source that records its scaling, as converted files do, is used as it is, and must have that
+    of the model. All others hold raw rows, which are scaled as they are read.
     """
     source = by_name(model, source)
     check_source(model, source)
@@ -90,10 +88,9 @@ def check_source(model: Model, source: RowSource) -> None:
         return
     if model.scaling is None:
         logger.warning(
-            "%s is scaled (%s), and the model has no record of the scaling of its training "
-            "data; the values are taken as they are",
-            source.name,
-            source.scaling.kind,
+            "%s is scaled (%s), and the model has no record of the scaling of its training data; "
+            "the values are taken as they are",
+            *(source.name, source.scaling.kind),
         )
     elif not source.scaling.same_as(model.scaling):
         raise InputError(
@@ -142,17 +139,15 @@ class Predictor:
             rows = block[start : start + step]
             if isinstance(rows, CSRRows) and not self._sparse:
                 rows = rows.toarray()
-            parts.append(self._decide(rows))
+            if self._all_exact:
+                parts.append(self._exact(rows))
+                continue
+            values, is_open = self._approximate(rows)
+            places = np.flatnonzero(is_open)
+            if len(places) > 0:
+                values[places] = self._exact(take_rows(rows, places))
+            parts.append(values)
         return np.concatenate(parts)
-
-    def _decide(self, rows: Rows) -> Float64Array:
-        if self._all_exact:
-            return self._exact(rows)
-        values, is_open = self._approximate(rows)
-        places = np.flatnonzero(is_open)
-        if len(places) > 0:
-            values[places] = self._exact(take_rows(rows, places))
-        return values
 
     def _exact(self, rows: Rows) -> Float64Array:
         slices = range(0, max(1, len(rows)), _EXACT_ROWS)
@@ -222,30 +217,6 @@ def like_training(model: Model, blocks: Iterable[Rows]) -> Iterator[Rows]:
             yield scaling.apply(block[start : start + step], model.n_features)
 
 
-def decision_values(
-    model: Model,
-    source: RowSource,
-    threads: int,
-    dask: Any,
-    *,
-    on_rows: Callable[[int], None] | None,
-    labels_only: bool,
-) -> Float64Array:
-    """Values of `Model.decision_function`, whose other arguments these are, for all rows."""
-    n_rows, n_classifiers = source.n_rows, len(model.classifiers)
-    if dask is None and source.in_memory and model.few_rows.suit(n_rows, threads):
-        values = model.few_rows.decide(suited(model, source).read(0, n_rows), labels_only)
-        if on_rows is not None:
-            on_rows(n_rows)
-        return values
-    values = np.empty(n_rows if n_classifiers == 1 else (n_rows, n_classifiers))
-    for start, part in iter_decisions(model, source, threads, dask, labels_only=labels_only):
-        values[start : start + len(part)] = part
-        if on_rows is not None:
-            on_rows(start + len(part))
-    return values
-
-
 def iter_decisions(
     model: Model,
     source: RowSource,
@@ -299,7 +270,7 @@ def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[
     """Find a and b of P(positive | f) = 1 / (1 + exp(a f + b)), by maximum likelihood.
 
     `values` are finite decision values of rows that the classifier was not trained on, of either
-    class or both. a is negative unless the classifier is worse than chance on these rows.
+    class or both.
 
     Notes
     -----
@@ -356,7 +327,7 @@ def _mean_loss(values: Float64Array, targets: Float64Array, a: float, b: float) 
     return float((np.logaddexp(0, z) - (1 - targets) * z).mean())
 
 
-def sigmoid(values: Float64Array, a: float, b: float) -> Float64Array:
+def sigmoid(values: Float64Array, a: float | Float64Array, b: float | Float64Array) -> Float64Array:
     """1 / (1 + exp(a f + b)) for each decision value f, without overflow."""
     z = a * values + b
     small = np.exp(-np.abs(z))
@@ -371,31 +342,26 @@ def class_probabilities(
 ) -> Float64Array:
     """Probability of each class, shape (n_rows, n_classes); each row sums to 1.
 
-    `values` are decision values, shape (n_rows,) or (n_rows, n_classifiers); `sigmoids` are the a
-    and b of each classifier, and InputError is raised where they are None. Those of one class
-    against the rest are divided by their sum.
+    `values` are decision values, shape (n_rows,) or (n_rows, n_classifiers), and `sigmoids` the a
+    and b of each classifier.
     """
-    numbers = [(a, b) for a, b in sigmoids if a is not None and b is not None]
-    if len(numbers) < len(sigmoids):
+    if None in chain(*sigmoids):
         raise InputError(
             "the model gives no probabilities; train it with --probability (in Python "
             "probability=True)"
         )
-    columns = values.reshape(len(values), -1).T
+    a, b = np.array(sigmoids, dtype=np.float64).T
+    values = values.reshape(len(values), -1)
     if decision == "ovr":
-        logs = np.stack(
-            [-np.logaddexp(0, a * f + b) for f, (a, b) in zip(columns, numbers, strict=True)],
-            axis=1,
-        )
+        logs = -np.logaddexp(0, a * values + b)
         # Divided by the largest share, so that they do not all underflow to 0.
         shares = np.exp(logs - logs.max(axis=1, keepdims=True))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-    of_pairs = [sigmoid(f, a, b) for f, (a, b) in zip(columns, numbers, strict=True)]
+    of_pairs = sigmoid(values, a, b)
     if n_classes == 2:
         # 1 - p would be exactly 0 where the other class is almost certain.
-        a, b = numbers[0]
-        return np.stack([sigmoid(columns[0], -a, -b), of_pairs[0]], axis=1)
-    return couple(np.stack(of_pairs, axis=1), n_classes)
+        return np.hstack([sigmoid(values, -a, -b), of_pairs])
+    return couple(of_pairs, n_classes)
 
 
 def couple(of_pairs: Float64Array, n_classes: int) -> Float64Array:

@@ -25,30 +25,8 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel, KernelFunction
 from ooc_fw.landmarks import LandmarkSolution
+from ooc_fw.model import pairs, prediction
 from ooc_fw.model.file import as_class_values, content_of, opened, read_fields
-from ooc_fw.model.pairs import (
-    BinaryClassifier,
-    Classifier,
-    Decision,
-    Kind,
-    PairSolution,
-    Task,
-    class_names,
-    class_scores,
-    decision_of,
-    landmark_classifiers,
-    pair_classifiers,
-    worst_gap,
-    worst_status,
-)
-from ooc_fw.model.prediction import (
-    FewRows,
-    by_name,
-    check_source,
-    class_probabilities,
-    decision_values,
-    rows_at_once,
-)
 from ooc_fw.solver.state import Solution
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
@@ -103,7 +81,7 @@ class Model:
     scaling: Scaling | None
     status: str
     support_vectors: Rows
-    classifiers: Sequence[Classifier]
+    classifiers: Sequence[pairs.Classifier]
     offset: float | None = None
     spread: float | None = None
     epsilon: float | None = None
@@ -120,14 +98,14 @@ class Model:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
-    def task(self) -> Task:
+    def task(self) -> pairs.Task:
         """What the model is for; of novelty, +1 stands for rows like those of training."""
         if self.spread is not None:
             return "regression"
         return "classification" if self.offset is None else "novelty"
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> pairs.Kind:
         """Whether it is the exact model or was learned in the span of landmarks."""
         return self.classifiers[0].kind
 
@@ -137,25 +115,19 @@ class Model:
         return "all" if self.kind == "exact" else "span"
 
     @property
-    def decision(self) -> Decision:
-        """Whether classifiers are of pairs of classes, or of one against the rest.
-
-        Two classes are one pair.
-        """
-        return decision_of(self.classifiers, len(self.classes))
+    def decision(self) -> pairs.Decision:
+        """Whether classifiers are of pairs of classes, as of two, or of one against the rest."""
+        return pairs.decision_of(self.classifiers, len(self.classes))
 
     @property
     def certified_gap(self) -> float | None:
-        """Certified relative gap of the worst classifier; None when one was not certified.
-
-        That of a landmark model is a gap within the span of its landmarks.
-        """
-        return worst_gap(classifier.certified_gap for classifier in self.classifiers)
+        """Certified relative gap of the worst classifier; None when one was not certified."""
+        return pairs.worst_gap(classifier.certified_gap for classifier in self.classifiers)
 
     @property
     def sampled_gap(self) -> float | None:
         """Sampled relative gap of the worst classifier, no certificate; None when unknown."""
-        return worst_gap(classifier.sampled_gap for classifier in self.classifiers)
+        return pairs.worst_gap(classifier.sampled_gap for classifier in self.classifiers)
 
     @property
     def calibrated(self) -> bool:
@@ -170,7 +142,7 @@ class Model:
     @classmethod
     def of(
         cls,
-        solution: Solution | LandmarkSolution | Sequence[PairSolution],
+        solution: Solution | LandmarkSolution | Sequence[pairs.PairSolution],
         data: RowSource | Model | None,
         *,
         classes: npt.ArrayLike = (-1.0, 1.0),
@@ -178,12 +150,12 @@ class Model:
         penalties: Float64Array | None = None,
         **fields: Any,
     ) -> Model:
-        """Model of what training returned.
+        """Model of what training returned: of two classes, of landmarks, or of all pairs.
 
         Parameters
         ----------
         solution : Solution, LandmarkSolution or sequence of PairSolution
-            Of two classes, of landmarks, or of all pairs of classes.
+            What training found.
         data : RowSource, Model or None
             Whose scaling, names of features and table the model records; None for none.
         classes : array of shape (n_classes,)
@@ -196,26 +168,21 @@ class Model:
             Other fields of the model: kernel, C, and what belongs to its task.
         """
         values = as_class_values(classes)
-        classifiers: Sequence[Classifier]
+        classifiers: Sequence[pairs.Classifier]
         if isinstance(solution, LandmarkSolution):
-            classifiers = landmark_classifiers(solution, values, penalties)
+            classifiers = pairs.landmark_classifiers(solution, values, penalties)
             status, vectors = solution.status, solution.landmarks
         else:
-            pairs = [PairSolution(0, 1, solution)] if isinstance(solution, Solution) else solution
-            classifiers = pair_classifiers(pairs, values, fields["C"])
-            status = worst_status([pair.solution.status for pair in pairs])
-            vectors = pairs[0].solution.support_vectors if vectors is None else vectors
-        described: dict[str, Any]
-        described = {name: getattr(data, name, None) for name in ("scaling", "columns", "table")}
-        if described["columns"] is not None:
-            described["columns"] = tuple(described["columns"])
-        return cls(
-            classes=values,
-            status=str(status),
-            support_vectors=vectors,
-            classifiers=classifiers,
-            **described | fields,
-        )
+            if isinstance(solution, Solution):
+                vectors, solution = solution.support_vectors, [pairs.PairSolution(0, 1, solution)]
+            elif vectors is None:
+                vectors = solution[0].solution.support_vectors
+            classifiers = pairs.pair_classifiers(solution, values, fields["C"])
+            status = pairs.worst_status([pair.solution.status for pair in solution])
+        fields["support_vectors"], columns = vectors, getattr(data, "columns", None)
+        fields["columns"] = None if columns is None else tuple(columns)
+        fields["scaling"], fields["table"] = (getattr(data, x, None) for x in ("scaling", "table"))
+        return cls(classes=values, status=str(status), classifiers=classifiers, **fields)
 
     def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Model:
         """Same model, where row k of the training data is row `rows[k]` of others; they increase.
@@ -239,8 +206,6 @@ class Model:
     def warn_once(self) -> Callable[..., object]:
         """Log a warning; each one once, however often the model is applied."""
         return cache(logger.warning)
-
-    # -- decision values and classes -------------------------------------------------------------
 
     def decision_function(
         self,
@@ -290,14 +255,26 @@ class Model:
             A worker died and could not be replaced.
         """
         with borrow_source(X) as source:
-            return decision_values(
-                self, source, threads, dask, on_rows=on_rows, labels_only=labels_only
-            )
+            n_rows, n_classifiers = source.n_rows, len(self.classifiers)
+            if dask is None and source.in_memory and self.few_rows.suit(n_rows, threads):
+                rows = prediction.suited(self, source).read(0, n_rows)
+                values = self.few_rows.decide(rows, labels_only)
+                if on_rows is not None:
+                    on_rows(n_rows)
+                return values
+            values = np.empty(n_rows if n_classifiers == 1 else (n_rows, n_classifiers))
+            for start, part in prediction.iter_decisions(
+                self, source, threads, dask, labels_only=labels_only
+            ):
+                values[start : start + len(part)] = part
+                if on_rows is not None:
+                    on_rows(start + len(part))
+            return values
 
     @cached_property
-    def few_rows(self) -> FewRows:
+    def few_rows(self) -> prediction.FewRows:
         """What decides rows in RAM at once."""
-        return FewRows(self)
+        return prediction.FewRows(self)
 
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
         """Class values of all rows of `X`, or predictions; see `decision_function`."""
@@ -320,12 +297,11 @@ class Model:
     def class_scores(self, decision_values: Float64Array) -> Float64Array:
         """Score of each of more than two classes, shape (n_rows, n_classes): the largest wins.
 
-        Scores are votes, see `ooc_fw.model.pairs.class_scores`, or the decision values of one class
-        against the rest.
+        Votes of pairs, or the decision values of one class against the rest.
         """
         if self.decision == "ovr":
             return decision_values
-        return class_scores(decision_values, len(self.classes))
+        return pairs.class_scores(decision_values, len(self.classes))
 
     def engine(self, threads: int = 1, *, sparse: bool = False, serves: bool = False) -> Engine:
         """Open an engine that suits the support vectors, with rows of the same storage.
@@ -338,17 +314,14 @@ class Model:
         arithmetic = choose_arithmetic(self.kernel, vectors)
         return Engine(self.kernel, threads, arithmetic, serves=serves)
 
-    # -- probabilities ---------------------------------------------------------------------------
-
     def probabilities(self, decision_values: Float64Array) -> Float64Array:
         """Probability of each class, shape (n_rows, n_classes), from `decision_function`'s values.
 
         InputError where the model is not `calibrated`.
         """
         sigmoids = [(one.sigmoid_a, one.sigmoid_b) for one in self.classifiers]
-        return class_probabilities(decision_values, sigmoids, len(self.classes), self.decision)
-
-    # -- the file --------------------------------------------------------------------------------
+        n_classes = len(self.classes)
+        return prediction.class_probabilities(decision_values, sigmoids, n_classes, self.decision)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file, replacing `path` atomically."""
@@ -364,30 +337,26 @@ def _check_classifiers(model: Model) -> None:
     classifiers, n_classes = model.classifiers, len(model.classes)
     if len({classifier.kind for classifier in classifiers}) > 1:
         raise InputError("a model is exact or has landmarks, not both")
-    pairs, expected = "pair of them", n_classes * (n_classes - 1) // 2
+    each, expected = "pair of them", n_classes * (n_classes - 1) // 2
     if len(classifiers) > 0 and model.decision == "ovr":
-        pairs, expected = "of them against the rest", n_classes
+        each, expected = "of them against the rest", n_classes
     if n_classes < 2 or len(classifiers) != expected:
         raise InputError(
-            f"a model needs two classes or more, and a binary classifier for each {pairs}, not "
+            f"a model needs two classes or more, and a binary classifier for each {each}, not "
             f"{n_classes} classes and {len(classifiers)} classifiers"
         )
     names = [(one.positive, one.negative) for one in classifiers]
-    if names != class_names(model.classes, model.decision):
+    if names != pairs.class_names(model.classes, model.decision):
         raise InputError("the classifiers of a model are not those of its classes")
-    kinds = {"novelty": "exact", "regression": "landmarks"}
-    if model.task in kinds and (
-        model.classes.tolist() != [-1, 1] or model.kind != kinds[model.task]
-    ):
+    kind = {"novelty": "exact", "regression": "landmarks"}.get(model.task)
+    if kind is not None and (model.classes.tolist() != [-1, 1] or model.kind != kind):
         raise InputError(f"its classes or classifiers are not those of {model.task}")
     n_vectors = len(model.support_vectors)
-    for classifier in classifiers:
-        if classifier.sv.min() < 0 or classifier.sv.max() >= n_vectors:
-            name = "sv" if classifier.kind == "exact" else "landmarks"
-            raise InputError(f"{name} points outside the {n_vectors} vectors")
+    if any(one.sv.min() < 0 or one.sv.max() >= n_vectors for one in classifiers):
+        raise InputError(f"a classifier points outside the {n_vectors} vectors")
     if model.kind == "landmarks" and any(
-        not np.array_equal(getattr(classifier, name), getattr(classifiers[0], name))
-        for classifier in classifiers
+        not np.array_equal(getattr(one, name), getattr(classifiers[0], name))
+        for one in classifiers
         for name in ("sv", "rows", "jitter")
     ):
         raise InputError("all classifiers of a landmark model have the same landmarks")
@@ -419,7 +388,7 @@ def _check_values(model: Model) -> None:
 
 def training_data(model: Model, source: RowSource) -> tuple[Model, RowSource]:
     """The model and its training data without the rows of weight 0, features found by name."""
-    source = by_name(model, source)
+    source = prediction.by_name(model, source)
     rows = rows_of_weight(model, source.n_rows, source.name)
     if rows is None:
         return model, source
@@ -447,8 +416,8 @@ def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> N
     Compares every support vector and its class with the row that it should come from; `codes`
     has the place in `classes` of the label of each row. Landmarks have no class.
     """
-    check_source(model, source)
-    step = rows_at_once(model.n_features)
+    prediction.check_source(model, source)
+    step = prediction.rows_at_once(model.n_features)
     for classifier in model.classifiers if model.kind == "exact" else model.classifiers[:1]:
         order = np.argsort(classifier.rows)
         last = classifier.rows[order[-1]]
@@ -461,7 +430,7 @@ def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> N
             rows = classifier.rows[part]
             vectors = take_rows(model.support_vectors, classifier.sv[part])
             differs = (_dense(source.take(rows)) != _dense(vectors)).any(axis=1)
-            if isinstance(classifier, BinaryClassifier) and model.task == "classification":
+            if isinstance(classifier, pairs.BinaryClassifier) and model.task == "classification":
                 classes = np.searchsorted(model.classes, [classifier.negative, classifier.positive])
                 differs |= codes[rows] != classes[(classifier.labels[part] > 0).astype(np.intp)]
             if differs.any():

@@ -94,13 +94,14 @@ def test_bounds_hold_on_awkward_rows(X, sparse, seed, data):
     diagonal = np.diag(kernel_values(kernel, X[rows], X[rows])).astype(float) + 1
     jitter = 10 ** rng.uniform(-7, -2) * diagonal.mean()
     beta = rng.normal(size=n) * 10 ** rng.uniform(-3, 3) / np.sqrt(diagonal.mean())
-    landmarks = (beta, np.arange(n), rows, None, None, None, None, jitter)
+    unknown = dict.fromkeys(("primal", "dual", "certified_gap", "sampled_gap"))
+    landmarks = {"beta": beta, "landmarks": np.arange(n), "rows": rows, "jitter": jitter}
     vectors, source = (
         (to_csr(X[rows]), CSRSource(to_csr(X))) if sparse else (X[rows], open_source(X))
     )
     model = Model(
         *(kernel, 10 ** rng.uniform(-3, 5), np.arange(2.0), None, "converged", vectors),
-        [LandmarkClassifier(*landmarks, positive=1.0, negative=0.0)],
+        [LandmarkClassifier(**landmarks, **unknown, positive=1.0, negative=0.0)],
     )
     problem = ClassificationProblem(
         source, rng.integers(0, 2, len(X)), kernel, class_labels=np.arange(2)

@@ -202,7 +202,7 @@ def test_training_rows_are_recognised():
         ({"primal": np.inf}, "primal must be"),
         ({"dual": -1.0}, "dual must be"),
         ({"C": np.zeros(N)}, "C must be positive"),
-        ({"landmarks": np.arange(1, N + 1)}, "landmarks points outside the 12 vectors"),
+        ({"landmarks": np.arange(1, N + 1)}, "points outside the 12 vectors"),
         ({"landmarks": np.arange(N)[::-1]}, "have the same landmarks"),
         ({"rows": np.arange(N)}, "have the same landmarks"),
     ],
@@ -271,7 +271,7 @@ def test_layout_is_the_documented_one(tmp_path):
     ("edit", "message"),
     [
         (lambda f: f.attrs.__setitem__("format_version", 9), "its format is 9"),
-        (lambda f: f.attrs.__setitem__("decision", "ovo"), "its decision is 'ovo'"),
+        (lambda f: f.attrs.__setitem__("decision", "ovo"), "its decision is not 'ovr'"),
         (lambda f: f["machines/0"].attrs.__setitem__("kind", "x"), "of a kind 'x'"),
         (lambda f: f["machines/0"].attrs.__delitem__("kind"), "damaged"),
         (lambda f: f["machines/0"].attrs.__delitem__("jitter"), "damaged"),

@@ -116,11 +116,11 @@ def test_novelty():
 def test_what_cannot_be_written():
     X = rows()
     own = FrankWolfeSVC(lambda A, B: A @ B.T).fit(X, X[:, 0] > 0)
-    with pytest.raises(InputError, match="'function' cannot be written as an ONNX graph"):
+    with pytest.raises(InputError, match="no graph of a function"):
         to_onnx(own.model_)
     many = np.arange(300) % (MAX_COUPLED + 1)
     model = FrankWolfeSVC(gamma=0.2).fit(X, many).model_
     model = model.with_sigmoids([(-1.0, 0.0)] * len(model.classifiers))
-    with pytest.raises(InputError, match="takes 40 classes; leave the probabilities out"):
+    with pytest.raises(InputError, match=r"at most, not \d+; leave the probabilities out"):
         to_onnx(model)
     assert "label" in run(model.with_sigmoids(None), X.astype(np.float64))

@@ -319,8 +319,8 @@ def test_training_rows_are_recognised(monkeypatch, change):
         ({"rho": math.nan}, "rho must be a positive number, not nan"),
         ({"C": np.array([1.0, 1, 0, 1])}, "C must be positive"),
         ({"sigmoid_a": math.nan, "sigmoid_b": 0.0}, "no sigmoid"),
-        ({"sv": np.array([0, 1, 2, 4])}, "sv points outside the 4 vectors"),
-        ({"sv": np.array([0, 1, 2, -1])}, "sv points outside the 4 vectors"),
+        ({"sv": np.array([0, 1, 2, 4])}, "points outside the 4 vectors"),
+        ({"sv": np.array([0, 1, 2, -1])}, "points outside the 4 vectors"),
     ],
 )
 def test_impossible_classifier_is_refused(changes, message):
@@ -569,8 +569,11 @@ def test_a_bit_anywhere_in_a_model_is_found_or_harmless(tmp_path):
         model = make_model(random_rows(40), sparse="sparse" in path, scaling=minmax())
         if "landmarks" in path:
             (own,) = model.classifiers
-            known = (3.0, 2.0, None, 0.5, 1e-6, own.positive, own.negative)
-            own = LandmarkClassifier(own.alpha, own.sv, own.rows, *known)
+            own = LandmarkClassifier(
+                **{"beta": own.alpha, "landmarks": own.sv, "rows": own.rows},
+                **{"primal": 3.0, "dual": 2.0, "certified_gap": None, "sampled_gap": 0.5},
+                **{"jitter": 1e-6, "positive": own.positive, "negative": own.negative},
+            )
             model = dataclasses.replace(model, classifiers=[own])
         model.save(path)
     run = subprocess.run(
