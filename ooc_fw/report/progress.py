@@ -14,7 +14,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -35,12 +35,7 @@ LOG_SECONDS = 0.1  # between two events of a log, unless something changes that 
 
 _LEAST_BAR = 10  # letters of a bar
 _ERASE = "\r\x1b[K"  # erases the line of a terminal
-
-# What must be known before an end is estimated.
-_LEAST_SWEEP = 1.0, 0.02  # seconds and fraction of a pass over the data
-_LEAST_TREND = 10.0, 10  # seconds of training, and values of the gap
-_LEAST_CORRELATION = 0.95  # in magnitude, of the log of the gap with the time, or its log
-_FARTHEST = 20.0  # an end later than this multiple of the time so far is not stated
+_LEAST_PASS = 1.0, 0.02  # seconds and fraction of a pass after which its end is estimated
 
 
 class Throttle:
@@ -128,22 +123,12 @@ class Waiting:
 
 
 class Progress(Waiting):
-    """What a run shows and logs; a context manager.
+    """What a run shows and logs; a context manager whose `callbacks` the run gets.
 
-    Parameters
-    ----------
-    quiet : bool
-        Show nothing; `log` is still written.
-    verbose : bool
-        Show a line that stays each second, and log the phases through `logging`.
-    bar : bool
-        Allow lines in place of one another, with a bar; other text would break them.
-    tol : float or None
-        Relative target tolerance, for the bar and the time left.
-    ends_at : float or None
-        Reading of `time.perf_counter` at the time limit.
-    log : EventLog or None
-        Receives every state, too, and is closed at the end.
+    A `quiet` run shows nothing; its `log` is still written, and is closed at the end. A `verbose`
+    one shows a line that stays each second, and logs its phases through `logging`. Without `bar`
+    no line is replaced by the next, since other text would break it. `tol` is the relative target
+    tolerance, for the bar, and `ends_at` a reading of `time.perf_counter` at the time limit.
     """
 
     def __init__(
@@ -170,47 +155,53 @@ class Progress(Waiting):
         self._first: SolverState | None = None  # of the current phase
         self._pass: SolverState | None = None  # after the first block of the current pass
         self._first_gap: float | None = None  # of the current binary classifier
-        self._gaps: list[tuple[float, float]] = []  # seconds of the phase, logarithm of the gap
 
     def _show(self, state: SolverState) -> None:
-        fraction = state.sweep_fraction
-        done = None if self._last is None else self._last.sweep_fraction
-        if done is None or fraction is None or fraction < done:
+        last, self._last = self._last, state
+        begins = last is None or (last.classifier, last.phase) != (state.classifier, state.phase)
+        if begins:
+            self._first = state
+        if last is None or last.classifier != state.classifier:
+            self._first_gap = None
+        before = None if last is None or begins else last.sweep_fraction
+        if before is None or state.sweep_fraction is None or state.sweep_fraction < before:
             self._pass = state
-        self._last = state
-        before, due = self._first, self._due()
-        begins = before is None or (before.classifier, before.phase) != (
-            state.classifier,
-            state.phase,
-        )
-        if not due and not begins:
-            return
-        if before is None or begins:
-            if before is None or before.classifier != state.classifier:
-                self._first_gap = None
-            before = self._first = self._pass = state
-            self._gaps.clear()
-        seconds = state.elapsed_s - before.elapsed_s
-        self._note_gap(state.sampled_gap, seconds)
-        name = _phase(state)
-        gap = "gap ?" if state.sampled_gap is None else f"gap {state.sampled_gap:.1e}"
-        speed = (state.bytes_read - before.bytes_read) / seconds / 1e6 if seconds > 0 else 0.0
-        words = [f"{speed:,.{0 if speed >= 10 else 1}f} MB/s"] if speed >= 0.05 else []
-        words += self._time_left(state, seconds)
-        gap += {"all": "", "span": " in the span", "sample": " on a sample"}[state.gap_scope]
-        vectors = "SV" if self._in_place else "support vectors"
-        vectors = vectors if state.gap_scope == "all" else "landmarks"
-        sentence = ", ".join([gap, f"{state.n_support:,} {vectors}", *words])
+        if self._first_gap is None and _is_positive(state.sampled_gap):
+            self._first_gap = state.sampled_gap
+        due = self._due()
         if begins and self._verbose:
             at = f"after {state.elapsed_s:.1f} s, iteration {state.iteration}"
-            logger.info("%s %s: %s", name, at, sentence)
+            logger.info("%s %s: %s", _phase(state), at, self._sentence(state))
         if not due:
             return
+        name = _phase(state)
         if state.sweep_fraction is not None:
             name = f"{name} {state.sweep_fraction:.0%}"
         if not self._in_place:
             name = f"{name}, iteration {state.iteration}"
-        self._print(f"{name}: {sentence}", self._share(state))
+        self._print(f"{name}: {self._sentence(state)}", self._share(state))
+
+    def _sentence(self, state: SolverState) -> str:
+        """Gap, support, speed of reading, and the time that the pass or run will still take."""
+        scope = {"all": "", "span": " in the span", "sample": " on a sample"}[state.gap_scope]
+        gap = "?" if state.sampled_gap is None else f"{state.sampled_gap:.1e}"
+        vectors = "SV" if self._in_place else "support vectors"
+        vectors = vectors if state.gap_scope == "all" else "landmarks"
+        words = [f"gap {gap}{scope}, {state.n_support:,} {vectors}"]
+        first, begin = self._first or state, self._pass or state
+        seconds = state.elapsed_s - first.elapsed_s
+        speed = (state.bytes_read - first.bytes_read) / seconds / 1e6 if seconds > 0 else 0.0
+        if speed >= 0.05:
+            words.append(f"{speed:,.{0 if speed >= 10 else 1}f} MB/s")
+        if state.sweep_fraction is not None:
+            seconds = state.elapsed_s - begin.elapsed_s
+            done = state.sweep_fraction - (begin.sweep_fraction or 0.0)
+            if seconds >= _LEAST_PASS[0] and done >= _LEAST_PASS[1]:
+                left = seconds / done * (1 - state.sweep_fraction)
+                words.append(f"pass ends in {format_seconds(left)}")
+        elif self._ends_at is not None:
+            words.append(f"time limit in {format_seconds(self._ends_at - time.perf_counter())}")
+        return ", ".join(words)
 
     def _line(self) -> str:
         state = self._last
@@ -218,46 +209,25 @@ class Progress(Waiting):
             return super()._line()
         return f"{_phase(state)}, after iteration {state.iteration}: a long step is under way"
 
-    def _note_gap(self, gap: float | None, seconds: float) -> None:
-        if gap is None or not 0 < gap < math.inf:
-            return
-        self._first_gap = self._first_gap or gap
-        if seconds > 0 and (not self._gaps or seconds > 1.01 * self._gaps[-1][0]):
-            self._gaps = [point for point in self._gaps if point[0] >= seconds / 4]
-            self._gaps.append((seconds, math.log(gap)))
-
     def _share(self, state: SolverState) -> float:
         """Part of the phase that is done; of training by the logarithm of the gap."""
         first, gap = self._first_gap, state.sampled_gap
         if state.sweep_fraction is not None:
             return state.sweep_fraction
-        if self._tol is None or first is None or gap is None or gap <= 0:
+        if self._tol is None or first is None or gap is None or not _is_positive(gap):
             return 0.0
         if first <= self._tol:
             return 1.0
         return min(max(math.log(first / gap) / math.log(first / self._tol), 0.0), 1.0)
 
-    def _time_left(self, state: SolverState, seconds: float) -> list[str]:
-        """What is known of the time that the phase will still take, nothing or one phrase."""
-        if state.sweep_fraction is not None and self._pass is not None:
-            seconds = state.elapsed_s - self._pass.elapsed_s
-            done = state.sweep_fraction - (self._pass.sweep_fraction or 0.0)
-            if seconds < _LEAST_SWEEP[0] or done < _LEAST_SWEEP[1]:
-                return []
-            return [f"pass ends in {format_seconds(seconds / done * (1 - state.sweep_fraction))}"]
-        left = limit = math.inf
-        if self._tol is not None and seconds >= _LEAST_TREND[0]:
-            left = max(0.0, _meet(self._gaps, math.log(self._tol)) - seconds)
-        if self._ends_at is not None:
-            limit = self._ends_at - time.perf_counter()
-        if left <= _FARTHEST * seconds and left < limit:
-            return [f"training ends in about {format_seconds(left)}"]
-        return [] if limit == math.inf else [f"time limit in {format_seconds(limit)}"]
-
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         if self._log is not None:
             self._log.close()
+
+
+def _is_positive(gap: float | None) -> bool:
+    return gap is not None and 0 < gap < math.inf
 
 
 def _phase(state: SolverState) -> str:
@@ -266,27 +236,6 @@ def _phase(state: SolverState) -> str:
     if state.n_classifiers > 1:
         name = f"classifier {state.classifier + 1}/{state.n_classifiers} {name}"
     return name
-
-
-def _meet(points: Sequence[tuple[float, float]], goal: float) -> float:
-    """Seconds at which the logarithm of the gap reaches `goal`; infinite where no law fits.
-
-    The gap of Frank-Wolfe methods falls exponentially or like a power of the time: its logarithm is
-    linear in the time, or in the logarithm of the time.
-    """
-    import statistics
-
-    best, end = -_LEAST_CORRELATION, math.inf
-    if len(points) >= _LEAST_TREND[1] and points[0][1] != points[-1][1]:
-        times, gaps = zip(*points, strict=True)
-        logarithms = [math.log(t) for t in times]
-        for x in (times, logarithms):
-            correlation = statistics.correlation(x, gaps)
-            if correlation < best:
-                slope, intercept = statistics.linear_regression(x, gaps)
-                best, end = correlation, (goal - intercept) / slope
-                end = math.exp(min(end, 700.0)) if x is logarithms else end
-    return end
 
 
 def format_seconds(seconds: float) -> str:
@@ -328,12 +277,11 @@ class RowProgress(Waiting):
 class EventLog:
     """A file with one JSON object a line: ``start``, ``progress``, ``end``.
 
-    A ``progress`` event holds all fields of the state, and the resident memory of the process, now
-    and at its peak, in bytes. There are at most ten a second, and one whenever binary classifier,
-    phase or certified gap change, at the end of a pass over the data and of the run. The file can
-    be followed and survives a run that dies. When it cannot be written (the disk is full, for
-    example), one warning says so and the run continues. With `append`, a file that exists is
-    continued.
+    A ``progress`` event holds the state and the memory of the process, in bytes. There are at most
+    ten a second, and one whenever binary classifier, phase or certified gap change, at the end of a
+    pass over the data and of the run. The file can be followed and survives a run that dies. When
+    it cannot be written, one warning says so and the run continues. With `append`, a file that
+    exists is continued.
     """
 
     def __init__(self, path: str | Path, *, append: bool = False) -> None:

@@ -1,9 +1,7 @@
 """Logs of training runs, read back, and a page of HTML that compares the runs.
 
-The page is one file without scripts or links: a figure, a table of options, a table of results.
-A log may hold several runs, one after the other, or a run and its resumption from a checkpoint. It
-may end anywhere, even within a line, like the log of a run that was killed. The events are those of
-`ooc_fw.report.progress.EventLog`.
+A log holds events of `ooc_fw.report.progress.EventLog`: of several runs, one after the other, or of
+a run and its resumption from a checkpoint. It may end anywhere, even within a line.
 """
 
 from __future__ import annotations
@@ -33,23 +31,11 @@ _COUNTERS = ("elapsed_s", "iteration", "kernel_evaluations")
 _SOURCE_COUNTERS = ("rows_read", "bytes_read")
 """Fields that the source counts; binary classifiers that share a source do not begin at 0."""
 
-_FIELDS = (
-    *_COUNTERS,
-    *_SOURCE_COUNTERS,
-    "objective",
-    "sampled_gap",
-    "certified_gap",
-    "n_support",
-    "rss_bytes",
-    "peak_rss_bytes",
-)
-
-_SPEED_POINTS = 80  # intervals of a run of which the mean speed is drawn
-
-_LARGEST = 1e30  # of any number of a run; figures need room above it
+_LEVELS = ("objective", "sampled_gap", "certified_gap", "n_support", "rss_bytes", "peak_rss_bytes")
 
 _ADVICE = "give a file that ooc-fw train --log wrote"
-
+_SPEED_POINTS = 80  # intervals of a run of which the mean speed is drawn
+_LARGEST = 1e30  # of any number of a run; figures need room above it
 _MOST_ITEMS = 50  # of a list that a table shows
 
 
@@ -75,8 +61,7 @@ class Run:
     @property
     def options(self) -> Event:
         """Options of training."""
-        options = self.start.get("options")
-        return options if isinstance(options, dict) else {}
+        return _mapping(self.start.get("options"))
 
     @property
     def tolerance(self) -> float | None:
@@ -89,8 +74,7 @@ class Run:
     def classifier_results(self) -> list[Event]:
         """What the run reports of each of several binary classifiers at its end."""
         results = self.end.get("classifiers")
-        known = isinstance(results, list) and all(isinstance(each, dict) for each in results)
-        return results if known and results is not None else []
+        return [*map(_mapping, results)] if isinstance(results, list) else []
 
     def line(self, x: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
         """Columns x and y with NaN between binary classifiers."""
@@ -159,42 +143,32 @@ def _groups(path: Path) -> list[list[Event]]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); {_ADVICE}") from None
-    events = [(number, _parse(line)) for number, line in enumerate(lines, 1) if line.strip()]
     groups: list[list[Event]] = []
-    for (number, event), (_, after) in zip(events, [*events[1:], (0, None)], strict=False):
-        kind = None if event is None else event.get("event")
-        wrong = None
-        if event is None:
-            cut_short = number == events[-1][0] or (after or {}).get("event") == "start"
-            wrong = None if groups and cut_short else "no JSON object of a run's log"
-        elif kind not in ("start", "progress", "end") or not (groups or kind == "start"):
-            wrong = "no event of a training run"
-        elif _is_absurd(event):
-            wrong = f"a number beyond {_LARGEST:g}, which no run has"
-        elif kind == "start" and not (groups and event.get("resume")):
+    cut = 0  # number of the line before, if it is no event
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        event = _parse(line)
+        starts = event.get("event") == "start"
+        if not starts and (cut or not groups):
+            raise InputError(f"{path}, line {cut or number}: no event of a training run; {_ADVICE}")
+        cut = 0 if event else number
+        if starts and not (groups and event.get("resume")):
             groups.append([event])
-        else:
+        elif event:
             groups[-1].append(event)
-        if wrong is not None:
-            raise InputError(f"{path}, line {number}: {wrong}; {_ADVICE}")
     if not groups:
         raise InputError(f"{path} is empty: no run has written to it; {_ADVICE}")
     return groups
 
 
-def _is_absurd(value: object) -> bool:
-    """Whether an event, or what is in it, has a number that no run has."""
-    if isinstance(value, dict | list):
-        return any(map(_is_absurd, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, int | float) and abs(value) > _LARGEST
-
-
-def _parse(line: bytes) -> Event | None:
+def _parse(line: bytes) -> Event:
+    """An event; empty for what is none."""
     try:
-        event = json.loads(line)
+        event = _mapping(json.loads(line))
     except (ValueError, RecursionError):
-        return None
-    return event if isinstance(event, dict) else None
+        return {}
+    return event if event.get("event") in ("start", "progress", "end") else {}
 
 
 def _run(label: str, events: Sequence[Event]) -> Run:
@@ -216,7 +190,7 @@ def _run(label: str, events: Sequence[Event]) -> Run:
                 resumed = [*(k for k in resumed if k < len(progress)), len(progress)]
                 resumes = False
             progress.append(event)
-    columns = {name: _column(progress, name) for name in _FIELDS}
+    columns = {name: _column(progress, name) for name in (*_COUNTERS, *_SOURCE_COUNTERS, *_LEVELS)}
     numbers = np.nan_to_num(_column(progress, "classifier")).astype(np.int64)
     n_classifiers = np.nan_to_num(_column(progress, "n_classifiers")).max(initial=1)
     borders = [0, *_changes(numbers).tolist(), len(progress)] if progress else []
@@ -230,8 +204,7 @@ def _run(label: str, events: Sequence[Event]) -> Run:
             values[first:stop] += values[first - 1] - begin
     steps: dict[str, float] = {}
     for _, _, stop in parts:
-        counts = progress[stop - 1].get("steps")
-        for kind, count in counts.items() if isinstance(counts, dict) else ():
+        for kind, count in _mapping(progress[stop - 1].get("steps")).items():
             steps[kind] = steps.get(kind, 0.0) + np.nan_to_num(_number(count))
     return Run(
         label=label,
@@ -257,9 +230,15 @@ def _column(events: Sequence[Event], name: str) -> Float64Array:
 
 
 def _number(value: object) -> float:
-    """A float; NaN for everything that is not a number."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if number else math.nan  # type: ignore[arg-type]
+    """A float; NaN for everything that is not a number, or is one that no run has."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST:
+        return float(value)
+    return math.nan
+
+
+def _mapping(value: Any) -> Event:
+    """An object of JSON; an empty one in the place of anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 # -- the page ------------------------------------------------------------------------------------
@@ -296,8 +275,8 @@ def _text(value: object) -> str:
 
 
 def _gap_of(result: Mapping[str, Any]) -> float:
-    gap = result.get("certified_gap")
-    return gap if isinstance(gap, int | float) else math.inf
+    gap = _number(result.get("certified_gap"))
+    return math.inf if math.isnan(gap) else gap
 
 
 def _outcome(run: Run) -> str:
@@ -351,8 +330,7 @@ def _comparison(
 def _cell(name: str, values: Mapping[str, Any]) -> str:
     value = values.get(name, "")
     if name.endswith("_bytes") or name in ("bytes_read", "memory_limit"):
-        if isinstance(value, int | float) and value == value:
-            return format_bytes(int(value))
+        value = value if math.isnan(_number(value)) else format_bytes(int(value))
     return _value(value)
 
 

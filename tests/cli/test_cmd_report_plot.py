@@ -70,7 +70,7 @@ def test_plot(ooc_fw, logs, tmp_path, name, begins, more):
 def test_refused_inputs_and_outputs(ooc_fw, logs, data_file, tmp_path, command):
     output = tmp_path / "x.png"
     outcome = ooc_fw(command, data_file, "-o", output)
-    outcome.assert_refused(f"{data_file}, line 1: no JSON object", "train --log")
+    outcome.assert_refused(f"{data_file}, line 1: no event", "train --log")
     ooc_fw(command, logs[0], "-o", logs[0]).assert_refused("would replace the input")
     ooc_fw(command, logs[0], "-o", tmp_path / "no" / "x.png").assert_refused("does not exist")
     assert not output.exists()
