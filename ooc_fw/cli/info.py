@@ -15,34 +15,13 @@ import numpy as np
 from ooc_fw.cli import common
 from ooc_fw.cli.arguments import arguments_of
 from ooc_fw.cli.commands import DONE
+from ooc_fw.convert import preflight
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.preflight import (
-    TEXT_BYTES,
-    Findings,
-    Labels,
-    advice,
-    advice_on_table,
-    inspect_labels,
-    inspect_rows,
-    inspect_source,
-    inspect_table,
-    measure_labels,
-)
 from ooc_fw.convert.tables import find_column
 from ooc_fw.convert.text import iter_libsvm
+from ooc_fw.data import formats
 from ooc_fw.data.arrays import open_npy
 from ooc_fw.data.converted import GROUP
-from ooc_fw.data.formats import (
-    PACKED,
-    check_regular,
-    detect_format,
-    format_of,
-    is_folder,
-    is_store,
-    is_url,
-    read_head,
-    stored_bytes,
-)
 from ooc_fw.data.hdf5 import H5PY_ERRORS, find_node, open_file
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.rows import rows_bytes
@@ -65,17 +44,15 @@ SHOWN = 12  # classes, columns and the like that are listed for people; --json l
 
 def run(args: argparse.Namespace) -> int:
     """What data, a model or a checkpoint hold, and what to do before training."""
-    if args.data != "-" and not is_url(args.data) and not is_folder(args.data):
-        check_regular(args.data)  # it is opened several times
+    if args.data != "-" and not formats.is_url(args.data) and not formats.is_folder(args.data):
+        formats.check_regular(args.data)  # it is opened several times
     kind = _kind(args)
     if kind == "model":
         result = describe_model(load_model(args.data))
     elif kind == "checkpoint":
         result = describe_checkpoint(args.data)
-    elif kind == "data":
-        result = describe_data(args)
-    elif kind == "text":
-        result = describe_text(args)
+    elif kind in ("data", "text"):
+        result = (describe_data if kind == "data" else describe_text)(args)
     else:
         result = describe_table(args, kind)
     shown = {k: value for k, value in result.items() if k not in ("advice", "classifiers")}
@@ -185,8 +162,10 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             "chunk_rows": source.chunk_rows,
             "choice": _choice(source),
         }
-        labels, findings = inspect_labels(source), inspect_source(source)
-        sentences = advice(findings, labels, source, storage["compression"], has_checksums)
+        labels, findings = preflight.inspect_labels(source), preflight.inspect_source(source)
+        sentences = preflight.advice(
+            findings, labels, source, storage["compression"], has_checksums
+        )
         return facts | _inspection(labels, findings, source) | {"advice": [*sentences]}
 
 
@@ -208,23 +187,26 @@ def _choice(source: RowSource) -> str | None:
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:
     """Content of the beginning of LIBSVM text."""
-    blocks, labels, n_bytes, whole = [], [], 0, True
+    blocks, labels, n_bytes = [], [], 0
     stream: Any = iter_libsvm(args.data, zero_based=args.zero_based)
     with contextlib.closing(stream):
         for block_labels, rows, _ in stream:
-            if n_bytes > TEXT_BYTES:
+            if n_bytes > preflight.TEXT_BYTES:
                 whole = False
                 break
             blocks.append(rows)
             labels.append(block_labels)
             n_bytes += rows_bytes(rows)
-    findings, counted = inspect_rows(blocks), measure_labels([np.concatenate(labels)])
+        else:
+            whole = True
+    findings = preflight.inspect_rows(blocks)
+    counted = preflight.measure_labels([np.concatenate(labels)])
     return {
         "kind": "text",
         "n_rows": findings.n_looked if whole else None,
         "n_features": len(findings.low) if whole else None,
         **_inspection(counted, findings),
-        "advice": list(advice(findings, counted)),
+        "advice": list(preflight.advice(findings, counted)),
     }
 
 
@@ -235,7 +217,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         label = reader.own_label
         if args.label is not None:
             label = find_column(reader, args.label, "--label")
-        n_looked, columns, bad = inspect_table(reader)
+        n_looked, columns, bad = preflight.inspect_table(reader)
     command = ["ooc-fw", "convert", args.data, "OUT.h5", *["--no-header"] * (args.header is False)]
     described = {}
     for column in columns:
@@ -250,12 +232,12 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         "n_looked_at": n_looked,
         "bad_rows": len(bad),
         "columns": described,
-        "advice": list(advice_on_table(columns, n_looked, label, command, bad)),
+        "advice": list(preflight.advice_on_table(columns, n_looked, label, command, bad)),
     }
 
 
 def _inspection(
-    labels: Labels | None, findings: Findings, source: RowSource | None = None
+    labels: preflight.Labels | None, findings: preflight.Findings, source: RowSource | None = None
 ) -> dict[str, Any]:
     """Rows of each class, and measures of the sample of rows."""
     counts, rarest = None, None
@@ -285,64 +267,62 @@ def _inspection(
 
 
 def _scaling(scaling: Scaling | None) -> dict[str, Any]:
-    if scaling is None:
-        return {"scaling": None, "log1p": None}
-    return {"scaling": scaling.kind, "log1p": scaling.log1p}
+    return {
+        "scaling": getattr(scaling, "kind", None),
+        "log1p": getattr(scaling, "log1p", None),
+    }
 
 
 def _kind(args: argparse.Namespace) -> str:
     """What DATA is: "model", "checkpoint", "data" that training reads, "text", or another table.
 
-    Of a table, its format is returned.
+    Of a table, its format is returned. A file that cannot be opened is called data: `open_data`
+    says what is wrong with it.
     """
-    if is_store(args.data):
+    if formats.is_store(args.data):
         return "data"
     path, is_table = args.data, args.label is not None or args.header is not None
-    form = detect_format(path, is_table=is_table)
-    # A file that cannot be opened is called data: `open_data` says what is wrong with it.
+    form = formats.detect_format(path, is_table=is_table)
     if form == "npy":
         with contextlib.suppress(InputError), contextlib.closing(open_npy(path)) as array:
             return "npy" if is_table or array.dtype.names else "data"
         return "data"
-    if form == "hdf5":
-        if format_of(read_head(path)) == "checkpoint":
-            return "checkpoint"
-        with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(path) as file:
-            if "kernel" in file.attrs:
-                return "model"
-            if "indptr" in set(file) or "format_version" in file.attrs:
-                return "data"
-            rows, *nodes = (find_node(file, name) for name in (args.x_name, *file))
-            if rows is None and any(isinstance(node, h5py.Dataset) for node in nodes):
-                return "hdf5"
-        return "data"
-    if form == "libsvm" and os.path.isfile(path):
-        head = read_head(path)
-        return "text" if head and (format_of(head) in PACKED or b"\0" not in head) else "data"
-    return "text" if form == "libsvm" else form
+    if form != "hdf5":
+        return "text" if form == "libsvm" else form
+    if formats.format_of(formats.read_head(path)) == "checkpoint":
+        return "checkpoint"
+    with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(path) as file:
+        if "kernel" in file.attrs:
+            return "model"
+        rows, *nodes = (find_node(file, name) for name in (args.x_name, *file))
+        converted = "indptr" in set(file) or "format_version" in file.attrs
+        if rows is None and not converted and any(isinstance(n, h5py.Dataset) for n in nodes):
+            return "hdf5"
+    return "data"
 
 
 def _storage(path: str, x_name: str) -> dict[str, Any]:
-    """Size of the file, the filter of its values, and its attributes; None for what is unknown."""
-    result: dict[str, Any] = {
-        "file_bytes": stored_bytes(path),
-        "compression": None,
-        "has_checksums": False,
+    """Size of a file, filter of its values, and whether it has checksums; None for what is unknown.
+
+    Filters of plugins have no other name than a number.
+    """
+    compression, has_checksums = None, False
+    if not os.path.isdir(path):
+        with contextlib.suppress(InputError), open_file(path) as file:
+            rows = find_node(file, x_name)
+            values = find_node(rows, "data") if isinstance(rows, h5py.Group) else rows
+            if isinstance(values, h5py.Dataset):
+                compression = _filter_name(values)
+            has_checksums = GROUP in set(file)
+    return {
+        "file_bytes": formats.stored_bytes(path),
+        "compression": compression,
+        "has_checksums": has_checksums,
     }
-    if os.path.isdir(path):
-        return result
-    with contextlib.suppress(InputError), open_file(path) as file:
-        rows = find_node(file, x_name)
-        values = find_node(rows, "data") if isinstance(rows, h5py.Group) else rows
-        if isinstance(values, h5py.Dataset):
-            result["compression"] = _filter_name(values)
-        result["has_checksums"] = GROUP in set(file)
-    return result
 
 
 def _filter_name(values: Any) -> str:
-    """Name of the compression filter of a data set."""
-    names = {1: "gzip", 32004: "lz4", 32015: "zstd"}  # plugins have no other name than a number
+    names = {1: "gzip", 32004: "lz4", 32015: "zstd"}
     listed = values.id.get_create_plist()
     for position in range(listed.get_nfilters()):
         code, _, _, name = listed.get_filter(position)

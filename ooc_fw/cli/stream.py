@@ -28,6 +28,11 @@ from ooc_fw.training.streams import MAX_SUPPORT, PairStreams
 
 logger = logging.getLogger(__name__)
 
+_OF_SOLUTION = (
+    *("method", "objective", "rho", "sampled_gap", "certified_gap"),
+    *("iterations", "kernel_evaluations", "passes"),
+)
+
 
 def run(args: argparse.Namespace) -> int:
     """Train on one pass, save, report.
@@ -53,24 +58,19 @@ def run(args: argparse.Namespace) -> int:
             solution = replace(solution, status=Status.INTERRUPTED)
         if labels.swapped:
             solution = replace(solution, labels=-solution.labels)
-        model = Model.of(
+        Model.of(
             solution, None, classes=classes, kernel=kernel, C=options.C, scaling=Scaling()
-        )
-        model.save(output)
-        same = "method", "objective", "rho", "sampled_gap", "certified_gap"
-        counts = "iterations", "kernel_evaluations", "passes"
+        ).save(output)
         result = {
             "status": str(solution.status),
             "kernel": kernel.name,
             "gamma": kernel.gamma,
-            "C": options.C,
-            "tol": options.tol,
-            "stopping": options.stopping,
+            **{name: getattr(options, name) for name in ("C", "tol", "stopping")},
             "max_support": options.max_support or MAX_SUPPORT,
             "n_rows": stream.n_rows,
             "n_features": stream.n_features,
             "n_support": len(solution.alpha),
-            **{name: getattr(solution, name) for name in same + counts},
+            **{name: getattr(solution, name) for name in _OF_SOLUTION},
             "seconds": time.perf_counter() - args.started,
             "peak_rss_bytes": peak_rss_bytes(),
             "model": str(output),
@@ -80,11 +80,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         common.print_lines(train.summary(result))
     if number:
-        logger.warning(
-            "interrupted: the model is that of the first %d rows%s",
-            stream.n_rows,
-            place.note(output),
-        )
+        words = "interrupted: the model is that of the first %d rows%s"
+        logger.warning(words, stream.n_rows, place.note(output))
     common.print_result(args, result, [output])
     return 128 + number if number else DONE
 
@@ -140,23 +137,25 @@ class TwoLabels:
         return bool(self.known[0] > self.known[1])
 
     def encode(self, labels: AnyArray, first_row: int = 0, line: int = 1) -> Int64Array:
-        """Give 0 or 1 for each label.
+        """Give 0 or 1 for each label; `known` changes only if all are usable.
 
         InputError is raised for a label that is missing or neither of the two; it names the row,
-        counted from `first_row`, and the `line` from which on it is. `known` is as before then.
+        counted from `first_row`, and the `line` from which on it is.
         """
         known = list(self.known)
         for row in np.sort(np.unique(labels, return_index=True)[1]).tolist():
             value = labels[row]
-            missing = value != value  # NaN
-            if missing or (len(known) == 2 and value not in known):
-                why = "every row needs one" if missing else "the two classes are {} and {}"
+            if value in known:
+                continue
+            if value != value or len(known) == 2:
+                why = "every row needs one"
+                if value == value:
+                    why = f"the two classes are {' and '.join(map(format_label, known))}"
                 raise InputError(
                     f"row {first_row + row} of {self.name}, counted from 0 without blank lines "
-                    f"(line {line} or later), has the label {format_label(value)}, but "
-                    f"{why.format(*map(format_label, known))}; leave such rows out"
+                    f"(line {line} or later), has the label {format_label(value)}, but {why}; "
+                    f"leave such rows out"
                 )
-            if value not in known:
-                known.append(value)
+            known.append(value)
         self.known = known
         return np.where(labels == known[0], 0, 1)

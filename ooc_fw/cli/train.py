@@ -52,7 +52,10 @@ def run(args: argparse.Namespace) -> int:
 
         return stream.run(args)
     task, options = _check(args)
-    checkpoint = checkpoint_plan(args)
+    checkpoint = None
+    if args.checkpoint is not None:
+        every = args.checkpoint_every or CheckpointPlan.every_s
+        checkpoint = CheckpointPlan(args.checkpoint, every)
     remove_abandoned()
     labels = "labels" not in task.without[1]
     with common.open_data(args, labels=labels) as source, common.open_workers(args) as workers:
@@ -79,13 +82,13 @@ def run(args: argparse.Namespace) -> int:
             if log is not None:
                 log.write("end", result)
     if not args.quiet:
-        common.print_lines(_summary(fitted, result))
+        exact = fitted.landmarks is None
+        method = [describe_method(fitted.pairs, fitted.plan)] if exact else []
+        common.print_lines([*method, *summary(result)])
     why = fitted.why_inexact()
     if why is not None:
         warn_inexact(why, place.note(output))
     common.print_result(args, result, [output])
-    if number is None and fitted.model.status == Status.INTERRUPTED:
-        number = fitted.signal or signal.SIGINT
     return DONE if number is None else 128 + number
 
 
@@ -94,6 +97,8 @@ def _check(args: argparse.Namespace) -> tuple[Task, TrainOptions]:
     if args.data == "-" or args.zero_based:
         option = "--zero-based" if args.zero_based else "text on standard input"
         raise InputError(f"{option} goes with --stream only; add that, or convert the text")
+    if args.checkpoint is None and args.checkpoint_every is not None:
+        raise InputError("--checkpoint-every needs --checkpoint FILE")
     task = task_of(args.task)
     for name in option_fields(TaskOptions):
         if getattr(args, name) is not None and name not in task.fields:
@@ -186,14 +191,18 @@ def _save(
     session: Session,
     place: ModelPlace,
 ) -> tuple[dict[str, Any], Path, int | None]:
-    """Save the model, calibrate it; its description, its file, and a signal that came meanwhile."""
+    """Save the model, calibrate it; its description, its file, and a signal that ended the run."""
     model, trained = fitted.model, time.perf_counter()
-    # Until it gives probabilities, the model does not replace one that may give them.
-    output = place.of(args.probability or model.status == Status.INTERRUPTED)
-    model.save(output)
     number, more = None, {}
+    if model.status == Status.INTERRUPTED:
+        number = fitted.signal or signal.SIGINT
+    # Until it gives probabilities, the model does not replace one that may give them.
+    output = place.of(args.probability or number is not None)
+    model.save(output)
     if args.probability:
-        sigmoids, missing, number = _calibrate(args, fitted, options, session)
+        sigmoids, missing = None, "interrupted"
+        if number is None:
+            sigmoids, missing, number = _calibrate(args, fitted, options, session)
         if sigmoids is not None:
             model = model.with_sigmoids(sigmoids)
         if number is None:
@@ -219,8 +228,6 @@ def _calibrate(
     args: argparse.Namespace, fitted: Fit, options: TrainOptions, session: Session
 ) -> tuple[list[tuple[float, float]] | None, str, int | None]:
     """Sigmoids; or None, the reason, and the signal that is the reason."""
-    if fitted.model.status == Status.INTERRUPTED:
-        return None, "interrupted", fitted.signal or signal.SIGINT
     if not args.quiet:
         print("calibrating on held-out rows", file=sys.stderr)
     try:
@@ -236,15 +243,6 @@ def _calibrate(
 
 
 # -- what commands that train share --------------------------------------------------------------
-
-
-def checkpoint_plan(args: argparse.Namespace) -> CheckpointPlan | None:
-    """Where ``--checkpoint`` writes the state of a run, and how often."""
-    if args.checkpoint is not None:
-        return CheckpointPlan(args.checkpoint, args.checkpoint_every or CheckpointPlan.every_s)
-    if args.checkpoint_every is not None:
-        raise InputError("--checkpoint-every needs --checkpoint FILE")
-    return None
 
 
 class ModelPlace:
@@ -312,29 +310,19 @@ def warn_inexact(why: str, note: str) -> None:
     logger.warning("%s; the model is valid but less exact%s", why, note)
 
 
-def _summary(fitted: Fit, result: dict[str, Any]) -> list[str]:
-    """What is said of a run at its end."""
-    method = [] if fitted.landmarks is not None else [describe_method(fitted.pairs, fitted.plan)]
-    return [*method, *summary(result)]
-
-
 def summary(result: dict[str, Any]) -> list[str]:
     """Sum a run of ``train`` up in a few lines for people."""
     gap, kind = result["certified_gap"], "certified over all rows"
-    read, vectors, epsilon = "", "support vectors", ""
-    if gap is None:
+    certified, read, vectors, epsilon = gap is not None, "", "support vectors", ""
+    if not certified:
         gap, kind = result["sampled_gap"], "over the rows drawn last, not certified"
     if "kind" not in result:
         kind, read = "over the rows read last, not certified", " read once"
     elif result["kind"] == "landmarks":
-        vectors = "landmarks"
-        scope = "to the optimum"
+        vectors, kind = "landmarks", "to the optimum"
         if result["gap_scope"] == "span":
-            scope = f"within the span of the {result['n_support']} landmarks"
-        certified = (
-            "not certified" if result["certified_gap"] is None else "certified over all rows"
-        )
-        kind = f"{scope}, {certified}"
+            kind = f"within the span of the {result['n_support']} landmarks"
+        kind += ", certified over all rows" if certified else ", not certified"
     if "classifiers" in result:
         of = "classes" if vectors == "landmarks" else "pairs of classes"
         kind += f", the worst of {len(result['classifiers'])} {of}"

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from ooc_fw.report.runlog import Run
 
-FORMATS = ("png", "svg", "pdf")
-
 AXES = ("time", "iteration")
 """What runs can be drawn against."""
 
@@ -30,10 +28,8 @@ RUN_COLORS = ("#0072b2", "#d55e00", "#009e73", "#b8609a", "#b98200", "#4597c9")
 """Okabe and Ito's colours, which most colour-blind people tell apart, the light ones darkened."""
 
 _STEP_COLORS = dict(zip(("toward", "away", "pairwise", "corrective", "partan"), RUN_COLORS))  # noqa: B905
-_LIMIT_COLOR = "#a3162a"
 _STYLES = ("-", "--", ":", "-.")
 _PANEL_INCHES = 5.6, 2.9  # width and height
-_LEGEND_COLUMNS = 2  # for each column of panels
 _LABEL_LETTERS = 24  # of a run's name in a legend, so that its columns fit
 _TICK_LETTERS = 16  # of a run's name beside an axis
 _LOG_RATIO = 12.0  # ratio of the longest to the shortest run from which an axis is logarithmic
@@ -43,7 +39,7 @@ _MOST_CURVES = 8  # values of gamma that get a curve each; more are shown as a m
 def check_figure(path: str | os.PathLike[str]) -> str:
     """Format of a figure by its suffix; InputError unless it can be drawn."""
     form = Path(path).suffix.lower().removeprefix(".")
-    if form not in FORMATS:
+    if form not in ("png", "svg", "pdf"):
         raise InputError(
             f"{os.fspath(path)} is no name of a figure: it has to end in .png, .svg or .pdf"
         )
@@ -57,7 +53,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 
 def render(figure: Figure, form: str) -> bytes:
-    """A figure in one of `FORMATS`; equal figures give equal bytes."""
+    """A figure as png, svg or pdf; equal figures give equal bytes."""
     image = BytesIO()
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with _look():
@@ -80,13 +76,13 @@ def _look() -> AbstractContextManager[None]:
 
 @contextmanager
 def _drawing(
-    width: float, height: float, n_rows: int = 1, n_columns: int = 1, **options: Any
+    inches: tuple[float, float], n_rows: int = 1, n_columns: int = 1, **options: Any
 ) -> Iterator[tuple[Figure, Any]]:
-    """A figure and its axes, to draw in; width and height are in inches."""
+    """A figure and its axes, to draw in."""
     with _look():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = Figure(figsize=inches, layout="constrained")
         yield figure, figure.subplots(n_rows, n_columns, squeeze=False, **options)
 
 
@@ -121,19 +117,8 @@ def draw_runs(
 ) -> Figure:
     """Draw runs in common axes, two panels in a row, with one legend.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-        Those without any progress have no lines.
-    panels : sequence of str
-        Names in `PANELS`.
-    against : sequence of str
-        Some of `AXES`; a panel that knows only one of them is drawn once.
-
-    Raises
-    ------
-    InputError
-        When matplotlib is not installed.
+    `panels` are names in `PANELS`, and `against` some of `AXES`: a panel that knows only one of
+    them is drawn once. Runs without any progress have no lines.
     """
     runs = [run for run in runs if run.n_events > 0]
     cells = []
@@ -144,7 +129,7 @@ def draw_runs(
     n_rows = -(-len(cells) // n_columns)
     width, height = _PANEL_INCHES[0] * n_columns, _PANEL_INCHES[1] * n_rows
     handles: dict[str, Any] = {}
-    with _drawing(width, height, n_rows, n_columns) as (figure, grid):
+    with _drawing((width, height), n_rows, n_columns) as (figure, grid):
         for ax in grid.flat[len(cells) :]:
             ax.set_axis_off()
         for ax, (panel, axis) in zip(grid.flat, cells, strict=False):
@@ -154,39 +139,24 @@ def draw_runs(
             elif runs:
                 _draw_panel(ax, panel, runs, axis)
                 handles |= _handles(ax)
-        n_across = _LEGEND_COLUMNS * n_columns
+        n_across = 2 * n_columns
         figure.set_figheight(height + 0.2 + 0.2 * -(-len(handles) // n_across))
         figure.legend(handles.values(), handles, loc="outside upper left", ncols=n_across)
     return figure
 
 
 def _draw_panel(ax: Any, panel: Panel, runs: Sequence[Run], axis: str) -> None:
-    field = "elapsed_s" if axis == "time" else "iteration"
-    ends = [float(run.columns[field][-1]) for run in runs]
-    unit, name = 1.0, "iteration"
-    if axis == "time":
-        hours, minutes = max(ends) >= 7200, max(ends) >= 600
-        unit, name = (3600.0, "h") if hours else (60.0, "min") if minutes else (1.0, "s")
-        name = f"time ({name})"
-    elif any(run.n_classifiers > 1 for run in runs):
-        name = "iteration (of all binary classifiers)"
-    ax.set_xlabel(name)
-    if min(ends) > 0 and max(ends) > _LOG_RATIO * min(ends):
-        ax.set_xscale("log")
-        ax.set_xlim(min(ends) / _LOG_RATIO / unit, 1.15 * max(ends) / unit)
-    elif max(ends) > 0:
-        ax.set_xlim(0, 1.02 * max(ends) / unit)
-    looks = cycle(product(_STYLES, RUN_COLORS))
-    for run, (linestyle, color) in zip(runs, looks, strict=False):
-        look: dict[str, Any] = {"color": color, "linestyle": linestyle}
-        look["label"] = _short(run.label)
+    unit = _draw_axis(ax, runs, axis)
+    for run, (style, color) in zip(runs, cycle(product(_STYLES, RUN_COLORS)), strict=False):
+        label: str | None = _short(run.label)
         if len(runs) == 1:
-            look["label"] = "sampled gap" if panel.field == "sampled_gap" else None
-        x = run.columns[field] / unit
-        _draw_run(ax, panel, run, x, unit, look)
+            label = "sampled gap" if panel.field == "sampled_gap" else None
+        x = run.columns["elapsed_s" if axis == "time" else "iteration"] / unit
+        _draw_run(ax, panel, run, x, unit, {"color": color, "linestyle": style, "label": label})
         for x_resumed in x[run.resumed]:
-            style = {"color": color, "linestyle": (0, (1, 2)), "linewidth": 0.8}
-            ax.axvline(x_resumed, label="resumed", **style)
+            ax.axvline(
+                x_resumed, label="resumed", color=color, linestyle=(0, (1, 2)), linewidth=0.8
+            )
     if panel.logarithmic:
         ax.set_yscale("log", nonpositive="mask")
     else:
@@ -195,6 +165,26 @@ def _draw_panel(ax: Any, panel: Panel, runs: Sequence[Run], axis: str) -> None:
         for first, last in runs[0].sweeps():
             shade = {"color": "#e6e9ee", "zorder": 0, "linewidth": 0, "label": "certifying pass"}
             ax.axvspan(first / unit, last / unit, **shade)
+
+
+def _draw_axis(ax: Any, runs: Sequence[Run], axis: str) -> float:
+    """Label and limits of the horizontal axis; returns its unit."""
+    field, unit, name = "iteration", 1.0, "iteration"
+    if any(run.n_classifiers > 1 for run in runs):
+        name = "iteration (of all binary classifiers)"
+    if axis == "time":
+        field = "elapsed_s"
+    ends = [float(run.columns[field][-1]) for run in runs]
+    if axis == "time":
+        units = ((7200, 3600.0, "time (h)"), (600, 60.0, "time (min)"), (0, 1.0, "time (s)"))
+        unit, name = next((unit, name) for least, unit, name in units if max(ends) >= least)
+    ax.set_xlabel(name)
+    if min(ends) > 0 and max(ends) > _LOG_RATIO * min(ends):
+        ax.set_xscale("log")
+        ax.set_xlim(min(ends) / _LOG_RATIO / unit, 1.15 * max(ends) / unit)
+    elif max(ends) > 0:
+        ax.set_xlim(0, 1.02 * max(ends) / unit)
+    return unit
 
 
 def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, unit: float, look: dict[str, Any]) -> None:
@@ -207,7 +197,7 @@ def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, unit: float, look: dict[s
 
     def limit(value: object, label: str) -> None:
         if isinstance(value, int | float):
-            ax.axhline(value / panel.scale, color=_LIMIT_COLOR, linestyle="--", label=label)
+            ax.axhline(value / panel.scale, color="#a3162a", linestyle="--", label=label)
 
     if panel.label == "per second":
         edges, speeds = run.speed(panel.field)
@@ -260,13 +250,12 @@ def _short(label: str, letters: int = _LABEL_LETTERS) -> str:
 def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error") -> Figure:
     """Draw validation errors against C: a curve for each gamma, or a map when these are many.
 
-    Points have the attributes of `ooc_fw.training.tuning.Point`: C, gamma, error, standard_error.
-    `what` is the name of the error.
+    Points are those of `ooc_fw.training.tuning`; `what` is the name of the error.
     """
     gammas = sorted({point.gamma for point in points})
     many = len(gammas) > _MOST_CURVES
     known = [point for point in points if point.error is not None]
-    with _drawing(7, 4.5) as (figure, ((ax,),)):
+    with _drawing((7, 4.5)) as (figure, ((ax,),)):
         if many:
             Cs = sorted({point.C for point in points})
             errors = {(point.gamma, point.C): 100 * point.error for point in known}
@@ -294,30 +283,30 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
 def draw_reliability(measures: dict[str, Any], classes: Sequence[str]) -> Figure:
     """Draw how often a predicted probability comes true, and how often it is predicted.
 
-    Parameters
-    ----------
-    measures : dict
-        Result of `ooc_fw.model.metrics.Reliability.measures`.
-    classes : sequence of str
-        Names of the classes.
+    `measures` are those of `ooc_fw.model.metrics.Reliability`, `classes` names.
     """
     bins = measures["reliability"]
     used = [each for each in bins if each["rows"]]
-    two = len(classes) == 2
-    share = f"share of rows that are {classes[1]}" if two else "share of rows it is right"
-    what = f"probability of {classes[1]}" if two else "probability of the likeliest class"
-    rows, starts = [each["rows"] for each in bins], [each["from"] for each in bins]
-    widths = [each["to"] - each["from"] for each in bins]
-    predicted, shares = (
-        [each["mean_probability"] for each in used],
-        [each["share"] for each in used],
-    )
-    label = f"model, Brier score {measures['brier_score']:.4f}"
-    with _drawing(5.6, 6.4, 2, sharex=True, height_ratios=[3, 1]) as (figure, ((upper,), (lower,))):
+    what, share = "probability of the likeliest class", "share of rows it is right"
+    if len(classes) == 2:
+        what, share = f"probability of {classes[1]}", f"share of rows that are {classes[1]}"
+    options: dict[str, Any] = {"sharex": True, "height_ratios": [3, 1]}
+    with _drawing((5.6, 6.4), 2, **options) as (figure, ((upper,), (lower,))):
         upper.plot([0, 1], [0, 1], linestyle="--", color="0.5", label="perfect")
-        upper.plot(predicted, shares, marker="o", label=label)
+        upper.plot(
+            [each["mean_probability"] for each in used],
+            [each["share"] for each in used],
+            marker="o",
+            label=f"model, Brier score {measures['brier_score']:.4f}",
+        )
         upper.set(ylabel=share, xlim=(0, 1), ylim=(-0.02, 1.02))
         upper.legend(loc="upper left")
-        lower.bar(starts, rows, width=widths, align="edge", edgecolor="white")
+        lower.bar(
+            [each["from"] for each in bins],
+            [each["rows"] for each in bins],
+            width=[each["to"] - each["from"] for each in bins],
+            align="edge",
+            edgecolor="white",
+        )
         lower.set(xlabel=what, ylabel="rows", yscale="log" if used else "linear")
     return figure

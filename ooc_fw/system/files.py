@@ -84,17 +84,15 @@ class _Place(NamedTuple):
 
 
 def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> None:
-    """Raise InputError unless all outputs of a command can be written to.
+    """Raise InputError unless each output can be written to a file of its own, which is no input.
 
-    Each output needs a file of its own, which is none of the `inputs`; the input "-" is standard
-    input. Nothing is opened, so that a pipe need not have a reader yet.
+    The input "-" is standard input. Nothing is opened: a pipe need not have a reader yet.
     """
     names = [os.fspath(name) for name in inputs if name is not None]
-    places: list[tuple[Output, _Place]] = []
-    for output in outputs:
-        path = os.fspath(output.path)
-        place = _locate(path, streamed=output.streamed)
-        _check_writable(path, place)
+    places: list[tuple[str, _Place]] = []
+    for what, path, streamed in outputs:
+        place = _locate(path, streamed=streamed)
+        _check_writable(os.fspath(path), place)
         for name in names:
             if place.is_input(name):
                 read = "standard input" if name == "-" else name
@@ -103,10 +101,8 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
                 )
         for other, taken in places:
             if place.is_same(taken):
-                raise InputError(
-                    f"{other.what} and {output.what} would both be {path}; give two names"
-                )
-        places.append((output, place))
+                raise InputError(f"{other} and {what} would both be {path}; give two names")
+        places.append((what, place))
 
 
 def is_stream(path: StrPath) -> bool:
@@ -203,23 +199,23 @@ class Stream:
     def write(self, text: Any) -> int:
         """Write all of the text or bytes."""
         shown = "\n".join(map(printable, text.split("\n"))) if self._escapes else text
-        try:
+        with self._named_or_ignored():
             self.stream.write(shown)
-        except OSError as error:
-            self._name_or_ignore(error)
         return len(text)
 
     def flush(self) -> None:
         """Send what was written on its way."""
-        try:
+        with self._named_or_ignored():
             self.stream.flush()
-        except OSError as error:
-            self._name_or_ignore(error)
 
-    def _name_or_ignore(self, error: OSError) -> None:
-        if self.name is not None:
-            error.filename = self.name
-            raise error
+    @contextlib.contextmanager
+    def _named_or_ignored(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if self.name is not None:
+                error.filename = self.name
+                raise
 
 
 def exact(stream: Any) -> Any:
@@ -233,9 +229,9 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
 
     After an exception, interrupts included, the temporary file is removed and `path` is unchanged.
     The new file has the permissions and, as far as allowed, the owner of the one that it replaces.
-    InputError when something else than a regular file is there; OSError when the file cannot be
-    created, flushed to disk or renamed, with the name that the user knows. Whoever writes to the
-    temporary file names it in errors, see `naming`: reading fails in the block, too.
+    InputError when something else than a regular file is there; an OSError has the name that the
+    user knows. Whoever writes to the temporary file names it in errors, see `naming`: reading fails
+    in the block, too.
     """
     place = _locate(path, streamed=False)
     target = place.target
@@ -281,14 +277,9 @@ def open_output(path: StrPath, mode: str = "w", **options: Any) -> Iterator[IO[A
     """
     place = _locate(path, streamed=True)
     with contextlib.ExitStack() as opened:
-        where: int | Path
-        if place.is_stream:
-            name: StrPath = path
-            with naming(name):
-                where = _open_stream(place)
-        else:
-            name = where = opened.enter_context(atomic_path(path))
-        file = open(where, mode, **options)
+        name = path if place.is_stream else opened.enter_context(atomic_path(path))
+        with naming(name):
+            file = open(_open_stream(place) if place.is_stream else name, mode, **options)
         try:
             escapes = "b" not in mode and file.isatty()
             yield cast("IO[Any]", Stream(file, os.fspath(name), escapes=escapes))
@@ -363,9 +354,8 @@ class DropBehind:
     """Sends a long file that is written front to back out of the page cache as it grows.
 
     A file that is larger than memory would push everything else out of the cache, and its own
-    beginning before anybody reads it. Virtual machines get fresh pages from their host: without
-    reuse, writing took longer than the rest of a conversion. Nothing ever waits for the disk: if it
-    is slower than the writer, pages stay until it has caught up.
+    beginning before anybody reads it. Nothing ever waits for the disk: if it is slower than the
+    writer, pages stay until it has caught up.
     """
 
     def __init__(self, descriptor: int) -> None:

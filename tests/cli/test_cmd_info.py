@@ -145,7 +145,7 @@ def test_text(ooc_fw, text_file, tmp_path, monkeypatch):
     assert (result["kind"], result["n_rows"], result["n_features"]) == ("text", 200, 4)
     assert sum(result["classes"].values()) == 200
     monkeypatch.setitem(iter_libsvm.__kwdefaults__, "block_bytes", 1000)
-    monkeypatch.setattr("ooc_fw.cli.info.TEXT_BYTES", 2000)
+    monkeypatch.setattr("ooc_fw.convert.preflight.TEXT_BYTES", 2000)
     result = describe(ooc_fw, text_file)
     assert result["n_rows"] is None
     assert 0 < result["n_looked_at"] < 200
