@@ -60,12 +60,11 @@ def run(args: argparse.Namespace) -> int:
         result["n_support"] = len(model.support_vectors)
     lines = common.aligned(common.with_scope(result))
     if len(certificates) > 1:
-        classifiers = [
+        result["classifiers"] = [
             {"negative": classifier.negative, "positive": classifier.positive, **fields}
             for classifier, fields in zip(model.classifiers, certificates, strict=True)
         ]
-        result["classifiers"] = classifiers
-        lines += common.gap_lines(classifiers)
+        lines += common.gap_lines(result["classifiers"])
     common.print_result(args, result, lines)
     tol = args.tol if exact else relative_target(args.tol)
     return DONE if worst["certified_gap"] <= tol else NO

@@ -18,6 +18,7 @@ from ooc_fw.report.progress import to_json
 from ooc_fw.system.errors import InputError, printable
 from ooc_fw.system.errors import format_label as format_label
 from ooc_fw.system.errors import format_labels as format_labels
+from ooc_fw.system.errors import format_value as format_value
 
 Record = TypeVar("Record")
 
@@ -120,15 +121,3 @@ def dropped(n_dropped: int, n_features: int, n_values: int) -> str:
 def format_gap(gap: float | None) -> str:
     """Gap with three digits."""
     return "unknown" if gap is None else f"{gap:.2e}"
-
-
-def format_value(value: object, most: int | None = None) -> str:
-    """Value of a result for people; of a list or a mapping `most` entries at most."""
-    if isinstance(value, Mapping):
-        value = [f"{key} ({format_value(item)})" for key, item in value.items()]
-    if isinstance(value, list):
-        more = [f"and {len(value) - most} more"] if most is not None and len(value) > most else []
-        return ", ".join([*map(format_value, value[:most]), *more]) or "none"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return "unknown" if value is None else str(value)

@@ -59,7 +59,6 @@ def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, An
     confusion = Confusion(model.classes.tolist())
     labels_only = reliability is None and ranking is None
     for block in apply_model(model, args, with_labels=True, labels_only=labels_only):
-        assert block.labels is not None
         labels = as_class_values(block.labels)
         if labels.dtype.kind != model.classes.dtype.kind:
             kinds = {"f": "numbers", "U": "words"}
@@ -99,7 +98,6 @@ def _measures_of_regression(args: argparse.Namespace, model: Model) -> dict[str,
     """How far predictions are from the targets."""
     residuals = Residuals(model.offset or 0.0)
     for block in apply_model(model, args, with_labels=True):
-        assert block.labels is not None
         if block.labels.dtype.kind not in "biuf":
             raise InputError(
                 f"the labels of {args.data} are words, and the model predicts numbers; name other "

@@ -27,12 +27,9 @@ from ooc_fw.training.classification import (
 )
 from ooc_fw.training.fit import make_plan, task_of
 
-_CALIBRATION_SECONDS = 0.5
-"""Seconds for reading rows, and again for computing kernel values."""
-_READ_BYTES = 4 << 20
-"""Bytes of rows that are read at once."""
-_KERNEL_ROWS = 2048
-"""Rows between which kernel values are computed."""
+_CALIBRATION_SECONDS = 0.5  # for reading rows, and again for computing kernel values
+_READ_BYTES = 4 << 20  # of rows that are read at once
+_KERNEL_ROWS = 2048  # between which kernel values are computed
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,35 +70,34 @@ def _exact(problem: ClassificationProblem, plan: Plan) -> Plan:
 
 def _estimate(problem: ClassificationProblem, plan: Plan, landmarks: int | None) -> dict[str, Any]:
     """Speed of this machine, the support to expect, and upper limits of what a run costs."""
-    source, kernel, options = problem.source, problem.kernel, plan.options
-    memory = plan.memory
+    source, options, memory = problem.source, plan.options, plan.memory
     rows, rows_a_second = _read_rows(source)
     values_a_second, largest_value = kernel_speed(
-        kernel, rows[: few_rows(source, _KERNEL_ROWS)], options.threads, _CALIBRATION_SECONDS
+        problem.kernel,
+        rows[: few_rows(source, _KERNEL_ROWS)],
+        options.threads,
+        _CALIBRATION_SECONDS,
     )
-    timeless = replace(options, max_time=None)
     # Landmarks may be all that there is room for.
-    most = memory.max_vertices
-    if landmarks is not None:
-        most = few_rows(source, most)
+    most = memory.max_vertices if landmarks is None else few_rows(source, memory.max_vertices)
+    timeless = replace(options, max_time=None)
     expected = expect_support(problem, timeless, Session(), source.n_rows, most)
     support = min(memory.max_vertices, int(expected.share * source.n_rows))
     largest_C = options.C if problem.penalties is None else float(problem.penalties.max())
-    vectors = support if landmarks is None else landmarks
     reading = source.n_rows / rows_a_second
-    sweep = source.n_rows * vectors / values_a_second + reading
+    sweep = reading + source.n_rows * (landmarks or support) / values_a_second
     seconds = PASSES * sweep
     if landmarks is not None:
         seconds = landmark_seconds(problem, landmarks, values_a_second) + LANDMARK_PASSES * reading
     value_bytes = value_type(support, largest_C, largest_value, plan.quantised).itemsize
+    fit = value_bytes * support**2 <= memory.parts["kernel_rows"]
     return {
         "rows_per_second": rows_a_second,
         "kernel_values_per_second": values_a_second,
         "support_share_of_sample": expected.share,
         "support_at_most": support,
         "kernel_value_bytes": value_bytes,
-        "kernel_values_fit": landmarks is not None
-        or value_bytes * support**2 <= memory.parts["kernel_rows"],
+        "kernel_values_fit": landmarks is not None or fit,
         "sweep_bytes": source.decoded_bytes,
         "sweep_seconds_at_most": sweep,
         "seconds_at_most": seconds,

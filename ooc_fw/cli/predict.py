@@ -211,7 +211,7 @@ class AppliedRows(NamedTuple):
 
     values: Float64Array  # (n,) or (n, n_pairs)
     row_ids: Int64Array  # (n,), positions in the user's input, from 0
-    labels: AnyArray | None  # (n,), if they were asked for
+    labels: Any  # (n,), if they were asked for, else None
     n_rows: int | None  # of the whole input; None if only its end tells
 
 

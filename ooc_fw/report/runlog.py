@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.report.figures import draw_runs, render
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_value
 from ooc_fw.system.memory import format_bytes
 
 Event = dict[str, Any]
@@ -247,7 +247,7 @@ def _mapping(value: Any) -> Event:
 def page(runs: Sequence[Run]) -> str:
     """Page of one run or more; InputError when matplotlib is not installed."""
     title = runs[0].label if len(runs) == 1 else f"{len(runs)} training runs"
-    parts = ["<ul>", *(f"<li>{_text(_outcome(run))}</li>" for run in runs), "</ul>"]
+    parts = ["<ul>", *(f"<li>{html.escape(_outcome(run))}</li>" for run in runs), "</ul>"]
     if any(run.n_events > 0 for run in runs):
         svg = render(draw_runs(runs), "svg").decode()
         svg = svg[svg.index("<svg") :].replace("<svg", '<svg role="img" aria-label="Figures"', 1)
@@ -255,23 +255,18 @@ def page(runs: Sequence[Run]) -> str:
     else:
         parts.append("<p>No progress was logged: there is nothing to draw.</p>")
     parts.append("<h2>Options</h2>\n<p>Options in which the runs differ stand out.</p>")
-    parts.append(_comparison(runs, [_options(run) for run in runs], mark=True))
+    parts.append(_comparison(runs, _options, mark=True))
     parts.append("<h2>Results</h2>\n<p>As reported at the end; gaps are relative.</p>")
-    parts.append(_comparison(runs, [_results(run) for run in runs]))
+    parts.append(_comparison(runs, _results))
     for run in runs:
-        results = sorted(run.classifier_results, key=_gap_of, reverse=True)
-        if results:
-            names = list(dict.fromkeys(name for each in results for name in each))
-            rows = [[_value(each.get(name)) for name in names] for each in results]
-            parts.append(f"<h2>Binary classifiers of {_text(run.label)}</h2>")
+        if results := sorted(run.classifier_results, key=_gap_of, reverse=True):
+            parts.append(f"<h2>Binary classifiers of {html.escape(run.label)}</h2>")
             parts.append("<p>The largest gap first.</p>")
-            parts.append(_table([name.replace("_", " ") for name in names], rows))
+            names = dict.fromkeys(name for each in results for name in each)
+            heads = [name.replace("_", " ") for name in names]
+            parts.append(_table([heads, *([_cell(n, each) for n in names] for each in results)]))
     template = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
-    return template.substitute(title=_text(title), body="\n".join(parts))
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value))
+    return template.substitute(title=html.escape(title), body="\n".join(parts))
 
 
 def _gap_of(result: Mapping[str, Any]) -> float:
@@ -283,33 +278,32 @@ def _outcome(run: Run) -> str:
     """What became of a run, in a sentence."""
     if run.end:
         certified, sampled = run.end.get("certified_gap"), run.end.get("sampled_gap")
-        gap = f"certified relative gap {_value(certified)}"
+        gap = f"certified relative gap {format_value(certified)}"
         if certified is None:
-            gap = f"sampled relative gap {_value(sampled)}, not certified"
+            gap = f"sampled relative gap {format_value(sampled)}, not certified"
         if run.end.get("gap_scope") == "span":
             gap += f", within the span of the {run.end.get('n_support')} landmarks"
         return f"{run.label}: {run.end.get('status', 'ended')}, {gap}."
     if run.n_events == 0:
         return f"{run.label}: the log has no end and no progress."
-    seconds = _value(run.columns["elapsed_s"][-1])
+    seconds = format_value(run.columns["elapsed_s"][-1])
     return (
         f"{run.label}: the log has no end. The run was killed, or is still under way: {seconds} s "
         f"so far, last seen in phase {run.phases[-1]}."
     )
 
 
-def _options(run: Run) -> dict[str, Any]:
+def _options(run: Run) -> Event:
     options = {k: v for k, v in run.start.items() if k not in ("event", "options", "kernel")}
-    kernel = run.start.get("kernel")
-    if isinstance(kernel, dict):
-        options |= {"kernel" if name == "name" else name: value for name, value in kernel.items()}
+    kernel = _mapping(run.start.get("kernel"))
+    options |= {"kernel" if name == "name" else name: value for name, value in kernel.items()}
     return options | run.options
 
 
-def _results(run: Run) -> dict[str, Any]:
+def _results(run: Run) -> Event:
     """Results at the end of a run, or what was known when the log ended."""
     if run.end:
-        elsewhere = {"event"} | ({"classifiers"} if run.classifier_results else set())
+        elsewhere = {"event", "classifiers"} if run.classifier_results else {"event"}
         elsewhere |= {name for name, value in _options(run).items() if run.end.get(name) == value}
         return {name: value for name, value in run.end.items() if name not in elsewhere}
     # The last certified gap is left out: it is not that of the last weights.
@@ -318,42 +312,29 @@ def _results(run: Run) -> dict[str, Any]:
     return {"status": "no end in the log", **known, "steps": run.steps}
 
 
-def _comparison(
-    runs: Sequence[Run], columns: Sequence[Mapping[str, Any]], *, mark: bool = False
-) -> str:
-    """A table with one column of names and values for each run."""
-    names = dict.fromkeys(name for column in columns for name in column)
-    rows = [[name.replace("_", " "), *(_cell(name, c) for c in columns)] for name in names]
-    return _table(["", *(run.label for run in runs)], rows, mark=mark)
+def _comparison(runs: Sequence[Run], facts: Callable[[Run], Event], *, mark: bool = False) -> str:
+    """A table with a row for each name, and a column of values for each run."""
+    columns = [facts(run) for run in runs]
+    rows = [["", *(run.label for run in runs)]]
+    for name in dict.fromkeys(name for column in columns for name in column):
+        rows.append([name.replace("_", " "), *(_cell(name, column) for column in columns)])
+    return _table(rows, mark=mark)
 
 
-def _cell(name: str, values: Mapping[str, Any]) -> str:
-    value = values.get(name, "")
-    if name.endswith("_bytes") or name in ("bytes_read", "memory_limit"):
-        value = value if math.isnan(_number(value)) else format_bytes(int(value))
-    return _value(value)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, mark: bool = False) -> str:
-    lines = ["<tr>" + "".join(f"<th>{_text(name)}</th>" for name in head) + "</tr>"]
-    for row in rows:
-        look = ' class="differs"' if mark and len(set(row[1:])) > 1 else ""
-        cells = "".join(f"<td>{_text(cell)}</td>" for cell in row)
+def _table(rows: Sequence[Sequence[str]], *, mark: bool = False) -> str:
+    """A table, of which the first row is the head."""
+    lines = []
+    for k, row in enumerate(rows):
+        cell = "td" if k > 0 else "th"
+        look = ' class="differs"' if mark and k > 0 and len(set(row[1:])) > 1 else ""
+        cells = "".join(f"<{cell}>{html.escape(text)}</{cell}>" for text in row)
         lines.append(f"<tr{look}>{cells}</tr>")
     return '<div class="wide"><table>\n' + "\n".join(lines) + "\n</table></div>"
 
 
-def _value(value: object) -> str:
-    """A value as people read it."""
-    if value is None or value != value:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{k} {_value(item)}" for k, item in value.items() if item) or "none"
-    if isinstance(value, list | tuple):
-        more = f", ... ({len(value)} in all)" if len(value) > _MOST_ITEMS else ""
-        return "; ".join(_value(item) for item in value[:_MOST_ITEMS]) + more
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def _cell(name: str, column: Event) -> str:
+    value = column.get(name, "")
+    is_size = name.endswith("_bytes") or name in ("bytes_read", "memory_limit")
+    if is_size and not math.isnan(_number(value)):
+        return format_bytes(int(value))
+    return format_value(value, _MOST_ITEMS)

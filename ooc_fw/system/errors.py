@@ -1,4 +1,4 @@
-"""Exceptions for wrong input and for lack of time, and labels in their messages.
+"""Exceptions for wrong input and for lack of time, and labels and values in messages.
 
 Failing to converge is not an error: it is a status, `ooc_fw.solver.state.Status`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -71,3 +71,15 @@ def format_label(value: Any) -> str:
 def format_labels(values: Iterable[Any]) -> str:
     """Labels with commas between them."""
     return ", ".join(map(format_label, values))
+
+
+def format_value(value: object, most: int | None = None) -> str:
+    """Value of a result for people; of a list or a mapping `most` entries at most."""
+    if isinstance(value, Mapping):
+        value = [f"{key} ({format_value(item)})" for key, item in value.items()]
+    if isinstance(value, list):
+        more = [f"and {len(value) - most} more"] if most is not None and len(value) > most else []
+        return ", ".join([*map(format_value, value[:most]), *more]) or "none"
+    if value is None or value != value:  # NaN
+        return "unknown"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -51,8 +51,8 @@ def test_results_of_any_type_are_shown_unless_they_repeat_an_option(read):
     options, results = ([[cell.text for cell in row] for row in t[1:]] for t in root.iter("table"))
     assert options == [["method", "auto"], ["C", "2"]]
     assert results == [
-        ["pairs", "gap 0.5, n 1,234; none"],
-        ["ok", "yes"],
+        ["pairs", "gap (0.5), n (1234), unknown"],
+        ["ok", "True"],
         ["bytes read", "2 KiB"],
         ["method", "mfw"],
     ]
