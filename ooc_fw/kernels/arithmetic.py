@@ -37,22 +37,12 @@ _EXACT_ERROR = 1e-10
 
 
 class Arithmetic(NamedTuple):
-    """How an engine computes.
+    """How an engine computes."""
 
-    Parameters
-    ----------
-    center : ndarray of float32, shape (n_features,), or None
-        Subtracted from dense rows before products of a shift-invariant kernel.
-    sparse : bool
-        Whether dense rows, too, take the sparse products.
-    fast, exact : Method
-        For values stored as float32; for those held in float64, which certificates rest on.
-    """
-
-    center: AnyArray | None = None
-    sparse: bool = False
-    fast: Method = FLOAT32_PRODUCTS
-    exact: Method = FLOAT64_PRODUCTS
+    center: AnyArray | None = None  # float32, taken off dense rows for a shift-invariant kernel
+    sparse: bool = False  # whether dense rows, too, take the sparse products
+    fast: Method = FLOAT32_PRODUCTS  # of values that are stored as float32
+    exact: Method = FLOAT64_PRODUCTS  # of those held in float64, which certificates rest on
 
     def suited_to(self, kernel: Kernel) -> Arithmetic:
         """The same without what does not apply to a kernel."""
@@ -87,14 +77,13 @@ class Arithmetic(NamedTuple):
 class Operand:
     """Rows prepared for products, with norms and terms of shape (n,).
 
-    `values` are sparse where few are nonzero. They are centred where the engine centres and takes
-    float32 products. Float64 products centre tile by tile; differences need no centre. `terms` are
-    `Kernel.map_terms` in the precision of `method`.
+    Where the engine centres, the values for float32 products are centred. Float64 products centre
+    tile by tile; differences need no centre.
     """
 
     values: Rows
     norms: Float64Array
-    terms: AnyArray
+    terms: AnyArray  # `Kernel.map_terms` in the precision of `method`
     method: Method
 
     def __len__(self) -> int:

@@ -20,15 +20,11 @@ from ooc_fw.kernels.functions import FLOAT64_UNIT
 
 
 class Weights(NamedTuple):
-    """Weights of one classifier on some of the vertices; arrays of shape (n_support,).
+    """Weights of one classifier on some of the vertices; arrays of shape (n_support,)."""
 
-    `places` are the vertices, without repeats, `alpha` their weights, on the simplex, and `labels`
-    are -1 or +1.
-    """
-
-    places: Int64Array
-    alpha: Float64Array
-    labels: Int8Array
+    places: Int64Array  # of the vertices, without repeats
+    alpha: Float64Array  # on the simplex
+    labels: Int8Array  # -1 or +1
 
     @property
     def beta(self) -> Float64Array:
@@ -42,16 +38,12 @@ class Weights(NamedTuple):
 
 
 class Approximation(NamedTuple):
-    """Decision values from float32 kernel values.
+    """Decision values from float32 kernel values."""
 
-    `values`, and the `bound` on their errors, have shape (n_rows,), or (n_rows, n_classifiers) of
-    several; `x` are the rows and `nearest` their nearest vertices, if requested.
-    """
-
-    values: Float64Array
-    bound: Float64Array
+    values: Float64Array  # (n_rows,), or (n_rows, n_classifiers) of several
+    bound: Float64Array  # on the error of each
     x: Operand
-    nearest: Nearest | None
+    nearest: Nearest | None  # vertices of the rows, if requested
 
 
 class DecisionFunctions:
@@ -59,21 +51,9 @@ class DecisionFunctions:
 
     The vertices of the two classes are summed separately: the difference of the sums is the
     decision value, and their sum, the mean of the kernel values, bounds its error. Several
-    classifiers that all have weights on all vertices share one mean, by the largest weights.
-
-    Parameters
-    ----------
-    engine : Engine
-        Computes kernel values.
-    vertices : Rows
-        Rows that have weight in any classifier, `n_vertices` of them.
-    classifiers : sequence of Weights
-        The classifiers; values of a single one have no axis for classifiers.
-
-    Attributes
-    ----------
-    rounding : float
-        Bound on the error of the biases and of their addition, which no other bound includes.
+    classifiers that all have weights on all vertices share one mean, by the largest weights. Values
+    of a single classifier have no axis for classifiers. `rounding` bounds the error of the biases
+    and of their addition, which no other bound includes.
     """
 
     def __init__(self, engine: Engine, vertices: Rows, classifiers: Sequence[Weights]) -> None:

@@ -1,9 +1,4 @@
-"""Blocks of kernel values and kernel sums, tile by tile, on all threads.
-
-The formulas are in :mod:`ooc_fw.kernels.functions`, the choice of precision and products in
-:mod:`ooc_fw.kernels.arithmetic`, the products in :mod:`ooc_fw.kernels.products`, and the compiled
-loops in :mod:`ooc_fw._core`.
-"""
+"""Blocks of kernel values and kernel sums, tile by tile, on all threads."""
 
 from __future__ import annotations
 
@@ -15,23 +10,16 @@ from typing import NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ooc_fw._core.maps import (
-    KernelMap,
-    add_weighted_rows,
-    fill_tile,
-    map_tile,
-    raise_largest,
-    sum_columns,
-    sum_tile,
-)
+from ooc_fw._core import maps
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
 from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Kernel, Sizes
-from ooc_fw.kernels.products import FEW_ROWS, TILE, Workspace
+from ooc_fw.kernels.products import TILE, Workspace
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import Result, Threads
 
 _FEW_ROWS = 256  # rows of a block up to which its columns are divided among the threads instead
+_SERVED_ROWS = 16  # rows up to which an engine that serves meets loaded tiles
 _NARROW = 32  # vertices below which a tile is transposed before it is mapped
 _STRIP_BYTES = 4 << 20  # of the values of a strip of rows; longer ones are no faster
 _LEAST_STRIP = 128  # rows of a strip, however many vertices there are
@@ -43,8 +31,7 @@ _UseTile: TypeAlias = Callable[[slice, slice, AnyArray, Operand, Operand], None]
 class Nearest:
     """The vertex of largest kernel value for each of some rows, of a kernel that is never negative.
 
-    `value`, float32, and `place`, int64, have shape (n_rows,). Places count the vertices of all
-    sums that this was given to, `n_seen` of them.
+    Places count the vertices of all sums that this was given to, `n_seen` of them.
     """
 
     def __init__(self, n_rows: int) -> None:
@@ -81,37 +68,22 @@ class Engine:
     """Computes values of one kernel; a context manager that holds its threads.
 
     Rows from `prepare` have float32 values for the bulk of the work or, with ``exact=True``,
-    float64 values for what a certificate rests on. Sums are float64 in both.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        What to compute.
-    threads : int
-        Worker threads, on which no result depends. BLAS is held to one thread while the engine is
-        open, so that the two do not compete.
-    arithmetic : Arithmetic
-        How to compute; `choose_arithmetic` finds what suits some rows.
-    serves : bool
-        Whether few rows at a time meet the same vertices again and again, whose tiles stay loaded.
-
-    Attributes
-    ----------
-    evaluations : int
-        Kernel values computed so far, of both precisions.
+    float64 values for what a certificate rests on. Sums are float64 in both. No result depends on
+    the number of threads; BLAS is held to one while the engine is open, so that the two do not
+    compete. An engine that `serves` keeps tiles of vertices loaded, which few rows at a time meet
+    again and again. `evaluations` counts the kernel values of both precisions.
     """
 
     def __init__(
         self,
         kernel: Kernel,
         threads: int = 1,
-        arithmetic: Arithmetic | None = None,
+        arithmetic: Arithmetic = Arithmetic(),  # noqa: B008  # immutable
         *,
         serves: bool = False,
     ) -> None:
-        self.kernel = kernel
-        self.threads = threads
-        self.arithmetic = (arithmetic or Arithmetic()).suited_to(kernel)
+        self.kernel, self.threads = kernel, threads
+        self.arithmetic = arithmetic.suited_to(kernel)
         self.evaluations = 0
         self._serves = serves
         self._counting = threading.Lock()
@@ -137,8 +109,6 @@ class Engine:
         with self._counting:
             self.evaluations += n
 
-    # -- rows ------------------------------------------------------------------------------------
-
     def prepare(self, rows: Rows, exact: bool = False) -> Operand:
         """Rows with what their products need; O(stored values).
 
@@ -151,16 +121,13 @@ class Engine:
             largest = max(x.norms.max(initial=1), self.kernel.diagonal(x.norms).max(initial=1))
         gamma = self.kernel.gamma if self.kernel.uses_gamma else 1.0
         if max(1.0, gamma) * largest > _LARGEST:
-            what = f"gamma {gamma:.3g}"
-            if gamma <= largest:
-                what = f"a row of norm {x.norms.max():.3g}"
+            norm = x.norms.max()
+            what = f"gamma {gamma:.3g}" if gamma > largest else f"a row of norm {norm:.3g}"
             raise InputError(
                 f"{what} is too large for the {self.kernel.name} kernel in float32; scale the "
                 f"features first (ooc-fw convert --scale maxabs) or lower gamma"
             )
         return x
-
-    # -- values and sums -------------------------------------------------------------------------
 
     def block(self, x: Operand, z: Operand, out: AnyArray) -> None:
         """Write kernel values k(x_i, z_j) into `out`, shape (len(x), len(z)).
@@ -185,7 +152,7 @@ class Engine:
             target = part if contiguous else np.empty(part.shape, part.dtype)
             stride = target.strides[0] // target.itemsize
             flat = as_strided(target, ((len(xt) - 1) * stride + len(zt),), (target.itemsize,))
-            fill_tile(kernel_map, tile, xt.terms, zt.terms, flat, stride, unit)
+            maps.fill_tile(kernel_map, tile, xt.terms, zt.terms, flat, stride, unit)
             if not contiguous:
                 part[...] = target
 
@@ -203,11 +170,11 @@ class Engine:
 
         def add(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
             part = np.ascontiguousarray(matrix[:, cols])
-            sum_tile(kernel_map, tile, xt.terms, zt.terms, part, out[rows])
+            maps.sum_tile(kernel_map, tile, xt.terms, zt.terms, part, out[rows])
             if nearest is not None:
                 bits = tile.astype(np.float32, copy=False).view(np.int32)
                 largest, first = nearest.value[rows].view(np.int32), nearest.n_seen + cols.start
-                raise_largest(bits, len(zt), first, largest, nearest.place[rows])
+                maps.raise_largest(bits, len(zt), first, largest, nearest.place[rows])
 
         self._for_tiles(x, z, add)
         if nearest is not None:
@@ -219,9 +186,9 @@ class Engine:
         out, kernel_map = np.zeros((len(x), weights.n_sums)), self._map(x)
 
         def add(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
-            map_tile(kernel_map, tile, xt.terms, zt.terms)
+            maps.map_tile(kernel_map, tile, xt.terms, zt.terms)
             indptr = weights.indptr[cols.start : cols.stop + 1]
-            sum_columns(tile, indptr, weights.sums, weights.values, out[rows])
+            maps.sum_columns(tile, indptr, weights.sums, weights.values, out[rows])
 
         self._for_tiles(x, z, add)
         return out
@@ -239,7 +206,7 @@ class Engine:
             zt, part = z[strip], weights[strip]
             out = np.zeros(strip.stop)
             for rows, xt, tile in self._workspace.products(z[: strip.stop], zt, width):
-                sum_tile(kernel_map, tile, xt.terms, zt.terms, part[None], out[rows, None])
+                maps.sum_tile(kernel_map, tile, xt.terms, zt.terms, part[None], out[rows, None])
                 if rows.start < start:
                     out[strip] += weights[rows] @ tile[:, : len(zt)]
             return out
@@ -262,9 +229,8 @@ class Engine:
 
         Rows go strip by strip. `use(rows, sums)` gets sum_j weights[c, j] k(x_i, z_j), of shape
         (n_rows, k), and returns any result, and factors f of the same shape. Yields that result
-        and sum_i f[i, c] k(x_i, z_j), of shape (k, len(z)), for each strip in the order of the
-        rows. Strips depend neither on the number of threads nor, but for the last one, on that of
-        the rows.
+        and sum_i f[i, c] k(x_i, z_j), of shape (k, len(z)), in the order of the rows. Strips depend
+        neither on the number of threads nor, but for the last one, on that of the rows.
         """
         kernel_map, itemsize = self._map(x), np.dtype(x.method.dtype).itemsize
         height = max(_LEAST_STRIP, _STRIP_BYTES // (len(z) * itemsize))
@@ -276,20 +242,22 @@ class Engine:
             tiles = []
             for cols, zt, tile in self._workspace.strip(xt, z):
                 part = np.ascontiguousarray(weights[:, cols])
-                sum_tile(kernel_map, tile, xt.terms, zt.terms, part, sums)
+                maps.sum_tile(kernel_map, tile, xt.terms, zt.terms, part, sums)
                 tiles.append((cols, tile))
             result, factors = use(rows, sums)
             transposed = np.zeros((len(weights), len(z)))
             for cols, tile in tiles:
-                add_weighted_rows(tile, factors, cols.start, cols.stop - cols.start, transposed)
+                maps.add_weighted_rows(
+                    tile, factors, cols.start, cols.stop - cols.start, transposed
+                )
             return result, transposed
 
         return self.pool.map(run, range(0, len(x), height))
 
-    def _map(self, x: Operand) -> KernelMap:
+    def _map(self, x: Operand) -> maps.KernelMap:
         dtype = x.method.dtype
         scale, shift, degree = self.kernel.map_constants(x.method.differences)
-        return KernelMap(int(self.kernel.code), dtype(scale), dtype(shift), degree)
+        return maps.KernelMap(int(self.kernel.code), dtype(scale), dtype(shift), degree)
 
     # -- bounds on rounding ----------------------------------------------------------------------
 
@@ -326,8 +294,6 @@ class Engine:
         diagonal = self.kernel.diagonal
         return np.asarray(np.sqrt(diagonal(x.norms) * diagonal(z.norms).max(initial=0)))
 
-    # -- tiles and threads -----------------------------------------------------------------------
-
     def _for_tiles(self, x: Operand, z: Operand, use: _UseTile) -> None:
         """Call `use(rows, cols, products, x_tile, z_tile)` for all tiles.
 
@@ -342,7 +308,7 @@ class Engine:
 
         def run(part: slice) -> None:
             all_rows = x[part]
-            if self._serves and len(all_rows) <= FEW_ROWS:
+            if self._serves and len(all_rows) <= _SERVED_ROWS:
                 for cols, zt, tile in self._workspace.strip(all_rows, z):
                     use(part, cols, tile, all_rows, zt)
                 return

@@ -33,14 +33,10 @@ _EXPONENTIAL_UNITS = 5.0  # relative error of compiled exponentials and of those
 
 
 class Method(NamedTuple):
-    """How kernel values are computed.
-
-    Products and maps are of `dtype`, float32 or float64. With `differences`, distances are sums of
-    differences of the rows as they are, rather than products of centred rows.
-    """
+    """How kernel values are computed: products and maps of `dtype`, float32 or float64."""
 
     dtype: type
-    differences: bool = False
+    differences: bool = False  # distances from differences of rows, not from products of them
 
     @property
     def unit(self) -> float:
@@ -57,7 +53,6 @@ FLOAT64_DIFFERENCES = Method(np.float64, differences=True)
 class Sizes(NamedTuple):
     """What the rounding of k(x, z) grows with, for n rows x and every vertex z.
 
-    `n_terms` is the largest number of products or differences in one sum that are not exact zeros.
     With `mean`, a mean of k(x, z) over the z as computed, the bound is on the error of that mean:
     smaller where kernel values are positive and err in proportion to themselves.
     """
@@ -65,7 +60,7 @@ class Sizes(NamedTuple):
     method: Method
     x_norms: Float64Array  # (n,), from `Kernel.norms`
     z_norm: float  # the largest among the vertices
-    n_terms: Int64Array  # (n,)
+    n_terms: Int64Array  # (n,), products or differences in one sum that are not exact zeros
     mean: Float64Array | None = None  # (n,)
 
     @property
@@ -206,15 +201,13 @@ class _Exponential(Kernel):
         """Bound on the error of t from products."""
 
     def error_bound(self, sizes: Sizes) -> Float64Array:
-        return self._bound_by_differences(sizes) if sizes.method.differences else self._bound(sizes)
+        """From products, each value errs by a factor of at most 1 + delta.
 
-    def _bound(self, sizes: Sizes) -> Float64Array:
-        """From products.
-
-        Each value errs by a factor of at most 1 + delta, hence the true mean is at most the
-        computed one over 1 - delta. Values lie in [0, 1], which bounds the error where delta is
-        large.
+        Hence the true mean is at most the computed one over 1 - delta. Values lie in [0, 1], which
+        bounds the error where delta is large.
         """
+        if sizes.method.differences:
+            return self._bound_by_differences(sizes)
         mean = 1.0 if sizes.mean is None else sizes.mean
         delta = np.expm1(np.minimum(self.exponent_bound(sizes), 1.0))
         delta = delta + _EXPONENTIAL_UNITS * sizes.unit
@@ -233,11 +226,10 @@ class _Exponential(Kernel):
         relative = (n_terms + 6) * unit / (1 - (n_terms + 6) * unit)
         growth = np.exp(_LARGEST_EXPONENT[unit] * relative)  # of the error by its own size
         units = 2 * _EXPONENTIAL_UNITS * unit
-        slope: Float64Array | float = math.exp(-1)
-        mean: Float64Array | float = 1.0
+        slope, mean = np.asarray(math.exp(-1)), np.ones(())
         if sizes.mean is not None:
             mean = np.minimum(1.0, sizes.mean * (1 + units) + _LEAST_EXPONENTIAL)
-            below = np.minimum(mean, math.exp(-1))  # -m ln(m) is largest there
+            below = np.minimum(mean, slope)  # -m ln(m) is largest at 1/e
             slope = -below * np.log(below)
         underflow = self.gamma * n_terms * _LEAST_NUMBER[unit]
         bound = growth * (relative * slope + underflow * mean) + units * mean
@@ -350,17 +342,9 @@ _SAME = 1e-6  # relative difference of values that two versions of one function 
 class GivenKernel(Kernel):
     """k(x, z) = function(X, Z), which returns the values of all rows of X with all rows of Z.
 
-    Parameters
-    ----------
-    function : callable
-        Called with two blocks of rows in float64, which are `scipy.sparse.csr_array` where the
-        rows of the data are sparse; returns an array of shape (n, m). It has to be symmetric and
-        positive semidefinite. Values are computed in float64 throughout, block by block in Python.
-
-    Notes
-    -----
-    Certificates take the values as right to `n_features` + 100 units in the last place of
-    sqrt(k(x, x) k(z, z)).
+    It is called with two blocks of rows in float64, `scipy.sparse.csr_array` where the data are
+    sparse, and has to be symmetric and positive semidefinite. Certificates take the values as right
+    to `n_features` + 100 units in the last place of sqrt(k(x, x) k(z, z)).
     """
 
     function: Callable[[Any, Any], Any] = np.dot
@@ -371,10 +355,9 @@ class GivenKernel(Kernel):
 
     @property
     def function_name(self) -> str:
-        """Name of the function and of its module, which a model file has in place of it."""
-        function = self.function
-        name = getattr(function, "__qualname__", type(function).__qualname__)
-        return f"{getattr(function, '__module__', None) or type(function).__module__}.{name}"
+        """Module and name of the function, or of its type, which a model file has in its place."""
+        named = self.function if hasattr(self.function, "__qualname__") else type(self.function)
+        return f"{named.__module__}.{named.__qualname__}"
 
     def to_dict(self) -> dict[str, Any]:
         """Names only."""
@@ -403,13 +386,10 @@ class GivenKernel(Kernel):
         return out
 
     def diagonal(self, norms: Float64Array) -> Float64Array:
-        """K(x, x), which is what `norms` gives."""
-        return norms.copy()
+        return norms.copy()  # what `norms` gives
 
     def error_bound(self, sizes: Sizes) -> Float64Array:
-        """See the notes of the class."""
-        units = (sizes.n_terms + _UNITS) * sizes.unit
-        return np.asarray(units * sizes.products)
+        return np.asarray((sizes.n_terms + _UNITS) * sizes.unit * sizes.products)
 
     def check(self, rows: Rows) -> None:
         """Raise InputError unless values of some rows are symmetric and positive semidefinite."""
@@ -447,14 +427,6 @@ KERNELS: dict[str, type[Kernel]] = {
     kernel.name: kernel for kernel in (RBF, Linear, Polynomial, Laplacian, Cosine, Tanimoto)
 }
 
-REFUSED = {
-    "precomputed": "a matrix of kernel values grows with the square of the rows, and the gap is "
-    "certified by computing values anew; give the rows, and the kernel as a function",
-    "sigmoid": "tanh is no positive definite kernel, so that the dual is not convex and no duality "
-    "gap bounds the distance to an optimum",
-}
-"""Kernels that others have, and why there are none here."""
-
 
 def make_kernel(
     name: str | KernelFunction,
@@ -482,10 +454,9 @@ def make_kernel(
     """
     if callable(name):
         return GivenKernel(function=name)
-    if name in REFUSED:
-        raise InputError(f"there is no kernel {name}: {REFUSED[name]}")
     if name not in KERNELS:
-        raise InputError(f"kernel must be one of {', '.join(KERNELS)}, not {name!r}")
+        names = ", ".join(KERNELS)
+        raise InputError(f"kernel must be one of {names}, or a function of rows, not {name!r}")
     kind = KERNELS[name]
     if (gamma is None and kind.uses_gamma) or gamma == "auto":
         raise InputError(

@@ -17,31 +17,18 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ooc_fw._core.products import (
-    clear_columns,
-    dense_tile,
-    difference_tile,
-    distance_tile,
-    dot_tile,
-    scatter_columns,
-    sparse_difference_tile,
-)
+from ooc_fw._core import products as compiled
 from ooc_fw.data.rows import AnyArray, CSRRows, Int32Array, stored_arrays
 from ooc_fw.kernels.arithmetic import Operand, centred
 from ooc_fw.kernels.functions import GivenKernel, Kernel, Method
 
-TILE = 512
-"""Vertices in a tile, and rows for that many: 1 MiB of products fits the second-level cache."""
-
-STEP = 16
-"""Sides of a block for BLAS are multiples of this."""
-
+TILE = 512  # vertices in a tile, and rows for that many: products fit the second-level cache
+STEP = 16  # sides of a block for BLAS are multiples of this
 _SCRATCH_BYTES = 1 << 20  # of the dense array that holds a tile of vertices as columns
 _SPARSE_BYTES = 4 << 20  # of that array for sparse vertices, no two of which share a feature
 _LEAST_WIDTH = 16  # vertices of a tile, however many features there are
 
 _LOADED_BYTES = 8 << 20  # of vertices as dense rows up to which they stay loaded between strips
-FEW_ROWS = 16  # rows up to which a compiled loop beats BLAS, which needs a padded block
 
 _SMALL = 1_000_000  # multiplications up to which BLAS libraries run other code
 _LEAST_FEATURES = 4  # columns that rows are padded to; else only very many rows are no small block
@@ -87,79 +74,37 @@ class _DenseProduct(_Product):
 
     BLAS runs other code, which rounds in another order, for the borders of a block and for small
     blocks. Blocks that are not small and whose sides are multiples of `STEP` have no borders in the
-    common libraries, hence rows and vertices are padded to such shapes. One trial tells whether
-    that is enough with the library at hand; if not, products are computed in float64, where it is,
-    and rounded. Another trial tells whether BLAS adds up a product in order, as it does up to some
-    hundred features: then a compiled loop gives the same bits for a few rows without padding, in
-    the precision that BLAS computes in.
+    common libraries, hence rows and vertices are padded to such shapes. A trial tells whether that
+    is enough with the library at hand; if not, products are computed in float64, where it is, and
+    rounded.
     """
 
     def __init__(self, dtype: type, n_features: int, center: AnyArray | None) -> None:
         self._n_features = max(n_features, _LEAST_FEATURES)
-        self._center = center
-        self._given = dtype
+        self._center, self._given = center, dtype
         self._dtype = dtype if is_uniform(dtype, self._n_features) else np.float64
         self._vertices: AnyArray = np.empty((0, self._n_features), dtype=self._dtype)
-        self._rest: AnyArray = self._vertices
-        self._columns: AnyArray | None = None  # the vertices as columns, for a few rows
 
     def load(self, z: Operand) -> None:
-        vertices = centred(z.values, self._given, self._center)
-        self._vertices = self._padded(vertices, _round_up(len(vertices)))
-        self._columns = None
+        self._vertices = self._padded(z, _round_up(len(z)))
 
     def tile_shape(self, n: int, m: int) -> tuple[int, int]:
-        if self._suits_loop(n):
-            return n, _round_up(m)
-        whole, rest = self._parts(n, _round_up(m))
-        return whole + rest, _round_up(m)
-
-    def _suits_loop(self, n: int) -> bool:
-        """Whether a compiled loop serves so many rows."""
-        return n <= FEW_ROWS and is_in_order(self._dtype, self._n_features)
+        width = _round_up(m)
+        least = _round_up(_SMALL // (width * self._n_features) + 1)
+        return max(least, _round_up(n)), width
 
     def into(self, x: Operand, tile: AnyArray) -> None:
-        rows = centred(x.values, self._given, self._center)
-        if self._suits_loop(len(rows)):
-            if self._columns is None:
-                self._columns = np.ascontiguousarray(self._vertices.T)
-            rows = np.ascontiguousarray(rows, dtype=self._dtype)
-            if self._dtype is self._given:
-                dense_tile(rows, self._columns, tile)
-            else:
-                wide: AnyArray = np.empty(tile.shape, dtype=self._dtype)
-                dense_tile(rows, self._columns, wide)
-                with np.errstate(over="ignore"):
-                    tile[...] = wide
-            return
-        whole, rest = self._parts(len(rows), len(self._vertices))
+        rows = self._padded(x, len(tile))
         # Values of the padding are arbitrary and may overflow.
         with np.errstate(invalid="ignore", over="ignore"):
-            if whole > 0:
-                self._multiply(self._padded(rows[:whole], whole), tile[:whole])
-            if rest > 0:
-                if len(self._rest) < rest:
-                    self._rest = np.zeros((rest, self._n_features), dtype=self._dtype)
-                part = self._rest[:rest]
-                part[: len(rows) - whole, : rows.shape[1]] = rows[whole:]
-                self._multiply(part, tile[whole:])
+            if self._dtype is self._given:
+                np.matmul(rows, self._vertices.T, out=tile)
+            else:
+                tile[...] = rows @ self._vertices.T
 
-    def _multiply(self, rows: AnyArray, out: AnyArray) -> None:
-        if self._dtype is self._given:
-            np.matmul(rows, self._vertices.T, out=out)
-        else:
-            out[...] = rows @ self._vertices.T
-
-    def _parts(self, n: int, width: int) -> tuple[int, int]:
-        """How many of `n` rows are multiplied as they are, and the length the rest is padded to."""
-        least = _round_up(_SMALL // (width * self._n_features) + 1)
-        whole = n - n % STEP
-        if whole < least:
-            return 0, max(least, _round_up(n))
-        return whole, max(least, STEP) if whole < n else 0
-
-    def _padded(self, rows: AnyArray, length: int) -> AnyArray:
-        """Rows in the precision of the product, padded by zeros; themselves if they fit."""
+    def _padded(self, x: Operand, length: int) -> AnyArray:
+        """Centred rows in the precision of the product, padded by zeros; themselves if they fit."""
+        rows = centred(x.values, self._given, self._center)
         if rows.shape == (length, self._n_features):
             return rows.astype(self._dtype, copy=False)
         padded: AnyArray = np.zeros((length, self._n_features), dtype=self._dtype)
@@ -195,19 +140,6 @@ def is_uniform(dtype: type, n_features: int) -> bool:
     return True
 
 
-@functools.cache
-def is_in_order(dtype: type, n_features: int) -> bool:
-    """Whether BLAS gives products the bits of `dense_tile`; False where it is not worth a trial."""
-    if n_features > _TRIAL_FEATURES:
-        return False
-    rng = np.random.default_rng(0)
-    rows: AnyArray = rng.standard_normal((_TRIAL_SIDE, n_features)).astype(dtype)
-    expected = rows @ rows.T
-    products = np.empty_like(expected)
-    dense_tile(rows, np.ascontiguousarray(rows.T), products)
-    return np.array_equal(products, expected)
-
-
 class _DifferenceProduct(_Product):
     """Squared or L1 distances of dense rows, as sums of differences."""
 
@@ -230,7 +162,7 @@ class _DifferenceProduct(_Product):
             padded: AnyArray = np.zeros((len(rows), self._n_features), dtype=tile.dtype)
             padded[:, : rows.shape[1]] = rows
             rows = padded
-        difference_tile(np.ascontiguousarray(rows), self._columns, self._squared, tile)
+        compiled.difference_tile(np.ascontiguousarray(rows), self._columns, self._squared, tile)
 
 
 class _SparseDifferenceProduct(_Product):
@@ -243,7 +175,9 @@ class _SparseDifferenceProduct(_Product):
         self._vertices = stored_arrays(z.values)
 
     def into(self, x: Operand, tile: AnyArray) -> None:
-        sparse_difference_tile(stored_arrays(x.values), self._vertices, self._squared, tile)
+        compiled.sparse_difference_tile(
+            stored_arrays(x.values), self._vertices, self._squared, tile
+        )
 
 
 class _SparseProduct(_Product):
@@ -274,24 +208,24 @@ class _SparseProduct(_Product):
             self._scratch = np.zeros(shape[0] * shape[1], dtype=self._scratch.dtype)
         self._columns = self._scratch[: shape[0] * shape[1]].reshape(shape)
         self._z = z
-        scatter_columns(data, indices, indptr, self._places, self._columns)
+        compiled.scatter_columns(data, indices, indptr, self._places, self._columns)
 
     def into(self, x: Operand, tile: AnyArray) -> None:
         rows = stored_arrays(x.values)
         if self._uses_distance:
             assert self._z is not None
             x_norms, z_norms = x.norms.astype(tile.dtype), self._z.norms.astype(tile.dtype)
-            distance_tile(rows, self._places, self._columns, x_norms, z_norms, tile)
+            compiled.distance_tile(rows, self._places, self._columns, x_norms, z_norms, tile)
         else:
             data, _, indptr = rows
             longest = int(np.diff(indptr).max(initial=0))
             scratch = np.empty(longest, data.dtype), np.empty(longest, self._places.dtype)
-            dot_tile(rows, self._places, self._columns, scratch, tile)
+            compiled.dot_tile(rows, self._places, self._columns, scratch, tile)
 
     def unload(self) -> None:
         if self._z is not None:
             _, indices, indptr = stored_arrays(self._z.values)
-            clear_columns(indices, indptr, self._places, self._columns)
+            compiled.clear_columns(indices, indptr, self._places, self._columns)
             self._z = None
 
 
