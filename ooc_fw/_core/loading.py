@@ -103,25 +103,6 @@ def _kept_code() -> Any:
     return KeptCode
 
 
-def by_precision(single: Any, double: Any) -> Callable[[Any], Any]:
-    """Decorator of a function of one number: it is `single` for a float32, otherwise `double`.
-
-    Compiled code inlines the one that it needs.
-    """
-    import numba
-    from numba.extending import overload
-
-    def decorate(function: Any) -> Any:
-        @functools.wraps(function)
-        def chosen(t: Any) -> Any:
-            return (single if t.itemsize == 4 else double)(t)
-
-        overload(chosen, inline="always")(lambda t: single if t == numba.float32 else double)
-        return chosen
-
-    return decorate
-
-
 @functools.cache
 def _named_directory() -> str:
     """The directory that the environment names; empty if none, or if it is not to be trusted."""

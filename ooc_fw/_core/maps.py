@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ooc_fw._core.loading import by_precision, njit
+from ooc_fw._core.loading import njit
 
 FLOAT_FLAGS = {"reassoc", "contract", "nsz", "arcp", "nnan"}
 """Relaxed floating point of the inner loops: sums in any order, no NaN (checked on reading)."""
@@ -40,18 +40,11 @@ class MapCode(IntEnum):
 class KernelMap(NamedTuple):
     """A map and its constants, in the precision of the tile.
 
-    Parameters
-    ----------
-    code : int
-        A `MapCode`.
-    scale, shift : float32 or float64
-        RBF: 2 gamma log2(e), or -gamma log2(e) for a tile of squared distances; polynomial: gamma
-        and coef0; Laplacian: gamma log2(e).
-    degree : int
-        Of the polynomial.
+    RBF: `scale` is 2 gamma log2(e), or -gamma log2(e) for a tile of squared distances. Polynomial:
+    `scale` is gamma and `shift` coef0. Laplacian: `scale` is gamma log2(e).
     """
 
-    code: int
+    code: int  # a `MapCode`
     scale: Any
     shift: Any
     degree: int
@@ -60,12 +53,16 @@ class KernelMap(NamedTuple):
 # Plain integers: numba treats globals as constants and drops the branches not taken.
 _RBF, _POLYNOMIAL, _LAPLACIAN = int(MapCode.RBF), int(MapCode.POLYNOMIAL), int(MapCode.LAPLACIAN)
 _COSINE, _TANIMOTO = int(MapCode.COSINE), int(MapCode.TANIMOTO)
-_F = np.float32
+_F, _SINGLE = np.float32, np.dtype(np.float32)
 _LEAST_FLOAT32, _LEAST_FLOAT64 = 2.0**-126, 2.0**-1022  # the least normal numbers
 
 
-def _exp2_float32(t):
-    """Relative error below 2e-7; the least value is 2^-126. Minimax polynomial (Cephes `exp2f`)."""
+# The whole part of t becomes the exponent bits; the rest, in [-1/2, 1/2], goes to a polynomial.
+
+
+@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
+def exp2_float32(t):
+    """2^t for t <= 0, to 2e-7 of itself and at least 2^-126; the polynomial of Cephes' exp2f."""
     t = max(t, _F(-126.0))
     whole = np.rint(t)
     r = t - whole
@@ -80,8 +77,9 @@ def _exp2_float32(t):
     return p * np.int32(bits).view(np.float32)
 
 
-def _exp2_float64(t):
-    """Relative error below 3e-16; the least value is 2^-1022. Through Chebyshev points."""
+@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
+def exp2_float64(t):
+    """2^t for t <= 0, to 3e-16 of itself and at least 2^-1022; through Chebyshev points."""
     t = max(t, -1022.0)
     whole = np.rint(t)
     r = t - whole
@@ -101,20 +99,12 @@ def _exp2_float64(t):
     return p * np.int64(bits).view(np.float64)
 
 
-@by_precision(_exp2_float32, _exp2_float64)
-def exp2_nonpositive(t):
-    """2^t for t <= 0, in the precision of t.
-
-    The whole part of t becomes the exponent bits; the rest, in [-1/2, 1/2], goes through a
-    polynomial.
-    """
-
-
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _rbf_row(row, x_term, z_terms, scale):
-    zero = row.dtype.type(0)
+    zero, single = row.dtype.type(0), row.dtype == _SINGLE
     for j in range(row.size):
-        row[j] = exp2_nonpositive(min(scale * row[j] - (x_term + z_terms[j]), zero))
+        t = min(scale * row[j] - (x_term + z_terms[j]), zero)
+        row[j] = exp2_float32(t) if single else exp2_float64(t)
 
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
@@ -143,9 +133,10 @@ def _polynomial_row(row, scale, shift, degree):
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _laplacian_row(row, scale):
-    zero = row.dtype.type(0)
+    zero, single = row.dtype.type(0), row.dtype == _SINGLE
     for j in range(row.size):
-        row[j] = exp2_nonpositive(-scale * max(row[j], zero))
+        t = -scale * max(row[j], zero)
+        row[j] = exp2_float32(t) if single else exp2_float64(t)
 
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)

@@ -31,22 +31,12 @@ class Vertices(NamedTuple):
 
 
 class KernelBlock(NamedTuple):
-    """Kernel values between vertices: those of vertex k are ``values[slots[k], :m] * units[0]``.
+    """Kernel values between vertices: those of vertex k are ``values[slots[k], :m] * units[0]``."""
 
-    Parameters
-    ----------
-    values : ndarray of uint16, float32 or float64, shape (n_slots, at least m)
-    units : ndarray of float32, or of float64 where `values` are, shape (1,)
-    slots : ndarray of int64, shape (m,)
-        Row of `values` that belongs to each vertex, -1 where it is not held.
-    used : ndarray of int64, shape (n_slots,)
-        Clock at which each row of `values` was last used; modified by steps.
-    """
-
-    values: Any
-    units: Any
-    slots: npt.NDArray[np.int64]
-    used: npt.NDArray[np.int64]
+    values: Any  # uint16, float32 or float64, shape (n_slots, at least m)
+    units: Any  # float32, or float64 where `values` are, shape (1,)
+    slots: npt.NDArray[np.int64]  # (m,), row of `values` of each vertex, -1 where it is not held
+    used: npt.NDArray[np.int64]  # (n_slots,), clock at which each was last used; steps modify it
 
 
 @njit(cache=True, nogil=True)
@@ -99,15 +89,6 @@ def away_vertex(alpha, grad):
             best = grad[k]
             j = k
     return j
-
-
-@njit(cache=True, nogil=True)
-def keep_vertices(sources, keep, K):
-    """Move row sources[a] of K to row a, with only the columns in `keep`; both increase."""
-    for a in range(sources.size):
-        row = K[sources[a]]
-        for b in range(keep.size):
-            K[a, b] = row[keep[b]]
 
 
 @njit(cache=True, nogil=True)
@@ -165,17 +146,6 @@ def weigh_rows(K, slots, weights, out):
 
 
 @njit(cache=True, nogil=True)
-def mirror_block(K, n):
-    """Copy the rows before place n of a symmetric block K into the columns before place n."""
-    m = K.shape[0]
-    for a in range(n, m, _TILE):
-        for b in range(0, n, _TILE):
-            for i in range(a, min(a + _TILE, m)):
-                for j in range(b, min(b + _TILE, n)):
-                    K[i, j] = K[j, i]
-
-
-@njit(cache=True, nogil=True)
 def mirror_rows(K, slots, first, new_slots, start, stop):
     """Copy rows of new vertices into their columns of the rows of vertices start..stop, if held.
 
@@ -193,6 +163,22 @@ def mirror_rows(K, slots, first, new_slots, start, stop):
 
 
 @njit(cache=True, nogil=True)
+def slack_slopes(signs, before, after, penalties, t, out):
+    """out[c] += slope along the line of 1/2 sum_i C_i xi_i^2, a fraction t[c] of the way.
+
+    `before` and `after` have the float32 decision values at both ends, which have the shape of the
+    int8 `signs`, (n, n_classes). `penalties` have shape (n,), `t` and `out` (n_classes,).
+    """
+    for i in range(signs.shape[0]):
+        for c in range(signs.shape[1]):
+            start = np.float64(before[i, c])
+            change = after[i, c] - start
+            slack = 1.0 - signs[i, c] * (start + t[c] * change)
+            if slack > 0.0:
+                out[c] -= penalties[i] * slack * signs[i, c] * change
+
+
+@njit(cache=True, nogil=True)
 def tube_slopes(targets, before, after, penalties, t, epsilon, out):
     """`slack_slopes` of regression: xi_i = max(0, |y_i - h(x_i)| - epsilon), targets of float64."""
     for i in range(targets.shape[0]):
@@ -204,26 +190,3 @@ def tube_slopes(targets, before, after, penalties, t, epsilon, out):
             if slack > 0.0:
                 signed = slack if residual > 0.0 else -slack
                 out[c] -= penalties[i] * signed * change
-
-
-@njit(cache=True, nogil=True)
-def slack_slopes(signs, before, after, penalties, t, out):
-    """out[c] += slope along the line of 1/2 sum_i C_i xi_i^2, a fraction t[c] of the way.
-
-    Parameters
-    ----------
-    signs : ndarray of int8, shape (n, n_classes)
-    before, after : ndarray of float32, shape (n, n_classes)
-        Decision values at both ends.
-    penalties : ndarray of float64, shape (n,)
-    t : ndarray of float64, shape (n_classes,)
-    out : ndarray of float64, shape (n_classes,)
-        Modified.
-    """
-    for i in range(signs.shape[0]):
-        for c in range(signs.shape[1]):
-            start = np.float64(before[i, c])
-            change = after[i, c] - start
-            slack = 1.0 - signs[i, c] * (start + t[c] * change)
-            if slack > 0.0:
-                out[c] -= penalties[i] * slack * signs[i, c] * change

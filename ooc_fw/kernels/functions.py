@@ -455,8 +455,7 @@ def make_kernel(
     if callable(name):
         return GivenKernel(function=name)
     if name not in KERNELS:
-        names = ", ".join(KERNELS)
-        raise InputError(f"kernel must be one of {names}, or a function of rows, not {name!r}")
+        raise InputError(f"kernel must be one of {', '.join(KERNELS)}, not {name!r}")
     kind = KERNELS[name]
     if (gamma is None and kind.uses_gamma) or gamma == "auto":
         raise InputError(

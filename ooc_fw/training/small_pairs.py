@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ooc_fw._core.pairwise import optimise_pairwise
-from ooc_fw._core.steps import KernelBlock, Vertices, mirror_block
+from ooc_fw._core.steps import KernelBlock, Vertices
 from ooc_fw.certificate.sweep import Certificate, certificate_of_all
 from ooc_fw.data.rows import Float64Array, Int64Array, concat_rows, rows_bytes, take_rows
 from ooc_fw.kernels.arithmetic import choose_arithmetic
@@ -225,7 +225,7 @@ class SmallPairs(ExitStack):
             else:
                 self._engine.block(self._x[code], self._x[code], block[part, part])
         self._engine.block(first, second, block[:n, n:])
-        mirror_block(block, n)
+        block[n:, :n] = block[:n, n:].T
         return block
 
 

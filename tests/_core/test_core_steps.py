@@ -197,17 +197,6 @@ def test_handed_the_rows_threads_share_scans_without_a_difference(plain, real, s
         np.testing.assert_array_equal(grad, results[0][2])
 
 
-@given(st.integers(1, 30), SEEDS)
-def test_keep_vertices(m, seed):
-    rng = np.random.default_rng(seed)
-    K = rng.normal(size=(30, m)).astype(np.float32)
-    keep = np.flatnonzero(rng.random(m) < 0.6)
-    sources = np.flatnonzero(rng.random(len(K)) < 0.6)
-    expected = K[np.ix_(sources, keep)]
-    core.keep_vertices(sources, keep, K)
-    np.testing.assert_array_equal(K[: len(sources), : len(keep)], expected)
-
-
 @given(st.integers(1, 150), st.integers(1, 150), SEEDS)
 def test_mirror_rows(n_old, n_new, seed):
     """Rows of new vertices become columns of the old ones that are held, part by part."""
@@ -299,12 +288,3 @@ def test_add_column_and_extrapolate_gradient(n, seed):
     np.testing.assert_allclose(grad, expected, rtol=1e-13, atol=1e-13)
     core.extrapolate_gradient(grad, before, 1.5)
     np.testing.assert_allclose(grad, expected + 1.5 * (expected - before), rtol=1e-12, atol=1e-12)
-
-
-@given(st.integers(1, 150), st.integers(1, 150), SEEDS)
-def test_mirror_block(n, m, seed):
-    expected = np.random.default_rng(seed).normal(size=(n + m, n + m))
-    block = expected.copy()
-    core.mirror_block(block, n)
-    expected[n:, :n] = expected[:n, n:].T
-    np.testing.assert_array_equal(block, expected)
