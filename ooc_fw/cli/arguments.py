@@ -122,13 +122,7 @@ def add_values(group: argparse._ActionsContainer, name: str, declared: Option, t
 
 
 def value_list(text: str, declared: Option) -> list[Any]:
-    """Values of an option: numbers, or powers of a number, such as 0.5,1,10 or 2^-5..2^15:2.
-
-    Raises
-    ------
-    InputError
-        The list is malformed, or a value is outside the limits of the option.
-    """
+    """Values of an option: numbers, or powers of a number, such as 0.5,1,10 or 2^-5..2^15:2."""
     try:
         return [value for part in text.split(",") for value in _values(part, declared)]
     except InputError:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
-import time
 from contextlib import ExitStack
 from typing import Any, TypeAlias
 
@@ -143,7 +141,7 @@ def certify_span(
         problem = regression_problem(model, source)
     else:
         problem = ClassificationProblem(source, codes, model.kernel, class_labels=model.classes)
-    began, scope = time.perf_counter(), "span"
+    scope = "span"
     with RowProgress("certify", source.n_rows, quiet=args.quiet) as progress:
         certificate = certify_landmarks(model, problem, engine, dask=workers, on_block=progress)
         if model.task == "regression" and source.n_rows <= EXACT_ROWS:
@@ -155,13 +153,6 @@ def certify_span(
     if args.exact_kernel:
         view = certificate.exact_kernel
         total = view.n_evaluations
-        speed = len(model.support_vectors) * source.n_rows / (time.perf_counter() - began)
-        if not args.quiet:
-            print(
-                f"the exact kernel takes {total:.3g} kernel values; at the speed of the pass "
-                f"before, which had more digits, {total / speed:.0f} s",
-                file=sys.stderr,
-            )
         with RowProgress("exact kernel", total, quiet=args.quiet, unit="kernel values") as bar:
             dual = view.dual(engine, workers, lambda share: bar(round(share * total)))
         columns["exact_kernel_dual"] = dual

@@ -39,35 +39,26 @@ def run(args: argparse.Namespace) -> int:
 
 def run_split(args: argparse.Namespace) -> int:
     """Split a data file into a training and a test file."""
-    outputs = {"training file": args.train, "test file": args.test}
-    check_outputs(
-        [Output(what, path) for what, path in outputs.items()], [args.data, args.labels, args.rows]
-    )
+    outputs = [Output("training file", args.train), Output("test file", args.test)]
+    check_outputs(outputs, [args.data, args.labels, args.rows])
     with common.open_data(args) as source:
         if args.rows is not None:
             ranges = read_test_rows(args.rows, source)
         else:
             stratify = source.has_labels and not (args.no_stratify or are_targets(source))
             ranges = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
+        paths, compression = [args.train, args.test], args.compression
         with RowProgress("split", source.n_rows, quiet=args.quiet) as progress:
-            reports = split(
-                source,
-                ranges,
-                [args.train, args.test],
-                compression=args.compression,
-                on_rows=progress,
-            )
+            reports = split(source, ranges, paths, compression=compression, on_rows=progress)
     lines = [
         f"{report.output}: {report.n_rows} rows; classes: {_classes(report.class_counts)}"
         for report in reports
     ]
-    result = {"parts": [_with_classes(asdict(report)) for report in reports]}
-    _print(args, result, lines)
+    _print(args, {"parts": [_with_classes(asdict(report)) for report in reports]}, lines)
     return DONE
 
 
 def _print(args: argparse.Namespace, result: Mapping[str, Any], lines: list[str]) -> None:
-    """Print the result with ``--json``, else lines on standard error."""
     common.print_result(args, result, [])
     if not (args.json or args.quiet):
         common.print_lines(lines)
@@ -81,7 +72,6 @@ def _with_classes(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _classes(counts: Mapping[Any, int]) -> str:
-    """Rows of each class, for people."""
     words = [f"{common.format_label(label)} ({n})" for label, n in counts.items()] or ["none"]
     if len(words) > SHOWN_CLASSES:
         words[SHOWN_CLASSES:] = [f"and {len(words) - SHOWN_CLASSES} more"]
@@ -89,7 +79,6 @@ def _classes(counts: Mapping[Any, int]) -> str:
 
 
 def _lines(report: ConversionReport) -> list[str]:
-    """What was converted and how, a line for each fact."""
     of_targets = ": labels are targets of a regression" * report.targets
     lines = [
         f"{report.output}: {report.n_rows} rows, {report.n_features} features, "

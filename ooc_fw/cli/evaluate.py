@@ -53,7 +53,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, Any]:
-    """How well labels are told, and how good decision values and probabilities are."""
     reliability = Reliability(len(model.classes)) if model.calibrated else None
     ranking = Ranking() if len(model.classes) == 2 else None
     confusion = Confusion(model.classes.tolist())
@@ -95,7 +94,6 @@ def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, An
 
 
 def _measures_of_regression(args: argparse.Namespace, model: Model) -> dict[str, Any]:
-    """How far predictions are from the targets."""
     residuals = Residuals(model.offset or 0.0)
     for block in apply_model(model, args, with_labels=True):
         if block.labels.dtype.kind not in "biuf":
@@ -155,7 +153,6 @@ class Confusion:
 
 
 def _lines(result: dict[str, Any]) -> list[str]:
-    """The measures for people, with a table of the classes and the confusion matrix."""
     names = ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score")
     shown = {name: result.get(name) for name in (*names, "n_rows", "seconds")}
     shown = {name: value for name, value in shown.items() if value is not None}
@@ -170,17 +167,13 @@ def _lines(result: dict[str, Any]) -> list[str]:
 def _confusion_lines(result: dict[str, Any]) -> list[str]:
     """The confusion matrix, or the most frequent mistakes if it is wider than the terminal."""
     names, matrix = list(result["classes"]), result["confusion"]
-    counts = zip(names, matrix, strict=True)
-    lines = common.table([["", *names], *([name, *row] for name, row in counts)])
+    lines = common.table([["", *names], *([k, *row] for k, row in zip(names, matrix, strict=True))])
     if len(lines[0]) <= shutil.get_terminal_size().columns:
         return ["confusion (given below, predicted to the right)", *lines]
     pairs = zip(product(names, names), chain(*matrix), strict=True)
     mistakes = Counter({pair: count for pair, count in pairs if count and pair[0] != pair[1]})
-    shown = mistakes.most_common(SHOWN_CONFUSIONS)
-    rows = [["given", "predicted", "rows"], *([*pair, count] for pair, count in shown)]
-    lines = [f"most frequent mistakes (--json has the {len(names)} x {len(names)} matrix)"]
-    lines += common.table(rows, 2)
-    if len(mistakes) > len(shown):
-        rest = mistakes.total() - sum(count for _, count in shown)
-        lines.append(f"and {rest} rows in {len(mistakes) - len(shown)} other mistakes")
-    return lines
+    rows = [[*pair, count] for pair, count in mistakes.most_common(SHOWN_CONFUSIONS)]
+    return [
+        f"most frequent mistakes (--json has the {len(names)} x {len(names)} matrix)",
+        *common.table([["given", "predicted", "rows"], *rows], 2),
+    ]

@@ -66,7 +66,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _in_words(column: dict[str, Any]) -> str:
-    """Content of a column of a table."""
     words: str = column["holds"]
     if words == "numbers":
         words = f"{column['low']:g} to {column['high']:g}"

@@ -50,18 +50,7 @@ def build_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Arguments after the program's name; those of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status.
-    """
+    """Run a command; its arguments are those of the process by default. Returns the status."""
     _replace_closed_streams()
     results = Stream(sys.stdout, "standard output", escapes=True)
     messages = Stream(sys.stderr, None, escapes=True)
@@ -89,10 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"out of memory: {error}", FAILED)
     except Exception as error:
         if os.environ.get(TRACEBACK):
+            lines = map(printable, traceback.format_exc().splitlines())
             with suppress(OSError):
-                print(
-                    *map(printable, traceback.format_exc().splitlines()), sep="\n", file=sys.stderr
-                )
+                print(*lines, sep="\n", file=sys.stderr)
         way_out = f"it is an error of ooc-fw itself; {TRACEBACK}=1 in the environment shows where"
         return _fail(f"{type(error).__name__}: {error}; {way_out}", FAILED)
 
@@ -106,9 +94,9 @@ def _run(argv: Sequence[str] | None) -> int:
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
     args.started = time.perf_counter()  # imports count: the user waits for them
     command = COMMANDS[args.command]
-    announces = command.computes and not getattr(args, "quiet", False)
     if command.computes:
         load_numba_alone()
+    announces = command.computes and not getattr(args, "quiet", False)
     with noting_compilation(_announce_compilation) if announces else nullcontext():
         module = import_module(f"ooc_fw.cli.{command.module}")
         status: int = getattr(module, command.function)(args)
@@ -178,8 +166,6 @@ def _messages_on_stderr() -> Iterator[None]:
 
 
 class _Sentence(logging.Formatter):
-    """A line with the name of the program, and the word "warning" for a warning."""
-
     def format(self, record: logging.LogRecord) -> str:
         kind = "warning: " if record.levelno == logging.WARNING else ""
         return f"ooc-fw: {kind}{printable(record.getMessage())}"

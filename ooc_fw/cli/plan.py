@@ -105,7 +105,6 @@ def _estimate(problem: ClassificationProblem, plan: Plan, landmarks: int | None)
 
 
 def _read_rows(source: RowSource) -> tuple[Rows, float]:
-    """The first rows, and how many are read in a second."""
     started, read = time.perf_counter(), 0
     step = max(1, int(_READ_BYTES * source.n_rows / max(1, source.decoded_bytes)))
     first = rows = source.read(0, min(step, source.n_rows))
@@ -116,7 +115,6 @@ def _read_rows(source: RowSource) -> tuple[Rows, float]:
 
 
 def _lines(result: dict[str, Any]) -> list[str]:
-    """The plan and the estimate for people."""
     n_bytes, support = result["kernel_value_bytes"], result["support_at_most"]
     memory, limit = result["memory"], "no limit given"
     if result["memory_limit"] is not None:

@@ -36,17 +36,8 @@ from ooc_fw.model.prediction import decide, iter_decisions, like_training
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import RowProgress
+from ooc_fw.system import files
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import (
-    Output,
-    atomic_path,
-    check_outputs,
-    exact,
-    is_stream,
-    naming,
-    open_output,
-    write_atomic,
-)
 
 Columns: TypeAlias = dict[str, AnyArray]
 """Results of a block of rows by their names."""
@@ -59,15 +50,19 @@ def run(args: argparse.Namespace) -> int:
     """Apply a model to rows."""
     output = None if args.output == "-" else Path(args.output)
     suffix = "" if output is None else output.suffix.lower()
-    in_lines = suffix not in (".csv", *HDF5_SUFFIXES)
     if output is not None:
         streamed = suffix not in HDF5_SUFFIXES
-        check_outputs([Output("output", output, streamed)], [args.model, args.data])
+        files.check_outputs([files.Output("output", output, streamed)], [args.model, args.data])
     model = load_model(args.model)
-    _check(args, model, in_lines)
-    labels = _encoded(model.classes) if suffix in HDF5_SUFFIXES else np.array(_names(model), object)
+    _check(args, model, suffix not in (".csv", *HDF5_SUFFIXES))
+    labels = model.classes
+    if suffix not in HDF5_SUFFIXES:
+        labels = np.array(_names(model), object)
+    elif labels.dtype.kind == "U":  # HDF5 stores words as UTF-8
+        words = np.char.encode(labels, "utf-8")
+        labels = words.astype(h5py.string_dtype("utf-8", words.dtype.itemsize))
     blocks = apply_model(model, args, labels_only=not (args.decision or args.probability))
-    folder = None if output is None or is_stream(output) else output.resolve().parent
+    folder = None if output is None or files.is_stream(output) else output.resolve().parent
     n_rows = 0
     with _open(output, suffix, model, labels) as write:
         for values in in_order(blocks, args.data, folder):
@@ -110,12 +105,12 @@ def _check(args: argparse.Namespace, model: Model, in_lines: bool) -> None:
 
 def run_export(args: argparse.Namespace) -> int:
     """Write a model as an ONNX graph."""
-    check_outputs([Output("output", args.output)], [args.model])
+    files.check_outputs([files.Output("output", args.output)], [args.model])
     model = load_model(args.model)
     if args.no_probabilities:
         model = model.with_sigmoids(None)
     content = to_onnx(model, double_input=not args.float32_input)
-    write_atomic(Path(args.output), content)
+    files.write_atomic(Path(args.output), content)
     result = {
         "output": args.output,
         "opset": OPSET,
@@ -140,15 +135,17 @@ def _open(
     """Function that writes blocks of results; a file appears when it is complete."""
     if output is None:
         # A program reads what was predicted to the byte; a terminal would obey it.
-        yield partial(_write_lines, sys.stdout if sys.stdout.isatty() else exact(sys.stdout))
+        yield partial(_write_lines, sys.stdout if sys.stdout.isatty() else files.exact(sys.stdout))
     elif suffix in HDF5_SUFFIXES:
-        with atomic_path(output) as path, OutputFile(path) as file:
+        with files.atomic_path(output) as path, OutputFile(path) as file:
             file.attrs["classes"] = labels
             yield partial(_write_datasets, file)
     else:
-        with open_output(output, encoding="utf-8", newline="") as text:
-            csv_writer = partial(_write_table, text, model)
-            yield csv_writer if suffix == ".csv" else partial(_write_lines, text)
+        with files.open_output(output, encoding="utf-8", newline="") as text:
+            if suffix == ".csv":
+                yield partial(_write_table, text, model)
+            else:
+                yield partial(_write_lines, text)
 
 
 def _names(model: Model) -> list[str]:
@@ -156,7 +153,6 @@ def _names(model: Model) -> list[str]:
 
 
 def _write_lines(file: IO[str], columns: Columns) -> None:
-    """A line for each row: the label, or the numbers asked for."""
     name, last = list(columns.items())[-1]
     lines = last.tolist()
     if name != "label":
@@ -170,37 +166,27 @@ def _write_table(file: IO[str], model: Model, columns: Columns) -> None:
     names = _names(model)
     writer = csv.writer(file, lineterminator="\n")
     if columns["row"][:1] == 0:
-        header = {name: [name] for name in ("row", "label", "prediction", "decision")}
+        header = {name: [name] for name in columns} | {"probability": [f"p_{n}" for n in names]}
         if model.decision == "ovr":
             header["decision"] = [f"decision_{name}" for name in names]
         elif len(names) > 2:
             pairs = class_pairs(len(names))
             header["decision"] = [f"decision_{names[j]}_{names[i]}" for j, i in pairs]
-        header["probability"] = [f"p_{name}" for name in names]
         writer.writerow([title for name in columns for title in header[name]])
     parts = [column.reshape(len(column), -1).T.tolist() for column in columns.values()]
     writer.writerows(zip(*chain(*parts), strict=True))
 
 
 def _write_datasets(file: Any, columns: Columns) -> None:
-    """HDF5: a data set for each column."""
     for name, column in columns.items():
+        tail = column.shape[1:]
         if name not in file:
-            tail = column.shape[1:]
             shape = {"shape": (0, *tail), "maxshape": (None, *tail), "chunks": (_CHUNK_ROWS, *tail)}
             file.create_dataset(name, dtype=column.dtype, **shape)
         stop = len(file[name]) + len(column)
         file[name].resize(stop, axis=0)
         file[name][stop - len(column) :] = column
     file.check()
-
-
-def _encoded(labels: AnyArray) -> AnyArray:
-    """Labels as HDF5 stores them: words as UTF-8."""
-    if labels.dtype.kind != "U":
-        return labels
-    words = np.char.encode(labels, "utf-8")
-    return words.astype(h5py.string_dtype("utf-8", words.dtype.itemsize))
 
 
 # -- a model applied to DATA ----------------------------------------------------------------------
@@ -254,11 +240,9 @@ def apply_model(
             waiting.append(labels)
             yield block
 
-    start = 0
+    parsed, start = like_training(model, rows()), 0
     with RowProgress("predict", quiet=args.quiet) as progress:
-        for values in decide(
-            model, like_training(model, rows()), threads=args.threads, labels_only=labels_only
-        ):
+        for values in decide(model, parsed, threads=args.threads, labels_only=labels_only):
             stop = start + len(values)
             labels = np.concatenate(waiting)
             waiting[:] = [labels[len(values) :]]
@@ -293,7 +277,10 @@ def _rows_of_table(
         for block in ordered_map(encoder.parser(reader), reader.blocks()):
             if n_block := len(block.rows):  # all of them may be left out
                 n_rows += n_block
-                labels = _like_classes(block.labels, model) if with_labels else np.zeros(n_block)
+                labels = block.labels if with_labels else np.zeros(n_block)
+                if labels.dtype.kind not in "biuf" and model.classes.dtype.kind == "f":
+                    with suppress(ValueError):
+                        labels = labels.astype(np.float64)
                 yield labels, block.rows
         if not n_rows:
             labelled = " with a label" if encoder.counts["unlabelled"] else ""
@@ -301,18 +288,9 @@ def _rows_of_table(
         notes += [f"note: {note}" for note in encoder.notes()]
 
 
-def _like_classes(labels: AnyArray, model: Model) -> AnyArray:
-    """Labels of a table as numbers, where those of the model are."""
-    if labels.dtype.kind not in "biuf" and model.classes.dtype.kind == "f":
-        with suppress(ValueError):
-            return labels.astype(np.float64)
-    return labels
-
-
 def _rows_of_text(
     model: Model, args: argparse.Namespace, notes: list[str]
 ) -> Iterator[tuple[AnyArray, Rows]]:
-    """Labels and rows of LIBSVM text."""
     feature_places(None, model.columns, args.data)  # text names no features
     width = n_dropped = 0
     exact = model.scaling is not None and not model.scaling.is_identity
@@ -323,8 +301,8 @@ def _rows_of_text(
         yield labels, rows
     missing = model.n_features - width
     if missing > 0:
-        which = f"{missing} of {model.n_features} features, which no row of the text has"
-        notes.append(f"zero: {which}")
+        words = f"zero: {missing} of {model.n_features} features, which no row of the text has"
+        notes.append(words)
     elif missing:
         notes.append(common.dropped(-missing, model.n_features, n_dropped))
 
@@ -362,14 +340,8 @@ def in_order(
     Rows that arrive in order pass through. From the first other block on, all results wait in a
     file in `folder`, or that of temporary files: 8 bytes for each row and each of its values. Each
     bucket of it, of about `bucket_bytes`, has room for the results of consecutive rows, which are
-    appended as they come and sorted in the end. `name` is that of the input, for messages.
-
-    Raises
-    ------
-    InputError
-        The row numbers are not 0 to n_rows - 1, each of them once.
-    OSError
-        The disk of `folder` is full.
+    appended as they come and sorted in the end. InputError, which names the input, unless the row
+    numbers are 0 to n_rows - 1, each of them once.
     """
     folder = Path(tempfile.gettempdir()) if folder is None else folder
     n_passed, file = 0, None
@@ -380,7 +352,7 @@ def in_order(
                 yield block.values
                 n_passed += n
                 continue
-            with naming(folder):
+            with files.naming(folder):
                 if file is None:
                     assert block.n_rows is not None
                     n_waiting, tail = block.n_rows - n_passed, block.values.shape[1:]
@@ -403,7 +375,7 @@ def in_order(
         if file is None:
             return
         for k, n in enumerate(filled):
-            with naming(folder):
+            with files.naming(folder):
                 file.seek(k * room * result.itemsize)
                 results = np.frombuffer(file.read(n * result.itemsize), result)
             results = results[np.argsort(results["place"])]

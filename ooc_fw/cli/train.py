@@ -24,6 +24,7 @@ from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
+from ooc_fw.model.record import Model
 from ooc_fw.options import TaskOptions, TrainOptions, option_fields
 from ooc_fw.problem import Problem, row_penalties
 from ooc_fw.report.progress import EventLog, Progress, RowProgress, Waiting
@@ -133,7 +134,6 @@ def read_problem(
 def _penalties(
     args: argparse.Namespace, codes: npt.NDArray[Any], class_labels: npt.NDArray[Any]
 ) -> Float64Array | None:
-    """Penalty of each row, from class weights."""
     weights = args.class_weight
     if isinstance(weights, dict) and class_labels.dtype.kind in "biuf":
         try:
@@ -192,19 +192,17 @@ def _save(
     place: ModelPlace,
 ) -> tuple[dict[str, Any], Path, int | None]:
     """Save the model, calibrate it; its description, its file, and a signal that ended the run."""
-    model, trained = fitted.model, time.perf_counter()
-    number, more = None, {}
+    model, trained, number = fitted.model, time.perf_counter(), None
     if model.status == Status.INTERRUPTED:
         number = fitted.signal or signal.SIGINT
     # Until it gives probabilities, the model does not replace one that may give them.
     output = place.of(args.probability or number is not None)
     model.save(output)
+    more = {}
     if args.probability:
-        sigmoids, missing = None, "interrupted"
+        missing = "interrupted"
         if number is None:
-            sigmoids, missing, number = _calibrate(args, fitted, options, session)
-        if sigmoids is not None:
-            model = model.with_sigmoids(sigmoids)
+            model, missing, number = _calibrate(args, fitted, options, session)
         if number is None:
             model.save(place.output)
             if output != place.output:
@@ -226,8 +224,8 @@ def _save(
 
 def _calibrate(
     args: argparse.Namespace, fitted: Fit, options: TrainOptions, session: Session
-) -> tuple[list[tuple[float, float]] | None, str, int | None]:
-    """Sigmoids; or None, the reason, and the signal that is the reason."""
+) -> tuple[Model, str, int | None]:
+    """The model with sigmoids; or without, the reason, and the signal that is the reason."""
     if not args.quiet:
         print("calibrating on held-out rows", file=sys.stderr)
     try:
@@ -235,11 +233,12 @@ def _calibrate(
         with run_progress(args, options, session.started) as progress:
             session = dataclasses.replace(session, callbacks=progress.callbacks)
             given = dataclasses.replace(fitted.plan.given, max_time=options.max_time)
-            return held_out_sigmoids(fitted.problem, given, session), "", None
+            sigmoids = held_out_sigmoids(fitted.problem, given, session)
     except OutOfTimeError:
-        return None, "no time left", None
+        return fitted.model, "no time left", None
     except KeyboardInterrupt as interrupt:
-        return None, "interrupted", signal_of(interrupt)
+        return fitted.model, "interrupted", signal_of(interrupt)
+    return fitted.model.with_sigmoids(sigmoids), "", None
 
 
 # -- what commands that train share --------------------------------------------------------------

@@ -60,7 +60,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(result: TuneResult, model: str | None) -> list[str]:
-    """Sum the search up for people."""
     best = result.best
     error, deviation = (100 * (value or 0.0) for value in (best.error, best.standard_error))
     lines = [
@@ -84,7 +83,6 @@ def _lines(result: TuneResult, model: str | None) -> list[str]:
 
 
 def _show(metric: str, point: Point) -> None:
-    """Tell of a point that was tried."""
     error = 100 * (point.error or 0.0)
     print(
         f"C {point.C:g}, gamma {point.gamma:.4g}: {METRICS[metric]} {error:.3f} % of "
@@ -100,9 +98,8 @@ def _check_outputs(args: argparse.Namespace) -> Path:
         raise InputError("-o MODEL is written by the refit; leave out one of -o and --no-refit")
     model = Path(args.output) if args.output else common.output_beside(args.data, ".model.h5")
     outputs = [Output("model", model)] if args.refit else []
-    for what, path in (("points", args.points), ("figure", args.figure)):
-        if path:
-            outputs.append(Output(what, path, streamed=True))
+    others = {"points": args.points, "figure": args.figure}
+    outputs += [Output(what, path, streamed=True) for what, path in others.items() if path]
     check_outputs(outputs, [args.data, args.labels])
     if args.figure:
         check_figure(args.figure)

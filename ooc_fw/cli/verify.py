@@ -57,7 +57,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(result: dict[str, Any]) -> list[str]:
-    """What was compared, a line for each array."""
     checked, arrays = result["checksums"] is not None, result["arrays"]
     rows = []
     for name, array in arrays.items():

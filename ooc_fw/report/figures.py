@@ -146,12 +146,25 @@ def draw_runs(
 
 
 def _draw_panel(ax: Any, panel: Panel, runs: Sequence[Run], axis: str) -> None:
-    unit = _draw_axis(ax, runs, axis)
+    field, unit, name = "iteration", 1.0, "iteration"
+    if any(run.n_classifiers > 1 for run in runs):
+        name = "iteration (of all binary classifiers)"
+    if axis == "time":
+        field, last = "elapsed_s", max(run.columns["elapsed_s"][-1] for run in runs)
+        units = ((7200, 3600.0, "time (h)"), (600, 60.0, "time (min)"), (0, 1.0, "time (s)"))
+        unit, name = next((unit, name) for least, unit, name in units if last >= least)
+    ax.set_xlabel(name)
+    ends = [float(run.columns[field][-1]) / unit for run in runs]
+    if min(ends) > 0 and max(ends) > _LOG_RATIO * min(ends):
+        ax.set_xscale("log")
+        ax.set_xlim(min(ends) / _LOG_RATIO, 1.15 * max(ends))
+    elif max(ends) > 0:
+        ax.set_xlim(0, 1.02 * max(ends))
     for run, (style, color) in zip(runs, cycle(product(_STYLES, RUN_COLORS)), strict=False):
         label: str | None = _short(run.label)
         if len(runs) == 1:
             label = "sampled gap" if panel.field == "sampled_gap" else None
-        x = run.columns["elapsed_s" if axis == "time" else "iteration"] / unit
+        x = run.columns[field] / unit
         _draw_run(ax, panel, run, x, unit, {"color": color, "linestyle": style, "label": label})
         for x_resumed in x[run.resumed]:
             ax.axvline(
@@ -161,30 +174,6 @@ def _draw_panel(ax: Any, panel: Panel, runs: Sequence[Run], axis: str) -> None:
         ax.set_yscale("log", nonpositive="mask")
     else:
         ax.set_ylim(bottom=0)
-    if len(runs) == 1 and runs[0].n_classifiers == 1 and axis == "time":
-        for first, last in runs[0].sweeps():
-            shade = {"color": "#e6e9ee", "zorder": 0, "linewidth": 0, "label": "certifying pass"}
-            ax.axvspan(first / unit, last / unit, **shade)
-
-
-def _draw_axis(ax: Any, runs: Sequence[Run], axis: str) -> float:
-    """Label and limits of the horizontal axis; returns its unit."""
-    field, unit, name = "iteration", 1.0, "iteration"
-    if any(run.n_classifiers > 1 for run in runs):
-        name = "iteration (of all binary classifiers)"
-    if axis == "time":
-        field = "elapsed_s"
-    ends = [float(run.columns[field][-1]) for run in runs]
-    if axis == "time":
-        units = ((7200, 3600.0, "time (h)"), (600, 60.0, "time (min)"), (0, 1.0, "time (s)"))
-        unit, name = next((unit, name) for least, unit, name in units if max(ends) >= least)
-    ax.set_xlabel(name)
-    if min(ends) > 0 and max(ends) > _LOG_RATIO * min(ends):
-        ax.set_xscale("log")
-        ax.set_xlim(min(ends) / _LOG_RATIO / unit, 1.15 * max(ends) / unit)
-    elif max(ends) > 0:
-        ax.set_xlim(0, 1.02 * max(ends) / unit)
-    return unit
 
 
 def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, unit: float, look: dict[str, Any]) -> None:

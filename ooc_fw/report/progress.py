@@ -313,7 +313,8 @@ class EventLog:
     def _write_skipped(self) -> None:
         state, self._skipped = self._skipped, None
         if state is not None:
-            memory = {"rss_bytes": rss_bytes(), "peak_rss_bytes": peak_rss_bytes()}
+            rss = rss_bytes()  # the system may count the peak a moment later
+            memory = {"rss_bytes": rss, "peak_rss_bytes": max(rss, peak_rss_bytes())}
             self._print(to_json({"event": "progress", **dataclasses.asdict(state), **memory}))
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:

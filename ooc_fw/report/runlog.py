@@ -104,25 +104,9 @@ class Run:
         places = np.flatnonzero(~np.isnan(stated) & (stated != before))
         return places, stated[places]
 
-    def sweeps(self) -> list[tuple[float, float]]:
-        """Seconds from and to which certifying passes over the data took place."""
-        times = self.columns["elapsed_s"]
-        inside = np.array([False, *(phase == "certify" for phase in self.phases), False])
-        edges = _changes(inside) - 1
-        return [
-            (float(times[max(first - 1, 0)]), float(times[end - 1]))
-            for first, end in zip(edges[::2], edges[1::2], strict=True)
-        ]
-
 
 def read_runs(logs: Sequence[str | Path]) -> list[Run]:
-    """All runs of some logs, in their order.
-
-    Raises
-    ------
-    InputError
-        For a file that cannot be read, is empty or is no log of a training run.
-    """
+    """All runs of some logs, in their order; InputError for a file that is no log."""
     paths = list(dict.fromkeys(map(Path, logs)))
     stems = [path.stem for path in paths]
     runs: list[Run] = []
@@ -172,7 +156,6 @@ def _parse(line: bytes) -> Event:
 
 
 def _run(label: str, events: Sequence[Event]) -> Run:
-    """Put a run together from its events."""
     start, end = events[0], Event()
     progress: list[Event] = []
     resumed: list[int] = []
@@ -193,7 +176,8 @@ def _run(label: str, events: Sequence[Event]) -> Run:
     columns = {name: _column(progress, name) for name in (*_COUNTERS, *_SOURCE_COUNTERS, *_LEVELS)}
     numbers = np.nan_to_num(_column(progress, "classifier")).astype(np.int64)
     n_classifiers = np.nan_to_num(_column(progress, "n_classifiers")).max(initial=1)
-    borders = [0, *_changes(numbers).tolist(), len(progress)] if progress else []
+    changes = np.flatnonzero(np.diff(numbers)) + 1
+    borders = [0, *changes.tolist(), len(progress)] if progress else []
     parts = [(int(numbers[first]), first, stop) for first, stop in pairwise(borders)]
     # Counts continue from one binary classifier to the next. Unless each counts from 0, what the
     # first event of one adds is not known, and taken as 0.
@@ -219,13 +203,7 @@ def _run(label: str, events: Sequence[Event]) -> Run:
     )
 
 
-def _changes(values: np.ndarray[Any, Any]) -> Int64Array:
-    """Positions at which a value differs from the one before."""
-    return np.flatnonzero(values[1:] != values[:-1]).astype(np.int64) + 1
-
-
 def _column(events: Sequence[Event], name: str) -> Float64Array:
-    """A field of some events."""
     return np.array([_number(event.get(name)) for event in events], dtype=np.float64)
 
 
@@ -275,7 +253,6 @@ def _gap_of(result: Mapping[str, Any]) -> float:
 
 
 def _outcome(run: Run) -> str:
-    """What became of a run, in a sentence."""
     if run.end:
         certified, sampled = run.end.get("certified_gap"), run.end.get("sampled_gap")
         gap = f"certified relative gap {format_value(certified)}"

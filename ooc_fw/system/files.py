@@ -35,6 +35,7 @@ _KINDS = {
     stat.S_IFBLK: "a block device",
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
+    stat.S_IFREG: "an open file of a process",
 }
 
 StrPath = str | os.PathLike[str]
@@ -147,14 +148,12 @@ def _locate(path: StrPath, *, streamed: bool) -> _Place:
     place = _Place(target, status, process is not None, descriptor)
     if place.is_open_file and status is None:
         raise InputError(f"{name} is not open; give the name of a file")
-    regular = place.kind in (0, stat.S_IFREG)
-    if place.kind == stat.S_IFDIR or not (place.is_stream or regular):
+    if place.kind == stat.S_IFDIR or not (place.is_stream or place.kind in (0, stat.S_IFREG)):
         raise InputError(f"{name} is {_KINDS[place.kind]}; give the name of a file")
     if place.is_stream and not streamed:
-        what = "an open file of a process" if regular else _KINDS[place.kind]
         raise InputError(
-            f"{name} is {what}, and what goes there has to be a regular file, since it is not "
-            f"written from front to back; give another name"
+            f"{name} is {_KINDS[place.kind]}, and what goes there has to be a regular file, since "
+            f"it is not written from front to back; give another name"
         )
     return place
 
@@ -185,9 +184,8 @@ class Stream:
     """An open file that is written from front to back.
 
     Its errors name it or, where it has no name, are ignored: a command fails if its results are
-    lost, and continues if its messages are, because the disk under a redirected standard error is
-    full or its reader has gone; the model is worth more. With `escapes`, text from data cannot
-    give orders to a terminal.
+    lost, and continues if its messages are; the model is worth more. With `escapes`, text from data
+    cannot give orders to a terminal.
     """
 
     def __init__(self, stream: IO[Any], name: str | None, *, escapes: bool = False) -> None:
@@ -297,8 +295,7 @@ def write_output(path: StrPath, data: bytes) -> None:
 def open_growing(path: StrPath, *, append: bool = False) -> IO[str]:
     """Open text that others may read while it grows line by line; it is not written atomically.
 
-    A file is emptied unless `append`. Raises as `open_output` does, and InputError for a file that
-    another process writes to.
+    A file is emptied unless `append`. InputError for one that another process writes to.
     """
     place = _locate(path, streamed=True)
     if place.is_stream:

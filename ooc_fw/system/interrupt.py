@@ -13,10 +13,8 @@ from typing import Any, Self
 _ENDING = (signal.SIGTERM, signal.SIGHUP)  # from ``kill``, and from a terminal that is closed
 
 DEAF = frozenset({"_raw_object_cache_notify", "_raw_object_cache_getbuffer", "__del__"})
-"""Functions that LLVM or the garbage collector calls, and whose exceptions are dropped.
-
-An interrupt that was raised in one of them would be lost, and numba would miss compiled code.
-"""
+"""Functions that LLVM or the garbage collector calls, and which drop exceptions: an interrupt that
+was raised in one of them would be lost, and numba would miss compiled code."""
 
 _RETRY_SECONDS = 0.01  # until a signal that arrived in such a function is sent again
 
@@ -101,7 +99,6 @@ class DeferredInterrupt:
     Until `defer` is called there is nothing to lose, and the first signal raises at once. From then
     on the first one is only noted, for the run to check between iterations, and a second one
     raises. SIGINT is handled unless it is ignored, SIGTERM and SIGHUP only within `terminating`.
-    Nothing happens outside the main thread, where Python delivers no signals.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,7 @@
 """Processors of this process, and the threads of an engine, with BLAS held to one thread.
 
-Containers limit memory and processors by control groups of Linux. psutil reports those of the whole
-machine. joblib, which knows quotas of processors, reads those of the uppermost group only and
-imports NumPy, for which ``ooc-fw --help`` cannot wait.
+Containers limit processors by control groups of Linux. joblib reads the quotas of the uppermost
+group only and imports NumPy, for which ``ooc-fw --help`` cannot wait.
 """
 
 from __future__ import annotations
@@ -43,10 +42,9 @@ def group_limits(
 ) -> Iterator[list[int]]:
     """Limits, of so many numbers, that the groups of this process state and those around them.
 
-    A container often sees its own group as the uppermost one, while ``/proc/self/cgroup`` has the
-    group's name on the host: folders may not exist, and those around them are looked at, too.
-    `files` are the names of the files that hold the numbers together, by controller of version 1;
-    "" stands for version 2.
+    A container often sees its own group as the uppermost one, while ``/proc/self/cgroup`` has its
+    name on the host: folders may not exist. `files` are those that hold the numbers together, by
+    controller of version 1; "" stands for version 2.
     """
     for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
@@ -76,19 +74,14 @@ def read_text(path: Path) -> str:
 class Threads:
     """Worker threads on which no result depends, while BLAS has a single one.
 
-    Parameters
-    ----------
-    n_threads : int
-        1 for that of the caller alone.
+    One thread is that of the caller.
     """
 
     def __init__(self, n_threads: int) -> None:
-        self._n_threads = n_threads
-        self._pool = None
-        self._processors = 1
+        self._n_threads, self._pool = n_threads, None
         if n_threads > 1:
-            self._processors = cpu_count()
             self._pool = ThreadPoolExecutor(n_threads, initializer=limit_this_thread)
+        self._processors = cpu_count() if n_threads > 1 else 1
         self._release_blas = _hold_blas(self)
 
     def close(self) -> None:
@@ -174,15 +167,15 @@ def _hold_blas(holder: object) -> weakref.finalize[[], Any]:
 
 def limit_this_thread() -> None:
     """Limit the libraries that have a number of threads for each calling thread (OpenMP)."""
-    for library, _ in _before:
-        _set(library, 1)
+    _set_threads((library, 1) for library, _ in _before)
 
 
-def _set(library: Any, threads: int) -> None:
-    # Newer versions accept a number only from the thread that set it first, unless that is cleared.
-    if hasattr(library, "clear_controlling_thread"):
-        library.clear_controlling_thread(force=True)
-    library.set_num_threads(threads)
+def _set_threads(wanted: Iterable[tuple[Any, int]]) -> None:
+    for library, n_threads in wanted:
+        # Newer versions accept a number only from the thread that set it first, unless cleared.
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
+        library.set_num_threads(n_threads)
 
 
 def _release_blas() -> None:
@@ -190,6 +183,5 @@ def _release_blas() -> None:
     with _lock:
         _holders -= 1
         if _holders == 0:
-            for library, threads in _before:
-                _set(library, threads)
+            _set_threads(_before)
             _before.clear()

@@ -33,7 +33,7 @@ def test_a_log_may_end_anywhere(read, tail):
     run = read(START, make_event(1.0), tail)
     assert (run.n_events, run.end) == (1, {})
     run = read(START)
-    assert (run.n_events, run.end, run.sweeps(), len(run.certificates()[0])) == (0, {}, [], 0)
+    assert (run.n_events, run.end, len(run.certificates()[0])) == (0, {}, 0)
     assert len(run.speed("rows_read")[1]) == 0
 
 
@@ -89,12 +89,6 @@ def test_certificates_are_those_of_the_events_and_of_the_end(read):
     places, found = read(START, *events, end).certificates()
     assert (places.tolist(), found.tolist()) == ([1, 3], [0.2, 0.2])
     assert len(read(START, *events).certificates()[0]) == 0
-
-
-def test_passes_begin_at_the_event_before(read):
-    phases = ["certify", "train", "certify", "certify", "train", "certify"]
-    run = read(START, *(make_event(float(k), phase=phase) for k, phase in enumerate(phases)))
-    assert run.sweeps() == [(0.0, 0.0), (1.0, 3.0), (4.0, 5.0)]
 
 
 def test_speeds_add_up(make_run):
