@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,18 +40,15 @@ def open_data(args: argparse.Namespace, *, labels: bool = True) -> RowSource:
     return open_source(args.data, **given)
 
 
-@contextmanager
-def open_workers(args: argparse.Namespace) -> Iterator[Workers | None]:
+def open_workers(args: argparse.Namespace) -> AbstractContextManager[Workers | None]:
     """Workers that ``--dask`` names; without it None, and Dask is not imported."""
-    if args.dask is None:
-        yield None
-        return
-    with borrow_workers(args.dask, args.threads) as workers:
-        yield workers
+    return nullcontext() if args.dask is None else borrow_workers(args.dask, args.threads)
 
 
-def output_beside(data: str, suffix: str) -> Path:
-    """Default name of an output: the name of the input with another suffix."""
+def output_of(args: argparse.Namespace, data: str, suffix: str) -> Path:
+    """The output: by default the name of the input with another suffix."""
+    if args.output:
+        return Path(args.output)
     if "://" in data:
         raise InputError(f"{data} is remote, so the output has no default name; give -o")
     if os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data):
@@ -102,15 +99,18 @@ def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None)
     return lines
 
 
+def span_of(result: Mapping[str, Any]) -> str:
+    """Where the gap of a landmark model is the least."""
+    return f"within the span of the {result['n_support']} landmarks"
+
+
 def with_scope(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result for people, who are told which gaps are within the span of landmarks only."""
-    gaps = {}
-    if result.get("gap_scope") == "span":
-        scope = f"(within the span of the {result['n_support']} landmarks)"
-        for name in ("certified_gap", "sampled_gap"):
-            if result.get(name) is not None:
-                gaps[name] = f"{format_value(result[name])} {scope}"
-    return {**result, **gaps}
+    shown = dict(result)
+    for name in ("certified_gap", "sampled_gap") if result.get("gap_scope") == "span" else ():
+        if result.get(name) is not None:
+            shown[name] = f"{format_value(result[name])} ({span_of(result)})"
+    return shown
 
 
 def dropped(n_dropped: int, n_features: int, n_values: int) -> str:

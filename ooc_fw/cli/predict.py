@@ -125,9 +125,6 @@ def run_export(args: argparse.Namespace) -> int:
     return DONE
 
 
-# -- output --------------------------------------------------------------------------------------
-
-
 @contextmanager
 def _open(
     output: Path | None, suffix: str, model: Model, labels: AnyArray
@@ -187,9 +184,6 @@ def _write_datasets(file: Any, columns: Columns) -> None:
         file[name].resize(stop, axis=0)
         file[name][stop - len(column) :] = column
     file.check()
-
-
-# -- a model applied to DATA ----------------------------------------------------------------------
 
 
 class AppliedRows(NamedTuple):
@@ -324,9 +318,6 @@ def _apply_to_source(
                 labels = source.labels(start, stop) if with_labels else None
                 yield AppliedRows(values, source.row_ids(start, stop), labels, source.n_rows)
                 progress(stop)
-
-
-# -- the order of the user's rows ----------------------------------------------------------------
 
 
 def in_order(

@@ -43,7 +43,7 @@ def run_plot(args: argparse.Namespace) -> int:
 
 def _output(args: argparse.Namespace, suffix: str) -> Path:
     """Place of the output; InputError when nothing can be written there."""
-    output = Path(args.output) if args.output else common.output_beside(args.logs[0], suffix)
+    output = common.output_of(args, args.logs[0], suffix)
     check_outputs([Output("figure", output, streamed=True)], args.logs)
     return output
 

@@ -163,14 +163,10 @@ def kernel_from(
 def _describe_data(problem: Problem) -> None:
     """Log what the problem is, and warn of a gamma that does not fit the rows."""
     source, kernel = problem.source, problem.kernel
-    logger.info(
-        "%s: %d rows, %d features, %s as held in memory; kernel %s",
-        source.name,
-        source.n_rows,
-        source.n_features,
-        format_bytes(source.decoded_bytes),
-        ", ".join(f"{name} {common.format_value(v)}" for name, v in kernel.to_dict().items()),
-    )
+    words = [f"{name} {common.format_value(v)}" for name, v in kernel.to_dict().items()]
+    sizes = source.n_rows, source.n_features, format_bytes(source.decoded_bytes)
+    line = "%s: %d rows, %d features, %s as held in memory; kernel %s"
+    logger.info(line, source.name, *sizes, ", ".join(words))
     warn_of_gamma(source, kernel)
 
 
@@ -241,9 +237,6 @@ def _calibrate(
     return fitted.model.with_sigmoids(sigmoids), "", None
 
 
-# -- what commands that train share --------------------------------------------------------------
-
-
 class ModelPlace:
     """Where a model is written: to its output, or beside it after an interrupt.
 
@@ -253,11 +246,11 @@ class ModelPlace:
 
     def __init__(self, output: Path) -> None:
         self.output = self._beside = output
-        numbers = count(1)
-        while os.path.lexists(self._beside) and output.is_file():
-            number = next(numbers)
+        for number in count(1) if output.is_file() else ():
             word = "interrupted" if number == 1 else f"interrupted{number}"
             self._beside = output.with_name(f"{output.stem}.{word}{output.suffix}")
+            if not os.path.lexists(self._beside):
+                break
 
     def of(self, interrupted: bool) -> Path:
         """File for the model of a run that was interrupted or not."""
@@ -272,7 +265,7 @@ def model_place(args: argparse.Namespace) -> ModelPlace:
     """Place of the model of ``train``, after a check of all outputs that are named."""
     if args.output is None and args.data == "-":
         raise InputError("a model trained on standard input needs a name; give one with -o")
-    output = Path(args.output) if args.output else common.output_beside(args.data, ".model.h5")
+    output = common.output_of(args, args.data, ".model.h5")
     outputs = [Output("model", output)]
     if args.log is not None:
         outputs.append(Output("log", args.log, streamed=True))
@@ -320,7 +313,7 @@ def summary(result: dict[str, Any]) -> list[str]:
     elif result["kind"] == "landmarks":
         vectors, kind = "landmarks", "to the optimum"
         if result["gap_scope"] == "span":
-            kind = f"within the span of the {result['n_support']} landmarks"
+            kind = common.span_of(result)
         kind += ", certified over all rows" if certified else ", not certified"
     if "classifiers" in result:
         of = "classes" if vectors == "landmarks" else "pairs of classes"

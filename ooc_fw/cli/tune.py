@@ -74,7 +74,7 @@ def _lines(result: TuneResult, model: str | None) -> list[str]:
     if refit is not None:
         vectors = f"{refit['n_support']} support vectors"
         if refit["gap_scope"] == "span":
-            vectors = f"within the span of the {refit['n_support']} landmarks"
+            vectors = common.span_of(refit)
         lines.append(
             f"trained on all {result.n_rows} rows: {refit['status']}, certified gap "
             f"{common.format_gap(refit['certified_gap'])}, {vectors}, {refit['seconds']:.1f} s"
@@ -96,7 +96,7 @@ def _check_outputs(args: argparse.Namespace) -> Path:
     """Path of the model; InputError if an output cannot be written."""
     if args.output and not args.refit:
         raise InputError("-o MODEL is written by the refit; leave out one of -o and --no-refit")
-    model = Path(args.output) if args.output else common.output_beside(args.data, ".model.h5")
+    model = common.output_of(args, args.data, ".model.h5")
     outputs = [Output("model", model)] if args.refit else []
     others = {"points": args.points, "figure": args.figure}
     outputs += [Output(what, path, streamed=True) for what, path in others.items() if path]

@@ -27,12 +27,9 @@ AXES = ("time", "iteration")
 RUN_COLORS = ("#0072b2", "#d55e00", "#009e73", "#b8609a", "#b98200", "#4597c9")
 """Okabe and Ito's colours, which most colour-blind people tell apart, the light ones darkened."""
 
-_STEP_COLORS = dict(zip(("toward", "away", "pairwise", "corrective", "partan"), RUN_COLORS))  # noqa: B905
 _STYLES = ("-", "--", ":", "-.")
 _PANEL_INCHES = 5.6, 2.9  # width and height
 _LABEL_LETTERS = 24  # of a run's name in a legend, so that its columns fit
-_TICK_LETTERS = 16  # of a run's name beside an axis
-_LOG_RATIO = 12.0  # ratio of the longest to the shortest run from which an axis is logarithmic
 _MOST_CURVES = 8  # values of gamma that get a curve each; more are shown as a map
 
 
@@ -86,9 +83,6 @@ def _drawing(
         yield figure, figure.subplots(n_rows, n_columns, squeeze=False, **options)
 
 
-# -- training runs -------------------------------------------------------------------------------
-
-
 class Panel(NamedTuple):
     """One quantity: title, label of the vertical axis, column of a run, and what it is against."""
 
@@ -107,7 +101,6 @@ PANELS = {
     "rows": Panel("Rows read", "per second", "rows_read", ("time",)),
     "kernel": Panel("Kernel values", "per second", "kernel_evaluations", ("time",)),
     "memory": Panel("Memory", "resident memory (MiB)", "rss_bytes", ("time",), scale=2**20),
-    "steps": Panel("Kinds of steps", "", "steps", ("iteration",)),
 }
 """What can be drawn of a run, by the name that the command line uses."""
 
@@ -134,11 +127,9 @@ def draw_runs(
             ax.set_axis_off()
         for ax, (panel, axis) in zip(grid.flat, cells, strict=False):
             ax.set(title=panel.title, ylabel=panel.label)
-            if panel.field == "steps":
-                _draw_steps(ax, runs)
-            elif runs:
+            if runs:
                 _draw_panel(ax, panel, runs, axis)
-                handles |= _handles(ax)
+                handles |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
         n_across = 2 * n_columns
         figure.set_figheight(height + 0.2 + 0.2 * -(-len(handles) // n_across))
         figure.legend(handles.values(), handles, loc="outside upper left", ncols=n_across)
@@ -150,16 +141,14 @@ def _draw_panel(ax: Any, panel: Panel, runs: Sequence[Run], axis: str) -> None:
     if any(run.n_classifiers > 1 for run in runs):
         name = "iteration (of all binary classifiers)"
     if axis == "time":
-        field, last = "elapsed_s", max(run.columns["elapsed_s"][-1] for run in runs)
+        field = "elapsed_s"
+    last = max(float(run.columns[field][-1]) for run in runs)
+    if axis == "time":
         units = ((7200, 3600.0, "time (h)"), (600, 60.0, "time (min)"), (0, 1.0, "time (s)"))
         unit, name = next((unit, name) for least, unit, name in units if last >= least)
     ax.set_xlabel(name)
-    ends = [float(run.columns[field][-1]) / unit for run in runs]
-    if min(ends) > 0 and max(ends) > _LOG_RATIO * min(ends):
-        ax.set_xscale("log")
-        ax.set_xlim(min(ends) / _LOG_RATIO, 1.15 * max(ends))
-    elif max(ends) > 0:
-        ax.set_xlim(0, 1.02 * max(ends))
+    if last > 0:
+        ax.set_xlim(0, 1.02 * last / unit)
     for run, (style, color) in zip(runs, cycle(product(_STYLES, RUN_COLORS)), strict=False):
         label: str | None = _short(run.label)
         if len(runs) == 1:
@@ -206,34 +195,8 @@ def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, unit: float, look: dict[s
         limit(run.options.get("memory_limit"), "memory limit")
 
 
-def _draw_steps(ax: Any, runs: Sequence[Run]) -> None:
-    """Draw the shares of the kinds of steps, a bar for each run with its number of steps."""
-    names = []
-    for k, run in enumerate(runs):
-        counts = {kind: count for kind, count in run.steps.items() if kind != "drop"}
-        total, left = sum(counts.values()), 0.0
-        for kind, count in counts.items():
-            share, color = 100 * count / total, _STEP_COLORS.get(kind, "gray")
-            ax.barh(k, share, left=left, height=0.7, color=color, label=kind)
-            left += share
-        names.append(f"{_short(run.label, _TICK_LETTERS)}\n{total:,.0f}")
-    ax.set_yticks(range(len(runs)), names)
-    ax.set_ylim(max(len(runs), 3) - 0.5, -0.5)
-    ax.set_xlabel("share of the steps (%)")
-    handles = _handles(ax)
-    ax.legend(handles.values(), handles, loc="upper left", bbox_to_anchor=(0, -0.2), ncols=5)
-
-
-def _handles(ax: Any) -> dict[str, Any]:
-    """What a legend shows, once for each label."""
-    return dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
-
-
-def _short(label: str, letters: int = _LABEL_LETTERS) -> str:
-    return label if len(label) <= letters else f"...{label[3 - letters :]}"
-
-
-# -- models --------------------------------------------------------------------------------------
+def _short(label: str) -> str:
+    return label if len(label) <= _LABEL_LETTERS else f"...{label[3 - _LABEL_LETTERS :]}"
 
 
 def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error") -> Figure:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -50,7 +50,6 @@ class Run:
     phases: list[str]
     parts: list[tuple[int, int, int]]  # number, first event and end of each binary classifier
     n_classifiers: int
-    steps: dict[str, float]  # of each kind, of the whole run
     resumed: list[int]  # positions of the first events after a resumption
 
     @property
@@ -186,10 +185,6 @@ def _run(label: str, events: Sequence[Event]) -> Run:
         for _, first, stop in parts[1:]:
             begin = values[first] if name in _SOURCE_COUNTERS else 0.0
             values[first:stop] += values[first - 1] - begin
-    steps: dict[str, float] = {}
-    for _, _, stop in parts:
-        for kind, count in _mapping(progress[stop - 1].get("steps")).items():
-            steps[kind] = steps.get(kind, 0.0) + np.nan_to_num(_number(count))
     return Run(
         label=label,
         start=start,
@@ -198,7 +193,6 @@ def _run(label: str, events: Sequence[Event]) -> Run:
         phases=[str(event.get("phase", "")) for event in progress],
         parts=parts,
         n_classifiers=int(n_classifiers),
-        steps={kind: count for kind, count in steps.items() if count},
         resumed=[k for k in resumed if k < len(progress)],
     )
 
@@ -219,9 +213,6 @@ def _mapping(value: Any) -> Event:
     return value if isinstance(value, dict) else {}
 
 
-# -- the page ------------------------------------------------------------------------------------
-
-
 def page(runs: Sequence[Run]) -> str:
     """Page of one run or more; InputError when matplotlib is not installed."""
     title = runs[0].label if len(runs) == 1 else f"{len(runs)} training runs"
@@ -236,20 +227,8 @@ def page(runs: Sequence[Run]) -> str:
     parts.append(_comparison(runs, _options, mark=True))
     parts.append("<h2>Results</h2>\n<p>As reported at the end; gaps are relative.</p>")
     parts.append(_comparison(runs, _results))
-    for run in runs:
-        if results := sorted(run.classifier_results, key=_gap_of, reverse=True):
-            parts.append(f"<h2>Binary classifiers of {html.escape(run.label)}</h2>")
-            parts.append("<p>The largest gap first.</p>")
-            names = dict.fromkeys(name for each in results for name in each)
-            heads = [name.replace("_", " ") for name in names]
-            parts.append(_table([heads, *([_cell(n, each) for n in names] for each in results)]))
     template = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
     return template.substitute(title=html.escape(title), body="\n".join(parts))
-
-
-def _gap_of(result: Mapping[str, Any]) -> float:
-    gap = _number(result.get("certified_gap"))
-    return math.inf if math.isnan(gap) else gap
 
 
 def _outcome(run: Run) -> str:
@@ -280,32 +259,25 @@ def _options(run: Run) -> Event:
 def _results(run: Run) -> Event:
     """Results at the end of a run, or what was known when the log ended."""
     if run.end:
-        elsewhere = {"event", "classifiers"} if run.classifier_results else {"event"}
-        elsewhere |= {name for name, value in _options(run).items() if run.end.get(name) == value}
+        elsewhere = {name for name, value in _options(run).items() if run.end.get(name) == value}
+        elsewhere |= {"event", "classifiers"}
         return {name: value for name, value in run.end.items() if name not in elsewhere}
     # The last certified gap is left out: it is not that of the last weights.
     names = [name for name in run.columns if name != "certified_gap"] if run.n_events else []
     known = {name: float(run.columns[name][-1]) for name in names}
-    return {"status": "no end in the log", **known, "steps": run.steps}
+    return {"status": "no end in the log", **known}
 
 
 def _comparison(runs: Sequence[Run], facts: Callable[[Run], Event], *, mark: bool = False) -> str:
     """A table with a row for each name, and a column of values for each run."""
     columns = [facts(run) for run in runs]
-    rows = [["", *(run.label for run in runs)]]
+    heads = "".join(f"<th>{html.escape(run.label)}</th>" for run in runs)
+    lines = [f"<tr><th></th>{heads}</tr>"]
     for name in dict.fromkeys(name for column in columns for name in column):
-        rows.append([name.replace("_", " "), *(_cell(name, column) for column in columns)])
-    return _table(rows, mark=mark)
-
-
-def _table(rows: Sequence[Sequence[str]], *, mark: bool = False) -> str:
-    """A table, of which the first row is the head."""
-    lines = []
-    for k, row in enumerate(rows):
-        cell = "td" if k > 0 else "th"
-        look = ' class="differs"' if mark and k > 0 and len(set(row[1:])) > 1 else ""
-        cells = "".join(f"<{cell}>{html.escape(text)}</{cell}>" for text in row)
-        lines.append(f"<tr{look}>{cells}</tr>")
+        values = [_cell(name, column) for column in columns]
+        look = ' class="differs"' if mark and len(set(values)) > 1 else ""
+        cells = (f"<td>{html.escape(text)}</td>" for text in (name.replace("_", " "), *values))
+        lines.append(f"<tr{look}>{''.join(cells)}</tr>")
     return '<div class="wide"><table>\n' + "\n".join(lines) + "\n</table></div>"
 
 

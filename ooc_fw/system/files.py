@@ -21,7 +21,6 @@ from typing import IO, Any, NamedTuple, cast
 
 from ooc_fw.system.errors import InputError, printable
 
-_MOST_LINKS = 40  # symbolic links that are followed one after the other, as in Linux
 _LONGEST_STEM = 241  # bytes of a file's name in that of its temporary file, which has 255 at most
 
 # Directory of the open files of a process; /dev/stdout and /dev/fd/1 lead there.
@@ -133,19 +132,15 @@ def _check_writable(path: str, place: _Place) -> None:
 def _locate(path: StrPath, *, streamed: bool) -> _Place:
     """Follow symbolic links; InputError where such an output cannot be written."""
     name = os.fspath(path)
-    target = Path(name)
-    for _ in range(_MOST_LINKS):
+    target, status = Path(name), _status(name)  # which fails where links lead in a circle
+    while True:
         target = Path(os.path.realpath(target.parent), target.name)
         process = _OPEN_FILES.fullmatch(str(target.parent))
         if process is not None or not target.is_symlink():
             break
         target = target.parent / os.readlink(target)
-    else:
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
     is_ours = process is not None and int(process[1]) == os.getpid() and target.name.isdecimal()
-    descriptor = int(target.name) if is_ours else None
-    status = _status(target if descriptor is None else descriptor)
-    place = _Place(target, status, process is not None, descriptor)
+    place = _Place(target, status, process is not None, int(target.name) if is_ours else None)
     if place.is_open_file and status is None:
         raise InputError(f"{name} is not open; give the name of a file")
     if place.kind == stat.S_IFDIR or not (place.is_stream or place.kind in (0, stat.S_IFREG)):
@@ -158,7 +153,7 @@ def _locate(path: StrPath, *, streamed: bool) -> _Place:
     return place
 
 
-def _status(path: StrPath | int) -> os.stat_result | None:
+def _status(path: StrPath) -> os.stat_result | None:
     try:
         return os.stat(path)
     except OSError as error:
@@ -197,19 +192,16 @@ class Stream:
     def write(self, text: Any) -> int:
         """Write all of the text or bytes."""
         shown = "\n".join(map(printable, text.split("\n"))) if self._escapes else text
-        with self._named_or_ignored():
-            self.stream.write(shown)
+        self._try(self.stream.write, shown)
         return len(text)
 
     def flush(self) -> None:
         """Send what was written on its way."""
-        with self._named_or_ignored():
-            self.stream.flush()
+        self._try(self.stream.flush)
 
-    @contextlib.contextmanager
-    def _named_or_ignored(self) -> Iterator[None]:
+    def _try(self, write: Callable[..., Any], *text: Any) -> None:
         try:
-            yield
+            write(*text)
         except OSError as error:
             if self.name is not None:
                 error.filename = self.name

@@ -24,9 +24,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-# -- processors ----------------------------------------------------------------------------------
-
-
 def cpu_count(root: str = "/") -> int:
     """Processors that this process may use: its affinity, and the quotas of its control groups.
 
@@ -66,9 +63,6 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError:
         return ""
-
-
-# -- threads -------------------------------------------------------------------------------------
 
 
 class Threads:
@@ -137,8 +131,6 @@ class Threads:
         """Results of `run` for all items, in their order, computed on all threads."""
         return map(run, items) if self._pool is None else self._pool.map(run, items)
 
-
-# -- BLAS ----------------------------------------------------------------------------------------
 
 # Threads may overlap, in any order, so that the nested context managers of threadpoolctl do not
 # suffice: the first that open set the number of BLAS threads of the process to one, the last that

@@ -57,7 +57,7 @@ def test_report(ooc_fw, logs, tmp_path):
     [
         ("gap.png", b"\x89PNG", ["--against", "time"]),
         ("gap.svg", b"<?xml", ["--panels", "gap,memory", "--against", "time"]),
-        ("gap.PDF", b"%PDF", ["--panels", "steps"]),
+        ("gap.PDF", b"%PDF", ["--panels", "support"]),
     ],
 )
 def test_plot(ooc_fw, logs, tmp_path, name, begins, more):

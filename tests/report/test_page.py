@@ -4,7 +4,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from run_events import START, make_event
+from run_events import START
 
 from ooc_fw.report.runlog import page
 
@@ -56,10 +56,3 @@ def test_results_of_any_type_are_shown_unless_they_repeat_an_option(read):
         ["bytes read", "2 KiB"],
         ["method", "mfw"],
     ]
-
-
-def test_binary_classifiers_have_a_table_with_the_largest_gap_first(read):
-    results = [{"negative": k, "positive": k + 1, "certified_gap": 0.1 * k} for k in range(3)]
-    _, root = parse(read(START, make_event(1.0), {"event": "end", "classifiers": results}))
-    last = list(root.iter("table"))[-1]
-    assert [row[0].text for row in last[1:]] == ["2", "1", "0"]

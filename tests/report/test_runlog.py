@@ -23,7 +23,6 @@ def test_columns(read):
     assert seconds_of(run) == [1.0, 2.0]
     np.testing.assert_array_equal(run.columns["sampled_gap"], [0.1, math.nan])
     np.testing.assert_array_equal(run.columns["rss_bytes"], [200 << 20, math.nan])
-    assert run.steps == {"toward": 14, "away": 6, "drop": 2}
     assert run.end == END
     assert read(START | {"options": {"tol": 1e-3, "stopping": "meb"}}).tolerance is None
 
@@ -72,7 +71,6 @@ def test_time_and_counts_continue_from_one_binary_classifier_to_the_next(read):
     assert seconds_of(run) == [1.0, 2.0, 2.5, 3.0, 6.0, 7.0]
     assert run.columns["iteration"].tolist() == [10, 20, 25, 30, 60, 70]
     assert run.columns["rows_read"].tolist() == [5, 6, 6, 7, 7, 14]
-    assert run.steps["toward"] == 14 + 7 + 28
     x, y = run.line(run.columns["elapsed_s"], run.columns["n_support"])
     assert np.flatnonzero(np.isnan(x)).tolist() == np.flatnonzero(np.isnan(y)).tolist() == [2, 5]
 
@@ -125,14 +123,12 @@ def test_files_that_are_no_logs_are_refused(tmp_path, content, words):
 def test_values_of_the_wrong_type_are_unknown(read):
     odd = make_event(1.0, sampled_gap="small", steps=[1], classifier=None, n_classifiers="2")
     run = read(START | {"options": 3}, odd, {"event": "progress", "elapsed_s": None})
-    assert (run.n_events, run.n_classifiers, run.options, run.steps) == (1, 1, {}, {})
+    assert (run.n_events, run.n_classifiers, run.options) == (1, 1, {})
     assert math.isnan(run.columns["sampled_gap"][0])
 
 
-@pytest.mark.parametrize("field", ["elapsed_s", "objective", "n_support", "steps"])
+@pytest.mark.parametrize("field", ["elapsed_s", "objective", "n_support"])
 @pytest.mark.parametrize("value", [1e308, -1e308, 10**400, math.inf])
 def test_numbers_that_no_run_has_are_unknown(read, field, value):
-    value = {"toward": value} if field == "steps" else value
     run = read(START, make_event(1.0), make_event(2.0) | {field: value})
     assert not any((abs(column) > 1e30).any() for column in run.columns.values())
-    assert not run.steps.get("toward", 0) > 1e30
