@@ -422,7 +422,7 @@ COMMANDS = {
     "convert": Command(_convert, "convert"),
     "split": Command(_split, "convert", "run_split"),
     "info": Command(_info, "info"),
-    "plan": Command(_plan, "plan"),
+    "plan": Command(_plan, "train", "run_plan"),
     "verify": Command(_verify, "verify", computes=False),
     "train": Command(_train, "train"),
     "tune": Command(_tune, "tune"),

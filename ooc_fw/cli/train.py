@@ -1,4 +1,4 @@
-"""``ooc-fw train``: from a data file to a model file; and what commands that train share."""
+"""``ooc-fw train`` and ``plan``: from a data file to a model file, and what that will cost."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ import numpy.typing as npt
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.data.parallel import Workers
-from ooc_fw.data.rows import Float64Array
+from ooc_fw.data.rows import Float64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model
 from ooc_fw.options import TaskOptions, TrainOptions, option_fields
-from ooc_fw.problem import Problem, row_penalties
+from ooc_fw.problem import ClassificationProblem, Problem, row_penalties
 from ooc_fw.report.progress import EventLog, Progress, RowProgress, Waiting
-from ooc_fw.solver.plan import Plan, Session
+from ooc_fw.solver.kernel_rows import value_type
+from ooc_fw.solver.plan import Plan, Session, few_rows, plan_exact
 from ooc_fw.solver.shell import CheckpointPlan, Deadline
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.workspace import warn_of_gamma
+from ooc_fw.system import memory
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.files import Output, check_outputs, remove_abandoned
 from ooc_fw.system.interrupt import signal_of
-from ooc_fw.system.memory import format_bytes, peak_rss_bytes
+from ooc_fw.training import classification
 from ooc_fw.training.fit import TASKS, Fit, Task, describe, fit, make_plan, task_of
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
 from ooc_fw.training.pairs import describe_method
@@ -44,6 +46,10 @@ logger = logging.getLogger(__name__)
 
 _MUCH_MEMORY = 1 << 30
 """Bytes of kernel values from which a run without ``--memory`` says what it may take."""
+
+_CALIBRATION_SECONDS = 0.5  # for reading rows, and again for computing kernel values
+_READ_BYTES = 4 << 20  # of rows that are read at once
+_KERNEL_ROWS = 2048  # between which kernel values are computed
 
 
 def run(args: argparse.Namespace) -> int:
@@ -164,7 +170,7 @@ def _describe_data(problem: Problem) -> None:
     """Log what the problem is, and warn of a gamma that does not fit the rows."""
     source, kernel = problem.source, problem.kernel
     words = [f"{name} {common.format_value(v)}" for name, v in kernel.to_dict().items()]
-    sizes = source.n_rows, source.n_features, format_bytes(source.decoded_bytes)
+    sizes = source.n_rows, source.n_features, memory.format_bytes(source.decoded_bytes)
     line = "%s: %d rows, %d features, %s as held in memory; kernel %s"
     logger.info(line, source.name, *sizes, ", ".join(words))
     warn_of_gamma(source, kernel)
@@ -175,7 +181,7 @@ def _announce(plan: Plan) -> None:
     lines = [plan.kind] if plan.kind else []
     kernel_rows = plan.memory.parts.get("kernel_rows", 0)
     if plan.memory.limit is None and kernel_rows > _MUCH_MEMORY:
-        size = format_bytes(kernel_rows)
+        size = memory.format_bytes(kernel_rows)
         lines += [f"without --memory, the kernel values of an exact model may take up to {size}"]
     common.print_lines(lines)
 
@@ -212,7 +218,7 @@ def _save(
     result = {
         **describe(fitted),
         "seconds": time.perf_counter() - args.started,
-        "peak_rss_bytes": peak_rss_bytes(),
+        "peak_rss_bytes": memory.peak_rss_bytes(),
         "model": str(output),
     }
     return result | more, output, number
@@ -327,4 +333,116 @@ def summary(result: dict[str, Any]) -> list[str]:
         f"C {common.format_value(result['C'])}{epsilon}",
         f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
         f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
+    ]
+
+
+def run_plan(args: argparse.Namespace) -> int:
+    """Show the kind of model, memory plan, I/O and time of a training run before it runs."""
+    options = common.record_from(TrainOptions, args)
+    with (
+        Waiting("the estimate", quiet=args.quiet),
+        common.open_data(args) as source,
+        common.open_workers(args) as workers,
+    ):
+        problem = read_problem(args, task_of("classification"), source, options, workers)
+        plan = make_plan(problem, options, Session(resume=args.resume))
+        exact = _exact(problem, plan)
+        result = {
+            "choice": plan.kind,
+            "kind": "exact" if plan.landmarks is None else "landmarks",
+            "landmarks": plan.landmarks,
+            "memory_limit": plan.memory.limit,
+            "memory": plan.memory.terms(),
+            "max_vertices": exact.memory.max_vertices,
+            "max_threads": plan.memory.max_threads,
+            **_estimate(problem, exact, plan.landmarks),
+        }
+    common.print_result(args, result, [plan.kind, "", *_plan_lines(result)])
+    return DONE
+
+
+def _exact(problem: ClassificationProblem, plan: Plan) -> Plan:
+    """The plan itself, or that of the exact model in the place of a landmark model."""
+    if plan.landmarks is None:
+        return plan
+    work, limit = plan.memory.work, plan.memory.limit
+    if limit is not None:
+        limit = max(limit, memory.least_bytes(work))
+    given = dataclasses.replace(plan.given, landmarks=None)
+    room = memory.plan_memory(work, limit, memory.memory_total())
+    return plan_exact(problem, given, memory=room)
+
+
+def _estimate(problem: ClassificationProblem, plan: Plan, landmarks: int | None) -> dict[str, Any]:
+    """Speed of this machine, the support to expect, and upper limits of what a run costs."""
+    source, options, room = problem.source, plan.options, plan.memory
+    rows, rows_a_second = _read_rows(source)
+    values_a_second, largest_value = classification.kernel_speed(
+        problem.kernel,
+        rows[: few_rows(source, _KERNEL_ROWS)],
+        options.threads,
+        _CALIBRATION_SECONDS,
+    )
+    # Landmarks may be all that there is room for.
+    most = room.max_vertices if landmarks is None else few_rows(source, room.max_vertices)
+    timeless = dataclasses.replace(options, max_time=None)
+    expected = classification.expect_support(problem, timeless, Session(), source.n_rows, most)
+    support = min(room.max_vertices, int(expected.share * source.n_rows))
+    largest_C = options.C if problem.penalties is None else float(problem.penalties.max())
+    reading = source.n_rows / rows_a_second
+    sweep = reading + source.n_rows * (landmarks or support) / values_a_second
+    seconds = classification.PASSES * sweep
+    if landmarks is not None:
+        seconds = (
+            classification.landmark_seconds(problem, landmarks, values_a_second)
+            + classification.LANDMARK_PASSES * reading
+        )
+    value_bytes = value_type(support, largest_C, largest_value, plan.quantised).itemsize
+    all_fit = value_bytes * support**2 <= room.parts["kernel_rows"]
+    return {
+        "rows_per_second": rows_a_second,
+        "kernel_values_per_second": values_a_second,
+        "support_share_of_sample": expected.share,
+        "support_at_most": support,
+        "kernel_value_bytes": value_bytes,
+        "kernel_values_fit": landmarks is not None or all_fit,
+        "sweep_bytes": source.decoded_bytes,
+        "sweep_seconds_at_most": sweep,
+        "seconds_at_most": seconds,
+    }
+
+
+def _read_rows(source: RowSource) -> tuple[Rows, float]:
+    started, read = time.perf_counter(), 0
+    step = max(1, int(_READ_BYTES * source.n_rows / max(1, source.decoded_bytes)))
+    first = rows = source.read(0, min(step, source.n_rows))
+    while time.perf_counter() - started < _CALIBRATION_SECONDS and read + step < source.n_rows:
+        read += step
+        rows = source.read(read, min(read + step, source.n_rows))
+    return first, (read + len(rows)) / (time.perf_counter() - started)
+
+
+def _plan_lines(result: dict[str, Any]) -> list[str]:
+    n_bytes, support = result["kernel_value_bytes"], result["support_at_most"]
+    terms, limit = result["memory"], "no limit given"
+    if result["memory_limit"] is not None:
+        limit = f"limit {memory.format_bytes(result['memory_limit'])}"
+    recomputed = (
+        "they do not all fit the memory and are computed again and again, so that a run may take "
+        "many times as long as estimated below; more --memory, or --landmarks, avoids that"
+    )
+    return [
+        *(f"{name:<38}{memory.format_bytes(size):>10}" for name, size in terms.items()),
+        f"{'in all':<38}{memory.format_bytes(sum(terms.values())):>10}  ({limit})",
+        "",
+        f"reads {result['rows_per_second']:.3g} rows/s, computes "
+        f"{result['kernel_values_per_second']:.3g} kernel values/s",
+        f"support vectors: {100 * result['support_share_of_sample']:.0f} % of a sample, so at most "
+        f"about {support} of an exact model; the share falls as the data grow",
+        f"kernel values between so many take {n_bytes} bytes each, "
+        f"{memory.format_bytes(n_bytes * support**2)} if all are held",
+        *[recomputed] * (not result["kernel_values_fit"]),
+        f"a pass reads {memory.format_bytes(result['sweep_bytes'])} and takes at most about "
+        f"{result['sweep_seconds_at_most']:.3g} s, a whole run "
+        f"{result['seconds_at_most']:.3g} s; starting the program adds about a second",
     ]

@@ -104,6 +104,6 @@ def test_kernel_values_that_do_not_fit_are_told(ooc_fw, data, monkeypatch, fits)
         memory = dataclasses.replace(found.memory, parts=parts)
         return found if fits else dataclasses.replace(found, memory=memory)
 
-    monkeypatch.setattr("ooc_fw.cli.plan.make_plan", make)
+    monkeypatch.setattr("ooc_fw.cli.train.make_plan", make)
     assert ("do not all fit the memory" in ooc_fw("plan", data).out) is not fits
     assert json.loads(ooc_fw("plan", data, "--json").out)["kernel_values_fit"] is fits
