@@ -11,32 +11,13 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.convert.readers import (
-    MAX_ROW_BYTES,
-    NUMBERS,
-    SPARSE,
-    WORDS,
-    TableReader,
-    TypedBlock,
-    block_rows,
-    check_columns,
-)
-from ooc_fw.data.arrays import ArrayNode, Group, Node, ReadArray
-from ooc_fw.data.containers import (
-    Column,
-    Missing,
-    check_missing,
-    column_names,
-    feature_names,
-    find_column,
-    find_rows,
-    is_csr,
-    labels_in,
-    open_rows,
-)
+from ooc_fw.convert import readers
+from ooc_fw.convert.readers import MAX_ROW_BYTES, TableReader, TypedBlock
+from ooc_fw.data import containers, hdf5
+from ooc_fw.data.arrays import ArrayNode, Group, ReadArray
+from ooc_fw.data.containers import Column, Missing
 from ooc_fw.data.converted import is_converted
 from ooc_fw.data.formats import stored_bytes
-from ooc_fw.data.hdf5 import check_no_model, structure_errors
 from ooc_fw.data.opening import open_labels, open_node
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.sources import CSRSource
@@ -59,7 +40,7 @@ class ArrayReader(TableReader):
         self._sparse_rows: CSRSource | None = None
         # The array of each column, and the index of the column there.
         self._places: dict[str, tuple[str, Any]] = {}
-        with ExitStack() as failed, structure_errors(path):
+        with ExitStack() as failed, hdf5.structure_errors(path):
             failed.callback(self.close)
             root = open_node(path, format_name, self.resources)
             self.compressed = getattr(root, "compressed", False)
@@ -74,11 +55,11 @@ class ArrayReader(TableReader):
 
     def _open_group(self, root: Group) -> None:
         """Open rows and labels by their names, or every array that can be a part of a table."""
-        check_no_model(root)
+        hdf5.check_no_model(root)
         if is_converted(root):
             raise InputError(f"{self.name} is a converted file already: use it as it is")
         x_name, label = self._options.x_name, self._options.label
-        if root.get(x_name) is None and not is_csr(root):
+        if root.get(x_name) is None and not containers.is_csr(root):
             nodes: dict[str, Any] = {name: root.get(name) for name in root}
             self._arrays = {name: node.open() for name, node in nodes.items() if _is_column(node)}
             if not self._arrays:
@@ -87,24 +68,20 @@ class ArrayReader(TableReader):
                     f"name its rows with --x-name"
                 )
         else:
-            self._open_rows(root, find_rows(root, x_name))
+            rows = containers.find_rows(root, x_name)
+            if isinstance(rows, ArrayNode):
+                self._arrays[x_name], n_features = rows.open(), (0, *rows.shape)[-1]
+            else:
+                source: Any = containers.open_rows(rows)
+                self._sparse_rows, n_features, self.sparse = source, source.n_features, True
+                self.resources.callback(source.close)
+            self.feature_names = containers.feature_names(root, x_name, n_features)
             self.label_names = tuple(_label_names(root, x_name))
-            if label is not None and find_column(root, label) is not None:
+            if label is not None and containers.find_column(root, label) is not None:
                 self._label = label
-        column = find_column(root, self._label)
+        column = containers.find_column(root, self._label)
         if column is not None:
             self._arrays[self._label] = self._open_labels(column)
-
-    def _open_rows(self, root: Group, rows: Node) -> None:
-        x_name = self._options.x_name
-        if isinstance(rows, ArrayNode):
-            self._arrays[x_name], n_features = rows.open(), (0, *rows.shape)[-1]
-        else:
-            source = open_rows(rows)
-            assert isinstance(source, CSRSource)
-            self._sparse_rows, n_features, self.sparse = source, source.n_features, True
-            self.resources.callback(source.close)
-        self.feature_names = feature_names(root, x_name, n_features)
 
     def _open_labels(self, column: Column) -> Any:
         """Labels in an array, or in a column of AnnData, None where they are missing there."""
@@ -114,12 +91,11 @@ class ArrayReader(TableReader):
         if not isinstance(column, dict):
             known = ", ".join(self.label_names) or "none"
             raise InputError(
-                f"{what} is neither an array nor a group of codes and categories; name other "
-                f"labels (--y-name; it has {known})"
+                f"{what} is neither an array nor codes and categories; name other labels "
+                f"(--y-name; it has {known})"
             )
-        labels = labels_in(column, what)
-        drop: Missing = "drop" if self._options.missing_labels == "drop" else "refuse"
-        check_missing(labels, what, drop)
+        missing: Missing = "drop" if self._options.missing_labels == "drop" else "refuse"
+        labels = containers.labels_in(column, what, missing)
 
         def read(start: int, stop: int) -> AnyArray:
             values = np.asarray(labels.values[start:stop]).astype(object)
@@ -135,7 +111,7 @@ class ArrayReader(TableReader):
         lengths = {name: array.shape[0] for name, array in self._arrays.items()}
         widths = [math.prod(array.shape[1:]) for array in self._arrays.values()]
         widths += [len(array.dtype.names or ()) for array in self._arrays.values()]
-        check_columns(self.name, sum(widths))
+        readers.check_columns(self.name, sum(widths))
         if self._sparse_rows is not None:
             lengths[x_name] = self._sparse_rows.n_rows
         kinds: dict[str, str] = {}
@@ -153,10 +129,9 @@ class ArrayReader(TableReader):
                 f"the arrays in {self.name} differ in their number of rows ({listed}); name rows "
                 f"and labels with --x-name and --y-name"
             )
-        self.n_rows = next(iter(lengths.values()), 0)
+        self.n_rows, self.kinds = next(iter(lengths.values()), 0), kinds
         if self._label in self._arrays and self._label in kinds and x_name in lengths:
             self.own_label = self._label
-        self.kinds = kinds
 
     def blocks(self) -> Iterator[TypedBlock]:
         """Read the parts of all arrays that belong to a block."""
@@ -168,7 +143,7 @@ class ArrayReader(TableReader):
         _check_row(row_bytes, f"the rows of {self.name} take {{}} each")
         if sparse_rows is not None:
             row_bytes += sparse_rows.decoded_bytes // sparse_rows.n_rows
-        size = block_rows(row_bytes)
+        size = readers.block_rows(row_bytes)
         while self.row < self.n_rows:
             start, stop = self.row, min(self.n_rows, self.row + size)
             columns: dict[str, Any] = {}
@@ -178,7 +153,7 @@ class ArrayReader(TableReader):
                 _check_row(int(sizes[0]), row)
                 stop = start + int(np.searchsorted(sizes, MAX_ROW_BYTES, side="right"))
                 rows: Any = sparse_rows.read_unchecked(start, stop)
-                columns[SPARSE] = rows
+                columns[readers.SPARSE] = rows
                 self.text_bytes += rows.data.nbytes + rows.indices.nbytes
             pieces = {name: array[start:stop] for name, array in self._arrays.items()}
             self.text_bytes += sum(piece.nbytes for piece in pieces.values())
@@ -199,10 +174,10 @@ def _check_row(n_bytes: int, sentence: str) -> None:
 def _kind_of(dtype: np.dtype[Any]) -> str:
     """What a column of a type holds."""
     if dtype.kind in "biuf":
-        return NUMBERS
+        return readers.NUMBERS
     # Objects that are not text are references and the like.
     is_text = dtype.kind in "SU" or (dtype.kind == "O" and not dtype.metadata)
-    return WORDS if is_text or h5py.check_string_dtype(dtype) is not None else str(dtype)
+    return readers.WORDS if is_text or h5py.check_string_dtype(dtype) is not None else str(dtype)
 
 
 def _is_column(node: Any) -> bool:
@@ -214,26 +189,25 @@ def _columns_of(
     name: str, prefix: str, array: Any, names: Sequence[str] | None
 ) -> Iterator[tuple[str, Any, np.dtype[Any]]]:
     """Name of each column of an array, its index there, and its type."""
-    dtype = array.dtype
-    if dtype.names:
-        if len(array.shape) != 1:
-            raise InputError(f"{name!r} is a table of records; give one record a row")
+    dtype, n_dimensions = array.dtype, len(array.shape)
+    if dtype.names and n_dimensions == 1:
         yield from ((record, record, dtype[record]) for record in dtype.names)
-    elif len(array.shape) == 1:
+    elif n_dimensions == 1:
         yield name, ..., dtype
-    elif len(array.shape) == 2:
+    elif n_dimensions == 2 and not dtype.names:
         words = names or [f"{prefix}{j}" for j in range(array.shape[1])]
         yield from ((word, (..., j), dtype) for j, word in enumerate(words))
     else:
         raise InputError(
-            f"the rows {name!r} must be a table of two dimensions, not of {len(array.shape)}"
+            f"the rows {name!r} must be a table of two dimensions, not of {n_dimensions}, or one "
+            f"of records of one"
         )
 
 
 def _label_names(root: Group, x_name: str) -> Iterator[str]:
     """What may be labels, for messages."""
-    for path in (*root, *column_names(root)):
-        column: Any = find_column(root, path)
+    for path in (*root, *containers.column_names(root)):
+        column: Any = containers.find_column(root, path)
         is_list = isinstance(column, ArrayNode) and len(column.shape) == 1
         if path != x_name and (isinstance(column, dict) or (is_list and not column.dtype.names)):
             yield path

@@ -1,11 +1,8 @@
 """Arrays and groups in files as every format opens them, and arrays that are read by slices.
 
-A format has a class of `ArrayNode` and one of `Group`: their names, shapes and attributes, and how
-a part of an array is read. Those of numpy's files are here. What rows and labels are made of stands
-in `ooc_fw.data.containers`.
-
-Nothing is memory-mapped: mapped pages would count as resident memory, and access to a map of a file
-that was cut short ends the process instead of raising an error.
+A format has a class of `ArrayNode` and one of `Group`; those of numpy's files are here. Nothing is
+memory-mapped: mapped pages would count as resident memory, and access to a map of a file that was
+cut short ends the process instead of raising an error.
 """
 
 from __future__ import annotations
@@ -23,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -46,20 +44,16 @@ class Sliceable(Protocol):
     def __getitem__(self, key: slice, /) -> AnyArray: ...
 
 
-# -- what a file holds ---------------------------------------------------------------------------
-
-
 class Node:
     """An array or a group in a file or store."""
 
     path: str  # the file or store, for messages
     name = ""  # path of the node in it
     attrs: Mapping[str, Any] = MappingProxyType({})
-    labels_hint = "name its labels (--label, or y_name= in Python)"
 
     @property
     def place(self) -> str:
-        """File, and path in it, for messages."""
+        """File, and path in it."""
         return f"{self.path}: {self.name!r}" if self.name else self.path
 
     def files(self) -> dict[str, int | None]:
@@ -78,22 +72,27 @@ class Group(Node, ABC):
     def __iter__(self) -> Iterator[str]: ...
 
 
-class ArrayNode(Node, ABC):
-    """An array, of which nothing is read before it is opened."""
+class ArrayNode(Node):
+    """An array; one that has slices is open already."""
 
     shape: tuple[int, ...]
     dtype: Any
     chunk_rows: int | None = None  # rows or values of a chunk, None without chunks
     compressed = False  # whether a chunk is decoded whole, whatever is asked of it
+    kept_bytes = 0  # most bytes that stay in memory between two reads, once it is open
+    overhead_bytes = 0  # most bytes that a read takes in addition to its result
 
     @property
     def is_text(self) -> bool:
         """Whether the values are words."""
         return self.dtype.kind in "SU"
 
-    @abstractmethod
     def open(self) -> Any:
         """Slices of the array; InputError when some of its values are not there."""
+        return self
+
+    def close(self) -> None:
+        """Close what was opened for these slices alone."""
 
 
 class Field(ArrayNode):
@@ -105,11 +104,9 @@ class Field(ArrayNode):
 
     @property
     def is_text(self) -> bool:
-        """Whether the values are words."""
         return self.dtype.kind in "SU" or self.dtype.hasobject
 
     def open(self) -> ReadArray:
-        """See `ArrayNode.open`."""
         table = self._table.open()
         return ReadArray(self.shape, self.dtype, lambda start, stop: table[start:stop][self._field])
 
@@ -129,9 +126,6 @@ def check_vector(node: Node | None, kinds: str = "", length: int | None = None) 
     return node
 
 
-# -- sent to other processes -----------------------------------------------------------------------
-
-
 class _Limited(io.BytesIO):
     """Memory for at most `_RECIPE_BYTES`; OverflowError beyond."""
 
@@ -141,36 +135,27 @@ class _Limited(io.BytesIO):
         return super().write(data)
 
 
-def recipe_of(node: ArrayNode) -> bytes | None:
-    """How another process makes the same array of the files that it is read from.
-
-    None for an array whose values are in memory, and for one that cannot be sent.
-    """
+def recipe_of(opener: Callable[[], ArrayNode]) -> bytes | None:
+    """How another process opens the same array; None where values are in memory, or it cannot."""
     try:
         from cloudpickle import dump  # which Dask brings, and which takes functions of any kind
     except ImportError:
         from pickle import dump
     packed = _Limited()
     try:
-        dump(node, packed)
+        dump(opener, packed)
     except Exception:  # whatever the functions and stores of an array raise
         return None
     return packed.getvalue()
 
 
-# -- arrays that are read by slices --------------------------------------------------------------
-
-
-class ReadArray:
+class ReadArray(ArrayNode):
     """An array of which ``read(start, stop)`` returns a part."""
-
-    kept_bytes = 0  # most bytes that stay in memory between two reads
-    overhead_bytes = 0  # most bytes that a read takes in addition to its result
 
     def __init__(
         self, shape: tuple[int, ...], dtype: Any, read: Callable[[int, int], AnyArray]
     ) -> None:
-        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+        self.path, self.shape, self.dtype = "array", tuple(shape), np.dtype(dtype)
         self._read = read
 
     def __len__(self) -> int:
@@ -180,16 +165,13 @@ class ReadArray:
         start, stop, _ = key.indices(len(self))
         return self._read(start, max(start, stop))
 
-    def close(self) -> None:
-        """Nothing to close: the file belongs to whoever opened it."""
-
 
 class DecodedChunks(ReadArray):
     """An array in compressed chunks, or in parts to be computed, that is read in any blocks.
 
     The first and the last chunk of a read are kept if it uses only a part of them, so that a pass
-    in order decodes each chunk once, whatever its blocks are. At most `kept_bytes` stay between two
-    reads. When several threads need a chunk at the same time, one decodes it and the others wait.
+    in order decodes each chunk once, whatever its blocks are. When several threads need a chunk at
+    the same time, one decodes it and the others wait.
 
     ``decode(start, stop)`` returns the rows of consecutive chunks. `ends` holds the row after the
     last of each chunk, or is the number of rows of each but the last.
@@ -209,10 +191,11 @@ class DecodedChunks(ReadArray):
         )
         row_bytes = self.dtype.itemsize * math.prod(shape[1:])
         longest = ends if isinstance(ends, int) else int(np.diff(ends, prepend=0).max(initial=0))
-        self.chunk_bytes = min(longest, shape[0]) * row_bytes
-        self.kept_bytes = min(max(KEPT_BYTES, 2 * self.chunk_bytes), shape[0] * row_bytes)
+        chunk_bytes = min(longest, shape[0]) * row_bytes
+        self.kept_bytes = min(max(KEPT_BYTES, 2 * chunk_bytes), shape[0] * row_bytes)
+        self._most_kept = max(2, self.kept_bytes // max(1, chunk_bytes))
         # A chunk as compressed and as decompressed, and what is kept.
-        self.overhead_bytes = 2 * self.chunk_bytes + self.kept_bytes
+        self.overhead_bytes = 2 * chunk_bytes + self.kept_bytes
         self.bytes_decoded = 0
         self._kept: OrderedDict[int, Future[AnyArray]] = OrderedDict()
         self._choosing = threading.Lock()
@@ -239,21 +222,21 @@ class DecodedChunks(ReadArray):
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _chunk(self, number: int) -> AnyArray:
-        """A chunk, which is kept."""
+        """A chunk, which is kept until others have been used since."""
         with self._choosing:
             mine = number not in self._kept
             promise = self._kept.setdefault(number, Future())
             self._kept.move_to_end(number)
+            if len(self._kept) > self._most_kept:
+                self._kept.popitem(last=False)
         if mine:
             try:
                 end = min(self._borders[number + 1], len(self))
                 promise.set_result(self._decode(self._borders[number], end))
             except BaseException as error:
                 with self._choosing:
-                    del self._kept[number]
+                    self._kept.pop(number, None)
                 promise.set_exception(error)
-            else:
-                self._evict()
         return promise.result()
 
     def _decode(self, start: int, stop: int) -> AnyArray:
@@ -263,28 +246,15 @@ class DecodedChunks(ReadArray):
             self.bytes_decoded += rows.nbytes
         return rows
 
-    def _evict(self) -> None:
-        """Drop the chunks that were not used for longest until the others fit."""
-        with self._choosing:
-            done = {k: chunk.result() for k, chunk in self._kept.items() if chunk.done()}
-            held = sum(rows.nbytes for rows in done.values())
-            for number, rows in list(done.items())[:-1]:  # the last one is in use
-                if held <= self.kept_bytes:
-                    return
-                del self._kept[number]
-                held -= rows.nbytes
 
-
-class FileArray:
+class FileArray(ArrayNode):
     """A vector or table in a file, of which contiguous parts are read by any number of threads.
 
-    Chunks of `chunk_rows` elements or rows (all of them by default; fewer in the last chunk) begin
-    at these `offsets` of the file. Neighbours along each axis are `strides` bytes apart, by default
-    without gaps. InputError is raised when the file cannot be opened, and for values in an order
-    that would need scattered reads.
+    Chunks of `chunk_rows` elements or rows (all of them by default) begin at these `offsets` of the
+    file. Neighbours along each axis are `strides` bytes apart, by default without gaps. InputError
+    is raised for values in an order that would need scattered reads.
     """
 
-    kept_bytes = overhead_bytes = 0
     _descriptor = -1
 
     def __init__(
@@ -306,13 +276,15 @@ class FileArray:
         in_columns = len(shape) == 2 and self.strides[0] == dtype.itemsize and self.strides[1] > 0
         if not (self._solid or gapped or in_columns):
             raise InputError(
-                f"this view of {path} has neither its rows nor its columns in one piece; "
-                f"save it as an array of its own with numpy.save"
+                f"this view of {path} has neither its rows nor its columns in one piece; copy it"
             )
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise InputError(f"{path} cannot be opened: {error.strerror}") from error
+
+    def files(self) -> dict[str, int | None]:
+        return {self.path: None}
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -365,44 +337,17 @@ class FileArray:
                 ) from error
             if count == 0:
                 raise DamageError(
-                    f"{self.path} was cut short: {len(view)} bytes of the rows asked for are not "
-                    f"in it; write the file again"
+                    f"{self.path} was cut short: {len(view)} bytes are not in it; write it again"
                 )
             view, offset = view[count:], offset + count
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def __del__(self) -> None:
         self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        place = self.shape, self.dtype, tuple(self.offsets), self._chunk_rows, self.strides
-        return FileArray, (os.path.abspath(self.path), *place)
-
-
-# -- files of numpy -------------------------------------------------------------------------------
-
-
-class NumpyArray(ArrayNode):
-    """An array that is open: that of a `.npy` file, of a member of an archive or of a map."""
-
-    labels_hint = "give them as another .npy file (--labels y.npy, or labels= in Python)"
-
-    def __init__(self, path: str, array: Any) -> None:
-        self.path, self._array = path, array
-        self.shape, self.dtype = array.shape, array.dtype
-
-    def open(self) -> Any:
-        """See `ArrayNode.open`."""
-        return self._array
-
-    def files(self) -> dict[str, int | None]:
-        """See `Node.files`."""
-        return {self.path: None}
 
 
 def open_npy(path: str) -> FileArray:
@@ -426,9 +371,9 @@ def open_npy(path: str) -> FileArray:
 
 def _read_header(file: Any) -> tuple[tuple[Any, ...], bool, np.dtype[Any]]:
     """Shape, whether columns come one after the other, and type of an array in a file."""
-    first = np.lib.format.read_magic(file) == (1, 0)
-    names = np.lib.format
-    return (names.read_array_header_1_0 if first else names.read_array_header_2_0)(file)
+    if np.lib.format.read_magic(file) == (1, 0):
+        return np.lib.format.read_array_header_1_0(file)
+    return np.lib.format.read_array_header_2_0(file)
 
 
 def _check_header(shape: tuple[Any, ...], dtype: np.dtype[Any], n_bytes: int) -> None:
@@ -441,12 +386,8 @@ def _check_header(shape: tuple[Any, ...], dtype: np.dtype[Any], n_bytes: int) ->
         raise ValueError(f"it has {n_bytes} bytes for values of shape {shape} and type {dtype}")
 
 
-def find_in_map(array: AnyArray) -> FileArray | None:
-    """Where the values of a view of a memory map lie on disk.
-
-    None when `array` is no such view, or its map has no file name, or is copy-on-write, so that its
-    values may differ from those of the file.
-    """
+def find_in_map(array: AnyArray) -> Callable[[], FileArray] | None:
+    """What opens a view of a memory map in its file; None for a private map, or what is none."""
     base: Any = array
     named: np.memmap[Any, Any] | None = None
     while isinstance(base, np.ndarray):
@@ -459,41 +400,34 @@ def find_in_map(array: AnyArray) -> FileArray | None:
     page_start = named.offset - named.offset % mmap.ALLOCATIONGRANULARITY
     mapped = np.frombuffer(base, dtype=np.uint8)
     offset = page_start + array.ctypes.data - mapped.ctypes.data
-    path = str(named.filename)
-    return FileArray(path, array.shape, array.dtype, (offset,), strides=array.strides)
-
-
-# -- archives ------------------------------------------------------------------------------------
+    place = (offset,), None, array.strides
+    return partial(FileArray, str(named.filename), array.shape, array.dtype, *place)
 
 
 class NpzGroup(Group):
-    """The arrays of an `.npz` file, each of which is read front to back.
-
-    That of a scipy matrix says its form and shape in arrays, which are attributes here.
-    """
+    """The arrays of an `.npz` file, each of which is read front to back."""
 
     def __init__(self, path: str, resources: ExitStack) -> None:
-        self.path, self._arrays = path, {}
+        self.path = path
+        self._arrays: dict[str, ReadArray] = {}
         try:
             archive = resources.enter_context(zipfile.ZipFile(path))
             items = [item for item in archive.infolist() if item.filename.endswith(".npy")]
             for item in items:
                 array = _open_member(path, archive, item)
-                self._arrays[item.filename.removesuffix(".npy")] = NumpyArray(path, array)
+                array.path, array.name = path, item.filename.removesuffix(".npy")
+                self._arrays[array.name] = array
         except _DAMAGED_ZIP as error:
             raise InputError(
                 f"{path} cannot be read as .npz ({error}); write it with numpy.savez"
             ) from error
         self.compressed = any(item.compress_type != zipfile.ZIP_STORED for item in items)
-        for name, node in self._arrays.items():
-            node.name = name
         if {"indptr", "shape"} <= set(self._arrays):
-            self.attrs = {"shape": self._arrays.pop("shape").open()[:]}
+            self.attrs = {"shape": self._arrays.pop("shape")[:]}
             if "format" in self._arrays:
-                self.attrs["encoding-type"] = self._arrays.pop("format").open()[:].item()
+                self.attrs["encoding-type"] = self._arrays.pop("format")[:].item()
 
     def get(self, place: Any) -> Node | None:
-        """See `Group.get`."""
         return self._arrays.get(place) if place else self
 
     def __iter__(self) -> Iterator[str]:
@@ -510,8 +444,7 @@ def _open_member(path: str, archive: zipfile.ZipFile, item: zipfile.ZipInfo) -> 
     def read(start: int, stop: int) -> AnyArray:
         if in_columns and len(shape) > 1:
             raise InputError(
-                f"{name} is stored column by column, and inside an .npz file only whole; "
-                f"save it with numpy.save, or its numpy.ascontiguousarray with numpy.savez"
+                f"{name} is stored column by column; save it with numpy.save, and not in an .npz"
             )
         part = stop - start, *shape[1:]
         n_bytes = math.prod(part) * dtype.itemsize

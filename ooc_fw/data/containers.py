@@ -18,6 +18,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.data import converted
 from ooc_fw.data.arrays import (
     ArrayNode,
     DecodedChunks,
@@ -28,16 +29,7 @@ from ooc_fw.data.arrays import (
     Sliceable,
     check_vector,
 )
-from ooc_fw.data.converted import (
-    NO_SUMS,
-    Checksums,
-    adopt,
-    checked,
-    is_converted,
-    label_words,
-    read_checksums,
-    rows_of_pointers,
-)
+from ooc_fw.data.converted import NO_SUMS, Checksums, checked, is_converted
 from ooc_fw.data.formats import as_text
 from ooc_fw.data.hdf5 import check_no_model, structure_errors
 from ooc_fw.data.rows import check_real, check_shape, check_width
@@ -51,7 +43,7 @@ Missing: TypeAlias = Literal["refuse", "drop"]
 Column: TypeAlias = Node | dict[str, Any]
 """A column of ``obs``: an array, or by name the two arrays that it is made of."""
 
-CSR_PARTS = ("data", "indices", "indptr")
+_CSR_PARTS = {"data": "biuf", "indices": "iu", "indptr": "iu"}  # and the kinds of their types
 _COLUMN_PARTS = (("codes", "categories"), ("values", "mask"))
 _PART = 1 << 20  # codes or marks that are read together
 _OTHER_ROWS = "name its rows (--x-name, or x_name= in Python)"
@@ -65,38 +57,27 @@ def open_container(
     y_name: str | None = "y",
     missing_labels: Missing = "refuse",
 ) -> RowSource:
-    """Open the rows in an array or group: those called `x_name`, or itself.
-
-    `labels` replace those called `y_name`, where None stands for none.
-    """
+    """Open the rows `x_name` in a group, or an array; `labels` replace those called `y_name`."""
     with structure_errors(root.path):
-        return _open_container(root, labels, x_name, y_name, missing_labels)
-
-
-def _open_container(
-    root: Node, labels: Sliceable | None, x_name: str, y_name: str | None, missing_labels: Missing
-) -> RowSource:
-    rows = find_rows(root, x_name)
-    sums = read_checksums(root.stored) if is_converted(root) else NO_SUMS
-    named = None if labels is None else Labels(labels)
-    if named is None and y_name is not None and isinstance(root, Group) and rows is not root:
-        named = find_labels(root, y_name, sums)
-    if named is not None:
-        labels = named.values
-        check_missing(named, f"{root.path}: {y_name!r}", missing_labels)
-    is_table = x_name == "X"  # what a converted file says is of these rows
-    source = open_rows(rows, labels, sums if is_table else NO_SUMS)
-    if is_table and is_converted(root):
-        adopt(source, root, sums)
-    if isinstance(root, Group):
-        if source.columns is None:
-            source.columns = feature_names(root, x_name, source.n_features)
-        if known := column_names(root):
-            source.labels_hint = (
-                f"name its labels (--label, or y_name= in Python): it has {', '.join(known)}"
-            )
-    source.check_unchanged()  # all arrays were found in one and the same file
-    return source if named is None else without_missing(source, named)
+        rows = find_rows(root, x_name)
+        sums = converted.read_checksums(root.stored) if is_converted(root) else NO_SUMS
+        named = None
+        if labels is None and y_name is not None and isinstance(root, Group) and rows is not root:
+            named = find_labels(root, y_name, missing_labels, sums)
+            labels = None if named is None else named.values
+        is_table = x_name == "X"  # what a converted file says is of these rows
+        source = open_rows(rows, labels, sums if is_table else NO_SUMS)
+        if is_table and is_converted(root):
+            converted.adopt(source, root, sums)
+        if isinstance(root, Group):
+            if source.columns is None:
+                source.columns = feature_names(root, x_name, source.n_features)
+            if known := column_names(root):
+                source.labels_hint = (
+                    f"name its labels (--label, or y_name= in Python): it has {', '.join(known)}"
+                )
+        source.check_unchanged()  # all arrays were found in one and the same file
+        return source if named is None else with_labels_only(source, named)
 
 
 # -- rows ----------------------------------------------------------------------------------------
@@ -111,39 +92,33 @@ def find_rows(root: Node, x_name: str) -> Node:
         rows = root
     if rows is None:
         check_no_model(root)
-        if x_name in {*root}:
-            raise InputError(f"{root.path}: the link {x_name!r} leads to nothing; {_OTHER_ROWS}")
         has = ", ".join(root) or "nothing"
         raise InputError(f"{root.path} has no {x_name!r} (it has: {has}); {_OTHER_ROWS}")
     if not isinstance(rows, ArrayNode) and not is_csr(rows):
         raise InputError(
-            f"{rows.place} is neither an array nor a group with {', '.join(CSR_PARTS)}; "
-            f"{_OTHER_ROWS}"
+            f"{rows.place} is neither an array nor a group of data, indices, indptr; {_OTHER_ROWS}"
         )
     return rows
 
 
 def is_csr(node: Node) -> bool:
     """Whether a group has the arrays of a CSR matrix."""
-    return isinstance(node, Group) and None not in map(node.get, CSR_PARTS)
+    return isinstance(node, Group) and None not in map(node.get, _CSR_PARTS)
 
 
 def open_rows(
-    node: Node, labels: Sliceable | None = None, sums: Mapping[str, Checksums] = NO_SUMS
+    node: Any, labels: Sliceable | None = None, sums: Mapping[str, Checksums] = NO_SUMS
 ) -> RowSource:
     """Dense rows of an array, or sparse ones of a group; `sums` are checksums to compare with."""
     source: RowSource
     if isinstance(node, ArrayNode):
         check_shape(node.path, node.shape)
         check_real(node.path, node.dtype)
-        values, array = node, node.open()
-        arrays = [array]
-        rows = checked(array, node, "X", sums)
+        values, arrays = node, [node.open()]
+        rows = checked(arrays[0], node, "X", sums)
         source = ArraySource(rows, labels, name=node.path, chunk_rows=node.chunk_rows)
     else:
-        assert isinstance(node, Group)
         source, values, arrays = _open_csr(node, labels, sums)
-    source.labels_hint = values.labels_hint
     source.stamps += [FileStamp(*file) for file in values.files().items()]
     if values.compressed:
         source.max_gap = source.span_rows = source.chunk_rows
@@ -159,21 +134,14 @@ def open_rows(
 def _open_csr(
     group: Group, labels: Sliceable | None, sums: Mapping[str, Checksums]
 ) -> tuple[RowSource, ArrayNode, list[Any]]:
-    """Source of sparse rows, the node of their values, and the arrays that it reads in parts.
-
-    The arrays are laid out as in AnnData's csr_matrix.
-    """
+    """Source of sparse rows, the node of their values, and the arrays that it reads in parts."""
     # The encoding of a converted file is text of variable length, which no checksum covers.
-    shape = csr_shape(group, known=bool(sums))
-    data, indices, indptr = (
-        check_vector(group.get(part), kinds)
-        for part, kinds in zip(CSR_PARTS, ("biuf", "iu", "iu"), strict=True)
-    )
-    n_stored, n_columns, n_pointers = (node.shape[0] for node in (data, indices, indptr))
+    shape = _csr_shape(group, known=bool(sums))
+    nodes = {part: check_vector(group.get(part), kinds) for part, kinds in _CSR_PARTS.items()}
+    n_stored, n_columns, n_pointers = (node.shape[0] for node in nodes.values())
     if n_columns != n_stored:
         raise InputError(
-            f"{group.path} has {n_stored} sparse values but {n_columns} column numbers; write it "
-            f"again"
+            f"{group.path} has {n_stored} sparse values but {n_columns} column numbers; rewrite it"
         )
     if n_pointers != shape[0] + 1:
         by_column = "is it stored by columns (CSC)? " if n_pointers == shape[1] + 1 else ""
@@ -182,23 +150,24 @@ def _open_csr(
             f"{shape[0] + 1}; {by_column}write it again as CSR"
         )
     check_shape(group.path, shape)
-    pointers = RowPointers(
-        checked(indptr.open(), indptr, "X/indptr", sums, rows_of_pointers), n_stored, indptr.place
+    arrays = {part: node.open() for part, node in nodes.items()}
+    indptr = checked(
+        arrays.pop("indptr"), nodes["indptr"], "X/indptr", sums, converted.rows_of_pointers
     )
-    arrays = [data.open(), indices.open()]
-    matrix = SimpleNamespace(
-        data=checked(arrays[0], data, "X/data", sums, pointers.rows_of),
-        indices=checked(arrays[1], indices, "X/indices", sums, pointers.rows_of),
-        indptr=pointers,
-        shape=shape,
-    )
+    pointers = RowPointers(indptr, n_stored, nodes["indptr"].place)
+    parts = {
+        part: checked(array, nodes[part], f"X/{part}", sums, pointers.rows_of)
+        for part, array in arrays.items()
+    }
+    data = nodes["data"]
     chunk_rows = data.chunk_rows and max(1, data.chunk_rows * shape[0] // max(1, n_stored))
+    matrix = SimpleNamespace(**parts, indptr=pointers, shape=shape)
     source = CSRSource(matrix, labels, name=group.path, chunk_rows=chunk_rows)
     source.overhead_bytes += 8 * (shape[0] + 1)  # row pointers
-    return source, data, arrays
+    return source, data, [*arrays.values()]
 
 
-def csr_shape(group: Group, *, known: bool = False) -> tuple[int, int]:
+def _csr_shape(group: Group, *, known: bool) -> tuple[int, int]:
     """Shape of a CSR group, which its three arrays alone do not tell; InputError if it is no CSR.
 
     AnnData before 0.7 has other names of attributes. Those of the kind are left out if it is known.
@@ -206,11 +175,7 @@ def csr_shape(group: Group, *, known: bool = False) -> tuple[int, int]:
     for attribute in () if known else ("encoding-type", "h5sparse_format"):
         kind = as_text(group.attrs.get(attribute, "csr"))
         if kind.removesuffix("_matrix") != "csr":
-            by_column = ", stored by columns" if kind.startswith("csc") else ""
-            raise InputError(
-                f"{group.place} is a {kind}{by_column}; write it as a csr_matrix, by rows "
-                f"(tocsr() in Python)"
-            )
+            raise InputError(f"{group.place} is a {kind}; write it by rows (tocsr() in Python)")
     shape = np.ravel(group.attrs.get("shape", group.attrs.get("h5sparse_shape", ())))
     if len(shape) != 2 or shape.dtype.kind not in "iu" or shape.min() < 0:
         raise InputError(
@@ -232,20 +197,18 @@ class Labels:
     missing: npt.NDArray[np.bool_] | None = None
 
 
-def find_labels(root: Group, y_name: str, sums: Mapping[str, Checksums]) -> Labels | None:
+def find_labels(
+    root: Group, y_name: str, missing: Missing, sums: Mapping[str, Checksums]
+) -> Labels | None:
     """Labels called `y_name`, or so in ``obs``; None where there are none and none were named."""
     column = find_column(root, y_name)
     if column is not None:
-        return labels_in(column, f"{root.path}: {y_name!r}", sums if y_name == "y" else None)
+        what = f"{root.path}: {y_name!r}"
+        return labels_in(column, what, missing, sums if y_name == "y" else None)
     if y_name == "y":
         return None
-    if root.get("obs") is not None:
-        way = "it has " + (", ".join(column_names(root)) or "none")
-    elif is_converted(root):
-        way = "leave out --label (y_name= in Python), since its labels are in 'y'"
-    else:
-        way = f"it has {', '.join(root)}"
-    raise InputError(f"{root.path} has no labels {y_name!r}; {way}")
+    has = ", ".join(column_names(root) or root)
+    raise InputError(f"{root.path} has no labels {y_name!r}; it has {has}")
 
 
 def find_column(root: Group, path: str) -> Column | None:
@@ -280,24 +243,33 @@ def column_names(root: Group) -> list[str]:
     return [f"obs/{name}" for name in names if name not in ("_index", "__categories")]
 
 
-def labels_in(column: Column, what: str, sums: Mapping[str, Checksums] | None = None) -> Labels:
-    """Labels in a column, which `what` names in messages.
-
-    `sums` are the checksums of the labels "y" of a file; in other arrays, NaN is a missing label.
-    """
+def labels_in(
+    column: Column,
+    what: str,
+    missing: Missing = "refuse",
+    sums: Mapping[str, Checksums] | None = None,
+) -> Labels:
+    """Labels in a column; `sums` are the checksums of "y", without which NaN is a missing label."""
     if isinstance(column, dict):
-        return _coded_labels(column, what) if "codes" in column else _masked_labels(column, what)
-    if not isinstance(column, ArrayNode) or len(column.shape) != 1:
+        labels = _coded_labels(column, what) if "codes" in column else _masked_labels(column, what)
+    elif not isinstance(column, ArrayNode) or len(column.shape) != 1:
         raise InputError(f"{what} must be an array of one dimension; {_OTHER_LABELS}")
-    if column.dtype.kind not in "biuf" and not column.is_text:
+    elif column.dtype.kind not in "biuf" and not column.is_text:
         raise InputError(
             f"{what} are of type {column.dtype}, but must be numbers or text; {_OTHER_LABELS}"
         )
-    array = checked(column.open(), column, "y", sums or NO_SUMS)
-    labels = label_words(array, column)
-    if sums is None and column.dtype.kind == "f":
-        return _with_missing(labels, lambda start, stop: np.isnan(labels[start:stop]))
-    return Labels(labels)
+    else:
+        array = checked(column.open(), column, "y", sums or NO_SUMS)
+        values = converted.label_words(array, column)
+        if sums is not None or column.dtype.kind != "f":
+            return Labels(values)
+        labels = _with_missing(values, lambda start, stop: np.isnan(values[start:stop]))
+    if labels.missing is not None and missing == "refuse":
+        raise InputError(
+            f"{np.count_nonzero(labels.missing)} of {len(labels.missing)} rows have no label in "
+            f"{what}; leave them out (--missing-labels drop, or missing_labels= in Python)"
+        )
+    return labels
 
 
 def _coded_labels(column: Mapping[str, Any], what: str) -> Labels:
@@ -325,10 +297,8 @@ def _masked_labels(column: Mapping[str, Any], what: str) -> Labels:
     values, mask = (check_vector(column[part]) for part in ("values", "mask"))
     if values.shape != mask.shape:
         raise InputError(f"{what}: its values and its mask differ in shape; write it again")
-    marks = mask.open()
-    return _with_missing(
-        label_words(values.open(), values), lambda start, stop: np.asarray(marks[start:stop], bool)
-    )
+    words, marks = converted.label_words(values.open(), values), mask.open()
+    return _with_missing(words, lambda start, stop: np.asarray(marks[start:stop], bool))
 
 
 def _with_missing(values: Any, is_missing: Any) -> Labels:
@@ -339,16 +309,7 @@ def _with_missing(values: Any, is_missing: Any) -> Labels:
     return Labels(values, missing if missing.any() else None)
 
 
-def check_missing(labels: Labels, what: str, missing: Missing) -> None:
-    """Raise InputError for labels that are missing, unless their rows are left out."""
-    if labels.missing is not None and missing == "refuse":
-        raise InputError(
-            f"{np.count_nonzero(labels.missing)} of {len(labels.missing)} rows have no label in "
-            f"{what}; leave them out (--missing-labels drop, or missing_labels= in Python)"
-        )
-
-
-def without_missing(source: RowSource, labels: Labels) -> RowSource:
+def with_labels_only(source: RowSource, labels: Labels) -> RowSource:
     """The rows that have a label."""
     if labels.missing is None:
         return source
@@ -375,7 +336,7 @@ def feature_names(root: Group, x_name: str, n_features: int) -> list[str] | None
     if isinstance(column, ArrayNode):
         values: Any = check_vector(column).open()
     elif isinstance(column, dict):
-        values = labels_in(column, f"the names {place}/{index}").values
+        values = labels_in(column, f"the names {place}/{index}", "drop").values
     else:
         return None
     names = [as_text(name) for name in np.asarray(values[0:n_features]).tolist()]

@@ -53,14 +53,8 @@ Range: TypeAlias = tuple[int, int]
 _WAY_OUT = "restore a copy or convert the data again"
 
 
-# -- what a converted file says --------------------------------------------------------------------
-
-
 def is_converted(root: Any) -> TypeGuard[HDF5Group]:
-    """Whether `ooc-fw convert` wrote a file; InputError if it did not finish, or is newer.
-
-    `root` is the root of an HDF5 file, or any other node.
-    """
+    """Whether `ooc-fw convert` wrote a file; InputError if it did not finish, or is newer."""
     if not isinstance(root, HDF5Group) or not {"format_version", "n_features"} <= set(root.attrs):
         return False
     if int(root.attrs["format_version"]) > FORMAT_VERSION:
@@ -174,8 +168,8 @@ class CheckedSlices:
     the data never uses a changed bit. A shorter part is returned as it was read, because reading
     and summing 64 KiB for a few rows would cost many times their own read.
 
-    `array` reads the values of the node of that name. `rows_of` turns a range of elements into
-    the range of rows that they belong to; if that is unknown, they are not `in_rows`.
+    `rows_of` turns a range of elements of the node `name` into the range of rows that they belong
+    to; if that is unknown, they are not `in_rows`.
     """
 
     def __init__(
@@ -231,10 +225,7 @@ def rows_of_pointers(first: int, stop: int) -> Range:
 
 
 def write_checksums(root: Stored, sums: Mapping[str, Checksums]) -> None:
-    """Store the checksums of a file whose arrays and attributes are complete.
-
-    `sums` are those of the large arrays by name; those of the small ones are computed here.
-    """
+    """Store the checksums of a complete file: those of its large arrays by name, and others."""
     small = {
         name: Checksums(crc32s(root[name][...], len(root[name])), len(root[name]))
         for name in SMALL_ARRAYS
@@ -247,33 +238,30 @@ def write_checksums(root: Stored, sums: Mapping[str, Checksums]) -> None:
 
 
 def read_checksums(root: Stored) -> dict[str, Checksums]:
-    """Checksums of a converted file by array name; none for a file written without them.
-
-    DamageError is raised when the header or a small array does not match, or checksums are missing.
-    """
+    """Checksums of a converted file by array name; none for a file written without them."""
     if GROUP not in root and HEADER not in root.attrs:
         return {}
     damaged = f"{root.file.filename} is damaged:"
-    sums = {}
-    group = find_node(root, GROUP)
-    if group is not None and HEADER in root.attrs:
-        names: list[str] = []
-        group.visititems(lambda name, node: names.append(name) if _is_dataset(node) else None)
-        for name in sorted(names):
-            stored = group[name]
+    sums: dict[str, Checksums] = {}
+
+    def read(name: str, stored: Stored) -> None:
+        if isinstance(stored, h5py.Dataset):
             check_storage(stored)
             sums[name] = Checksums(np.asarray(stored[...]), int(stored.attrs["length"]))
+
+    group = find_node(root, GROUP)
+    if group is not None and HEADER in root.attrs:
+        group.visititems(read)
     if not sums or _header_crc32(root, sums) != int(root.attrs[HEADER]):
         raise DamageError(
-            f"{damaged} its header (attributes, names, types and sizes of the arrays) does not "
-            f"match its checksum; {_WAY_OUT}"
+            f"{damaged} its header (attributes, names, types, sizes) does not match its checksum; "
+            f"{_WAY_OUT}"
         )
     for name, checksums in sums.items():
         array, n_sums = find_node(root, name), len(checksums.values)
         if checksums.length < 1 or n_sums != -(-len(array) // checksums.length):
             raise DamageError(
-                f"{damaged} there are {n_sums} checksums for the {len(array)} rows or values of "
-                f"{name}; {_WAY_OUT}"
+                f"{damaged} {name} has {n_sums} checksums for {len(array)} rows; {_WAY_OUT}"
             )
         if name in SMALL_ARRAYS:
             check_storage(array)
@@ -303,14 +291,14 @@ def content_crc32(root: Stored) -> int:
     """Checksum of all arrays and attributes below a group, except the attribute `CONTENT`.
 
     The file must have passed `check_plain_tree`: links would be passed over. Only the name of an
-    attribute of variable length counts (see `ooc_fw.data.formats`).
+    attribute of variable length counts.
     """
     total = _attributes_crc32(root, 0)
 
     def add(name: str, node: Stored) -> None:
         nonlocal total
         total = _attributes_crc32(node, zlib.crc32(repr(name).encode(), total))
-        if _is_dataset(node):
+        if isinstance(node, h5py.Dataset):
             total = zlib.crc32(json.dumps(_outline(node)).encode(), total)
             step = stretch_length(max(1, node.nbytes // max(1, len(node))))
             for start in range(0, len(node), step):
@@ -333,13 +321,9 @@ def _attributes_crc32(node: Stored, total: int) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True).encode(), total)
 
 
-def _is_dataset(node: Stored) -> bool:
-    return isinstance(node, h5py.Dataset)
-
-
 def _outline(node: Stored) -> object:
     """Type and size of an array; what stands in its place if there is none."""
-    if not _is_dataset(node):
+    if not isinstance(node, h5py.Dataset):
         return None if node is None else "no array"
     return [node.dtype.str, list(node.shape)]
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import io
 import os
 import re
-import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import h5py
@@ -41,9 +40,6 @@ _PAIR = re.compile(r"(^|\s)\d+:")
 _SEPARATED = re.compile(r"\S[,;|]\S")
 
 
-# -- files at an address ---------------------------------------------------------------------------
-
-
 def is_url(path: str) -> bool:
     """Whether a path names something remote."""
     return "://" in path
@@ -51,10 +47,7 @@ def is_url(path: str) -> bool:
 
 @contextmanager
 def remote_errors(url: str) -> Iterator[None]:
-    """Turn what a service, or its client, raises into a sentence.
-
-    Each client has errors of its own, which need not be of `OSError`.
-    """
+    """Turn what a service, or its client, raises into a sentence."""
     try:
         yield
     except InputError:
@@ -63,14 +56,12 @@ def remote_errors(url: str) -> Iterator[None]:
         raise InputError(f"{url} does not exist; check the address of the input") from None
     except ImportError as error:  # of fsspec, or of what it needs for this kind of address
         raise InputError(
-            f"{url} is remote: pip install 'ooc-fw[remote]', and the package of its service "
-            f"({error})"
+            f"{url} is remote ({error}); try: pip install 'ooc-fw[remote]' and that package"
         ) from None
-    except Exception as error:
+    except Exception as error:  # each client has errors of its own
         reason = f"{error}".split("\n", 1)[0].rstrip(".") or type(error).__name__
         raise InputError(
-            f"{url} cannot be read ({reason}); check the address, and what its service wants to "
-            f"know of you"
+            f"{url} cannot be read ({reason}); check the address and your rights there"
         ) from error
 
 
@@ -83,23 +74,12 @@ def file_system(url: str) -> tuple[Any, str]:
         return system, path
 
 
-def open_url(url: str) -> io.BufferedReader:
-    """Open a remote file; InputError if it is missing, a folder, or cannot be read."""
-    system, path = file_system(url)
-    with remote_errors(url):
-        # Parts that were read are not kept: a text is read once from its beginning to its end.
-        return io.BufferedReader(system.open(path, "rb", cache_type="readahead"))
-
-
 def url_bytes(url: str) -> int | None:
     """Size of a remote file; None where its service does not say it."""
     system, path = file_system(url)
     with remote_errors(url):
         size = system.size(path)
     return None if size is None else int(size)
-
-
-# -- formats ---------------------------------------------------------------------------------------
 
 
 def format_of(head: bytes) -> str | None:
@@ -130,7 +110,10 @@ def stored_bytes(path: str) -> int | None:
 def open_bytes(path: str) -> io.BufferedReader:
     """Open a file, local or remote; InputError if it is missing, a folder, or cannot be read."""
     if is_url(path):
-        return open_url(path)
+        system, place = file_system(path)
+        with remote_errors(path):
+            # Parts that were read are not kept: a text is read once from beginning to end.
+            return io.BufferedReader(system.open(place, "rb", cache_type="readahead"))
     try:
         return open(path, "rb")
     except FileNotFoundError:
@@ -190,8 +173,7 @@ def _format_inside(folder: str) -> str:
             for name in filter(_is_part, files):
                 return _SUFFIXES[os.path.splitext(name)[1]]
     raise InputError(
-        f"{folder} is a folder without files of Parquet (.parquet) or Arrow (.arrow, .feather); "
-        f"name the files in it"
+        f"{folder} is a folder without files of Parquet or Arrow; name the files in it"
     )
 
 
@@ -215,18 +197,16 @@ def check_parts(folder: str) -> None:
         for path in (os.path.join(place, name) for name in files if name[0] not in "._"):
             if not os.path.isfile(path):
                 raise InputError(
-                    f"{path} is a link that leads nowhere, a pipe or a device; put its file there, "
-                    f"or move it elsewhere"
+                    f"{path} is a link that leads nowhere, a pipe or a device; move it elsewhere"
                 )
 
 
 def detect_format(path: str, *, is_table: bool = False) -> str:
     """Tell the format of a file, or of standard input ("-").
 
-    It is "npy", "npz", "parquet", "arrow", "hdf5", "zarr", "csv" or "libsvm"; that of a folder is
-    that of its first file of "parquet" or "arrow". Text is CSV if it `is_table`
-    because of an option, by its name, or because its first line has separators but no INDEX:VALUE.
-    All else counts as "libsvm".
+    It is "npy", "npz", "parquet", "arrow", "hdf5", "zarr", "csv" or "libsvm". Text is CSV if it
+    `is_table` because of an option, by its name, or because its first line has separators but no
+    INDEX:VALUE. All else counts as "libsvm".
     """
     if is_store(path):
         return "zarr"
@@ -240,7 +220,7 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     if kind in ("npy", "parquet", "arrow"):
         return kind
     if kind == "zip":
-        return "npz" if path.endswith(".npz") or _holds_arrays(path) else "libsvm"
+        return "npz" if path.endswith(".npz") else "libsvm"
     if kind == "checkpoint" or is_hdf5(path):
         return "hdf5"
     if is_table or _CSV_NAME.search(path):
@@ -250,26 +230,16 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     return "csv" if is_text and _SEPARATED.search(line) and not _PAIR.search(line) else "libsvm"
 
 
-def _holds_arrays(path: str) -> bool:
-    with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
-        return any(name.endswith(".npy") for name in archive.namelist())
-    return False
-
-
 # -- text in attributes of HDF5 --------------------------------------------------------------------
 
 # It is stored as UTF-8 of a fixed length, in the attribute itself. Strings of variable length lie
 # in a heap of the file that has no checksum, and one changed bit there can keep the HDF5 library in
 # an endless loop.
 
-# Attribute of the labels of a data file: the words that their values 0, 1, ... stand for.
-LABEL_NAMES = "label_names"
-# Attribute of a data file: whether its labels are targets of a regression, not classes.
-TARGETS = "targets"
-# Attribute of a data file: the names of its features.
-COLUMNS = "columns"
-# Attribute of a data file: how the columns of a table became its features, as JSON.
-RECORD = "table"
+LABEL_NAMES = "label_names"  # attribute of labels: the words that 0, 1, ... stand for
+# Attributes of a data file: whether its labels are targets of a regression, the names of its
+# features, and how the columns of a table became these, as JSON.
+TARGETS, COLUMNS, RECORD = "targets", "columns", "table"
 
 
 def as_text(value: Any) -> str:

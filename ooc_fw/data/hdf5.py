@@ -1,17 +1,13 @@
 """HDF5 files: their arrays and groups, checked before anything of them is read.
 
-HDF5 itself follows links into other files, returns fill values for what was never written, and
-zeros for what lies behind the end of a file. Here links stay inside the file, filters are
-installed, and all values are stored; only virtual data sets may take them from other files.
-
-Uncompressed values are read straight from the file at the offsets that HDF5 reports. For a short
-slice that takes a tenth of the time of a call through the library, threads do not wait for its
-global lock, and a file that was cut short gives an error instead of zeros.
+HDF5 itself follows links into other files, and returns fill values for what was never written or
+lies behind the end of a file. Here links stay inside the file and all values are stored; only
+virtual data sets may take them from other files. Uncompressed values are read at the offsets that
+HDF5 reports: in a tenth of the time for a short slice, and without the library's global lock.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections.abc import Iterator
@@ -21,12 +17,10 @@ from typing import Any, TypeAlias
 import h5py
 import numpy as np
 
-from ooc_fw.data.arrays import ArrayNode, DecodedChunks, FileArray, Group, Node, ReadArray
+from ooc_fw.data.arrays import ArrayNode, DecodedChunks, FileArray, Group, ReadArray
 from ooc_fw.data.formats import as_text, check_regular, format_of, read_head
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.system.errors import DamageError, InputError, unreadable
-
-logger = logging.getLogger(__name__)
 
 Stored: TypeAlias = Any  # an h5py.Dataset or h5py.Group; h5py has no type hints
 
@@ -36,7 +30,6 @@ H5PY_ERRORS = (
     *(ArithmeticError, AttributeError, MemoryError, SystemError),
 )
 _MOST_LINKS = 32  # soft links that are followed on the way to one object
-_MOST_LEVELS = 8  # depth to which virtual data sets may be made of virtual data sets
 # Depth of groups, and number of objects, of a file that only this program writes.
 _DEEPEST, _MOST_OBJECTS = 4, 1 << 20
 # Bytes that a byte can stand for, by filter: deflate, shuffle, fletcher32, lzf, lz4.
@@ -92,8 +85,7 @@ def structure_errors(path: str) -> Iterator[None]:
         raise
     except H5PY_ERRORS as error:
         raise unreadable(path, error) or DamageError(
-            f"{path} is damaged: its structure cannot be followed ({error}); restore a copy or "
-            f"write it again"
+            f"{path} is damaged: its structure cannot be followed ({error}); restore a copy"
         ) from error
 
 
@@ -110,8 +102,7 @@ def is_plain_file(file: Stored) -> bool:
 def find_node(group: Stored, name: str, n_links: int = 0) -> Stored:
     """Object at a path below `group`, or below the root of its file if the path begins with "/".
 
-    None where there is no such object; `n_links` soft links have been followed so far. InputError
-    is raised for a link that leads out of the file, and for soft links that lead in a circle.
+    None where there is no such object; `n_links` soft links have been followed so far.
     """
     node = group.file["/"] if name.startswith("/") else group
     for part in name.split("/"):
@@ -123,7 +114,7 @@ def find_node(group: Stored, name: str, n_links: int = 0) -> Stored:
         if isinstance(link, h5py.ExternalLink):
             raise InputError(
                 f"{file_name(group)}: {name!r} is a link to another file ({link.filename}), which "
-                f"is not followed; name that file, or copy the data into this one"
+                f"is not followed; name that file"
             )
         if not isinstance(link, h5py.SoftLink):
             node = node[part]
@@ -150,9 +141,6 @@ def check_filters(dataset: Stored) -> None:
             )
 
 
-# -- arrays and groups -----------------------------------------------------------------------------
-
-
 class HDF5Group(Group):
     """A group of a file, in which links stay inside the file."""
 
@@ -160,13 +148,10 @@ class HDF5Group(Group):
         self.stored, self.path = group, file_name(group)
         self.name, self.attrs = group.name, group.attrs
 
-    def get(self, place: Any) -> Node | None:
-        """See `Group.get`; `place` may also be a reference."""
+    def get(self, place: Any) -> Any:
         if isinstance(place, h5py.Reference):
-            node: Node | None = as_node(self.stored.file[place])
-        else:
-            node = as_node(find_node(self.stored, as_text(place)))
-        return node
+            return as_node(self.stored.file[place])
+        return as_node(find_node(self.stored, as_text(place)))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.stored)
@@ -176,11 +161,8 @@ class HDF5Array(ArrayNode):
     """A data set.
 
     Where its values cannot be read by offset, compressed chunks are decoded once and kept for the
-    next part. HDF5 itself keeps no chunk that is larger than its cache, and would decode it again
-    for every part.
+    next part: HDF5 itself keeps no chunk that is larger than its cache.
     """
-
-    labels_hint = "name its data set of labels (--y-name, or y_name= in Python)"
 
     def __init__(self, dataset: Stored) -> None:
         self.stored, self.path = dataset, file_name(dataset)
@@ -195,7 +177,6 @@ class HDF5Array(ArrayNode):
         return h5py.check_string_dtype(self.dtype) is not None
 
     def files(self) -> dict[str, int | None]:
-        """See `Node.files`."""
         files: dict[str, int | None] = {}
         if is_plain_file(self.stored.file):
             # The file that is open: another one may have its name by now.
@@ -203,7 +184,6 @@ class HDF5Array(ArrayNode):
         return files | dict.fromkeys(check_storage(self.stored))
 
     def open(self) -> FileArray | ReadArray:
-        """See `ArrayNode.open`."""
         check_filters(self.stored)
         check_storage(self.stored)
         in_file = find_in_file(self.stored)
@@ -216,14 +196,6 @@ class HDF5Array(ArrayNode):
             band_bytes = length * self.stored.nbytes // max(1, self.shape[0])
             if chunks[1:] == self.shape[1:] or band_bytes <= _LARGEST_BAND:
                 slices = DecodedChunks(self.shape, self.dtype, self.read, length)
-            else:
-                logger.warning(
-                    "%s keeps %d rows of a few columns in each chunk, all of which have to be "
-                    "decoded for every block of rows, which is slow; ooc-fw convert stores rows "
-                    "together",
-                    self.path,
-                    length,
-                )
         # A chunk as compressed and as decompressed, and what is kept.
         chunk_bytes = math.prod(chunks or (0,)) * self.dtype.itemsize
         slices.overhead_bytes = _LIBRARY_CACHE + 2 * chunk_bytes + slices.kept_bytes
@@ -246,11 +218,7 @@ def as_node(stored: Stored) -> Any:
 
 
 def find_in_file(dataset: Stored) -> FileArray | None:
-    """Where the values of `dataset` lie on disk.
-
-    None when they are compressed, scattered or of a type that numpy cannot read as it is, or when
-    somebody may still be writing to the file.
-    """
+    """Where a data set that passed `check_storage` lies on disk; None if it is not plain there."""
     properties, shape, dtype = dataset.id.get_create_plist(), dataset.shape, dataset.dtype
     if (
         not is_plain_file(dataset.file)
@@ -258,16 +226,15 @@ def find_in_file(dataset: Stored) -> FileArray | None:
         or dtype.kind not in "biuf"
         or not h5py.h5t.py_create(dtype, logical=True).equal(dataset.id.get_type())
         or properties.get_nfilters()
-        or properties.get_external_count()
         or 0 in shape
     ):
         return None
-    layout = properties.get_layout()
-    if layout == h5py.h5d.CONTIGUOUS and (offset := dataset.id.get_offset()) is not None:
-        length, offsets = shape[0], np.array([offset], dtype=np.int64)
+    layout, length = properties.get_layout(), shape[0]
+    if layout == h5py.h5d.CONTIGUOUS:
+        offsets = np.array([dataset.id.get_offset()], dtype=np.int64)
     elif layout == h5py.h5d.CHUNKED and dataset.chunks[1:] == shape[1:]:
         length = dataset.chunks[0]
-        offsets = np.full(-(-shape[0] // length), -1, dtype=np.int64)  # -1: never written
+        offsets = np.empty(-(-shape[0] // length), dtype=np.int64)
 
         def note(chunk: Any) -> None:
             offsets[chunk.chunk_offset[0] // length] = chunk.byte_offset
@@ -275,19 +242,11 @@ def find_in_file(dataset: Stored) -> FileArray | None:
         dataset.id.chunk_iter(note)
     else:
         return None
-    if (offsets < 0).any():
-        return None
     return FileArray(dataset.file.filename, shape, dtype, offsets, chunk_rows=length)
 
 
-# -- values --------------------------------------------------------------------------------------
-
-
 def check_plain_tree(file: Stored) -> None:
-    """Raise InputError unless all objects of a file are its own, each with its values in it.
-
-    For files that only this program writes, which have few groups within groups.
-    """
+    """Raise InputError unless all objects of a file of this program are its own, with values."""
     below = [(0, file)]
     n_objects = 0
     while below:
@@ -302,38 +261,30 @@ def check_plain_tree(file: Stored) -> None:
                     raise InputError(f"{name!r} has its values elsewhere")
                 check_storage(node)
                 if node.id.get_storage_size() < node.nbytes:
-                    raise InputError(
-                        f"{name!r} takes {node.nbytes} bytes and is stored in fewer, and such "
-                        f"files hold their values uncompressed"
-                    )
+                    raise InputError(f"{name!r} is compressed, which no such file is")
             elif level < _DEEPEST and n_objects < _MOST_OBJECTS:
                 below.append((level + 1, node))
             else:
                 raise InputError(f"{name!r} is one group too many, perhaps a link in a circle")
 
 
-def check_storage(dataset: Stored, within: tuple[tuple[str, str], ...] = ()) -> list[str]:
-    """Check that all values of a data set are stored; return other files that hold parts of it.
-
-    Only a virtual data set has such files; `within` holds file and name of those around this one.
-    InputError is raised for values that lie elsewhere or were never written, DamageError for values
-    outside the file or in fewer bytes than they take.
-    """
+def check_storage(dataset: Stored) -> list[str]:
+    """Check that all values of a data set are stored; other files that hold parts of it."""
     path, name = file_name(dataset), dataset.name
     properties = dataset.id.get_create_plist()
     if dataset.shape is None:
         raise InputError(f"{path}: {name!r} holds no values at all; write it again")
     if properties.get_external_count():
+        other = os.fsdecode(properties.get_external(0)[0])
         raise InputError(
-            f"{path}: {name!r} keeps its values in another file "
-            f"({os.fsdecode(properties.get_external(0)[0])}), which is not followed; copy the data "
-            f"into this one"
+            f"{path}: {name!r} keeps its values in another file ({other}), which is not followed; "
+            f"copy the data into this one"
         )
     layout = properties.get_layout()
     if dataset.size == 0 or layout == h5py.h5d.COMPACT:
         return []
     if layout == h5py.h5d.VIRTUAL:
-        return _check_virtual(dataset, within)
+        return _check_virtual(dataset)
     end = _end_of_chunks(dataset) if layout == h5py.h5d.CHUNKED else _end_of_block(dataset)
     if is_plain_file(dataset.file) and not dataset.file.userblock_size:
         n_bytes = os.path.getsize(path)
@@ -384,92 +335,59 @@ def _end_of_chunks(dataset: Stored) -> int:
 
     dataset.id.chunk_iter(note)
     if shortest * ratio < chunk_bytes:
-        raise _damage(
-            dataset,
-            f"has a chunk of {chunk_bytes} bytes stored in {shortest}, which no compression could "
-            f"do",
-        )
+        what = f"has a chunk of {chunk_bytes} bytes stored in {shortest}, as no compression could"
+        raise _damage(dataset, what)
     return int(end)
 
 
-# -- virtual data sets ---------------------------------------------------------------------------
-
-
-def _check_virtual(dataset: Stored, within: tuple[tuple[str, str], ...]) -> list[str]:
+def _check_virtual(dataset: Stored) -> list[str]:
     """Files that a virtual data set is made of, all of which are there."""
-    path = file_name(dataset)
-    this = os.path.realpath(path), dataset.name
-    what = f"{path}: the virtual data set {dataset.name!r}"
-    if this in within or len(within) >= _MOST_LEVELS:
-        raise InputError(f"{what} is made of itself")
+    path = os.path.realpath(file_name(dataset))
+    what = f"{file_name(dataset)}: the virtual data set {dataset.name!r}"
     parts = dataset.virtual_sources()
     if not _cover(dataset.shape, [part.vspace for part in parts]):
         raise InputError(
-            f"{what} does not say for each of its values, once, which file holds it; name its "
-            f"parts with fixed sizes and without gaps"
+            f"{what} does not say for each of its values, once, which file holds it; write it again"
         )
-    files: dict[str, None] = {}
-    for source in dict.fromkeys(part.file_name for part in parts):
-        inside = source == "."
-        place = path if inside else _locate(source, this[0])
+    files = {part.file_name: _locate(part.file_name, path) for part in parts}
+    for name, place in files.items():
         if place is None:
-            raise InputError(
-                f"{what} needs the file {source}, which is not there; put it back, or write the "
-                f"data set again"
-            )
-        with nullcontext(dataset.file) if inside else open_file(place) as file:
+            raise InputError(f"{what} needs the file {name}, which is not there; put it back")
+        with nullcontext(dataset.file) if place == path else open_file(place) as file:
             for part in parts:
-                if part.file_name == source:
-                    others = _check_part(file, part, f"{what} needs", place, (*within, this))
-                    files |= dict.fromkeys(others)
-        files |= {} if inside else {place: None}
-    return list(files)
+                if part.file_name == name:
+                    _check_part(find_node(file, part.dset_name), part, what, place)
+    return [place for place in files.values() if place not in (None, path)]
 
 
-def _check_part(
-    file: Stored, part: Any, needs: str, path: str, within: tuple[tuple[str, str], ...]
-) -> list[str]:
-    """Check that a part of a virtual data set is there; return the files that it is made of."""
-    node = find_node(file, part.dset_name)
-    if not isinstance(node, h5py.Dataset):
-        raise InputError(
-            f"{needs} {part.dset_name!r} of {path}, which is no data set there; write it again"
-        )
+def _check_part(node: Stored, part: Any, what: str, path: str) -> None:
+    """Check that the data set that a part of a virtual one is taken from has these values."""
+    needs = f"{what} needs {part.dset_name!r} of {path}"
+    if not isinstance(node, h5py.Dataset) or node.is_virtual:
+        raise InputError(f"{needs}, which is no data set with values of its own; write it again")
     check_filters(node)
-    others = check_storage(node, within)
+    check_storage(node)
     if part.src_space.get_select_type() == h5py.h5s.SEL_ALL:
         fits = node.size == part.vspace.get_select_npoints()
     else:
         last = part.src_space.get_select_bounds()[1]
         fits = len(last) == node.ndim and all(np.array(last) < node.shape)
     if not fits:
-        raise InputError(
-            f"{needs} other values of {part.dset_name!r} of {path}, whose shape is {node.shape}; "
-            f"write it again"
-        )
-    return others
+        raise InputError(f"{needs} in another shape than {node.shape}; write it again")
 
 
 def _locate(name: str, of: str) -> str | None:
-    """Where HDF5 would find a file that the file `of` names; None where it would not."""
-    if "%b" in name.replace("%%", ""):  # any number of files, each of which may be missing
-        return None
-    name = name.replace("%%", "%")
-    folder = os.path.dirname(of)
-    prefix = os.environ.get("HDF5_VDS_PREFIX", "").replace("${ORIGIN}", folder)
-    places = [os.path.join(prefix, name)] if prefix else []
-    if os.path.isabs(name):
-        places = [name, *places, os.path.join(folder, os.path.basename(name))]
-    else:
-        places += [os.path.join(folder, name), name]
-    return next((os.path.realpath(place) for place in places if os.path.isfile(place)), None)
+    """Where HDF5 finds a file that the file `of` names; None where it may look elsewhere."""
+    place = os.path.join(os.path.dirname(of), name.replace("%%", "%"))
+    if name == ".":
+        return of
+    if "%b" in name.replace("%%", "") or os.environ.get("HDF5_VDS_PREFIX"):
+        return None  # "%b" names any number of files, each of which may be missing
+    return os.path.realpath(place) if os.path.isfile(place) else None
 
 
 def _cover(shape: tuple[int, ...], spaces: list[Any]) -> bool:
-    """Whether selections cover all of a table, and none of it twice.
-
-    Their sizes add up to that of the table, and so does the size of their union.
-    """
+    """Whether selections cover a table once: their sizes, and that of their union, are its own."""
     size = math.prod(shape)
     if sum(int(space.get_select_npoints()) for space in spaces) != size:
         return False

@@ -28,8 +28,6 @@ _RENUMBERED = 8 << 20  # codes that are renumbered at once, rather than with a c
 # More different labels than these are taken for the targets of a regression: one binary classifier
 # is trained for each pair of classes.
 MAX_CLASSES = 256
-# Number of classes up to which comparing all labels takes less time than searching them.
-_FEW_CLASSES = 4
 
 
 def is_exact_label(text: str) -> bool:
@@ -76,8 +74,8 @@ def iter_labels(source: RowSource) -> Iterator[tuple[int, AnyArray]]:
 def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
     """Label values of a source in increasing order, and the place of each row's label in them.
 
-    InputError is raised when there are no labels, one is missing or cannot be stored, all are
-    equal, or there are more than `MAX_CLASSES` different ones.
+    InputError is raised when a label is missing or cannot be stored, all are equal, or there are
+    more than `MAX_CLASSES` different ones.
     """
     codes = np.empty(source.n_rows, dtype=np.int64)
     return label_values(source, codes), codes
@@ -95,8 +93,7 @@ def label_values(source: RowSource, codes: Int64Array | None = None) -> AnyArray
             if len(more) > MAX_CLASSES:
                 raise InputError(
                     f"{source.name} has more than {MAX_CLASSES} different labels; if they are "
-                    f"targets of a regression, train with --task regression (FrankWolfeSVR in "
-                    f"Python)"
+                    f"targets, train with --task regression (FrankWolfeSVR in Python)"
                 )
             moved = np.searchsorted(more, classes)
             if codes is not None:
@@ -140,15 +137,13 @@ def read_targets(source: RowSource) -> Float64Array:
     for start, labels in iter_labels(source):
         if labels.dtype.kind not in "biuf":
             raise InputError(
-                f"the labels of {source.name} are words, such as {format_label(labels[0])}, and a "
-                f"regression needs numbers; name another column"
+                f"the labels of {source.name} are words, and a regression needs numbers; name "
+                f"another column"
             )
         targets[start : start + len(labels)] = labels
-    wrong = np.flatnonzero(~np.isfinite(targets))
-    if len(wrong) > 0:
+    for row in np.flatnonzero(~np.isfinite(targets))[:1].tolist():
         raise InputError(
-            f"the target of row {wrong[0]} of {source.name} is {targets[wrong[0]]}; leave such "
-            f"rows out"
+            f"the target of row {row} of {source.name} is {targets[row]}; leave such rows out"
         )
     return targets
 
@@ -163,14 +158,6 @@ def one_class(name: str, label: object) -> InputError:
 
 def _places(labels: AnyArray, classes: AnyArray) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
     """Place of each label in `classes`, and whether it is there."""
-    if len(classes) <= _FEW_CLASSES:
-        places = np.zeros(len(labels), dtype=np.int64)
-        known = labels == classes[0]
-        for place, value in enumerate(classes[1:], start=1):
-            here = labels == value
-            places[here] = place
-            known |= here
-        return places, known
     places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
     return places, classes[places] == labels
 
@@ -185,16 +172,12 @@ def check_labels(labels: AnyArray, start: int, name: str) -> None:
         except UnicodeError:
             place = int(np.flatnonzero(labels == word)[0])
             raise InputError(
-                f"the label {word!r} of row {start + place} of {name} is not UTF-8 text; write it "
-                f"again in UTF-8"
+                f"the label {word!r} of row {start + place} of {name} is not UTF-8 text; rewrite it"
             ) from None
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         place = int(np.flatnonzero(~np.isfinite(labels))[0])
         what = "missing (NaN)" if np.isnan(labels[place]) else "infinite"
         raise InputError(f"the label of row {start + place} of {name} is {what}; remove it")
-
-
-# -- features by name ----------------------------------------------------------------------------
 
 
 def feature_places(
@@ -222,17 +205,15 @@ def feature_places(
             _some(features or columns or ()),
         )
         return None
-    columns, features = tuple(columns), tuple(features)
-    if columns == features:
+    if [*columns] == [*features]:
         return None
-    counts = Counter(columns)
+    counts, known = Counter(columns), Counter(features)
     missing = [feature for feature in features if feature not in counts]
     if missing:
         raise InputError(
             f"{name} lacks {len(missing)} of the {len(features)} features of the training data "
             f"({_some(missing)}); give rows with all of them, under the same names"
         )
-    known = Counter(features)
     repeated = [feature for feature in known if max(known[feature], counts[feature]) > 1]
     if repeated:
         first = next(k for k, pair in enumerate(zip_longest(columns, features)) if len({*pair}) > 1)
@@ -243,12 +224,9 @@ def feature_places(
         )
     extra = [feature for feature in columns if feature not in known]
     if extra:
-        warn(
-            "%s has %d features that the training data do not have (%s); they are left out",
-            name,
-            len(extra),
-            _some(extra),
-        )
+        n_extra, which = len(extra), _some(extra)
+        sentence = "%s has %d features that the training data do not have (%s); they are left out"
+        warn(sentence, name, n_extra, which)
     place = {feature: k for k, feature in enumerate(columns)}
     return np.array([place[feature] for feature in features], dtype=np.int64)
 

@@ -20,44 +20,28 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
 import shlex
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
-from ooc_fw.data import hdf5, zarrs
+from ooc_fw.data import containers, formats, hdf5, zarrs
 from ooc_fw.data.arrays import (
     ArrayNode,
     Node,
     NpzGroup,
-    NumpyArray,
+    ReadArray,
     Sliceable,
     find_in_map,
     open_npy,
     recipe_of,
 )
-from ooc_fw.data.containers import (
-    Labels,
-    Missing,
-    check_missing,
-    labels_in,
-    open_container,
-    place_of_names,
-    without_missing,
-)
-from ooc_fw.data.formats import (
-    as_text,
-    check_regular,
-    detect_format,
-    format_of,
-    is_store,
-    is_url,
-    read_head,
-)
+from ooc_fw.data.containers import Missing, open_container
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
 from ooc_fw.data.views import SubsetSource, complement, draw_parts
@@ -112,7 +96,7 @@ def open_source(
         path = os.fspath(data)
         names = x_name, (y_name if given is None else None), missing_labels
         source: RowSource = _open_path(path, given, *names)
-        place = path if is_url(path) else os.path.abspath(path)
+        place = path if formats.is_url(path) else os.path.abspath(path)
         source.reopen_by(_open_path, place, None, *names)
         return source
     names = x_name, y_name, missing_labels
@@ -123,17 +107,14 @@ def open_source(
     if hasattr(data, "tocsr"):
         return CSRSource(data.tocsr(), given)
     if zarrs.is_chunked(data):
-        return _open_array(zarrs.ChunkedArray(data), given)
+        return _open_array(partial(zarrs.open_chunked, data), given)
     columns = names_of_frame(data)
     array = _as_array(data, "array")
     if columns is not None and array.dtype.kind == "O":  # columns of several types
         with suppress(AttributeError, TypeError, ValueError):  # words are refused below
             array = np.asarray(data.astype(np.float64))
-    table = find_in_map(array) if array.size and array.ndim == 2 else None
-    if table is None:
-        source = ArraySource(array, given)
-    else:
-        source = _open_array(NumpyArray(table.path, table), given)
+    in_file = find_in_map(array) if array.size and array.ndim == 2 else None
+    source = ArraySource(array, given) if in_file is None else _open_array(in_file, given)
     source.columns = columns
     return source
 
@@ -220,7 +201,7 @@ def names_of_frame(data: Any) -> list[str] | None:
     names = getattr(data, "column_names", getattr(data, "columns", None))
     if names is None or len(getattr(data, "shape", ())) != 2:
         return None
-    return [as_text(name) for name in names]
+    return [formats.as_text(name) for name in names]
 
 
 def open_node(path: str, kind: str, resources: ExitStack) -> Node:
@@ -235,12 +216,12 @@ def open_node(path: str, kind: str, resources: ExitStack) -> Node:
         return NpzGroup(path, resources)
     array = open_npy(path)
     resources.callback(array.close)
-    return NumpyArray(path, array)
+    return array
 
 
 def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
     """Rows in a file or store; `names` are those of `open_container`."""
-    kind = "zarr" if is_store(path) else _kind_of(path)
+    kind = "zarr" if formats.is_store(path) else _kind_of(path)
     with ExitStack() as resources:
         with hdf5.structure_errors(path):
             source = open_container(open_node(path, kind, resources), labels, *names)
@@ -248,10 +229,10 @@ def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
     return source
 
 
-def _open_array(node: ArrayNode, labels: Sliceable | None = None) -> RowSource:
-    """Rows of an array that is open."""
-    source = open_container(node, labels)
-    if (recipe := recipe_of(node)) is not None:
+def _open_array(opener: Callable[[], ArrayNode], labels: Sliceable | None = None) -> RowSource:
+    """Rows of an array, which other processes open alike if its recipe can be sent."""
+    source = open_container(opener(), labels)
+    if (recipe := recipe_of(opener)) is not None:
         source.reopen_by(_reopen_array, recipe)
     return source
 
@@ -263,36 +244,28 @@ def _reopen_array(recipe: bytes) -> RowSource:
 
 def _kind_of(path: str) -> str:
     """Kind of a file of rows, "npy" or "hdf5"; InputError for other files."""
-    if is_url(path) and path.endswith((".h5ad", ".h5", ".hdf5")):
-        raise InputError(
-            f"{path} is remote, and HDF5 is not read from there; download it, or use a zarr store"
-        )
-    if is_url(path):
+    if formats.is_url(path):
+        if path.endswith((".h5ad", ".h5", ".hdf5")):
+            raise InputError(f"{path} is remote HDF5; download it, or use a zarr store")
         raise InputError(
             f"{path} is remote, where only zarr stores are trained on directly; convert it first: "
             f"{conversion(path)}"
         )
     head = b"" if os.path.isdir(path) else _first_bytes(path)
-    kind = detect_format(path)
-    if kind in ("parquet", "arrow"):
-        raise InputError(f"{path} is a table; convert it first: {conversion(path)} --label COLUMN")
+    kind = formats.detect_format(path)
     if kind in ("npy", "hdf5"):
         return kind
-    table = ""
-    if kind == "csv":
-        kind, table = "a table", " --label COLUMN"  # only the user knows which column
-    elif format_of(head) is not None:
-        kind = "compressed"
-    elif re.search(rb"\d:[-+.\d]", head):
-        kind = "LIBSVM text"
-    elif not re.search(rb"[^\t\n\r -~]", head):
-        kind = "text"
+    if kind in formats.TABLES:  # of which only the user knows the column of labels
+        what, label = "a table", " --label COLUMN"
+    elif formats.format_of(head) is not None:
+        what, label = "compressed", ""
+    elif b"\0" not in head:
+        what, label = "LIBSVM text", ""
     else:
         raise DamageError(
-            f"{path} is neither HDF5 nor .npy, or it is damaged; make it with ooc-fw convert or "
-            f"numpy.save"
+            f"{path} is neither HDF5 nor .npy, or it is damaged; make it with ooc-fw convert"
         )
-    raise InputError(f"{path} is {kind}; convert it first: {conversion(path)}{table}")
+    raise InputError(f"{path} is {what}; convert it first: {conversion(path)}{label}")
 
 
 def conversion(path: str) -> str:
@@ -304,8 +277,8 @@ def conversion(path: str) -> str:
 
 
 def _first_bytes(path: str) -> bytes:
-    check_regular(path)
-    head = read_head(path)
+    formats.check_regular(path)
+    head = formats.read_head(path)
     if not head:
         raise DamageError(f"{path} is empty; give a file with rows in it")
     return head
@@ -313,12 +286,14 @@ def _first_bytes(path: str) -> bytes:
 
 def open_labels(labels: Any) -> Sliceable:
     """Labels given apart from the rows: a .npy file by its path, a data set, or an array."""
+    if isinstance(labels, ReadArray):
+        return labels
     if isinstance(labels, h5py.Dataset):
         node = hdf5.as_node(labels)
-        return labels_in(node, f"the labels {node.place}", {}).values
+        return containers.labels_in(node, f"the labels {node.place}", sums={}).values
     if isinstance(labels, (str, os.PathLike)):
         name = os.fspath(labels)
-        if format_of(_first_bytes(name)) != "npy":
+        if formats.format_of(_first_bytes(name)) != "npy":
             raise InputError(f"the labels {name} must be a .npy file; write it with numpy.save")
         array: Any = open_npy(name)
     else:
@@ -351,17 +326,16 @@ def _open_annotated(
     data: Any, labels: Any, x_name: str, y_name: str, missing_labels: Missing
 ) -> RowSource:
     """Rows of an AnnData object, and a column of its ``obs`` or other labels."""
-    column, name = None, labels if isinstance(labels, str) else y_name
+    named, name = None, labels if isinstance(labels, str) else y_name
     if labels is not None and not isinstance(labels, str):
-        column = Labels(open_labels(labels))
+        named = containers.Labels(open_labels(labels))
     elif isinstance(labels, str) or y_name != "y":
-        column = _annotated_labels(data, name)
-        check_missing(column, repr(name), missing_labels)
-    rows = _annotated_rows(data, x_name)
-    source = open_source(rows, None if column is None else column.values)
-    if place_of_names(x_name) is not None:
-        source.columns = [as_text(word) for word in data.var_names]
-    return source if column is None else without_missing(source, column)
+        column = _annotated_column(data, name.removeprefix("obs/"))
+        named = containers.labels_in(column, repr(name), missing_labels)
+    source = open_source(_annotated_rows(data, x_name), None if named is None else named.values)
+    if containers.place_of_names(x_name) is not None:
+        source.columns = [formats.as_text(word) for word in data.var_names]
+    return source if named is None else containers.with_labels_only(source, named)
 
 
 def _annotated_rows(data: Any, x_name: str) -> Any:
@@ -381,18 +355,14 @@ def _annotated_rows(data: Any, x_name: str) -> Any:
     return getattr(rows, "group", rows)  # of a file: the group that it reads
 
 
-def _annotated_labels(data: Any, name: str) -> Labels:
-    """A column of the ``obs`` of an AnnData object."""
-    name = name.removeprefix("obs/")
+def _annotated_column(data: Any, name: str) -> dict[str, ArrayNode]:
+    """A column of the ``obs`` of an AnnData object, in the form that files have."""
     if name not in data.obs:
         has = ", ".join(map(str, data.obs.columns)) or "none"
         raise InputError(f"the obs of this {type(data).__name__} has no {name!r}; it has {has}")
-    column = data.obs[name]
-    missing = np.asarray(column.isna())
-    present = column[~missing]
-    values = np.asarray(present.to_numpy())
-    if values.dtype.kind == "O":
-        values = np.asarray(present.astype(str).to_numpy(), dtype=np.str_)
-    whole = np.zeros(len(missing), dtype=values.dtype)
-    whole[~missing] = values
-    return Labels(whole, missing if missing.any() else None)
+    codes, categories = data.obs[name].factorize()
+    parts = {"codes": codes, "categories": np.asarray(categories.to_numpy())}
+    return {
+        part: ReadArray(values.shape, values.dtype, lambda *key, held=values: held[slice(*key)])
+        for part, values in parts.items()
+    }

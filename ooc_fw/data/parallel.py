@@ -2,8 +2,7 @@
 
 What is found in a block depends on the block alone. `Workers.over` yields it in the order of the
 blocks; `over_blocks` merges it in a tree that depends on their number only. Every way of running
-gives the same bits. Work for another process is a function of an importable module, and objects
-that all blocks need are sent as `Shared`. Dask is imported when it has work to do.
+gives the same bits. Work for another process is a function of an importable module.
 """
 
 from __future__ import annotations
@@ -58,10 +57,7 @@ class Shared(Generic[Value]):
 
 @dataclass(frozen=True)
 class Workers:
-    """Where blocks are worked on: some threads of this process, or the cluster of a Dask `client`.
-
-    A cluster repeats the work of a worker that died. It sees files, but no arrays of this process.
-    """
+    """Where blocks are worked on: threads of this process, or the cluster of a Dask `client`."""
 
     threads: int
     client: Any = None
@@ -71,7 +67,7 @@ class Workers:
         if self.client is not None and source.reopen is None:
             raise InputError(
                 f"other processes cannot read the rows of this {source.name}, which are in the "
-                f"memory of this one; run without dask, with dask threads, or give a file's path"
+                f"memory of this one; use dask threads, or give a file's path"
             )
         return Shared(source, cast(Any, source.reopen))
 
@@ -86,8 +82,7 @@ class Workers:
         """Yield each block and what is found there, in order; close it to stop early.
 
         ``work(source, block, *common)`` gives what it finds and the `Counts`; common objects that
-        are `Shared` arrive as their values. `count` is told the evaluations that another process
-        made. InputError comes through; ChildProcessError is raised when a cluster gives up.
+        are `Shared` arrive as their values. `count` is told the evaluations of another process.
         """
         shared: Any = (self.share(source), *common)
         if self.client is None and (self.threads == 1 or len(blocks) < 2):
@@ -126,7 +121,7 @@ def over_blocks(
     """Merge what ``work(source, block)`` finds in blocks of rows, by one Dask graph.
 
     `merge` takes what was found in neighbouring blocks and modifies neither. `on_rows` is told the
-    number of rows read so far. Errors are those of `Workers.over`. A single block needs no Dask.
+    number of rows read so far. A single block needs no Dask.
     """
     source.check_unchanged()
     before, shared, join = source.rows_read, (workers.share(source),), partial(_join, merge)
@@ -208,9 +203,10 @@ def _work(
     return found
 
 
-def _join(merge: Callable[..., Result], *parts: tuple[Result, Counts]) -> tuple[Result, Counts]:
-    found, counts = zip(*parts, strict=True)
-    return merge(*found), Counts(*map(sum, zip(*counts, strict=True)))
+def _join(
+    merge: Callable[..., Result], one: tuple[Result, Counts], other: tuple[Result, Counts]
+) -> tuple[Result, Counts]:
+    return merge(one[0], other[0]), Counts(*map(sum, zip(one[1], other[1], strict=True)))
 
 
 def _ahead(futures: Iterable[Any], number: int) -> Iterator[Any]:
@@ -227,29 +223,21 @@ def _ahead(futures: Iterable[Any], number: int) -> Iterator[Any]:
 def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator[Workers]:
     """Workers for passes, closed afterwards unless they belong to the caller.
 
-    Parameters
-    ----------
-    dask : None, {"threads", "processes"}, str, distributed.Client or Workers
-        None and "threads" are threads of this process, "processes" a `distributed.LocalCluster`;
-        any other text is the address of a `distributed` scheduler, ``tcp://host:8786``. InputError
-        is raised for another value, and if no scheduler answers.
-    threads, here : int
-        Blocks at a time, and for None if several threads work on each block. A cluster has its own.
+    For `dask`, None and "threads" are threads of this process, "processes" a
+    `distributed.LocalCluster`; any other text is the address of a scheduler, ``tcp://host:8786``.
+    `threads` are the blocks at a time, and `here` those for None if several threads work on each.
     """
+    is_place = isinstance(dask, str) and (dask == "processes" or ":" in dask)
     if isinstance(dask, Workers):
         yield dask
     elif dask in (None, "threads"):
         yield Workers(threads if dask or here is None else here)
-    elif hasattr(dask, "submit") or (
-        isinstance(dask, str) and (dask == "processes" or ":" in dask)
-    ):
-        connection = _connected(dask, threads) if isinstance(dask, str) else nullcontext(dask)
-        with _explained(connection) as client:
+    elif is_place or hasattr(dask, "submit"):
+        with _explained(_connected(dask, threads) if is_place else nullcontext(dask)) as client:
             yield Workers(threads, client)
     else:
         raise InputError(
-            f"dask must be threads, processes or the address of a cluster such as "
-            f"tcp://host:8786, not {dask!r}"
+            f"dask must be threads, processes or the address tcp://HOST:PORT, not {dask!r}"
         )
 
 
@@ -296,6 +284,5 @@ def _explained(connection: AbstractContextManager[Any]) -> Iterator[Any]:
                 yield client
         except (KilledWorker, CancelledError) as error:
             raise ChildProcessError(
-                f"the cluster gave a task up ({error}); see the logs of its workers, which may "
-                f"have died for want of memory"
+                f"the cluster gave a task up ({error}); its workers may have died of lack of memory"
             ) from error

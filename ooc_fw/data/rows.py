@@ -1,7 +1,7 @@
 """Rows in RAM: a dense float32 block, or a block of compressed sparse rows.
 
-In these two forms rows travel between disk, kernels and the active set. This module also holds what
-rows must pass on their way in: conversion to float32, finite values, sorted columns.
+This module also holds what rows must pass on their way in: conversion to float32, finite values,
+sorted columns.
 """
 
 from __future__ import annotations
@@ -143,10 +143,7 @@ def with_values(rows: StoredRows, values: AnyArray) -> StoredRows:
 
 
 def as_float32(block: AnyArray) -> Float32Array:
-    """C-contiguous float32 form of `block`, a view where it already has that form.
-
-    Values beyond the range of float32 become infinite, which `check_finite` reports.
-    """
+    """C-contiguous float32 form of `block`, perhaps itself; larger values become infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(block, dtype=np.float32)
 
@@ -185,12 +182,11 @@ def canonical_csr(
     """Sparse rows with increasing, unique columns, made from rows with columns in any order.
 
     Repeated entries of one cell are added, in the stored precision. `indptr` may begin at any
-    number. InputError, with the name of the source, is raised for a column that is not there.
+    number.
     """
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < n_features:
         raise InputError(
-            f"{name} has a column number outside 0 to {n_features - 1}; "
-            f"correct its indices or its shape"
+            f"{name} has a column number outside 0 to {n_features - 1}; correct indices or shape"
         )
     starts = indptr.astype(np.int64) - int(indptr[0])
     unsorted = indices[1:] <= indices[:-1]
@@ -209,29 +205,20 @@ def canonical_csr(
 
 
 def stored_arrays(rows: Rows) -> tuple[AnyArray, Int32Array, Int64Array]:
-    """Values of rows one after the other, their columns, and where each row begins.
-
-    Dense rows store all of their values, and no columns.
-    """
+    """Values of rows one after the other, their columns (of sparse rows), and where rows begin."""
     if isinstance(rows, CSRRows):
         return rows.data, rows.indices, rows.indptr
     starts = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
     return rows.reshape(-1), np.empty(0, dtype=np.int32), starts
 
 
-# -- groups of equal rows ------------------------------------------------------------------------
-
 _WORTHWHILE = 0.9  # share of distinct rows above which copying them costs more than it saves
 
-Groups: TypeAlias = npt.NDArray[np.intp] | slice
-"""Group of each row of a block."""
+Groups: TypeAlias = npt.NDArray[np.intp] | slice  # of each row of a block
 
 
 def row_hashes(rows: Rows) -> npt.NDArray[np.uint64]:
-    """64-bit hash of each row's values, shape (n_rows,); equal rows have equal hashes.
-
-    Dense and sparse forms of a row hash differently.
-    """
+    """64-bit hash of each row's values, shape (n_rows,); dense and sparse forms differ."""
     from ooc_fw._core.rows import hash_rows  # numba is slow to import
 
     data, columns, indptr = stored_arrays(rows)
@@ -243,7 +230,6 @@ def row_hashes(rows: Rows) -> npt.NDArray[np.uint64]:
 def distinct_rows(rows: Rows) -> tuple[Rows, Groups]:
     """One of each group of equal rows, and the group of each row; O(stored values + n log n).
 
-    Real data repeat themselves: 70 % of the rows of KDD Cup 99 are copies of others.
     ``values[groups]`` gives values of the groups to all rows. Rows of equal 64-bit hash are
     compared bit by bit; on a collision nothing is grouped, so that the result is exact. Where few
     rows repeat, nothing is grouped either: the groups are then a slice of all rows.
@@ -276,8 +262,7 @@ def check_real(name: str, dtype: np.dtype[Any]) -> None:
     """Raise InputError unless values of `dtype` are real numbers."""
     if dtype.kind not in "biuf":
         raise InputError(
-            f"the rows in {name} are of type {dtype}, but must be real numbers; "
-            f"convert them to float32"
+            f"the rows in {name} are of type {dtype}, but must be real numbers; convert them"
         )
 
 
@@ -286,15 +271,14 @@ def check_width(name: str, n_features: int) -> None:
     if n_features > np.iinfo(np.int32).max:
         raise InputError(
             f"{name} has {n_features} columns, more than the {np.iinfo(np.int32).max} that rows "
-            f"may have; hash the features to fewer columns"
+            f"may have; hash the features"
         )
 
 
 def check_pointers(pointers: Int64Array, n_stored: int, place: str) -> None:
     """Raise InputError unless row pointers rise from 0 to the number of stored values."""
-    rising = pointers[:1].tolist() == [0] and bool((pointers[1:] >= pointers[:-1]).all())
-    if not rising or pointers[-1] != n_stored:
+    ends = [pointers[:1].tolist(), pointers[-1:].tolist()]
+    if ends != [[0], [n_stored]] or (pointers[1:] < pointers[:-1]).any():
         raise InputError(
-            f"{place}: row pointers do not rise from 0 to the {n_stored} values stored; write it "
-            f"again"
+            f"{place}: row pointers do not rise from 0 to the {n_stored} values stored; rewrite it"
         )

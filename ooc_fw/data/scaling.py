@@ -61,19 +61,16 @@ class Scaling:
         if {self.offset is None, self.factor is None} != {self.kind == "none"}:
             raise InputError(f"scaling {self.kind!r} does not fit its offset and factor")
         if self.offset is not None and self.factor is not None:
-            if self.offset.ndim != 1 or self.offset.shape != self.factor.shape:
-                raise InputError(
-                    f"scaling offset and factor differ in shape: {self.offset.shape} and "
-                    f"{self.factor.shape}"
-                )
+            one, other = self.offset.shape, self.factor.shape
+            if len(one) != 1 or one != other:
+                raise InputError(f"scaling offset and factor differ in shape: {one} and {other}")
 
     @classmethod
     def fit(cls, ranges: ColumnRanges, log1p: bool, n_features: int) -> Scaling:
-        """Choose offset and factor of each column.
+        """Choose offset and factor of each column; constant ones, or ones never met, become 0.
 
         The kind "minmax" maps the range to [0, 1], "maxabs" divides by the largest absolute value,
-        and "standard" maps the mean to 0 and the (population) standard deviation to 1. Constant
-        columns, and columns never met, become 0. `log1p` says what was done to the rows before.
+        and "standard" maps the mean to 0 and the (population) standard deviation to 1.
         """
         if ranges.kind == "none":
             return cls("none", log1p)
@@ -116,7 +113,7 @@ class Scaling:
         )
 
     def zero_row(self, n_features: int) -> Float32Array:
-        """Scaled values of a row of raw zeros, shape (n_features,)."""
+        """Scaled values of a row of raw zeros."""
         if self.offset is None or self.factor is None:
             return np.zeros(n_features, dtype=np.float32)
         # Adding 0 turns -0 into 0.
@@ -128,28 +125,24 @@ class Scaling:
         return np.log1p(values.astype(np.float64)) if self.log1p else values
 
     def scale_values(self, values: AnyArray, columns: AnyArray) -> Float32Array:
-        """Apply offset and factor to values whose shape broadcasts with that of `columns`.
-
-        InputError is raised for a scaled value that is beyond float32.
-        """
-        result: Float32Array
+        """Apply offset and factor to values whose shape broadcasts with that of `columns`."""
         if self.offset is None or self.factor is None:
             with np.errstate(over="ignore"):
                 return values.astype(np.float32, copy=False)
+        result = np.empty(values.shape, dtype=np.float32)
         if values.shape == columns.shape:
             from ooc_fw._core.rows import scale_stored  # numba is slow to import
 
-            result = np.empty(values.shape, dtype=np.float32)
             scale_stored(values, columns, self.offset, self.factor, result)
         else:
             scaled = values - self.offset[columns]
             scaled *= self.factor[columns]
             with np.errstate(over="ignore"):
-                result = scaled.astype(np.float32)
+                result[...] = scaled
         if not np.isfinite(result).all():
             raise InputError(
-                "a scaled value is beyond float32: the column's range in the training file is "
-                "too narrow for it; scale with another kind, or not at all"
+                "a scaled value is beyond float32: its column's range in the training file is too "
+                "narrow; scale with another kind"
             )
         return result
 
@@ -157,13 +150,11 @@ class Scaling:
         """Scale raw rows of any width the way the training rows were scaled.
 
         Columns from `n_features` on are dropped, missing ones count as raw zeros, and nothing is
-        clipped. Sparse rows become dense if `moves_zero`. InputError is raised for another width
-        than the scaling's own, and for values that cannot be scaled.
+        clipped. Sparse rows become dense if `moves_zero`.
         """
         if self.offset is not None and len(self.offset) != n_features:
             raise InputError(
-                f"the scaling is for {len(self.offset)} features, but the rows should have "
-                f"{n_features}"
+                f"the scaling is for {len(self.offset)} features, not for {n_features} as the rows"
             )
         logs = self.logs_of(_fit_width(rows, n_features))
         if not isinstance(logs, CSRRows):
@@ -177,9 +168,9 @@ class Scaling:
 
     def logs_of(self, rows: StoredRows) -> StoredRows:
         """``log1p`` of all values of rows, in float64, if this scaling wants it, else `rows`."""
-        values = values_of(rows)
         if not self.log1p:
             return rows
+        values = values_of(rows)
         if values.size and not values.min() > -1:
             raise InputError(
                 f"log1p needs values above -1, but the data hold {values.min():g}; such rows do "
@@ -204,20 +195,16 @@ class Scaling:
         log1p = bool(int(group.attrs.get("log1p", False)))
         if kind == "none":
             return Scaling("none", log1p)
-        try:
-            offset, factor = group["scaling/offset"][...], group["scaling/factor"][...]
-        except KeyError:
-            raise InputError(
-                f"{group.file.filename} says scaling {kind!r} but lacks /scaling/offset or "
-                "/scaling/factor; convert the data again"
-            ) from None
-        for values in (offset, factor):
+        found = []
+        for name in ("scaling/offset", "scaling/factor"):
+            values = group[name][...] if name in group else np.empty(0, dtype=np.str_)
             if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
                 raise InputError(
-                    f"{group.file.filename} has a /scaling/offset or /scaling/factor that is no "
-                    f"finite number; convert the data again"
+                    f"{group.file.filename} says scaling {kind!r}, but its /{name} is missing or "
+                    f"no finite number; convert the data again"
                 )
-        return Scaling(kind, log1p, offset.astype(np.float64), factor.astype(np.float64))
+            found.append(values.astype(np.float64))
+        return Scaling(kind, log1p, *found)
 
 
 def _fit_width(rows: StoredRows, n_features: int) -> StoredRows:

@@ -1,13 +1,13 @@
 """`RowSource`, the interface of all sources of rows, and the two kinds that read storage.
 
 `ArraySource` reads dense rows of one array, `CSRSource` sparse rows of three. Anything that can be
-sliced is such an array: in RAM, at its place in a file, in chunks to decode. `open_source` in
-`ooc_fw.data.opening` picks them, and the sources of `ooc_fw.data.views` return the rows of others.
+sliced is such an array: in RAM, at its place in a file, in chunks to decode.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -77,35 +77,33 @@ class FileStamp:
 
     def __init__(self, path: str, descriptor: int | None = None) -> None:
         self.path = path
-        self.seen = self._measure(path if descriptor is None else descriptor)
-
-    def _measure(self, file: str | int) -> tuple[int, int]:
-        status = os.stat(file)
-        return status.st_size, status.st_mtime_ns
+        self.seen = _size_and_time(path if descriptor is None else descriptor)
 
     def check(self) -> None:
         """Raise InputError when the file is no longer the one that was stamped."""
         try:
-            now = self._measure(self.path)
+            now = _size_and_time(self.path)
         except OSError as error:
             raise InputError(
                 f"{self.path} went away while it was in use ({error.strerror}); put it back"
             ) from error
         if now != self.seen:
             raise InputError(
-                f"{self.path} was changed while it was in use (it had {self.seen[0]} bytes, now "
-                f"{now[0]}); start again with a file that stays as it is"
+                f"{self.path} was changed while it was in use; start again and leave it as it is"
             )
+
+
+def _size_and_time(file: str | int) -> tuple[int, int]:
+    status = os.stat(file)
+    return status.st_size, status.st_mtime_ns
 
 
 class RowSource(ABC):
     """Rows of a labelled data set, wherever they are kept.
 
     A read loads no more than was asked for, up to whole chunks, and several threads may read at the
-    same time. A subclass implements `_fetch`. It gives the shape of the rows (InputError if there
-    are none), a label for each, the rows that its storage reads together, the bytes of all rows in
-    RAM (by default of dense float32), and the `parents` that it takes rows from: what the first of
-    these says of its rows holds here too.
+    same time. A subclass implements `_fetch`, and names the `parents` that it takes rows from: what
+    the first of these says of its rows holds here too.
     """
 
     name: str  # path of the file, or kind of the object, for messages
@@ -127,7 +125,7 @@ class RowSource(ABC):
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
     decoders: Sequence[DecodedChunks] = ()  # count the bytes read; without any, reads count them
     stamps: list[FileStamp]  # files that the rows are in, which must not change
-    labels_hint = "pass one label a row as labels"
+    labels_hint = "name them (--y-name), or give a file of them (--labels; labels= in Python)"
     reopen: Callable[[], RowSource] | None = None  # opens the same rows in another process
     _check_time: Callable[[], None] | None = None
 
@@ -147,13 +145,12 @@ class RowSource(ABC):
         self.decoded_bytes = (
             4 * self.n_rows * self.n_features if decoded_bytes is None else decoded_bytes
         )
-        self.chunk_rows = min(self.n_rows, chunk_rows or self._rows_in(CHUNK_BYTES))
-        self.max_gap = self._rows_in(GAP_BYTES)
-        self.span_rows = max(self.chunk_rows, self._rows_in(CHUNK_BYTES))
+        self.chunk_rows = min(self.n_rows, chunk_rows or self.rows_in(CHUNK_BYTES))
+        self.max_gap = self.rows_in(GAP_BYTES)
+        self.span_rows = max(self.chunk_rows, self.rows_in(CHUNK_BYTES))
         if labels is not None and len(labels) != self.n_rows:
             raise InputError(
-                f"{name} has {self.n_rows} rows but {len(labels)} labels came with it; "
-                f"give one label a row"
+                f"{name} has {self.n_rows} rows but {len(labels)} labels; give one label a row"
             )
         self._labels, self._parents = labels, parents
         if parents:
@@ -173,11 +170,7 @@ class RowSource(ABC):
         """Rows ``start:stop`` as stored, which may hold infinite values; counts the bytes read."""
 
     def read(self, start: int, stop: int) -> Rows:
-        """Rows ``start:stop``, perhaps a view of the caller's array; not to be written to.
-
-        InputError is raised for a value that is not finite, and for a file that was changed, was
-        cut short or cannot be read.
-        """
+        """Rows ``start:stop``, all finite; perhaps a view of the caller's array: do not write."""
         return self._read(start, stop, rounded)
 
     def read_exact(self, start: int, stop: int) -> StoredRows:
@@ -193,7 +186,7 @@ class RowSource(ABC):
         self._check_range(start, stop)
         rows = convert(self._same_file(self._fetch, start, stop))
         check_finite(rows, self.name, range(start, stop))
-        self._count(stop - start, 0)
+        self._count(stop - start)
         return rows
 
     def take(self, indices: Int64Array) -> Rows:
@@ -201,7 +194,7 @@ class RowSource(ABC):
         first, stop = (int(indices[0]), int(indices[-1]) + 1) if len(indices) else (0, 0)
         self._check_range(first, stop)
         rows = self._take(indices)
-        self._count(len(indices), 0)
+        self._count(len(indices))
         return rows
 
     def _take(self, indices: Int64Array) -> Rows:
@@ -240,7 +233,7 @@ class RowSource(ABC):
 
     @property
     def bytes_read(self) -> int:
-        """Bytes (uncompressed) fetched from storage so far, a compressed chunk always whole."""
+        """Bytes (uncompressed) fetched so far, a compressed chunk always whole."""
         n_bytes = self._bytes_read + sum(decoder.bytes_decoded for decoder in self.decoders)
         return n_bytes + sum(parent.bytes_read for parent in self._parents)
 
@@ -311,9 +304,9 @@ class RowSource(ABC):
         # Another process receives the way to open the file there, never rows or handles.
         if self.reopen is None:
             raise TypeError(f"{self.name} cannot be sent to another process; open it from a path")
-        return _reopen, (self.reopen,)
+        return operator.call, (self.reopen,)
 
-    def _rows_in(self, n_bytes: int) -> int:
+    def rows_in(self, n_bytes: int) -> int:
         """Average number of rows, at least 1, that take `n_bytes` in RAM."""
         return max(1, n_bytes * self.n_rows // max(1, self.decoded_bytes))
 
@@ -324,20 +317,17 @@ class RowSource(ABC):
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(f"rows {start}:{stop} of {self.name}, which has {self.n_rows}")
 
-    def _count_fetched(self, *arrays: AnyArray) -> None:
-        """Count the bytes of a fetch, unless the arrays that it comes from do so."""
-        if not self.decoders:
-            self._count(0, sum(array.nbytes for array in arrays))
-
-    def _count(self, n_rows: int, n_bytes: int) -> None:
+    def _count(self, n_rows: int, n_bytes: int = 0, *fetched: AnyArray) -> None:
+        if not self.decoders:  # which count the bytes themselves
+            n_bytes += sum(array.nbytes for array in fetched)
         with self._counting:  # several threads read from one source
             self.rows_read += n_rows
             self._bytes_read += n_bytes
 
     def reopen_by(self, opener: Callable[..., RowSource], *arguments: Any) -> None:
-        """Let other processes open the same file, and no other that has its name by then.
+        """Let other processes open the same file by a function of a module.
 
-        They call `opener`, a function of a module, with these hashable arguments.
+        Its arguments are hashable. Another file that has its name by then is refused.
         """
         seen = tuple(stamp.seen for stamp in self.stamps[:1])
         self.reopen = functools.partial(_open_once, opener, arguments, seen)
@@ -351,18 +341,15 @@ class RowSource(ABC):
 
 @functools.lru_cache(maxsize=16)
 def _open_once(
-    opener: Callable[..., RowSource],
-    arguments: tuple[Any, ...],
-    seen: tuple[tuple[int, int], ...],
+    opener: Callable[..., RowSource], arguments: tuple[Any, ...], seen: tuple[Any, ...]
 ) -> RowSource:
     """One open source per file and process, shared by all tasks that were sent there."""
     source = opener(*arguments)
     if tuple(stamp.seen for stamp in source.stamps[:1]) != seen:
         source.close()
         raise InputError(
-            f"{source.name} is not the file it was when the work began (size or time of change "
-            f"differ); start again, and let all machines see one file, or copies with equal "
-            f"times (cp -p)"
+            f"{source.name} is not the file it was when the work began; start again, and let all "
+            f"machines see one file, or copies of equal size and time of change (cp -p)"
         )
     source.reopen_by(opener, *arguments)
     return source
@@ -374,15 +361,8 @@ def _open_view(
     return kind(reopen(), *arguments)
 
 
-def _reopen(reopen: Callable[[], RowSource]) -> RowSource:
-    return reopen()
-
-
 class ArraySource(RowSource):
-    """Dense rows of an array of real numbers, shape (n_rows, n_features).
-
-    Slices of a float32 numpy array in C order are returned as views; those of others are rounded.
-    """
+    """Dense rows of an array of real numbers, shape (n_rows, n_features)."""
 
     def __init__(
         self,
@@ -399,24 +379,21 @@ class ArraySource(RowSource):
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
         block = self._array[start:stop]
-        self._count_fetched(block)
+        self._count(0, 0, block)
         return block  # type: ignore[no-any-return]
 
     def _take(self, indices: Int64Array) -> Rows:
         if not self.in_memory:
             return super()._take(indices)
         block = self._array[indices]  # scattered access costs nothing extra in RAM
-        self._count_fetched(block)
+        self._count(0, 0, block)
         rows = as_float32(block)
         check_finite(rows, self.name, indices)
         return rows
 
 
 class CSRSource(RowSource):
-    """Sparse rows of a scipy CSR matrix or array, or of an object with its attributes.
-
-    Unsorted or repeated columns are put in order slice by slice; the matrix is not modified.
-    """
+    """Sparse rows of a scipy CSR matrix, or alike; columns are put in order slice by slice."""
 
     sparse = True
 
@@ -445,11 +422,11 @@ class CSRSource(RowSource):
         indptr = self.indptr[start : stop + 1]
         part = slice(int(indptr[0]), int(indptr[-1]))
         data, indices = self._data[part], self._indices[part]
-        self._count_fetched(data, indices)
+        self._count(0, 0, data, indices)
         return canonical_csr(data, indices, indptr, self.n_features, self.name)
 
 
-def rows_source(rows: Rows, name: str = "array") -> ArraySource | CSRSource:
+def rows_source(rows: Rows, name: str) -> ArraySource | CSRSource:
     """Rows in RAM as a source."""
     return (CSRSource if isinstance(rows, CSRRows) else ArraySource)(rows, name=name)
 
@@ -488,7 +465,7 @@ def block_slices(
     source: RowSource, start: int, stop: int, max_bytes: int = 2 * CHUNK_BYTES
 ) -> list[tuple[int, int]]:
     """Cut rows ``start:stop`` into ranges of about `max_bytes` decoded bytes each."""
-    step = max(1, max_bytes * source.n_rows // max(1, source.decoded_bytes))
+    step = source.rows_in(max_bytes)
     return [(first, min(first + step, stop)) for first in range(start, stop, step)]
 
 
@@ -501,10 +478,7 @@ def iter_blocks(
 
 
 def split_spans(indices: Int64Array, max_gap: int, span_rows: int) -> list[Int64Array]:
-    """Cut increasing row numbers into groups, each to be read as one contiguous span.
-
-    Neighbours at most `max_gap` apart share a span, and none crosses a multiple of `span_rows`.
-    """
+    """Cut row numbers into spans of gaps up to `max_gap` within multiples of `span_rows`."""
     far = np.diff(indices) > max_gap
     crossing = np.diff(indices // span_rows) > 0
     return np.split(indices, np.flatnonzero(far | crossing) + 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -111,11 +111,7 @@ class ColumnRanges:
         return mean, deviation
 
 
-# -- passes over a source ------------------------------------------------------------------------
-
 OnRows: TypeAlias = Callable[[int], None] | None  # told the number of rows seen so far
-
-_Found = TypeVar("_Found", ColumnRanges, ColumnSums)
 
 
 def sigma2(
@@ -129,45 +125,35 @@ def sigma2(
     `borrow_workers`). InputError is raised when all rows are equal, so that no kernel width follows
     from them.
     """
-    over_rows = partial(_over_rows, source, threads, dask, on_rows)
-    statistics = source.statistics or over_rows(_column_sums).statistics
-    value = statistics.average_squared_distance
+    value = _statistics(source, threads, dask, on_rows).average_squared_distance
     if value > 0:
         return value
-    found = over_rows(partial(_column_ranges, "standard", False, False))
+    found = _over_rows(source, threads, dask, on_rows, partial(ColumnRanges, "standard"))
     low, high = found.range(source.n_features)
     _, deviation = found.moments(source.n_features)
     value = 2 * float(np.sum(np.where(low < high, deviation, 0.0) ** 2))
     if value > 0:
         return value
     if source.n_rows == 1:
-        raise InputError(
-            f"{source.name} has n_samples=1 row, from which no gamma follows; give more "
-            f"rows, or give gamma as a number"
-        )
+        raise InputError(f"{source.name} has n_samples=1 row; give more, or gamma as a number")
     raise InputError(
-        f"all rows of {source.name} are equal in float32, so that gamma cannot be chosen from "
-        f"their distances; where they differ at their source, convert it with --scale standard, "
-        f"else give gamma as a number"
+        f"all rows of {source.name} are equal in float32, so that no gamma follows from their "
+        f"distances; convert their source with --scale standard, or give gamma as a number"
     )
 
 
 def variance(
     source: RowSource, threads: int = 1, *, dask: Any = None, on_rows: OnRows = None
 ) -> float:
-    """Variance of all values of all rows, zeros included, found as by `sigma2`.
-
-    InputError is raised where all values are equal.
-    """
-    over_rows = partial(_over_rows, source, threads, dask, on_rows)
-    statistics = source.statistics or over_rows(_column_sums).statistics
+    """Variance of all values, zeros included, found as by `sigma2`; InputError if all are equal."""
+    statistics = _statistics(source, threads, dask, on_rows)
     mean_square, mean = statistics.mean_square_norm, statistics.mean.sum() / source.n_features
     value = float(mean_square / source.n_features - mean**2)
     if value > ROUNDING * mean_square:
         return value
     raise InputError(
-        f"all values of {source.name} are equal, or so large that their variance is lost; scale "
-        f"the columns, or give gamma as a number"
+        f"all values of {source.name} are equal, or their variance is lost in rounding; scale the "
+        f"columns, or give gamma as a number"
     )
 
 
@@ -180,17 +166,22 @@ def fit_scaling(
     dask: Any = None,
     on_rows: OnRows = None,
 ) -> Scaling:
-    """Choose the scaling of raw rows in one pass, for `ScaledSource`.
-
-    `threads` and `dask` are those of `sigma2`. InputError is raised for rows that are scaled
-    already, and when log1p meets a value that is not above -1.
-    """
+    """Choose the scaling of raw rows in one pass, for `ScaledSource`; otherwise as `sigma2`."""
     check_raw(source)
+    logs, empty = Scaling("none", log1p), partial(ColumnRanges, kind)
     if kind == "none" and not log1p:
-        return Scaling()
-    gather = partial(_column_ranges, kind, log1p, True)
-    ranges = _over_rows(source, threads, dask, on_rows, gather)
+        return logs
+    ranges = _over_rows(source, threads, dask, on_rows, empty, logs)
     return Scaling.fit(ranges, log1p, source.n_features)
+
+
+def _statistics(source: RowSource, threads: int, dask: Any, on_rows: OnRows) -> StoredStatistics:
+    """Those of the file, or of a pass over all rows."""
+    if source.statistics is not None:
+        return source.statistics
+    empty = partial(ColumnSums, source.n_features)
+    found: ColumnSums = _over_rows(source, threads, dask, on_rows, empty)
+    return found.statistics
 
 
 def _over_rows(
@@ -198,38 +189,29 @@ def _over_rows(
     threads: int,
     dask: Any,
     on_rows: OnRows,
-    gather: Callable[[RowSource, tuple[int, int]], tuple[_Found, Counts]],
-) -> _Found:
-    """Merge what is gathered from all rows."""
-    blocks = row_slices(source.n_rows, TASK_ROWS)
+    empty: Callable[[], Any],
+    logs: Scaling | None = None,
+) -> Any:
+    """`empty()` with all rows added, as rounded; with `logs`, their exact logarithms if it says."""
+    blocks, work = row_slices(source.n_rows, TASK_ROWS), partial(_add_rows, empty, logs)
     with borrow_workers(dask, _tasks_at_a_time(source, threads)) as workers:
-        return over_blocks(source, gather, _merged, blocks, workers, on_rows)
+        return over_blocks(source, work, _merged, blocks, workers, on_rows)
 
 
-def _merged(one: _Found, other: _Found) -> _Found:
+def _add_rows(
+    empty: Callable[[], Any], logs: Scaling | None, source: RowSource, block: tuple[int, int]
+) -> tuple[Any, Counts]:
+    """`empty()` with a range of rows added."""
+    total, n_bytes = empty(), 0
+    for start, stop in block_slices(source, *block):
+        rows: Any = source.read(start, stop) if logs is None else source.read_exact(start, stop)
+        total.add(rows if logs is None else logs.logs_of(rows))
+        n_bytes += rows_bytes(rows)
+    return total, Counts(total.n_rows, n_bytes)
+
+
+def _merged(one: Any, other: Any) -> Any:
     return deepcopy(one).merge(other)
-
-
-def _column_sums(source: RowSource, block: tuple[int, int]) -> tuple[ColumnSums, Counts]:
-    """Column sums of a range of rows."""
-    total, n_bytes = ColumnSums(source.n_features), 0
-    for start, stop in block_slices(source, *block):
-        rows = source.read(start, stop)
-        total.add(rows)
-        n_bytes += rows_bytes(rows)
-    return total, Counts(total.n_rows, n_bytes)
-
-
-def _column_ranges(
-    kind: str, log1p: bool, exact: bool, source: RowSource, block: tuple[int, int]
-) -> tuple[ColumnRanges, Counts]:
-    """Ranges of a range of rows, or of their logarithms, as stored or as rounded."""
-    logs, total, n_bytes = Scaling("none", log1p), ColumnRanges(kind), 0
-    for start, stop in block_slices(source, *block):
-        rows = source.read_exact(start, stop) if exact else source.read(start, stop)
-        total.add(logs.logs_of(rows))
-        n_bytes += rows_bytes(rows)
-    return total, Counts(total.n_rows, n_bytes)
 
 
 def _tasks_at_a_time(source: RowSource, threads: int) -> int:

@@ -1,8 +1,4 @@
-"""Which rows of a source are read: sources made of others, and draws of rows at random.
-
-A source made of others has some of their rows or columns, scaled rows, kept rows, or interleaved
-rows. A sampler says which rows a run looks at next.
-"""
+"""Which rows of a source are read: sources made of others, and draws of rows at random."""
 
 from __future__ import annotations
 
@@ -34,9 +30,6 @@ from ooc_fw.system.errors import InputError
 _LABEL_GAP = 1 << 16
 
 
-# -- some of the rows ----------------------------------------------------------------------------
-
-
 class SubsetSource(RowSource):
     """Some of the rows of another source, which stays open when this one is closed.
 
@@ -59,8 +52,7 @@ class SubsetSource(RowSource):
             parents=(source,),
         )
         if source._labels is not None:
-            read = partial(self._pick, source.labels)
-            self._labels = ReadArray((n_rows,), object, read)
+            self._labels = ReadArray((n_rows,), object, partial(self._pick, source.labels))
         self.ids = ReadArray((n_rows,), np.int64, partial(self._pick, source.row_ids))
         self.reopen_as_view(ranges)
 
@@ -99,11 +91,8 @@ def draw_parts(
     of all rows, from a random row on. With `codes`, the class of each row, every part has the same
     share of each class, as far as whole rows allow; its rows are then nearly consecutive.
     """
-    ends = np.cumsum(sizes)
-    if shuffled:
-        order = (np.arange(n_rows) + rng.integers(n_rows)) % n_rows
-    else:
-        order = rng.permutation(n_rows)
+    ends, in_order = np.cumsum(sizes), np.arange(n_rows)
+    order = (in_order + rng.integers(n_rows)) % n_rows if shuffled else rng.permutation(n_rows)
     if codes is not None:
         order = order[np.argsort(_shares(codes[order]), kind="stable")]
     return [
@@ -137,23 +126,24 @@ def complement(ranges: Int64Array, n_rows: int) -> Int64Array:
     return np.asarray(between[starts < stops], dtype=np.int64)
 
 
-# -- all rows, scaled, kept or with other columns --------------------------------------------------
-
-
 class _WholeSource(RowSource):
     """All rows of another source, which is closed with this one."""
 
-    def __init__(
-        self, source: RowSource, decoded_bytes: int | None, n_features: int | None = None
-    ) -> None:
+    def __init__(self, source: RowSource, n_features: int, *, sparse: bool) -> None:
         super().__init__(
             source.name,
-            (source.n_rows, source.n_features if n_features is None else n_features),
+            (source.n_rows, n_features),
             chunk_rows=source.chunk_rows,
-            decoded_bytes=decoded_bytes,
+            decoded_bytes=source.decoded_bytes if sparse else None,
             parents=(source,),
         )
-        self.source, self._labels, self.ids = source, source._labels, source.ids
+        self.source, self.sparse, self._labels, self.ids = (
+            source,
+            sparse,
+            source._labels,
+            source.ids,
+        )
+        self.in_memory = False
         self.on_close(source.close)
 
 
@@ -165,10 +155,9 @@ def check_raw(source: RowSource) -> None:
 
 
 class ScaledSource(_WholeSource):
-    """Raw rows of a source, scaled as they are read, so that no second copy of them is needed.
+    """Raw rows of a source, scaled as they are read; no second copy of them is needed."""
 
-    InputError is raised for rows that are scaled already, and for a scaling of another width.
-    """
+    scaling: Scaling
 
     def __init__(self, source: RowSource, scaling: Scaling) -> None:
         check_raw(source)
@@ -178,24 +167,20 @@ class ScaledSource(_WholeSource):
                 f"{source.n_features}; give the file that it was made for"
             )
         sparse = source.sparse and not scaling.moves_zero
-        super().__init__(source, source.decoded_bytes if sparse else None)
-        self.sparse, self.in_memory, self.scaling = sparse, False, scaling
-        self._scaling = scaling
+        super().__init__(source, source.n_features, sparse=sparse)
+        self.scaling = scaling
         self.reopen_as_view(scaling)
 
     def _fetch(self, start: int, stop: int) -> Rows:
-        return self._scaling.apply(self.source.read_exact(start, stop), self.n_features)
+        return self.scaling.apply(self.source.read_exact(start, stop), self.n_features)
 
 
 class ColumnSource(_WholeSource):
-    """Columns of another source at `places`, none of them twice, in that order.
-
-    Their names and their scaling go with them.
-    """
+    """Columns of another source at `places`, none of them twice, with names and scaling."""
 
     def __init__(self, source: RowSource, places: Int64Array) -> None:
-        super().__init__(source, source.decoded_bytes if source.sparse else None, len(places))
-        self.in_memory, self.table = False, None
+        super().__init__(source, len(places), sparse=source.sparse)
+        self.table, self._places = None, places
         if source.columns is not None:
             self.columns = [source.columns[k] for k in places.tolist()]
         scaling = source.scaling
@@ -203,14 +188,13 @@ class ColumnSource(_WholeSource):
             self.scaling = replace(
                 scaling, offset=scaling.offset[places], factor=scaling.factor[places]
             )
-        self._places = places
         self.reopen_as_view(places)
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
         rows = self.source.read_exact(start, stop)  # they may yet be scaled
-        if not isinstance(rows, CSRRows):
-            return rows[:, self._places]
-        return take_columns(rows, self._places)
+        if isinstance(rows, CSRRows):
+            return take_columns(rows, self._places)
+        return rows[:, self._places]
 
 
 class CachedSource(_WholeSource):
@@ -220,10 +204,11 @@ class CachedSource(_WholeSource):
     """
 
     def __init__(self, source: RowSource, max_bytes: int) -> None:
-        super().__init__(source, source.decoded_bytes)
+        super().__init__(source, source.n_features, sparse=source.sparse)
+        self.in_memory, self.decoded_bytes = source.in_memory, source.decoded_bytes
         self.keeps = not source.in_memory and source.decoded_bytes <= max_bytes
         self.statistics = source.statistics
-        self._block_rows = max(source.chunk_rows, self._rows_in(CHUNK_BYTES))
+        self._block_rows = max(source.chunk_rows, self.rows_in(CHUNK_BYTES))
         self.max_gap = self.span_rows = self._block_rows
         self._blocks: dict[int, Rows] = {}
         self.on_close(self._blocks.clear)
@@ -243,9 +228,6 @@ class CachedSource(_WholeSource):
         return super()._take(indices) if self.keeps else self.source.take(indices)
 
 
-# -- the rows of two classes -----------------------------------------------------------------------
-
-
 class PairSource(RowSource):
     """Rows of two sources, evenly interleaved: each holds one class, in random order if `shuffled`.
 
@@ -257,15 +239,16 @@ class PairSource(RowSource):
     def __init__(
         self, first: RowSource, second: RowSource, *, name: str, shuffled: bool | None
     ) -> None:
-        shape = first.n_rows + second.n_rows, first.n_features
-        chunk_rows = first.chunk_rows + second.chunk_rows
-        n_bytes = first.decoded_bytes + second.decoded_bytes
         super().__init__(
-            name, shape, chunk_rows=chunk_rows, decoded_bytes=n_bytes, parents=(first, second)
+            name,
+            (first.n_rows + second.n_rows, first.n_features),
+            chunk_rows=first.chunk_rows + second.chunk_rows,
+            decoded_bytes=first.decoded_bytes + second.decoded_bytes,
+            parents=(first, second),
         )
         self.first, self.second, self.shuffled = first, second, shuffled
 
-    def is_first(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def is_first(self, rows: Int64Array) -> npt.NDArray[np.bool_]:
         """Whether each of these rows comes from `first`."""
         return self._before(rows + 1) > self._before(rows)
 
@@ -322,16 +305,8 @@ class Sampler(ABC):
     def __init__(self, n_rows: int) -> None:
         self.n_rows = n_rows
 
-    @abstractmethod
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Increasing numbers of `size` different rows, or of all if there are no more."""
-
-
-class _IndependentSampler(Sampler):
-    """Draws that do not depend on those before."""
-
-    def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
-        """Draw `size` rows; see `Sampler.sample`."""
         if size >= self.n_rows:
             return np.arange(self.n_rows, dtype=np.int64)
         return np.sort(self._draw(size, rng))
@@ -348,12 +323,14 @@ class BlockSampler(Sampler):
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Draw the next `size` rows; see `Sampler.sample`."""
-        size = min(size, self.n_rows)
+        return np.sort(self._draw(min(size, self.n_rows), rng))
+
+    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
         if self.next_row is None:
             self.next_row = int(rng.integers(self.n_rows))
         rows = (self.next_row + np.arange(size, dtype=np.int64)) % self.n_rows
         self.next_row = (self.next_row + size) % self.n_rows
-        return np.sort(rows)
+        return rows
 
 
 def block_sampler(sampler: Sampler, n_rows: int) -> Sampler:
@@ -361,14 +338,14 @@ def block_sampler(sampler: Sampler, n_rows: int) -> Sampler:
     return BlockSampler(n_rows) if isinstance(sampler, SliceSampler) else sampler
 
 
-class ScatteredSampler(_IndependentSampler):
+class ScatteredSampler(Sampler):
     """Uniform draws without replacement, for rows in RAM."""
 
     def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
         return rng.choice(self.n_rows, size, replace=False, shuffle=False)
 
 
-class SliceSampler(_IndependentSampler):
+class SliceSampler(Sampler):
     """A few slices at random offsets, for rows that are in random order already.
 
     One slice of a shuffled file is a uniform sample without replacement. Two draws that share a row
@@ -382,7 +359,7 @@ class SliceSampler(_IndependentSampler):
         return np.concatenate(parts) % self.n_rows
 
 
-class ChunkSampler(_IndependentSampler):
+class ChunkSampler(Sampler):
     """Random rows out of stretches as long as a chunk from all over an ordered file.
 
     Neighbours resemble each other there, so that a slice would be a biased sample, and scattered

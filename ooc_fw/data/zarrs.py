@@ -74,7 +74,7 @@ class _ZarrNode(Node):
         self.name, self.attrs = stored.name.removesuffix("/"), stored.attrs
 
     def files(self) -> dict[str, int | None]:
-        """See `Node.files`: the values are in too many files, their descriptions are not."""
+        # The values are in too many files, their descriptions are not.
         folder = os.path.join(self.path, *self.stored.path.split("/"))
         places = [os.path.join(folder, name) for name in ZARR_METADATA]
         return {place: None for place in places if os.path.isfile(place)}
@@ -84,7 +84,6 @@ class ZarrGroup(_ZarrNode, Group):
     """A group of a store."""
 
     def get(self, place: Any) -> Node | None:
-        """See `Group.get`."""
         if not place:
             return self
         parts = place.strip("/").split("/")
@@ -98,10 +97,7 @@ class ZarrGroup(_ZarrNode, Group):
 
 
 class ZarrArray(_ZarrNode, ArrayNode):
-    """An array of a store, whose chunks, of files here, are looked at before they are decoded.
-
-    A few bytes may stand for any number of them, and a chunk may be declared of any size.
-    """
+    """An array of a store; a few bytes may stand for many, so that chunks are looked at first."""
 
     compressed = True
     chunk_rows: int
@@ -119,7 +115,6 @@ class ZarrArray(_ZarrNode, ArrayNode):
         return self.dtype.kind not in "biuf" and not self.dtype.names
 
     def open(self) -> DecodedChunks:
-        """See `ArrayNode.open`."""
         chunk_bytes = 0 if self.is_text else math.prod(self._sizes) * self.dtype.itemsize
         n_values = math.prod(self.shape)
         fitting = 4 * n_values * self.dtype.itemsize  # a small array may be less than a chunk
@@ -132,8 +127,7 @@ class ZarrArray(_ZarrNode, ArrayNode):
         if wrong:
             raise InputError(
                 f"{self.place} is said to have shape {self.shape} in chunks of {self._sizes}, "
-                f"which it cannot have, or which take too much memory; write it in chunks of a few "
-                f"MiB"
+                f"which it cannot have, or which are too large; write it in chunks of a few MiB"
             )
         self._most = _LARGEST_CHUNK if self.is_text else max(_SMALL_CHUNK, 2 * chunk_bytes)
         dtype = np.dtype(object) if self.is_text else self.dtype
@@ -182,7 +176,7 @@ def _check_files(path: str) -> None:
                 ):
                     raise InputError(
                         f"{entry.path} is a pipe, a device, or a link that leads out of the store "
-                        f"or nowhere, which is not followed; copy the data into the store"
+                        f"or nowhere; copy the data into the store"
                     )
 
 
@@ -191,10 +185,7 @@ def _ceil(number: int, divisor: int) -> int:
 
 
 def _decoded_bytes(codec: str, file: BinaryIO, most: int) -> int:
-    """Bytes that a compressed file stands for; of codecs that do not state them, most + 1 at most.
-
-    0 where they are unknown.
-    """
+    """Bytes that a compressed file stands for, at most `most` + 1 if not stated; 0 if unknown."""
     if codec in _DECOMPRESSORS:
         return len(_DECOMPRESSORS[codec]().decompress(file.read(), most + 1))
     head = file.read(18)
@@ -210,9 +201,6 @@ def _decoded_bytes(codec: str, file: BinaryIO, most: int) -> int:
     return int.from_bytes(head[place], "little")
 
 
-# -- other arrays in chunks ------------------------------------------------------------------------
-
-
 def is_chunked(data: Any) -> bool:
     """Whether `data` is an array of Dask, or in chunks of equal size, that is read by slicing."""
     chunks = getattr(data, "chunks", None)
@@ -225,44 +213,31 @@ def _is_dask(array: Any) -> bool:
     return hasattr(array, "__dask_graph__") and hasattr(array, "_meta")
 
 
-class ChunkedArray(ArrayNode):
-    """An array in chunks that are decoded or computed whole.
+def open_chunked(array: Any) -> DecodedChunks:
+    """Open an array in chunks that are decoded or computed whole."""
+    lengths, ends, is_dask = array.chunks[0], array.chunks[0], _is_dask(array)
+    name = "dask array" if is_dask else "array of chunks"
+    if is_dask and any(math.isnan(length) for length in array.shape):
+        raise InputError(f"the lengths of the {name} are unknown; call compute_chunk_sizes()")
+    if is_dask and not isinstance(array._meta, np.ndarray):
+        raise InputError(
+            f"the {name} has blocks of type {type(array._meta).__name__}; make them numpy arrays "
+            f"with map_blocks"
+        )
 
-    InputError is raised for a Dask array of unknown lengths, or of blocks that are no numpy arrays.
-    """
-
-    compressed = True
-    labels_hint = "pass one label a row as labels"
-
-    def __init__(self, array: Any) -> None:
-        self._array, self._is_dask = array, _is_dask(array)
-        self.path = "dask array" if self._is_dask else "array of chunks"
-        self.shape, self.dtype = array.shape, np.dtype(array.dtype)
-        if self._is_dask and any(math.isnan(length) for length in array.shape):
-            raise InputError(
-                f"the lengths of the {self.path} are unknown; call compute_chunk_sizes()"
-            )
-        if self._is_dask and not isinstance(array._meta, np.ndarray):
-            raise InputError(
-                f"the {self.path} has blocks of type {type(array._meta).__name__}; "
-                f"make them numpy arrays with map_blocks"
-            )
-
-        lengths = array.chunks[0]
-        self.chunk_rows = max(lengths) if self._is_dask else lengths
-        self._ends = np.cumsum(lengths, dtype=np.int64) if self._is_dask else lengths
-
-    def open(self) -> DecodedChunks:
-        """See `ArrayNode.open`."""
-        return DecodedChunks(self.shape, self.dtype, self._decode, self._ends)
-
-    def _decode(self, start: int, stop: int) -> AnyArray:
-        if self._is_dask:
-            return np.asarray(self._array[start:stop].compute())
+    def decode(start: int, stop: int) -> AnyArray:
+        if is_dask:
+            return np.asarray(array[start:stop].compute())
         try:
-            return np.asarray(self._array[start:stop])
+            return np.asarray(array[start:stop])
         except Exception as error:  # whatever codecs and stores raise
-            raise unreadable_rows(self.path, start, stop, error) from error
+            raise unreadable_rows(name, start, stop, error) from error
+
+    if is_dask:
+        lengths, ends = max(lengths), np.cumsum(lengths, dtype=np.int64)
+    chunks = DecodedChunks(array.shape, array.dtype, decode, ends)
+    chunks.path, chunks.compressed, chunks.chunk_rows = name, True, lengths
+    return chunks
 
 
 def unreadable_rows(place: str, start: int, stop: int, error: Exception) -> DamageError:

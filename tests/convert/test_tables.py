@@ -681,7 +681,7 @@ def test_arrays_that_do_not_fit(run, refused, save, tmp_path):
     refused(path, "column 't' of .* is of type datetime64", **Y, one_hot=["a"])
     with h5py.File(tmp_path / "g.hdf5", "w") as file:
         file.create_group("X")
-    refused(tmp_path / "g.hdf5", "'/X' is neither an array nor a group with data, indices")
+    refused(tmp_path / "g.hdf5", "'/X' is neither an array nor a group of data, indices")
     path = save("h.npz", X=np.array([[1, np.nan]]), y=np.zeros(1))
     refused(path, r"h\.npz, row 0: the value in column '1' is missing")
     labels = save("y.npy", zeros)

@@ -109,7 +109,7 @@ def test_a_data_set_of_the_caller_stays_open(X, tmp_path):
     [
         (lambda file: file.move("X", "Z"), r"data.h5 has no 'X' \(it has: Z, mean, row, y\); name"),
         (lambda file: file.clear(), r"has no 'X' \(it has: nothing\)"),
-        (lambda file: replace(file, "X", None), "'/X' is neither an array nor a group with data"),
+        (lambda file: replace(file, "X", None), "'/X' is neither an array nor a group of data"),
         (lambda file: replace(file, "X", np.zeros((0, 5))), r"data.h5 is empty \(0 rows, 5 col"),
         (lambda file: replace(file, "y", np.ones(56)), "data.h5 has 57 rows but 56 labels"),
         (lambda file: replace(file, "y", np.ones((57, 1))), "'y' must be an array of one dimen"),
@@ -128,7 +128,7 @@ def test_files_that_cannot_be_used(path, change, message):
 
 
 def test_labels_that_are_not_there(path):
-    with pytest.raises(InputError, match=r"data.h5 has no labels 'Z'; leave out --label .* in 'y'"):
+    with pytest.raises(InputError, match=r"data.h5 has no labels 'Z'; it has X, mean, row, y"):
         open_source(path, y_name="Z")
     with h5py.File(path, "a") as file:
         del file["y"]

@@ -70,7 +70,7 @@ def test_unusable_labels(labels, message, monkeypatch):
 
 def test_words_are_no_targets():
     """A word is shown as it stands in the file, not as numpy represents it."""
-    with pytest.raises(InputError, match=r"array are words, such as T, and a regression"):
+    with pytest.raises(InputError, match=r"array are words, and a regression"):
         read_targets(open_source(np.eye(2), np.array(["T", "F"])))
 
 

@@ -68,7 +68,7 @@ def test_written_scaling_is_read_back(tmp_path, scaling):
         assert again.same_as(scaling)
         if scaling.factor is not None:
             del file["scaling/factor"]
-            with pytest.raises(InputError, match=rf"file\.h5 says scaling '{scaling.kind}' but la"):
+            with pytest.raises(InputError, match=rf"file\.h5 says scaling '{scaling.kind}', but"):
                 Scaling.read(file)
 
 
@@ -98,9 +98,7 @@ def test_values_that_cannot_be_scaled(convert, scaling, row, message):
     rows = convert(np.array([row], np.float32))
     with pytest.raises(InputError, match=message):
         scaling.apply(rows, 3)
-    with pytest.raises(
-        InputError, match="the scaling is for 3 features, but the rows should have 4"
-    ):
+    with pytest.raises(InputError, match="the scaling is for 3 features, not for 4"):
         scaling.apply(rows, 4)
 
 

@@ -471,7 +471,7 @@ def replace_part(file, name, values):
         (lambda f: f.attrs.__setitem__("format_version", 9), "its format is 9"),
         (lambda f: f.attrs.__setitem__("kernel", "other"), "kernel must be one of"),
         (lambda f: f.attrs.__delitem__("C"), "damaged"),
-        (compress, "takes 8000000 bytes and is stored in fewer"),
+        (compress, "is compressed, which no such file is"),
         (lambda f: f.__delitem__("support_vectors"), "damaged"),
         (lambda f: f["machines/0"].__delitem__("alpha"), "damaged"),
         (lambda f: f["machines/0/alpha"].__setitem__(0, 7.0), "alpha must be non-negative"),
