@@ -39,23 +39,6 @@ def copy_rows(data, indices, indptr, places, out_data, out_indices, out_indptr):
 
 
 @njit(cache=True, nogil=True)
-def drop_zeros(data, indices, indptr):
-    """Remove stored zeros from sparse rows, in place; returns the number of values left."""
-    kept = 0
-    first = 0
-    for i in range(indptr.size - 1):
-        last = indptr[i + 1]
-        for k in range(first, last):
-            # Without a branch, which the processor would often predict wrongly.
-            indices[kept] = indices[k]
-            data[kept] = data[k]
-            kept += data[k] != 0
-        first = last
-        indptr[i + 1] = kept
-    return kept
-
-
-@njit(cache=True, nogil=True)
 def write_dense_rows(data, indices, indptr, zero_row, out):
     """Write sparse rows into `out`, shape (n_rows, n_features), with `zero_row` elsewhere."""
     for i in range(indptr.size - 1):

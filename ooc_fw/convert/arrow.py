@@ -13,28 +13,15 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ooc_fw._core import text as scanning
-from ooc_fw.convert.readers import (
-    MAX_ROW_BYTES,
-    MISSING,
-    NUMBERS,
-    TEXT,
-    USABLE,
-    WORDS,
-    Cells,
-    TableReader,
-    TypedBlock,
-    Wanted,
-    Words,
-    block_rows,
-    collect_words,
-    name_columns,
-)
+from ooc_fw.convert import readers
+from ooc_fw.convert.readers import MISSING, NUMBERS, TEXT, WORDS, Cells, TypedBlock, Wanted
 from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.data.formats import check_parts, file_system, is_url, open_bytes, remote_errors
 from ooc_fw.options import ConvertOptions
@@ -42,7 +29,7 @@ from ooc_fw.system.errors import InputError, unreadable
 
 DELIMITERS = ",\t;|"
 
-csv.field_size_limit(MAX_ROW_BYTES)  # cells of text that is left out may be long, too
+csv.field_size_limit(readers.MAX_ROW_BYTES)  # cells of text that is left out may be long, too
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _NO_UTF_8 = "not UTF-8 text; convert it, as by iconv -f latin1 -t utf-8"
 _SHOWN = 40
@@ -53,7 +40,6 @@ _FOREIGN_NUMBER = re.compile(r"[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d*)?(?:[eE][+-]?\
 
 
 def _import_pyarrow(purpose: str) -> Any:
-    """Import pyarrow; InputError if it is not installed."""
     try:
         import pyarrow
     except ImportError:
@@ -62,14 +48,12 @@ def _import_pyarrow(purpose: str) -> Any:
 
 
 class _Part(NamedTuple):
-    """A file of a table."""
-
     path: str
     keys: Mapping[str, Any]  # column -> its value in this file, which the name of a folder tells
     schema: Any  # of the file itself
 
 
-class PartsReader(TableReader):
+class PartsReader(readers.TableReader):
     """Parquet or Arrow IPC: a file, or all files of a folder, read page by page.
 
     Where names of folders are like ``year=2024``, ``year`` is a column, too. Parts are read in the
@@ -115,13 +99,13 @@ class PartsReader(TableReader):
         self.size = sum(info.size or 0 for info in infos)
         self.n_rows = sum(one.count_rows() for one in files)
         types = dict(zip(found.schema.names, found.schema.types, strict=True))
-        name_columns(path, found.schema.names)  # some may be alike
+        readers.name_columns(path, found.schema.names)  # some may be alike
         for part in self._parts:
             self._key_types |= {name: types[name] for name in part.keys}
             for field in part.schema:
                 if self._pa.types.is_null(types.setdefault(field.name, field.type)):
                     types[field.name] = field.type
-        names = name_columns(path, list(types))
+        names = readers.name_columns(path, list(types))
         self._stored = dict(zip(names, types, strict=True))
         self.kinds = {name: _kind(types[stored]) for name, stored in self._stored.items()}
         self.index = _pandas_index(found.schema.metadata) & frozenset(self.kinds)
@@ -170,7 +154,7 @@ class PartsReader(TableReader):
         from pyarrow import ipc, parquet
 
         inside = {*part.schema.names} - {*part.keys}
-        size = block_rows(8 * sum(kind in USABLE for kind in self.kinds.values()))
+        size = readers.block_rows(8 * sum(kind in readers.USABLE for kind in self.kinds.values()))
         stored = [
             self._stored[name] for name in self.wanted.columns if self._stored[name] in inside
         ]
@@ -262,7 +246,7 @@ def _kind(kind: Any) -> str:
     return WORDS if any(test(value) for test in texts) else str(kind)
 
 
-class CSVReader(TextInput, TableReader):
+class CSVReader(TextInput, readers.TableReader):
     """A CSV table, in blocks of whole rows, whose quoted cells may hold line breaks."""
 
     _long_row_hint = "does a quote begin here that never ends?"
@@ -277,8 +261,11 @@ class CSVReader(TextInput, TableReader):
         self._like = options.like  # fixes what the columns hold, if it is there
         self._quoting, self._empty = scanning.BEGIN, True  # at the end of what was read
         try:
-            if options.delimiter is not None:
-                _check_delimiter(options.delimiter)
+            wrong = self._delimiter in ('"', "\r", "\n") or not self._delimiter.isascii()
+            if wrong or len(self._delimiter) > 1:
+                raise InputError(
+                    f"the delimiter must be one character of ASCII, not {self._delimiter!r}"
+                )
             self._rest = super().blocks()
             self._first = next(self._rest, None)
             self._read_header(options)
@@ -325,7 +312,7 @@ class CSVReader(TextInput, TableReader):
                 f"--no-header if it is a row, or --header if {number!r} is a name"
             )
         hint = ", or give --no-header if its first line is a row"
-        self.kinds = dict.fromkeys(name_columns(self.name, names, hint), TEXT)
+        self.kinds = dict.fromkeys(readers.name_columns(self.name, names, hint), TEXT)
         if len(names) > 1 and not names[0] and all(names[1:]):
             self.index = frozenset(self.columns[:1])  # data frames write names of rows like this
         n_above = block.text.count(b"\n", 0, end)
@@ -424,18 +411,17 @@ class CSVReader(TextInput, TableReader):
         """As `parse`, to the same result; names or skips what cannot be read."""
         wanted = self.wanted
         place = {name: j for j, name in enumerate(self.columns)}
-        rows: list[list[str]] = []
+        columns: dict[str, list[Any]] = {name: [] for name in wanted.columns}
         places: list[str] = []
-        numbers: list[list[float | None]] = []
         skipped: list[str] = []
         for line, raw in self._rows(block):
             more = raw.rstrip(b"\r\n").count(b"\n")
             where = f"{self.name}, line {line}"
             try:
                 cells = self._read_line(raw)
-                values = {name: parse_number(cells[place[name]]) for name in wanted.numbers}
-                bad = {name: cells[place[name]] for name, x in values.items() if x is None}
-                if bad:
+                values: dict[str, Any] = {name: cells[place[name]] for name in wanted.columns}
+                numbers = {name: parse_number(values[name]) for name in wanted.numbers}
+                if bad := {name: values[name] for name, x in numbers.items() if x is None}:
                     raise InputError(_words_error(bad, self._like))
             except InputError as error:
                 message = f"{where}: {error}"
@@ -445,20 +431,15 @@ class CSVReader(TextInput, TableReader):
                     raise InputError(message) from None
                 skipped.append(message)
                 continue
-            rows.append(cells)
             places.append(where)
-            numbers.append(list(values.values()))
-
-        def words(name: str) -> Words:
-            return collect_words([cells[place[name]] for cells in rows])
-
-        return Cells(
-            np.zeros(len(rows)) if wanted.label is None else words(wanted.label),
-            np.array(numbers, dtype=np.float64).reshape(len(rows), len(wanted.numbers)),
-            tuple(map(words, wanted.words)),
-            places.__getitem__,
-            tuple(skipped),
-        )
+            for name, value in (values | numbers).items():
+                columns[name].append(value)
+        arrays = {
+            name: np.array(column, np.float64 if name in wanted.numbers else object)
+            for name, column in columns.items()
+        }
+        found = self._cells(arrays, len(places), places.__getitem__)
+        return replace(found, skipped=tuple(skipped))
 
     def _read_line(self, raw: bytes) -> list[str]:
         try:
@@ -492,11 +473,6 @@ def _likely_delimiter(text: bytes) -> str:
     return max(DELIMITERS, key=lambda delimiter: unquoted.count(delimiter.encode()))
 
 
-def _check_delimiter(delimiter: str) -> None:
-    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
-        raise InputError(f"the delimiter must be one character of ASCII, not {delimiter!r}")
-
-
 def _words_error(found: Mapping[str, str], like: object) -> str:
     """Message about columns that hold words where numbers are wanted; column -> first word.
 
@@ -507,11 +483,12 @@ def _words_error(found: Mapping[str, str], like: object) -> str:
     begin = f"column {name!r} does not hold a number but {shown!r}"
     if is_foreign_number(word):
         return f"{begin}; write numbers with decimal points and without separators of thousands"
-    names = ",".join(found)
-    also = f" (nor do {', '.join(repr(other) for other, _ in others)})" if others else ""
+    if others:
+        begin += f" (nor do {', '.join(repr(other) for other, _ in others)})"
     if like:
-        return f"{begin}{also}, as {like} needs; correct the cell{'s' if others else ''}"
-    return f"{begin}{also}; give --one-hot {names} for categories, or leave out with --drop {names}"
+        return f"{begin}, as {like} needs; correct the row"
+    names = ",".join(found)
+    return f"{begin}; give --one-hot {names} for categories, or leave out with --drop {names}"
 
 
 def is_foreign_number(text: str) -> bool:

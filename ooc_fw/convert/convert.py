@@ -20,30 +20,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ooc_fw.convert import passes, tables
 from ooc_fw.convert.arrays import ArrayReader
 from ooc_fw.convert.arrow import CSVReader, PartsReader
-from ooc_fw.convert.passes import (
-    FirstPass,
-    Job,
-    Spool,
-    lost_columns,
-    parse_inputs,
-    shuffle_bits,
-    write_rows,
-)
+from ooc_fw.convert.passes import FirstPass, Job, Spool, shuffle_bits
 from ooc_fw.convert.readers import Encoder, Meter, ParseOptions, Progress, Reader, TableReader
-from ooc_fw.convert.tables import (
-    TableEncoder,
-    TableRecord,
-    TrainingFile,
-    choose_columns,
-    fit_record,
-    read_like,
-)
+from ooc_fw.convert.tables import TableEncoder, TableRecord, TrainingFile
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
-from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary, filter_options
-from ooc_fw.data.formats import COLUMNS, TABLES, detect_format, open_bytes, put_texts
+from ooc_fw.convert.writer import Layout, OutputFile, filter_options
+from ooc_fw.data.formats import TABLES, detect_format, open_bytes
 from ooc_fw.data.labels import are_numbers
+from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -60,10 +47,8 @@ _SPOOL_BYTES = {np.float32: 1.5, np.float64: 2.5}
 """Bytes in the spool for a byte of text, by the type of the values; an upper estimate."""
 
 _TEXT_BYTES = 4  # bytes of text for a byte of compressed input; an estimate
-_DISK_ERRORS = [
-    getattr(errno, name)
-    for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EPERM", "EACCES")
-]
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_ERRORS = (*_FULL, errno.EIO, errno.EROFS, errno.EPERM, errno.EACCES)
 
 
 @dataclass(frozen=True)
@@ -115,22 +100,24 @@ def convert(
     options = options or ConvertOptions()
     filter_options(options.compression)  # the plugin must be installed
     target = Path(output)
-    like = None if options.like is None else read_like(os.fspath(options.like))
+    like = None if options.like is None else tables.read_like(os.fspath(options.like))
     if like is not None and like.targets:
         options = replace(options, targets=True)
     with ExitStack() as stack:
         job = _prepare([os.fspath(path) for path in inputs], target, options, like, progress, stack)
         with _naming(target, "rows were set aside in temporary files beside it"):
-            first = parse_inputs(job)
-        layout, scaling, notes = _plan(job, first)
+            first = passes.parse_inputs(job)
+        layout, label_values, notes = _plan(job, first)
         with (
             _naming(target, "it was being written"),
             atomic_path(target) as temporary,
             OutputFile(temporary) as file,
         ):
-            found = _write_file(job, first, layout, scaling, file)
+            passes.write_rows(job, file, layout, label_values)
+    words, counts = layout.label_names, layout.class_counts
+    found = {label if words is None else words[int(label)]: n for label, n in counts.items()}
     known = found if like is None or like.classes is None else like.classes
-    lost = lost_columns(job, first, scaling, layout.n_features)
+    lost = passes.lost_columns(job, first, layout.scaling, layout.n_features)
     return ConversionReport(
         output=os.fspath(output),
         n_rows=layout.n_rows,
@@ -138,8 +125,8 @@ def convert(
         class_counts=found,
         sparse=layout.sparse,
         density=layout.n_stored / (layout.n_rows * layout.n_features),
-        scaling=scaling,
-        seed=job.spool.seed,
+        scaling=layout.scaling,
+        seed=layout.seed,
         dropped_features=max(0, first.width - layout.n_features),
         dropped_values=first.n_dropped,
         n_skipped=first.n_skipped,
@@ -148,7 +135,7 @@ def convert(
         notes=(*job.encoder.notes(), *notes, *lost),
         text_bytes=sum(reader.text_bytes for reader in job.readers),
         seconds=time.perf_counter() - started,
-        targets=job.options.targets,
+        targets=layout.targets,
     )
 
 
@@ -189,11 +176,6 @@ def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingF
     return kind
 
 
-def open_input(path: str, kind: str, options: ConvertOptions) -> Reader:
-    """Open an input of a known format; InputError if it, or a package for it, is missing."""
-    return TextInput(path) if kind == "libsvm" else open_table(path, kind, options)
-
-
 def open_table(path: str, kind: str, options: ConvertOptions) -> TableReader:
     """Open a table of a known format; InputError if it, or a package for it, is missing."""
     if kind == "csv":
@@ -224,7 +206,12 @@ def _prepare(
     kind = choose_format(names, options, like)
     if like is not None and like.record is not None and not like.record.header:
         options = replace(options, header=bool(options.header))
-    readers = [stack.enter_context(open_input(name, kind, options)) for name in names]
+    readers: list[Reader] = [
+        stack.enter_context(
+            TextInput(name) if kind == "libsvm" else open_table(name, kind, options)
+        )
+        for name in names
+    ]
     check_outputs([Output("output", target)], [*names, options.like])
     sizes = [reader.size for reader in readers if reader.size is not None]
     all_known = len(sizes) == len(readers)
@@ -240,11 +227,11 @@ def _prepare(
     n_features = options.n_features if like is None else like.n_features
     skip = options.on_error == "skip"
     parsing = ParseOptions(options.zero_based, n_features, scaling.log1p, skip)
-    tables = [reader for reader in readers if isinstance(reader, TableReader)]
+    of_tables = [reader for reader in readers if isinstance(reader, TableReader)]
     encoder: Encoder
-    if tables:
-        record = _choose_features(names, tables[0], kind, options, like, meter)
-        encoder = TableEncoder(tables, record, options, parsing, like)
+    if of_tables:
+        record = _choose_features(names, of_tables[0], kind, options, like, meter)
+        encoder = TableEncoder(of_tables, record, options, parsing, like)
     else:
         encoder = LineEncoder(parsing)
         if like is not None and like.words:
@@ -285,11 +272,11 @@ def _choose_features(
             and (are_numbers(record.columns) or are_numbers(first.columns[: like.n_features]))
             and not (record.hot or record.means)
         )
-        return choose_columns(first, options, like) if by_position else record
-    record = choose_columns(first, options)
+        return tables.choose_columns(first, options, like) if by_position else record
+    record = tables.choose_columns(first, options)
     if not (options.one_hot or options.impute):
         return record
-    return fit_record(
+    return tables.fit_record(
         names, lambda path: open_table(path, kind, options), record, options, meter.at
     )
 
@@ -320,51 +307,48 @@ def _naming(target: Path, moment: str) -> Iterator[None]:
 # --- between the passes ---------------------------------------------------------------------------
 
 
-def _plan(job: Job, first: FirstPass) -> tuple[Layout, Scaling, list[str]]:
-    """Size, storage and scaling of the output, and notes on them; InputError if it will not fit."""
+def _plan(job: Job, first: FirstPass) -> tuple[Layout, Float64Array | None, list[str]]:
+    """Layout of the output, values of label codes, and notes; InputError if it will not fit."""
     n_features = job.n_features or first.width
     if not n_features:
         raise InputError(f"{job.name} holds labels only, no features; nothing to learn")
-    n_stored, scaling = first.ranges.n_stored, job.scaling
+    options, encoder, scaling = job.options, job.encoder, job.scaling
     if job.like is None:
         scaling = Scaling.fit(first.ranges, scaling.log1p, n_features)
-    dense = job.options.dense
+    n_stored, dense = first.ranges.n_stored, options.dense
     if dense is None and job.like is not None:
         dense = not job.like.sparse
-    sparse = (
-        n_stored < DENSE_FROM_DENSITY * first.n_rows * n_features if dense is None else not dense
-    )
+    if dense is None:
+        dense = n_stored >= DENSE_FROM_DENSITY * first.n_rows * n_features
     notes = []
-    if sparse and scaling.moves_zero:
-        if job.options.dense is False:
+    if not dense and scaling.moves_zero:
+        if options.dense is False:
             raise InputError(
                 f"scaling {scaling.kind!r} turns zeros into other numbers here, so rows cannot "
                 f"stay sparse; use --scale maxabs, or leave out --sparse"
             )
-        sparse = False
+        dense = True
         notes = [f"scaling {scaling.kind!r} turns zeros into other numbers: rows are stored dense"]
-    compression, labelled = job.options.compression, job.encoder.labelled
-    layout = Layout(first.n_rows, n_features, n_stored, sparse, compression, labelled)
-    if compression == "none":
+    label_values, words = encoder.labels()
+    counts: Counter[float] = Counter()
+    for label, count in first.class_counts.items() if encoder.labelled else ():
+        counts[label if label_values is None else float(label_values[int(label)])] += count
+    layout = Layout(
+        first.n_rows,
+        n_features,
+        n_stored,
+        not dense,
+        dict(sorted(counts.items())),
+        job.name,
+        scaling,
+        options.compression,
+        encoder.labelled,
+        job.spool.seed,
+        words,
+        options.targets,
+        encoder.columns,
+        encoder.table,
+    )
+    if layout.compression == "none":
         _require_room(job.target, layout.n_bytes - job.spool.freed_bytes, "the output")
-    return layout, scaling, notes
-
-
-def _write_file(
-    job: Job, first: FirstPass, layout: Layout, scaling: Scaling, file: OutputFile
-) -> dict[Any, int]:
-    """Write the output; returns the rows of each label, a number or a word."""
-    values, names = job.encoder.labels()
-    total: Counter[float] = Counter()
-    for label, count in first.class_counts.items() if layout.labelled else ():
-        total[label if values is None else float(values[int(label)])] += count
-    counts = dict(sorted(total.items()))
-    writer = DatasetWriter(file, layout)
-    write_rows(job, writer, layout, scaling, values)
-    if job.encoder.columns is not None:
-        put_texts(file.attrs, COLUMNS, job.encoder.columns)
-    if job.encoder.record is not None:
-        job.encoder.record.write(file.attrs)
-    targets = job.options.targets
-    writer.finish(Summary(counts, job.name, scaling, job.spool.seed, names, targets))
-    return {label if names is None else names[int(label)]: n for label, n in counts.items()}
+    return layout, label_values, notes

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core.rows import drop_zeros, write_dense_rows
+from ooc_fw._core.rows import write_dense_rows
 from ooc_fw.convert.readers import (
     EXAMPLES,
     Encoder,
@@ -34,7 +34,7 @@ from ooc_fw.convert.readers import (
     prefetch,
 )
 from ooc_fw.convert.tables import TrainingFile
-from ooc_fw.convert.writer import DatasetWriter, Layout, count_labels
+from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, count_labels
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -42,6 +42,7 @@ from ooc_fw.data.rows import (
     Int64Array,
     Rows,
     as_float32,
+    keep_stored,
     take_rows,
 )
 from ooc_fw.data.scaling import Scaling
@@ -51,13 +52,8 @@ from ooc_fw.system.errors import InputError
 
 FEW_STEPS = 64  # a column is lost to rounding if its range has fewer steps of float32 than this
 PIECE_BYTES = 2 << 20  # bytes of rows that are scaled and written at once
-MAX_FEATURES = 1 << 26
-"""Widest file. Statistics take up to 64 bytes per column, and one stray index must not exhaust
-memory."""
-
-WIDE = 1 << 14
-"""Number of columns above which ranges are not merged block by block: merging would take longer."""
-
+MAX_FEATURES = 1 << 26  # statistics take up to 64 bytes per column
+WIDE = 1 << 14  # columns above which merging the ranges of blocks takes longer than adding rows
 MAX_CLASSES = 4096  # different labels; more of them are targets of a regression
 
 _Measured: TypeAlias = tuple[ParsedBlock, dict[Any, int], ColumnRanges | None]
@@ -66,7 +62,7 @@ _Measured: TypeAlias = tuple[ParsedBlock, dict[Any, int], ColumnRanges | None]
 
 @dataclass(frozen=True)
 class Job:
-    """What both passes need; `scaling` is complete with `like`, else it tells log1p alone."""
+    """What both passes need."""
 
     options: ConvertOptions
     target: Path
@@ -74,7 +70,7 @@ class Job:
     n_features: int | None
     readers: Sequence[Reader]
     encoder: Encoder
-    scaling: Scaling
+    scaling: Scaling  # complete with `like`, else it tells log1p alone
     dtype: type  # of the values in the spool; float64 where they are still to be scaled
     spool: Spool
     meter: Meter
@@ -125,11 +121,7 @@ class FirstPass:
 
 
 def parse_inputs(job: Job) -> FirstPass:
-    """Parse all inputs into the spool.
-
-    Blocks are parsed by several threads and come back in the order of the input, which numbers
-    their rows; then several threads spool them.
-    """
+    """Parse all inputs into the spool; rows are numbered in the order of the input."""
     first = FirstPass(ColumnRanges(job.options.scale))
 
     def numbered() -> Iterator[RowBlock]:
@@ -190,37 +182,35 @@ def lost_columns(job: Job, first: FirstPass, scaling: Scaling, n_features: int) 
 
 
 def write_rows(
-    job: Job,
-    writer: DatasetWriter,
-    layout: Layout,
-    scaling: Scaling,
-    label_values: Float64Array | None,
+    job: Job, file: OutputFile, layout: Layout, label_values: Float64Array | None
 ) -> None:
-    """Read the spool back, scale its rows and write them."""
-    zero_row = scaling.zero_row(layout.n_features)
+    """Read the spool back, scale its rows and write them; codes of labels become `label_values`."""
+    zero_row = layout.scaling.zero_row(layout.n_features)
     # Zeros add nothing to sums, and most values of a dense row may be zeros.
     sparse_sums = not zero_row.any()
 
     def finish(piece: RowBlock) -> tuple[Rows, Rows, RowBlock]:
         """Rows of a piece as they are stored, and rows of the same sums."""
-        data, indices, indptr = piece.rows.data, piece.rows.indices, piece.rows.indptr
-        data = scaling.scale_values(data, indices)
+        data = layout.scaling.scale_values(piece.rows.data, piece.rows.indices)
+        rows = replace(piece.rows, data=data)
         if layout.sparse:  # constant columns have become zeros
-            n_stored = drop_zeros(data, indices, indptr)
-            rows = CSRRows(data[:n_stored], indices[:n_stored], indptr, layout.n_features)
+            rows = keep_stored(rows, data != 0, layout.n_features)
             return rows, rows, piece
-        dense = np.empty(piece.rows.shape, dtype=np.float32)
-        write_dense_rows(data, indices, indptr, zero_row, dense)
-        return dense, replace(piece.rows, data=data) if sparse_sums else dense, piece
+        dense = np.empty(rows.shape, dtype=np.float32)
+        write_dense_rows(data, rows.indices, rows.indptr, zero_row, dense)
+        return dense, rows if sparse_sums else dense, piece
 
+    writer, n_written = DatasetWriter(file, layout), 0
     pieces = _pieces(prefetch(job.spool.blocks(layout.n_features)), layout)
     for rows, summed, piece in ordered_map(finish, pieces):
         labels = piece.labels
         if label_values is not None:
             labels = label_values[labels.astype(np.int64)]
         writer.append(rows, labels, piece.row_ids, summed)
+        n_written += len(piece)
         if job.meter.pass_bytes is not None:
-            job.meter.at(round(writer.fraction_written * job.meter.pass_bytes))
+            job.meter.at(round(n_written / layout.n_rows * job.meter.pass_bytes))
+    writer.finish()
 
 
 def _pieces(blocks: Iterator[RowBlock], layout: Layout) -> Iterator[RowBlock]:
@@ -236,12 +226,8 @@ def _pieces(blocks: Iterator[RowBlock], layout: Layout) -> Iterator[RowBlock]:
 
 # --- rows on disk between the passes --------------------------------------------------------------
 
-BUCKET_BYTES = 16 << 20
-"""Target size of a bucket. A few are in memory at once, unsorted and sorted."""
-
-MAX_BUCKET_BITS = 8
-"""At most 256 files are open at a time; larger data are split once more when they are read back."""
-
+BUCKET_BYTES = 16 << 20  # target size of a bucket, a few of which are in memory at once
+MAX_BUCKET_BITS = 8  # at most 256 open files; a bucket that is too large is split when it is read
 UNKNOWN_SIZE_BITS = 6  # bits of a bucket's number where the size of the input is unknown
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, cast
 
@@ -24,29 +25,19 @@ from ooc_fw.system.threads import cpu_count
 
 BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at once
 MAX_BLOCK_ROWS = 1 << 16  # rows of a table that are read at once, however narrow they are
-MAX_COLUMNS = 1 << 20
-"""Columns of a table; each has a name, and takes some 500 bytes before the first row is read."""
-
+MAX_COLUMNS = 1 << 20  # each takes some 500 bytes before the first row is read
 MAX_NAME = 4096  # letters of a name of a column, of a category or of a label
-MAX_ROW_BYTES = 64 << 20
-"""Longest row. A row is parsed whole, and memory must not depend on the input."""
-
+MAX_ROW_BYTES = 64 << 20  # a row is parsed whole, and memory must not depend on the input
 MAX_LISTED = 12  # columns that a message lists
 EXAMPLES = 3  # skipped lines of a block that are reported word for word
 _WORDS = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "-nan", "null", "NULL", "None")
-
-MISSING = ("", *_WORDS, "?", "-")
-"""Cells that are missing numbers. Of categories, only the empty cell is missing."""
-
-MISSING_LABELS = frozenset(MISSING) - {"-"}
-"""Words that are missing labels: "-" may be the opposite of "+"."""
-
+MISSING = ("", *_WORDS, "?", "-")  # as a number; of categories, only the empty cell is missing
+MISSING_LABELS = frozenset(MISSING) - {"-"}  # "-" may be the opposite of "+"
 SPARSE = ""  # name of the rows in a block of a table that is one array of sparse rows
 NUMBERS, WORDS, TEXT = USABLE = ("numbers", "words", "text")
 """What a column holds. Text may turn out to be numbers or words; a label is read as words."""
 
-Place = Callable[[int], str]
-"""Returns the input and the place there of a row of a block, as "data.csv, line 19"."""
+Place = Callable[[int], str]  # the input and the place there of a row of a block
 
 
 class Reader(ABC):
@@ -261,7 +252,7 @@ Parse = Callable[[Any], ParsedBlock]  # makes rows of a block; for any thread
 class Encoder(ABC):
     """Makes labels and rows of the blocks of all inputs."""
 
-    record: Any = None  # how a table becomes features, with `write`
+    table: str | None = None  # how the columns of a table become the features, as JSON
     columns: Sequence[str] | None = None  # names of the features
     labelled = True  # whether there are labels
     hint = ""  # what a row is, for messages
@@ -299,7 +290,7 @@ def collect_words(
 ) -> Words:
     """Words of a column, given the value of each row, or with `codes` its position in the values.
 
-    Values may be written alike or be missing; a negative position is a missing value.
+    A negative position is a missing value.
     """
     if codes is None:
         rows = list(values)
@@ -334,9 +325,9 @@ def name_columns(reader: str, names: Sequence[str], hint: str = "") -> tuple[str
         text or (str(place) if str(place) not in taken else f"unnamed {place}")
         for place, text in enumerate(names)
     ]
-    for text, count in Counter(filled).items():
-        if count > 1:
-            raise InputError(f"{reader} has two columns {text!r}; rename one of them{hint}")
+    text, count = max(Counter(filled).items(), key=itemgetter(1), default=("", 0))
+    if count > 1:
+        raise InputError(f"{reader} has two columns {text!r}; rename one of them{hint}")
     return tuple(filled)
 
 

@@ -49,7 +49,6 @@ from ooc_fw.data.formats import (
     get_texts,
     is_folder,
     is_url,
-    put_text,
 )
 from ooc_fw.data.hdf5 import (
     H5PY_ERRORS,
@@ -65,8 +64,7 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError, unreadable
 
-MAX_CATEGORIES = 4096
-"""Different words of a column; a column with more holds names or numbers, not categories."""
+MAX_CATEGORIES = 4096  # different words; a column with more holds names or numbers
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -106,15 +104,13 @@ class TableRecord:
             names += [column] if categories is None else [f"{column}={word}" for word in categories]
         return names
 
-    def write(self, attributes: Any) -> None:
-        """Store in HDF5 attributes."""
-        put_text(attributes, RECORD, json.dumps(asdict(self)))
-
     @staticmethod
-    def from_json(text: str, name: str, features: Sequence[str] | None) -> TableRecord:
+    def from_json(
+        text: str, name: str, features: Sequence[str] | None, n_features: int
+    ) -> TableRecord:
         """Read the JSON of a record in the file `name`; DamageError if it makes no sense.
 
-        It makes none where it makes other `features` than those that the file names.
+        It makes none where it makes other `features` than the file has.
         """
         try:
             stored = json.loads(text)
@@ -132,7 +128,8 @@ class TableRecord:
                 raise ValueError("not one entry for each column")
             if not all(isinstance(word, str) for word in words):
                 raise ValueError("a name is no text")
-            if features is not None and record.features != list(features):
+            named = record.features if features is None else list(features)
+            if record.features != named or len(named) != n_features:
                 raise ValueError("the features are others")
         except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise DamageError(
@@ -148,23 +145,18 @@ class TableRecord:
         option can give other columns.
         """
         needed = self.columns if label is None else (*self.columns, label)
-        missing = [repr(name) for name in needed if name not in reader.kinds]
-        if missing:
-            these = "columns" if len(missing) > 1 else "column"
+        if missing := [repr(name) for name in needed if name not in reader.kinds]:
             other = f"{like} needs" if like else f"{first} has"
             raise InputError(
-                f"{reader.name} lacks {these} {listed(missing)}, which {other}; it has "
-                f"{listed(reader.columns)}: add or rename the {these}"
+                f"{reader.name} lacks column{'s' * (len(missing) > 1)} {listed(missing)}, which "
+                f"{other}; it has {listed(reader.columns)}: add or rename what is missing"
             )
         if words := [name for name in self.numbers if reader.kinds[name] == WORDS]:
             names = ",".join(words)
-            plural = "columns" if len(words) > 1 else "column"
             way = f"give --one-hot {names} for categories, or leave out with --drop {names}"
-            if like:
-                way = f"{like} needs numbers there, so write them as such"
             raise InputError(
-                f"{plural} {', '.join(map(repr, words))} of {reader.name}: words, not numbers; "
-                f"{way}"
+                f"column{'s' * (len(words) > 1)} {', '.join(map(repr, words))} of {reader.name}: "
+                f"words, not numbers; {f'{like} needs numbers there' if like else way}"
             )
         for name in self.columns:
             if reader.kinds[name] not in USABLE:
@@ -225,7 +217,7 @@ def _read_training_file(file: h5py.File) -> TrainingFile:
     path, from_model = file.filename, is_model(file)
     # A model has in data sets what a data file has in attributes.
     stored = file if from_model else file.attrs
-    rows = _check_model(file) if from_model else _check_data(file)
+    rows = _checked_rows(file, from_model)
     sparse = isinstance(rows, h5py.Group)
     n_features = int((rows.attrs["shape"] if sparse else rows.shape)[1])
     scaling = Scaling.read(file)
@@ -237,17 +229,10 @@ def _read_training_file(file: h5py.File) -> TrainingFile:
     columns: Sequence[str] | None = get_texts(stored, COLUMNS)
     record = None
     if RECORD in stored:
-        text = (
-            file[RECORD][...].tobytes().decode("utf-8") if from_model else get_text(stored, RECORD)
-        )
-        record = TableRecord.from_json(text, path, columns)
+        text = file[RECORD][...].tobytes().decode() if from_model else get_text(stored, RECORD)
+        record = TableRecord.from_json(text, path, columns, n_features)
     if columns is None:
         columns = feature_names(HDF5Group(file), "X", n_features)
-    if record is not None and len(record.features) != n_features:
-        raise DamageError(
-            f"{path} is damaged: the columns of its table make {len(record.features)} features, "
-            f"and it has {n_features}; restore a copy or write it again"
-        )
     targets = "spread" in file.attrs if from_model else bool(file.attrs.get(TARGETS, False))
     labels = None if from_model else find_node(file, "y")
     names = None if labels is None else get_texts(labels.attrs, LABEL_NAMES)
@@ -270,9 +255,14 @@ def _read_training_file(file: h5py.File) -> TrainingFile:
     )
 
 
-def _check_data(file: h5py.File) -> Any:
-    """Rows of a data file; InputError if there are none, or it is unfinished or damaged."""
+def _checked_rows(file: h5py.File, from_model: bool) -> Any:
+    """Rows of a data file, or support vectors; InputError where it is unfinished or damaged."""
     path = file.filename
+    if from_model:
+        check_plain_tree(file)
+        if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
+            raise InputError(f"{path} is damaged: it does not match its checksum; restore a copy")
+        return file["support_vectors"]
     if "format_version" in file.attrs and file.attrs.get("complete") != 1:
         raise InputError(f"{path} is an unfinished conversion; convert it again")
     rows = find_node(file, "X")
@@ -280,18 +270,6 @@ def _check_data(file: h5py.File) -> Any:
         raise InputError(f"{path} has no /X; --like takes a file made by ooc-fw convert")
     read_checksums(file)  # they also cover scaling and width
     return rows
-
-
-def _check_model(file: h5py.File) -> Any:
-    """Support vectors of a model; InputError if it is damaged."""
-    path = file.filename
-    try:
-        check_plain_tree(file)
-    except InputError as error:
-        raise InputError(f"{path} is not a usable model file: {error}") from None
-    if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
-        raise InputError(f"{path} is damaged: it does not match its checksum; restore a copy")
-    return file["support_vectors"]
 
 
 # --- which columns --------------------------------------------------------------------------------
@@ -387,11 +365,10 @@ def fit_record(
                 for (name, known), column in zip(words.items(), cells.words, strict=True):
                     known.update(column.values)
                     if max(map(len, column.values), default=0) > MAX_NAME:
-                        reason = f"has a value of more than {MAX_NAME} letters, too long"
-                        raise _useless_column(name, reader, f"{reason} for categories")
+                        raise _useless_column(name, reader, f"has more than {MAX_NAME} letters")
                     if len(known) > MAX_CATEGORIES:
-                        reason = f"has more than {MAX_CATEGORIES} different values, too many"
-                        raise _useless_column(name, reader, f"{reason} for categories")
+                        reason = f"has more than {MAX_CATEGORIES} different values"
+                        raise _useless_column(name, reader, reason)
                 if options.impute is not None:
                     assert not isinstance(cells.numbers, CSRRows)
                     # A mean of values that will be refused would itself be refused, elsewhere.
@@ -425,44 +402,6 @@ def _useless_column(name: str, reader: TableReader, reason: str) -> InputError:
 
 
 # --- cells to rows --------------------------------------------------------------------------------
-
-
-class _LabelCodes:
-    """Codes of labels that are words, in the order in which they are met; for any thread.
-
-    If `known` words are labels in the training file, all labels are words, even numbers.
-    """
-
-    def __init__(self, known: Sequence[str] = ()) -> None:
-        self._codes = {word: code for code, word in enumerate(known)}
-        self._are_words = bool(known)
-        self._adding = threading.Lock()
-
-    def encode(self, labels: Words) -> Float64Array:
-        longest = max(labels.values, key=len, default="")
-        if len(longest) > MAX_NAME:
-            raise InputError(
-                f"a label is {len(longest)} letters long ({longest[:MAX_LISTED]!r}...), and may "
-                f"have {MAX_NAME}; name another column with --label"
-            )
-        with self._adding:
-            for code in np.unique(labels.codes).tolist():
-                self._codes.setdefault(labels.values[code], len(self._codes))
-            codes = [self._codes.get(word, -1) for word in labels.values]
-        return np.array(codes, dtype=np.float64)[labels.codes]
-
-    def finish(self) -> tuple[Float64Array, tuple[str, ...] | None]:
-        """Label value of each code, and the words that the values stand for.
-
-        If all words are numbers that float64 holds exactly, they are the values, and the second
-        result is None. Otherwise words are numbered from 0 in sorted order.
-        """
-        words = list(self._codes)
-        if not self._are_words and all(map(_is_label_number, words)):
-            return np.array([float(word) for word in words]), None
-        names = sorted(words)
-        places = {word: place for place, word in enumerate(names)}
-        return np.array([places[word] for word in words], dtype=np.float64), tuple(names)
 
 
 def _is_label_number(word: str) -> bool:
@@ -501,7 +440,7 @@ class TableEncoder(Encoder):
         self._readers = readers
         self._names = readers[0].feature_names if like is None else like.columns
         if record is not None:
-            self.columns = record.features
+            self.columns, self.table = record.features, json.dumps(asdict(record))
         elif all(reader.feature_names is not None for reader in readers):
             self.columns = self._names
         self._labels = dict(zip(readers, self._find_labels(options.label), strict=True))
@@ -513,8 +452,12 @@ class TableEncoder(Encoder):
                 "the labels are words in some of the inputs and numbers in others; convert them "
                 "to one type"
             )
-        self._codes = _LabelCodes(() if like is None else like.words) if True in are_words else None
-        self._counting = threading.Lock()
+        # Codes of labels that are words, in the order in which they are met. If those of the
+        # training file are words, all are, even numbers.
+        self._codes = {word: code for code, word in enumerate(() if like is None else like.words)}
+        self._are_words = bool(self._codes)
+        self._has_codes = True in are_words and not self._targets
+        self._sharing = threading.Lock()  # of codes and counts, for the threads of the parser
         # Rows "unlabelled", values "filled", and rows without a category in a "column NAME".
         self.counts: Counter[str] = Counter()
 
@@ -551,8 +494,20 @@ class TableEncoder(Encoder):
         """What a user calls a feature."""
         return f"column {column if self.columns is None else repr(self.columns[column])}"
 
-    def labels(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:  # noqa: D102
-        return (None, None) if self._codes is None or self._targets else self._codes.finish()
+    def labels(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
+        """Label value of each code, and the words that the values stand for.
+
+        If all words are numbers that float64 holds exactly, they are the values, and the second
+        result is None. Otherwise words are numbered from 0 in sorted order.
+        """
+        if not self._has_codes:
+            return None, None
+        words = list(self._codes)
+        if not self._are_words and all(map(_is_label_number, words)):
+            return np.array([float(word) for word in words]), None
+        names = sorted(words)
+        places = {word: place for place, word in enumerate(names)}
+        return np.array([places[word] for word in words], dtype=np.float64), tuple(names)
 
     def notes(self) -> Iterator[str]:
         """What a user may not expect, one sentence each; when all is parsed."""
@@ -582,8 +537,21 @@ class TableEncoder(Encoder):
             yield f"columns that {of} does not use are left out: {listed(extra)}"
 
     def _count(self, what: str, number: int) -> None:
-        with self._counting:
+        with self._sharing:
             self.counts[what] += number
+
+    def _codes_of(self, labels: Words) -> Float64Array:
+        longest = max(labels.values, key=len, default="")
+        if len(longest) > MAX_NAME:
+            raise InputError(
+                f"a label is {len(longest)} letters long ({longest[:MAX_LISTED]!r}...), and may "
+                f"have {MAX_NAME}; name another column with --label"
+            )
+        with self._sharing:
+            for code in np.unique(labels.codes).tolist():
+                self._codes.setdefault(labels.values[code], len(self._codes))
+            codes = [self._codes.get(word, -1) for word in labels.values]
+        return np.array(codes, dtype=np.float64)[labels.codes]
 
     def _encode(self, cells: Cells, places: Int64Array | None) -> ParsedBlock:
         """Labels and sparse rows, of float64, of some cells, whose features are at `places`."""
@@ -607,8 +575,7 @@ class TableEncoder(Encoder):
         if isinstance(labels, Words) and self._label_form == "words":
             labels = np.array([*labels.values, ""])[labels.codes]
         elif isinstance(labels, Words):
-            assert self._codes is not None
-            labels = _numbers_of(labels) if self._targets else self._codes.encode(labels)
+            labels = _numbers_of(labels) if self._targets else self._codes_of(labels)
         rows = self._features(rows)
         width, limit, n_stored = rows.n_features, self._options.n_features, len(rows.data)
         if limit is not None and width > limit:
@@ -675,12 +642,8 @@ class TableEncoder(Encoder):
         """What is wrong with a bad row: one sentence with the file, the row and the column."""
         place, labels = cells.place(row), cells.labels
         if _unlabelled(labels)[row]:
-            written = ""
-            if isinstance(labels, Words) and labels.codes[row] >= 0:
-                written = f" ({labels.values[labels.codes[row]]!r})"
             return (
-                f"{place}: the label is missing{written}; give --missing-labels drop to leave such "
-                f"rows out"
+                f"{place}: the label is missing; give --missing-labels drop to leave such rows out"
             )
         if not isinstance(labels, Words) and np.isinf(labels[row]):
             return f"{place}: the label is not finite; every row needs a finite one"
@@ -694,20 +657,17 @@ class TableEncoder(Encoder):
             hot = zip(self.record.hot, cells.words, strict=True)
             name, value = next(name for name, words in hot if words.codes[row] < 0), np.nan
         if np.isnan(value):
+            reason = "is missing"
             way = f"give --impute mean, delete the row, or leave the column out with --drop {name}"
-            if self._like is not None:
-                made = "train" if self._like.is_model else "make"
-                way = f"delete the row, or {made} {self._like.name} from data with --impute mean"
-            reason = f"is missing; {way}"
         elif np.isinf(value):
-            reason = "is not finite; delete the row"
+            reason, way = "is not finite", "delete the row"
         elif abs(value) > _FLOAT32_MAX:
-            way = "use another unit" if self._like is None else "correct the cell"
-            reason = f"is beyond float32 (3.4e38); {way}"
+            reason, way = "is beyond float32 (3.4e38)", "use another unit"
         else:
-            way = "leave out --log1p" if self._like is None else "correct the cell"
-            reason = f"has no log1p, it is not above -1; {way}"
-        return f"{place}: the value in column {name!r} {reason}"
+            reason, way = "has no log1p, it is not above -1", "leave out --log1p"
+        if self._like is not None:
+            way = f"correct or delete the row, as {self._like.name} takes no such values"
+        return f"{place}: the value in column {name!r} {reason}; {way}"
 
 
 def _unlabelled(labels: Float64Array | Words) -> npt.NDArray[np.bool_]:

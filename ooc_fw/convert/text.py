@@ -154,7 +154,6 @@ def _standard_input() -> io.BufferedReader:
 
 # --- LIBSVM ---------------------------------------------------------------------------------------
 
-NO_LIMIT = INT32_MAX + 1  # number of columns that text can name
 MIN_PAIR_BYTES = 4  # a blank, a digit, a colon and a digit
 _TOKEN = re.compile(rb"[^\s#]*")
 _SHOWN_BYTES = 40
@@ -219,7 +218,7 @@ def parse_block(
 
     A bad line raises InputError, unless it is to be skipped.
     """
-    limit = NO_LIMIT if options.n_features is None else options.n_features
+    limit = INT32_MAX + 1 if options.n_features is None else options.n_features
     text = np.frombuffer(block.text, dtype=np.uint8)
     # An upper bound: pages of an array that are never written take no memory.
     n_pairs = len(block.text) // MIN_PAIR_BYTES
@@ -281,40 +280,27 @@ def _exact_number(text: bytes, at: int) -> float:
 
 def _message(block: TextBlock, problem: Problem, cursor: np.ndarray) -> str:
     """One sentence: input, line, what is wrong and the way out."""
+    at = int(cursor[TOKEN])
     if problem == Problem.DUPLICATE_INDEX:
-        reason = f"feature index {cursor[TOKEN]} stands twice in one line; keep one of them"
+        shown = str(at)
     else:
-        token = _token(block.text, int(cursor[TOKEN]))
+        token = _token(block.text, at)
         shown = token[:_SHOWN_BYTES].decode("ascii", "backslashreplace")
-        pattern, other = _FURTHER_REASONS.get(problem, (_TOKEN, _REASONS[problem]))
-        sentence = other if pattern.fullmatch(token) else _REASONS[problem]
-        reason = sentence.format(shown + "..." * (len(token) > _SHOWN_BYTES))
-    return f"{block.name}, line {block.first_line + cursor[compiled.LINE]}: {reason}"
+        shown += "..." * (len(token) > _SHOWN_BYTES)
+    line = block.first_line + cursor[compiled.LINE]
+    return f"{block.name}, line {line}: {_REASONS[problem].format(shown)}"
 
 
 _REASONS = {
-    Problem.LABEL: "label '{}' is not a number; a line is LABEL INDEX:VALUE INDEX:VALUE ...",
+    Problem.LABEL: "label '{}' is not a finite number; a line is LABEL INDEX:VALUE INDEX:VALUE ...",
     Problem.LABEL_NOT_EXACT: "label '{}' is a whole number that float64 does not tell from its "
     "neighbours; number the classes anew",
-    Problem.PAIR: "'{}' is not INDEX:VALUE; the index is a whole number, no blank around the colon",
+    Problem.PAIR: "'{}' is not INDEX:VALUE; the index is a whole number from 1 (from 0 with "
+    "--zero-based), no blank around the colon",
     Problem.ZERO_INDEX: "'{}' has index 0; give --zero-based if the first feature is called 0",
     Problem.INDEX_TOO_LARGE: f"'{{}}' has an index beyond {INT32_MAX}; number the features anew",
-    Problem.VALUE: "the value of '{}' is not a number; correct or remove it",
+    Problem.DUPLICATE_INDEX: "feature index {} stands twice in one line; keep one of them",
+    Problem.VALUE: "the value of '{}' is not a finite number; correct it or leave the row out",
     Problem.VALUE_TOO_LARGE: "the value of '{}' is beyond float32 (3.4e38); use another unit",
     Problem.NO_LOG1P: "the value of '{}' has no log1p, it is not above -1; leave out --log1p",
-}
-_NOT_FINITE = rb"[+-]?(?:nan|inf(?:inity)?|\d+\.?\d*(?:e\+?\d+)?)"
-_FURTHER_REASONS = {  # where the token matches a pattern
-    Problem.LABEL: (
-        re.compile(_NOT_FINITE, re.IGNORECASE),
-        "label '{}' is not finite; every row needs a finite number as label",
-    ),
-    Problem.VALUE: (
-        re.compile(rb"\d+:" + _NOT_FINITE, re.IGNORECASE),
-        "the value of '{}' is not finite; impute it or leave the row out",
-    ),
-    Problem.PAIR: (
-        re.compile(rb"-\d+:.*"),
-        "'{}' has a negative index; the first feature is 1 (0 if --zero-based)",
-    ),
 }

@@ -30,7 +30,6 @@ from ooc_fw.data.sources import FileStamp, iter_blocks, rows_of_values
 from ooc_fw.system.errors import DamageError, InputError
 
 RowsOf: TypeAlias = Callable[[int, int], Range]
-
 READ_BYTES = 4 << 20  # bytes that are read and compared at once
 SHOWN = 20  # damaged places of an array that are reported one by one
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import h5py
@@ -37,21 +37,30 @@ from ooc_fw.system.files import DropBehind, atomic_path, flush_to_disk
 FORMAT_VERSION = 1
 
 CHUNK_BYTES = 2 << 20  # size of a chunk of any array
+# A data set is written front to back and needs only the chunk at hand in its cache; the default of
+# HDF5 is larger and fills up over the first million rows.
 CHUNK_CACHE_BYTES = 2 * CHUNK_BYTES
-"""Cache of each data set. A data set is written front to back and needs only the chunk at hand; the
-default of HDF5 is larger and fills up over the first million rows."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Size and form of a file, known before it is begun."""
+    """What a file holds, which is known before it is begun."""
 
     n_rows: int
     n_features: int
     n_stored: int  # upper limit of the stored values; used for sparse rows only
     sparse: bool  # whether /X is a CSR group
+    class_counts: Mapping[float, int]  # rows of each label value
+    source: str  # names of the inputs
+    scaling: Scaling
     compression: str = "none"  # filter of the large data sets
     labelled: bool = True  # whether there are labels; new rows may have none yet
+    seed: int | None = None  # of the shuffle; None for the order of the input
+    # Words that the label values 0, 1, ... stand for; None where labels are numbers.
+    label_names: Sequence[str] | None = None
+    targets: bool = False  # whether labels are targets of a regression
+    columns: Sequence[str] | None = None  # names of the features
+    table: str | None = None  # how the columns of a table became the features, as JSON
 
     @property
     def n_bytes(self) -> int:
@@ -59,19 +68,6 @@ class Layout:
         sparse_bytes = 8 * self.n_stored + 8 * self.n_rows
         values = sparse_bytes if self.sparse else 4 * self.n_rows * self.n_features
         return values + 16 * self.n_rows
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What is known of the rows when all are written."""
-
-    class_counts: dict[float, int]  # rows of each label value
-    source: str  # names of the inputs
-    scaling: Scaling
-    seed: int | None = None  # of the shuffle; None for the order of the input
-    # Words that the label values 0, 1, ... stand for; None where labels are numbers.
-    label_names: Sequence[str] | None = None
-    targets: bool = False  # whether labels are targets of a regression
 
 
 class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
@@ -218,7 +214,7 @@ class DatasetWriter:
         self._file = file
         self._layout = layout
         self._filter = filter_options(layout.compression)
-        self._row = self._stored = 0
+        self._stored = 0
         self._sums = ColumnSums(layout.n_features)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME)
         self._parts: dict[str, _Appender] = {}
@@ -270,42 +266,41 @@ class DatasetWriter:
             self._stored += len(rows.data)
         else:
             parts["X"].append(rows)
-        self._row += len(labels)
         self._file.check()
 
-    @property
-    def fraction_written(self) -> float:
-        """Share of the rows written so far."""
-        return self._row / self._layout.n_rows
-
-    def finish(self, summary: Summary) -> None:
+    def finish(self) -> None:
         """Write attributes, statistics and checksums; the file is complete after this."""
         for part in self._parts.values():
             part.flush()
-        if self._layout.sparse:
+        layout, attributes = self._layout, self._file.attrs
+        if layout.sparse:
             # Fewer values than expected: scaling may have turned some into zeros.
             self._file["X/data"].resize((self._stored,))
             self._file["X/indices"].resize((self._stored,))
-        names, attributes = sorted(summary.class_counts), self._file.attrs
+        names = sorted(layout.class_counts)
+        counts = [layout.class_counts[name] for name in names]
         attributes["format_version"] = FORMAT_VERSION
-        attributes["n_rows"] = self._row
-        attributes["n_features"] = self._layout.n_features
+        attributes["n_rows"] = layout.n_rows
+        attributes["n_features"] = layout.n_features
         attributes["n_classes"] = len(names)
         attributes["class_names"] = np.array(names, dtype=np.float64)
-        counts = [summary.class_counts[name] for name in names]
         attributes["class_counts"] = np.array(counts, np.int64)
-        if summary.targets:
+        if layout.targets:
             attributes[TARGETS] = True
-        attributes["shuffled"] = summary.seed is not None
-        if summary.seed is not None:
-            attributes["shuffle_seed"] = summary.seed
-        put_text(attributes, "source", summary.source)
-        put_text(attributes, "compression", self._layout.compression)
+        attributes["shuffled"] = layout.seed is not None
+        if layout.seed is not None:
+            attributes["shuffle_seed"] = layout.seed
+        put_text(attributes, "source", layout.source)
+        put_text(attributes, "compression", layout.compression)
+        if layout.columns is not None:
+            put_texts(attributes, COLUMNS, layout.columns)
+        if layout.table is not None:
+            put_text(attributes, RECORD, layout.table)
+        if layout.label_names is not None:
+            put_texts(self._file["y"].attrs, LABEL_NAMES, layout.label_names)
         attributes["mean_square_norm"] = self._sums.statistics.mean_square_norm
-        if summary.label_names is not None:
-            put_texts(self._file["y"].attrs, LABEL_NAMES, summary.label_names)
         self._file["mean"] = self._sums.statistics.mean
-        summary.scaling.write(self._file)
+        layout.scaling.write(self._file)
         attributes["complete"] = 1
         write_checksums(self._file, {name: part.checksums() for name, part in self._parts.items()})
         self._pool.shutdown()
@@ -388,7 +383,22 @@ def split(
     number of rows written.
     """
     labels, words, targets = _stored_labels(source)
-    seed = _shuffle_seed(source.name)
+    layout = Layout(
+        source.n_rows,
+        source.n_features,
+        source.decoded_bytes // 8,  # no fewer than are stored
+        source.sparse,
+        {},
+        os.path.basename(source.name),
+        source.scaling or Scaling(),
+        compression,
+        source.has_labels,
+        _shuffle_seed(source.name) if source.shuffled else None,
+        words,
+        targets,
+        source.columns,
+        source.table,
+    )
     reports, done = [], 0
     with ExitStack() as stack:
         paths = [stack.enter_context(atomic_path(output)) for output in outputs]
@@ -396,39 +406,18 @@ def split(
             (complement(test_ranges, source.n_rows), test_ranges), paths, outputs, strict=True
         ):
             with SubsetSource(source, ranges) as part, OutputFile(path) as file:
-                layout = Layout(
-                    part.n_rows,
-                    part.n_features,
-                    source.decoded_bytes // 8,  # no fewer than are stored
-                    part.sparse,
-                    compression,
-                    source.has_labels,
-                )
                 stored = labels[part.rows_at(np.arange(part.n_rows))]
                 numbers = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))
-                writer = DatasetWriter(file, layout)
+                counts = count_labels(stored) if source.has_labels and not targets else {}
+                own = replace(layout, n_rows=part.n_rows, class_counts=counts)
+                writer = DatasetWriter(file, own)
                 for start, rows in iter_blocks(part, 0, part.n_rows):
                     stop = start + len(rows)
                     writer.append(rows, stored[start:stop], numbers[start:stop])
                     done += len(rows)
                     if on_rows is not None:
                         on_rows(done)
-                with_classes = source.has_labels and not targets
-                counts = count_labels(stored) if with_classes else {}
-                if source.columns is not None:
-                    put_texts(file.attrs, COLUMNS, source.columns)
-                if source.table is not None:
-                    put_text(file.attrs, RECORD, source.table)
-                writer.finish(
-                    Summary(
-                        counts,
-                        os.path.basename(source.name),
-                        source.scaling or Scaling(),
-                        seed if source.shuffled else None,
-                        words,
-                        targets,
-                    )
-                )
+                writer.finish()
             named = {k if words is None else words[int(k)]: n for k, n in counts.items()}
             reports.append(PartReport(os.fspath(output), part.n_rows, named))
         for path in paths:

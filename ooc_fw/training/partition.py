@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary
+from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.scaling import Scaling
@@ -159,7 +159,9 @@ def _on_disk(
     source: RowSource, codes: Int64Array, rows: Sequence[Int64Array], folder: Path
 ) -> list[RowSource]:
     n_stored = source.decoded_bytes // 8 if source.sparse else 0
-    layout = Layout(source.n_rows, source.n_features, n_stored, source.sparse)
+    layout = Layout(
+        source.n_rows, source.n_features, n_stored, source.sparse, {}, source.name, Scaling()
+    )
     needed, free = layout.n_bytes, shutil.disk_usage(folder).free
     if free < _SPARE_DISK * needed:
         raise InputError(
@@ -169,13 +171,12 @@ def _on_disk(
         )
     paths = [folder / f"{code}.h5" for code in range(len(rows))]
     with ExitStack() as files:
-        writers = [
-            DatasetWriter(files.enter_context(OutputFile(path)), replace(layout, n_rows=len(ids)))
-            for path, ids in zip(paths, rows, strict=True)
-        ]
+        writers = []
+        for code, (path, ids) in enumerate(zip(paths, rows, strict=True)):
+            part = replace(layout, n_rows=len(ids), class_counts={float(code): len(ids)})
+            writers.append(DatasetWriter(files.enter_context(OutputFile(path)), part))
         for code, ids, piece in _by_class(source, codes):
             writers[code].append(piece, np.full(len(piece), float(code)), ids)
-        for code, writer in enumerate(writers):
-            counts = {float(code): len(rows[code])}
-            writer.finish(Summary(counts, source.name, Scaling()))
+        for writer in writers:
+            writer.finish()
     return [open_source(path) for path in paths]

@@ -179,7 +179,7 @@ def test_table_equals_the_same_data_as_text(kind, options, data, write_text, tmp
     if "csr" not in kind:
         names = NAMES if kind not in ("npy", "npy-fortran", "npz", "hdf5") else "01234"
         assert [name.decode() for name in columns] == list(names)
-        record = TableRecord.from_json(attributes.pop("table"), "table.h5", None)
+        record = TableRecord.from_json(attributes.pop("table"), "table.h5", None, 5)
         assert record.columns == tuple(names)
     for attribute in ("source", "header_crc32"):
         assert attributes.pop(attribute) != of_text.pop(attribute)
@@ -384,7 +384,7 @@ def test_like_with_other_columns_or_options(run, refused, tmp_path):
     )
     message = r"come from .*train\.h5 here; leave out --one-hot"
     refused(TRAIN, message, like=like, one_hot=["colour"])
-    message = r"is missing; delete the row, or make .*train\.h5 from data with --impute mean"
+    message = r"is missing; correct or delete the row, as .*train\.h5 takes no such values"
     refused(TRAIN.replace("30", ""), message, like=like)
 
 
