@@ -63,16 +63,13 @@ INT32_MAX = 2**31 - 1
 EXACT_MANTISSA = 2**53
 EXACT_POWER = U64(22)
 SHORT_PAIR_ROOM = 24  # a short pair touches fewer bytes
-# One digit more, or eight, still fit int64.
-DIGIT_ROOM = (2**63 - 10) // 10
-WORD_ROOM = 2**63 // 10**8 - 1
+DIGIT_ROOM = (2**63 - 10) // 10  # one digit more still fits int64
 # 10**power from -LARGEST_POWER on, each as the sum of two float64.
 LARGEST_POWER = 90
 _POWERS = [Fraction(10) ** power for power in range(-LARGEST_POWER, LARGEST_POWER + 1)]
 POWERS_HIGH = np.array([float(power) for power in _POWERS])
 POWERS_LOW = np.array([float(power - Fraction(float(power))) for power in _POWERS])
 POWERS_OF_TEN = POWERS_HIGH[LARGEST_POWER:]
-WHOLE_POWERS = 10 ** np.arange(8)
 PRODUCT_ERROR = 2.0**-98
 TRUNCATION_ERROR = 2.0**-59
 SPLITTER = 2.0**27 + 1.0
@@ -373,21 +370,8 @@ def _short_pair(text, at, index_base):
 
 @njit(cache=True, nogil=True, inline="always")
 def _scan_digits(text, at, number):
-    """Digits at `at`, read behind those of `number`, eight at a time where there are so many bytes.
-
-    Returns the longer number, how many digits had no room in int64, and where they end.
-    """
+    """Read digits behind those of `number`: it, how many had no room in int64, where they end."""
     n_lost = np.int64(0)
-    while at + 8 <= text.size and number < WORD_ROOM:
-        digits = _load_digits(text, at)
-        others = _others(digits)
-        if others != U64(0):
-            count = _lowest_byte(others)
-            if count > U64(0):
-                number = number * WHOLE_POWERS[count] + _number(digits, count)
-            return number, n_lost, np.int64(U64(at) + count)
-        number = number * 10**8 + _number(digits, U64(8))
-        at += 8
     digit = np.int64(text[U64(at)]) - ZERO
     while 0 <= digit <= 9:
         if number < DIGIT_ROOM:

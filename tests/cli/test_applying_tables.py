@@ -105,7 +105,9 @@ def test_what_a_table_lacks_is_named(ooc_fw, trained, tmp_path):
     outcome.assert_refused(reason)
     assert "--drop" not in outcome.err
     new.write_text("income,city,age\n100.5,Rom,1e300\n")
-    ooc_fw("predict", model, new).assert_refused("is beyond float32 (3.4e38); correct the cell")
+    ooc_fw("predict", model, new).assert_refused(
+        "is beyond float32 (3.4e38); correct or delete the row"
+    )
     new.write_text("1 1:2 2:3\n")
     reason = "is LIBSVM text, and a table is expected; give a table with the columns of the one"
     ooc_fw("predict", model, new).assert_refused(reason)
