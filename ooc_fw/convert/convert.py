@@ -133,7 +133,7 @@ def convert(
         skipped=tuple(first.skipped),
         unseen_labels=tuple(name for name in found if name not in known),
         notes=(*job.encoder.notes(), *notes, *lost),
-        text_bytes=sum(reader.text_bytes for reader in job.readers),
+        text_bytes=sum(reader.text_bytes for reader in job.inputs),
         seconds=time.perf_counter() - started,
         targets=layout.targets,
     )

@@ -23,16 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core.rows import write_dense_rows
-from ooc_fw.convert.readers import (
-    EXAMPLES,
-    Encoder,
-    Meter,
-    Parse,
-    ParsedBlock,
-    Reader,
-    ordered_map,
-    prefetch,
-)
+from ooc_fw.convert import readers
+from ooc_fw.convert.readers import EXAMPLES, ParsedBlock, ordered_map
 from ooc_fw.convert.tables import TrainingFile
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, count_labels
 from ooc_fw.data.rows import (
@@ -68,17 +60,17 @@ class Job:
     target: Path
     like: TrainingFile | None
     n_features: int | None
-    readers: Sequence[Reader]
-    encoder: Encoder
+    inputs: Sequence[readers.Reader]
+    encoder: readers.Encoder
     scaling: Scaling  # complete with `like`, else it tells log1p alone
     dtype: type  # of the values in the spool; float64 where they are still to be scaled
     spool: Spool
-    meter: Meter
+    meter: readers.Meter
 
     @property
     def name(self) -> str:
         """The inputs, for messages."""
-        return ", ".join(reader.name for reader in self.readers)
+        return ", ".join(reader.name for reader in self.inputs)
 
 
 @dataclass
@@ -125,11 +117,11 @@ def parse_inputs(job: Job) -> FirstPass:
     first = FirstPass(ColumnRanges(job.options.scale))
 
     def numbered() -> Iterator[RowBlock]:
-        for reader in job.readers:
+        for reader in job.inputs:
             measure = partial(_measure, job, job.encoder.parser(reader))
             for measured in ordered_map(measure, reader.blocks()):
                 block = first.add(measured, reader.name)
-                job.meter.at(sum(reader.bytes_read for reader in job.readers))
+                job.meter.at(sum(reader.bytes_read for reader in job.inputs))
                 yield block
 
     spooled = map if job.spool.seed is None else ordered_map  # the shuffle needs no order
@@ -141,7 +133,7 @@ def parse_inputs(job: Job) -> FirstPass:
     return first
 
 
-def _measure(job: Job, parse: Parse, block: Any) -> _Measured:
+def _measure(job: Job, parse: readers.Parse, block: Any) -> _Measured:
     """Parse a block, take logarithms, and measure it; for any thread."""
     parsed = parse(block)
     rows = replace(parsed.rows, data=job.scaling.log_values(parsed.rows.data))
@@ -201,7 +193,7 @@ def write_rows(
         return dense, rows if sparse_sums else dense, piece
 
     writer, n_written = DatasetWriter(file, layout), 0
-    pieces = _pieces(prefetch(job.spool.blocks(layout.n_features)), layout)
+    pieces = _pieces(readers.prefetch(job.spool.blocks(layout.n_features)), layout)
     for rows, summed, piece in ordered_map(finish, pieces):
         labels = piece.labels
         if label_values is not None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.convert.arrow import is_foreign_number, parse_number
-from ooc_fw.convert.readers import NUMBERS, TEXT, USABLE, WORDS, TableReader, Wanted
+from ooc_fw.convert.readers import NUMBERS, TEXT, USABLE, WORDS, TableReader, Wanted, listed
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.labels import iter_labels
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows, row_hashes
@@ -32,26 +32,15 @@ MAX_DECODED = 1 << 30  # bytes that are decoded for the sample where compressed 
 FEWEST_STRETCHES = 4  # unless so few stretches decode more
 SAMPLE_SEED = 0
 
-SWAMPED = 0.1
-"""A column is swamped if its spread and its range are below this share of the largest ones."""
-
-BAD_ROWS = 1000
-"""Number of rows with values that are not finite after which the search for more ends."""
-
+SWAMPED = 0.1  # share of the largest spread and range below which those of a column hardly count
+BAD_ROWS = 1000  # rows with values that are not finite after which the search for more ends
 TEXT_BYTES = 32 << 20  # bytes of rows, in RAM, that are read from the beginning of a text
-FOREIGN = "numbers with commas"
-"""Kind of a column whose numbers have decimal commas or separators of thousands."""
-
+FOREIGN = "numbers with commas"  # kind of a column: decimal commas or separators of thousands
 RAW_SQUARE = 100.0  # squared distance of two rows, per column, above which there is advice on gamma
 UNRELATED = 1e-6  # kernel values below which two rows have nothing in common
-MANY_CLASSES = 100
-"""Number of classes, or of words in a column of labels, above which they are no classes."""
-
+MANY_CLASSES = 100  # labels, or words in a column of labels, above which they are no classes
 FEW_ROWS = 20  # with fewer rows than these, categories cannot be told from names
 LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category", "outcome")
-"""Frequent names of columns of labels."""
-
-_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -106,9 +95,7 @@ class Findings:
 
 def inspect_labels(source: RowSource) -> Labels | None:
     """Read all labels; None where there are none."""
-    if not source.has_labels:
-        return None
-    return measure_labels(labels for _, labels in iter_labels(source))
+    return measure_labels(part for _, part in iter_labels(source)) if source.has_labels else None
 
 
 def measure_labels(blocks: Iterable[AnyArray]) -> Labels:
@@ -133,8 +120,8 @@ def inspect_source(source: RowSource) -> Findings:
     bad: list[str] = []
     rows = (
         rows
-        for start, stop in sample_slices(source)
-        for first, last in block_slices(source, start, stop)
+        for part in sample_slices(source)
+        for first, last in block_slices(source, *part)
         for rows in _readable_rows(source, first, last, bad)
     )
     return inspect_rows(rows, bad, source.n_features)
@@ -176,11 +163,11 @@ def sample_slices(source: RowSource) -> list[tuple[int, int]]:
         n_stretches = min(STRETCHES, max(FEWEST_STRETCHES, n_chunks))
     length = wanted // n_stretches
     borders = [n_rows * place // n_stretches for place in range(n_stretches + 1)]
-    starts = (
-        int(rng.integers(begin, end - length, endpoint=True))
-        for begin, end in itertools.pairwise(borders)
-    )
-    return [(start, start + length) for start in starts]
+    slices = []
+    for begin, end in itertools.pairwise(borders):
+        start = int(rng.integers(begin, end - length, endpoint=True))
+        slices.append((start, start + length))
+    return slices
 
 
 def _readable_rows(source: RowSource, start: int, stop: int, bad: list[str]) -> Iterator[Rows]:
@@ -339,10 +326,9 @@ def _advice_on_chunks(source: RowSource, compression: str | None) -> Iterator[st
 
 
 def _names(columns: Int64Array, names: Sequence[str] | None) -> str:
-    """Word some columns, by name or by number."""
-    shown = [names[j] if names is not None else str(j) for j in columns[:_SHOWN].tolist()]
-    more = [f"and {len(columns) - _SHOWN} more"] if len(columns) > _SHOWN else []
-    return ("columns " if len(columns) > 1 else "column ") + ", ".join(shown + more)
+    """Some columns, by name or by number."""
+    shown = [names[j] if names is not None else str(j) for j in columns.tolist()]
+    return f"column{'s' * (len(shown) > 1)} {listed(shown)}"
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -366,9 +352,9 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
     Returns the number of its rows that can be read, what each column holds, and what is wrong with
     each of the other rows.
     """
-    columns = [(name, kind) for name, kind in reader.kinds.items() if name not in reader.index]
-    numbers = [name for name, kind in columns if kind == NUMBERS]
-    words = [name for name, kind in columns if kind in (WORDS, TEXT)]
+    kinds = {name: reader.kinds[name] for name in reader.proper_columns}
+    numbers = [name for name, kind in kinds.items() if kind == NUMBERS]
+    words = [name for name, kind in kinds.items() if kind in (WORDS, TEXT)]
     reader.wanted = Wanted(None, tuple(numbers), tuple(words))
     block = next(iter(reader.blocks()), None)
     if block is None:
@@ -385,17 +371,15 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
     for name, texts in zip(words, cells.words, strict=True):
         values = {word: parse_number(word) for word in texts.values}
         strange = [word for word, value in values.items() if value is None]
-        untyped = reader.kinds[name] == TEXT
-        if untyped and not strange:
+        n_missing = int(np.count_nonzero(texts.codes < 0))
+        if kinds[name] == WORDS or not all(map(is_foreign_number, strange)):
+            found[name] = TableColumn(name, "words", n_missing, len(texts.values))
+        elif strange:
+            found[name] = TableColumn(name, FOREIGN, n_missing)
+        else:
             known = np.array([*values.values(), np.nan], dtype=np.float64)
             found[name] = _number_column(name, known[texts.codes])
-            continue
-        foreign = untyped and all(map(is_foreign_number, strange))
-        kind, n_words = (FOREIGN, 0) if foreign else ("words", len(texts.values))
-        n_missing = int(np.count_nonzero(texts.codes < 0))
-        found[name] = TableColumn(name, kind, n_missing, n_words)
-    described = [found[name] for name in reader.columns if name in found]
-    return len(cells), described, cells.skipped
+    return len(cells), [found[name] for name in reader.columns if name in found], cells.skipped
 
 
 def _number_column(name: str, column: Float64Array) -> TableColumn:
@@ -416,47 +400,35 @@ def advice_on_table(
     `bad` says what is wrong with each of the rows that could not be read.
     """
     if bad:
-        rows = "1 row" if len(bad) == 1 else f"{len(bad)} rows"
         yield (
-            f"{rows} at the beginning cannot be read ({bad[0]}): correct them, or leave them out "
-            f"with --on-error skip"
+            f"{len(bad)} of the first rows cannot be read ({bad[0]}): correct them, or leave them "
+            f"out with --on-error skip"
         )
     if label is None and (label := _likely_label(columns)) is not None:
         yield f"no column is named as the labels, and {label!r} may hold them; else give --label"
     features = [column for column in columns if column.name != label]
-    kinds = {
-        kind: [c for c in features if c.kind == kind] for kind in ("words", "numbers", FOREIGN)
-    }
     too_many = min(MANY_CLASSES, max(FEW_ROWS, n_looked // 2))
-    words = [c.name for c in kinds["words"] if c.n_different <= too_many]
-    many = [c.name for c in kinds["words"] if c.n_different > too_many]
-    foreign = [c.name for c in kinds[FOREIGN]]
-    other = [c.name for c in features if c.kind not in kinds]
-    constant = [c.name for c in kinds["numbers"] if c.low == c.high]
-    numbers = [c for c in kinds["numbers"] if c.low != c.high]
+    numbers = [c for c in features if c.kind == "numbers" and c.low != c.high]
+    hot = [c.name for c in features if c.kind == "words" and c.n_different <= too_many]
+    foreign = [c.name for c in features if c.kind == FOREIGN]
+    useless = [c.name for c in features if c.n_different > too_many or c.kind.startswith("type ")]
     missing = [c.name for c in numbers if c.n_missing]
     ranges = [c.high - c.low for c in numbers]
     options = ["--label", label or "COLUMN", *["--on-error", "skip"] * bool(bad)]
-    if words:
-        options += ["--one-hot", _joined(words)]
-        yield f"words, which become features of 0 and 1 with --one-hot: {', '.join(words)}"
+    if hot:
+        options += ["--one-hot", _joined(hot)]
+        yield f"words, which become features of 0 and 1 with --one-hot: {', '.join(hot)}"
     if foreign:
         yield (
             f"numbers with decimal commas or separators of thousands in {', '.join(foreign)}: "
             f"write them with decimal points first"
         )
-    if many or other:
-        options += ["--drop", _joined([*many, *other])]
-    if many:
+    if useless:
+        options += ["--drop", _joined(useless)]
         yield (
-            f"more than {too_many} different words in {', '.join(many)}, many for categories: they "
-            f"may be names, to be left out with --drop"
+            f"neither numbers nor categories (more than {too_many} different words may be names), "
+            f"to be left out with --drop: {', '.join(useless)}"
         )
-    if other:
-        yield f"neither numbers nor words: {', '.join(other)}; leave them out with --drop"
-    if constant:
-        listed = ", ".join(constant)
-        yield f"one value only in the {n_looked} rows read: {listed}; drop them if so in all"
     if missing:
         options += ["--impute", "mean"]
         yield f"missing numbers in {', '.join(missing)}: --impute mean fills them"
@@ -471,13 +443,9 @@ def advice_on_table(
 
 def _likely_label(columns: Sequence[TableColumn]) -> str | None:
     """Column with a usual name of labels, or the last one, if it holds a few words."""
-    for column in columns:
-        if column.name.lower() in LABEL_NAMES:
-            return column.name
-    for column in columns[-1:]:
-        if column.kind == "words" and column.n_different <= MANY_CLASSES:
-            return column.name
-    return None
+    usual = [column.name for column in columns if column.name.lower() in LABEL_NAMES]
+    few = [c.name for c in columns[-1:] if c.kind == "words" and c.n_different <= MANY_CLASSES]
+    return next(iter(usual + few), None)
 
 
 def _joined(names: Sequence[str]) -> str:

@@ -18,46 +18,19 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.convert import readers
 from ooc_fw.convert.readers import (
-    EXAMPLES,
-    MAX_LISTED,
     MAX_NAME,
-    MISSING_LABELS,
     NUMBERS,
-    USABLE,
-    WORDS,
-    Cells,
-    Encoder,
-    Parse,
     ParsedBlock,
-    ParseOptions,
-    Reader,
     TableReader,
     Wanted,
     Words,
     listed,
-    ordered_map,
 )
+from ooc_fw.data import formats, hdf5
 from ooc_fw.data.containers import feature_names
 from ooc_fw.data.converted import CONTENT, content_crc32, read_checksums
-from ooc_fw.data.formats import (
-    COLUMNS,
-    LABEL_NAMES,
-    RECORD,
-    TARGETS,
-    get_text,
-    get_texts,
-    is_folder,
-    is_url,
-)
-from ooc_fw.data.hdf5 import (
-    H5PY_ERRORS,
-    HDF5Group,
-    check_plain_tree,
-    find_node,
-    is_model,
-    open_file,
-)
 from ooc_fw.data.labels import feature_places, is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, keep_stored, take_columns, take_rows
 from ooc_fw.data.scaling import Scaling
@@ -151,7 +124,7 @@ class TableRecord:
                 f"{reader.name} lacks column{'s' * (len(missing) > 1)} {listed(missing)}, which "
                 f"{other}; it has {listed(reader.columns)}: add or rename what is missing"
             )
-        if words := [name for name in self.numbers if reader.kinds[name] == WORDS]:
+        if words := [name for name in self.numbers if reader.kinds[name] == readers.WORDS]:
             names = ",".join(words)
             way = f"give --one-hot {names} for categories, or leave out with --drop {names}"
             raise InputError(
@@ -159,7 +132,7 @@ class TableRecord:
                 f"words, not numbers; {f'{like} needs numbers there' if like else way}"
             )
         for name in self.columns:
-            if reader.kinds[name] not in USABLE:
+            if reader.kinds[name] not in readers.USABLE:
                 way = f"write it as {like} needs it" if like else f"leave it out with --drop {name}"
                 raise InputError(
                     f"column {name!r} of {reader.name} is of type {reader.kinds[name]}, neither "
@@ -200,7 +173,7 @@ def read_like(path: str) -> TrainingFile:
         f"convert and train make"
     )
     try:
-        opened = open_file(path)
+        opened = hdf5.open_file(path)
     except DamageError:
         raise strange from None
     try:
@@ -208,13 +181,13 @@ def read_like(path: str) -> TrainingFile:
             return _read_training_file(file)
     except InputError:
         raise
-    except H5PY_ERRORS as error:
+    except hdf5.H5PY_ERRORS as error:
         raise unreadable(path, error) or strange from None
 
 
 def _read_training_file(file: h5py.File) -> TrainingFile:
     """What a file says; its labels are numbers or words."""
-    path, from_model = file.filename, is_model(file)
+    path, from_model = file.filename, hdf5.is_model(file)
     # A model has in data sets what a data file has in attributes.
     stored = file if from_model else file.attrs
     rows = _checked_rows(file, from_model)
@@ -226,16 +199,17 @@ def _read_training_file(file: h5py.File) -> TrainingFile:
             f"{path} is a model that does not know how its training data were scaled; give the "
             f"converted training file with --like"
         )
-    columns: Sequence[str] | None = get_texts(stored, COLUMNS)
+    columns: Sequence[str] | None = formats.get_texts(stored, formats.COLUMNS)
     record = None
-    if RECORD in stored:
-        text = file[RECORD][...].tobytes().decode() if from_model else get_text(stored, RECORD)
+    if formats.RECORD in stored:
+        kept = stored[formats.RECORD]
+        text = kept[...].tobytes().decode() if from_model else formats.as_text(kept)
         record = TableRecord.from_json(text, path, columns, n_features)
     if columns is None:
-        columns = feature_names(HDF5Group(file), "X", n_features)
-    targets = "spread" in file.attrs if from_model else bool(file.attrs.get(TARGETS, False))
-    labels = None if from_model else find_node(file, "y")
-    names = None if labels is None else get_texts(labels.attrs, LABEL_NAMES)
+        columns = feature_names(hdf5.HDF5Group(file), "X", n_features)
+    targets = "spread" in file.attrs if from_model else bool(file.attrs.get(formats.TARGETS, False))
+    labels = None if from_model else hdf5.find_node(file, "y")
+    names = None if labels is None else formats.get_texts(labels.attrs, formats.LABEL_NAMES)
     if names is None:
         names = file.attrs.get("class_names")
     classes = None
@@ -259,13 +233,13 @@ def _checked_rows(file: h5py.File, from_model: bool) -> Any:
     """Rows of a data file, or support vectors; InputError where it is unfinished or damaged."""
     path = file.filename
     if from_model:
-        check_plain_tree(file)
+        hdf5.check_plain_tree(file)
         if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
             raise InputError(f"{path} is damaged: it does not match its checksum; restore a copy")
         return file["support_vectors"]
     if "format_version" in file.attrs and file.attrs.get("complete") != 1:
         raise InputError(f"{path} is an unfinished conversion; convert it again")
-    rows = find_node(file, "X")
+    rows = hdf5.find_node(file, "X")
     if rows is None:
         raise InputError(f"{path} has no /X; --like takes a file made by ooc-fw convert")
     read_checksums(file)  # they also cover scaling and width
@@ -298,7 +272,7 @@ def find_label(reader: TableReader, wanted: str | None) -> str:
             f"{reader.name} is a table: name the column of its labels with --label{hint} (it has "
             f"{listed(reader.label_names or reader.proper_columns) or 'none'})"
         )
-    if reader.kinds[label] not in USABLE:
+    if reader.kinds[label] not in readers.USABLE:
         raise InputError(
             f"the labels in column {label!r} of {reader.name} are of type "
             f"{reader.kinds[label]}; write them as numbers or words"
@@ -347,7 +321,9 @@ def fit_record(
     `on_bytes` is called now and then with the bytes read of all inputs.
     """
     # Standard input and pipes cannot.
-    if not all(os.path.isfile(path) or is_folder(path) or is_url(path) for path in inputs):
+    if not all(
+        os.path.isfile(path) or formats.is_folder(path) or formats.is_url(path) for path in inputs
+    ):
         raise InputError(
             "--one-hot and --impute need two passes over the table, and standard input or a pipe "
             "can be read only once; save it to a file"
@@ -361,7 +337,7 @@ def fit_record(
             if options.impute is None:
                 wanted = replace(wanted, numbers=())  # errors in them are found when all is parsed
             reader.choose(wanted)
-            for cells in ordered_map(reader.parse, reader.blocks()):
+            for cells in readers.ordered_map(reader.parse, reader.blocks()):
                 for (name, known), column in zip(words.items(), cells.words, strict=True):
                     known.update(column.values)
                     if max(map(len, column.values), default=0) > MAX_NAME:
@@ -411,7 +387,7 @@ def _is_label_number(word: str) -> bool:
         return False
 
 
-class TableEncoder(Encoder):
+class TableEncoder(readers.Encoder):
     """Makes rows of open tables, by a record, or of one array of sparse rows without.
 
     `label` overrides the label column of the record; `like` is the training file. `labels`
@@ -423,10 +399,10 @@ class TableEncoder(Encoder):
 
     def __init__(
         self,
-        readers: Sequence[TableReader],
+        inputs: Sequence[TableReader],
         record: TableRecord | None,
         options: ConvertOptions,
-        parsing: ParseOptions,
+        parsing: readers.ParseOptions,
         like: TrainingFile | None = None,
         *,
         labels: Literal["codes", "words", "none"] = "codes",
@@ -437,14 +413,14 @@ class TableEncoder(Encoder):
         self._like = like
         self._drop_unlabelled = options.missing_labels == "drop"
         self._targets = options.targets
-        self._readers = readers
-        self._names = readers[0].feature_names if like is None else like.columns
+        self._readers = inputs
+        self._names = inputs[0].feature_names if like is None else like.columns
         if record is not None:
             self.columns, self.table = record.features, json.dumps(asdict(record))
-        elif all(reader.feature_names is not None for reader in readers):
+        elif all(reader.feature_names is not None for reader in inputs):
             self.columns = self._names
-        self._labels = dict(zip(readers, self._find_labels(options.label), strict=True))
-        self.labelled = self._labels[readers[0]] is not None
+        self._labels = dict(zip(inputs, self._find_labels(options.label), strict=True))
+        self.labelled = self._labels[inputs[0]] is not None
         pairs = self._labels.items()
         are_words = {reader.kinds[name] != NUMBERS for reader, name in pairs if name is not None}
         if len(are_words) > 1:
@@ -476,7 +452,7 @@ class TableEncoder(Encoder):
             return [None] * len(names)
         return [find_label(reader, name) for reader, name in zip(self._readers, names, strict=True)]
 
-    def parser(self, reader: Reader) -> Parse:
+    def parser(self, reader: readers.Reader) -> readers.Parse:
         """Parser of the blocks of one of the readers."""
         assert isinstance(reader, TableReader)
         label = self._labels[reader]
@@ -544,7 +520,7 @@ class TableEncoder(Encoder):
         longest = max(labels.values, key=len, default="")
         if len(longest) > MAX_NAME:
             raise InputError(
-                f"a label is {len(longest)} letters long ({longest[:MAX_LISTED]!r}...), and may "
+                f"a label is {len(longest)} letters long ({longest[:12]!r}...), and may "
                 f"have {MAX_NAME}; name another column with --label"
             )
         with self._sharing:
@@ -553,7 +529,7 @@ class TableEncoder(Encoder):
             codes = [self._codes.get(word, -1) for word in labels.values]
         return np.array(codes, dtype=np.float64)[labels.codes]
 
-    def _encode(self, cells: Cells, places: Int64Array | None) -> ParsedBlock:
+    def _encode(self, cells: readers.Cells, places: Int64Array | None) -> ParsedBlock:
         """Labels and sparse rows, of float64, of some cells, whose features are at `places`."""
         labels, skipped, n_skipped = cells.labels, list(cells.skipped), len(cells.skipped)
         dropped = _unlabelled(labels) & self._drop_unlabelled
@@ -567,7 +543,7 @@ class TableEncoder(Encoder):
             where = np.flatnonzero(bad).tolist()
             if not self._options.skip:
                 raise InputError(self._reason(cells, rows, where[0]))
-            skipped += [self._reason(cells, rows, row) for row in where[:EXAMPLES]]
+            skipped += [self._reason(cells, rows, row) for row in where[: readers.EXAMPLES]]
             n_skipped += len(where)
         taken = ~(bad | dropped)
         if not taken.all():
@@ -581,9 +557,10 @@ class TableEncoder(Encoder):
         if limit is not None and width > limit:
             rows = keep_stored(rows, rows.indices < limit, limit)
         n_dropped = n_stored - len(rows.data)
-        return ParsedBlock(labels, rows, width, n_dropped, n_skipped, tuple(skipped[:EXAMPLES]))
+        examples = tuple(skipped[: readers.EXAMPLES])
+        return ParsedBlock(labels, rows, width, n_dropped, n_skipped, examples)
 
-    def _columns(self, cells: Cells, counted: npt.NDArray[np.bool_]) -> CSRRows:
+    def _columns(self, cells: readers.Cells, counted: npt.NDArray[np.bool_]) -> CSRRows:
         """One value per column at most: a number, or 1 + the place of the category.
 
         Missing values that become means are counted in the rows that are `counted`.
@@ -626,7 +603,7 @@ class TableEncoder(Encoder):
         data = np.where(is_hot, 1.0, rows.data)
         return CSRRows(data, places.astype(np.int32), rows.indptr, int(starts[-1]))
 
-    def _bad_rows(self, cells: Cells, rows: CSRRows) -> npt.NDArray[np.bool_]:
+    def _bad_rows(self, cells: readers.Cells, rows: CSRRows) -> npt.NDArray[np.bool_]:
         """Which rows cannot be taken."""
         bad = _unlabelled(cells.labels)
         if not isinstance(cells.labels, Words):
@@ -638,7 +615,7 @@ class TableEncoder(Encoder):
                 bad |= words.codes < 0
         return bad
 
-    def _reason(self, cells: Cells, rows: CSRRows, row: int) -> str:
+    def _reason(self, cells: readers.Cells, rows: CSRRows, row: int) -> str:
         """What is wrong with a bad row: one sentence with the file, the row and the column."""
         place, labels = cells.place(row), cells.labels
         if _unlabelled(labels)[row]:
@@ -675,7 +652,7 @@ def _unlabelled(labels: Float64Array | Words) -> npt.NDArray[np.bool_]:
     if not isinstance(labels, Words):
         return np.isnan(labels)
     # Code -1 takes the last of these places.
-    missing = np.array([word in MISSING_LABELS for word in labels.values] + [True])
+    missing = np.array([word in readers.MISSING_LABELS for word in labels.values] + [True])
     return missing[labels.codes]
 
 

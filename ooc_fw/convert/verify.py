@@ -12,16 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ooc_fw.convert.readers import Meter, Progress, ordered_map
+from ooc_fw.data import converted
 from ooc_fw.data.arrays import Sliceable
-from ooc_fw.data.converted import (
-    CheckedSlices,
-    Checksums,
-    Range,
-    chunk_length,
-    is_converted,
-    read_checksums,
-    rows_of_pointers,
-)
+from ooc_fw.data.converted import Checksums, Range
 from ooc_fw.data.formats import is_hdf5
 from ooc_fw.data.hdf5 import HDF5Array, HDF5Group, close_file, open_file, structure_errors
 from ooc_fw.data.labels import iter_labels
@@ -85,7 +78,7 @@ def verify_file(
         stack.callback(close_file, file)
         stack.enter_context(structure_errors(path))
         stamp = FileStamp(path, file.id.get_vfd_handle())
-        sums = read_checksums(file) if is_converted(HDF5Group(file)) else {}
+        sums = converted.read_checksums(file) if converted.is_converted(HDF5Group(file)) else {}
         if sums:
             arrays = tuple(_compare(file, sums, progress))
         else:
@@ -104,7 +97,7 @@ def _compare(
     meter = Meter(progress, sum(root[name].nbytes for name in sums))
     done = 0
     # The row pointers come first: they tell to which rows damaged values belong.
-    rows_of: dict[str, RowsOf] = {"X/indptr": rows_of_pointers}
+    rows_of: dict[str, RowsOf] = {"X/indptr": converted.rows_of_pointers}
     for name in sorted(sums, key=lambda name: (name != "X/indptr", name)):
         on_bytes = partial(meter.at, passed=done)
         report = _compare_array(root[name], sums[name], rows_of.get(name), on_bytes)
@@ -121,13 +114,13 @@ def _compare_array(
     """Compare one array, a few megabytes at a time, on several threads."""
     name, node = dataset.name.removeprefix("/"), HDF5Array(dataset)
     n_rows, row_bytes = len(dataset), dataset.nbytes // max(1, len(dataset))
-    report = ArrayReport(name, dataset.nbytes, -(-n_rows // chunk_length(node)))
+    report = ArrayReport(name, dataset.nbytes, -(-n_rows // converted.chunk_length(node)))
     try:
         array = node.open()
     except DamageError as error:
         return replace(report, n_damaged=1, damage=(str(error),))
     with closing(array):
-        checked = CheckedSlices(
+        checked = converted.CheckedSlices(
             array,
             sums,
             node,
@@ -152,7 +145,7 @@ def _compare_array(
 
 
 def _damage(
-    array: Sliceable, sums: Checksums, checked: CheckedSlices, part: Range
+    array: Sliceable, sums: Checksums, checked: converted.CheckedSlices, part: Range
 ) -> Iterator[str]:
     """Sentences about the damaged stretches of one part."""
     start, stop = part

@@ -15,14 +15,7 @@ import h5py
 import numpy as np
 
 from ooc_fw.convert.readers import THREADS_NAME
-from ooc_fw.data.converted import (
-    LIBRARY_VERSIONS,
-    Checksums,
-    crc32s,
-    is_converted,
-    stretch_length,
-    write_checksums,
-)
+from ooc_fw.data import converted
 from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, is_hdf5, put_text, put_texts
 from ooc_fw.data.hdf5 import HDF5Group, structure_errors
 from ooc_fw.data.labels import are_targets, encode_labels, read_targets
@@ -80,7 +73,9 @@ class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._sink = _Sink(path)
-        super().__init__(self._sink, "w", rdcc_nbytes=CHUNK_CACHE_BYTES, libver=LIBRARY_VERSIONS)
+        super().__init__(
+            self._sink, "w", rdcc_nbytes=CHUNK_CACHE_BYTES, libver=converted.LIBRARY_VERSIONS
+        )
 
     def check(self) -> None:
         """Raise the first error of the disk, if there was one."""
@@ -141,7 +136,7 @@ class _Sink(io.FileIO):
 def _chunk_length(row_bytes: int) -> int:
     """Rows or elements of a chunk of about CHUNK_BYTES: a whole number of stretches."""
     row_bytes = max(1, row_bytes)
-    length = stretch_length(row_bytes)
+    length = converted.stretch_length(row_bytes)
     return max(1, CHUNK_BYTES // (length * row_bytes)) * length
 
 
@@ -165,7 +160,7 @@ def filter_options(compression: str) -> dict[str, Any]:
 class _Appender:
     """Appends to a data set chunk by chunk, without HDF5's own buffers if there is no filter.
 
-    Checksums of a chunk are computed in `pool` while it is written.
+    converted.Checksums of a chunk are computed in `pool` while it is written.
     """
 
     def __init__(self, dataset: h5py.Dataset, direct: bool, pool: ThreadPoolExecutor) -> None:
@@ -173,7 +168,7 @@ class _Appender:
         self._direct = direct
         self._pool = pool
         self._chunk = np.zeros(dataset.chunks, dtype=dataset.dtype)
-        self._length = stretch_length(self._chunk[0].nbytes)
+        self._length = converted.stretch_length(self._chunk[0].nbytes)
         self._sums = [np.empty(0, dtype=np.uint32)]
         self._start = 0  # of the chunk being filled
         self._filled = 0
@@ -193,7 +188,7 @@ class _Appender:
         if not self._filled:
             return
         written = self._chunk[: self._filled]
-        summing = self._pool.submit(crc32s, written, self._length)
+        summing = self._pool.submit(converted.crc32s, written, self._length)
         if self._direct:
             corner = (self._start,) + (0,) * (written.ndim - 1)
             self._dataset.id.write_direct_chunk(corner, self._chunk)
@@ -203,8 +198,8 @@ class _Appender:
         self._start += len(written)
         self._filled = 0
 
-    def checksums(self) -> Checksums:
-        return Checksums(np.concatenate(self._sums), self._length)
+    def checksums(self) -> converted.Checksums:
+        return converted.Checksums(np.concatenate(self._sums), self._length)
 
 
 class DatasetWriter:
@@ -302,7 +297,9 @@ class DatasetWriter:
         self._file["mean"] = self._sums.statistics.mean
         layout.scaling.write(self._file)
         attributes["complete"] = 1
-        write_checksums(self._file, {name: part.checksums() for name, part in self._parts.items()})
+        converted.write_checksums(
+            self._file, {name: part.checksums() for name, part in self._parts.items()}
+        )
         self._pool.shutdown()
         self._file.check()
 
@@ -430,4 +427,6 @@ def _shuffle_seed(path: str) -> int:
     if not (os.path.isfile(path) and is_hdf5(path)):
         return 0
     with structure_errors(path), h5py.File(path, "r") as file:
-        return int(file.attrs.get("shuffle_seed", 0)) if is_converted(HDF5Group(file)) else 0
+        return (
+            int(file.attrs.get("shuffle_seed", 0)) if converted.is_converted(HDF5Group(file)) else 0
+        )

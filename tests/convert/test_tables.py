@@ -621,7 +621,7 @@ MANY = "".join(f"w{i},0\n" for i in range(5000))
         (
             "a,y\n" + MANY,
             {**Y, "one_hot": ["a"]},
-            "column 'a' of .* has more than 4096 different values, .* --drop a",
+            "column 'a' of .* has more than 4096 different values; .* --drop a",
         ),
         ("y,a\n" + MANY, Y, "different labels above 4096"),
         ("a,c,y\n,x,0\n", {**Y, "impute": "mean", "drop": ["c"]}, "holds no number at"),
