@@ -106,41 +106,28 @@ class Expected(NamedTuple):
     known: npt.NDArray[np.float64]
 
 
-class ParsedRows(NamedTuple):
-    """Arrays that a parser fills.
-
-    The label of each row; where its values begin (``indptr[0]`` must be 0); columns from 0, which
-    increase within a row, and their values, none of them 0. There must be room for all lines and
-    colons.
-    """
-
-    labels: npt.NDArray[np.float64]
-    indptr: npt.NDArray[np.int64]
-    indices: npt.NDArray[np.int32]
-    values: npt.NDArray[np.float64]
-
-
 @njit(cache=True, nogil=True)
-def parse_lines(text, expected, cursor, rows):
+def parse_lines(text, expected, cursor, labels, indptr, indices, values):
     """Parse whole lines from ``cursor[AT]`` on until the text ends or a line cannot be taken.
 
-    `text`, uint8, ends in a newline. Modifies `cursor`, shape (CURSOR_SIZE,), and fills `rows`.
-    Returns a `Problem`; AT, LINE, ROWS, WIDTH and DROPPED are then those of the beginning of the
-    bad line, so that the call can be repeated. O(bytes), and O(k log k) more for a row of k
+    `text`, uint8, ends in a newline. Modifies `cursor`, shape (CURSOR_SIZE,), and fills the label
+    of each row; `indptr`, where its values begin (``indptr[0]`` must be 0); columns from 0, which
+    increase within a row, and their values, none of them 0. There must be room for all lines and
+    colons. Returns a `Problem`; AT, LINE, ROWS, WIDTH and DROPPED are then those of the beginning
+    of the bad line, so that the call can be repeated. O(bytes), and O(k log k) more for a row of k
     unsorted pairs.
     """
     while cursor[AT] < text.size:
-        problem = _parse_line(text, expected, cursor, rows)
+        problem = _parse_line(text, expected, cursor, labels, indptr, indices, values)
         if problem != Problem.NONE:
             return problem
     return Problem.NONE
 
 
 @njit(cache=True, nogil=True)
-def _parse_line(text, expected, cursor, rows):
+def _parse_line(text, expected, cursor, labels, indptr, indices, values):
     """One line: label, optional qid, pairs; stores a row and advances the cursor if all is well."""
     index_base, width_limit, above, known_at, known = expected
-    labels, indptr, indices, values = rows
     at = _skip_blanks(text, cursor[AT])
     if _ends_line(text[U64(at)]):
         cursor[AT] = _next_line(text, at)
@@ -260,7 +247,6 @@ def _is_blank(byte):
 
 @njit(cache=True, nogil=True)
 def _ends_token(byte):
-    """Blank, newline or the beginning of a comment."""
     return _ends_line(byte) or _is_blank(byte)
 
 

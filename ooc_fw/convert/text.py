@@ -226,7 +226,6 @@ def parse_block(
     indptr = np.zeros(block.n_lines + 1, dtype=np.int64)
     indices = np.empty(n_pairs, dtype=np.int32)
     values: Any = np.empty(n_pairs, dtype)
-    parsed = compiled.ParsedRows(labels, indptr, indices, values)
     cursor = np.zeros(compiled.CURSOR_SIZE, dtype=np.int64)
     known: dict[int, float] = {}  # position -> number that the compiled parser asked for
     n_skipped = 0
@@ -239,7 +238,7 @@ def parse_block(
             np.array(list(known), dtype=np.int64),
             np.array(list(known.values()), dtype=np.float64),
         )
-        problem = compiled.parse_lines(text, expected, cursor, parsed)
+        problem = compiled.parse_lines(text, expected, cursor, labels, indptr, indices, values)
         if problem == Problem.NONE:
             break
         if problem == Problem.UNDECIDED:
