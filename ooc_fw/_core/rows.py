@@ -6,8 +6,6 @@ the zeros that sparse rows leave out add nothing.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ooc_fw._core.loading import njit
@@ -70,15 +68,11 @@ def hash_rows(bits, columns, indptr, out):
 def add_dense(rows, sums, squares):
     """Add values and squared values of each column of `rows` to `sums` and `squares`, in place."""
     for i in range(rows.shape[0]):
-        _add_row(rows[i], sums, squares)
-
-
-@njit(cache=True, nogil=True)
-def _add_row(row, sums, squares):
-    for j in range(row.size):
-        value = np.float64(row[j])
-        sums[j] += value
-        squares[j] += value * value
+        row = rows[i]
+        for j in range(row.size):
+            value = np.float64(row[j])
+            sums[j] += value
+            squares[j] += value * value
 
 
 @njit(cache=True, nogil=True)
@@ -149,21 +143,6 @@ def merge_records(records, others):
             away = (other[SHIFT] - record[SHIFT]) + (other[MEAN] - record[MEAN])
             record[MEAN] += away * (m / (n + m))
             record[SQUARES] += other[SQUARES] + away * away * (n * m / (n + m))
-
-
-@njit(cache=True, nogil=True)
-def mean_and_deviation(records, n_rows, mean, deviation):
-    """Fill `mean` and (population) standard `deviation` of each column, shape (n_features,).
-
-    `n_rows` is the number of all rows; those that are not counted hold a zero.
-    """
-    for j in range(records.shape[0]):
-        record = records[j]
-        share = record[COUNT] / n_rows
-        of_others = record[SHIFT] + record[MEAN]  # mean of the values that are not zero
-        mean[j] = of_others * share
-        spread = record[SQUARES] / n_rows + of_others * of_others * (share * (1 - share))
-        deviation[j] = math.sqrt(spread)
 
 
 @njit(cache=True, nogil=True)

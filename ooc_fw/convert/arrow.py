@@ -1,7 +1,6 @@
-"""Tables that pyarrow reads: Parquet, Arrow IPC, and CSV, text with a separator between cells.
+"""Tables that pyarrow reads: Parquet, Arrow IPC, and CSV.
 
-Where pyarrow fails on a block of CSV, it is read row by row, which finds the line and the column
-for the message.
+Where pyarrow fails on a block of CSV, it is read row by row, which finds the line and the column.
 """
 
 from __future__ import annotations
@@ -54,10 +53,9 @@ class _Part(NamedTuple):
 
 
 class PartsReader(readers.TableReader):
-    """Parquet or Arrow IPC: a file, or all files of a folder, read page by page.
+    """Parquet or Arrow IPC: a file, or all files of a folder in the order of their names.
 
-    Where names of folders are like ``year=2024``, ``year`` is a column, too. Parts are read in the
-    order of their names; each holds all columns that are wanted.
+    Where names of folders are like ``year=2024``, ``year`` is a column, too.
     """
 
     compressed = True
@@ -320,8 +318,8 @@ class CSVReader(TextInput, readers.TableReader):
             block.name, block.text[end:], block.first_line + n_above, block.n_lines - n_above
         )
 
-    def blocks(self, block_bytes: int | None = None) -> Iterator[TextBlock]:
-        """Read blocks of whole rows below the header; their size was chosen at the first."""
+    def blocks(self) -> Iterator[TextBlock]:
+        """Read blocks of whole rows below the header."""
         if self._first is not None and self._first.text:
             yield self._first
         self._first = None
@@ -474,10 +472,7 @@ def _likely_delimiter(text: bytes) -> str:
 
 
 def _words_error(found: Mapping[str, str], like: object) -> str:
-    """Message about columns that hold words where numbers are wanted; column -> first word.
-
-    Where the file `like` fixes the columns, only the cells can be changed.
-    """
+    """Message about columns that hold words where numbers are wanted; column -> first word."""
     (name, word), *others = found.items()
     shown = word if len(word) <= _SHOWN else word[:_SHOWN] + "..."
     begin = f"column {name!r} does not hold a number but {shown!r}"

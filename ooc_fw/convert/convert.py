@@ -1,9 +1,4 @@
-"""LIBSVM text and tables to one HDF5 file, in two passes and constant memory.
-
-The first pass parses, collects column ranges and class counts, and spools the rows to disk (in
-random buckets, when shuffling). Scaling, width and storage follow. The second pass reads the rows
-back, scales them and writes the file.
-"""
+"""LIBSVM text and tables to one HDF5 file: the inputs, the plan between the passes, the report."""
 
 from __future__ import annotations
 
@@ -91,10 +86,8 @@ def convert(
     The inputs are of one format and read one after the other; "-" is standard input (text or CSV).
     The output is replaced as a whole when all is well, otherwise left as it was: InputError says
     which option, input, column, line or row cannot be used, OSError that the disk is full or fails.
-
-    Categories and means of tables are found in a pass of their own before the other two. Free space
-    is compared with what is needed before rows are spooled, and again before the output is begun.
-    `progress` is called now and then with (bytes done, bytes in all or None).
+    Free space is compared with what is needed before rows are spooled and before the output is
+    begun. `progress` is called now and then with (bytes done, bytes in all or None).
     """
     started = time.perf_counter()
     options = options or ConvertOptions()

@@ -148,7 +148,7 @@ def _measure(job: Job, parse: readers.Parse, block: Any) -> _Measured:
 def rounded_away(low: Float64Array, high: Float64Array, scaling: Scaling) -> Int64Array:
     """Columns whose different values become nearly equal when they are rounded to float32.
 
-    `low` and `high` are the ends of their ranges before `scaling`, but for its logarithms.
+    `low` and `high` are the ends of their ranges, after logarithms and before `scaling`.
     """
     ends = np.stack([low, high])
     if scaling.offset is not None and scaling.factor is not None:
@@ -245,10 +245,7 @@ class RowBlock:
 
 
 class _Bucket:
-    """Pieces of rows, in the order of their arrival, in an unnamed file.
-
-    A piece has the arrays of a `RowBlock`, with lengths of rows in place of row pointers.
-    """
+    """Pieces of rows, in the order of their arrival, in an unnamed file."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._file = tempfile.TemporaryFile(dir=directory, buffering=0)
@@ -290,12 +287,11 @@ class _Bucket:
 class Spool:
     """Stores rows on disk and returns them in a random order, or in their own, in constant memory.
 
-    Every row has a random 64-bit key, which depends on its position and the seed alone; rows are
-    returned in the order of their keys. All keys differ, so that the permutation depends on the
-    number of rows and the seed alone; without a seed, rows keep the order in which they are added.
-    The leading bits of its key assign a row to one of ``2**bits`` buckets on disk, after those bits
-    that all keys share. A bucket of up to twice `bucket_bytes` is read back whole and sorted, a
-    larger one is split by the next bits.
+    Every row has a random 64-bit key, which depends on its position and the seed alone, and rows
+    are returned in the order of their keys; without a seed, in that in which they are added. The
+    leading bits of a key, after those that all keys share, assign a row to one of ``2**bits``
+    buckets. A bucket of up to twice `bucket_bytes` is read back whole and sorted, a larger one is
+    split by the next bits.
     """
 
     def __init__(

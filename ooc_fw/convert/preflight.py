@@ -314,15 +314,11 @@ def _advice_on_chunks(source: RowSource, compression: str | None) -> Iterator[st
     elif chunk > 32 << 20:
         yield (
             f"{chunk >> 20} MiB of rows are compressed together: a pass over the data decodes "
-            f"{whole}, each chunk once, but every draw of rows in training decodes "
-            f"{chunk >> 20} MiB, and up to {min(2 * chunk, n_bytes) >> 20} MiB stay in memory; "
-            f"ooc-fw convert writes chunks of 2 MiB, once"
+            f"{whole}, but every draw of rows in training {chunk >> 20} MiB; ooc-fw convert writes "
+            f"chunks of 2 MiB"
         )
     elif compression == "gzip":
-        yield (
-            "gzip is slow to unpack in every pass over the data: --compression lz4 or none is "
-            "faster"
-        )
+        yield "gzip is slow to unpack in every pass: --compression lz4 or none is faster"
 
 
 def _names(columns: Int64Array, names: Sequence[str] | None) -> str:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from types import MappingProxyType
@@ -40,8 +40,8 @@ NUMBERS, WORDS, TEXT = USABLE = ("numbers", "words", "text")
 Place = Callable[[int], str]  # the input and the place there of a row of a block
 
 
-class Reader(ABC):
-    """An open input; a context manager. `size` is that of a file, in bytes."""
+class Reader(AbstractContextManager["Reader"], ABC):
+    """An open input. `size` is that of a file, in bytes."""
 
     compressed = False  # whether the content takes much more room than the file
 
@@ -276,13 +276,11 @@ class Encoder(ABC):
 
 def word_of(value: object) -> str:
     """Write a value as a word: stripped text, numbers in their shortest form, NaN as nothing."""
-    if value is None:
-        return ""
     if isinstance(value, (float, np.floating)):
         return "" if np.isnan(value) else repr(float(value)).removesuffix(".0")
     if isinstance(value, bytes):
-        return value.decode("utf-8").strip()
-    return str(value).strip()
+        value = value.decode("utf-8")
+    return "" if value is None else str(value).strip()
 
 
 def collect_words(
@@ -398,7 +396,7 @@ class Meter:
 
     def __init__(self, progress: Progress | None, pass_bytes: int | None, n_passes: int = 1):
         self._progress = progress
-        self._n_passes = n_passes
+        self._total = None if pass_bytes is None else pass_bytes * n_passes
         self._passed = 0
         self.pass_bytes = pass_bytes
 
@@ -409,6 +407,4 @@ class Meter:
     def at(self, done: int, passed: int = 0) -> None:
         """Report the bytes done of this pass, or of a part of it that begins at `passed`."""
         if self._progress is not None:
-            size = self.pass_bytes
-            total = None if size is None else size * self._n_passes
-            self._progress(self._passed + passed + done, total)
+            self._progress(self._passed + passed + done, self._total)

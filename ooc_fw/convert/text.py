@@ -58,11 +58,7 @@ class TextBlock:
 
 
 class TextInput(readers.Reader):
-    """An open text: a file, plain or compressed by gzip, bzip2 or xz, or "-", standard input.
-
-    Compression is recognised by content. InputError if the input is missing, unreadable, or
-    obviously not text.
-    """
+    """An open text: a file, or "-", standard input; plain or compressed, as its content tells."""
 
     _long_row_hint = "is this text with one row per line?"
 
@@ -95,13 +91,12 @@ class TextInput(readers.Reader):
         """Bytes that were read from disk so far; for standard input, bytes of text."""
         return self.text_bytes if self.size is None else self._raw.tell()
 
-    def blocks(self, block_bytes: int | None = None) -> Iterator[TextBlock]:
-        """Cut the text at the ends of rows into blocks of about `block_bytes`.
+    def blocks(self) -> Iterator[TextBlock]:
+        """Cut the text at the ends of rows; a missing last newline is added.
 
-        A longer row makes a longer block, and one above MAX_ROW_BYTES an InputError. A missing
-        last newline is added.
+        A row above BLOCK_BYTES makes a longer block, and one above MAX_ROW_BYTES an InputError.
         """
-        block_bytes = readers.BLOCK_BYTES if block_bytes is None else block_bytes
+        block_bytes = readers.BLOCK_BYTES
         line = 1
         begun: list[bytes] = []  # parts of a line whose end was not read yet
         data = self._read(block_bytes).removeprefix(_BYTE_ORDER_MARK)
@@ -141,7 +136,7 @@ class TextInput(readers.Reader):
 
 
 def _count_lines(text: bytes) -> int:
-    """Newlines in `text`; `bytes.count` takes five times as long and holds the GIL."""
+    # `bytes.count` takes five times as long and holds the GIL.
     return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n")))
 
 
@@ -167,33 +162,20 @@ class LineEncoder(Encoder):
     def __init__(self, options: ParseOptions) -> None:
         self._options = options
 
-    def parser(self, _reader: readers.Reader) -> Parse:
-        """Parser of the blocks of an input."""
+    def parser(self, _reader: readers.Reader) -> Parse:  # noqa: D102
         return partial(parse_block, options=self._options)
 
-    def feature_name(self, column: int) -> str:
-        """What a user calls a feature."""
+    def feature_name(self, column: int) -> str:  # noqa: D102
         return f"feature {column + (not self._options.zero_based)}"
 
 
 def iter_libsvm(
-    path: str | os.PathLike[str],
-    *,
-    zero_based: bool = False,
-    exact: bool = False,
-    block_bytes: int | None = None,
+    path: str | os.PathLike[str], *, zero_based: bool = False, exact: bool = False
 ) -> Iterator[tuple[Float64Array, CSRRows, int]]:
-    """Read LIBSVM text in constant memory, from a file, maybe compressed, or "-", standard input.
+    """Labels and rows of LIBSVM text, block by block, and the number of the first line of each.
 
-    Values stay float64 if `exact`, to be scaled before they are rounded.
-
-    Yields
-    ------
-    labels : ndarray of float64, shape (n_rows,)
-    rows : CSRRows
-        Values; ``n_features`` is 1 + the largest column seen so far.
-    first_line : int
-        Line number of the block's first line, from 1.
+    The rows are as wide as any so far. Values stay float64 if `exact`, to be scaled before they are
+    rounded.
     """
     options = ParseOptions(zero_based=zero_based)
     n_rows = width = 0
@@ -203,7 +185,7 @@ def iter_libsvm(
             dtype = np.float64 if exact else np.float32
             return parse_block(block, options, dtype), block.first_line
 
-        for block, first_line in ordered_map(parse, text.blocks(block_bytes)):
+        for block, first_line in ordered_map(parse, text.blocks()):
             n_rows += len(block.rows)
             width = max(width, block.width)
             yield block.labels, replace(block.rows, n_features=width), first_line
@@ -214,10 +196,7 @@ def iter_libsvm(
 def parse_block(
     block: TextBlock, options: ParseOptions, dtype: type[np.floating[Any]] = np.float64
 ) -> ParsedBlock:
-    """Parse one block of text into values of `dtype`, each rounded from float64.
-
-    A bad line raises InputError, unless it is to be skipped.
-    """
+    """Parse one block of text into values of `dtype`, each rounded from float64."""
     limit = INT32_MAX + 1 if options.n_features is None else options.n_features
     text = np.frombuffer(block.text, dtype=np.uint8)
     # An upper bound: pages of an array that are never written take no memory.

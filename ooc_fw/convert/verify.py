@@ -62,12 +62,10 @@ def verify_file(
 ) -> VerifyReport:
     """Read a whole HDF5 data file and compare it with the checksums in it.
 
-    A file of another tool has no checksums: its rows (`x_name`) and labels (`y_name`) are read,
-    which finds values that are not finite, parts that are missing and, in compressed files, most
-    changes, but not a changed number. `progress` is called with (bytes done, bytes in all).
-
-    DamageError is raised if the file cannot be opened, its header does not match its checksum, or
-    it was changed while it was read; InputError if it is no HDF5 file with rows.
+    Of a file of another tool, which has none, rows and labels are read: this finds values that are
+    not finite and missing parts, but not a changed number. `progress` is called with (bytes done,
+    bytes in all). DamageError is raised if the file cannot be opened, its header does not match
+    its checksum, or it was changed while it was read; InputError if it is no HDF5 file with rows.
     """
     path = os.fspath(path)
     if not os.path.isfile(path) or not is_hdf5(path):

@@ -106,9 +106,11 @@ class ColumnRanges:
 
     def moments(self, n_features: int) -> tuple[Float64Array, Float64Array]:
         """Mean and (population) standard deviation of each column, gathered for "standard"."""
-        mean, deviation = np.empty(n_features), np.empty(n_features)
-        core.mean_and_deviation(self._wide(n_features), self.n_rows, mean, deviation)
-        return mean, deviation
+        count, _, _, shift, mean, squares = self._wide(n_features).T
+        share = count / self.n_rows
+        of_others = shift + mean  # mean of the values that are not zero
+        spread = squares / self.n_rows + of_others * of_others * (share * (1 - share))
+        return of_others * share, np.sqrt(spread)
 
 
 OnRows: TypeAlias = Callable[[int], None] | None  # told the number of rows seen so far

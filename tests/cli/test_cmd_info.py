@@ -8,7 +8,6 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.model.record import load_model
 
 
@@ -144,7 +143,7 @@ def test_text(ooc_fw, text_file, tmp_path, monkeypatch):
     result = describe(ooc_fw, text_file)
     assert (result["kind"], result["n_rows"], result["n_features"]) == ("text", 200, 4)
     assert sum(result["classes"].values()) == 200
-    monkeypatch.setitem(iter_libsvm.__kwdefaults__, "block_bytes", 1000)
+    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 1000)
     monkeypatch.setattr("ooc_fw.convert.preflight.TEXT_BYTES", 2000)
     result = describe(ooc_fw, text_file)
     assert result["n_rows"] is None

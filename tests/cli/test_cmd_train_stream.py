@@ -39,7 +39,7 @@ def stdin(monkeypatch):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of text of some 50 rows."""
-    monkeypatch.setitem(iter_libsvm.__kwdefaults__, "block_bytes", 2000)
+    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 2000)
 
 
 def test_json_log_and_model_agree(ooc_fw, text_file, tmp_path):
@@ -80,7 +80,7 @@ def test_text_is_learned_as_partial_fit_learns_its_blocks(
     (classifier,) = load_model(tmp_path / "m.h5").classifiers
     estimator = FrankWolfeSVC(C=5, gamma=0.1)
     start = 0
-    for labels, rows, _ in iter_libsvm(text_file, block_bytes=2000):
+    for labels, rows, _ in iter_libsvm(text_file):
         part = slice(start, start + len(rows))
         np.testing.assert_array_equal(table.y[part], labels)
         estimator.partial_fit(table.X[part], labels, classes=[-7, 3])

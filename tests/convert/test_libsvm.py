@@ -148,7 +148,8 @@ def test_equals_naive_parser_and_scikit_learn(table, newline):
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 100, 1 << 20])
-def test_iter_libsvm_does_not_depend_on_the_block(tmp_path, block_bytes):
+def test_iter_libsvm_does_not_depend_on_the_block(tmp_path, monkeypatch, block_bytes):
+    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", block_bytes)
     path = tmp_path / "data.txt"
     rng = np.random.default_rng(2)
     lines = [
@@ -157,7 +158,7 @@ def test_iter_libsvm_does_not_depend_on_the_block(tmp_path, block_bytes):
         for _ in range(40)
     ]
     path.write_text("\n".join(lines))
-    blocks = list(iter_libsvm(path, block_bytes=block_bytes))
+    blocks = list(iter_libsvm(path))
     widths = [rows.n_features for _, rows, _ in blocks]
     assert widths == sorted(widths)
     for labels, rows, first_line in blocks:
@@ -240,13 +241,14 @@ def test_no_rows(tmp_path, text):
 # --- the data that the package carries -----------------------------------------------------------
 
 
-def test_samples_equal_scikit_learn(tmp_path):
+def test_samples_equal_scikit_learn(tmp_path, monkeypatch):
+    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 10_000)
     samples = resources.files("ooc_fw.data") / "samples"
     for name, n_rows, n_features in (("a1a.xz", 1605, 119), ("a1a.t.xz", 4000, 122)):
         path = str(samples / name)
         with lzma.open(path) as file:
             X, y = load_svmlight_file(file, zero_based=False)
-        blocks = list(iter_libsvm(path, block_bytes=10_000))
+        blocks = list(iter_libsvm(path))
         rows = concat_rows([block for _, block, _ in blocks])
         assert (len(rows), blocks[-1][1].n_features) == (n_rows, n_features)
         np.testing.assert_array_equal(np.concatenate([labels for labels, _, _ in blocks]), y)

@@ -17,9 +17,9 @@ TEXT = b"".join(b"1 1:%d\n" % i for i in range(2000))
 COMPRESSIONS = [bytes, gzip.compress, bz2.compress, lzma.compress]
 
 
-def read(path, block_bytes: int = 1 << 20) -> bytes:
+def read(path) -> bytes:
     with TextInput(path) as text:
-        return b"".join(block.text for block in text.blocks(block_bytes))
+        return b"".join(block.text for block in text.blocks())
 
 
 @pytest.mark.parametrize("compress", COMPRESSIONS)
@@ -42,8 +42,9 @@ def test_blocks_are_whole_lines_and_all_of_them(tmp_path_factory, lines, last_ne
     data = "\n".join(lines).encode() + b"\n" * last_newline
     path = tmp_path_factory.mktemp("text") / "data.txt"
     path.write_bytes(data)
-    with TextInput(path) as text:
-        blocks = list(text.blocks(block_bytes))
+    with pytest.MonkeyPatch.context() as patch, TextInput(path) as text:
+        patch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", block_bytes)
+        blocks = list(text.blocks())
     whole = b"".join(block.text for block in blocks)
     assert whole == data + b"\n" * bool(data and not data.endswith(b"\n"))
     line = 1
@@ -111,8 +112,9 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch):
 @pytest.mark.parametrize("compress", COMPRESSIONS[:2])
 def test_a_line_without_an_end_is_refused(tmp_path, compress, monkeypatch):
     monkeypatch.setattr("ooc_fw.convert.readers.MAX_ROW_BYTES", 3 << 20)
+    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 1 << 20)
     path = tmp_path / "data.txt"
     path.write_bytes(compress(b"1 1:1\n" + b"7" * (9 << 20)))
     with TextInput(path) as text, pytest.raises(InputError, match=r"data\.txt, line 2: .* 3 MiB"):
-        list(text.blocks(1 << 20))
+        list(text.blocks())
     assert text.text_bytes < 6 << 20
