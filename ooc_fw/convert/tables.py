@@ -19,15 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.convert import readers
-from ooc_fw.convert.readers import (
-    MAX_NAME,
-    NUMBERS,
-    ParsedBlock,
-    TableReader,
-    Wanted,
-    Words,
-    listed,
-)
+from ooc_fw.convert.readers import NUMBERS, ParsedBlock, TableReader, Wanted, Words, listed
 from ooc_fw.data import formats, hdf5
 from ooc_fw.data.containers import feature_names
 from ooc_fw.data.converted import CONTENT, content_crc32, read_checksums
@@ -35,7 +27,7 @@ from ooc_fw.data.labels import feature_places, is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, keep_stored, take_columns, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import DamageError, InputError, unreadable
+from ooc_fw.system.errors import DamageError, InputError
 
 MAX_CATEGORIES = 4096  # different words; a column with more holds names or numbers
 
@@ -124,19 +116,13 @@ class TableRecord:
                 f"{reader.name} lacks column{'s' * (len(missing) > 1)} {listed(missing)}, which "
                 f"{other}; it has {listed(reader.columns)}: add or rename what is missing"
             )
-        if words := [name for name in self.numbers if reader.kinds[name] == readers.WORDS]:
-            names = ",".join(words)
-            way = f"give --one-hot {names} for categories, or leave out with --drop {names}"
-            raise InputError(
-                f"column{'s' * (len(words) > 1)} {', '.join(map(repr, words))} of {reader.name}: "
-                f"words, not numbers; {f'{like} needs numbers there' if like else way}"
-            )
-        for name in self.columns:
-            if reader.kinds[name] not in readers.USABLE:
-                way = f"write it as {like} needs it" if like else f"leave it out with --drop {name}"
+        for name, is_hot in zip(self.columns, self.is_hot, strict=True):
+            kind = reader.kinds[name]
+            if kind not in readers.USABLE or (kind == readers.WORDS and not is_hot):
+                way = f"give --one-hot {name} for categories, or leave it out with --drop {name}"
                 raise InputError(
-                    f"column {name!r} of {reader.name} is of type {reader.kinds[name]}, neither "
-                    f"numbers nor words; {way}"
+                    f"column {name!r} of {reader.name} holds {kind}, not numbers; "
+                    f"{f'{like} needs numbers there' if like else way}"
                 )
         return Wanted(label, self.numbers, self.hot)
 
@@ -168,21 +154,13 @@ def read_like(path: str) -> TrainingFile:
     """Read a converted file, an HDF5 file with rows, or a model; InputError if it is damaged."""
     if not os.path.exists(path):
         raise InputError(f"{path} does not exist; --like takes a converted file")
-    strange = InputError(
-        f"{path} is not a converted file or a model, or is damaged; --like takes what ooc-fw "
-        f"convert and train make"
-    )
-    try:
-        opened = hdf5.open_file(path)
-    except DamageError:
-        raise strange from None
-    try:
-        with opened as file:
-            return _read_training_file(file)
-    except InputError:
-        raise
-    except hdf5.H5PY_ERRORS as error:
-        raise unreadable(path, error) or strange from None
+    if not (os.path.isfile(path) and formats.is_hdf5(path)):
+        raise InputError(
+            f"{path} is not a converted file or a model, or is damaged; --like takes what ooc-fw "
+            f"convert and train make"
+        )
+    with hdf5.structure_errors(path), hdf5.open_file(path) as file:
+        return _read_training_file(file)
 
 
 def _read_training_file(file: h5py.File) -> TrainingFile:
@@ -340,8 +318,10 @@ def fit_record(
             for cells in readers.ordered_map(reader.parse, reader.blocks()):
                 for (name, known), column in zip(words.items(), cells.words, strict=True):
                     known.update(column.values)
-                    if max(map(len, column.values), default=0) > MAX_NAME:
-                        raise _useless_column(name, reader, f"has more than {MAX_NAME} letters")
+                    if max(map(len, column.values), default=0) > readers.MAX_NAME:
+                        raise _useless_column(
+                            name, reader, f"has more than {readers.MAX_NAME} letters"
+                        )
                     if len(known) > MAX_CATEGORIES:
                         reason = f"has more than {MAX_CATEGORIES} different values"
                         raise _useless_column(name, reader, reason)
@@ -518,10 +498,10 @@ class TableEncoder(readers.Encoder):
 
     def _codes_of(self, labels: Words) -> Float64Array:
         longest = max(labels.values, key=len, default="")
-        if len(longest) > MAX_NAME:
+        if len(longest) > readers.MAX_NAME:
             raise InputError(
                 f"a label is {len(longest)} letters long ({longest[:12]!r}...), and may "
-                f"have {MAX_NAME}; name another column with --label"
+                f"have {readers.MAX_NAME}; name another column with --label"
             )
         with self._sharing:
             for code in np.unique(labels.codes).tolist():

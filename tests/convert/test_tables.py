@@ -677,8 +677,8 @@ def test_arrays_that_do_not_fit(run, refused, save, tmp_path):
     refused(save("c.npz", X=np.zeros((2, 2, 2)), y=zeros), "a table of two dimensions, not of 3")
     refused(save("d.npz", X=np.array([None, 1]), y=zeros), "holds Python objects")
     path = save("e.npz", a=np.array(["x", "y"]), t=np.zeros(2, "M8[s]"), y=zeros)
-    refused(path, "column 'a' of .*: words, not numbers; give --one-hot a", **Y)
-    refused(path, "column 't' of .* is of type datetime64", **Y, one_hot=["a"])
+    refused(path, "column 'a' of .* holds words, not numbers; give --one-hot a", **Y)
+    refused(path, "column 't' of .* holds datetime64", **Y, one_hot=["a"])
     with h5py.File(tmp_path / "g.hdf5", "w") as file:
         file.create_group("X")
     refused(tmp_path / "g.hdf5", "'/X' is neither an array nor a group of data, indices")
@@ -701,7 +701,7 @@ def test_parquet_with_nulls_words_and_dates(run, refused, save, tmp_path):
     assert report.class_counts == {"x": 1, "y": 1}
     assert found.X.tolist() == [[1], [1]]
     path = save("t.parquet", t=pa.array([1, 2], pa.timestamp("s")), y=[0, 1])
-    refused(path, r"column 't' .* is of type timestamp.*--drop t", **Y)
+    refused(path, r"column 't' .* holds timestamp.*--drop t", **Y)
     (tmp_path / "j.parquet").write_bytes(b"PAR1 and no more")
     refused(tmp_path / "j.parquet", "cannot be read as Parquet", **Y)
 
