@@ -18,11 +18,10 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.oracles import FullLMO, Request
-from ooc_fw.solver.plan import Session, plan_exact
+from ooc_fw.solver.plan import Session, plan_exact, prepare
 from ooc_fw.solver.run import RunState, start
 from ooc_fw.solver.shell import Deadline
 from ooc_fw.solver.state import SolverState, Status
-from ooc_fw.solver.workspace import prepare
 
 _GROWTH = 1.01  # factor of the iterations between two points that are kept
 _COLUMN_BYTES = 4 << 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,21 +42,9 @@ def _upwards(values: Float64Array) -> Float32Array:
     return np.nextafter(values.astype(np.float32), np.float32(np.inf))
 
 
+@dataclass(frozen=True)
 class Screen:
     """Lower bounds on every row's gradient at a snapshot of the weights; 16 bytes a row.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows of the source.
-    row_ids, alpha : ndarray of int64 and of float64, shape (n_support,)
-        Vertices of the snapshot, and their weights.
-    plain : ndarray of float64, shape (n_support,)
-        Their gradients, each without its own a_i / C_i.
-    norm2 : float
-        |w_ref|^2, b included.
-    rounding : float
-        Bound on the error of each of `plain`.
 
     Notes
     -----
@@ -81,27 +70,29 @@ class Screen:
     This difference cancels digits, so it takes float64 values, and their rounding is added.
     """
 
-    def __init__(
-        self,
-        n_rows: int,
-        row_ids: Int64Array,
-        alpha: Float64Array,
-        plain: Float64Array,
-        norm2: float,
-        rounding: float,
-    ) -> None:
-        self.row_ids, self.alpha, self.plain = row_ids, alpha, plain
-        self.norm2, self.rounding = norm2, rounding
-        self._lower = np.full(n_rows, -np.inf, dtype=np.float32)
-        self._norm = np.zeros(n_rows, dtype=np.float32)
-        self._vertex = np.zeros(n_rows, dtype=np.int32)
-        self._distance = np.full(n_rows, np.inf, dtype=np.float32)
+    row_ids: Int64Array  # (n_support,): vertices of the snapshot
+    alpha: Float64Array  # (n_support,): their weights
+    plain: Float64Array  # (n_support,): their gradients, each without its own a_i / C_i
+    norm2: float  # |w_ref|^2, b included
+    rounding: float  # bound on the error of each of `plain`
+    # Bounds of every row, shape (n_rows,): see `Bounds`.
+    lower: Float32Array
+    norm: Float32Array
+    vertex: npt.NDArray[np.int32]
+    distance: Float32Array
+
+    @classmethod
+    def empty(cls, n_rows: int, **snapshot: Any) -> Screen:
+        """A screen that knows nothing of the rows yet; `snapshot` are its other fields."""
+        distance = np.full(n_rows, np.inf, dtype=np.float32)
+        norm, vertex = np.zeros(n_rows, dtype=np.float32), np.zeros(n_rows, dtype=np.int32)
+        return cls(**snapshot, lower=-distance, norm=norm, vertex=vertex, distance=distance)
 
     def store(self, rows: slice | Int64Array, bounds: Bounds) -> None:
         """Keep the bounds of some rows."""
-        self._lower[rows], self._norm[rows] = bounds.lower, bounds.norm
+        self.lower[rows], self.norm[rows] = bounds.lower, bounds.norm
         if bounds.vertex is not None and bounds.distance is not None:
-            self._vertex[rows], self._distance[rows] = bounds.vertex, bounds.distance
+            self.vertex[rows], self.distance[rows] = bounds.vertex, bounds.distance
 
     def unscreened(
         self,
@@ -120,24 +111,13 @@ class Screen:
         move = float(np.sqrt(move2 + 4 * max(rounding, self.rounding)))  # at least |dw|
         change = labels[self.row_ids] * (plain - self.plain)  # dw . phi(z)
         unscreened = []
-        for start in range(0, len(self._lower), _ROWS_AT_ONCE):
+        for start in range(0, len(self.lower), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
-            lower = self._lower[part].astype(np.float64)
-            bound = lower - move * self._norm[part].astype(np.float64)
-            near = labels[part] * change[self._vertex[part]] - (rounding + self.rounding)
+            lower = self.lower[part].astype(np.float64)
+            bound = lower - move * self.norm[part].astype(np.float64)
+            near = labels[part] * change[self.vertex[part]] - (rounding + self.rounding)
             if move > 0:  # an infinite distance times 0 would be no number
-                near -= move * self._distance[part].astype(np.float64)
+                near -= move * self.distance[part].astype(np.float64)
             bound = np.maximum(bound, lower + near)
             unscreened.append(start + np.flatnonzero(~(bound >= floor)))
         return np.concatenate(unscreened)
-
-    def state(self) -> dict[str, Any]:
-        """All of it for a checkpoint: arrays, and values for JSON."""
-        return dict(vars(self))
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Screen:
-        """Build the screen that gave `state`."""
-        screen = cls.__new__(cls)
-        vars(screen).update(state)
-        return screen

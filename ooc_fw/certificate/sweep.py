@@ -89,14 +89,6 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class SupportGradient:
-    """Gradient at the support vectors, from float64 kernel values."""
-
-    grad: Float64Array  # (n_support,), each with its own alpha_i / C_i
-    rounding: float  # bound on the error of each
-
-
-@dataclass(frozen=True)
 class SupportWeights:
     """Weights to be certified."""
 
@@ -104,7 +96,10 @@ class SupportWeights:
     row_ids: Int64Array  # (n_support,): their rows in the source, without repeats
     alpha: Float64Array  # (n_support,): their weights, positive with sum 1
     C: float | Float64Array  # penalty of all rows, or of each support vector, (n_support,)
-    gradient: SupportGradient | None = None  # their gradient, where the caller has it already
+    # Their gradient from float64 kernel values, each with its own alpha_i / C_i, where the caller
+    # has it already; and a bound on the error of each.
+    grad: Float64Array | None = None
+    rounding: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -161,7 +156,7 @@ class _Findings:
     least: float  # least float64 gradient; infinite where all rows are above the support
     rounding: float  # bound on its error
     n_violators: int
-    # Increasing numbers of the worst violators that are no support vectors.
+    # The worst violators that are no support vectors, in increasing order, and their gradients.
     worst: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     worst_grads: Float64Array = field(default_factory=lambda: np.empty(0))
     bounds: Bounds | None = None  # of all rows of one block that are no support vectors
@@ -193,11 +188,7 @@ def _least(ids: Int64Array, grads: Float64Array, size: int) -> tuple[Int64Array,
 def _decisions(
     engine: Callable[[], Engine], rows: Rows, alpha: Float64Array, labels: Int8Array
 ) -> DecisionFunctions:
-    """The decision function of some weights.
-
-    In another process its engine stays open, and BLAS at one thread, for as long as the process
-    takes tasks.
-    """
+    """The decision function of some weights; in another process its engine stays open."""
     return DecisionFunctions(engine(), rows, [Weights(np.arange(len(alpha)), alpha, labels)])
 
 
@@ -206,13 +197,6 @@ def _exact(decisions: DecisionFunctions, rows: Rows) -> tuple[Float64Array, floa
     distinct, groups = distinct_rows(rows)
     values, bounds = decisions.exact(distinct)
     return values[groups], float(bounds.max(initial=0.0)), len(bounds)
-
-
-def _support_gradient(
-    decisions: DecisionFunctions, rows: Rows, labels: Int8Array, slack: Float64Array
-) -> SupportGradient:
-    values, rounding, _ = _exact(decisions, rows)
-    return SupportGradient(labels * values + slack, rounding)
 
 
 def _screen_bounds(
@@ -324,19 +308,20 @@ def certify(
     source.check_unchanged()
     labels, slack, screen = problem.labels[row_ids], alpha / weights.C, search.screen
     decisions = _decisions(lambda: engine, rows, alpha, labels)
-    support = weights.gradient or _support_gradient(decisions, rows, labels, slack)
-    rho, least = _rho(alpha, slack, support.grad), float(support.grad.min())
-    target = _Target(
-        engine.kernel, rho * (1 - search.tol), least, search.n_worst, screen is not None
-    )
+    grad, rounding = weights.grad, weights.rounding
+    if grad is None:
+        values, rounding, _ = _exact(decisions, rows)
+        grad = labels * values + slack
+    rho, least = _rho(alpha, slack, grad), float(grad.min())
+    threshold = rho * (1 - search.tol)
+    target = _Target(engine.kernel, threshold, least, search.n_worst, screen is not None)
     if screen is not None:
         diagonal = engine.kernel.diagonal(engine.prepare(rows, exact=True).norms)
         places, no_distance = np.arange(len(row_ids)), np.zeros(len(row_ids))
-        lower = support.grad - slack - support.rounding
+        lower = grad - slack - rounding
         screen.store(row_ids, Bounds.outwards(lower, diagonal, places, no_distance))
 
-    n_violators = int(np.count_nonzero(support.grad < target.threshold))
-    findings = _Findings(least, support.rounding, n_violators)
+    findings = _Findings(least, rounding, int(np.count_nonzero(grad < target.threshold)))
     blocks = _blocks(source, problem.labels, row_ids, search.unscreened)
     rows_seen = 0
     shared = Shared(decisions, partial(_decisions, engine.recipe(), rows, alpha, labels))
@@ -351,7 +336,7 @@ def certify(
             if on_block is not None:
                 on_block(rows_seen)
     source.check_unchanged()  # other processes may have read their last block long ago
-    return _certificate(alpha, slack, support.grad, findings)
+    return _certificate(alpha, slack, grad, findings)
 
 
 def certificate_of_all(

@@ -29,10 +29,9 @@ from ooc_fw.options import TaskOptions, TrainOptions, option_fields
 from ooc_fw.problem import ClassificationProblem, Problem, row_penalties
 from ooc_fw.report.progress import EventLog, Progress, RowProgress, Waiting
 from ooc_fw.solver.kernel_rows import value_type
-from ooc_fw.solver.plan import Plan, Session, few_rows, plan_exact
+from ooc_fw.solver.plan import Plan, Session, few_rows, plan_exact, warn_of_gamma
 from ooc_fw.solver.shell import CheckpointPlan, Deadline
 from ooc_fw.solver.state import Status
-from ooc_fw.solver.workspace import warn_of_gamma
 from ooc_fw.system import memory
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.files import Output, check_outputs, remove_abandoned

@@ -31,10 +31,9 @@ from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import DURATION, KernelOptions, Option, TaskOptions, TrainOptions, option_fields
 from ooc_fw.problem import Problem, check_sample_weight
 from ooc_fw.report.progress import EventLog, Progress
-from ooc_fw.solver.plan import Session
+from ooc_fw.solver.plan import Session, warn_of_gamma
 from ooc_fw.solver.shell import CheckpointPlan, Deadline, load_checkpoint
 from ooc_fw.solver.state import Status
-from ooc_fw.solver.workspace import warn_of_gamma
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.threads import cpu_count

@@ -16,7 +16,6 @@ from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_fw.data.parallel import Counts, Shared, borrow_workers, row_slices
 from ooc_fw.data.rows import Float32Array, Float64Array, Int64Array, rows_bytes
@@ -35,15 +34,8 @@ def certify_point(
 ) -> tuple[Float64Array, Float64Array]:
     """Upper bounds on P and lower bounds on D* at exact kernel values, each of shape (k,).
 
-    Parameters
-    ----------
-    span : Span
-        The landmarks.
-    point : Point
-        Weights, with a gradient from float64 kernel values of all rows.
-    problem : SpanProblem
-        What the gradient is of. Targets and epsilon may be quotients of float64 numbers that are
-        rounded: the bounds hold for the quotients themselves.
+    The point has a gradient from float64 kernel values of all rows. Targets and epsilon may be
+    quotients of float64 numbers that are rounded: the bounds hold for the quotients themselves.
 
     Notes
     -----
@@ -61,26 +53,31 @@ def certify_point(
     3 u sum beta_i (|y_i| + epsilon), which is in the bound on its summation.
     """
     gradient, n = point.gradient, len(span)
+    dual_sum, square, beta_sum, linear = gradient.terms
     largest = max(span.landmarks.largest + span.jitter, gradient.largest)
     summing = (gradient.depth + 16) * FLOAT64_UNIT  # relative error of any of the sums
     error = max(gradient.error, span.landmarks.error) + 4 * (n + 4) * FLOAT64_UNIT * largest
     size = np.abs(point.b).sum(axis=1)
     delta = size * error
-    slacks = delta * gradient.size
+    slacks = delta * beta_sum
     if problem.epsilon is not None:
         delta = delta + size * FLOAT64_UNIT * largest
         of_targets = _TARGET_UNITS * FLOAT64_UNIT
-        slacks = delta * gradient.size + of_targets * gradient.linear
+        slacks = delta * beta_sum + of_targets * linear
         delta = delta + of_targets * (np.abs(problem.targets).max(axis=0) + problem.epsilon)
     slacks = slacks + delta**2 / 2 * problem.penalties.sum()
     primal = (point.primal + size**2 * error + slacks) * (1 + summing)
 
-    u_error = (error + summing * largest) * gradient.size * np.sqrt(n / span.jitter)
+    u_error = (error + summing * largest) * beta_sum * np.sqrt(n / span.jitter)
     v = np.sqrt(span.inverse_norm_bound(gradient.u)) + u_error
+    return primal, _dual(dual_sum - summing * linear, v**2 + square, summing)
+
+
+def _dual(total: Float64Array, squares: Float64Array, summing: float) -> Float64Array:
+    """Dual objective of the best multiple of beta, whose sums err by `summing` in proportion."""
     with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
-        total = np.maximum(0.0, gradient.total - summing * gradient.linear)
-        dual = total**2 / (2 * (v**2 + gradient.square)) * (1 - 8 * summing)
-    return primal, np.nan_to_num(dual)
+        dual = np.maximum(0.0, total) ** 2 / (2 * squares) * (1 - 8 * summing)
+    return np.nan_to_num(dual)
 
 
 _TINY = 1e-300  # in place of a sum of no weights
@@ -125,24 +122,16 @@ def _pair_sums(
 
 @dataclass(frozen=True)
 class ExactKernelView:
-    """The dual point of weights on landmarks, seen in the feature space of the exact kernel.
-
-    Parameters
-    ----------
-    problem : SpanProblem
-        Rows and labels.
-    decisions : ndarray of float32, shape (n_rows, k)
-        h(x_i); any numbers give a point of the dual.
-    """
+    """The dual point of weights on landmarks, seen in the feature space of the exact kernel."""
 
     problem: SpanProblem
-    decisions: Float32Array
+    decisions: Float32Array  # (n_rows, k): h(x_i); any numbers give a point of the dual
 
     @property
     def n_evaluations(self) -> int:
         """Number of kernel values that `dual` takes."""
-        n_inside = int(np.count_nonzero(self._inside().any(axis=1)))
-        sizes = np.array([stop - start for start, stop in row_slices(n_inside, _PART_ROWS)])
+        slices = row_slices(len(self._inside()), _PART_ROWS)
+        sizes = np.array([stop - start for start, stop in slices])
         return int((sizes.sum() ** 2 + (sizes**2).sum()) // 2)
 
     def dual(
@@ -178,24 +167,21 @@ class ExactKernelView:
         # No term of a sum goes through more additions than there are rows and parts.
         summing = (self.problem.n_rows + len(pairs) + 16) * FLOAT64_UNIT
         norm += signed**2 + summing * (2 + 2 * largest) * size**2
-        total = np.maximum(0.0, total - summing * linear)
-        with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
-            dual = total**2 / (2 * (norm + square)) * (1 - 8 * summing)
-        return np.asarray(np.nan_to_num(dual))
+        return _dual(total - summing * linear, norm + square, summing)
 
-    def _inside(self) -> npt.NDArray[np.bool_]:
-        return self.problem.inside(self.decisions)
+    def _inside(self) -> Int64Array:
+        """Rows that have slack for any classifier."""
+        return np.flatnonzero(self.problem.inside(self.decisions).any(axis=1))
 
     def _parts(self) -> tuple[list[_Part], Float64Array]:
-        """The rows that have slack, and total, square, size and linear as of a `Gradient`."""
-        problem, parts = self.problem, []
-        scalars = np.zeros((4, problem.n_classifiers))
-        inside = np.flatnonzero(self._inside().any(axis=1))
+        """The rows that have slack, and the terms as of a `Gradient`."""
+        problem, parts, inside = self.problem, [], self._inside()
+        terms = np.zeros((4, problem.n_classifiers))
         for start, stop in row_slices(len(inside), _PART_ROWS):
             rows = inside[start:stop]
             targets, values = problem.targets[rows], self.decisions[rows].astype(np.float64)
             slack, signs = slacks(targets, values, problem.epsilon)
             beta = problem.penalties[rows, None] * slack
-            scalars += dual_terms(beta, slack, signs, targets, problem.epsilon)
+            terms += dual_terms(beta, slack, signs, targets, problem.epsilon)
             parts.append(_Part(rows, beta * signs))
-        return parts, scalars
+        return parts, terms

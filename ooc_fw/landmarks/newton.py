@@ -7,7 +7,7 @@ follows the rows inside the margin from step to step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -62,19 +62,22 @@ class Point:
         if better.all() or not better.any():
             return other if better.any() else self
 
-        def choose(one: Any, two: Any, *names: str) -> dict[str, Any]:
-            pairs = {name: (getattr(two, name), getattr(one, name)) for name in names}
+        def choose(one: Any, two: Any, names: Sequence[str], better: BoolArray) -> dict[str, Any]:
             return {
-                name: np.where(better[:, None] if pair[0].ndim == 2 else better, *pair)
-                for name, pair in pairs.items()
+                name: np.where(better, getattr(two, name), getattr(one, name)) for name in names
             }
 
-        first, second = self.gradient, other.gradient
-        decisions = np.where(better, second.decisions, first.decisions)
-        sums = choose(first, second, "u", "total", "square", "size", "linear")
-        arrays = choose(self, other, "b", "residual", "slope", "primal", "dual")
-        gradient = replace(first, decisions=decisions, **sums)
-        return Point(gradient=gradient, exact=self.exact and other.exact, **arrays)
+        first, second, rows = self.gradient, other.gradient, better[:, None]
+        gradient = first._replace(
+            **choose(first, second, ["u"], rows),
+            **choose(first, second, ["terms", "decisions"], better),
+        )
+        return Point(
+            gradient=gradient,
+            exact=self.exact and other.exact,
+            **choose(self, other, ["b", "residual", "slope"], rows),
+            **choose(self, other, ["primal", "dual"], better),
+        )
 
 
 @dataclass
@@ -138,24 +141,9 @@ class NewtonState:
 class Preconditioner:
     """Solves with G + H over a sample of the rows, each with a factor of its penalty.
 
-    Parameters
-    ----------
-    span : Span
-        The landmarks.
-    rows : Rows
-        The sample.
-    problem : SpanProblem
-        Labels and penalties of the sample.
-    landmark_places : ndarray of int64
-        Where in the sample the landmarks are. They stand for themselves; other rows stand for as
-        many as the sample is a part of.
-    check : callable
-        Called again and again while H is computed. It may raise to end the run.
-
-    Attributes
-    ----------
-    exact : bool
-        Whether no diagonal had to be enlarged, so that solutions lack no more than rounding.
+    The landmarks, at `landmark_places` of the sample, stand for themselves; other rows stand for as
+    many as the sample is a part of. `check` is called again and again while H is computed, and may
+    raise to end the run.
     """
 
     def __init__(
@@ -175,7 +163,7 @@ class Preconditioner:
         self._factors = np.zeros(problem.targets.shape)
         self._known: BoolArray = np.zeros(k, dtype=np.bool_)  # factors that can be solved with
         self._multiple = 1.0
-        self.exact = True
+        self.exact = True  # whether no diagonal had to be enlarged: no more lacks than rounding
 
     def release(self) -> None:
         """Free the memory; nothing can be solved for any more."""
@@ -236,39 +224,24 @@ class Preconditioner:
 def evaluate(span: Span, passes: Passes, b: Float64Array, *, exact: bool) -> Point:
     """Pass over all rows at weights `b`; `exact` with float64 kernel values."""
     gradient, slope = passes.gradient(b, exact=exact), span.times(b)
-    primal = 0.5 * ((b * slope).sum(axis=1) + gradient.square)
+    total, square, _, _ = gradient.terms
+    primal = 0.5 * ((b * slope).sum(axis=1) + square)
     norm = span.inverse_norm(gradient.u)
     with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
-        dual = gradient.total**2 / (2 * (norm + gradient.square))
+        dual = total**2 / (2 * (norm + square))
     return Point(b, gradient, gradient.u - slope, slope, primal, np.nan_to_num(dual), exact)
 
 
 @dataclass(frozen=True)
 class Newton:
-    """Newton's method on some rows.
-
-    Parameters
-    ----------
-    span : Span
-        The landmarks.
-    ids : ndarray of int64, shape (N,)
-        Their row numbers in the source.
-    passes : Passes
-        The rows.
-    preconditioner : Preconditioner
-        Of a sample of these rows.
-    sample : ndarray of int64 or None
-        Their numbers; None if the sample is all rows, so that a step is solved for directly.
-    state : NewtonState, optional
-        Changes with each point and with each product with the Hessian.
-    """
+    """Newton's method on some rows."""
 
     span: Span
-    ids: Int64Array
+    ids: Int64Array  # (N,): row numbers of the landmarks in the source
     passes: Passes
-    preconditioner: Preconditioner
-    sample: Int64Array | None
-    state: NewtonState = field(default_factory=NewtonState)
+    preconditioner: Preconditioner  # of a sample of the rows
+    sample: Int64Array | None  # its numbers; None for all rows, where a step is solved directly
+    state: NewtonState = field(default_factory=NewtonState)  # changes with points and products
 
     def resume(self, state: NewtonState) -> Newton:
         """Newton's method from the state of another run, which the preconditioner follows first."""
@@ -323,6 +296,7 @@ class Newton:
         return point
 
     def _arrive(self, point: Point, tell: Callable[[Point], None]) -> Point:
+        """Tell of a point, and go on from there."""
         tell(point)
         self.state.arrive(point)
         return point
@@ -344,21 +318,41 @@ class Newton:
         return best
 
     def _step(self, point: Point, target: float, wanted: BoolArray) -> Float64Array:
-        problem, state = self.passes.problem, self.state
-        active = problem.inside(point.gradient.decisions)
-        residual, targets = np.where(wanted[:, None], point.residual, 0.0), target * point.primal
+        """Solve (G + H) d = u - Gb for the classifiers `wanted`, by conjugate gradients.
+
+        Were P quadratic, the gap after the step would be 1/2 r'G^-1 r for the residual r that is
+        left. Ends where it is at most a share `target` of P, or has become small.
+        """
+        state, targets = self.state, target * point.primal
+        active = self.passes.problem.inside(point.gradient.decisions)
         if state.descent is None:
             inside = active if self.sample is None else active[self.sample]
             self.preconditioner.follow(inside, self._multiple, wanted)
             state.followed.append((inside, wanted))
+            residual = np.where(wanted[:, None], point.residual, 0.0)
             state.descent = self._begin_descent(residual, targets)
         active &= wanted
-
-        def multiply(d: Float64Array) -> Float64Array:
-            exact = state.exact_products
-            return self.span.times(d) + self.passes.hessian_product(active, d, exact=exact)
-
-        return self._conjugate_gradients(state.descent, multiply, targets)
+        descent = state.descent
+        # The arrays of `descent` are replaced, never overwritten: a snapshot may hold them.
+        while not descent.ended:
+            d, exact = descent.direction, state.exact_products
+            product = self.span.times(d) + self.passes.hessian_product(active, d, exact=exact)
+            curvature = (d * product).sum(axis=1)
+            zero = np.zeros_like(curvature)
+            length = np.divide(descent.rz, curvature, out=zero, where=curvature > 0)[:, None]
+            descent.step = descent.step + length * d
+            descent.residual = descent.residual - length * product
+            z = self.preconditioner.solve(descent.residual)
+            before, descent.rz = descent.rz, (descent.residual * z).sum(axis=1)
+            gaps = 0.5 * self.span.inverse_norm(descent.residual)
+            small = (descent.rz <= descent.accepted) & (gaps <= descent.promised)
+            descent.n_products += 1
+            ended = bool((small | (gaps <= targets)).all())
+            descent.ended = ended or descent.n_products >= _MOST_PRODUCTS
+            ratio = np.divide(descent.rz, before, out=np.zeros_like(before), where=before > 0)
+            descent.direction = z + ratio[:, None] * d
+            state.on_change(state)
+        return descent.step
 
     def _begin_descent(self, residual: Float64Array, target: Float64Array) -> Descent:
         z = self.preconditioner.solve(residual)
@@ -368,38 +362,6 @@ class Newton:
         if self.sample is None and self.preconditioner.exact:
             descent.step, descent.ended = z, True
         return descent
-
-    def _conjugate_gradients(
-        self,
-        descent: Descent,
-        multiply: Callable[[Float64Array], Float64Array],
-        target: Float64Array,
-    ) -> Float64Array:
-        """Solve (G + H) d = residual for each classifier, with products (G + H) d.
-
-        Were P quadratic, the gap after the step would be 1/2 r'G^-1 r for the residual r that is
-        left. Ends where it is at most `target`, shape (k,). `descent` changes after each product.
-        """
-        # The arrays of `descent` are replaced, never overwritten: a snapshot may hold them.
-        while not descent.ended:
-            product = multiply(descent.direction)
-            curvature = (descent.direction * product).sum(axis=1)
-            zero = np.zeros_like(curvature)
-            length = np.divide(descent.rz, curvature, out=zero, where=curvature > 0)[:, None]
-            descent.step = descent.step + length * descent.direction
-            descent.residual = descent.residual - length * product
-            z = self.preconditioner.solve(descent.residual)
-            before, descent.rz = descent.rz, (descent.residual * z).sum(axis=1)
-            gaps = 0.5 * self.span.inverse_norm(descent.residual)
-            enough = (gaps <= target) | (descent.rz <= descent.accepted) & (
-                gaps <= descent.promised
-            )
-            descent.n_products += 1
-            descent.ended = bool(enough.all()) or descent.n_products >= _MOST_PRODUCTS
-            ratio = np.divide(descent.rz, before, out=np.zeros_like(before), where=before > 0)
-            descent.direction = z + ratio[:, None] * descent.direction
-            self.state.on_change(self.state)
-        return descent.step
 
     def _best_lengths(self, here: Point, there: Point) -> Float64Array:
         """Lengths of steps from `here` towards `there` of least P, shape (k,), without a pass.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,24 +40,12 @@ _HESSIAN_COLUMNS = 256  # columns of a Hessian that one thread computes together
 
 @dataclass(frozen=True)
 class SpanProblem:
-    """Rows with the labels of k classifiers that share their landmarks, or with targets.
-
-    Parameters
-    ----------
-    source : RowSource
-        All rows.
-    targets : ndarray of int8 or float64, shape (n_rows, k)
-        -1 or +1 of each row for each classifier; or, of float64, what regression is to meet.
-    penalties : ndarray of float64, shape (n_rows,)
-        Positive penalty of a unit squared slack of each row.
-    epsilon : float or None
-        Half the width of the tube of regression; None for classification.
-    """
+    """Rows with the labels of k classifiers that share their landmarks, or with targets."""
 
     source: RowSource
-    targets: Int8Array | Float64Array
-    penalties: Float64Array
-    epsilon: float | None = None
+    targets: Int8Array | Float64Array  # (n_rows, k): labels, or of float64 for regression
+    penalties: Float64Array  # (n_rows,), positive
+    epsilon: float | None = None  # half the width of the tube of regression
 
     @classmethod
     def of(cls, problem: Problem, C: float) -> SpanProblem:
@@ -120,7 +108,7 @@ def dual_terms(
     targets: AnyArray,
     epsilon: float | None,
 ) -> Float64Array:
-    """`total`, `square`, `size` and `linear` of a `Gradient` over some rows, shape (4, k)."""
+    """The `terms` of a `Gradient` over some rows, shape (4, k)."""
     square, size = (beta * slack).sum(axis=0), beta.sum(axis=0)
     if epsilon is None:
         return np.stack([size, square, size, size])
@@ -129,38 +117,21 @@ def dual_terms(
     return np.stack([total, square, size, np.abs(met).sum(axis=0) + epsilon * size])
 
 
-@dataclass(frozen=True)
-class Gradient:
-    """What a pass found, for each of k classifiers, with beta_i = C_i xi_i.
+class Gradient(NamedTuple):
+    """What a pass over some rows found, for each of k classifiers, with beta_i = C_i xi_i.
 
-    Parameters
-    ----------
-    decisions : ndarray of float32, shape (n_rows, k)
-        h(x_i).
-    u : ndarray of float64, shape (k, n_landmarks)
-        sum beta_i s_i k(x_i), with the signs s_i of `slacks`: the labels in classification.
-    total, square : ndarray of float64, shape (k,)
-        What beta has in the dual beside its norm: sum beta_i, in regression
-        sum beta_i (s_i y_i - epsilon); and sum beta_i^2 / C_i.
-    size, linear : ndarray of float64, shape (k,)
-        sum beta_i, and a bound on the absolute terms of `total`.
-    error : float
-        Bound on the error of a weighted mean of kernel values of any row, for an exact pass.
-    largest : float
-        Bound on all k(x_i, x_i) + 1.
-    depth : int
-        Largest number of additions that a term of the sums over rows goes through.
+    For a product with the Hessian there are no decisions, and the product is in place of u.
     """
 
-    decisions: Float32Array
-    u: Float64Array
-    total: Float64Array
-    square: Float64Array
-    size: Float64Array
-    linear: Float64Array
-    error: float
-    largest: float
-    depth: int
+    u: Float64Array  # (k, n_landmarks): sum beta_i s_i k(x_i), with the signs s_i of `slacks`
+    # (4, k): the total that beta has in the dual beside its norm, sum beta_i, in regression
+    # sum beta_i (s_i y_i - epsilon); the square sum beta_i^2 / C_i; the size sum beta_i; and a
+    # linear bound on the absolute terms of the total.
+    terms: Float64Array
+    decisions: Float32Array  # (n_rows, k): h(x_i)
+    error: float  # bound on the error of a weighted mean of a row's kernel values, if exact
+    largest: float  # bound on all k(x_i, x_i) + 1
+    depth: int  # most additions that a term of the sums over rows goes through
 
 
 class _Block(NamedTuple):
@@ -174,24 +145,9 @@ class _Block(NamedTuple):
     active: BoolArray | None = None  # (n, k): the rows inside the margin of each classifier
 
 
-class _Sums(NamedTuple):
-    """Sums over a block, see `Gradient`, or the product in place of u."""
-
-    u: Float64Array
-    scalars: Float64Array  # (4, k): total, square, size, linear
-    decisions: Float32Array | None
-    error: float
-    largest: float
-    depth: int
-
-
-_StripSums: TypeAlias = tuple[Float64Array, Float64Array, int]
-"""Sums over a strip of beta s, and of total, square, size, linear; and its number of rows."""
-
-
 def _pass_block(
     source: RowSource, block: _Block, landmarks: Landmarks, w: Float64Array, exact: bool
-) -> tuple[_Sums, Counts]:
+) -> tuple[Gradient, Counts]:
     """Sums over a block of the gradient at weights `w`, or of the Hessian's product with `w`."""
     engine, targets, epsilon = landmarks.engine, block.targets, block.epsilon
     rows = source.read(block.start, block.stop)
@@ -203,51 +159,39 @@ def _pass_block(
         if len(places) < n_read:
             rows = take_rows(rows, places)
     k, bias = len(w), w.sum(axis=1)
-    decisions = None if targets is None else np.empty((len(rows), k), dtype=np.float32)
+    decisions = np.empty((0 if targets is None else len(rows), k), dtype=np.float32)
 
-    def use(part: slice, sums: Float64Array) -> tuple[_StripSums, Float64Array]:
-        h, scalars = sums + bias, np.zeros((4, k))
-        if targets is None or decisions is None:
-            terms = h * factors[part]
+    def use(
+        part: slice, sums: Float64Array
+    ) -> tuple[tuple[Float64Array, Float64Array, int], Float64Array]:
+        h, terms = sums + bias, np.zeros((4, k))
+        if targets is None:
+            factored = h * factors[part]
         else:
             decisions[part] = h
             slack, signs = slacks(targets[part], h, epsilon)
             beta = factors[part] * slack
-            terms = beta * signs
-            scalars = dual_terms(beta, slack, signs, targets[part], epsilon)
-        return (terms.sum(axis=0), scalars, len(h)), terms
+            factored = beta * signs
+            terms = dual_terms(beta, slack, signs, targets[part], epsilon)
+        return (factored.sum(axis=0), terms, len(h)), factored
 
-    u, scalars = np.zeros((k, len(landmarks))), np.zeros((4, k))
+    u, terms = np.zeros((k, len(landmarks))), np.zeros((4, k))
     x, z = engine.prepare(rows, exact), landmarks.exact if exact else landmarks.fast
     n_strips = longest = 0
-    for (terms, of_strip, length), sums in engine.strips(x, z, w, use):
-        u += sums + terms[:, None]
-        scalars += of_strip
+    for (total, of_strip, length), sums in engine.strips(x, z, w, use):
+        u += sums + total[:, None]
+        terms += of_strip
         n_strips, longest = n_strips + 1, max(longest, length)
     error = float(engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
     largest = 1 + float(engine.kernel.diagonal(x.norms).max(initial=0.0))
     counts = Counts(n_read, n_bytes, len(rows) * len(landmarks))
-    return _Sums(u, scalars, decisions, error, largest, n_strips + longest), counts
+    return Gradient(u, terms, decisions, error, largest, n_strips + longest), counts
 
 
 class Passes:
-    """Passes over the rows of a problem.
+    """Passes over the rows of a problem, here or where the workers are.
 
-    Parameters
-    ----------
-    problem : SpanProblem
-        Rows and labels.
-    landmarks : Landmarks
-        What kernel values are computed with.
-    workers : Workers, optional
-        Where blocks are looked at; None is here, on the threads of the landmarks' engine.
-    on_block : callable, optional
-        Called after each block with the share of the pass that is done. It may raise to end it.
-
-    Attributes
-    ----------
-    gradient_seconds, exact_seconds : float
-        Times of the longest gradients so far with float32 and with float64 kernel values.
+    `on_block` is told the share of a pass that is done, and may raise to end it.
     """
 
     def __init__(
@@ -260,33 +204,23 @@ class Passes:
         self.problem, self.landmarks = problem, landmarks
         self._workers = Workers(1) if workers is None else workers
         self._on_block = on_block
-        self.gradient_seconds = self.exact_seconds = 0.0
+        self.gradient_seconds = self.exact_seconds = 0.0  # the longest, in float32 and float64
         self._shared = landmarks.shared()
 
     def gradient(self, b: Float64Array, *, exact: bool = False) -> Gradient:
-        """Pass over all rows at weights `b`, shape (k, n_landmarks).
-
-        `exact` computes kernel values in float64.
-        """
-        problem = self.problem
-        blocks = [
-            _Block(
-                start,
-                stop,
-                problem.penalties[start:stop],
-                problem.targets[start:stop],
-                problem.epsilon,
-            )
-            for start, stop in block_slices(problem.source, 0, problem.n_rows)
-        ]
+        """Pass over all rows at weights `b`, shape (k, n_landmarks); `exact` in float64."""
+        problem, blocks = self.problem, []
+        for start, stop in block_slices(problem.source, 0, problem.n_rows):
+            penalties, targets = problem.penalties[start:stop], problem.targets[start:stop]
+            blocks.append(_Block(start, stop, penalties, targets, problem.epsilon))
         decisions = np.empty(problem.targets.shape, dtype=np.float32)
-        u, scalars = np.zeros_like(b), np.zeros((4, len(b)))
+        u, terms = np.zeros_like(b), np.zeros((4, len(b)))
         error, largest, depth = 0.0, 0.0, 0
         began = time.perf_counter()
         for block, sums in self._map(blocks, b, exact):
             decisions[block.start : block.stop] = sums.decisions
             u += sums.u
-            scalars += sums.scalars
+            terms += sums.terms
             error, largest = max(error, sums.error), max(largest, sums.largest)
             depth = max(depth, sums.depth)
         seconds = time.perf_counter() - began
@@ -294,9 +228,7 @@ class Passes:
             self.exact_seconds = max(self.exact_seconds, seconds)
         else:
             self.gradient_seconds = max(self.gradient_seconds, seconds)
-        total, square, size, linear = scalars
-        depth += len(blocks)
-        return Gradient(decisions, u, total, square, size, linear, error, largest, depth)
+        return Gradient(u, terms, decisions, error, largest, depth + len(blocks))
 
     def exact_cost(self) -> float:
         """Time of a gradient from float64 kernel values over that of one from float32."""
@@ -312,10 +244,7 @@ class Passes:
     def hessian_product(
         self, active: BoolArray, d: Float64Array, *, exact: bool = False
     ) -> Float64Array:
-        """Sum C_i k(x_i) k(x_i)'d over the active rows of each classifier, shape of `d`.
-
-        `exact` computes kernel values in float64.
-        """
+        """Sum C_i k(x_i) k(x_i)'d over the active rows of each classifier, shape of `d`."""
         product, problem = np.zeros_like(d), self.problem
         blocks = [
             _Block(start, stop, problem.penalties[start:stop], active=active[start:stop])
@@ -328,7 +257,7 @@ class Passes:
 
     def _map(
         self, blocks: list[_Block], weights: Float64Array, exact: bool
-    ) -> Iterator[tuple[_Block, _Sums]]:
+    ) -> Iterator[tuple[_Block, Gradient]]:
         """Sums of all blocks, in order."""
         source, count = self.problem.source, self.landmarks.engine.count
         over = partial(self._workers.over, source, _pass_block, blocks, count=count)
@@ -347,18 +276,8 @@ def add_to_hessian(
 ) -> None:
     """Add sum_i C_i k(x_i) k(x_i)' to the lower triangle of `hessian`, and more above it.
 
-    Parameters
-    ----------
-    hessian : ndarray of float64, shape (N, N)
-        Modified.
-    landmarks : Landmarks
-        What k(x) is computed with.
-    rows : Rows
-        The x_i.
-    factors : ndarray of int64, ndarray of float64
-        Places of some of the rows, and their C_i, which may be negative. Others have C_i = 0.
-    check : callable
-        Called for every few hundred rows.
+    `factors` are places of some of the rows, and their C_i, which may be negative. `check` is
+    called for every few hundred rows.
     """
     n, engine = len(landmarks), landmarks.engine
     strips = [

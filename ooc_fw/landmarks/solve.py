@@ -22,22 +22,16 @@ from functools import partial
 
 import numpy as np
 
-from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.landmarks import (
-    LandmarkSolution,
-    LandmarkStart,
-    relative_gap,
-    relative_target,
-)
+from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_gap, relative_target
 from ooc_fw.landmarks.certificate import ExactKernelView, certify_point
 from ooc_fw.landmarks.newton import Newton, NewtonState, Point, Preconditioner
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Sample, Span, draw_by_loss, draw_random
 from ooc_fw.problem import Problem
-from ooc_fw.solver.plan import Plan, Session
+from ooc_fw.solver.plan import Plan, Session, lend_workers
 from ooc_fw.solver.shell import Shell, State
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop, Work
 from ooc_fw.system.errors import InputError
@@ -61,21 +55,10 @@ class LandmarkPath(ExitStack):
     """Landmark models of one kernel and rows for one C after another; a context manager.
 
     A model has one classifier of two classes, else one of each against the rest. All models have
-    the landmarks that the first one chooses, and each begins with the weights of the one before.
-    For more than one C, rows have no penalties and there are no checkpoints.
-
-    Parameters
-    ----------
-    problem : Problem
-        Rows, classes or targets, kernel and penalties.
-    plan : Plan
-        Number of landmarks, fewer where rows depend on each other. Its options are `tol`,
-        `max_time`, `max_iter` (Newton steps), `seed`, `threads` and `certify`.
-    session : Session
-        Callbacks, Dask, and the clock of the time limit.
-    warm : LandmarkStart, optional
-        Landmarks and weights to begin with. Where there are fewer than planned, the others are
-        chosen by the losses that they leave; where there are more, it is left out.
+    the landmarks that the first one chooses, fewer than planned where rows depend on each other,
+    and each begins with the weights of the one before. For more than one C, rows have no penalties
+    and there are no checkpoints. Where the start `warm` has fewer landmarks than planned, the
+    others are chosen by the losses that they leave; where it has more, it is left out.
     """
 
     def __init__(
@@ -88,8 +71,7 @@ class LandmarkPath(ExitStack):
         super().__init__()
         if warm is not None and len(warm.rows) > plan.memory.landmarks:
             warm = None
-        self._begin = partial(_Run, problem, session=session, warm=warm, stack=self)
-        self._plan = plan
+        self._begin = partial(_Run, problem, plan, session, warm, self)
         self._run: _Run | None = None
         self.callback(self._forget)
 
@@ -106,7 +88,7 @@ class LandmarkPath(ExitStack):
         that the kernel cannot be computed of, or that nothing can be learned from.
         """
         if self._run is None:
-            self._run = self._begin(self._plan.with_options(C=C))
+            self._run = self._begin(C)
         else:
             self._run.change_penalty(C)
         return self._run.solve()
@@ -144,8 +126,9 @@ class _Run(Shell):
         session: Session,
         warm: LandmarkStart | None,
         stack: ExitStack,
+        C: float,
     ) -> None:
-        source, options = problem.source, plan.options
+        source, options = problem.source, replace(plan.options, C=C)
         super().__init__(session, options, source, SolverState())
         self.given, self.warm = problem, warm
         # Before the steps over all rows there is nothing that a checkpoint could hold.
@@ -159,10 +142,7 @@ class _Run(Shell):
         self.sample = Sample.draw(source, problem.row_classes, self.n_landmarks, self.rng, given)
         arithmetic = choose_arithmetic(problem.kernel, self.sample.rows[:_PROBE_ROWS])
         self.engine = stack.enter_context(Engine(problem.kernel, options.threads, arithmetic))
-        self.workers: Workers | None = None
-        if session.dask is not None:
-            self.workers = stack.enter_context(borrow_workers(session.dask, options.threads))
-            self.workers.share(source)  # what cannot be read there is refused at once
+        self.workers = stack.enter_context(lend_workers(session, options.threads, source))
 
     def _reset(self) -> None:
         """Begin to count and to measure time."""
@@ -196,7 +176,7 @@ class _Run(Shell):
         with self.guard():
             status = self.status_of(self._run)
             self.save(lambda: self.snapshot)
-            return _solution(self, self._certify_stopped(status))
+            return self._solution(self._certify_stopped(status))
 
     def _run(self) -> Status:
         # 1. The landmarks, and weights for the sample.
@@ -404,16 +384,21 @@ class _Run(Shell):
         """The weights that the run would end with; InputError is raised where there are none."""
         if self.model is not None:
             return self.model
-        raise _nothing_to_learn(self.n_landmarks, self.source.n_rows)
-
-    def _certificate(self) -> tuple[Float64Array, Float64Array, Float64Array]:
-        """Bounds on P and D* of the weights, which are of all rows, and the gap of these."""
-        primal, dual = certify_point(self.best.newton.span, self.best.point, self.problem)
-        return primal, dual, relative_gap(primal, dual)
+        if self.n_landmarks < self.source.n_rows:
+            raise InputError(
+                f"for every landmark the kernel-weighted sum of the labels is zero, so there is "
+                f"nothing to learn with so few landmarks ({self.n_landmarks}); ask for more "
+                f"landmarks, or for another seed"
+            )
+        raise InputError(
+            "there is nothing to learn: rows that are equal for this kernel have labels that "
+            "cancel each other"
+        )
 
     def _passes(self) -> bool:
-        """Whether the certified gap of the weights is within the tolerance."""
-        return bool((self._certificate()[2] <= relative_target(self.options.tol)).all())
+        """Whether the certified gap of the weights, for all rows, is within the tolerance."""
+        primal, dual = certify_point(self.best.newton.span, self.best.point, self.problem)
+        return bool((relative_gap(primal, dual) <= relative_target(self.options.tol)).all())
 
     def _certify_stopped(self, status: Status) -> Status:
         """Status of a run that was stopped early, whose weights may pass the test all the same."""
@@ -429,41 +414,28 @@ class _Run(Shell):
 
         return self.certify_late(status, self._pass_takes(), passes)
 
-
-def _solution(run: _Run, status: Status) -> LandmarkSolution:
-    """The result of a run that ended with some status."""
-    newton, point, n = run.best.newton, run.best.point, len(run.best.newton.ids)
-    primal = dual = gap = None
-    if run.best.n_rows == run.source.n_rows:
-        primal = point.primal
-        if point.exact:
-            primal, dual, gap = run._certificate()
-    run.count()
-    return LandmarkSolution(
-        status=status,
-        choice=f"{n} landmarks, Newton steps over all rows",
-        rows=newton.ids,
-        landmarks=newton.span.landmarks.rows,
-        beta=point.b,
-        jitter=newton.span.jitter,
-        primal=primal,
-        dual=dual,
-        certified_gap=gap,
-        sampled_gap=point.gap,
-        sweep_seconds=newton.passes.exact_seconds if gap is not None else None,
-        signal=run.interrupt.noted if status is Status.INTERRUPTED else None,
-        **vars(Work.of(run.progress, run.source.n_rows, n)),
-    )
-
-
-def _nothing_to_learn(n_landmarks: int, n_rows: int) -> InputError:
-    if n_landmarks < n_rows:
-        return InputError(
-            f"for every landmark the kernel-weighted sum of the labels is zero, so there is "
-            f"nothing to learn with so few landmarks ({n_landmarks}); ask for more landmarks, or "
-            f"for another seed"
+    def _solution(self, status: Status) -> LandmarkSolution:
+        """The result of a run that ended with some status."""
+        newton, point = self.best.newton, self.best.point
+        primal = dual = gap = None
+        if self.best.n_rows == self.source.n_rows:
+            primal = point.primal
+            if point.exact:
+                primal, dual = certify_point(newton.span, point, self.problem)
+                gap = relative_gap(primal, dual)
+        self.count()
+        return LandmarkSolution(
+            status=status,
+            choice=f"{len(newton.ids)} landmarks, Newton steps over all rows",
+            rows=newton.ids,
+            landmarks=newton.span.landmarks.rows,
+            beta=point.b,
+            jitter=newton.span.jitter,
+            primal=primal,
+            dual=dual,
+            certified_gap=gap,
+            sampled_gap=point.gap,
+            sweep_seconds=newton.passes.exact_seconds if gap is not None else None,
+            signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
+            **vars(Work.of(self.progress, self.source.n_rows, len(newton.ids))),
         )
-    return InputError(
-        "there is nothing to learn: rows that are equal for this kernel have labels that cancel "
-        "each other"
-    )

@@ -46,7 +46,7 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.solver.workspace import make_sampler
+from ooc_fw.solver.plan import make_sampler
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import sample_rows
 
@@ -62,12 +62,8 @@ _MANY = 0.1  # share of landmarks as close as that from which it pays to leave s
 class Landmarks:
     """Landmarks, prepared for kernel values in both precisions.
 
-    Attributes
-    ----------
-    largest : float
-        Bound on all k(z_i, z_j) + 1.
-    error : float
-        Bound on the error of a weighted mean of exact kernel values between them.
+    `largest` bounds all k(z_i, z_j) + 1, and `error` the error of a weighted mean of exact kernel
+    values between them.
     """
 
     def __init__(self, engine: Engine, rows: Rows) -> None:
@@ -121,18 +117,8 @@ def factorise(
 class Span:
     """Landmarks with the Cholesky factor L of G = LL'.
 
-    Parameters
-    ----------
-    landmarks : Landmarks
-        The landmarks.
-    jitter : float, optional
-        What is added to the diagonal of G; by default `JITTER` of its mean, and more where G is
-        not positive definite then. InputError is raised where it is not with the jitter given.
-
-    Attributes
-    ----------
-    jitter : float
-        What was added to the diagonal of G.
+    `jitter` is what is added to the diagonal of G; by default `JITTER` of its mean, and more where
+    G is not positive definite then. InputError is raised where it is not with the jitter given.
     """
 
     def __init__(self, landmarks: Landmarks, jitter: float | None = None) -> None:
@@ -165,9 +151,8 @@ class Span:
             marks.engine.block(marks.exact[columns], marks.exact[: columns.stop], part)
             part += 1.0
             np.einsum("ii->i", part[:, columns])[...] += self.jitter
-            part += matrix[
-                columns, : columns.stop
-            ]  # the last square is right up to the diagonal only
+            # The last square is right up to the diagonal only.
+            part += matrix[columns, : columns.stop]
             matrix[:first, columns] = part[:, :first].T
             square = matrix[columns, columns]
             square[...] = np.tril(square, -1) + np.tril(part[:, columns]).T
@@ -265,13 +250,12 @@ _POOL_PARTS, _LEAST_POOL = 3, 1.5
 class Sample:
     """Random rows that preconditioners are computed from, which landmarks are chosen of.
 
-    Weights for the sample, and then for the pool, are the start of those for all rows. The pool is
-    the sample where it would be hardly larger.
+    Weights for the sample, and then for a larger pool, are the start of those for all rows.
     """
 
     ids: Int64Array  # row numbers, increasing
     rows: Rows
-    pool_ids: Int64Array  # those of the pool
+    pool_ids: Int64Array  # those of the pool, which may be the sample
     pool: Rows
     in_pool: Int64Array  # places of the sample in the pool
 
@@ -284,10 +268,7 @@ class Sample:
         rng: np.random.Generator,
         wanted: Int64Array | None = None,
     ) -> Sample:
-        """Draw a sample for so many landmarks, which contains the rows `wanted`.
-
-        `codes` are the classes of the rows.
-        """
+        """Draw a sample for so many landmarks, which contains the rows `wanted`."""
         n_rows, n_wanted = source.n_rows, 0 if wanted is None else len(wanted)
         size = sample_rows(n_landmarks, source.decoded_bytes / n_rows) - n_wanted
         work = _SAMPLE_WORK * n_rows / n_landmarks**2

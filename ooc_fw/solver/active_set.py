@@ -44,6 +44,11 @@ _SYSTEM_STEPS = 128  # a system of n vertices takes the time of n^2 over this pa
 SPARE_SHARE = 0.125  # share of vertices of weight 0 above which a prune pays for its copy
 
 
+def never() -> bool:
+    """No reason to end early."""
+    return False
+
+
 class ActiveSet(VertexTable):
     """Vertices, weights, gradient and kernel block.
 
@@ -304,7 +309,7 @@ class ActiveSet(VertexTable):
         self.rho = core.move(self.vertices, block, scale, i, weight_i, j, weight_j)
 
     def optimise(
-        self, tol: float, max_steps: int, is_late: Callable[[], bool] | None = None
+        self, tol: float, max_steps: int, is_late: Callable[[], bool] = never
     ) -> tuple[int, int]:
         """Take pairwise steps until the relative gap on the active set is at most `tol`.
 
@@ -312,7 +317,9 @@ class ActiveSet(VertexTable):
         the number of steps, and how many of them dropped a vertex.
         """
         rows = self.kernel_rows
-        steps, drops = _solve_systems(self, rows, tol, max_steps) if self.precise else (0, 0)
+        steps = drops = 0
+        if self.precise:
+            steps, drops = _solve_systems(self, tol, max_steps, is_late)
         narrow = tol >= _FLOAT32_GAP and not self.precise
         grad = self.grad.astype(np.float32) if narrow else self.grad
         vertices = self.vertices._replace(grad=grad)
@@ -330,13 +337,13 @@ class ActiveSet(VertexTable):
             self._pace.note(n_threads, time.perf_counter() - started, taken, len(self))
             moved = moved or taken > 0
             steps, drops, rows.clock = steps + taken, drops + dropped, rows.clock + taken
-            if is_late is not None and is_late():
+            if is_late():
                 break
             if missing < 0:
                 if taken < most or steps >= max_steps:
                     break
                 continue
-            rows.fetch(_soon_needed(self, rows, missing, grad), self.engine, self.operand)
+            rows.fetch(_soon_needed(self, missing, grad), self.engine, self.operand)
         if moved:
             self.grad[:] = grad
             self.rho = float(self.alpha @ self.grad)
@@ -356,7 +363,7 @@ def affine_minimum(
     if n > LARGEST_SYSTEM or not rows.whole or not rows.whole_fits(copies, n):
         return None
     try:
-        u = np.linalg.solve(_dual_matrix(active, rows, support), np.ones(n))
+        u = np.linalg.solve(_dual_matrix(active, support), np.ones(n))
     except np.linalg.LinAlgError:
         return None
     total = float(u.sum())
@@ -364,7 +371,7 @@ def affine_minimum(
         return None
     alpha = np.zeros(len(active))
     alpha[support] = u / total
-    return alpha, _gradient_on_rows(active, rows, alpha)
+    return alpha, _gradient_on_rows(active, alpha)
 
 
 class _Pace:
@@ -399,15 +406,13 @@ class _Pace:
             self._seconds[n_threads] = seconds / (steps * m)
 
 
-def _soon_needed(
-    active: VertexTable, rows: KernelRows, missing: int, grad: npt.NDArray[Any]
-) -> Int64Array:
+def _soon_needed(active: ActiveSet, missing: int, grad: npt.NDArray[Any]) -> Int64Array:
     """A vertex whose kernel row a step lacks, and others that steps will soon want.
 
     They come from the same end of the gradient. Computing several rows costs little more than one.
     """
-    absent = np.flatnonzero(rows.slots < 0)
-    n = min(_FETCHED, rows.batch, len(absent)) - 1
+    absent = np.flatnonzero(active.kernel_rows.slots < 0)
+    n = min(_FETCHED, active.kernel_rows.batch, len(absent)) - 1
     order = grad[absent]
     if grad[missing] > active.rho:
         order = np.where(active.alpha[absent] > 0, -order, np.inf)
@@ -416,40 +421,39 @@ def _soon_needed(
 
 
 def _solve_systems(
-    active: VertexTable, rows: KernelRows, tol: float, max_steps: int
+    active: ActiveSet, tol: float, max_steps: int, is_late: Callable[[], bool]
 ) -> tuple[int, int]:
     """Replace pairwise steps by linear systems on the free vertices, while these are few.
 
     Badly conditioned problems, of large kernel values or penalties, would take millions of steps.
     The result counts as many steps as would have taken the same time, and vertices dropped.
     """
-    alpha, grad = active.alpha, active.grad
+    alpha, grad, rows = active.alpha, active.grad, active.kernel_rows
     n_free = np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol)))
     fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
     each = max(1, int(n_free) ** 2 // _SYSTEM_STEPS)
     if not fits or not rows.whole or max_steps < each or active.relative_gap() <= tol:
         return 0, 0
-    matrix, gradient = (partial(part, active, rows) for part in (_dual_matrix, _gradient_on_rows))
-    minimum = minimise(matrix, gradient, alpha, tol, max_steps // each)
+    matrix, gradient = partial(_dual_matrix, active), partial(_gradient_on_rows, active)
+    minimum = minimise(matrix, gradient, alpha, tol, max_steps // each, is_late)
     drops = np.count_nonzero((alpha > 0) & (minimum.alpha == 0))
     alpha[:], grad[:] = minimum.alpha, minimum.grad
     active.rho = float(alpha @ grad)
     return minimum.n_systems * each, int(drops)
 
 
-def _dual_matrix(
-    active: VertexTable, rows: KernelRows, places: npt.NDArray[np.intp]
-) -> Float64Array:
+def _dual_matrix(active: ActiveSet, places: npt.NDArray[np.intp]) -> Float64Array:
     """Q between some vertices, whose kernel rows are held, shape (k, k)."""
-    y = active.labels[places]
+    y, rows = active.labels[places], active.kernel_rows
     block = rows.values[np.ix_(rows.slots[places], places)] * np.float64(rows.unit) + 1.0
     block *= y[:, None] * y
     np.fill_diagonal(block, active.diag[places])
     return np.asarray(block)
 
 
-def _gradient_on_rows(active: VertexTable, rows: KernelRows, alpha: Float64Array) -> Float64Array:
+def _gradient_on_rows(active: ActiveSet, alpha: Float64Array) -> Float64Array:
     """Gradient of weights at all vertices from the kernel rows, which are all held."""
+    rows = active.kernel_rows
     sums, beta = np.empty(len(alpha)), alpha * active.labels
     core.weigh_rows(rows.values, rows.slots, beta, sums)
     sums *= rows.unit
@@ -471,6 +475,7 @@ class Minimum:
     alpha: Float64Array
     tol: float
     max_systems: int
+    is_late: Callable[[], bool]
     grad: Float64Array = field(init=False)
     rho: float = field(init=False)
     n_systems: int = field(init=False, default=0)
@@ -483,6 +488,10 @@ class Minimum:
     def done(self) -> bool:
         """Whether the gap is small enough."""
         return relative_gap(self.rho, float(self.grad.min())) <= self.tol
+
+    def goes_on(self) -> bool:
+        """Whether another system may be solved."""
+        return self.n_systems < self.max_systems and not self.is_late()
 
     def _solve_system(self, free: _Flags) -> Float64Array:
         """Solve (Qu)_i = 1 at the free vertices, with u_i = 0 at the others."""
@@ -512,7 +521,7 @@ class Minimum:
         """Solve, free all vertices that violate, drop all of negative weight, and so on."""
         free = (self.alpha > 0) | (self.grad < self.rho * (1 - self.tol))
         least, patience = len(free) + 1, _PATIENCE
-        while patience > 0 and self.n_systems < self.max_systems:
+        while patience > 0 and self.goes_on():
             u = self._solve_system(free)
             self._offer(u)
             wrong = np.where(free, u <= 0, self.gradient(u) < 1 - self.tol)
@@ -530,7 +539,7 @@ class Minimum:
         u = self.alpha / self.rho
         free = u > 0
         free[np.argmin(self.grad)] = True
-        while self.n_systems < self.max_systems:
+        while self.goes_on():
             target = self._solve_system(free)
             down = np.flatnonzero(free & (target <= 0))
             if len(down) == 0:
@@ -550,12 +559,14 @@ def minimise(
     alpha: Float64Array,
     tol: float,
     max_systems: int,
+    is_late: Callable[[], bool] = never,
 ) -> Minimum:
     """Minimise 1/2 alpha' Q alpha over the simplex to a relative gap of `tol`.
 
     `matrix` gives the part of Q, float64, that belongs to some vertices and may be written to;
     `gradient` gives Q times a vector. The search begins with the weights `alpha`, and its result is
-    no worse, whatever rounding does. It ends after `max_systems` linear systems at the latest.
+    no worse, whatever rounding does. It ends after `max_systems` linear systems at the latest, and
+    where `is_late` says so.
 
     Notes
     -----
@@ -570,10 +581,10 @@ def minimise(
     for linear least squares problems with nonnegative variables. Lawson and Hanson (1974), Solving
     Least Squares Problems, algorithm NNLS.
     """
-    best = Minimum(matrix, gradient, alpha.copy(), tol, max_systems)
+    best = Minimum(matrix, gradient, alpha.copy(), tol, max_systems, is_late)
     try:
         best.exchange_many()
-        while not best.done() and best.n_systems < max_systems:
+        while not best.done() and best.goes_on():
             before = best.rho
             best.add_one()
             if not best.rho < before:

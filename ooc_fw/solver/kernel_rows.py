@@ -7,7 +7,6 @@ least recently goes first.
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import Any
 
@@ -19,8 +18,6 @@ from ooc_fw.data.rows import Int64Array
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.solver.vertices import GrowingArray, LazyTable
-
-logger = logging.getLogger(__name__)
 
 _WIDEST = 8  # vertices that a cache of rows may serve, in sides of the largest whole block
 _BATCH_BYTES = 4 << 20  # bytes of rows that are computed together before they go to their slots
@@ -59,14 +56,7 @@ class Precision:
 
     It is the smallest one in which steps see a convex problem, see `value_type`, and a more precise
     one where rounding has misled the steps, or where they take too long and linear systems, which
-    need float64, may take their place.
-
-    Parameters
-    ----------
-    largest_C : float
-        Largest penalty of any row.
-    quantised : bool
-        Whether values may be in 16 bits.
+    need float64, may take their place. `largest_C` is the largest penalty of any row.
     """
 
     def __init__(self, largest_C: float, quantised: bool) -> None:
@@ -111,15 +101,14 @@ class Precision:
 class KernelRows:
     """Rows of kernel values between at most `n_max` vertices, in `budget` bytes.
 
-    They begin in 16 bits if `quantised`, else in float32. `capacity` is the largest number of
-    vertices, whatever the type; `values`, `unit`, `slots` and `used` are what a
-    `ooc_fw._core.steps.KernelBlock` has, and `clock` is the time that `used` notes.
+    They begin in 16 bits if `quantised`, else in float32. `values`, `unit`, `slots` and `used` are
+    what a `ooc_fw._core.steps.KernelBlock` has, and `clock` is the time that `used` notes.
     """
 
     def __init__(self, n_max: int, budget: int, quantised: bool = False) -> None:
         dtype = np.dtype(np.uint16 if quantised else np.float32)
         self._budget = budget
-        self.capacity = min(n_max, _WIDEST * self._side(dtype))
+        self.capacity = min(n_max, _WIDEST * self._side(dtype))  # most vertices, in any type
         self.clock = 0
         self._slots = GrowingArray(np.int64)
         self._open(dtype)
@@ -233,22 +222,12 @@ class KernelRows:
         """Which rows are held, and when each was used: arrays, and values for JSON."""
         held = np.flatnonzero(self._owners >= 0)
         rows = {"held": held, "owners": self._owners[held], "used": self.used[held]}
-        return {**rows, "clock": self.clock, "budget": self._budget, "type": self.dtype.name}
+        return {**rows, "clock": self.clock, "type": self.dtype.name}
 
     def restore(self, state: dict[str, Any], engine: Engine, z: Operand) -> None:
-        """Hold the rows of `state`; all vertices are here already.
-
-        Another budget may hold other rows. Steps then differ by rounding, and a warning says so.
-        """
+        """Hold the rows of `state`, within the same budget; all vertices are here already."""
         held, owners = state["held"], state["owners"]
         present = np.flatnonzero(self._owners >= 0)
-        if state["budget"] != self._budget and not len(held) == len(present) == len(self):
-            logger.warning(
-                "memory for kernel rows is %d bytes and was %d: the run goes on, but not to the "
-                "last bit as it would have",
-                *(self._budget, state["budget"]),
-            )
-            return
         if not np.array_equal(held, present) or not np.array_equal(owners, self._owners[present]):
             self._release(present)
             self._compute(owners, held, engine, z)

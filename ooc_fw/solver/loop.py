@@ -37,7 +37,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
-from ooc_fw.solver.plan import Plan, Session, plan_exact
+from ooc_fw.solver.plan import Plan, Session, Workspace, plan_exact, prepare
 from ooc_fw.solver.run import (
     EarlierWeights,
     RunState,
@@ -53,7 +53,7 @@ from ooc_fw.solver.run import (
 from ooc_fw.solver.shell import Shell, State
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Stop, Work
 from ooc_fw.solver.steps import LEAST_BATCH, Effort, StepRecord
-from ooc_fw.solver.workspace import Workspace, prepare
+from ooc_fw.system.errors import InputError
 
 logger = logging.getLogger(__name__)
 
@@ -104,32 +104,14 @@ def solve_problem(
 ) -> Solution:
     """Train one binary classifier.
 
-    Parameters
-    ----------
-    problem : BinaryProblem
-        Rows, labels, kernel and penalties.
-    plan : Plan
-        What `plan_exact` made of the options, whose `C` is ignored where rows have penalties.
-    session : Session, optional
-        Callbacks, clock, checkpoints, and where passes are made.
-    warm : tuple of ndarray of int64 and of float64, each of shape (k,), optional
-        Different rows, and weights that are not negative nor all 0, to begin with in place of
-        random rows: those of a classifier for another C, say, or for part of the rows. They change
-        how long training takes, not what the certificate says.
+    `warm` has different rows, and weights that are not negative nor all 0, to begin with in place
+    of random rows: those of a classifier for another C, say, or for part of the rows. They change
+    how long training takes, not what the certificate says.
 
-    Returns
-    -------
-    Solution
-        Not converging, an interrupt or a full active set are statuses, not errors; the weights are
-        feasible in every case.
-
-    Raises
-    ------
-    InputError
-        For options that do not fit together, a source that cannot be read, here or by the processes
-        that should, or a checkpoint that is damaged or of another run.
-    KeyboardInterrupt
-        Before the first step; for a second signal at any time.
+    Not converging, an interrupt or a full active set are statuses, not errors; the weights are
+    feasible in every case. InputError is raised for a source that cannot be read, here or by the
+    processes that should, or a checkpoint that is damaged or of another run; KeyboardInterrupt
+    before the first step, and for a second signal at any time.
     """
     session = session or Session()
     if warm is not None:
@@ -137,18 +119,16 @@ def solve_problem(
     with prepare(problem, plan, session) as workspace:
         logger.info("%s", plan.method)
         logger.info("memory plan: %s", plan.memory)
-        run = _Run(workspace, session)
-        run.resume()
-        return run.solve(warm)
+        return _Run(workspace, session).solve(warm)
 
 
 class Path(ExitStack):
     """Binary classifiers of one kernel and rows for one C after another; a context manager.
 
-    Each begins with the weights of the one before: the simplex does not depend on C, so that they
-    are feasible. Rows in RAM and kernel values between vertices are kept, since neither depends on
-    C. The parameters are those of `solve_problem`, but rows have no penalties, and C of the options
-    is not used. `active`, if any, has the first vertices and their weights.
+    Each begins with the weights of the one before, which are feasible for any C, and keeps its rows
+    in RAM and its kernel values. The parameters are those of `solve_problem`, but rows have no
+    penalties, and C of the options is not used. `active`, if any, has the first vertices and their
+    weights.
     """
 
     def __init__(
@@ -174,7 +154,6 @@ class Path(ExitStack):
             warm = None
         session = replace(self._session, started=time.perf_counter())
         run = _Run(workspace, session, self.active)
-        run.count_from(SolverState())
         self.active, self.progress = run.state.active, run.progress
         return run.solve(warm)
 
@@ -186,23 +165,20 @@ class _Run(Shell):
         self, workspace: Workspace, session: Session, active: ActiveSet | None = None
     ) -> None:
         problem, options = workspace.problem, workspace.options
-        super().__init__(session, options, problem.source, SolverState())
         self.workspace, self.engine = workspace, workspace.engine
+        super().__init__(session, options, problem.source, SolverState())
         self.state = RunState.begin(workspace, self.deadline, self.progress, active)
         diagonal, share = problem.constant_diagonal(options.C), problem.bias_share
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal, share)
         self.cut = False  # whether an interrupt cut the last step short
 
-    def resume(self) -> None:
-        """Go on from a checkpoint, if there is one to resume from."""
+    def solve(self, warm: Warm | None = None) -> Solution:
+        """Run to the end, whatever it is, from the beginning or from a checkpoint."""
         snapshot = self.open_checkpoints(self.workspace.problem)
         if snapshot is not None:
             self.state.restore(snapshot)
             self.count_from(self.progress)
             self.interrupt.defer()
-
-    def solve(self, warm: Warm | None = None) -> Solution:
-        """Run to the end, whatever it is."""
         with self.guard():
             return self._finish(self.status_of(lambda: self._run(warm)))
 
@@ -285,15 +261,16 @@ class _Run(Shell):
         state, active = self.state, self.state.active
         room = self._make_room()
         if state.full:
-            state.seen = nothing_outside(active, 0, exact=False)
+            candidates = nothing_outside(active, 0, exact=False)
         else:
             before, started = self.workspace.engine.evaluations, time.perf_counter()
-            state.seen = state.oracle.propose(active, state.rng, self._request(room))
+            candidates = state.oracle.propose(active, state.rng, self._request(room))
             if self.workspace.engine.evaluations > before:  # else a gradient was kept, not computed
-                work = state.seen.n_scanned * len(active)
+                work = candidates.n_scanned * len(active)
                 self.deadline.evaluations.add(time.perf_counter() - started, work)
-        self.progress.sampled_gap = relative_gap(active.rho, state.seen.least)
-        return state.seen
+        state.n_scanned, state.worst = candidates.n_scanned, candidates.worst
+        self.progress.sampled_gap = relative_gap(active.rho, candidates.least)
+        return candidates
 
     def _request(self, room: int) -> Request:
         """What the oracle is asked for, where `room` is left for so many vertices."""
@@ -323,7 +300,7 @@ class _Run(Shell):
     def _step(self, candidates: Candidates) -> None:
         """Add the candidates to the active set, take a step, and report."""
         state, active, rule = self.state, self.state.active, self.state.rule
-        state.seen = None
+        state.n_scanned = 0
         worst, toward = candidates.least, None
         before = len(active)
         if candidates.rows is not None:
@@ -337,13 +314,9 @@ class _Run(Shell):
         small_chunk = self.workspace.problem.partial and state.oracle.keeps_gradient
         share = 0.0 if small_chunk else _VIOLATION_SHARE
         violation = share * relative_gap(active.rho, worst)
-        most = self.deadline.inner_steps(len(active), state.pass_work())
-        effort = Effort(max(violation, _TARGET_SHARE * self._target_gap()), most, self._cuts_step)
-        m, started = len(active), time.perf_counter()
-        record = rule.step(
-            active, int(np.argmin(active.grad)) if toward is None else toward, effort
-        )
-        self.deadline.inner.add(time.perf_counter() - started, record.inner_steps * m)
+        effort = Effort(max(violation, _TARGET_SHARE * self._target_gap()), self._cuts_step)
+        place = int(np.argmin(active.grad)) if toward is None else toward
+        record = rule.step(active, place, effort)
         state.oracle.update(record, active)
         self._watch(record, effort, grown=bool(active.alpha[before:].any()))
         rule.prune(active)
@@ -390,7 +363,9 @@ class _Run(Shell):
     def update(self) -> SolverState:
         """Bring the progress up to date; what callbacks are told, without the bias of one class."""
         self.count()
-        self.progress.note_weights(self.state.active)
+        active = self.state.active
+        self.progress.objective = active.rho / 2
+        self.progress.n_active, self.progress.n_support = len(active), len(active.support)
         return self.progress.without_bias(self.workspace.problem.bias_share)
 
     def _snapshot(self) -> State:
@@ -442,9 +417,20 @@ class _Run(Shell):
         sampled_gap = last_sampled_gap(state)
         certificate, penalties = state.certificate, self.workspace.problem.penalties
         active, support = state.active, state.active.support
-        rows = active.ids[support]
+        rows, rho = active.ids[support], active.rho
+        if self.workspace.problem.one_class:  # the bias does not count
+            total = math.fsum(active.alpha)
+            rho -= total**2
+            if not rho > 0:  # its exact value is
+                raise InputError(
+                    f"the scores of {self.source.name} are below the rounding of kernel values of "
+                    f"this scale: rho, the score at the margin, is computed as {rho:.3g}; scale "
+                    f"the columns, or give a smaller gamma or C"
+                )
+            sampled_gap = sampled_gap * active.rho / rho
+            certificate = None if certificate is None else certificate.without_bias(total)
         self.update()
-        solution = Solution(
+        return Solution(
             **vars(Work.of(self.progress, self.source.n_rows, len(support))),
             status=status,
             method=self.options.method,
@@ -454,8 +440,8 @@ class _Run(Shell):
             labels=active.labels[support].astype(np.int8),
             rows=rows,
             support_vectors=take_rows(active.rows, support),
-            objective=active.rho / 2,
-            rho=active.rho,
+            objective=rho / 2,
+            rho=rho,
             steps=dict(self.progress.steps),
             penalties=None if penalties is None else penalties[rows],
             sampled_gap=sampled_gap,
@@ -464,9 +450,6 @@ class _Run(Shell):
             sweep_seconds=state.sweep_seconds,
             signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
         )
-        if self.workspace.problem.one_class:
-            solution = solution.without_bias(certificate, self.source.name)
-        return solution
 
     def _certify_late(self, status: Status) -> Status:
         """Certify weights that had to stop early, if there is time; they may pass all the same."""

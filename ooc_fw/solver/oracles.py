@@ -35,7 +35,7 @@ from ooc_fw.solver.state import Resumable, StepKind
 from ooc_fw.solver.steps import Partan, StepRecord, StepRule
 
 if TYPE_CHECKING:
-    from ooc_fw.solver.workspace import Workspace
+    from ooc_fw.solver.plan import Workspace
 
 _FIRST_BLOCK = 2048  # rows of the shortest block, unless few vertices are wanted
 _LEAST_PER_VERTEX = 4  # rows of the shortest block for each vertex wanted
@@ -94,6 +94,15 @@ class LMO(Resumable, ABC):
     @abstractmethod
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Rows of least gradient among those looked at, if they beat the active set."""
+
+    def _best(self, active: ActiveSet, row_ids: Int64Array, grads: Float64Array) -> Candidates:
+        """The best of the rows drawn, given their gradients; no row where it is a vertex."""
+        best = np.array([grads.argmin()])
+        row_id, rows, worst = row_ids[best], None, -1
+        if active.place_of(int(row_id[0])) is None:
+            rows, worst = self._source.take(row_id), int(row_id[0])
+        label, grad, n_scanned = self._labels[row_id], grads[best], len(row_ids)
+        return Candidates(row_id, rows, label, grad, float(grad[0]), n_scanned, False, worst)
 
     def update(self, record: StepRecord, active: ActiveSet) -> None:
         """Learn of a step that was taken."""
@@ -166,25 +175,13 @@ class RandomLMO(SampledLMO):
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         row_ids = self._sampler.sample(self._sample_size, rng)
-        new, is_new = active.outside(row_ids), np.zeros(len(row_ids), dtype=np.bool_)
-        is_new[new] = True
-        grads, rows = np.empty(len(row_ids)), self._source.take(row_ids)
-        grads[~is_new] = active.grad[active.places_of(row_ids[~is_new])]
+        new = active.outside(row_ids)
+        old, grads = np.delete(np.arange(len(row_ids)), new), np.empty(len(row_ids))
+        grads[old] = active.grad[active.places_of(row_ids[old])]
         if len(new) > 0:
-            x = active.prepare(take_rows(rows, new))
+            x = active.prepare(self._source.take(row_ids[new]))
             grads[new] = self._labels[row_ids[new]] * active.decision_at(x)
-        best = np.array([grads.argmin()])
-        row_id = row_ids[best]
-        row = take_rows(rows, best) if is_new[best[0]] else None
-        return _drawn(row_id, row, self._labels[row_id], grads[best], len(row_ids))
-
-
-def _drawn(
-    row_id: Int64Array, row: Rows | None, label: Int8Array, grad: Float64Array, n_scanned: int
-) -> Candidates:
-    """The best of `n_scanned` rows drawn, arrays of length 1; no row where it is a vertex."""
-    worst = -1 if row is None else int(row_id[0])
-    return Candidates(row_id, row, label, grad, float(grad[0]), n_scanned, False, worst)
+        return self._best(active, row_ids, grads)
 
 
 def block_rows(limit: int, share: float) -> int:
@@ -335,11 +332,8 @@ class FullLMO(LMO):
         grad = self._gradient(active)
         worst = int(grad.argmin())
         seen = nothing_outside(active, len(grad), exact=True)
-        seen = replace(
-            seen,
-            least=min(seen.least, float(grad[worst])),
-            worst=worst if active.place_of(worst) is None else -1,
-        )
+        place, least = active.place_of(worst), min(seen.least, float(grad[worst]))
+        seen = replace(seen, least=least, worst=worst if place is None else -1)
         best = np.array([worst], dtype=np.int64)
         if request.limit > 1:
             best = np.flatnonzero(grad < request.threshold)
@@ -353,7 +347,7 @@ class FullLMO(LMO):
         return replace(seen, row_ids=best, rows=rows, labels=labels, grads=grad[best])
 
     def _vertices(self, row_ids: Int64Array, active: ActiveSet) -> Operand:
-        """Rows that are vertices, or were when the step was taken of which the oracle learns."""
+        """Rows that are vertices, or were when a step was taken."""
         if len(active.outside(row_ids)) > 0:
             return active.prepare(self._source.take(row_ids))
         return active.operand.take(active.places_of(row_ids))
@@ -427,11 +421,7 @@ class RandomFullLMO(FullLMO):
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         row_ids = self._sampler.sample(self._sample_size, rng)
-        grads = self._gradient(active)[row_ids]
-        best = np.array([grads.argmin()])
-        row_id = row_ids[best]
-        row = self._source.take(row_id) if active.place_of(int(row_id[0])) is None else None
-        return _drawn(row_id, row, self._labels[row_id], grads[best], len(row_ids))
+        return self._best(active, row_ids, self._gradient(active)[row_ids])
 
 
 class LazyLMO(LMO):

@@ -1,4 +1,4 @@
-"""What is decided before a run, in one frozen `Plan`, and the `Session` around it.
+"""What is decided before a run, in one frozen `Plan`; the `Session` around it; its `Workspace`.
 
 `plan_exact` plans binary classifiers; `ooc_fw.training.fit.make_plan` plans models of any kind.
 Nothing further down decides again.
@@ -6,14 +6,24 @@ Nothing further down decides again.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from ooc_fw.data.parallel import Workers, borrow_workers
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource
+from ooc_fw.data.views import CachedSource, ChunkSampler, Sampler, choose_sampler
+from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import FLOAT64_DIFFERENCES, Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, ClassificationProblem, Problem
 from ooc_fw.solver.oracles import KEEPS_GRADIENT, LARGEST_BLOCK, SEES_DRAWN_ALONE
@@ -24,10 +34,17 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.memory import MemoryPlan, Workload, format_bytes, memory_total, plan_memory
 
+logger = logging.getLogger(__name__)
+
 _FEW_BYTES = 32 << 20  # of rows that are looked at together where memory is short, or once
 _NUMBERS = "limit", "max_threads", "max_vertices", "max_block"  # of a memory plan
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 14  # rows whose kernel values with each other take 1 GiB in float32
+_PROBE_ROWS = 1024  # rows that the arithmetic of products is chosen by
+_GAMMA_STRETCHES, _GAMMA_ROWS = 16, 16  # stretches of a source, and rows of each, to try gamma on
+_UNRELATED = 1e-6  # largest kernel value between two rows that tell nothing of each other
+_RELATED_SHARE = 0.01  # least share of pairs of rows that are related where gamma is not too large
+_SURE = Arithmetic(exact=FLOAT64_DIFFERENCES)  # right for any columns, and fast enough for few rows
 
 
 @dataclass(frozen=True)
@@ -37,18 +54,14 @@ class Session:
     None of it changes what is certified.
     """
 
-    # They are told of every iteration and of every block of a pass over the data.
-    callbacks: Sequence[Callback] = ()
+    callbacks: Sequence[Callback] = ()  # told of every iteration and every block of a pass
     # Where the blocks of a certifying pass are looked at; see `data.parallel.borrow_workers`. None
     # is this process, where steps are always taken. The numbers are the same to the last bit.
     dask: Any = None
     # Reading of `time.perf_counter` from which `max_time` counts.
     started: float = field(default_factory=time.perf_counter)
-    # Where the state of the run is written, and how often. A checkpoint that cannot be written is a
-    # warning: the run goes on, and tries again when the next one is due.
     checkpoint: CheckpointPlan | None = None
-    # Checkpoint to resume from, of the same data, kernel and options; only `max_iter`, `max_time`
-    # and `threads` may differ. The run goes on as one that was never stopped.
+    # Checkpoint to resume from, of the same data, kernel and options; see `check_same_run`.
     resume: str | os.PathLike[str] | None = None
     # Bytes of rows that are in RAM whatever the run does; None for those of a source in RAM.
     held: int | None = None
@@ -68,32 +81,18 @@ class Session:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is decided before a run.
+    """What is decided before a run."""
 
-    Parameters
-    ----------
-    options : TrainOptions
-        Every "auto" is replaced, `landmarks` or `exact` says which model is trained, and `threads`
-        are no more than there is memory for.
-    given : TrainOptions
-        The options as they were given, but for `landmarks` and `exact`: for pairs of classes and
-        parts of the rows, whose method, oracle and memory may differ from those of all rows.
-    memory : MemoryPlan
-        Bytes for each part of the run; of several exact classifiers those for one of all rows.
-    kind : str
-        One line that says why the model is exact, or has landmarks.
-    method : str
-        One line that says which method and oracle an exact model takes, and why.
-    quantised : bool
-        Whether kernel values between vertices begin in 16 bits.
-    """
-
+    # Every "auto" is replaced, `landmarks` or `exact` says which model is trained, and `threads`
+    # are no more than there is memory for.
     options: TrainOptions
+    # The options as they were given, but for `landmarks` and `exact`: for pairs of classes and
+    # parts of the rows, whose method, oracle and memory may differ from those of all rows.
     given: TrainOptions
-    memory: MemoryPlan
-    kind: str = ""
-    method: str = ""
-    quantised: bool = False
+    memory: MemoryPlan  # of several exact classifiers that for one of all rows
+    kind: str = ""  # one line: why the model is exact, or has landmarks
+    method: str = ""  # one line: which method and oracle an exact model takes, and why
+    quantised: bool = False  # whether kernel values between vertices begin in 16 bits
 
     @property
     def landmarks(self) -> int | None:
@@ -118,27 +117,11 @@ def plan_exact(
     memory: MemoryPlan | None = None,
     kind: str = "",
 ) -> Plan:
-    """Plan of an exact binary classifier of all rows of a problem.
+    """Plan of an exact binary classifier of all rows of a problem, whatever its classes.
 
-    Parameters
-    ----------
-    problem : ClassificationProblem or BinaryProblem
-        Of more than two classes, the memory is that of one classifier of all rows.
-    options : TrainOptions
-        As they were given.
-    session : Session, optional
-        A run that it resumes keeps its plan.
-    memory : MemoryPlan, optional
-        Memory, if it was planned before.
-    kind : str
-        See `Plan`.
-
-    Raises
-    ------
-    OverLimitError
-        When the memory limit cannot be met.
-    InputError
-        For a method or an oracle that does not exist or fit, or a checkpoint that is damaged.
+    A run that the session resumes keeps its plan. `memory` is given where it was planned before.
+    OverLimitError is raised when the memory limit cannot be met, and InputError for a method or an
+    oracle that does not exist or fit, or a checkpoint that is damaged.
     """
     session, n_rows = session or Session(), problem.source.n_rows
     given = replace(options, landmarks=None, exact=True)
@@ -154,26 +137,18 @@ def plan_exact(
     state = {} if session.before is None else session.before[1].get("plan", {})
     if state:  # another kind of run is refused when it begins
         method, quantised = state["method"], state["quantised"]
-        memory = _memory_before(state, memory, session)
+        available = max(memory_total(), memory.total())
+        parts = {name: state[name] for name in memory.parts}
+        memory = MemoryPlan(memory.work, parts, **{name: state[name] for name in _NUMBERS})
+        if memory.limit is None and memory.total() > available:
+            raise InputError(
+                f"the run of the checkpoint {session.resume} may take "
+                f"{format_bytes(memory.total())} of memory, and there are "
+                f"{format_bytes(available)} here; resume it where there is more, or train without "
+                f"--resume"
+            )
     options = replace(options, threads=min(options.threads, memory.max_threads))
     return Plan(options, given, memory, kind, method, quantised)
-
-
-def _memory_before(state: State, here: MemoryPlan, session: Session) -> MemoryPlan:
-    """Memory of the run that `session` resumes, which it keeps; `here` is that of a new run.
-
-    InputError is raised where there is too little memory for it.
-    """
-    parts = {name: state[name] for name in here.parts}
-    plan = MemoryPlan(here.work, parts, **{name: state[name] for name in _NUMBERS})
-    available = max(memory_total(), here.total())
-    if plan.limit is None and plan.total() > available:
-        raise InputError(
-            f"the run of the checkpoint {session.resume} may take {format_bytes(plan.total())} of "
-            f"memory, and there are {format_bytes(available)} here; resume it where there is more, "
-            f"or train without --resume"
-        )
-    return plan
 
 
 # -- method and oracle ---------------------------------------------------------------------------
@@ -197,12 +172,6 @@ def with_method(options: TrainOptions, n_rows: int) -> TrainOptions:
         # rows times the support. The full oracle is cheaper, and exact, while there are few rows.
         few = n_rows <= _FULL_LIMIT and not STEP_RULES[method].takes_many
         lmo = "full" if few else "sampled"
-    _check_oracle(method, lmo, options.certify)
-    return replace(options, method=method, lmo=lmo)
-
-
-def _check_oracle(method: str, lmo: str, certify: bool) -> None:
-    """Refuse what an oracle cannot do."""
     if lmo in ("lazy", *SEES_DRAWN_ALONE) and STEP_RULES[method].takes_many:
         raise InputError(
             f"--lmo {lmo} proposes one vertex at a time, and method {method} takes many; give "
@@ -213,11 +182,12 @@ def _check_oracle(method: str, lmo: str, certify: bool) -> None:
             "--lmo lazy puts steps together, and method partan goes on from each of them; give "
             "another --method, such as bpcg, or --lmo full"
         )
-    if lmo in SEES_DRAWN_ALONE and certify:
+    if lmo in SEES_DRAWN_ALONE and options.certify:
         raise InputError(
             f"--lmo {lmo} ends at the gap of the rows drawn, whatever that of all rows; give "
             "--no-certify with it, or --lmo sampled"
         )
+    return replace(options, method=method, lmo=lmo)
 
 
 def method_in_words(given: TrainOptions, options: TrainOptions, n_rows: int) -> str:
@@ -286,3 +256,114 @@ def sizes_of(
         full_oracle=options.lmo in KEEPS_GRADIENT,
         **learned,
     )
+
+
+# -- what a run works with ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What does not change during a run."""
+
+    problem: BinaryProblem
+    plan: Plan
+    sampler: Sampler  # draws rows of the source
+    engine: Engine  # computes kernel values
+    rows: CachedSource  # the source, with its rows kept in RAM where the plan has room
+    workers: Workers | None  # where passes over the data are made; None is this process
+
+    @property
+    def options(self) -> TrainOptions:
+        """Options of the plan, of which none is "auto"."""
+        return self.plan.options
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """Bytes for each part of the run."""
+        return self.plan.memory
+
+    @property
+    def penalties(self) -> float | Float64Array:
+        """C, or the penalty of each row, shape (n_rows,)."""
+        return self.options.C if self.problem.penalties is None else self.problem.penalties
+
+    def rows_of(self, row_ids: Int64Array) -> Rows:
+        """Rows of the source by number, in any order."""
+        order = np.argsort(row_ids)
+        return take_rows(self.rows.take(row_ids[order]), np.argsort(order))
+
+
+@contextmanager
+def prepare(
+    problem: BinaryProblem, plan: Plan, session: Session, arithmetic: Arithmetic | None = None
+) -> Iterator[Workspace]:
+    """Make what a run works with; the engine and the workers are closed at the end.
+
+    The parameters are those of `ooc_fw.solver.loop.solve_problem`; `arithmetic` follows from a
+    probe of the rows by default.
+    """
+    source, options = problem.source, plan.options
+    sampler = make_sampler(source, problem.labels)
+    if arithmetic is None:
+        n_probe = few_rows(source, _PROBE_ROWS)
+        probe = source.take(sampler.sample(n_probe, np.random.default_rng(options.seed)))
+        arithmetic = choose_arithmetic(problem.kernel, probe)
+    with (
+        Engine(problem.kernel, options.threads, arithmetic) as engine,
+        lend_workers(session, options.threads, source) as workers,
+    ):
+        rows = CachedSource(source, plan.memory.row_cache)
+        yield Workspace(problem, plan, sampler, engine, rows, workers)
+
+
+@contextmanager
+def lend_workers(session: Session, threads: int, source: RowSource) -> Iterator[Workers | None]:
+    """Where the session makes passes over the source; None is this process."""
+    if session.dask is None:
+        yield None
+        return
+    with borrow_workers(session.dask, threads) as workers:
+        workers.share(source)  # what cannot be read there is refused at once
+        yield workers
+
+
+def make_sampler(source: RowSource, labels: AnyArray) -> Sampler:
+    """What draws rows of a source; a warning where that is slow."""
+    sampler = choose_sampler(
+        source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, labels
+    )
+    if isinstance(sampler, ChunkSampler):
+        logger.warning(
+            "%s is not marked as shuffled and its labels are not in random order: rows are drawn "
+            "from whole chunks, which is slow; ooc-fw convert shuffles a file once",
+            source.name,
+        )
+    return sampler
+
+
+def warn_of_gamma(source: RowSource, kernel: Kernel) -> None:
+    """Warn where gamma makes nearly all of a few hundred rows unrelated.
+
+    Such a model knows its training rows by heart and gives all other rows the same value.
+    """
+    if not kernel.shift_invariant:
+        return
+    stretches = np.linspace(0, source.n_rows, _GAMMA_STRETCHES, endpoint=False).astype(np.int64)
+    row_ids = np.unique(stretches[:, None] + np.arange(_GAMMA_ROWS))
+    row_ids = row_ids[row_ids < source.n_rows]
+    step = -(-len(row_ids) // few_rows(source, len(row_ids)))
+    rows = source.take(row_ids[::step])
+    with Engine(kernel, 1, _SURE) as engine:
+        x = engine.prepare(rows, exact=True)
+        values = np.empty((len(x), len(x)))
+        engine.block(x, x, values)
+    related = np.count_nonzero(values > _UNRELATED) - len(x)
+    if len(x) > _GAMMA_ROWS and related < _RELATED_SHARE * len(x) * (len(x) - 1):
+        logger.warning(
+            "gamma %g is far too large for the columns of %s as they are: nearly all kernel values "
+            "between different rows are below %g, so that the model will know only its training "
+            "rows; scale the columns (ooc-fw convert --scale standard) or take gamma auto",
+            kernel.gamma,
+            source.name,
+            _UNRELATED,
+        )

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ooc_fw.certificate.screening import Screen
-from ooc_fw.certificate.sweep import Certificate, Search, SupportGradient, SupportWeights
+from ooc_fw.certificate.sweep import Certificate, Search, SupportWeights
 from ooc_fw.certificate.sweep import certify as make_pass
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.sources import RowSource
@@ -24,11 +24,11 @@ from ooc_fw.options import START_ROWS
 from ooc_fw.problem import relative_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
-from ooc_fw.solver.oracles import LMO, Candidates, Request, SampledLMO, make_oracle
+from ooc_fw.solver.oracles import LMO, Request, SampledLMO, make_oracle
+from ooc_fw.solver.plan import Workspace
 from ooc_fw.solver.shell import Deadline, State
-from ooc_fw.solver.state import Phase, SolverState, Status, StepKind, Stop
+from ooc_fw.solver.state import Phase, SolverState, Status, Stop
 from ooc_fw.solver.steps import INNER_STEPS_PER_VERTEX, STEP_RULES, StepRule
-from ooc_fw.solver.workspace import Workspace
 from ooc_fw.system.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -135,13 +135,14 @@ class Stagnation:
                 self.unfinished, self.least_rho = 1, active.rho
 
 
-_NUMBERS = "n_added", "full", "target_share", "renewed", "least_gap", "idle_rounds", "pass_share"
+_NUMBERS = (
+    *("n_added", "full", "target_share", "renewed", "least_gap", "idle_rounds", "pass_share"),
+    *("n_scanned", "worst"),
+)
 """Fields of a `RunState` that are numbers, for checkpoints."""
 
 _PARTS = "oracle", "rule", "history"
 """Fields that say and take over what a checkpoint holds of them."""
-
-_FROM_SOURCE = {"rows", "labels"}  # of candidates, which are not stored
 
 
 @dataclass
@@ -157,7 +158,6 @@ class RunState:
     progress: SolverState  # what callbacks are told
     history: History = field(default_factory=History)
     stagnation: Stagnation = field(default_factory=Stagnation)
-    seen: Candidates | None = None  # last proposal of the oracle, if made for the present weights
 
     n_added: int = 0  # vertices that steps added
     full: bool = False  # whether the active set holds all the vertices that it may
@@ -165,6 +165,8 @@ class RunState:
     renewed: bool = False  # whether the gradient is new since the oracle proposes nothing more
     least_gap: float = math.inf  # least certified gap
     idle_rounds: int = 0  # certificates since the least one
+    n_scanned: int = 0  # rows that the last proposal looked at, if for the present weights
+    worst: int = -1  # the worst of these rows, see `Candidates`
 
     certificate: Certificate | None = None  # of the present weights
     screen: Screen | None = None  # from the last pass over all rows
@@ -197,8 +199,9 @@ class RunState:
 
     def refresh(self) -> None:
         """Compute the gradient of the active set anew in float64."""
-        with self.deadline.timed(self.deadline.gradients, len(self.active) ** 2):
-            self.active.refresh()
+        started = time.perf_counter()
+        self.active.refresh()
+        self.deadline.gradients.add(time.perf_counter() - started, len(self.active) ** 2)
 
     def renew(self) -> None:
         """Refresh; rule and oracle forget what came from the gradient before."""
@@ -213,8 +216,8 @@ class RunState:
         rows, labels = workspace.rows_of(earlier.ids), workspace.problem.labels[earlier.ids]
         self.active.add(earlier.ids, rows, labels)
         self.active.set_weights(earlier.alpha)
-        self.certificate = self.screen = self.seen = None
-        self.pass_share = 1.0
+        self.certificate = self.screen = None
+        self.n_scanned, self.pass_share = 0, 1.0
 
     def pass_work(self) -> float:
         """Rows times support vectors that the next certifying pass likely takes; 0 without one."""
@@ -224,9 +227,6 @@ class RunState:
 
     def snapshot(self) -> State:
         """What a checkpoint holds."""
-        seen = None
-        if self.progress.phase is Phase.CERTIFY and self.seen is not None:
-            seen = {name: vars(self.seen)[name] for name in vars(self.seen).keys() - _FROM_SOURCE}
         return {
             **{name: getattr(self, name).state() for name in _PARTS},
             "run": {name: getattr(self, name) for name in _NUMBERS},
@@ -234,8 +234,7 @@ class RunState:
             "progress": vars(self.progress),
             "rng": dict(self.rng.bit_generator.state),
             "active": self.active.state(),
-            "screen": None if self.screen is None else self.screen.state(),
-            "seen": seen,
+            "screen": None if self.screen is None else vars(self.screen),
         }
 
     def restore(self, snapshot: State) -> None:
@@ -247,19 +246,13 @@ class RunState:
         # A run that was stopped before its first step has its first vertices already.
         phase = Phase(self.progress.phase)
         self.progress.phase = Phase.TRAIN if phase is Phase.START else phase
-        steps = self.progress.steps.items()
-        self.progress.steps = {StepKind(kind): count for kind, count in steps}
         self.rng.bit_generator.state = snapshot["rng"]
         ids = snapshot["active"]["ids"]
         self.active.restore(snapshot["active"], workspace.rows_of(ids), labels[ids])
         for name in _PARTS:
             getattr(self, name).restore(snapshot[name])
         if snapshot["screen"] is not None:
-            self.screen = Screen.from_state(snapshot["screen"])
-        if snapshot["seen"] is not None:
-            ids = snapshot["seen"]["row_ids"]
-            rows = workspace.rows_of(ids) if len(ids) > 0 else None
-            self.seen = Candidates(rows=rows, labels=labels[ids], **snapshot["seen"])
+            self.screen = Screen(**snapshot["screen"])
 
 
 # -- the first weights ---------------------------------------------------------------------------
@@ -362,10 +355,11 @@ def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]
     screen = None
     if unscreened is None:
         plain, norm2 = active.plain_grad[support], active.squared_norm()
-        screen = Screen(all_rows, ids, alpha, plain, norm2, active.rounding)
-    gradient = SupportGradient(active.grad[support], active.rounding)
-    rows = take_rows(active.rows, support)
-    weights = SupportWeights(rows, ids, alpha, active.penalty_of(ids), gradient)
+        screen = Screen.empty(
+            all_rows, row_ids=ids, alpha=alpha, plain=plain, norm2=norm2, rounding=active.rounding
+        )
+    rows, penalty = take_rows(active.rows, support), active.penalty_of(ids)
+    weights = SupportWeights(rows, ids, alpha, penalty, active.grad[support], active.rounding)
     search = Search(tolerance, max(_LEAST_VIOLATORS, len(active)), screen, unscreened)
     state.certificate = make_pass(
         workspace.problem, workspace.engine, weights, search, on_rows, workspace.workers
@@ -472,11 +466,9 @@ def primal_objectives(
     make a worse model. On the scale where the margin is 1, a / rho is the solution of a squared
     hinge, the minimum of
 
-        P(a) = 1/2 (|w|^2 + b^2) / rho^2 + 1/2 sum_i C_i max(0, 1 - y_i h(x_i) / rho)^2,
+        P(a) = 1/2 (|w|^2 + b^2) / rho^2 + 1/2 sum_i C_i max(0, 1 - y_i h(x_i) / rho)^2.
 
-    here with the sum over a random sample, times the number of all rows over that of the sample.
-    Costs rows of the sample x vertices of all candidates kernel values. The first part of the
-    sample is always taken, the others while it is not late.
+    The first part of the sample is always taken, the others while it is not late.
     """
     engine, C = workspace.engine, workspace.penalties
     ids = np.unique(np.concatenate([weights.ids for weights in candidates]))
@@ -524,19 +516,18 @@ def _rows_of(ids: Int64Array, active: ActiveSet, source: RowSource) -> Rows:
 
 def last_sampled_gap(state: RunState) -> float:
     """Gap over the rows drawn last; the worst is taken in float64 and cannot exceed the truth."""
-    active, seen, workspace = state.active, state.seen, state.workspace
-    rows, labels = workspace.rows, workspace.problem.labels
-    if seen is None or seen.n_scanned == 0:
+    active, worst, workspace = state.active, state.worst, state.workspace
+    if state.n_scanned == 0:
         # Without a certificate this draw is all that is known of rows outside the active set.
         least = _UNCERTIFIED_DRAW if state.certificate is None else 0
         size = max(workspace.options.sample_size, least)
-        seen = SampledLMO(workspace, size).propose(active, state.rng, Request())
+        worst = SampledLMO(workspace, size).propose(active, state.rng, Request()).worst
     grad = float(active.grad.min())
-    if seen.worst >= 0 and active.place_of(seen.worst) is None:
+    if worst >= 0 and active.place_of(worst) is None:
         places, engine = active.support, active.engine
-        x = engine.prepare(rows.take(np.array([seen.worst])), exact=True)
+        x = engine.prepare(workspace.rows.take(np.array([worst])), exact=True)
         z = engine.prepare(take_rows(active.rows, places), exact=True)
         beta = active.alpha[places] * active.labels[places]
         decision = float((engine.weighted_sum(x, z, beta) + beta.sum())[0])
-        grad = min(grad, int(labels[seen.worst]) * decision)
+        grad = min(grad, int(workspace.problem.labels[worst]) * decision)
     return relative_gap(active.rho, grad)

@@ -17,7 +17,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -49,7 +49,7 @@ State: TypeAlias = dict[str, Any]
 Identity: TypeAlias = dict[str, dict[str, Any]]
 """What a run is: "options", "kernel" and "data", each name -> JSON value."""
 
-FORMAT_VERSION = 7  # changes with what the state holds, and with how a run goes on from it
+FORMAT_VERSION = 8  # changes with what the state holds, and with how a run goes on from it
 _FRONT = 512  # bytes before the HDF5 image
 _MAGIC = CHECKPOINT.decode()
 _ANEW = "train without --resume to start anew"
@@ -65,8 +65,7 @@ _BUDGETS = ("max_iter", "max_time", "threads", "exact")
 class CheckpointPlan:
     """Where a run writes checkpoints, and how many seconds lie between two of them.
 
-    One more is written before each certifying pass, and one at the end. The file is replaced each
-    time.
+    One more is written before each certifying pass, and one at the end.
     """
 
     path: str | os.PathLike[str]
@@ -78,13 +77,7 @@ class CheckpointPlan:
 
 
 def save_checkpoint(path: str | os.PathLike[str], identity: Identity, state: State) -> None:
-    """Write a checkpoint, replacing `path` atomically.
-
-    Raises
-    ------
-    OSError
-        When it cannot be written; an older one is then as it was.
-    """
+    """Write a checkpoint in place of an older one, which stays where that fails (OSError)."""
     image = BytesIO()
     with h5py.File(image, "w", userblock_size=_FRONT) as file:
         values = _put_arrays(file, "state", state)
@@ -97,13 +90,7 @@ def save_checkpoint(path: str | os.PathLike[str], identity: Identity, state: Sta
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> tuple[Identity, State]:
-    """Read a checkpoint.
-
-    Raises
-    ------
-    InputError
-        There is no such file, or it is no checkpoint, or is damaged.
-    """
+    """Read a checkpoint; InputError if there is no such file, or it is damaged or none."""
     name = f"the checkpoint {os.fspath(path)}"
     try:
         with open(path, "rb") as file:
@@ -170,30 +157,19 @@ def run_identity(problem: Problem, options: TrainOptions) -> Identity:
     data["labels"] = _checksum([np.ascontiguousarray(problem.answers)])
     if penalties is not None:
         data["penalties"] = _checksum([np.ascontiguousarray(penalties)])
-    if os.path.isfile(source.name):
-        status = os.stat(source.name)
-        data |= {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
-    elif os.path.isdir(source.name):
-        data |= _folder_state(source.name)
+    files = [source.name] if os.path.isfile(source.name) else []
+    for place, _, names in os.walk(source.name):
+        files += [os.path.join(place, name) for name in names]
+    if files:
+        known = [os.stat(file) for file in files]
+        data["bytes"] = sum(status.st_size for status in known)
+        data["modified_ns"] = max(status.st_mtime_ns for status in known)
     else:
         data["rows"] = _checksum(_arrays(source))
-    known = dataclasses.asdict(options)
-    return {
-        "data": data,
-        "kernel": problem.kernel.to_dict(),
-        "options": {name: known[name] for name in known if name not in _BUDGETS},
+    chosen = {
+        name: value for name, value in dataclasses.asdict(options).items() if name not in _BUDGETS
     }
-
-
-def _folder_state(path: str) -> dict[str, int]:
-    """Bytes of all files in a folder, and the last time that one of them changed."""
-    files = [
-        os.stat(os.path.join(place, name)) for place, _, names in os.walk(path) for name in names
-    ]
-    return {
-        "bytes": sum(status.st_size for status in files),
-        "modified_ns": max((status.st_mtime_ns for status in files), default=0),
-    }
+    return {"data": data, "kernel": problem.kernel.to_dict(), "options": chosen}
 
 
 def _arrays(source: RowSource) -> Iterator[npt.NDArray[Any]]:
@@ -236,7 +212,6 @@ _LEAST_WORK = 1e6  # kernel values, or terms of them, from which on time is prop
 _GRACE = 0.1  # share of the limit by which a pass that is under way may exceed it
 _EARLY = 0.02  # share of the limit during which the pace of a pass tells nothing
 _POLISH_SHARE = 0.1  # share of the limit for optimising the weights on their vertices at the end
-_FEWEST_STEPS = 1000  # steps of a corrective step before which looking at the clock does not pay
 
 
 class Rate:
@@ -270,15 +245,6 @@ class Deadline:
     A certificate and what else ends a run take time as well, which is estimated from the work so
     far. In what follows `n_active` is the number of vertices, and `pass_work` the rows times
     support vectors of the certifying pass, 0 without one.
-
-    Attributes
-    ----------
-    evaluations, passes : Rate
-        Time by rows times support vectors, while training and in certifying passes.
-    gradients : Rate
-        Time of the active set's gradient in float64, by the square of its size.
-    inner : Rate
-        Time of pairwise steps in a corrective step, by steps times vertices.
     """
 
     def __init__(
@@ -290,14 +256,9 @@ class Deadline:
         self._max_time = math.inf if max_time is None else max_time
         self.limited = self._max_time < math.inf
         self._started, self._clock = started, clock
-        self.evaluations, self.passes, self.gradients, self.inner = (Rate() for _ in range(4))
-
-    @contextmanager
-    def timed(self, rate: Rate, work: float) -> Iterator[None]:
-        """Measure what is done within as `work`."""
-        started = self._clock()
-        yield
-        rate.add(self._clock() - started, work)
+        # By rows times support vectors, while training and in certifying passes.
+        self.evaluations, self.passes = Rate(), Rate()
+        self.gradients = Rate()  # in float64 of the active set, by the square of its size
 
     def left(self) -> float:
         """Seconds until the limit."""
@@ -351,33 +312,17 @@ class Deadline:
         """Seconds to keep for optimising the weights and choosing among candidates at the end."""
         return _POLISH_SHARE * self._max_time
 
-    def _left_to_training(self, n_active: int, pass_work: float) -> float:
-        return self.left() - self.end_takes(n_active, pass_work) - self.polish_takes()
-
     def is_over(self, n_active: int, pass_work: float) -> bool:
         """Whether training has to stop now."""
-        return self.limited and self._left_to_training(n_active, pass_work) <= 0
-
-    def inner_steps(self, n_active: int, pass_work: float) -> int | None:
-        """Pairwise steps for which there is time; None for as many as it takes."""
-        seconds = self.inner.seconds_for(n_active)
-        if not self.limited or seconds == 0:
-            return None
-        return max(_FEWEST_STEPS, int(self._left_to_training(n_active, pass_work) / seconds))
+        if not self.limited:
+            return False
+        return self.left() <= self.end_takes(n_active, pass_work) + self.polish_takes()
 
 
 class Shell(ABC):
-    """One run: what it tells while it goes on, and how it is ended; subclasses are algorithms.
+    """One run: what it tells while it goes on, and how it is ended; subclasses are algorithms."""
 
-    Attributes
-    ----------
-    progress : SolverState
-        What callbacks are told.
-    engine : Engine or None
-        What counts kernel values, once there is one.
-    """
-
-    engine: Engine | None = None
+    engine: Engine | None = None  # counts kernel values, once there is one
 
     def __init__(
         self, session: Session, options: TrainOptions, source: RowSource, progress: SolverState
@@ -464,7 +409,7 @@ class Shell(ABC):
     def certify_late(self, status: Status, seconds: float, passes: Callable[[], bool]) -> Status:
         """Certify the weights of a run that stopped early, if there is time; its last status.
 
-        The pass takes so many `seconds`. `passes` makes it and tells whether the gap is within the
+        `passes` makes the pass, of so many `seconds`, and tells whether the gap is within the
         tolerance, which it may be all the same.
         """
         in_time = self.deadline.allows_pass(seconds)

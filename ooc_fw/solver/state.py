@@ -6,17 +6,11 @@ Solver, callbacks, command line and model share this vocabulary.
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
 
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows
-from ooc_fw.system.errors import InputError
-
-if TYPE_CHECKING:
-    from ooc_fw.certificate.sweep import Certificate
-    from ooc_fw.solver.active_set import ActiveSet
 
 
 class Status(enum.StrEnum):
@@ -153,11 +147,6 @@ class SolverState:
         self.steps[kind] += 1
         self.steps[StepKind.DROP] += drops
 
-    def note_weights(self, active: ActiveSet) -> None:
-        """Take over what is known of the weights."""
-        self.objective = active.rho / 2
-        self.n_active, self.n_support = len(active), len(active.support)
-
 
 Callback: TypeAlias = Callable[[SolverState], bool | None]
 """Called after each iteration and each block of a pass over the data; False asks for a stop."""
@@ -212,24 +201,3 @@ class Solution(Work):
     sweep_seconds: float | None = None  # of the last pass over all rows
     signal: int | None = None  # number of the signal that interrupted the run
     penalties: Float64Array | None = None  # (n_support,), where rows have their own
-
-    def without_bias(self, certificate: Certificate | None, name: str) -> Solution:
-        """The solution of a problem of one class, in which the bias does not count.
-
-        `certificate` is that of the weights, with the bias; `name` that of the source.
-        """
-        total = math.fsum(self.alpha)
-        rho = self.rho - total**2
-        if not rho > 0:  # its exact value is
-            raise InputError(
-                f"the scores of {name} are below the rounding of kernel values of this scale: rho, "
-                f"the score at the margin, is computed as {rho:.3g}; scale the columns, or give a "
-                f"smaller gamma or C"
-            )
-        gap = None if self.sampled_gap is None else self.sampled_gap * self.rho / rho
-        solution = replace(self, rho=rho, objective=rho / 2, sampled_gap=gap)
-        if certificate is None:
-            return solution
-        certificate = certificate.without_bias(total)
-        gaps = certificate.certified_gap, certificate.pair_gap
-        return replace(solution, certified_gap=gaps[0], pair_gap=gaps[1])

@@ -18,7 +18,7 @@ To add a rule: a class here and a line in `STEP_RULES`. Rules know nothing of di
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -26,11 +26,11 @@ import numpy as np
 from ooc_fw._core import steps as core
 from ooc_fw._core.pairwise import LANES, second_order_away
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet, affine_minimum
+from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet, affine_minimum, never
 from ooc_fw.solver.state import Resumable, StepKind
 
 INNER_STEPS_PER_VERTEX = 50
-"""Pairwise steps for each vertex after which a corrective step is cut; the next one continues."""
+"""Pairwise steps for each vertex after which a corrective step ends; the next one continues."""
 
 _SYSTEM_STEPS_PER_VERTEX = 400  # the same where the step also solves linear systems
 LEAST_BATCH = 512  # vertices that a rule which takes many may always add at once
@@ -45,8 +45,7 @@ class Effort:
     """How far a step on the whole active set goes; single steps do not ask."""
 
     tol: float = 0.0  # relative gap on the active set at which it ends
-    most: int | None = None  # most pairwise steps, where time is short
-    is_late: Callable[[], bool] | None = None  # asked now and then whether to cut it short
+    is_late: Callable[[], bool] = never  # asked now and then whether to cut it short
 
 
 NO_LIMIT = Effort()
@@ -64,8 +63,14 @@ class StepRecord:
     # mu of PARTAN: the iterate moved on by mu times its difference from the iterate before.
     extrapolation: float = 0.0
     drops: int = 0  # vertices whose weight became exactly 0
-    inner_steps: int = 0  # pairwise steps of which it consists, if it optimised
     cut: bool = False  # whether it ended early since time is short
+
+    @classmethod
+    def corrective(cls, active: ActiveSet, before: Float64Array, drops: int) -> StepRecord:
+        """Record of a move of any vertices from the weights `before`."""
+        change = active.alpha - before
+        moved = np.flatnonzero(change)
+        return cls(StepKind.CORRECTIVE, 1.0, active.ids[moved], change[moved], drops=drops)
 
 
 class StepRule(Resumable):
@@ -264,10 +269,7 @@ class QuadraticCorrection(BlendedPairwise):
         if size == 0.0:
             return None
         active.rho = float(active.alpha @ active.grad)
-        change = active.alpha - before
-        moved = np.flatnonzero(change)
-        ids = active.ids[moved]
-        return StepRecord(StepKind.CORRECTIVE, 1.0, ids, change[moved], drops=int(drops))
+        return StepRecord.corrective(active, before, int(drops))
 
 
 class Partan(StepRule):
@@ -329,36 +331,17 @@ class FullyCorrective(StepRule):
 
     def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         before = active.alpha.copy()
-        steps, drops = self._optimise(active, effort)
-        cut = self._is_cut(effort, steps)
+        drops, cut = self._optimise(active, effort)
         if active.note_correction(finished=cut or active.relative_gap() <= effort.tol):
-            more, dropped = self._optimise(active, effort, steps)
-            steps, drops = steps + more, drops + dropped
-            cut = self._is_cut(effort, steps)
-        change = active.alpha - before
-        moved = np.flatnonzero(change)
-        return StepRecord(
-            StepKind.CORRECTIVE,
-            1.0,
-            active.ids[moved],
-            change[moved],
-            drops=drops,
-            inner_steps=steps,
-            cut=cut,
-        )
+            dropped, cut = self._optimise(active, effort)
+            drops += dropped
+        return replace(StepRecord.corrective(active, before, drops), cut=cut)
 
-    def _optimise(self, active: ActiveSet, effort: Effort, taken: int = 0) -> tuple[int, int]:
-        """Take pairwise steps, as many as there may be; how many, and those that dropped one."""
+    def _optimise(self, active: ActiveSet, effort: Effort) -> tuple[int, bool]:
+        """Take pairwise steps; how many dropped a vertex, and whether time is short."""
         each = _SYSTEM_STEPS_PER_VERTEX if active.precise else INNER_STEPS_PER_VERTEX
-        most = each * len(active)
-        if effort.most is not None:
-            most = min(most, effort.most - taken)
-        return active.optimise(effort.tol, most, effort.is_late)
-
-    def _is_cut(self, effort: Effort, steps: int) -> bool:
-        """Whether the step ended early since time is short."""
-        short = effort.most is not None and steps >= effort.most
-        return short or (effort.is_late is not None and effort.is_late())
+        _, drops = active.optimise(effort.tol, each * len(active), effort.is_late)
+        return drops, effort.is_late()
 
 
 class Corrective(FullyCorrective):
@@ -368,15 +351,6 @@ class Corrective(FullyCorrective):
     takes_many = True
 
 
-_SINGLE = (
-    FrankWolfe,
-    AwayFrankWolfe,
-    Pairwise,
-    SecondOrderPairwise,
-    Partan,
-    BlendedPairwise,
-    QuadraticCorrection,
-)
-STEP_RULES: dict[str, type[StepRule]] = {
-    rule.name: rule for rule in (*_SINGLE, FullyCorrective, Corrective)
-}
+_SINGLE = FrankWolfe, AwayFrankWolfe, Pairwise, SecondOrderPairwise, Partan, BlendedPairwise
+_RULES = *_SINGLE, QuadraticCorrection, FullyCorrective, Corrective
+STEP_RULES: dict[str, type[StepRule]] = {rule.name: rule for rule in _RULES}

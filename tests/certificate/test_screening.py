@@ -45,7 +45,14 @@ def test_rows_screened_out_are_above_the_floor(case, with_nearest):
     problem, before, now = case
     ids, alpha, norm2, plain_before, _ = parts(problem, before)
     rounding = 1e-12 * (1 + np.abs(plain_before).max())
-    screen = Screen(len(problem.y), ids, alpha, plain_before[ids], norm2, rounding)
+    screen = Screen.empty(
+        len(problem.y),
+        row_ids=ids,
+        alpha=alpha,
+        plain=plain_before[ids],
+        norm2=norm2,
+        rounding=rounding,
+    )
     K = kernel_values(problem.kernel, problem.X, problem.X).astype(np.float64)
     diagonal = np.diag(K) * (1 + 1e-12)
     vertex = distance = None
@@ -79,7 +86,14 @@ def test_a_screened_certificate_is_that_of_a_full_sweep(case, sparse):
 
         ids, alpha, norm2, plain, grad = parts(problem, before)
         rounding = 1e-12 * (1 + np.abs(grad).max())
-        screen = Screen(len(problem.y), ids, alpha, plain[ids], norm2, rounding)
+        screen = Screen.empty(
+            len(problem.y),
+            row_ids=ids,
+            alpha=alpha,
+            plain=plain[ids],
+            norm2=norm2,
+            rounding=rounding,
+        )
         first = sweep(before, screen=screen)
         _, _, norm2_now, plain, grad = parts(problem, now)
         rounding = 1e-12 * (1 + np.abs(grad).max()) + first.rounding * abs(first.rho)
@@ -95,7 +109,7 @@ def test_a_screened_certificate_is_that_of_a_full_sweep(case, sparse):
 def test_rows_without_bounds_are_not_screened_out_and_a_near_vertex_is_a_bound():
     """A row beside a vertex of unchanged gradient is screened out, however far the weights went."""
     one, labels = np.ones(1), np.ones(3, dtype=np.int8)
-    screen = Screen(3, np.array([0]), one, one, 1.0, 0.0)
+    screen = Screen.empty(3, row_ids=np.array([0]), alpha=one, plain=one, norm2=1.0, rounding=0.0)
     assert screen.unscreened(-1e9, labels, 1.0, one, 0.0).tolist() == [0, 1, 2]
     distance = np.array([0.0, 0.0, 1.0])
     bounds = Bounds.outwards(np.ones(3), np.ones(3), np.zeros(3, dtype=np.int64), distance)

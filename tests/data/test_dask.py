@@ -98,7 +98,14 @@ def sweep_of(path, dask, threads=2, suspects=None, on_block=None):
         alpha = np.random.default_rng(2).dirichlet(np.ones(len(SUPPORT)))
         screen = None
         if suspects is None:
-            screen = Screen(N_ROWS, SUPPORT, alpha, np.zeros(len(SUPPORT)), 1.0, 0.0)
+            screen = Screen.empty(
+                N_ROWS,
+                row_ids=SUPPORT,
+                alpha=alpha,
+                plain=np.zeros(len(SUPPORT)),
+                norm2=1.0,
+                rounding=0.0,
+            )
         with Engine(make_kernel("rbf", gamma=0.02), threads) as engine:
             certificate = certify(
                 BinaryProblem(source, y, engine.kernel),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ooc_fw
-import ooc_fw.solver.workspace
+import ooc_fw.solver.plan
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
@@ -99,7 +99,7 @@ def test_threads_and_a_resumed_run_change_no_bit(case, lmo, tmp_path):
 
 def is_warned(problem, caplog):
     caplog.clear()
-    ooc_fw.solver.workspace.warn_of_gamma(problem.source(), problem.kernel)
+    ooc_fw.solver.plan.warn_of_gamma(problem.source(), problem.kernel)
     return "far too large" in caplog.text
 
 

@@ -47,13 +47,11 @@ def test_recent_and_large_measurements_count_most():
 def test_without_a_limit_there_is_always_time(max_time):
     deadline, clock = make_deadline(max_time)
     deadline.passes.add(1e9, 1e6)
-    deadline.inner.add(1e9, 1e6)
     clock.now += 1e12
     assert deadline.left() == deadline.polish_takes() == math.inf
     assert not deadline.is_over(10, 10)
     assert deadline.allows_pass(deadline.pass_takes(10))
     assert not deadline.pass_is_late(1e9, 0.01)
-    assert deadline.inner_steps(10, 10) is None
 
 
 def test_time_is_kept_for_what_comes_after_training():
@@ -98,13 +96,3 @@ def test_passes_that_take_too_long():
     assert deadline.pass_is_late(10, 0.3)  # 23 s to go
     assert not deadline.pass_is_late(1000, 1.0)
     assert not deadline.pass_is_late(1, 0.001)  # the first block may take long
-
-
-def test_corrective_steps_are_cut_to_the_time_left():
-    deadline, clock = make_deadline(100)
-    assert deadline.inner_steps(1000, 0) is None
-    with deadline.timed(deadline.inner, 1e6):
-        clock.now += 10
-    assert deadline.inner_steps(1000, 0) == 8000
-    clock.now += 79.9
-    assert deadline.inner_steps(1000, 0) == 1000
