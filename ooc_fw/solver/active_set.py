@@ -1,8 +1,7 @@
 """The active set: vertices with weights, gradient and kernel block, and the moves of the weights.
 
-Weights are non-negative and sum to 1, the gradient is that of the weights, and row k of the kernel
-block belongs to vertex k. Vertices of weight 0 may stay for a while: candidates that a certifying
-pass has found, or vertices just dropped. `prune` removes them.
+Weights are non-negative and sum to 1. Vertices of weight 0 may stay for a while: candidates that a
+certifying pass has found, or vertices just dropped. `prune` removes them.
 """
 
 from __future__ import annotations
@@ -50,10 +49,9 @@ def never() -> bool:
 
 
 class ActiveSet(VertexTable):
-    """Vertices, weights, gradient and kernel block.
+    """Vertices, weights, gradient and kernel block, which is empty at first.
 
-    `penalties` of each row of the source, if any, take the place of the penalty `C`; `kernel_rows`
-    are empty at first. `rounding` bounds the error of the gradient at the last `refresh`.
+    `penalties` of each row of the source, if any, take the place of the penalty `C`.
     """
 
     def __init__(
@@ -64,7 +62,7 @@ class ActiveSet(VertexTable):
         penalties: Penalties | None = None,
     ) -> None:
         super().__init__(engine, C, penalties)
-        self.rounding = math.inf
+        self.rounding = math.inf  # bound on the error of the gradient at the last `refresh`
         self.kernel_rows = kernel_rows
         self._pace = _Pace()
         largest_C = C if penalties is None else float(penalties.max())
@@ -109,10 +107,7 @@ class ActiveSet(VertexTable):
         return Operand(self._values.view, self.norms, self.terms, fast)
 
     def decision_at(self, x: Operand) -> Float64Array:
-        """w.phi(x) + b, shape (len(x),), of rows that `prepare` made ready.
-
-        Times its label it is the gradient at a row that is no vertex.
-        """
+        """w.phi(x) + b of prepared rows; times its label the gradient at a row, if no vertex."""
         beta = self.alpha * self.labels
         return np.asarray(self.engine.weighted_sum(x, self.operand, beta) + beta.sum())
 
@@ -213,10 +208,7 @@ class ActiveSet(VertexTable):
         return keep
 
     def state(self) -> dict[str, Any]:
-        """Arrays, and values for JSON, that cannot be computed again from the rows.
-
-        The gradient is one of them: its last bits depend on the steps that led to it.
-        """
+        """What cannot be computed from the rows; last bits of a gradient depend on the steps."""
         weights = {name: getattr(self, name) for name in ("ids", "rho", "rounding", *_MOVING)}
         rows, precision = self.kernel_rows.state(), self._precision.state()
         return {**weights, "rows": rows, "precision": precision}
@@ -244,8 +236,8 @@ class ActiveSet(VertexTable):
         self._places = {place: place for place in range(len(self))}
         self._penalties, self.pinned[:] = penalties, False
         if penalties is not None:
-            largest = max(self._precision.largest_C, float(penalties.max()))
-            self._precision.largest_C = largest
+            precision = self._precision
+            precision.largest_C = max(precision.largest_C, float(penalties.max()))
 
     def change_penalty(self, C: float) -> None:
         """Take another penalty of all rows, with the same weights; O(m).
@@ -266,9 +258,9 @@ class ActiveSet(VertexTable):
     def refresh(self) -> None:
         """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them at most.
 
-        Steps update the gradient with float32 kernel values. Their rounding is proportional to the
-        weight moved, so that steps and refreshes in turn converge far below float32 precision.
-        Where few weights have moved since the last refresh, only what they changed is computed.
+        The rounding of float32 steps is proportional to the weight moved, so that steps and
+        refreshes in turn converge far below float32 precision. Where few weights have moved since
+        the last refresh, only what they changed is computed.
         """
         x = self.engine.prepare(self.rows, exact=True)
         error = float(self.engine.error_bound(x, x).max())
@@ -375,10 +367,9 @@ def affine_minimum(
 
 
 class _Pace:
-    """Whether threads share the scans of steps: as was faster when both ways were last tried.
+    """Whether threads share the scans of steps, as was faster when both ways were last tried.
 
-    Threads that wait for each other lose more than one thread does where other programs want the
-    processors. What steps find does not depend on the number of threads.
+    Threads that wait for each other lose much where other programs want the processors.
     """
 
     def __init__(self) -> None:
@@ -387,16 +378,12 @@ class _Pace:
 
     def choose(self, n_threads: int) -> tuple[int, int]:
         """`n_threads` or 1, and steps to take before that is chosen again."""
-        ways = [n_threads, 1]
         if n_threads == 1:
             return 1, _MOST_STEPS
-        for way in ways:
-            if way not in self._seconds:
-                return way, _TRIAL_STEPS
-        ways.sort(key=lambda way: self._seconds[way])
-        if self._since > _LASTING:
-            return ways[1], _TRIAL_STEPS
-        return ways[0], _MOST_STEPS
+        ways = sorted([n_threads, 1], key=lambda way: self._seconds.get(way, 0.0))
+        if ways[0] not in self._seconds:
+            return ways[0], _TRIAL_STEPS
+        return (ways[1], _TRIAL_STEPS) if self._since > _LASTING else (ways[0], _MOST_STEPS)
 
     def note(self, n_threads: int, seconds: float, steps: int, m: int) -> None:
         """Remember how long some steps on m vertices took, unless they were few."""
@@ -407,9 +394,9 @@ class _Pace:
 
 
 def _soon_needed(active: ActiveSet, missing: int, grad: npt.NDArray[Any]) -> Int64Array:
-    """A vertex whose kernel row a step lacks, and others that steps will soon want.
+    """A vertex whose kernel row a step lacks, and others from the same end of the gradient.
 
-    They come from the same end of the gradient. Computing several rows costs little more than one.
+    Computing several rows costs little more than one.
     """
     absent = np.flatnonzero(active.kernel_rows.slots < 0)
     n = min(_FETCHED, active.kernel_rows.batch, len(absent)) - 1
@@ -564,9 +551,8 @@ def minimise(
     """Minimise 1/2 alpha' Q alpha over the simplex to a relative gap of `tol`.
 
     `matrix` gives the part of Q, float64, that belongs to some vertices and may be written to;
-    `gradient` gives Q times a vector. The search begins with the weights `alpha`, and its result is
-    no worse, whatever rounding does. It ends after `max_systems` linear systems at the latest, and
-    where `is_late` says so.
+    `gradient` gives Q times a vector. The result is no worse than the weights `alpha`, whatever
+    rounding does.
 
     Notes
     -----

@@ -35,15 +35,13 @@ def value_type(m: int, largest_C: float, largest_value: float, quantised: bool) 
 
     Notes
     -----
-    In 16 bits, values are multiples of 1/65535. That takes half the memory of float32, and half of
-    what a step reads. The errors, below 1e-5, move a gradient in proportion to the weight moved
-    since the last exact gradient, so that an exact gradient now and then is enough, as long as
-    steps see a convex problem. The errors are a symmetric matrix of entries with some standard
-    deviation sigma, whose eigenvalues reach down to about -2 sigma sqrt(m), like those of a random
-    matrix; the diagonal 1/C must outweigh that. Numbers rounded to multiples of h have sigma =
-    h / sqrt(12), and float32 numbers are at most 2^-23 of the largest one apart. Measured on RBF
-    kernels, runs in 16 bits fail where C 2 sigma sqrt(m) comes near 0.5. Float64 is the last
-    resort.
+    In 16 bits, values are multiples of 1/65535. The errors, below 1e-5, move a gradient in
+    proportion to the weight moved since the last exact gradient, so that an exact gradient now and
+    then is enough, as long as steps see a convex problem. The errors are a symmetric matrix of
+    entries with some standard deviation sigma, whose eigenvalues reach down to about -2 sigma
+    sqrt(m), like those of a random matrix; the diagonal 1/C must outweigh that. Numbers rounded to
+    multiples of h have sigma = h / sqrt(12), and float32 numbers are at most 2^-23 of the largest
+    one apart. Measured on RBF kernels, runs in 16 bits fail where C 2 sigma sqrt(m) comes near 0.5.
     """
     largest_step = _RIDGE_SHARE / largest_C * math.sqrt(3 / max(m, 1))
     if quantised and largest_step >= _STEP16:

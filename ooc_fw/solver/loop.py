@@ -14,8 +14,7 @@
     until certified, out of budget, or where steps get nowhere, as at the limit of float64
         (status "rounding": the weights of least certified gap are the result)
 
-Between two iterations, and before a certifying pass, a checkpoint can hold the whole state. A run
-that resumes from it goes on as if it had never stopped, to the last bit.
+Between two iterations, and before a certifying pass, a checkpoint can hold the whole state.
 """
 
 from __future__ import annotations

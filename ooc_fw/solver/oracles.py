@@ -73,19 +73,14 @@ class Candidates:
     least: float  # least gradient among all rows looked at and the active set
     n_scanned: int  # rows looked at
     exact: bool  # whether no row of the source has a lesser gradient than `least`
-    # Row of least gradient among those looked at outside the active set, proposed or not; -1
-    # where there were none.
-    worst: int = -1
+    worst: int = -1  # row of least gradient among those looked at outside the active set, if any
 
 
 class LMO(Resumable, ABC):
     """An oracle; subclasses define `propose`, and the rest where they remember steps."""
 
-    sees_active: ClassVar[bool] = True
-    """Whether the gap of a proposal is also one over the active set."""
-
-    keeps_gradient: ClassVar[bool] = False
-    """Whether the gradient of all rows is kept."""
+    sees_active: ClassVar[bool] = True  # whether the gap of a proposal is over the active set too
+    keeps_gradient: ClassVar[bool] = False  # of all rows
 
     def __init__(self, workspace: Workspace) -> None:
         self._source, self._labels = workspace.rows, workspace.problem.labels
@@ -208,12 +203,11 @@ class _Progress:
 class BlockLMO(SampledLMO):
     """Many violators at once, from blocks of rows that go through the source.
 
-    Corrective steps can use as many vertices as the active set holds, and a block is as long as is
-    likely to hold that many violators. Violators are taken in the order of the block, not the worst
-    first: on noisy data the worst are outliers. After a first pass over all rows, those near the
-    margin are seen again, since the weights were young when the first of them were seen: the
-    nearest rows first, then rows farther away while that finds violators. In the end, or once
-    `reset` says that certifying passes have begun, only the active set is looked at.
+    A block is as long as is likely to hold the violators wanted. They are taken in the order of the
+    block, not the worst first: on noisy data the worst are outliers. After a first pass over all
+    rows, those near the margin are seen again: the nearest rows first, then rows farther away while
+    that finds violators. In the end, or once certifying passes have begun, only the active set is
+    looked at.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -275,8 +269,7 @@ class FullLMO(LMO):
     """Best of all rows, by the gradient of every row kept up to date (analytic gradient).
 
     A step costs one kernel column over all rows for each vertex it touches. Columns of recent
-    vertices, at least two, are kept as far as the memory plan has room. Rows made ready for
-    products stay in RAM if the plan caches rows; else they are read for every column.
+    vertices, at least two, and rows made ready for products stay as far as the plan has room.
     """
 
     keeps_gradient = True
@@ -376,8 +369,15 @@ class FullLMO(LMO):
             self.reset()
             return
         before = self._grad.copy() if self._keeps_before else None
-        if len(record.ids) > _FEW_MOVED:
-            self._add_moved(record, active)
+        if len(record.ids) > _FEW_MOVED:  # one pass over the rows, which keeps no columns
+            vertices, beta = (
+                self._vertices(record.ids, active),
+                record.weights * self._y[record.ids],
+            )
+            for start, x in self._operands(active):
+                part = slice(start, start + len(x))
+                sums = self._engine.weighted_sum(x, vertices, beta) + beta.sum()
+                self._grad[part] = record.scale * self._grad[part] + self._y[part] * sums
         else:
             scale = record.scale
             for row_id, weight in zip(record.ids.tolist(), record.weights.tolist(), strict=True):
@@ -391,27 +391,13 @@ class FullLMO(LMO):
         self._grad[active.ids] = active.grad
         self._before = before
 
-    def _add_moved(self, record: StepRecord, active: ActiveSet) -> None:
-        """Add the part of many vertices in one pass over the rows, which keeps no columns."""
-        assert self._grad is not None
-        vertices = self._vertices(record.ids, active)
-        beta = record.weights * self._y[record.ids]
-        for start, x in self._operands(active):
-            part = slice(start, start + len(x))
-            sums = self._engine.weighted_sum(x, vertices, beta) + beta.sum()
-            self._grad[part] = record.scale * self._grad[part] + self._y[part] * sums
-
     def reset(self) -> None:
         """Forget the gradient; the next proposal computes it anew."""
         self._grad = self._before = None
 
 
 class RandomFullLMO(FullLMO):
-    """Best of `sample_size` random rows, as `RandomLMO`, by the gradients kept of all rows.
-
-    Where a sample times the support vectors exceeds the rows, that costs less. The rows proposed
-    are those of `RandomLMO`, but for rounding.
-    """
+    """The same rows as from `RandomLMO`, but for rounding, by the gradients kept of all rows."""
 
     sees_active = False
 

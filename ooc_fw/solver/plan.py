@@ -49,10 +49,7 @@ _SURE = Arithmetic(exact=FLOAT64_DIFFERENCES)  # right for any columns, and fast
 
 @dataclass(frozen=True)
 class Session:
-    """What a run has around it, beside the problem and the options: who is told, time, files.
-
-    None of it changes what is certified.
-    """
+    """What a run has around it, beside the problem and the options: who is told, time, files."""
 
     callbacks: Sequence[Callback] = ()  # told of every iteration and every block of a pass
     # Where the blocks of a certifying pass are looked at; see `data.parallel.borrow_workers`. None
@@ -231,10 +228,7 @@ def workload(problem: Problem, options: TrainOptions, session: Session) -> Workl
 def sizes_of(
     source: RowSource, options: TrainOptions, held: int | None = None, **learned: Any
 ) -> Workload:
-    """The same before there is a problem; `learned` are the sizes of what is learned of the rows.
-
-    `held` is as for `Session`.
-    """
+    """The same before there is a problem; `learned` are the sizes of what is learned of rows."""
     options = with_method(replace(options, landmarks=None), source.n_rows)
     if held is None:
         held = source.decoded_bytes if source.in_memory else 0
@@ -297,11 +291,7 @@ class Workspace:
 def prepare(
     problem: BinaryProblem, plan: Plan, session: Session, arithmetic: Arithmetic | None = None
 ) -> Iterator[Workspace]:
-    """Make what a run works with; the engine and the workers are closed at the end.
-
-    The parameters are those of `ooc_fw.solver.loop.solve_problem`; `arithmetic` follows from a
-    probe of the rows by default.
-    """
+    """Make what a run works with; `arithmetic` follows from a probe of the rows by default."""
     source, options = problem.source, plan.options
     sampler = make_sampler(source, problem.labels)
     if arithmetic is None:
@@ -342,10 +332,7 @@ def make_sampler(source: RowSource, labels: AnyArray) -> Sampler:
 
 
 def warn_of_gamma(source: RowSource, kernel: Kernel) -> None:
-    """Warn where gamma makes nearly all of a few hundred rows unrelated.
-
-    Such a model knows its training rows by heart and gives all other rows the same value.
-    """
+    """Warn where gamma makes nearly all of a few hundred rows unrelated."""
     if not kernel.shift_invariant:
         return
     stretches = np.linspace(0, source.n_rows, _GAMMA_STRETCHES, endpoint=False).astype(np.int64)

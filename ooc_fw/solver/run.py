@@ -67,9 +67,8 @@ class EarlierWeights:
     def of(cls, active: ActiveSet) -> EarlierWeights:
         """Remember the current weights."""
         support = active.support
-        labels = active.labels[support].astype(np.int8)
-        weights = active.ids[support], labels, active.alpha[support]
-        return cls(*weights, active.rho, active.squared_norm())
+        ids, labels = active.ids[support], active.labels[support].astype(np.int8)
+        return cls(ids, labels, active.alpha[support], active.rho, active.squared_norm())
 
 
 @dataclass
@@ -116,10 +115,9 @@ class Stagnation:
             self.still, self.fallen_rho = 0, rho
 
     def note_correction(self, state: RunState, wanted_gap: float, *, moved_on: bool) -> None:
-        """Count a corrective step if it got nowhere.
+        """Count a corrective step on the same vertices if it got nowhere.
 
-        Such steps do not move on to new vertices; their gap ends above the one wanted, or no lower
-        than before; and the objective, computed anew, hardly falls.
+        Its gap ends above the one wanted, or no lower than before, and the objective hardly falls.
         """
         active = state.active
         gap = active.relative_gap()
@@ -135,14 +133,12 @@ class Stagnation:
                 self.unfinished, self.least_rho = 1, active.rho
 
 
+# Fields of a `RunState` for checkpoints: numbers, and those that have a state themselves.
 _NUMBERS = (
     *("n_added", "full", "target_share", "renewed", "least_gap", "idle_rounds", "pass_share"),
     *("n_scanned", "worst"),
 )
-"""Fields of a `RunState` that are numbers, for checkpoints."""
-
 _PARTS = "oracle", "rule", "history"
-"""Fields that say and take over what a checkpoint holds of them."""
 
 
 @dataclass
@@ -333,8 +329,8 @@ def _far_rows(state: RunState) -> Int64Array:
 def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]) -> Certificate:
     """Make a pass over all rows, or over those that may violate by more than the tolerance.
 
-    The gradient of the active set was just computed in float64. `on_block` is told the share of the
-    pass that is done. Stop is raised when the pass will not end within the time limit.
+    The gradient of the active set was just computed in float64. Stop is raised when the pass will
+    not end within the time limit.
     """
     workspace, deadline, active = state.workspace, state.deadline, state.active
     all_rows = workspace.problem.source.n_rows
@@ -408,8 +404,7 @@ def polish(state: RunState, gap: float) -> None:
 def finish_early(state: RunState, seconds: float) -> bool:
     """Take the best weights of a run that stops early: optimal on their vertices, of least P.
 
-    Each optimisation and each comparison takes `seconds` at most. Returns whether the weights are
-    others than before.
+    Each optimisation and each comparison takes `seconds` at most. Tells whether weights changed.
     """
     moved = _optimise_vertices(state, seconds)
     n_support = len(state.active.support)
@@ -445,12 +440,8 @@ def _least_primal(
         candidates, state.active, state.workspace, lambda: time.perf_counter() > end
     )
     best = candidates[int(objectives.argmin())]
-    logger.info(
-        "primal objectives of %s vertices: %s; the model is that of %d",
-        [len(weights.ids) for weights in candidates],
-        [float(f"{objective:.4g}") for objective in objectives],
-        len(best.ids),
-    )
+    sizes = [len(weights.ids) for weights in candidates]
+    logger.info("primal objectives of %s vertices: %s", sizes, objectives)
     return best
 
 

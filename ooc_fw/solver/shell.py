@@ -1,9 +1,8 @@
 """What surrounds any run: callbacks, signals, the time limit, counts of work, and checkpoints.
 
-A checkpoint is the state of a run between two iterations, in one file: an HDF5 image behind a line
-of text with its checksum, so that any damage is noticed before anything is read from it. Arrays are
-data sets ``state/<part>/<name>``; all other values, and the identity of the run, are JSON. The file
-is written whole or not at all, and reading it runs no code.
+A checkpoint is the state of a run between two iterations: an HDF5 image behind a line of text with
+its checksum. Arrays are data sets ``state/<part>/<name>``; all other values, and the identity of
+the run, are JSON. The file is written whole or not at all, and reading it runs no code.
 """
 
 from __future__ import annotations
@@ -217,8 +216,7 @@ _POLISH_SHARE = 0.1  # share of the limit for optimising the weights on their ve
 class Rate:
     """Seconds per unit of work; recent and large measurements count most.
 
-    Little work is mostly function calls and loading of code, and tells nothing of much work. So
-    measurements on less than `least` are ignored, as are those much smaller than others.
+    Those on work below `least`, or much less than others, tell nothing and are ignored.
     """
 
     def __init__(self, least: float = _LEAST_WORK) -> None:
@@ -280,32 +278,24 @@ class Deadline:
         return measured or _BEYOND_TRAINING * self.evaluations.seconds_for(work)
 
     def kept_for_pass(self, seconds: float) -> float:
-        """Seconds to keep for a pass that takes so many; 0 where it gets no certificate in time.
-
-        A pass that would take more than half of the limit is not worth its time.
-        """
+        """Seconds to keep for a pass that takes so many; 0 where it is not worth its time."""
         return _SPARE * seconds if _SPARE * seconds <= _PASS_SHARE * self._max_time else 0.0
-
-    def _left_with_grace(self) -> float:
-        return self.left() + _GRACE * self._max_time
 
     def allows_pass(self, seconds: float = 0.0) -> bool:
         """Whether a pass that takes so many more seconds will end in time, or soon after."""
-        return _SPARE * seconds <= self._left_with_grace()
+        return _SPARE * seconds <= self.left() + _GRACE * self._max_time
 
     def pass_is_late(self, seconds: float, fraction: float) -> bool:
         """Whether a pass that has done `fraction` of its work in `seconds` will end too late."""
-        if seconds < _EARLY * self._max_time:
-            return False
-        return seconds / fraction * (1 - fraction) > self._left_with_grace()
+        rest = seconds / fraction * (1 - fraction)
+        return seconds >= _EARLY * self._max_time and not self.allows_pass(rest / _SPARE)
 
     # -- training --------------------------------------------------------------------------------
 
     def end_takes(self, n_active: int, pass_work: float) -> float:
         """Seconds to keep for the gradient in float64 and the certifying pass."""
-        work = n_active**2
-        measured = self.gradients.seconds_for(work)
-        gradient = measured or _FLOAT64 * self.evaluations.seconds_for(work)
+        measured = self.gradients.seconds_for(n_active**2)
+        gradient = measured or _FLOAT64 * self.evaluations.seconds_for(n_active**2)
         return _SPARE * gradient + self.kept_for_pass(self.pass_takes(pass_work))
 
     def polish_takes(self) -> float:
@@ -445,10 +435,7 @@ class Shell(ABC):
         return plan is not None and time.perf_counter() >= self._saved_at + plan.every_s
 
     def save(self, snapshot: Callable[[], State]) -> None:
-        """Write a checkpoint, if they are wanted.
-
-        One that cannot be written is a warning, the first time: the run goes on.
-        """
+        """Write a checkpoint, if they are wanted; where that fails is a warning, the first time."""
         plan = self.session.checkpoint
         if plan is None:
             return

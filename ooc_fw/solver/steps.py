@@ -77,11 +77,8 @@ class StepRule(Resumable):
     """A rule; subclasses override `step`, and the rest where they remember iterates."""
 
     name: ClassVar[str]
-    takes_many: ClassVar[bool] = False
-    """Whether one step can use many new vertices at once; the oracle then proposes many."""
-
-    optimises: ClassVar[bool] = False
-    """Whether a step optimises on the whole active set."""
+    takes_many: ClassVar[bool] = False  # whether one step can use many new vertices at once
+    optimises: ClassVar[bool] = False  # whether a step optimises on the whole active set
 
     def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         """Move the weights, given the place `i` of the toward vertex."""
@@ -99,10 +96,7 @@ class StepRule(Resumable):
 
 
 def _line_search(slope: float, curvature: float, bound: float) -> tuple[float, float]:
-    """Exact step size on [0, bound], and the decrease of f it brings.
-
-    The size is the bound itself where rounding leaves no curvature.
-    """
+    """Exact step size on [0, bound], without curvature the bound; and the decrease of f."""
     size = 0.0
     if slope > 0:
         size = float(slope / curvature if curvature * bound > slope else bound)
@@ -233,9 +227,8 @@ class QuadraticCorrection(BlendedPairwise):
 
     The affine minimum has the weights of sum 1, perhaps negative ones, at which all gradients on
     the support are equal. The step towards it ends where the first weight becomes 0, as in Wolfe's
-    algorithm for the point of least norm, of which it is a major cycle. It is taken whenever the
-    support has grown by a share of its size, so that its linear systems cost no more than all the
-    other steps.
+    algorithm for the point of least norm. It is taken whenever the support has grown by a share of
+    its size, so that its linear systems cost no more than all the other steps.
 
     References
     ----------
@@ -315,9 +308,7 @@ class Partan(StepRule):
         if size == 0.0:
             return toward
         active.rho = float(active.alpha @ active.grad)
-        return StepRecord(
-            StepKind.PARTAN, toward.scale, toward.ids, toward.weights, size, int(drops)
-        )
+        return replace(toward, kind=StepKind.PARTAN, extrapolation=size, drops=int(drops))
 
 
 class FullyCorrective(StepRule):

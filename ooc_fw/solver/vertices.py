@@ -1,7 +1,6 @@
 """Vertices held in RAM: their rows, labels, penalties, weights and gradient, and how these grow.
 
-Arrays and rows grow at the end by doubling, and shrink to chosen places: adding one vertex costs
-O(1) amortised, without a copy of the others.
+Arrays and rows grow at the end by doubling, and shrink to chosen places.
 """
 
 from __future__ import annotations
@@ -98,9 +97,8 @@ class GrowingRows:
 class LazyTable:
     """Rows of numbers, zeros at first, whose memory pages are taken when first written.
 
-    `values` has at least `n_rows` rows and `n_columns` columns. It grows to its full size without a
-    copy, and its pages have 4 KiB rather than being huge, so that only the part in use becomes
-    resident.
+    `values` has at least `n_rows` rows and `n_columns` columns. Its pages have 4 KiB rather than
+    being huge, so that only the part in use becomes resident.
     """
 
     def __init__(self, n_rows: int, n_columns: int, dtype: npt.DTypeLike) -> None:
@@ -163,9 +161,9 @@ class VertexTable:
         self._rows = GrowingRows()
         self._values = self._rows  # what float32 products see; another copy only if it differs
         types = {"ids": np.int64, "terms": engine.arithmetic.fast.dtype, "pinned": np.bool_}
-        names = ["ids", "labels", "alpha", "grad", "diag", "pinned", "norms", "terms"]
-        names += ["exact_alpha", "exact_grad"]
-        self._vectors = {name: GrowingArray(types.get(name, np.float64)) for name in names}
+        for name in ("labels", "alpha", "grad", "diag", "norms", "exact_alpha", "exact_grad"):
+            types[name] = np.float64
+        self._vectors = {name: GrowingArray(dtype) for name, dtype in types.items()}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -191,10 +189,7 @@ class VertexTable:
 
     @property
     def rho(self) -> float:
-        """The number alpha' g = |w|^2 + b^2 + sum alpha_i^2 / C_i.
-
-        It is never set below the last sum, which is what is left where rounding hides the norms.
-        """
+        """The number alpha' g = |w|^2 + b^2 + sum alpha_i^2 / C_i, at least its last sum."""
         return self._rho
 
     @rho.setter
