@@ -342,11 +342,7 @@ def certify(
 def certificate_of_all(
     alpha: Float64Array, slack: Float64Array, grad: Float64Array, rounding: float
 ) -> Certificate:
-    """Bound the duality gap of some weights, given the gradient of every row in float64.
-
-    `slack` is alpha_i / C_i; `rounding` bounds the error of each gradient. Violators are not looked
-    for.
-    """
+    """Bound the duality gap, given `slack` alpha_i / C_i and every row's float64 gradient."""
     return _certificate(alpha, slack, grad, _Findings(float(grad.min()), rounding, 0))
 
 

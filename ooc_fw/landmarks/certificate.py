@@ -91,18 +91,13 @@ class _Part(NamedTuple):
     beta: Float64Array  # (n, k): beta_i s_i of each classifier, see `slacks`
 
 
-class _Sums(NamedTuple):
-    """|v|^2 without its 1s over a pair of parts, and bounds on its error and on kernel values."""
-
-    norm: Float64Array  # (k,)
-    error: Float64Array  # (k,)
-    largest: float
-
-
 def _pair_sums(
     source: RowSource, pair: tuple[_Part, _Part], engine: Engine, exact: bool
-) -> tuple[_Sums, Counts]:
-    """Sums over a pair of different parts, which counts twice, or over a part and itself."""
+) -> tuple[tuple[Float64Array, float], Counts]:
+    """Upper bounds over a pair of parts, which counts twice if they differ.
+
+    They are one on |v|^2 without its 1s, shape (k,), and one on kernel values.
+    """
     first, second = pair
     same = np.array_equal(first.rows, second.rows)
     rows = [source.take(part.rows) for part in ([first] if same else pair)]
@@ -117,7 +112,7 @@ def _pair_sums(
     largest = max(float(engine.kernel.diagonal(operand.norms).max()) for operand in (x, z))
     norm = times * (products * first.beta).sum(axis=0)
     counts = Counts(sum(map(len, rows)), sum(map(rows_bytes, rows)), len(x) * len(z))
-    return _Sums(norm, times * error * sizes, largest), counts
+    return (norm + times * error * sizes, largest), counts
 
 
 @dataclass(frozen=True)
@@ -142,11 +137,10 @@ class ExactKernelView:
         *,
         exact: bool = False,
     ) -> Float64Array:
-        """Lower bounds on the least P of the exact kernel, shape (k,).
+        """Lower bounds on the least P of the exact kernel, shape (k,), errors included.
 
-        Kernel values are float32, or float64 if `exact`, and a bound on their errors is part of the
-        result. Tasks for pairs of parts of the rows go to `dask`; no bit depends on it. `on_part`
-        is told the share that is done.
+        Tasks for pairs of parts of the rows go to `dask`; no bit depends on it. `on_part` is told
+        the share that is done.
         """
         parts, (total, square, size, linear) = self._parts()
         pairs = list(combinations_with_replacement(parts, 2))
@@ -158,9 +152,9 @@ class ExactKernelView:
         # The engine has threads of its own.
         with borrow_workers(dask, engine.threads, here=1) as workers:
             over = partial(workers.over, source, _pair_sums, pairs, count=engine.count)
-            for number, (_, sums) in enumerate(over(shared, exact), 1):
-                norm += sums.norm + sums.error
-                largest = max(largest, sums.largest)
+            for number, (_, (of_pair, largest_of_pair)) in enumerate(over(shared, exact), 1):
+                norm += of_pair
+                largest = max(largest, largest_of_pair)
                 if on_part is not None:
                     on_part(number / len(pairs))
         source.check_unchanged()

@@ -96,10 +96,7 @@ class Descent:
 
 @dataclass
 class NewtonState:
-    """How far Newton's method has come on some rows: what a checkpoint holds of it.
-
-    Together with the rows and the preconditioner at the start it decides the rest, bit by bit.
-    """
+    """What a checkpoint holds of Newton's method on some rows; it decides the rest, bit by bit."""
 
     b: Float64Array | None = None  # (k, N): weights of the last point; None before the first
     exact: bool = False  # whether its gradient is from float64 kernel values
@@ -364,10 +361,7 @@ class Newton:
         return descent
 
     def _best_lengths(self, here: Point, there: Point) -> Float64Array:
-        """Lengths of steps from `here` towards `there` of least P, shape (k,), without a pass.
-
-        Decisions between the two points follow from those at both.
-        """
+        """Lengths of steps from `here` towards `there` of least P, from the decisions at both."""
         problem, step = self.passes.problem, there.b - here.b
         slope = (step * here.slope).sum(axis=1)
         curvature = (step * self.span.times(step)).sum(axis=1)

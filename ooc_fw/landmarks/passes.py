@@ -189,10 +189,7 @@ def _pass_block(
 
 
 class Passes:
-    """Passes over the rows of a problem, here or where the workers are.
-
-    `on_block` is told the share of a pass that is done, and may raise to end it.
-    """
+    """Passes over the rows of a problem; `on_block` is told the share done, and may raise."""
 
     def __init__(
         self,

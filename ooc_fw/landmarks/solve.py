@@ -8,8 +8,7 @@
 The last pass is the certificate: rounding that is left is added to the gap.
 
 A checkpoint holds the state of the steps over all rows, down to single products with the Hessian. A
-run that resumes from it repeats the work on the sample, which is the same to the last bit, and one
-pass over all rows.
+run that resumes from it repeats the work on the sample, and one pass over all rows.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class LandmarkPath(ExitStack):
         """Classifiers for the next C; counts and times are their own.
 
         OutOfTimeError is raised when time is over before there is a model, and InputError for rows
-        that the kernel cannot be computed of, or that nothing can be learned from.
+        that nothing can be learned from.
         """
         if self._run is None:
             self._run = self._begin(C)
@@ -295,10 +294,7 @@ class _Run(Shell):
     def _newton(
         self, span: Span, places: Int64Array, part: SpanProblem, in_part: Int64Array
     ) -> Newton:
-        """Newton's method on a part of the sample.
-
-        The landmarks are at `places` of the sample, which are the places `in_part` of the part.
-        """
+        """Newton's method on a part, whose places `in_part` are the landmarks `places`."""
         rows = part.source.read(0, part.n_rows)
         preconditioner = Preconditioner(span, rows, part, in_part, self.report)
         passes = Passes(part, span.landmarks, on_block=self.report)

@@ -140,10 +140,7 @@ class Span:
         return matrix
 
     def fill_upper(self, matrix: Float64Array) -> None:
-        """Set the upper triangle of a matrix to G plus its lower triangle, mirrored.
-
-        The matrix has shape (N, N), and its lower triangle stays as it is, but for the diagonal.
-        """
+        """Set the upper triangle of a matrix, and its diagonal, to G plus its lower triangle."""
         marks = self.landmarks
         for first in range(0, len(self), _COLUMNS):
             columns = slice(first, min(first + _COLUMNS, len(self)))
@@ -209,10 +206,7 @@ class Span:
 
 
 def draw_random(codes: Int64Array, size: int, rng: np.random.Generator) -> Int64Array:
-    """Places of `size` different rows, of each class as many as of others while it has any.
-
-    `codes` are the classes of the rows.
-    """
+    """Places of `size` rows, of each class as many as of others while it has any."""
     order = rng.permutation(len(codes))
     _, which, counts = np.unique(codes[order], return_inverse=True, return_counts=True)
     # The position of each row among those of its class: low positions of all classes come first.
@@ -225,10 +219,7 @@ def draw_random(codes: Int64Array, size: int, rng: np.random.Generator) -> Int64
 def draw_by_loss(
     losses: Float64Array, taken: npt.NDArray[np.bool_], size: int, rng: np.random.Generator
 ) -> Int64Array:
-    """Places of `size` different rows that are not `taken`, in proportion to their losses.
-
-    Rows without loss are drawn only when there are no others.
-    """
+    """Places of `size` rows not `taken`, in proportion to their losses; those without come last."""
     # Largest keys of an exponential race: a draw without replacement.
     with np.errstate(divide="ignore"):
         keys = np.log(losses) + rng.gumbel(size=len(losses))

@@ -25,7 +25,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.problem import relative_gap
 from ooc_fw.solver.kernel_rows import LARGEST_SYSTEM, KernelRows, Precision
-from ooc_fw.solver.vertices import Penalties, VertexTable
+from ooc_fw.solver.vertices import VertexTable
 
 logger = logging.getLogger(__name__)
 
@@ -49,17 +49,14 @@ def never() -> bool:
 
 
 class ActiveSet(VertexTable):
-    """Vertices, weights, gradient and kernel block, which is empty at first.
-
-    `penalties` of each row of the source, if any, take the place of the penalty `C`.
-    """
+    """Vertices, weights, gradient and kernel block; `penalties` of rows take the place of `C`."""
 
     def __init__(
         self,
         engine: Engine,
         C: float,
         kernel_rows: KernelRows,
-        penalties: Penalties | None = None,
+        penalties: Float64Array | None = None,
     ) -> None:
         super().__init__(engine, C, penalties)
         self.rounding = math.inf  # bound on the error of the gradient at the last `refresh`
@@ -154,10 +151,6 @@ class ActiveSet(VertexTable):
         self._extend(grad=grad, alpha=idle, pinned=idle.astype(np.bool_))
         self._extend(exact_alpha=idle, exact_grad=unknown)
 
-    def clear(self) -> None:
-        """Forget all vertices."""
-        self.keep(np.empty(0, dtype=np.int64))
-
     def keep(self, places: Int64Array) -> None:
         """Forget all vertices but those at `places`, which increase."""
         self.kernel_rows.keep(places)
@@ -183,10 +176,7 @@ class ActiveSet(VertexTable):
         return self._hold(self._precision.after_misled_steps(self.kernel_rows.dtype))
 
     def note_correction(self, *, finished: bool) -> bool:
-        """Take note of a corrective step, and whether it reached its gap.
-
-        True where kernel values are float64 from now on, so that linear systems replace steps.
-        """
+        """Take note of a corrective step; True where linear systems replace steps from now on."""
         held = self.kernel_rows.dtype
         return self._hold(self._precision.after_correction(finished, len(self), held))
 
@@ -196,7 +186,7 @@ class ActiveSet(VertexTable):
         """Remove vertices of weight 0 that neither violate nor are pinned or `protected`.
 
         Nothing happens while they are no more than a share `spare` of all vertices. Returns the old
-        places of the vertices kept, shape (k,), or None when nothing was removed.
+        places of the vertices kept, or None when nothing was removed.
         """
         idle = (self.alpha == 0) & (self.grad >= self.rho) & ~self.pinned
         if protected is not None:
@@ -230,7 +220,7 @@ class ActiveSet(VertexTable):
         self.alpha[:] = alpha / alpha.sum()
         self.refresh()
 
-    def renumber(self, penalties: Penalties | None) -> None:
+    def renumber(self, penalties: Float64Array | None) -> None:
         """Take rows 0, 1, ... of another source as the vertices, which are equal to them."""
         self.ids[:] = np.arange(len(self))
         self._places = {place: place for place in range(len(self))}
@@ -240,10 +230,7 @@ class ActiveSet(VertexTable):
             precision.largest_C = max(precision.largest_C, float(penalties.max()))
 
     def change_penalty(self, C: float) -> None:
-        """Take another penalty of all rows, with the same weights; O(m).
-
-        Kernel values stay, unless the other penalty needs or allows another type of them.
-        """
+        """Take another penalty of all rows, with the same weights; O(m) if kernel values stay."""
         if C == self._C:
             return
         change = 1 / C - 1 / self._C
@@ -347,8 +334,8 @@ def affine_minimum(
 ) -> tuple[Float64Array, Float64Array] | None:
     """Weights of sum 1 that are 0 off the support, with equal gradients on it; their gradient.
 
-    Both of shape (m,); weights may be negative. None where the support is too large for a linear
-    system, the kernel rows of it are not all held, or the system is singular.
+    Weights may be negative. None where the support is too large for a linear system, the kernel
+    rows of it are not all held, or the system is singular.
     """
     rows, n = active.kernel_rows, len(support)
     copies = _SYSTEM_COPIES * 8 // rows.dtype.itemsize  # those of the system are float64
@@ -367,10 +354,7 @@ def affine_minimum(
 
 
 class _Pace:
-    """Whether threads share the scans of steps, as was faster when both ways were last tried.
-
-    Threads that wait for each other lose much where other programs want the processors.
-    """
+    """Whether threads share the scans of steps: they may wait for each other on a busy machine."""
 
     def __init__(self) -> None:
         self._seconds: dict[int, float] = {}  # of a step and vertex, by number of threads
@@ -394,10 +378,7 @@ class _Pace:
 
 
 def _soon_needed(active: ActiveSet, missing: int, grad: npt.NDArray[Any]) -> Int64Array:
-    """A vertex whose kernel row a step lacks, and others from the same end of the gradient.
-
-    Computing several rows costs little more than one.
-    """
+    """A vertex whose kernel row a step lacks, and others from the same end of the gradient."""
     absent = np.flatnonzero(active.kernel_rows.slots < 0)
     n = min(_FETCHED, active.kernel_rows.batch, len(absent)) - 1
     order = grad[absent]
@@ -412,8 +393,8 @@ def _solve_systems(
 ) -> tuple[int, int]:
     """Replace pairwise steps by linear systems on the free vertices, while these are few.
 
-    Badly conditioned problems, of large kernel values or penalties, would take millions of steps.
-    The result counts as many steps as would have taken the same time, and vertices dropped.
+    Badly conditioned problems would take millions of steps. The result counts as many steps as
+    would have taken the same time, and vertices dropped.
     """
     alpha, grad, rows = active.alpha, active.grad, active.kernel_rows
     n_free = np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol)))
@@ -449,15 +430,12 @@ def _gradient_on_rows(active: ActiveSet, alpha: Float64Array) -> Float64Array:
 
 _PATIENCE = 3  # exchanges of many vertices that may leave as many wrong ones as before
 
-_Places = npt.NDArray[np.intp]
-_Flags = npt.NDArray[np.bool_]
-
 
 @dataclass
 class Minimum:
     """The best weights found, their gradient and rho, and the number of linear systems solved."""
 
-    matrix: Callable[[_Places], Float64Array]
+    matrix: Callable[[npt.NDArray[np.intp]], Float64Array]
     gradient: Callable[[Float64Array], Float64Array]
     alpha: Float64Array
     tol: float
@@ -480,7 +458,7 @@ class Minimum:
         """Whether another system may be solved."""
         return self.n_systems < self.max_systems and not self.is_late()
 
-    def _solve_system(self, free: _Flags) -> Float64Array:
+    def _solve_system(self, free: npt.NDArray[np.bool_]) -> Float64Array:
         """Solve (Qu)_i = 1 at the free vertices, with u_i = 0 at the others."""
         self.n_systems += 1
         places = np.flatnonzero(free)
@@ -541,7 +519,7 @@ class Minimum:
 
 
 def minimise(
-    matrix: Callable[[_Places], Float64Array],
+    matrix: Callable[[npt.NDArray[np.intp]], Float64Array],
     gradient: Callable[[Float64Array], Float64Array],
     alpha: Float64Array,
     tol: float,

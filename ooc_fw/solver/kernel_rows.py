@@ -289,18 +289,17 @@ class KernelRows:
         The rows used last stay and move to the front, and the memory behind them is released.
         """
         room = self._room(m)
-        if room == len(self.values):
-            return room if room >= m else max(1, room // 2)
-        held = np.flatnonzero(self._owners >= 0)
-        if len(held) > room:
-            recent = np.argsort(-self.used[held], kind="stable")
-            self._release(held[recent[room:]])
-        behind = np.flatnonzero(self._owners[room:] >= 0) + room
-        free = np.flatnonzero(self._owners[:room] < 0)[: len(behind)]
-        for old, new in zip(behind.tolist(), free.tolist(), strict=True):
-            self.values[new, :m] = self.values[old, :m]  # the rest is not to become resident
-        self.used[free] = self.used[behind]
-        self._own(free, self._owners[behind])
-        self._owners[behind] = -1
-        self._table.release(room)
+        if room < len(self.values):
+            held = np.flatnonzero(self._owners >= 0)
+            if len(held) > room:
+                recent = np.argsort(-self.used[held], kind="stable")
+                self._release(held[recent[room:]])
+            behind = np.flatnonzero(self._owners[room:] >= 0) + room
+            free = np.flatnonzero(self._owners[:room] < 0)[: len(behind)]
+            for old, new in zip(behind.tolist(), free.tolist(), strict=True):
+                self.values[new, :m] = self.values[old, :m]  # the rest is not to become resident
+            self.used[free] = self.used[behind]
+            self._own(free, self._owners[behind])
+            self._owners[behind] = -1
+            self._table.release(room)
         return room if room >= m else max(1, room // 2)

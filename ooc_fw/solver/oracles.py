@@ -82,9 +82,10 @@ class LMO(Resumable, ABC):
     sees_active: ClassVar[bool] = True  # whether the gap of a proposal is over the active set too
     keeps_gradient: ClassVar[bool] = False  # of all rows
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, sample_size: int | None = None) -> None:
         self._source, self._labels = workspace.rows, workspace.problem.labels
-        self._engine = workspace.engine
+        self._engine, self._sampler = workspace.engine, workspace.sampler
+        self._sample_size = sample_size or workspace.options.sample_size
 
     @abstractmethod
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
@@ -125,11 +126,6 @@ class SampledLMO(LMO):
     algorithms for machine learning.
     """
 
-    def __init__(self, workspace: Workspace, sample_size: int | None = None) -> None:
-        super().__init__(workspace)
-        self._sampler = workspace.sampler
-        self._sample_size = sample_size or workspace.options.sample_size
-
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         row_ids = self._sampler.sample(self._sample_size, rng)
         return self._best_of(active, row_ids, request)
@@ -154,9 +150,8 @@ class SampledLMO(LMO):
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
     ) -> npt.NDArray[np.intp]:
         """Places of the rows to propose: here the best one, if it beats the active set."""
-        k = int(np.argmin(grads))
-        useful = grads[k] < min(request.threshold, active.grad.min())
-        return np.array([k] if useful else [], dtype=np.intp)
+        useful = grads.min() < min(request.threshold, active.grad.min())
+        return np.array([grads.argmin()] if useful else [], dtype=np.intp)
 
 
 class RandomLMO(SampledLMO):
@@ -266,11 +261,7 @@ class BlockLMO(SampledLMO):
 
 
 class FullLMO(LMO):
-    """Best of all rows, by the gradient of every row kept up to date (analytic gradient).
-
-    A step costs one kernel column over all rows for each vertex it touches. Columns of recent
-    vertices, at least two, and rows made ready for products stay as far as the plan has room.
-    """
+    """Best of all rows, by the gradient of every row; steps cost kernel columns of all rows."""
 
     keeps_gradient = True
     saved = "_grad", "_before"  # their last bits depend on the steps since they were computed
@@ -400,10 +391,6 @@ class RandomFullLMO(FullLMO):
     """The same rows as from `RandomLMO`, but for rounding, by the gradients kept of all rows."""
 
     sees_active = False
-
-    def __init__(self, workspace: Workspace) -> None:
-        super().__init__(workspace)
-        self._sampler, self._sample_size = workspace.sampler, workspace.options.sample_size
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         row_ids = self._sampler.sample(self._sample_size, rng)

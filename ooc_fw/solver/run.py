@@ -208,7 +208,7 @@ class RunState:
     def return_to(self, earlier: EarlierWeights) -> None:
         """Take the weights of an earlier moment."""
         workspace = self.workspace
-        self.active.clear()
+        self.active.keep(np.empty(0, dtype=np.int64))
         rows, labels = workspace.rows_of(earlier.ids), workspace.problem.labels[earlier.ids]
         self.active.add(earlier.ids, rows, labels)
         self.active.set_weights(earlier.alpha)
@@ -327,11 +327,7 @@ def _far_rows(state: RunState) -> Int64Array:
 
 
 def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]) -> Certificate:
-    """Make a pass over all rows, or over those that may violate by more than the tolerance.
-
-    The gradient of the active set was just computed in float64. Stop is raised when the pass will
-    not end within the time limit.
-    """
+    """Certify by a pass over all or unscreened rows; Stop is raised where it would end too late."""
     workspace, deadline, active = state.workspace, state.deadline, state.active
     all_rows = workspace.problem.source.n_rows
     support, unscreened = active.support, _unscreened(state)

@@ -62,10 +62,7 @@ _BUDGETS = ("max_iter", "max_time", "threads", "exact")
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """Where a run writes checkpoints, and how many seconds lie between two of them.
-
-    One more is written before each certifying pass, and one at the end.
-    """
+    """Where a run writes checkpoints, and how many seconds lie between two of them."""
 
     path: str | os.PathLike[str]
     every_s: float = 60.0
@@ -214,10 +211,7 @@ _POLISH_SHARE = 0.1  # share of the limit for optimising the weights on their ve
 
 
 class Rate:
-    """Seconds per unit of work; recent and large measurements count most.
-
-    Those on work below `least`, or much less than others, tell nothing and are ignored.
-    """
+    """Seconds per unit of work; recent and large measurements count most, small ones not at all."""
 
     def __init__(self, least: float = _LEAST_WORK) -> None:
         self._least = least
@@ -368,10 +362,7 @@ class Shell(ABC):
         return nullcontext() if self.session.interrupt else self.interrupt
 
     def report(self, share: float | None = None) -> None:
-        """Tell the callbacks; a signal, a False from one of them, or the clock raises Stop.
-
-        `share` is what is done of a pass over the data, if one is under way.
-        """
+        """Tell the callbacks; a signal, a False from one of them, or the clock raises Stop."""
         self.progress.sweep_fraction = share
         if self.session.callbacks:
             told = self.update()
@@ -411,10 +402,7 @@ class Shell(ABC):
     # -- checkpoints -----------------------------------------------------------------------------
 
     def open_checkpoints(self, problem: Problem) -> State | None:
-        """Say which run this is, and give the state to resume from, None to begin.
-
-        Work for that does not count. InputError is raised for a checkpoint of another run.
-        """
+        """The state to resume from, None to begin; InputError for one of another run."""
         session = self.session
         if session.checkpoint is None and session.resume is None:
             return None

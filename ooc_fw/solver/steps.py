@@ -166,10 +166,7 @@ class AwayFrankWolfe(StepRule):
 
 
 class Pairwise(StepRule):
-    """Pairwise steps where they decrease f more than a toward step (SWAP paper, algorithm 4).
-
-    What is compared is the decrease after clipping, which is what really happens.
-    """
+    """Pairwise steps where, clipped, they lower f more than toward ones (SWAP paper, alg. 4)."""
 
     name = "swap"
 
@@ -274,7 +271,7 @@ class Partan(StepRule):
 
     name = "partan"
     saved = ("_before",)
-    _before: dict[str, Float64Array] | None = None  # weights and gradient of the iterate before
+    _before: Float64Array | None = None  # (2, m): weights and gradient of the iterate before
 
     def reset(self) -> None:
         self._before = None
@@ -283,28 +280,25 @@ class Partan(StepRule):
         if self._before is None:
             return
         before = self._aligned(active, self._before)
-        keep = active.prune(spare, protected=before["alpha"] > 0)
+        keep = active.prune(spare, protected=before[0] > 0)
         if keep is not None:
-            self._before = {name: vector[keep] for name, vector in before.items()}
+            self._before = before.take(keep, axis=1)
 
-    def _aligned(
-        self, active: ActiveSet, before: dict[str, Float64Array]
-    ) -> dict[str, Float64Array]:
+    def _aligned(self, active: ActiveSet, before: Float64Array) -> Float64Array:
         """The iterate before over the present vertices; new ones have weight 0 in it."""
-        alpha, grad = before["alpha"], before["grad"]
-        new = len(active) - len(alpha)
-        if new > 0:
-            rest = active.gradient_at(len(alpha), alpha)
-            alpha, grad = np.append(alpha, np.zeros(new)), np.append(grad, rest)
-        return {"alpha": alpha, "grad": grad}
+        m = before.shape[1]
+        if m == len(active):
+            return before
+        grad = active.gradient_at(m, before[0])
+        return np.hstack([before, [np.zeros(len(grad)), grad]])
 
     def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         before = None if self._before is None else self._aligned(active, self._before)
-        self._before = {"alpha": active.alpha.copy(), "grad": active.grad.copy()}
+        self._before = np.stack([active.alpha, active.grad])
         toward = toward_step(active, i)
         if before is None:
             return toward
-        size, drops = core.extrapolate(active.alpha, active.grad, before["alpha"], before["grad"])
+        size, drops = core.extrapolate(active.alpha, active.grad, before[0], before[1])
         if size == 0.0:
             return toward
         active.rho = float(active.alpha @ active.grad)
@@ -312,10 +306,7 @@ class Partan(StepRule):
 
 
 class FullyCorrective(StepRule):
-    """Optimisation on the whole active set (CVM; MEB paper, algorithm 1).
-
-    It takes the pairwise steps of SWAP-2o, on the kernel values in memory.
-    """
+    """Optimisation on the whole active set, by steps of SWAP-2o (CVM; MEB paper, algorithm 1)."""
 
     name = "cvm"
     optimises = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import mmap
 import sys
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -129,15 +129,6 @@ def _vector(name: str) -> Any:
     return property(lambda table: table._vectors[name].view)
 
 
-class Penalties(Protocol):
-    """Penalty of each row by its number, such as an array."""
-
-    def __getitem__(self, row_ids: Int64Array, /) -> Float64Array: ...
-
-    def max(self) -> Any:
-        """The largest one, perhaps of rows that are no vertices."""
-
-
 class VertexTable:
     """What is known of each vertex, without kernel values."""
 
@@ -153,7 +144,7 @@ class VertexTable:
     norms: Float64Array = _vector("norms")  # for products: see `Operand`
     terms: npt.NDArray[Any] = _vector("terms")
 
-    def __init__(self, engine: Engine, C: float, penalties: Penalties | None) -> None:
+    def __init__(self, engine: Engine, C: float, penalties: Float64Array | None) -> None:
         self.engine = engine
         self._rho = math.nan
         self._C, self._penalties = C, penalties
@@ -247,7 +238,6 @@ class VertexTable:
         self._places.update(zip(row_ids.tolist(), range(before, before + len(y)), strict=True))
 
     def _extend(self, **blocks: npt.NDArray[Any]) -> None:
-        """Add elements at the end of some vectors."""
         for name, block in blocks.items():
             self._vectors[name].append(block)
 
