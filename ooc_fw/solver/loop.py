@@ -153,6 +153,7 @@ class Path(ExitStack):
             warm = None
         session = replace(self._session, started=time.perf_counter())
         run = _Run(workspace, session, self.active)
+        run.count_from(SolverState())
         self.active, self.progress = run.state.active, run.progress
         return run.solve(warm)
 
@@ -164,8 +165,8 @@ class _Run(Shell):
         self, workspace: Workspace, session: Session, active: ActiveSet | None = None
     ) -> None:
         problem, options = workspace.problem, workspace.options
-        self.workspace, self.engine = workspace, workspace.engine
         super().__init__(session, options, problem.source, SolverState())
+        self.workspace, self.engine = workspace, workspace.engine
         self.state = RunState.begin(workspace, self.deadline, self.progress, active)
         diagonal, share = problem.constant_diagonal(options.C), problem.bias_share
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal, share)
