@@ -38,32 +38,17 @@ _NUMBERED_ROWS = 8192  # rows of a block that are read by their numbers
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a pass over the data found.
+    """What a pass over the data found."""
 
-    Parameters
-    ----------
-    certified_gap : float
-        Upper bound on the relative duality gap, `rounding` included.
-    rounding : float
-        How far the bound may exceed the exact relative gap.
-    pair_gap : float
-        (max g over the support - min g) / rho.
-    objective, rho : float
-        f and alpha' g, from float64 kernel values.
-    n_violators : int
-        Rows with g < rho (1 - tol). A row so near this threshold that float32 values cannot tell
-        may be missed or counted, unless it is the worst.
-    worst : ndarray of int64
-        The worst violators, increasing row numbers.
-    """
-
-    certified_gap: float
-    rounding: float
-    pair_gap: float
-    objective: float
+    certified_gap: float  # upper bound on the relative duality gap, `rounding` included
+    rounding: float  # how far the bound may exceed the exact relative gap
+    pair_gap: float  # (max g over the support - min g) / rho
+    objective: float  # from float64 kernel values, as is rho
     rho: float
+    # Rows with g < rho (1 - tol). A row so near this threshold that float32 values cannot tell may
+    # be missed or counted, unless it is the worst.
     n_violators: int
-    worst: Int64Array
+    worst: Int64Array  # the worst violators, increasing row numbers
 
     def without_bias(self, alpha_sum: float) -> Certificate:
         """The certificate of a problem of one class, in which the bias does not count.

@@ -164,11 +164,9 @@ class ExactKernelView:
         return _dual(total - summing * linear, norm + square, summing)
 
     def _inside(self) -> Int64Array:
-        """Rows that have slack for any classifier."""
         return np.flatnonzero(self.problem.inside(self.decisions).any(axis=1))
 
     def _parts(self) -> tuple[list[_Part], Float64Array]:
-        """The rows that have slack, and the terms as of a `Gradient`."""
         problem, parts, inside = self.problem, [], self._inside()
         terms = np.zeros((4, problem.n_classifiers))
         for start, stop in row_slices(len(inside), _PART_ROWS):

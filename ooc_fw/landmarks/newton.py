@@ -293,7 +293,6 @@ class Newton:
         return point
 
     def _arrive(self, point: Point, tell: Callable[[Point], None]) -> Point:
-        """Tell of a point, and go on from there."""
         tell(point)
         self.state.arrive(point)
         return point

@@ -68,11 +68,6 @@ class ActiveSet(VertexTable):
     # -- kernel values and gradients -------------------------------------------------------------
 
     @property
-    def capacity(self) -> int:
-        """Largest number of vertices."""
-        return self.kernel_rows.capacity
-
-    @property
     def quantised(self) -> bool:
         """Whether kernel values are rounded to 16 bits, so that the gradient needs renewal."""
         return bool(self.kernel_rows.dtype == np.uint16)

@@ -197,17 +197,15 @@ class _Run(Shell):
                 last = progress.iteration == self.options.max_iter
                 if last or self.checkpoint_is_due:
                     self.save(self._snapshot)
-                candidates = self._ask_oracle()
+                candidates, passed = self._ask_oracle()
                 if candidates.n_scanned == 0 and active.quantised and not state.renewed:
                     # No vertex will be added any more, and the kernel values are rounded to 16
                     # bits: compute the gradient anew, once.
                     state.refresh()
                     state.renewed = True
                     continue
-                passed = self._passes(candidates)
                 if passed and not candidates.exact:
-                    candidates = self._ask_oracle()
-                    passed = self._passes(candidates)
+                    candidates, passed = self._ask_oracle()
                 if passed:
                     progress.phase = Phase.CERTIFY
                     if self.options.certify:
@@ -253,11 +251,8 @@ class _Run(Shell):
         """Relative gap to which training goes, with the current weights."""
         return self.stopping.target(self.state.active.rho, self.state.target_share)
 
-    def _passes(self, candidates: Candidates) -> bool:
-        return relative_gap(self.state.active.rho, candidates.least) <= self._target_gap()
-
-    def _ask_oracle(self) -> Candidates:
-        """Make room, and have the oracle propose vertices: none from outside once it is full."""
+    def _ask_oracle(self) -> tuple[Candidates, bool]:
+        """Make room and have the oracle propose vertices; whether their gap passes the test."""
         state, active = self.state, self.state.active
         room = self._make_room()
         if state.full:
@@ -269,8 +264,8 @@ class _Run(Shell):
                 work = candidates.n_scanned * len(active)
                 self.deadline.evaluations.add(time.perf_counter() - started, work)
         state.n_scanned, state.worst = candidates.n_scanned, candidates.worst
-        self.progress.sampled_gap = relative_gap(active.rho, candidates.least)
-        return candidates
+        self.progress.sampled_gap = gap = relative_gap(active.rho, candidates.least)
+        return candidates, gap <= self._target_gap()
 
     def _request(self, room: int) -> Request:
         """What the oracle is asked for, where `room` is left for so many vertices."""
@@ -285,7 +280,7 @@ class _Run(Shell):
 
     def _make_room(self) -> int:
         """Remove idle vertices where few may still be added; how many those are."""
-        state, active, most = self.state, self.state.active, self.state.active.capacity
+        state, active, most = self.state, self.state.active, self.state.active.kernel_rows.capacity
         if most >= self.source.n_rows:
             return most
         little = most // _LITTLE_ROOM if state.rule.takes_many else 0

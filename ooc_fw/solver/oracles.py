@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from ooc_fw._core import steps as core
 from ooc_fw.data.rows import (
-    Float32Array,
     Float64Array,
     Int8Array,
     Int64Array,
@@ -181,20 +180,6 @@ def block_rows(limit: int, share: float) -> int:
     return min(max(least, wanted), LARGEST_BLOCK)
 
 
-@dataclass
-class _Progress:
-    """How far `BlockLMO` has come; its names are those in a checkpoint."""
-
-    unseen: int  # rows left of the first pass
-    margins: Float32Array  # g / rho of every row when last seen
-    near: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """Rows left of the present pass, after the first."""
-    n_passes: int = 0  # passes over rows near the margin that have begun
-    n_violators: int = 0  # of the present pass
-    n_rows: int = 0  # rows of the present pass so far
-    share: float = 1.0  # of violators in the last block
-
-
 class BlockLMO(SampledLMO):
     """Many violators at once, from blocks of rows that go through the source.
 
@@ -205,59 +190,60 @@ class BlockLMO(SampledLMO):
     looked at.
     """
 
+    saved = "_unseen", "_margins", "_near", "_n_passes", "_n_violators", "_n_rows", "_share"
+
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace)
-        n_rows = self._source.n_rows
-        self._blocks = block_sampler(workspace.sampler, n_rows)
+        self._blocks = block_sampler(workspace.sampler, self._source.n_rows)
         self._max_block = workspace.memory.max_block
-        self._progress = _Progress(n_rows, np.zeros(n_rows, dtype=np.float32))
+        self._unseen = self._source.n_rows  # rows left of the first pass
+        self._margins = np.zeros(self._unseen, dtype=np.float32)  # g / rho when a row was last seen
+        self._near = np.empty(0, dtype=np.int64)  # rows left of the present pass, after the first
+        self._n_passes = 0  # over rows near the margin
+        self._n_violators = self._n_rows = 0  # of the present pass so far
+        self._share = 1.0  # of violators in the last block
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
-        progress = self._progress
-        size = min(self._max_block, block_rows(request.limit, progress.share))
-        if progress.unseen > 0:
+        size = min(self._max_block, block_rows(request.limit, self._share))
+        if self._unseen > 0:
             row_ids = self._blocks.sample(size, rng)
-            progress.unseen -= len(row_ids)
+            self._unseen -= len(row_ids)
         else:
             self._begin_pass_if_due()
-            row_ids, progress.near = progress.near[:size], progress.near[size:]
+            row_ids, self._near = self._near[:size], self._near[size:]
         return self._best_of(active, row_ids, request)
 
     def _begin_pass_if_due(self) -> None:
         """Begin another pass over rows near the margin, where the last one found violators."""
-        progress = self._progress
-        rare = progress.n_passes > 0 and progress.n_violators < _RARE * progress.n_rows
-        if len(progress.near) == 0 and progress.n_passes < len(_NEAR) and not rare:
-            progress.near = np.flatnonzero(progress.margins < _NEAR[progress.n_passes])
-            progress.n_passes += 1
-            progress.n_violators = progress.n_rows = 0
+        rare = self._n_passes > 0 and self._n_violators < _RARE * self._n_rows
+        if len(self._near) == 0 and self._n_passes < len(_NEAR) and not rare:
+            self._near = np.flatnonzero(self._margins < _NEAR[self._n_passes])
+            self._n_passes += 1
+            self._n_violators = self._n_rows = 0
 
     def _choose(
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
     ) -> npt.NDArray[np.intp]:
-        progress, margins = self._progress, grads / active.rho
-        visited = progress.n_passes > 0
-        progress.margins[row_ids] = 1 + _VISITED * (margins - 1) if visited else margins
+        margins, visited = grads / active.rho, self._n_passes > 0
+        self._margins[row_ids] = 1 + _VISITED * (margins - 1) if visited else margins
         violators = np.flatnonzero(grads < request.threshold)
-        progress.n_violators += len(violators)
-        progress.n_rows += len(grads)
-        progress.share = len(violators) / len(grads)
+        self._n_violators += len(violators)
+        self._n_rows += len(grads)
+        self._share = len(violators) / len(grads)
         return violators[: request.limit]
 
     def reset(self) -> None:
         """Propose nothing more: certifying passes find the violators from now on."""
-        self._progress.unseen, self._progress.n_passes = 0, len(_NEAR)
-        self._progress.near = self._progress.near[:0]
+        self._unseen, self._n_passes, self._near = 0, len(_NEAR), self._near[:0]
 
     def state(self) -> dict[str, Any]:
-        blocks = self._blocks
-        next_row = blocks.next_row if isinstance(blocks, BlockSampler) else None
-        return {"next_row": next_row, "progress": vars(self._progress)}
+        state, blocks = super().state(), self._blocks
+        return state | {"next_row": blocks.next_row} if isinstance(blocks, BlockSampler) else state
 
     def restore(self, state: dict[str, Any]) -> None:
         if isinstance(self._blocks, BlockSampler):
-            self._blocks.next_row = state["next_row"]
-        self._progress = _Progress(**state["progress"])
+            self._blocks.next_row = state.pop("next_row")
+        super().restore(state)
 
 
 class FullLMO(LMO):
@@ -301,7 +287,6 @@ class FullLMO(LMO):
             self._operands_kept = operands
 
     def _gradient(self, active: ActiveSet) -> Float64Array:
-        """Gradients of all rows."""
         self._follow(active)
         if self._grad is None:
             grad = np.empty(self._source.n_rows)

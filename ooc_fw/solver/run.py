@@ -282,9 +282,9 @@ def start(state: RunState, warm: Warm | None) -> None:
 def _add_warm(state: RunState, row_ids: Int64Array, alpha: Float64Array) -> None:
     """Add rows with their weights; of too many, those of largest weight."""
     chosen = np.flatnonzero(alpha > 0)
-    if len(chosen) > state.active.capacity:
+    if len(chosen) > state.active.kernel_rows.capacity:
         order = np.argsort(-alpha[chosen], kind="stable")
-        chosen = chosen[order[: state.active.capacity]]
+        chosen = chosen[order[: state.active.kernel_rows.capacity]]
     chosen = chosen[np.argsort(row_ids[chosen])]
     state.add_vertices(row_ids[chosen])
     state.active.set_weights(alpha[chosen])

@@ -169,7 +169,6 @@ def run_identity(problem: Problem, options: TrainOptions) -> Identity:
 
 
 def _arrays(source: RowSource) -> Iterator[npt.NDArray[Any]]:
-    """All rows, block by block."""
     for _, rows in iter_blocks(source, 0, source.n_rows):
         if isinstance(rows, CSRRows):
             yield from (rows.data, rows.indices, rows.indptr)
