@@ -178,13 +178,8 @@ def _arrays(source: RowSource) -> Iterator[npt.NDArray[Any]]:
 
 def check_same_run(path: str | os.PathLike[str], before: Identity, this: Identity) -> None:
     """Raise InputError, naming the differences, unless a checkpoint is of this run."""
-    same = "give the same"
-    for kind, other, advice in (
-        ("data", "other data", "give the data it was made from (copied with their time of change)"),
-        ("kernel", "another kernel", same),
-        ("options", "other options", same),
-    ):
-        old, new = before[kind], this[kind]
+    for kind, old in before.items():
+        new = this[kind]
         differences = ", ".join(
             f"{key} {old.get(key)!r} (now {new.get(key)!r})"
             for key in {**old, **new}
@@ -192,8 +187,9 @@ def check_same_run(path: str | os.PathLike[str], before: Identity, this: Identit
         )
         if differences:
             raise InputError(
-                f"the checkpoint {os.fspath(path)} was made with {other}: {differences}; {advice}, "
-                f"or train without --resume"
+                f"the checkpoint {os.fspath(path)} was made with other {kind}: {differences}; give "
+                f"the same (data that are copied with their time of change), or train without "
+                f"--resume"
             )
 
 
