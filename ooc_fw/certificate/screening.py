@@ -95,12 +95,7 @@ class Screen:
             self.vertex[rows], self.distance[rows] = bounds.vertex, bounds.distance
 
     def unscreened(
-        self,
-        floor: float,
-        labels: Int8Array,
-        norm2: float,
-        plain: Float64Array,
-        rounding: float,
+        self, floor: float, labels: Int8Array, norm2: float, plain: Float64Array, rounding: float
     ) -> npt.NDArray[np.intp]:
         """Rows whose gradient may be below `floor` for later weights.
 

@@ -61,11 +61,7 @@ class LandmarkPath(ExitStack):
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        plan: Plan,
-        session: Session,
-        warm: LandmarkStart | None = None,
+        self, problem: Problem, plan: Plan, session: Session, warm: LandmarkStart | None = None
     ) -> None:
         super().__init__()
         if warm is not None and len(warm.rows) > plan.memory.landmarks:

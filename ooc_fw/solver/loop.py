@@ -96,10 +96,7 @@ def solve(
 
 
 def solve_problem(
-    problem: BinaryProblem,
-    plan: Plan,
-    session: Session | None = None,
-    warm: Warm | None = None,
+    problem: BinaryProblem, plan: Plan, session: Session | None = None, warm: Warm | None = None
 ) -> Solution:
     """Train one binary classifier.
 

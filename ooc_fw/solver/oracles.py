@@ -18,14 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core import steps as core
-from ooc_fw.data.rows import (
-    Float64Array,
-    Int8Array,
-    Int64Array,
-    Rows,
-    distinct_rows,
-    take_rows,
-)
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, distinct_rows, take_rows
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.data.views import BlockSampler, block_sampler
 from ooc_fw.kernels.arithmetic import Operand

@@ -453,9 +453,9 @@ def primal_objectives(
     make a worse model. On the scale where the margin is 1, a / rho is the solution of a squared
     hinge, the minimum of
 
-        P(a) = 1/2 (|w|^2 + b^2) / rho^2 + 1/2 sum_i C_i max(0, 1 - y_i h(x_i) / rho)^2.
+        P(a) = 1/2 (|w|^2 + b^2) / rho^2 + 1/2 sum_i C_i max(0, 1 - y_i h(x_i) / rho)^2,
 
-    The first part of the sample is always taken, the others while it is not late.
+    with the sum over the sample, scaled. Its first part is always taken, others while not late.
     """
     engine, C = workspace.engine, workspace.penalties
     ids = np.unique(np.concatenate([weights.ids for weights in candidates]))

@@ -235,10 +235,7 @@ class Deadline:
     """
 
     def __init__(
-        self,
-        max_time: float | None,
-        started: float,
-        clock: Callable[[], float] = time.perf_counter,
+        self, max_time: float | None, started: float, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self._max_time = math.inf if max_time is None else max_time
         self.limited = self._max_time < math.inf
