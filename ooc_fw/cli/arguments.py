@@ -1,4 +1,4 @@
-"""What the arguments of commands have in common, and how those that set options are declared.
+"""Parser of arguments, and how those that set options are declared.
 
 Arguments that are fields of a record in `ooc_fw.options` are derived from it.
 """
@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from functools import partial
 from typing import Any, NoReturn
 
-from ooc_fw.options import ConvertOptions, Option, TrainOptions, option_fields
+from ooc_fw.options import Option, option_fields
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.threads import cpu_count
 
 _MOST_VALUES = 1000  # of a range such as 2^-5..2^15
 
@@ -101,26 +98,6 @@ def argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return parsed
 
 
-def read_class_weight(text: str) -> dict[str, float] | str:
-    """Weight of each class by its label, or "balanced"."""
-    if text == "balanced":
-        return text
-    parts = [part.rpartition("=") for part in text.split(",")]
-    try:
-        weights = {label: float(weight) for label, _, weight in parts}
-    except ValueError:
-        weights = {}
-    if not weights or "" in weights:
-        raise InputError(f"must be class weights LABEL=W,... or balanced, not {text!r}")
-    return weights
-
-
-def add_values(group: argparse._ActionsContainer, name: str, declared: Option, text: str) -> None:
-    """Declare an option that takes a list of values of another one."""
-    read = argument_type(partial(value_list, declared=declared))
-    group.add_argument(name, type=read, metavar="VALUES", help=text)
-
-
 def value_list(text: str, declared: Option) -> list[Any]:
     """Values of an option: numbers, or powers of a number, such as 0.5,1,10 or 2^-5..2^15:2."""
     try:
@@ -155,59 +132,3 @@ def arguments_of(record: type, values: Mapping[str, Any]) -> list[str]:
         flags = [flag for flag, (set_to, _) in declared.flags.items() if set_to == value]
         arguments += flags or [_flag_of(name, declared), str(value)]
     return arguments
-
-
-def add_data(parser: argparse.ArgumentParser, also: str = "", *, labels: bool = True) -> None:
-    """Declare DATA, which may `also` be something else than arrays, and what to find in it."""
-    kinds = (
-        "an HDF5 file (ooc-fw convert writes one), an AnnData file, a zarr store or a .npy array"
-    )
-    parser.add_argument("data", metavar="DATA", help=kinds + also)
-    add_options(parser, ConvertOptions, ["x_name"])
-    if labels:
-        add_options(parser, ConvertOptions, ["y_name", "label", "labels", "missing_labels"])
-
-
-def add_data_or_text(parser: argparse.ArgumentParser, *, labels: bool = True) -> None:
-    """Declare DATA of a command that reads LIBSVM text, too."""
-    also = ", LIBSVM text or a table (CSV, Parquet, Arrow), or - for standard input"
-    add_data(parser, also, labels=labels)
-    add_options(parser, ConvertOptions, ["zero_based"])
-
-
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Declare MODEL."""
-    parser.add_argument("model", metavar="MODEL", help="file written by ooc-fw train or tune")
-
-
-def add_output(
-    parser: argparse.ArgumentParser, metavar: str, text: str, default: str | None = None
-) -> None:
-    """Declare where the result goes; `text` is the help."""
-    parser.add_argument("-o", "--output", metavar=metavar, default=default, help=text)
-
-
-def add_work(parser: argparse.ArgumentParser, *, dask: bool = True) -> None:
-    """Declare ``--threads``, of which the default is the number of processors, and ``--dask``."""
-    declared = option_fields(TrainOptions)["threads"]
-    text = "threads (default: all CPUs)"
-    add_option(parser, "threads", replace(declared, default=None, help=text))
-    parser.set_defaults(threads=cpu_count())
-    if dask:
-        parser.add_argument(
-            "--dask",
-            metavar="WHERE",
-            help="pass over the file with Dask: on threads, on processes (as many as --threads), "
-            "or on the cluster at the address tcp://HOST:PORT (default: without Dask); the numbers "
-            "are the same",
-        )
-
-
-def add_results(parser: argparse.ArgumentParser, *, progress: bool = True) -> None:
-    """Declare ``--json``, and ``--quiet`` and ``--verbose`` of commands that take time."""
-    add_flag(parser, "--json", "print the result as one JSON object")
-    if progress:
-        group = parser.add_mutually_exclusive_group()
-        add_flag(group, "--quiet", "no progress and no summary")
-        text = "sizes, choices, the memory plan, phases; a line of progress a second"
-        add_flag(group, "--verbose", f"more messages: {text}")

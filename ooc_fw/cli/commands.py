@@ -9,23 +9,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ooc_fw.cli.arguments import (
-    add_data,
-    add_data_or_text,
-    add_flag,
-    add_model,
-    add_option,
-    add_options,
-    add_output,
-    add_results,
-    add_values,
-    add_work,
-    argument_type,
-    read_class_weight,
-)
+from ooc_fw.cli.arguments import add_flag, add_option, add_options, argument_type, value_list
 from ooc_fw.options import (
     DURATION,
     SHARE,
@@ -37,7 +26,9 @@ from ooc_fw.options import (
     TrainOptions,
     option_fields,
 )
-from ooc_fw.report.figures import PANELS
+from ooc_fw.report.figures import AXES, PANELS
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.threads import cpu_count
 
 DONE, NO, USAGE, FAILED = 0, 1, 2, 3
 """Exit statuses: done; the answer is no, such as a gap above the tolerance or a damaged file; wrong
@@ -370,8 +361,8 @@ def _plot(parser: argparse.ArgumentParser) -> None:
     _add_logs(parser, "FIGURE", ".png; .svg and .pdf are possible too")
     text = f"some of {', '.join(PANELS)}, with commas between them (default: all)"
     parser.add_argument("--panels", metavar="NAMES", default=",".join(PANELS), help=text)
-    text = "time, iteration or both (default); speeds and memory are drawn against time only"
-    parser.add_argument("--against", metavar="AXIS", default="both", help=text)
+    text = "what to draw against (default: both); speeds and memory are drawn against time only"
+    parser.add_argument("--against", choices=(*AXES, "both"), default="both", help=text)
 
 
 def _add_logs(parser: argparse.ArgumentParser, output: str, suffix: str) -> None:
@@ -407,6 +398,82 @@ def _warm_up(parser: argparse.ArgumentParser) -> None:
     Python's own bytecode is written where the installer has not done so.
     """
     add_results(parser)
+
+
+def read_class_weight(text: str) -> dict[str, float] | str:
+    """Weight of each class by its label, or "balanced"."""
+    if text == "balanced":
+        return text
+    parts = [part.rpartition("=") for part in text.split(",")]
+    try:
+        weights = {label: float(weight) for label, _, weight in parts}
+    except ValueError:
+        weights = {}
+    if not weights or "" in weights:
+        raise InputError(f"must be class weights LABEL=W,... or balanced, not {text!r}")
+    return weights
+
+
+def add_values(group: argparse._ActionsContainer, name: str, declared: Option, text: str) -> None:
+    """Declare an option that takes a list of values of another one."""
+    read = argument_type(partial(value_list, declared=declared))
+    group.add_argument(name, type=read, metavar="VALUES", help=text)
+
+
+def add_data(parser: argparse.ArgumentParser, also: str = "", *, labels: bool = True) -> None:
+    """Declare DATA, which may `also` be something else than arrays, and what to find in it."""
+    kinds = (
+        "an HDF5 file (ooc-fw convert writes one), an AnnData file, a zarr store or a .npy array"
+    )
+    parser.add_argument("data", metavar="DATA", help=kinds + also)
+    add_options(parser, ConvertOptions, ["x_name"])
+    if labels:
+        add_options(parser, ConvertOptions, ["y_name", "label", "labels", "missing_labels"])
+
+
+def add_data_or_text(parser: argparse.ArgumentParser, *, labels: bool = True) -> None:
+    """Declare DATA of a command that reads LIBSVM text, too."""
+    also = ", LIBSVM text or a table (CSV, Parquet, Arrow), or - for standard input"
+    add_data(parser, also, labels=labels)
+    add_options(parser, ConvertOptions, ["zero_based"])
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Declare MODEL."""
+    parser.add_argument("model", metavar="MODEL", help="file written by ooc-fw train or tune")
+
+
+def add_output(
+    parser: argparse.ArgumentParser, metavar: str, text: str, default: str | None = None
+) -> None:
+    """Declare where the result goes; `text` is the help."""
+    parser.add_argument("-o", "--output", metavar=metavar, default=default, help=text)
+
+
+def add_work(parser: argparse.ArgumentParser, *, dask: bool = True) -> None:
+    """Declare ``--threads``, of which the default is the number of processors, and ``--dask``."""
+    declared = option_fields(TrainOptions)["threads"]
+    text = "threads (default: all CPUs)"
+    add_option(parser, "threads", replace(declared, default=None, help=text))
+    parser.set_defaults(threads=cpu_count())
+    if dask:
+        parser.add_argument(
+            "--dask",
+            metavar="WHERE",
+            help="pass over the file with Dask: on threads, on processes (as many as --threads), "
+            "or on the cluster at the address tcp://HOST:PORT (default: without Dask); the numbers "
+            "are the same",
+        )
+
+
+def add_results(parser: argparse.ArgumentParser, *, progress: bool = True) -> None:
+    """Declare ``--json``, and ``--quiet`` and ``--verbose`` of commands that take time."""
+    add_flag(parser, "--json", "print the result as one JSON object")
+    if progress:
+        group = parser.add_mutually_exclusive_group()
+        add_flag(group, "--quiet", "no progress and no summary")
+        text = "sizes, choices, the memory plan, phases; a line of progress a second"
+        add_flag(group, "--verbose", f"more messages: {text}")
 
 
 class Command(NamedTuple):

@@ -39,6 +39,7 @@ from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.classification import SAMPLE_ROWS, draw_sample
 from ooc_fw.training.fit import make_plan
 
+_RESUME = "resume the run with its data and the options of files (-o, --checkpoint, --log)"
 SHOWN = 12  # classes, columns and the like that are listed for people; --json lists all
 
 
@@ -121,7 +122,6 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
     command += arguments_of(KernelOptions, kernel) + arguments_of(TrainOptions, options)
     command += ["--class-weight", "..."] * ("penalties" in data)
     command += ["--epsilon", "..."] * (task == "regression")
-    resume = shlex.join([*command, "--resume", path])
     known = ("iteration", "n_support", "sampled_gap", "certified_gap")
     return {
         "kind": "checkpoint",
@@ -135,10 +135,7 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
         "C": options["C"],
         "method": options["method"],
         **{name: state["progress"][name] for name in known},
-        "advice": [
-            f"resume the run with its data and the options of files (-o, --checkpoint, --log): "
-            f"{resume}"
-        ],
+        "advice": [f"{_RESUME}: {shlex.join([*command, '--resume', path])}"],
     }
 
 
@@ -170,17 +167,15 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
 
 def _choice(source: RowSource) -> str | None:
     """What kind of model ``train`` without options would take; None where it takes no such data."""
-    defaults, options = KernelOptions(), TrainOptions(threads=cpu_count())
     with contextlib.suppress(InputError):
         classes, codes = encode_labels(source)
         small, _ = draw_sample(source, codes, SAMPLE_ROWS[0])
         rows = small if source.statistics is None else source
-        gamma = resolve_gamma(
-            defaults.kernel, defaults.gamma, lambda: sigma2(rows), source.n_features
-        )
-        kernel = make_kernel(defaults.kernel, gamma=gamma)
+        name, given = KernelOptions().kernel, KernelOptions().gamma
+        gamma = resolve_gamma(name, given, lambda: sigma2(rows), source.n_features)
+        kernel = make_kernel(name, gamma=gamma)
         problem = ClassificationProblem(source, codes, kernel, None, classes)
-        return make_plan(problem, options).kind
+        return make_plan(problem, TrainOptions(threads=cpu_count())).kind
     return None
 
 

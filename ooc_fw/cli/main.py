@@ -61,10 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 results.flush()
         _drop_unwritten()
         return status
-    except InputError as error:
-        return _fail(str(error), USAGE)
-    except OutOfTimeError as error:
-        return _fail(str(error), FAILED)
+    except (InputError, OutOfTimeError) as error:
+        return _fail(str(error), USAGE if isinstance(error, InputError) else FAILED)
     except KeyboardInterrupt as interrupt:
         word = "terminated" if isinstance(interrupt, Terminated) else "interrupted"
         return _fail(word, 128 + signal_of(interrupt))

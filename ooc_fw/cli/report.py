@@ -28,14 +28,17 @@ def run_plot(args: argparse.Namespace) -> int:
     """Draw logs of training runs."""
     output = _output(args, ".png")
     check_figure(output)
-    panels = _choice("--panels", args.panels, tuple(PANELS))
-    against = AXES if args.against == "both" else _choice("--against", args.against, AXES)
+    panels = tuple(dict.fromkeys(name.strip() for name in args.panels.split(",")))
+    for name in panels:
+        if name not in PANELS:
+            raise InputError(f"--panels knows {', '.join(PANELS)}, not {name!r}")
     runs = read_runs(args.logs)
     if all(run.n_events == 0 for run in runs):
         raise InputError(
             f"{args.logs[0]}: no progress to draw, the run ended before its first iteration; "
             f"give the log of a longer one"
         )
+    against = AXES if args.against == "both" else (args.against,)
     save(draw_runs(runs, panels, against), output)
     common.print_result(args, {"output": str(output), "runs": len(runs)}, [output])
     return DONE
@@ -46,12 +49,3 @@ def _output(args: argparse.Namespace, suffix: str) -> Path:
     output = common.output_of(args, args.logs[0], suffix)
     check_outputs([Output("figure", output, streamed=True)], args.logs)
     return output
-
-
-def _choice(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Names in `text`, without repeats."""
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    for name in names:
-        if name not in known:
-            raise InputError(f"{option} knows {', '.join(known)}, not {name!r}")
-    return names

@@ -32,20 +32,16 @@ def run(args: argparse.Namespace) -> int:
             common.print_result(args, {"file": args.data, "intact": False})
         logger.error("%s", error)
         return NO
+    arrays = {}
+    for array in report.arrays:
+        facts = {"bytes": array.n_bytes, "chunks": array.n_chunks, "damaged": array.n_damaged}
+        arrays[array.name] = {**facts, "damage": list(array.damage)}
     result = {
         "file": report.path,
         "file_bytes": report.n_bytes,
         "checksums": "crc32" if report.has_checksums else None,
         "intact": report.intact,
-        "arrays": {
-            array.name: {
-                "bytes": array.n_bytes,
-                "chunks": array.n_chunks,
-                "damaged": array.n_damaged,
-                "damage": list(array.damage),
-            }
-            for array in report.arrays
-        },
+        "arrays": arrays,
     }
     common.print_result(args, result, _lines(result))
     for array in report.arrays:

@@ -30,7 +30,6 @@ RUN_COLORS = ("#0072b2", "#d55e00", "#009e73", "#b8609a", "#b98200", "#4597c9")
 _STYLES = ("-", "--", ":", "-.")
 _PANEL_INCHES = 5.6, 2.9  # width and height
 _LABEL_LETTERS = 24  # of a run's name in a legend, so that its columns fit
-_MOST_CURVES = 8  # values of gamma that get a curve each; more are shown as a map
 
 
 def check_figure(path: str | os.PathLike[str]) -> str:
@@ -200,35 +199,27 @@ def _short(label: str) -> str:
 
 
 def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error") -> Figure:
-    """Draw validation errors against C: a curve for each gamma, or a map when these are many.
+    """Draw validation errors against C, a curve for each gamma.
 
     Points are those of `ooc_fw.training.tuning`; `what` is the name of the error.
     """
     gammas = sorted({point.gamma for point in points})
-    many = len(gammas) > _MOST_CURVES
-    known = [point for point in points if point.error is not None]
     with _drawing((7, 4.5)) as (figure, ((ax,),)):
-        if many:
-            Cs = sorted({point.C for point in points})
-            errors = {(point.gamma, point.C): 100 * point.error for point in known}
-            table = [[errors.get((gamma, C), float("nan")) for C in Cs] for gamma in gammas]
-            mesh = ax.pcolormesh(Cs, gammas, table, shading="nearest")
-            figure.colorbar(mesh, ax=ax, label=f"validation {what} (%); blank: abandoned")
-            ax.set_yscale("log", base=2)
-        for gamma in () if many else gammas:
-            tried = [point for point in known if point.gamma == gamma]
-            Cs, means = [point.C for point in tried], [100 * point.error for point in tried]
-            bars = [100 * (point.standard_error or 0.0) for point in tried]
-            look = {"marker": "o", "markersize": 4, "capsize": 2}
-            ax.errorbar(Cs, means, yerr=bars, label=f"gamma {gamma:.4g}", **look)
+        for gamma, (line, color) in zip(gammas, cycle(product(_STYLES, RUN_COLORS)), strict=False):
+            tried = [p for p in points if p.gamma == gamma and p.error is not None]
+            ax.errorbar(
+                [point.C for point in tried],
+                [100 * point.error for point in tried],
+                yerr=[100 * (point.standard_error or 0.0) for point in tried],
+                label=f"gamma {gamma:.4g}",
+                **{"color": color, "linestyle": line, "marker": "o", "markersize": 4, "capsize": 2},
+            )
         error = 100 * (best.error or 0.0)
         label = f"best: C {best.C:g}, {error:.3g} %"
-        place = best.gamma if many else error
-        ax.plot([best.C], [place], "*", color="black", markersize=13, label=label)
+        ax.plot([best.C], [error], "*", color="black", markersize=13, label=label)
         ax.set_xscale("log", base=2)
-        ylabel = "gamma" if many else f"validation {what} (%), bars: standard error"
-        ax.set(xlabel="C", ylabel=ylabel, title=title)
-        ax.legend(fontsize="small")
+        ax.set(xlabel="C", ylabel=f"validation {what} (%), bars: standard error", title=title)
+        ax.legend(fontsize="small", ncols=1 + len(gammas) // 8)
     return figure
 
 

@@ -81,7 +81,7 @@ def test_refused_inputs_and_outputs(ooc_fw, logs, data_file, tmp_path, command):
     [
         (["-o", "x.jpg"], "has to end in .png, .svg or .pdf"),
         (["--panels", "gap,size"], "--panels knows gap, objective"),
-        (["--against", "rows"], "--against knows time, iteration, not 'rows'"),
+        (["--against", "rows"], "--against: invalid choice: 'rows'"),
     ],
 )
 def test_unusable_options(ooc_fw, logs, arguments, message):

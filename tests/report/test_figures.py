@@ -85,15 +85,10 @@ def test_errors_of_a_search(n_gammas, tmp_path):
     ]
     figure = draw_errors(points, points[n_gammas], "a search")
     ax = figure.axes[0]
-    (best,) = ax.lines[-1].get_xydata().tolist()
+    assert ax.lines[-1].get_xydata().tolist() == [[4, 12.5]]
     assert ax.lines[-1].get_label() == "best: C 4, 12.5 %"
-    if n_gammas == 2:
-        assert best == [4, 12.5]
-        assert list(ax.lines[0].get_ydata()) == [25, 12.5]
-    else:
-        assert best == [4, 1]
-        values = ax.collections[0].get_array().filled(-1)
-        assert values.tolist() == [[25, 12.5, -1]] * n_gammas
+    assert list(ax.lines[0].get_ydata()) == [25, 12.5]
+    assert len(ax.get_legend_handles_labels()[1]) == n_gammas + 1
     save(figure, tmp_path / "f.png")
 
 
