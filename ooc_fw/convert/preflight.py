@@ -80,8 +80,8 @@ class Findings:
     def swamping(self) -> tuple[Int64Array, int]:
         """Columns that outweigh others in a distance, the heaviest first, and how many others.
 
-        Both the range and the deviation must differ: with columns scaled to one range, a rare 1
-        among zeros has a small deviation, and with columns scaled to one deviation a large range.
+        Both the range and the deviation must differ: after scaling to one range, a rare 1 among
+        zeros has a small deviation, and after scaling to one deviation a large range.
         """
         spread = self.high - self.low
         if not len(spread) or not spread.max() > 0:
@@ -343,11 +343,7 @@ class TableColumn:
 
 
 def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[str, ...]]:
-    """Read the first block of a table.
-
-    Returns the number of its rows that can be read, what each column holds, and what is wrong with
-    each of the other rows.
-    """
+    """Rows of the first block that can be read, its columns, and what is wrong with other rows."""
     kinds = {name: reader.kinds[name] for name in reader.proper_columns}
     numbers = [name for name, kind in kinds.items() if kind == NUMBERS]
     words = [name for name, kind in kinds.items() if kind in (WORDS, TEXT)]
@@ -391,10 +387,7 @@ def advice_on_table(
     command: Sequence[str],
     bad: Sequence[str] = (),
 ) -> Iterator[str]:
-    """How to convert a table of which `n_looked` rows were read: `command`, with options added.
-
-    `bad` says what is wrong with each of the rows that could not be read.
-    """
+    """How to convert a table whose first rows were looked at: `command`, with options added."""
     if bad:
         yield (
             f"{len(bad)} of the first rows cannot be read ({bad[0]}): correct them, or leave them "

@@ -73,10 +73,7 @@ class TableRecord:
     def from_json(
         text: str, name: str, features: Sequence[str] | None, n_features: int
     ) -> TableRecord:
-        """Read the JSON of a record in the file `name`; DamageError if it makes no sense.
-
-        It makes none where it makes other `features` than the file has.
-        """
+        """Read the JSON of a record in the file `name`; DamageError if it does not fit its features."""
         try:
             stored = json.loads(text)
             means = stored["means"]
@@ -294,10 +291,7 @@ def fit_record(
     options: ConvertOptions,
     on_bytes: Callable[[int], None],
 ) -> TableRecord:
-    """Find categories, and means if wanted, in one pass over inputs with the columns of a record.
-
-    `on_bytes` is called now and then with the bytes read of all inputs.
-    """
+    """Find the categories of a record, and means if wanted, in one pass over the inputs."""
     # Standard input and pipes cannot.
     if not all(
         os.path.isfile(path) or formats.is_folder(path) or formats.is_url(path) for path in inputs
@@ -370,9 +364,8 @@ def _is_label_number(word: str) -> bool:
 class TableEncoder(readers.Encoder):
     """Makes rows of open tables, by a record, or of one array of sparse rows without.
 
-    `label` overrides the label column of the record; `like` is the training file. `labels`
-    says what blocks have: "codes" of labels that are words, or the "words" as they stand in the
-    table, or no labels ("none"), whose column is then not read.
+    `labels` says what blocks have: "codes" of labels that are words, or the "words" as they stand
+    in the table, or no labels ("none"), whose column is then not read.
     """
 
     hint = "give a table with rows in it"

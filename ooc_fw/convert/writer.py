@@ -66,9 +66,9 @@ class Layout:
 class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
     """A new HDF5 file that raises errors of the disk when HDF5 can survive them.
 
-    HDF5 does not survive a failed write: it tries to write the same data again when the file is
-    closed and when the interpreter ends, and crashes there. Therefore HDF5 is told that all writes
-    succeed, and `check` and the end of the ``with`` statement raise the error.
+    HDF5 tries to write the same data again when the file is closed and when the interpreter ends,
+    and crashes there. So it is told that all writes succeed, and `check` and the end of the
+    ``with`` statement raise the error.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -343,8 +343,6 @@ def read_test_rows(path: str, source: RowSource) -> Int64Array:
         numbers = (
             np.load(path) if path.endswith(".npy") else np.loadtxt(path, dtype=np.int64, ndmin=1)
         )
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist; check the name of --rows") from None
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} does not list row numbers ({error}); write one a line, counted from 0"
@@ -374,9 +372,8 @@ def split(
 ) -> list[PartReport]:
     """Write the rows outside `test_ranges` to the first of two files, those inside to the second.
 
-    Rows keep the order that they have in `source`, and so do their numbers, which are counted anew.
-    The files have whatever else is known of it: scaling, names of columns and categories, whether
-    rows are in random order. Both files appear when all is written, or none. `on_rows` is told the
+    Rows keep their order, and are numbered anew in the order of their numbers. The files have
+    whatever else is known of the rows, and appear when both are written. `on_rows` is told the
     number of rows written.
     """
     labels, words, targets = _stored_labels(source)
