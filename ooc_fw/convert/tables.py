@@ -73,7 +73,7 @@ class TableRecord:
     def from_json(
         text: str, name: str, features: Sequence[str] | None, n_features: int
     ) -> TableRecord:
-        """Read the JSON of a record in the file `name`; DamageError if it does not fit its features."""
+        """Read the JSON of a record in the file `name`; DamageError if it makes other features."""
         try:
             stored = json.loads(text)
             means = stored["means"]

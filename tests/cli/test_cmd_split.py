@@ -92,7 +92,7 @@ def test_rows_without_labels_and_rows_of_an_array(ooc_fw, tmp_path):
     [
         (("--test-share", "1"), "--test-share: must be a positive number, at most 0.999999"),
         (("--test-share", "0.0001"), "leaves one part empty; choose another share"),
-        (("--rows", "none.txt"), "none.txt does not exist"),
+        (("--rows", "none.txt"), "none.txt does not list row numbers"),
         (("--rows", "words.txt"), "does not list row numbers"),
         (("--rows", "twice.txt"), "names a row twice"),
         (("--rows", "far.txt"), "far.txt names row 100000; "),
