@@ -85,7 +85,7 @@ class ArrayNode(Node):
     @property
     def is_text(self) -> bool:
         """Whether the values are words."""
-        return self.dtype.kind in "SU"
+        return bool(self.dtype.kind in "SU" or self.dtype.hasobject)
 
     def open(self) -> Any:
         """Slices of the array; InputError when some of its values are not there."""
@@ -102,10 +102,6 @@ class Field(ArrayNode):
         self.path, self.name, self.shape = table.path, f"{table.name}/{name}", table.shape
         self.dtype, self._table, self._field = table.dtype[name], table, name
 
-    @property
-    def is_text(self) -> bool:
-        return self.dtype.kind in "SU" or self.dtype.hasobject
-
     def open(self) -> ReadArray:
         table = self._table.open()
         return ReadArray(self.shape, self.dtype, lambda start, stop: table[start:stop][self._field])
@@ -120,9 +116,7 @@ def check_vector(node: Node | None, kinds: str = "", length: int | None = None) 
         what = "whole numbers" if kinds == "iu" else "numbers"
         raise InputError(f"{node.place} is of type {node.dtype}, but must be {what}; convert it")
     if length is not None and node.shape[0] != length:
-        raise DamageError(
-            f"{node.place} has {node.shape[0]} values instead of {length}; write it again"
-        )
+        raise DamageError(f"{node.place} has {node.shape[0]} values, not {length}; write it again")
     return node
 
 

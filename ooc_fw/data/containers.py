@@ -40,6 +40,8 @@ from ooc_fw.system.errors import InputError
 Missing: TypeAlias = Literal["refuse", "drop"]
 """Whether a row without a label is an error, or left out."""
 
+Sums: TypeAlias = Mapping[str, Checksums]  # of the arrays of a file, by name
+
 Column: TypeAlias = Node | dict[str, Any]
 """A column of ``obs``: an array, or by name the two arrays that it is made of."""
 
@@ -106,9 +108,7 @@ def is_csr(node: Node) -> bool:
     return isinstance(node, Group) and None not in map(node.get, _CSR_PARTS)
 
 
-def open_rows(
-    node: Any, labels: Sliceable | None = None, sums: Mapping[str, Checksums] = NO_SUMS
-) -> RowSource:
+def open_rows(node: Any, labels: Sliceable | None = None, sums: Sums = NO_SUMS) -> RowSource:
     """Dense rows of an array, or sparse ones of a group; `sums` are checksums to compare with."""
     source: RowSource
     if isinstance(node, ArrayNode):
@@ -132,7 +132,7 @@ def open_rows(
 
 
 def _open_csr(
-    group: Group, labels: Sliceable | None, sums: Mapping[str, Checksums]
+    group: Group, labels: Sliceable | None, sums: Sums
 ) -> tuple[RowSource, ArrayNode, list[Any]]:
     """Source of sparse rows, the node of their values, and the arrays that it reads in parts."""
     # The encoding of a converted file is text of variable length, which no checksum covers.
@@ -197,9 +197,7 @@ class Labels:
     missing: npt.NDArray[np.bool_] | None = None
 
 
-def find_labels(
-    root: Group, y_name: str, missing: Missing, sums: Mapping[str, Checksums]
-) -> Labels | None:
+def find_labels(root: Group, y_name: str, missing: Missing, sums: Sums) -> Labels | None:
     """Labels called `y_name`, or so in ``obs``; None where there are none and none were named."""
     column = find_column(root, y_name)
     if column is not None:
@@ -244,10 +242,7 @@ def column_names(root: Group) -> list[str]:
 
 
 def labels_in(
-    column: Column,
-    what: str,
-    missing: Missing = "refuse",
-    sums: Mapping[str, Checksums] | None = None,
+    column: Column, what: str, missing: Missing = "refuse", sums: Sums | None = None
 ) -> Labels:
     """Labels in a column; `sums` are the checksums of "y", without which NaN is a missing label."""
     if isinstance(column, dict):

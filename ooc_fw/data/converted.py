@@ -32,11 +32,9 @@ FORMAT_VERSION = 1  # newest layout of converted files that is read here
 STRETCH_BYTES = 64 << 10
 GROUP = "checksums"  # group that holds, for the array ``NAME``, the data set ``checksums/NAME``
 HEADER = "header_crc32"  # attribute of the root that holds the checksum of the header
-# Oldest and newest HDF5 whose structures are used. Those of version 1.10 have checksums of their
-# own, so that a changed bit in them is an error; older ones have none.
+CONTENT = "content_crc32"  # attribute of the root of a small file: a checksum of all its content
+# Oldest and newest HDF5 whose structures are used. Only those have checksums of their own.
 LIBRARY_VERSIONS = ("v110", "v110")
-# Attribute of the root of a small file that holds one checksum of all its content.
-CONTENT = "content_crc32"
 # Attributes of the root that the header's checksum covers. Users may add others.
 ATTRIBUTES = (
     *("format_version", "n_rows", "n_features", "n_classes", "class_names", "class_counts"),
@@ -58,14 +56,12 @@ def is_converted(root: Any) -> TypeGuard[HDF5Group]:
     if not isinstance(root, HDF5Group) or not {"format_version", "n_features"} <= set(root.attrs):
         return False
     if int(root.attrs["format_version"]) > FORMAT_VERSION:
+        version = root.attrs["format_version"]
         raise InputError(
-            f"{root.path} has format version {root.attrs['format_version']}, newer than "
-            f"{FORMAT_VERSION}; update ooc-fw or convert the data again"
+            f"{root.path} has format version {version}, newer than {FORMAT_VERSION}; update ooc-fw"
         )
     if int(root.attrs.get("complete", 0)) != 1:
-        raise InputError(
-            f"{root.path} was not finished when it was written; convert the data again"
-        )
+        raise InputError(f"{root.path} was not finished when it was written; convert it again")
     return True
 
 
@@ -104,15 +100,12 @@ def label_words(labels: Any, node: ArrayNode) -> Any:
         places = values.astype(np.int64)
         if np.any(places != values) or np.any((places < 0) | (places >= len(names))):
             raise DamageError(
-                f"{node.path} has labels that are no whole numbers from 0 to {len(names) - 1}, "
-                f"for which it has {LABEL_NAMES}; write it again"
+                f"{node.path} has labels that are none of its {len(names)} {LABEL_NAMES}; "
+                f"write it again"
             )
         return np.array(names, dtype=np.str_)[places]
 
     return ReadArray(node.shape, object, read)
-
-
-# -- checksums -------------------------------------------------------------------------------------
 
 
 def stretch_length(row_bytes: int) -> int:

@@ -178,8 +178,8 @@ def draw_test_rows(
     n_test = round(test_share * source.n_rows)
     if not 0 < n_test < source.n_rows:
         raise InputError(
-            f"{source.name} has {source.n_rows} rows, of which a share of {test_share} leaves one "
-            f"part empty; choose another share"
+            f"a share of {test_share} of the {source.n_rows} rows of {source.name} leaves one part "
+            f"empty; choose another share"
         )
     codes = None
     if stratify:

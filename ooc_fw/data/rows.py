@@ -248,13 +248,9 @@ def distinct_rows(rows: Rows) -> tuple[Rows, Groups]:
 def check_shape(name: str, shape: Sequence[int]) -> None:
     """Raise InputError unless `shape` is that of a table with rows and columns."""
     if len(shape) != 2:
-        raise InputError(
-            f"the rows in {name} must be a table of two dimensions, not of {len(shape)}"
-        )
+        raise InputError(f"{name} must be a table of two dimensions, not of {len(shape)}")
     if shape[0] < 1 or shape[1] < 1:
-        raise InputError(
-            f"{name} is empty ({shape[0]} rows, {shape[1]} columns); give at least one of each"
-        )
+        raise InputError(f"{name} is empty ({shape[0]} rows, {shape[1]} columns); give some")
     check_width(name, shape[1])
 
 

@@ -32,8 +32,7 @@ KINDS = ("none", "minmax", "maxabs", "standard")
 # Scalings are the same up to this relative difference of two factors, and this difference that two
 # offsets make to a scaled value: a hundredth of what rounding to float32 does to it.
 SAME = 1e-9
-# Relative difference of two offsets that is rounding error.
-LAST_BITS = 4 * np.finfo(np.float64).eps
+LAST_BITS = 4 * np.finfo(np.float64).eps  # relative difference of two offsets: rounding error
 
 
 def check_kind(kind: str) -> None:
@@ -154,7 +153,7 @@ class Scaling:
         """
         if self.offset is not None and len(self.offset) != n_features:
             raise InputError(
-                f"the scaling is for {len(self.offset)} features, not for {n_features} as the rows"
+                f"the scaling is for {len(self.offset)} features, not for {n_features}"
             )
         logs = self.logs_of(_fit_width(rows, n_features))
         if not isinstance(logs, CSRRows):

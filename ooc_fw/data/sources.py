@@ -325,10 +325,7 @@ class RowSource(ABC):
             self._bytes_read += n_bytes
 
     def reopen_by(self, opener: Callable[..., RowSource], *arguments: Any) -> None:
-        """Let other processes open the same file by a function of a module.
-
-        Its arguments are hashable. Another file that has its name by then is refused.
-        """
+        """Let other processes open the same file by a function of a module, and no other one."""
         seen = tuple(stamp.seen for stamp in self.stamps[:1])
         self.reopen = functools.partial(_open_once, opener, arguments, seen)
 

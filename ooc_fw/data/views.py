@@ -289,8 +289,7 @@ class PairSource(RowSource):
 # On a shuffled file a draw depends only on the number of rows and the generator, never on chunks or
 # storage, so that all copies of a data set give the same run.
 
-# Preferred length of a slice: long enough to be worth a read, short enough to have several.
-SLICE_ROWS = 64
+SLICE_ROWS = 64  # preferred length of a slice: worth a read, short enough to have several
 MAX_SLICES = 8  # largest number of slices in a draw; larger draws have longer slices
 MAX_CHUNKS = 16  # largest number of chunks that a draw from an ordered file touches
 # Rows count as ordered if this many standard deviations of runs of labels are missing.

@@ -22,9 +22,8 @@ from ooc_fw.data.formats import ZARR_METADATA, is_url, stored_bytes
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.system.errors import DamageError, InputError
 
+# Bytes that any chunk may decode to, and that the values of a chunk may take.
 _SMALL_CHUNK, _LARGEST_CHUNK = 64 << 20, 2 << 30
-"""Bytes that any chunk may decode to, and that the values of a chunk may take."""
-
 _MOST_ACROSS = 1 << 20  # chunks side by side, all of which are read for a row
 # Values from which there must be a byte for so many: absent chunks are zeros, and a store may
 # declare any number of them.
