@@ -25,6 +25,10 @@ START_ROWS = 20
 """Vertices that a run begins with; the papers call it p."""
 
 
+TASKS = {"classification": "Classification", "novelty": "Novelty", "regression": "Regression"}
+"""Name of a task and of its module in `ooc_fw.training` -> its `ooc_fw.training.fit.Task` there."""
+
+
 @dataclass(frozen=True)
 class Option:
     """What is known of an option beside its type."""

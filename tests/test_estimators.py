@@ -500,9 +500,8 @@ def test_a_function_as_kernel(table, form, options):
         assert truth.gap <= given.certified_gap_ * (1 + 1e-9)
 
 
-def test_a_model_knows_the_values_of_its_function(table, tmp_path, caplog):
+def test_a_model_knows_the_values_of_its_function(table, tmp_path):
     model = FrankWolfeSVC(rbf, C=5).fit(*table)
-    assert "kernel values come from the function" in caplog.text
     model.save(tmp_path / "m.h5")
     with pytest.raises(InputError, match=r"its kernel is the Python function .*\.rbf, .* kernel="):
         load_model(tmp_path / "m.h5")
@@ -859,7 +858,7 @@ def test_unusable_chunk_changes_nothing(table, tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         taught.partial_fit(X, y)
     np.save(tmp_path / "X.npy", table.X[:, :3])
-    with pytest.raises(InputError, match="has 3 features, but earlier chunks had 4"):
+    with pytest.raises(InputError, match="has 3 features but the model was trained on 4"):
         taught.partial_fit(tmp_path / "X.npy", table.y)
     assert_untouched(taught, before)
     untouched = teach(table, chunk=100)

@@ -18,6 +18,7 @@ from ooc_fw.cli.arguments import add_flag, add_option, add_options, argument_typ
 from ooc_fw.options import (
     DURATION,
     SHARE,
+    TASKS,
     ConvertOptions,
     KernelOptions,
     Option,
@@ -150,7 +151,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log", metavar="FILE", help=text)
     parser.add_argument(
         "--task",
-        choices=("classification", "novelty", "regression"),
+        choices=tuple(TASKS),
         default="classification",
         help="classification (default); novelty: a model of all rows, whatever their labels, that "
         "tells rows like them (1) from others (-1); or regression: labels are targets, numbers",

@@ -25,7 +25,7 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model
-from ooc_fw.options import TaskOptions, TrainOptions, option_fields
+from ooc_fw.options import TASKS, TaskOptions, TrainOptions, option_fields
 from ooc_fw.problem import ClassificationProblem, Problem, row_penalties
 from ooc_fw.report.progress import EventLog, Progress, RowProgress, Waiting
 from ooc_fw.solver.kernel_rows import value_type
@@ -37,7 +37,7 @@ from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.files import Output, check_outputs, remove_abandoned
 from ooc_fw.system.interrupt import signal_of
 from ooc_fw.training import classification
-from ooc_fw.training.fit import TASKS, Fit, Task, describe, fit, make_plan, task_of
+from ooc_fw.training.fit import Fit, Task, describe, fit, make_plan, task_of
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
 from ooc_fw.training.pairs import describe_method
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 import warnings
@@ -27,21 +26,21 @@ from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.data.zarrs import is_chunked
 from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, resolve_gamma
+from ooc_fw.landmarks import LandmarkSolution
+from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import DURATION, KernelOptions, Option, TaskOptions, TrainOptions, option_fields
 from ooc_fw.problem import Problem, check_sample_weight
 from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.plan import Session, warn_of_gamma
 from ooc_fw.solver.shell import CheckpointPlan, Deadline, load_checkpoint
-from ooc_fw.solver.state import Status
+from ooc_fw.solver.state import Solution, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.fit import Fit, Task, describe, fit, task_of
 
 PathLike: TypeAlias = str | os.PathLike[str]
-
-logger = logging.getLogger(__name__)
 
 _CHECKED_ROWS = 64
 """Rows on which a kernel that is a function is looked at before training."""
@@ -119,20 +118,17 @@ class Trainer(Parameters):
     class_weight: Mapping[Any, float] | str | None = None
 
     model_: Model
-    solution_: Any
+    pairs_: list[PairSolution]
+    landmarks_: LandmarkSolution | None
 
     _task: ClassVar[str]
-    """Name of the task, see `ooc_fw.training.fit.TASKS`."""
+    """Name of the task, see `ooc_fw.options.TASKS`."""
 
     _checks_of_y: ClassVar[Mapping[str, bool] | None] = {}
     """What scikit-learn is to check of labels or targets; None where `y` is not looked at."""
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: npt.ArrayLike | None = None,
-        **files: Any,
+        self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None, **files: Any
     ) -> Self:
         """Train on the rows of `X`.
 
@@ -147,19 +143,14 @@ class Trainer(Parameters):
             Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
             They must not be negative; rows of weight 0 are left out.
         **files : optional
-            `checkpoint`, `checkpoint_every`, `resume` and `log`.
-        checkpoint, checkpoint_every : path and duration, optional
-            Where the state of the run is written, and how often: seconds, or text such as "5m".
-            Exact models of more than two classes have no checkpoints.
-        resume : path, optional
-            Checkpoint of the same data and parameters, from which the run continues; only
-            `max_iter`, `max_time` and `n_jobs` may differ.
-        log : path, optional
-            File of one JSON object per event, for ``ooc-fw report`` and ``ooc-fw plot``; `resume`
-            appends.
+            `log` is the path of a file of one JSON object per event, for ``ooc-fw report`` and
+            ``ooc-fw plot``. `checkpoint` is that of a file into which the state of the run is
+            written every `checkpoint_every` (seconds, or text such as "5m"); exact models of more
+            than two classes have none. `resume` is that of a checkpoint of the same data and
+            parameters, from which the run continues; only `max_iter`, `max_time` and `n_jobs` may
+            differ.
         """
         started, options, task = time.perf_counter(), self._options(), task_of(self._task)
-        self._check(options)
         task.check(options)
         TaskOptions(**{name: getattr(self, name) for name in task.fields})  # checks them
         run_files, given = Files(**files), [] if self._checks_of_y is None else [y]
@@ -175,7 +166,7 @@ class Trainer(Parameters):
             with rows.source.limited(Deadline(options.max_time, started).check):
                 problem = self._problem(rows, options, task, dask)
             warn_of_gamma(rows.source, problem.kernel)
-            log = None if run_files.log is None else self._begin_log(problem, options, run_files)
+            log = self._begin_log(problem, options, run_files)
             with self._progress(options, log) as progress:
                 session = Session(progress.callbacks, dask, started, checkpoint, resume)
                 fitted = self._fit(problem, options, session, rows)
@@ -183,6 +174,8 @@ class Trainer(Parameters):
                     log.write("end", describe(fitted))
             fitted = rows.renumbered(self._finished(fitted, options, session))
             self.model_ = fitted.model
+            self.pairs_, self.landmarks_ = fitted.pairs, fitted.landmarks
+            self.gap_scope_ = fitted.gap_scope
             self._take(fitted, rows)
             self.n_features_in_, self.n_rows_seen_ = whole.n_features, whole.n_rows
         why = fitted.why_inexact()
@@ -195,9 +188,6 @@ class Trainer(Parameters):
 
     # -- what differs between estimators -----------------------------------------------------------
 
-    def _check(self, options: TrainOptions) -> None:
-        """InputError for parameters that cannot be used; the data are not looked at."""
-
     def _answers(self, rows: Given, options: TrainOptions, task: Task) -> dict[str, Any]:
         """Labels or targets as fields of the problem."""
         return task.read(rows.source, options, weighted=rows.weights is not None)[0]
@@ -207,7 +197,6 @@ class Trainer(Parameters):
         return None if rows.weights is None else self.C * rows.weights
 
     def _fit(self, problem: Any, options: TrainOptions, session: Session, rows: Given) -> Fit:
-        """Train."""
         return fit(problem, options, session)
 
     def _finished(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
@@ -215,24 +204,44 @@ class Trainer(Parameters):
         return fitted
 
     def _take(self, fitted: Fit, rows: Given) -> None:
-        """Set the attributes of a fit, whose solutions have the numbers of rows among all."""
-        raise NotImplementedError
+        """Set further attributes of a fit, whose solutions have the numbers of rows among all."""
 
     # -- what they share ---------------------------------------------------------------------------
 
     @property
+    def solution_(self) -> Solution | LandmarkSolution:
+        return self.pairs_[0].solution if self.landmarks_ is None else self.landmarks_
+
+    @property
     def n_iter_(self) -> int:
-        """Iterations of training."""
-        return int(self.solution_.iterations)
+        if self.landmarks_ is not None:
+            return self.landmarks_.iterations
+        return sum(pair.solution.iterations for pair in self.pairs_)
+
+    @property
+    def kind_(self) -> str:
+        return self.model_.kind
+
+    @property
+    def support_(self) -> Int64Array:
+        return union_of_rows(self.pairs_) if self.landmarks_ is None else self.landmarks_.rows
+
+    @property
+    def dual_coef_(self) -> Float64Array:
+        coefficients = np.zeros((len(self.model_.classifiers), len(self.support_vectors_)))
+        for row, classifier in zip(coefficients, self.model_.classifiers, strict=True):
+            if isinstance(classifier, LandmarkClassifier):
+                row[classifier.landmarks] = classifier.beta
+            else:
+                row[classifier.sv] = classifier.alpha * classifier.labels / classifier.rho
+        return coefficients
 
     @property
     def support_vectors_(self) -> Rows:
-        """Support vectors, shape (n_support, n_features)."""
         return self.model_.support_vectors
 
     @property
     def certified_gap_(self) -> float | None:
-        """Certified relative duality gap, of the worst binary classifier; None when unknown."""
         return self.model_.certified_gap
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -245,10 +254,9 @@ class Trainer(Parameters):
         check_is_fitted(self)
         dask = self.dask if is_out_of_core(X) else None
         X, columns = self._checked(X, reset=False)
+        how: dict[str, Any] = {"threads": threads_of(self.n_jobs), "dask": dask}
         with borrow_source(X, columns=columns) as source:
-            return self.model_.decision_function(
-                source, threads=threads_of(self.n_jobs), dask=dask, labels_only=labels_only
-            )
+            return self.model_.decision_function(source, **how, labels_only=labels_only)
 
     def _checked(self, X: Any, *y: Any, reset: bool = True, **checks: Any) -> tuple[Any, ...]:
         """Rows, and labels if any, as scikit-learn checks those in RAM, and names of the features.
@@ -304,15 +312,11 @@ class Trainer(Parameters):
         if isinstance(kernel, GivenKernel):
             places = np.unique(np.linspace(0, source.n_rows - 1, _CHECKED_ROWS, dtype=np.int64))
             kernel.check(source.take(places))
-            logger.warning(
-                "kernel values come from the function %s, in Python and block by block: expect "
-                "many times the seconds of a kernel that is called by its name",
-                kernel.function_name,
-            )
         return kernel
 
-    def _begin_log(self, problem: Problem, options: TrainOptions, files: Files) -> EventLog:
-        assert files.log is not None
+    def _begin_log(self, problem: Problem, options: TrainOptions, files: Files) -> EventLog | None:
+        if files.log is None:
+            return None
         return EventLog.begin(
             os.fspath(files.log),
             resume=None if files.resume is None else os.fspath(files.resume),

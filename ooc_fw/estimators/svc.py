@@ -21,15 +21,15 @@ from ooc_fw.data.labels import check_labels, codes_of
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Given, Trainer, is_array
-from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
-from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
+from ooc_fw.landmarks import LandmarkStart
+from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.prediction import suited
 from ooc_fw.model.record import Model, borrow_source, model_from_bytes
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem, check_sample_weight, class_factors, row_penalties
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.run import Warm
-from ooc_fw.solver.state import Solution, Status
+from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, format_labels
 from ooc_fw.training.fit import Fit, Task, fit
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
@@ -60,22 +60,19 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     Parameters
     ----------
     kernel : {"rbf", "linear", "poly", "laplacian", "cosine", "tanimoto"} or callable
-        Kernel; a function gets two blocks of rows and returns their kernel values, which is slow:
-        see `ooc_fw.kernels.functions.GivenKernel`.
+        A function gets two blocks of rows and returns their kernel values, which is slow: see
+        `ooc_fw.kernels.functions.GivenKernel`.
     gamma : float, "auto" or "scale"
         Scale of the kernel; "auto" takes it from the average squared distance of two rows, "scale"
-        from the variance of all values, as scikit-learn does: see
-        `ooc_fw.kernels.functions.resolve_gamma`.
+        from the variance of all values, as scikit-learn does.
     degree, coef0 : int, float
         Of the polynomial kernel (gamma x.z + coef0)^degree.
     C, method, lmo, sample_size, start, tol, stopping, certify, max_iter, max_time, memory_limit
-        As for `ooc_fw.TrainOptions`; `max_time` covers the whole of `fit`, and `memory_limit` is of
-        the process.
+        As for `ooc_fw.TrainOptions`; `max_time` covers the whole of `fit`.
     n_jobs : int or None
         Threads; None is 1, -1 all CPUs.
     random_state : int, RandomState or None
-        Source of all random draws. An integer gives the same model each time, that of
-        ``ooc-fw train --seed``.
+        Source of all random draws; an integer gives the model of ``ooc-fw train --seed``.
     verbose : int
         Above 0: show progress on standard error.
     decision_function_shape : {"ovr", "ovo"}
@@ -93,8 +90,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     dask : None, "threads", "processes" or str
         Where passes over the data and predictions run: in this process, on `n_jobs` threads or
         processes of this machine, or on the Dask cluster with this address. Other processes read
-        files only: `fit` refuses arrays in RAM, and predictions for them are made here. The model
-        and its predictions are the same.
+        files only: `fit` refuses arrays in RAM. The model and its predictions are the same.
     class_weight : dict, "balanced" or None
         Factors of `C` for the rows of each class, by label; 1 for classes left out. "balanced" is
         n_rows / (n_classes * rows of the class), where rows count by their weight. They multiply
@@ -132,8 +128,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         0 when the gap reached `tol`, otherwise 1, with a warning.
     kind_, gap_scope_ : str
         "exact" or "landmarks", and what `certified_gap_` is a gap to: "all", the optimum, or
-        "span", the best weights of these landmarks for an objective that includes
-        jitter |beta|^2 / 2, a slightly larger regularisation: see `ooc_fw.landmarks.span`.
+        "span", the best weights of these landmarks, with a slightly larger regularisation: see
+        `ooc_fw.landmarks.span`.
     certified_gap_ : float or None
         Certified relative duality gap of the worst binary classifier; None when not certified, as
         always after `partial_fit`.
@@ -152,9 +148,9 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     Notes
     -----
-    ``X`` may be anything that `ooc_fw.open_dataset` takes: the path of an HDF5 or ``.npy`` file, a
-    memory map, an ``h5py.Dataset``, a Dask or zarr array, or arrays, frames and scipy sparse
-    matrices in RAM. Data on disk are never loaded whole. Rows are rounded to float32 once.
+    ``X`` may be anything that `ooc_fw.open_dataset` takes: a path, a memory map, an
+    ``h5py.Dataset``, a Dask or zarr array, or arrays, frames and scipy sparse matrices in RAM. Data
+    on disk are never loaded whole. Rows are rounded to float32 once.
 
     `fit` may read every row again and ends with a certified gap. `partial_fit` reads each row once
     and keeps at most `max_support` of them: its gap, ``solution_.sampled_gap``, is over the last
@@ -176,12 +172,13 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     _task = "classification"
 
-    def _check(self, options: TrainOptions) -> None:
+    def _options(self) -> TrainOptions:
         if self.decision_function_shape not in ("ovr", "ovo"):
             raise InputError(
                 f"decision_function_shape must be 'ovr' or 'ovo', not "
                 f"{self.decision_function_shape!r}"
             )
+        return super()._options()
 
     def _answers(self, rows: Given, options: TrainOptions, task: Task) -> dict[str, Any]:
         if not is_array(rows.y):
@@ -208,7 +205,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             later = Session(progress.callbacks, session.dask, session.started)
             try:
                 given = replace(fitted.plan.given, max_time=options.max_time)
-                return fitted.with_sigmoids(held_out_sigmoids(fitted.problem, given, later))
+                sigmoids = held_out_sigmoids(fitted.problem, given, later)
+                return replace(fitted, model=fitted.model.with_sigmoids(sigmoids))
             except KeyboardInterrupt:  # the classifiers are there
                 return fitted
 
@@ -218,7 +216,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         self.class_weight_ = class_factors(classes, codes, self.class_weight, rows.weights)
         counts = np.bincount(codes[rows.places_of(fitted.support)], minlength=len(classes))
         self.n_support_ = counts.astype(np.int32)
-        self.pairs_, self.landmarks_ = fitted.pairs, fitted.landmarks
 
     def _last_weights(
         self, problem: ClassificationProblem, rows: Given
@@ -247,32 +244,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     # -- attributes of a fit -----------------------------------------------------------------------
 
     @property
-    def kind_(self) -> str:
-        return self.model_.kind
-
-    @property
-    def gap_scope_(self) -> str:
-        return self.model_.gap_scope
-
-    @property
-    def solution_(self) -> Solution | LandmarkSolution:
-        return self.pairs_[0].solution if self.landmarks_ is None else self.landmarks_
-
-    @property
-    def support_(self) -> Int64Array:
-        return union_of_rows(self.pairs_) if self.landmarks_ is None else self.landmarks_.rows
-
-    @property
-    def dual_coef_(self) -> Float64Array:
-        coefficients = np.zeros((len(self.model_.classifiers), len(self.support_vectors_)))
-        for row, classifier in zip(coefficients, self.model_.classifiers, strict=True):
-            if isinstance(classifier, LandmarkClassifier):
-                row[classifier.landmarks] = classifier.beta
-            else:
-                row[classifier.sv] = classifier.alpha * classifier.labels / classifier.rho
-        return coefficients
-
-    @property
     def intercept_(self) -> Float64Array:
         return np.asarray(self.dual_coef_.sum(axis=1))
 
@@ -283,12 +254,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         vectors = self.support_vectors_
         return self.dual_coef_ @ (vectors.toarray() if isinstance(vectors, CSRRows) else vectors)
 
-    @property
-    def n_iter_(self) -> int:
-        if self.landmarks_ is not None:
-            return self.landmarks_.iterations
-        return sum(pair.solution.iterations for pair in self.pairs_)
-
     # -- predictions -------------------------------------------------------------------------------
 
     def decision_function(self, X: Any) -> Float64Array:
@@ -298,8 +263,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         positive. For more, with ``decision_function_shape="ovr"``, of shape (n_rows, n_classes):
         votes of the binary classifiers, with ties ordered by the sums of their decision values.
         With "ovo" of shape (n_rows, n_classifiers): the decision value of each, in scikit-learn's
-        sign, which is positive for the first class of a pair. A landmark model gives the decision
-        values of each class against the rest in both.
+        sign. A landmark model gives the decision values of each class against the rest in both.
         """
         values = self._decide(X)
         if values.ndim == 1:
@@ -378,10 +342,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         The rows of the chunk that violate their margin join the active set, the weights on it are
         optimised until nothing in the chunk violates by more than `tol`, and rows of weight 0 are
         dropped. Where more than `max_support` remain, training continues with a random share of the
-        rows, past and future. Equal rows with one label count once, so that chunks may come again:
-        when none of them holds a violator any more, and none was forgotten, the model is that of
-        `fit` on all different rows, within `tol`. See `ooc_fw.training.streams`. Each pair of
-        classes has a stream of its own.
+        rows, past and future. Equal rows with one label count once, so that chunks may come again.
+        Each pair of classes has a stream of its own: see `ooc_fw.training.streams`.
 
         Parameters
         ----------
@@ -398,12 +360,11 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
         Notes
         -----
-        Kernel and gamma are fixed by the first chunk: ``gamma="auto"`` takes the average squared
-        distance of its rows, which should represent what is to come. After `fit`, training
-        continues from its model and kernel. `C`, `tol`, `stopping`, `n_jobs` and `max_support` may
-        change between calls; `method`, `lmo`, `sample_size`, `start`, `certify`, `max_iter`,
-        `memory_limit` and `random_state` have no effect. `class_weight` is a weight for each label:
-        the rows of each class are not known before the end, so that "balanced" is refused.
+        Kernel and gamma are fixed by the first chunk, which should represent what is to come. After
+        `fit`, training continues from its model and kernel. `C`, `tol`, `stopping`, `n_jobs` and
+        `max_support` may change between calls; `method`, `lmo`, `sample_size`, `start`, `certify`,
+        `max_iter`, `memory_limit` and `random_state` have no effect. `class_weight` is a weight for
+        each label: the rows of each class are not known before the end.
         """
         options, first = self._options(), not hasattr(self, "model_")
         self._check_stream()
@@ -414,14 +375,12 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             y = column_or_1d(y, warn=True)
             check_consistent_length(X if hasattr(X, "shape") else y, y)
         with borrow_source(X, y, columns) as chunk:
-            source = chunk if first else self._like_earlier(chunk)
+            source = chunk if first else suited(self.model_, chunk)
             codes = codes_of(source.labels(0, source.n_rows), known, "the chunk")
             factors = class_factors(known, codes, self.class_weight)
-            weights = None
+            weights = factors[codes]
             if sample_weight is not None:
-                weights = check_sample_weight(sample_weight, source.n_rows, self.C)
-            if self.class_weight is not None:
-                weights = factors[codes] * (1.0 if weights is None else weights)
+                weights = weights * check_sample_weight(sample_weight, source.n_rows, self.C)
             streams = self._streams_of(source, len(known), options)
             with self._progress(options) as progress:
                 streams.learn(source, codes, weights, progress.callbacks)
@@ -433,7 +392,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         )
         self._streams, self.classes_, self.class_weight_ = streams, known, factors
         self.pairs_ = pairs if len(pairs) == 1 else _with_vectors(pairs, vectors[:0])
-        self.landmarks_ = None
+        self.landmarks_, self.gap_scope_ = None, "all"
         self.n_support_ = support_of_classes(pairs, len(known))
         self.n_features_in_, self.n_rows_seen_ = source.n_features, streams.n_rows
         self.fit_status_ = int(not Status(self.model_.status).reached)
@@ -452,24 +411,13 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
                 "a weight for each label"
             )
 
-    def _like_earlier(self, chunk: RowSource) -> RowSource:
-        """A chunk with the columns of earlier ones; InputError where it has others."""
-        named = self.model_.columns is not None and chunk.columns is not None
-        if not named and chunk.n_features != self.n_features_in_:
-            raise InputError(
-                f"{chunk.name} has {chunk.n_features} features, but earlier chunks had "
-                f"{self.n_features_in_}; give all chunks the same columns"
-            )
-        return suited(self.model_, chunk)
-
     def _streams_of(self, source: RowSource, n_classes: int, options: TrainOptions) -> PairStreams:
         """The streams of earlier calls, those that continue after `fit`, or new ones."""
         room = options.max_support or MAX_SUPPORT
         if not hasattr(self, "model_"):
             return PairStreams(n_classes, self._kernel(source, options), options, room)
-        if hasattr(self, "_streams"):
-            streams = self._streams
-        else:
+        streams = getattr(self, "_streams", None)
+        if streams is None:
             kernel, solutions = self.model_.kernel, solutions_of(self.model_, self.pairs_)
             trained = replace(options, C=self.model_.C)
             streams = PairStreams(n_classes, kernel, trained, room, solutions, self.n_rows_seen_)

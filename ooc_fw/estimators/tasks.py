@@ -14,11 +14,8 @@ from sklearn.metrics import r2_score
 from ooc_fw.data.labels import read_targets
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.estimators.common import Given, Trainer, is_array
-from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import borrow_source
 from ooc_fw.options import TaskOptions, TrainOptions
-from ooc_fw.solver.state import Solution
-from ooc_fw.system.errors import InputError
 from ooc_fw.training.fit import Fit
 
 
@@ -27,9 +24,8 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     """Novelty detection by the L2 one-class machine, on data of any size.
 
     The score of a row is its kernel value with the centre of a ball around the training rows, see
-    `ooc_fw.training.novelty`. Rows are novel where it is below `offset_`. The interface is that of
-    scikit-learn's ``OneClassSVM``, of which this is the variant with squared slacks: `C` takes the
-    place of ``nu``, which has no meaning here.
+    `ooc_fw.training.novelty`. Rows are novel where it is below `offset_`. This is scikit-learn's
+    ``OneClassSVM`` with squared slacks, for which ``nu`` has no meaning: give `contamination`.
 
     Parameters
     ----------
@@ -44,9 +40,6 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
         Largest share of the training rows that is taken for novel: `offset_` is that quantile of
         their scores, and lower where more rows would be below it, as equal ones are together. None:
         it is rho, the score at the margin, below which only support vectors are.
-    nu : None
-        Refused: it bounds the share of novel rows for the linear loss of ``OneClassSVM`` only; give
-        `contamination`.
     n_jobs, random_state, verbose, dask
         As for `ooc_fw.FrankWolfeSVC`.
 
@@ -58,10 +51,8 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
         Score of a row at the margin, twice the objective.
     support_, support_vectors_ : ndarray of int64, and ndarray or CSRRows
         Numbers of the training rows that have weight, and these rows.
-    dual_coef_ : ndarray of float64, shape (1, n_support)
-        Their weights, which sum to 1.
-    intercept_ : ndarray of float64, shape (1,)
-        ``-offset_``.
+    dual_coef_, intercept_ : ndarray of float64, shapes (1, n_support) and (1,)
+        Their weights, which sum to 1, and ``-offset_``.
     n_support_ : ndarray of int32, shape (1,)
         Number of support vectors.
     radius_ : float
@@ -80,25 +71,21 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     stopping: str = TrainOptions.stopping
     max_support: int | None = TrainOptions.max_support
     contamination: float | None = None
-    nu: None = None
 
     _task = "novelty"
     _checks_of_y = None
 
-    def _check(self, options: TrainOptions) -> None:
-        if self.nu is not None:
-            raise InputError(
-                "nu bounds the share of novel rows for a linear loss only, and the loss is squared "
-                "here; give contamination, the share of training rows to be taken for novel"
-            )
-
     def _take(self, fitted: Fit, rows: Given) -> None:
-        (solution,) = fitted.solutions
-        assert isinstance(solution, Solution)
-        self.solution_, self.support_ = solution, solution.rows
-        self.offset_, self.rho_ = float(fitted.model.offset or 0.0), solution.rho
         equal = fitted.model.kernel.constant_diagonal and rows.weights is None
         self._diagonal = 1 + 1 / self.C if equal else None
+
+    @property
+    def offset_(self) -> float:
+        return float(self.model_.offset or 0.0)
+
+    @property
+    def rho_(self) -> float:
+        return self.pairs_[0].solution.rho
 
     @property
     def dual_coef_(self) -> Float64Array:
@@ -168,18 +155,13 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
     ----------
     support_, support_vectors_ : ndarray of int64, and ndarray or CSRRows
         Numbers of the training rows that are landmarks, and these rows.
-    dual_coef_ : ndarray of float64, shape (1, n_landmarks)
-        Their weights.
-    intercept_ : ndarray of float64, shape (1,)
-        What is added to the weighted sum of kernel values: the bias, and the mean of the targets,
-        which are centred for training.
+    dual_coef_, intercept_ : ndarray of float64, shapes (1, n_landmarks) and (1,)
+        Their weights, and what is added to the weighted sum of kernel values: the bias, and the
+        mean of the targets.
     certified_gap_ : float or None
         (P - D) / P. Where `gap_scope_` is "all", no function of the kernel's feature space has an
-        objective that is smaller by more. Where it is "span", no weights of these landmarks have,
-        if jitter |beta|^2 / 2 is part of the objective, a slightly larger regularisation that
-        rounding needs: see `ooc_fw.landmarks.span`.
-    gap_scope_ : str
-        "all" or "span".
+        objective that is smaller by more; where it is "span", no weights of these landmarks have,
+        with a slightly larger regularisation: see `ooc_fw.landmarks.span`.
     fit_status_, n_iter_, n_features_in_, n_rows_seen_, model_, solution_
         As for `ooc_fw.FrankWolfeSVC`.
     """
@@ -190,19 +172,10 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
     _task = "regression"
     _checks_of_y = MappingProxyType({"y_numeric": True})
 
-    def _take(self, fitted: Fit, rows: Given) -> None:
-        assert fitted.landmarks is not None
-        self.solution_, self.support_ = fitted.landmarks, fitted.support
-        self.gap_scope_ = fitted.gap_scope
-
     @property
     def dual_coef_(self) -> Float64Array:
-        (classifier,) = self.model_.classifiers
-        assert isinstance(classifier, LandmarkClassifier)
         assert self.model_.spread is not None
-        coefficients = np.zeros((1, len(self.support_vectors_)))
-        coefficients[0, classifier.landmarks] = self.model_.spread * classifier.beta
-        return coefficients
+        return self.model_.spread * super().dual_coef_
 
     @property
     def intercept_(self) -> Float64Array:

@@ -55,7 +55,6 @@ them has matrices of its own between the landmarks."""
 
 LANDMARK_PASSES = 15
 """Passes over all rows of a typical run with landmarks."""
-
 _SAMPLE_PASSES, _SAMPLE_ROWS = 40, 20  # passes over the sample, and sample rows for each landmark
 _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
 _PATIENCE = 2.0  # times of an exact run over the time limit up to which it is begun
@@ -65,13 +64,11 @@ _SPEED_ROWS = 2_048  # between which kernel values are computed to measure their
 
 SAMPLE_ROWS = 2_000, 8_000
 """Rows of the samples that are solved; the second one only where the first does not decide."""
-
 _SAMPLE_TOL = 1e-2  # relative gap of their models
 _SAMPLE_TIME = 0.1  # share of the time that is left, for each of them
 
 PASSES = 2.5
 """Kernel values of a typical exact run, divided by rows times support vectors."""
-
 _DENSE_SUPPORT = 20_000  # support vectors between which the steps of a run take 10 s
 _DENSE_SECONDS = 10.0
 
@@ -211,16 +208,18 @@ def plan_classes(problem: ClassificationProblem, options: TrainOptions, session:
     if memory.landmarks:
         why = f": an exact model takes {-(-least_bytes(work) >> 20)}MiB of memory at least"
         return plan_span(problem, options, session, None, why)
-    most = options.max_support or MOST_SUPPORT
-    whose = "an exact run takes on" if options.max_support is None else "--max-support allows"
-    limit, whose = min((most, whose), (memory.max_vertices, "memory holds"))
+    most, whose = MOST_SUPPORT, f"the {MOST_SUPPORT} that an exact run takes on"
+    if options.max_support is not None:
+        most, whose = options.max_support, f"--max-support {options.max_support}"
+    if memory.max_vertices < most:
+        most, whose = memory.max_vertices, f"the {memory.max_vertices} that memory holds"
 
     def exact(why: str) -> Plan:
         return plan_exact(problem, options, session, memory=memory, kind=f"exact: {why}")
 
-    if n_rows <= limit and (options.max_time is None or n_rows <= SAMPLE_ROWS[0]):
+    if n_rows <= most and (options.max_time is None or n_rows <= SAMPLE_ROWS[0]):
         return exact(f"there are {n_rows} rows; --landmarks N takes landmarks")
-    support = expect_support(problem, within, session, limit, memory.max_vertices)
+    support = expect_support(problem, within, session, most, memory.max_vertices)
     seconds = 0.0
     if options.max_time is not None:
         speed = _measure_speed(problem, within.threads)
@@ -228,8 +227,8 @@ def plan_classes(problem: ClassificationProblem, options: TrainOptions, session:
     about = f"{support.basis}, so that about {support.expected} are expected of {n_rows} rows"
     if support.late:
         why = "a sample alone takes a tenth of the time limit"
-    elif support.expected > limit:
-        why = f"{about}, more than the {limit} that {whose}"
+    elif support.expected > most:
+        why = f"{about}, more than {whose}"
     elif seconds > _PATIENCE * session.deadline(options).left():
         why = f"{about}, which takes about {seconds:.0f} s, more than --max-time allows"
     else:
@@ -361,19 +360,16 @@ def expect_support(
         small, few = samples[0]
         power = float(np.clip(np.log(support / few) / np.log(size / small), 0.0, 1.0))
     expected = min(n_rows, round(support * (n_rows / size) ** power))
-    words = "the model of " + " and of ".join(
-        f"{size} rows has {support} support vectors" for size, support in samples
-    )
-    return Support(expected, support / size, words, late)
+    models = [f"of {rows} rows has {vectors} support vectors" for rows, vectors in samples]
+    return Support(expected, support / size, f"the model {' and '.join(models)}", late)
 
 
 def draw_sample(
     source: RowSource, codes: Int64Array, size: int, seed: int = 0
 ) -> tuple[RowSource, Int64Array]:
     """Random rows, with one at least of each class, and their increasing numbers."""
-    sampler = choose_sampler(
-        source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, codes
-    )
+    stored = source.n_rows, source.chunk_rows, source.shuffled, source.in_memory
+    sampler = choose_sampler(*stored, codes)
     ids = sampler.sample(size, np.random.default_rng(seed))
     counts = np.bincount(codes[ids], minlength=int(codes.max()) + 1)
     more = [np.argmax(codes == code) for code in np.flatnonzero(counts == 0)]
@@ -403,9 +399,9 @@ def _solve_sample(
         pairs = train_pairs(sample, plan_exact(sample, wanted, alone), alone)
     except OutOfTimeError:
         return len(ids), len(ids), True
-    for solution in (pair.solution for pair in pairs):
-        if solution.signal is not None:
-            raise interruption(solution.signal)
+    for pair in pairs:
+        if pair.solution.signal is not None:
+            raise interruption(pair.solution.signal)
     late = any(pair.solution.status is Status.TIME_LIMIT for pair in pairs)
     return len(ids), len(union_of_rows(pairs)), late
 

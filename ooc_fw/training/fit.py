@@ -1,7 +1,7 @@
 """From a problem to a model: the door of command line and estimators, for every task.
 
-What differs between tasks is a `Task`. To add one, write its problem and its `Task` into a file of
-their own, and a line into `TASKS`.
+What differs between tasks is a `Task`. To add one, write its problem and its `Task` into a module,
+and its name into `ooc_fw.options.TASKS`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ooc_fw.model.pairs import (
     worst_gap,
 )
 from ooc_fw.model.record import Model
-from ooc_fw.options import TrainOptions
+from ooc_fw.options import TASKS, TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.run import Warm
@@ -36,13 +36,6 @@ if TYPE_CHECKING:
     from ooc_fw.landmarks.solve import LandmarkPath
 
 logger = logging.getLogger(__name__)
-
-TASKS = {
-    "classification": "Classification",
-    "novelty": "Novelty",
-    "regression": "Regression",
-}
-"""Name of a task and of its module in this package -> its `Task` there, imported when needed."""
 
 WarmStart: TypeAlias = Sequence[Warm | None] | LandmarkStart | None
 """What each exact classifier begins with, or a landmark model."""
@@ -82,8 +75,7 @@ class Fit:
     @property
     def signal(self) -> int | None:
         """Number of the signal that ended training, if one did."""
-        signals = (solution.signal for solution in self.solutions)
-        return next((number for number in signals if number is not None), None)
+        return next((each.signal for each in self.solutions if each.signal is not None), None)
 
     def why_inexact(self) -> str | None:
         """Why the gap is above the tolerance; None where it is not."""
@@ -92,10 +84,6 @@ class Fit:
             return None
         tol = options.tol if self.landmarks is None else relative_target(options.tol)
         return status.explain(options.stopping, float(f"{tol:.3g}"))
-
-    def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]]) -> Fit:
-        """The same, with a and b of the sigmoid of each binary classifier."""
-        return replace(self, model=self.model.with_sigmoids(sigmoids))
 
     def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Fit:
         """The same, where row k of the source is row `rows[k]` of another: `Model.renumbered`."""
@@ -199,18 +187,19 @@ def describe(fit: Fit) -> dict[str, Any]:
     are sums and gaps those of the worst; ``classifiers`` has each.
     """
     model, options, source = fit.model, fit.plan.options, fit.problem.source
+    solutions: Sequence[Any] = fit.solutions
+    first, exact, alone = solutions[0], fit.landmarks is None, len(solutions) == 1
     classifiers = [_describe_classifier(each) for each in model.classifiers]
     several, n_support = len(classifiers) > 1, len(model.support_vectors)
-    if fit.landmarks is None:
-        work = _exact_work(fit.solutions, source)
-    else:
-        names = "iterations", "kernel_evaluations", "rows_read", "bytes_read", "sweep_seconds"
-        work = {name: getattr(fit.landmarks, name) for name in names}
-        work |= dict.fromkeys(("method", "lmo", "rho", "pair_gap", "steps"))
-    if several and fit.landmarks is None:
-        for described, solution in zip(classifiers, fit.solutions, strict=True):
+    steps = None
+    if exact:
+        steps = {str(kind): sum(each.steps[kind] for each in solutions) for kind in first.steps}
+    if exact and several:
+        for described, solution in zip(classifiers, solutions, strict=True):
             described |= {"status": str(solution.status), "iterations": solution.iterations}
             described["seconds"] = solution.seconds
+    evaluations = sum(each.kernel_evaluations for each in solutions)
+    read = first if alone else source
     result: dict[str, Any] = {
         **task_of(fit.problem.task).facts(fit),
         "status": model.status,
@@ -227,30 +216,20 @@ def describe(fit: Fit) -> dict[str, Any]:
         **{n: None if several else classifiers[0][n] for n in ("objective", "primal", "dual")},
         "sampled_gap": model.sampled_gap,
         "certified_gap": model.certified_gap,
-        **work,
-        "passes": work["kernel_evaluations"] / (source.n_rows * n_support),
+        "method": first.method if exact else None,
+        "lmo": first.lmo if exact else None,
+        "rho": first.rho if exact and alone else None,
+        "pair_gap": worst_gap(each.pair_gap for each in solutions) if exact else None,
+        "iterations": sum(each.iterations for each in solutions),
+        "steps": steps,
+        "kernel_evaluations": evaluations,
+        "rows_read": read.rows_read,
+        "bytes_read": read.bytes_read,
+        "sweep_seconds": first.sweep_seconds if alone else None,
+        "passes": evaluations / (source.n_rows * n_support),
         "choice": fit.plan.kind or None,
     }
     return result | ({"classifiers": classifiers} if several else {})
-
-
-def _exact_work(solutions: Sequence[Any], source: RowSource) -> dict[str, Any]:
-    """What exact classifiers cost, and what only they have."""
-    first, several = solutions[0], len(solutions) > 1
-    return {
-        "method": first.method,
-        "lmo": first.lmo,
-        "rho": None if several else first.rho,
-        "pair_gap": worst_gap(solution.pair_gap for solution in solutions),
-        "iterations": sum(solution.iterations for solution in solutions),
-        "steps": {
-            str(kind): sum(solution.steps[kind] for solution in solutions) for kind in first.steps
-        },
-        "kernel_evaluations": sum(solution.kernel_evaluations for solution in solutions),
-        "rows_read": source.rows_read if several else first.rows_read,
-        "bytes_read": source.bytes_read if several else first.bytes_read,
-        "sweep_seconds": None if several else first.sweep_seconds,
-    }
 
 
 def _describe_classifier(classifier: Classifier) -> dict[str, Any]:
@@ -259,14 +238,11 @@ def _describe_classifier(classifier: Classifier) -> dict[str, Any]:
     Of an exact one with gap d, the weights divided by rho (1 - d) have margin 1 and a primal
     objective of at most 1 / (2 rho (1 - d)^2). From d = 1 on rounding may hide rho and the dual.
     """
-    primal: float | None
-    dual: float | None
+    primal, dual = getattr(classifier, "primal", None), getattr(classifier, "dual", None)
     if isinstance(classifier, BinaryClassifier):
         gap, least = classifier.certified_gap, 0.5 / classifier.rho
         primal = None if gap is None or gap >= 1 else least / (1 - gap) ** 2
         dual = least if gap is None or gap < 1 else None
-    else:
-        primal, dual = classifier.primal, classifier.dual
     names = "negative", "positive", "certified_gap", "sampled_gap", "objective"
     return {
         **{name: getattr(classifier, name) for name in names},

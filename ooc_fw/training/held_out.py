@@ -29,16 +29,13 @@ from ooc_fw.training.fit import fit
 
 N_PARTS, N_PARTS_OF_FEW = 2, 5
 """Number of parts, and number of parts where rows are few and half of them would be a loss."""
-
 FEW_ROWS = 5_000  # rows below which the data have few
 PART_TOL = 1e-2
 """Relative gap of the classifiers for rows held out. With 1e-2 and with 1e-3 the Brier scores of
 ijcnn1 and a9a differ by 1e-5."""
 
-ENOUGH_ROWS = 100_000
-ENOUGH_OF_CLASS = 1_000
+ENOUGH_ROWS, ENOUGH_OF_CLASS = 100_000, 1_000
 """Rows, and rows of each class, that are enough for the two parameters of a sigmoid."""
-
 TIME_SHARE = 0.4  # share of a time limit that is kept for calibration
 
 
@@ -132,10 +129,8 @@ def held_out_sigmoids(
                     here = np.isin(known, [*negative, positive_class])
                     values[column].append(block.reshape(len(block), -1)[here, column])
                     positive[column].append(known[here] == positive_class)
-    return [
-        fit_sigmoid(np.concatenate(f), np.concatenate(y))
-        for f, y in zip(values, positive, strict=True)
-    ]
+    parts_of = zip(values, positive, strict=True)
+    return [fit_sigmoid(np.concatenate(f), np.concatenate(y)) for f, y in parts_of]
 
 
 def _sides(n_classes: int, *, one_against_rest: bool) -> list[tuple[list[int], int]]:

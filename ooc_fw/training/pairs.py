@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,6 @@ from ooc_fw.system.memory import memory_total
 from ooc_fw.training.partition import Partition, partition_classes
 from ooc_fw.training.small_pairs import SmallPairs, threaded_map
 
-_PAIRS_BYTES = 512 << 20  # of kernel values that classifiers of several pairs may keep together
 _LEAST_PAIR = 0.1  # work that counts for a pair in shares of time, in that of an average pair
 _SHARE = 0.25  # of all memory that kernel values of classifiers side by side may take
 
@@ -69,38 +69,33 @@ def train_pairs(
 class PairTrainer(ExitStack):
     """Trains the binary classifiers of all pairs of classes, for one C after another.
 
-    Each classifier begins with the weights that it had for the C before. Those that are
-    `kept` have their rows and kernel values again, too, unless those of all pairs might exceed
-    `_PAIRS_BYTES` or there is a limit of memory or time. Else, without a limit, as many classifiers
-    as there are threads are trained side by side, where memory permits. A context manager.
+    Each classifier begins with the weights that it had for the C before; that of two classes alone
+    has its rows and kernel values again, too. As many of several classifiers as there are threads
+    are trained side by side, where memory permits and no limit is given. A context manager.
 
     Rows have no penalties of their own if C changes, and `plan` is that of a classifier of all
     rows: of several pairs, each has a plan of its own, from the options that were given. Callbacks
     are told which classifier a state is of. InputError where memory is too small.
     """
 
-    def __init__(
-        self, partition: Partition, plan: Plan, callbacks: Sequence[Callback], kept: bool = False
-    ) -> None:
+    def __init__(self, partition: Partition, plan: Plan, callbacks: Sequence[Callback]) -> None:
         super().__init__()
         options, problem = plan.given, partition.whole
         self._partition, self._given = partition, options
         self._pairs = class_pairs(problem.n_classes)
-        self._plans = {0: plan} if len(self._pairs) == 1 else {}
+        several = len(self._pairs) > 1
+        self._plans = {} if several else {0: plan}
         counts = np.bincount(problem.codes, minlength=problem.n_classes).astype(np.float64)
         self._work = np.array([(counts[a] + counts[b]) ** 2 for a, b in self._pairs])
-        if len(self._pairs) > 1:
+        if several:
             largest = int(self._work.argmax())  # where memory does not suffice, if anywhere
             self._plan(largest, partition.pair(*self._pairs[largest]).problem)
-        # If every row is a support vector, a pair has 4 bytes of kernel values for each work.
         unlimited = options.memory_limit is None and options.max_time is None
-        few_bytes = unlimited and 4 * self._work.sum() <= _PAIRS_BYTES
-        self._keeps = kept and (few_bytes or len(self._pairs) == 1)
+        # If every row is a support vector, a pair has 4 bytes of kernel values for each work.
         together = 4 * np.sort(self._work)[-options.threads :].sum() <= _SHARE * memory_total()
-        together = together and unlimited and not kept
-        self._n_together = options.threads if together else 1
+        self._n_together = options.threads if together and several and unlimited else 1
         self._last: list[Warm] | None = None  # rows and weights of the classifiers for the last C
-        self._paths: dict[int, Path] = {}
+        self._path: Path | None = None  # of two classes
         self._interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
         self._callbacks = _CallbacksInOrder(callbacks, len(self._pairs))
         self._small = self.enter_context(SmallPairs(partition, plan))
@@ -120,9 +115,8 @@ class PairTrainer(ExitStack):
         self._callbacks.begin()
         with self._interrupt, threaded_map(self._n_together) as map_all:
             try:
-                solutions = self._small.solve(
-                    C, first, lambda: self._why_over(deadline) is not None, self._tell
-                )
+                is_over = partial(self._why_over, deadline)
+                solutions = self._small.solve(C, first, is_over, self._tell)
                 others = [k for k in range(len(self._pairs)) if k not in solutions]
                 solutions |= zip(others, map_all(solve, others), strict=True)
             except BaseException:
@@ -179,8 +173,11 @@ class PairTrainer(ExitStack):
         pair = self._partition.pair(*self._pairs[k])
         if warm is not None:
             warm = pair.pair_rows(warm[0]), warm[1]
-        if self._keeps and reason is None:
-            solution = self._path(k, pair.problem).solve(changes["C"], warm)
+        if len(self._pairs) == 1 and reason is None:
+            if self._path is None:
+                path = Path(pair.problem, self._plans[k], self._session(k))
+                self._path = self.enter_context(path)
+            solution = self._path.solve(changes["C"], warm)
         else:
             plan = self._plan(k, pair.problem)
             threads = min(self._given.threads // self._n_together, plan.options.threads)
@@ -194,13 +191,6 @@ class PairTrainer(ExitStack):
             return solution
         none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
         return replace(solution, rows=pair.whole_rows(solution.rows), support_vectors=none)
-
-    def _path(self, k: int, problem: BinaryProblem) -> Path:
-        """The path of a pair, which is opened when it is first asked for."""
-        if k not in self._paths:
-            path = Path(problem, self._plan(k, problem), self._session(k))
-            self._paths[k] = self.enter_context(path)
-        return self._paths[k]
 
     def _plan(self, k: int, problem: BinaryProblem) -> Plan:
         """Plan of a pair, which is made when it is first asked for."""

@@ -25,9 +25,7 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import scratch_directory
 from ooc_fw.system.memory import format_bytes, least_bytes
 
-_RAM_BYTES = 256 << 20
-"""Bytes of rows that are partitioned in RAM; more of them are partitioned on disk."""
-
+_RAM_BYTES = 256 << 20  # of rows that are partitioned in RAM; more of them are, on disk
 _RAM_SHARE = 0.25  # share of a memory limit that partitioned rows may take in RAM
 _SPARE_DISK = 1.1  # factor of the bytes needed on disk, which must be free
 
@@ -89,12 +87,9 @@ class Partition:
         if not self.sources:
             return ClassPair(whole.binary())
         rows = self.rows[negative], self.rows[positive]
-        source = PairSource(
-            self.sources[negative],
-            self.sources[positive],
-            name=whole.source.name,
-            shuffled=whole.source.shuffled,
-        )
+        name, shuffled = whole.source.name, whole.source.shuffled
+        first, second = self.sources[negative], self.sources[positive]
+        source = PairSource(first, second, name=name, shuffled=shuffled)
         source.scaling = whole.source.scaling
         is_first = source.is_first(np.arange(source.n_rows))
         labels, penalties = np.where(is_first, np.int8(-1), np.int8(1)), None

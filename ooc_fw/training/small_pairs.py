@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -39,9 +39,6 @@ _FIRST_ROWS = 60  # rows of each class that have weight in the beginning, at mos
 _ROUNDS = 8  # rounds of steps and a new gradient, after which a pair is trained in another way
 _STEPS_PER_ROW = 200  # steps in one round, for each row
 _TARGET_SHARE = 0.9  # share of the tolerance to which steps optimise, and of that in each round
-
-Pair: TypeAlias = tuple[int, int]
-"""The negative and the positive class of a pair."""
 
 
 @contextmanager
@@ -78,8 +75,8 @@ class SmallPairs(ExitStack):
         """
         options, pairs, source = self._plan.given, self._pairs, self._problem.source
         usual = takes_many_vertices(self._plan.options) and options.certify
-        usual = usual and options.lmo == "auto" and options.max_iter is options.max_support is None
-        if len(pairs) == 1 or not usual:
+        usual = usual and options.lmo == "auto" and options.max_iter is None
+        if len(pairs) == 1 or not usual or options.max_support is not None:
             return [], 0
         class_rows = np.bincount(self._problem.codes, minlength=self._problem.n_classes)
         n_rows = [int(class_rows[a] + class_rows[b]) for a, b in pairs]
@@ -128,13 +125,13 @@ class SmallPairs(ExitStack):
         self,
         C: float,
         warm: Sequence[Warm | None],
-        is_over: Callable[[], bool],
+        is_over: Callable[[], object],
         report: Callable[[int, Solution], None],
     ) -> dict[int, Solution]:
-        """Solutions of pairs, by their number; a pair without has to be trained in another way.
+        """Solutions of pairs, by their number; those that have none are trained in another way.
 
-        Pair k begins with the weights `warm[k]`. `is_over` is asked before each of them whether to
-        leave it out, and `report` is told of each.
+        Pair k begins with the weights `warm[k]`, and `report` is told of its solution. Those whose
+        turn comes when it `is_over` are left out.
         """
 
         def solve(k: int) -> Solution | None:
@@ -147,12 +144,12 @@ class SmallPairs(ExitStack):
             solutions = zip(self.small, map_all(solve, self.small), strict=True)
             return {k: solution for k, solution in solutions if solution is not None}
 
-    def _solve(self, pair: Pair, C: float, warm: Warm | None) -> Solution | None:
+    def _solve(self, pair: tuple[int, int], C: float, warm: Warm | None) -> Solution | None:
         """Weights with a certificate that passes the test; None where rounding prevents it."""
         started = time.perf_counter()
         rows = np.concatenate([self._rows[code] for code in pair])
-        Q = self._kernel_block(pair, len(rows))
         n_first, m = len(self._rows[pair[0]]), len(rows)
+        Q = self._kernel_block(pair, m)
         y = np.where(np.arange(m) < n_first, -1.0, 1.0)
         every = self._problem.penalties
         penalties = np.full(m, C) if every is None else every[rows]
@@ -164,12 +161,13 @@ class SmallPairs(ExitStack):
         support = np.flatnonzero(alpha)
         sharing = self._problem.n_classes - 1 if self._within else 1  # pairs with these values
         evaluations = n_first * (m - n_first) + (n_first**2 + (m - n_first) ** 2) // sharing
-        method, lmo = self._plan.options.method, "full"
+        method = self._plan.options.method
+        steps = {StepKind.CORRECTIVE: n_rounds, StepKind.DROP: drops}
         return Solution(
             status=Status.CONVERGED,
             method=method,
-            lmo=lmo,
-            choice=f"method {method}, {lmo} oracle: all {m} rows are vertices",
+            lmo="full",
+            choice=f"method {method}, full oracle: all {m} rows are vertices",
             alpha=alpha[support],
             labels=y[support].astype(np.int8),
             rows=rows[support],
@@ -180,8 +178,7 @@ class SmallPairs(ExitStack):
             certified_gap=certificate.certified_gap,
             pair_gap=certificate.pair_gap,
             iterations=n_rounds,
-            steps=dict.fromkeys(StepKind, 0)
-            | {StepKind.CORRECTIVE: n_rounds, StepKind.DROP: drops},
+            steps=dict.fromkeys(StepKind, 0) | steps,
             kernel_evaluations=evaluations,
             passes=evaluations / (m * len(support)),
             rows_read=m,
@@ -212,7 +209,7 @@ class SmallPairs(ExitStack):
             share *= _TARGET_SHARE
         return None
 
-    def _kernel_block(self, pair: Pair, m: int) -> Float64Array:
+    def _kernel_block(self, pair: tuple[int, int], m: int) -> Float64Array:
         """Kernel values between all m rows of a pair, in memory of this thread."""
         if len(getattr(self._local, "values", ())) < m * m:
             self._local.values = np.empty(m * m)

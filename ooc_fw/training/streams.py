@@ -60,8 +60,7 @@ _DENSE_FROM = 0.25  # share of nonzero values from which sparse rows are stored 
 _FULL_ROWS = 2048  # rows up to which a run keeps the gradient of all, and needs no certificate
 _HASHED_ROWS = 16384  # rows that are hashed together
 _ALL = 0xFFFFFFFFFFFFFFFF  # threshold of draws that admits every row
-_MIX = np.uint64(0x9E3779B97F4A7C15)
-"""Odd factor of a draw: multiplication by it is a permutation of uint64."""
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, so that multiplication by it permutes uint64
 
 
 class _Candidates(NamedTuple):
@@ -165,11 +164,8 @@ class PairStreams:
         capacity = KernelRows(wanted, kernel_rows_budget(), self.kernel.constant_diagonal).capacity
         if capacity < wanted:
             most_kept = min(max_support, max(1, capacity * 4 // 5))
-            logger.warning(
-                "memory is free for the kernel rows of %d support vectors, not of %d",
-                most_kept,
-                max_support,
-            )
+            words = "memory is free for the kernel rows of %d support vectors, not of %d"
+            logger.warning(words, most_kept, max_support)
         for stream in self._streams:
             stream.retune(self._options, most_kept, capacity)
 
@@ -194,11 +190,7 @@ class PairStreams:
                 self._learn(rows, codes[part], weights[part], callbacks)
 
     def _learn(
-        self,
-        rows: Rows,
-        codes: Int64Array,
-        weights: Float64Array,
-        callbacks: Sequence[Callback],
+        self, rows: Rows, codes: Int64Array, weights: Float64Array, callbacks: Sequence[Callback]
     ) -> None:
         if rows.shape[1] > self.n_features:
             self._widen(rows)
@@ -279,7 +271,7 @@ class _Stream:
         return stream.solution
 
     def admits(self, ids: Int64Array) -> npt.NDArray[np.bool_]:
-        """Which rows, by their ids, are learned from, shape (n_rows,)."""
+        """Which rows, by their ids, are learned from."""
         return _draws(ids) <= np.uint64(self._threshold)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -308,12 +300,8 @@ class _Stream:
             gap = max(gap, self._gap_over(new.take(np.flatnonzero(ignored)), solution))
         settled, vertices = solution.status.reached, self._vertices
         if not settled and (self.solution is None or self.solution.status != Status.UNSETTLED):
-            logger.warning(
-                "the stream does not settle at C = %g: the gap over the last rows is %.3g; lower C "
-                "or scale the columns",
-                self._options.C,
-                gap,
-            )
+            words = "the stream does not settle at C = %g: the gap over the last rows is %.3g; "
+            logger.warning(words + "lower C or scale the columns", self._options.C, gap)
         self.n_rows += len(chunk.ids)
         self.progress.sampled_gap = gap
         self.solution = replace(
@@ -381,13 +369,9 @@ class _Stream:
         oracle = "sampled" if many else "full"
         if self._plan is None or self._plan.options.lmo != oracle:
             plan = plan_exact(problem, replace(self._options, lmo=oracle, certify=many))
-            memory = replace(
-                plan.memory,
-                max_vertices=self._capacity,
-                max_block=LARGEST_BLOCK,
-                parts=plan.memory.parts | {"kernel_rows": kernel_rows_budget()},
-            )
-            self._plan = replace(plan, memory=memory)
+            parts = plan.memory.parts | {"kernel_rows": kernel_rows_budget()}
+            most: dict[str, Any] = {"max_vertices": self._capacity, "max_block": LARGEST_BLOCK}
+            self._plan = replace(plan, memory=replace(plan.memory, parts=parts, **most))
         return self._plan
 
     def _forget(self, threshold: int) -> None:
@@ -494,12 +478,10 @@ def solutions_of(model: Model, pairs: Sequence[PairSolution]) -> list[Solution |
 def support_of_classes(pairs: Sequence[PairSolution], n_classes: int) -> npt.NDArray[np.int32]:
     """Number of rows of each class among the support vectors of all pairs."""
     pairs = [pair for pair in pairs if not pair.stands_in]
+    codes = [np.where(pair.solution.labels > 0, pair.positive, pair.negative) for pair in pairs]
     rows = np.concatenate([pair.solution.rows for pair in pairs])
-    codes = np.concatenate(
-        [np.where(pair.solution.labels > 0, pair.positive, pair.negative) for pair in pairs]
-    )
     _, first = np.unique(rows, return_index=True)
-    return np.bincount(codes[first], minlength=n_classes).astype(np.int32)
+    return np.bincount(np.concatenate(codes)[first], minlength=n_classes).astype(np.int32)
 
 
 def union_of_vectors(pairs: Sequence[PairSolution]) -> Rows:

@@ -8,11 +8,8 @@
         leave out the points that are worse than the best beyond chance
     train the best point on all rows, from the weights it had, with a certificate
 
-Models with landmarks, where these are asked for, share the landmarks of the smallest C of each
-gamma and fold; the last one has its own.
-
-A point is a pair of C and gamma. Its error is 1 minus the metric: the share of the validation rows
-that are wrong, or one of those of `ooc_fw.model.metrics`.
+A point is a pair of C and gamma. Its error is 1 minus the metric. Models with landmarks share those
+of the smallest C of each gamma and fold.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -63,15 +60,11 @@ _IN_A_ROW = 2
 
 
 class Grid(NamedTuple):
-    """Values of C, squared widths of the RBF kernel, and the number of folds.
-
-    Without widths there is one, the mean squared distance of two rows; without folds there is a
-    single validation part.
-    """
+    """Values of C, squared widths of the RBF kernel, and the number of folds."""
 
     Cs: tuple[float, ...]
-    sigma2s: tuple[float, ...] | None
-    folds: int | None
+    sigma2s: tuple[float, ...] | None  # None: gamma auto
+    folds: int | None  # None: a single validation part
 
 
 PRESETS = {
@@ -209,15 +202,13 @@ class Point:
         size, seconds = str(self.n_support or ""), f"{self.seconds:.2f}"
         return [f"{self.C:.6g}", f"{self.gamma:.4g}", *percent, size, seconds, note]
 
+    def abandon(self, why: str) -> None:
+        """Leave the point out from here on."""
+        self.status, self.note = "abandoned", why
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return _without(self, "wrong", "estimates")
-
-
-def _abandon(points: Iterable[Point], why: str) -> None:
-    """Leave points out from here on."""
-    for point in points:
-        point.status, point.note = "abandoned", why
 
 
 def _without(record: object, *names: str) -> dict[str, Any]:
@@ -257,7 +248,7 @@ class TuneResult:
         }
 
     def refit(self) -> dict[str, Any] | None:
-        """How the refit went: counts of all classifiers together, and the largest of their gaps."""
+        """How the refit went."""
         if self.fitted is None:
             return None
         names = "status", "certified_gap", "gap_scope", "n_support", "kernel_evaluations"
@@ -286,11 +277,7 @@ class TuneResult:
 
 
 def draw(result: TuneResult, path: str | os.PathLike[str]) -> None:
-    """Draw validation errors against C, a curve for each gamma or a map if there are many.
-
-    The suffix of `path` says the kind of file (.png, .svg, .pdf); InputError for another one, or
-    without matplotlib.
-    """
+    """Draw validation errors against C, a curve for each gamma or a map if there are many."""
     how = f"{result.folds} folds" if result.folds else f"{result.n_validation} validation rows"
     title = f"{result.kernel} kernel, {result.n_rows} rows, {how}"
     save(draw_errors(result.points, result.best, title, METRICS[result.metric]), path)
@@ -310,10 +297,9 @@ def tune(
 ) -> TuneResult:
     """Find the C, and the gamma, of least validation error, and train on all rows with them.
 
-    The error is 1 - `metric`, the share of wrong rows by default.
-
-    A point is hopeless if its errors exceed those of the best so far by more than 3 standard errors
-    of the difference and are no fewer than at the C before.
+    The error is 1 - `metric`, the share of wrong rows by default. A point is hopeless if
+    its errors exceed those of the best so far by more than 3 standard errors of the difference and
+    are no fewer than at the C before.
 
     Parameters
     ----------
@@ -389,9 +375,9 @@ class _Search:
                 self._try_fold(ranges)
                 best = self.leader
                 if best is not None and fold < len(parts):
-                    tried = [point for point in self.points if point.status == "tried"]
-                    worse = [point for point in tried if point.deviations(best) > _HOPELESS]
-                    _abandon(worse, f"worse than {best} beyond chance after {fold} folds")
+                    for point in self.points:
+                        if point.status == "tried" and point.deviations(best) > _HOPELESS:
+                            point.abandon(f"worse than {best} beyond chance after {fold} folds")
         except KeyboardInterrupt as interrupt:
             signal = signal_of(interrupt)
             for point in self.points:
@@ -428,16 +414,15 @@ class _Search:
     def _validation_parts(self) -> list[Int64Array]:
         """Ranges of the validation rows by fold, each of which has the same share of each class."""
         source, folds, share = self.problem.source, self.grid.folds, self.wanted.validation_share
-        n = source.n_rows
-        if folds is None and not 0 < round(share * n) < n:
-            raise InputError(
-                f"the validation part must leave some rows for both parts; {share} of {n} does not"
-            )
-        if folds is not None and folds > n:
-            raise InputError(f"{folds} folds need as many rows; {source.name} has {n}")
+        n, what = source.n_rows, f"a share of {share}"
         sizes = [round(share * n)]
         if folds is not None:
-            sizes = [n // folds + (k < n % folds) for k in range(folds)]
+            sizes, what = [n // folds + (k < n % folds) for k in range(folds)], f"{folds} folds"
+        if not 0 < min(sizes) <= max(sizes) < n:
+            raise InputError(
+                f"a validation part must have some rows of {source.name} and leave others to train "
+                f"on, and there are {n}, which is too few for {what}"
+            )
         rng = np.random.default_rng(self.plan.given.seed)
         return draw_parts(n, sizes, source.shuffled is True, rng, self.problem.codes)
 
@@ -480,7 +465,19 @@ class _Search:
         """Try the points of one gamma in increasing C, with models of the rows of `part`."""
         n_hopeless, before = 0, float("inf")
         for k, point in enumerate(points):
-            fitted = self._try_point(point, models, validation)
+            started, fitted = time.perf_counter(), next(models)
+            status = Status(fitted.model.status)
+            if status is Status.INTERRUPTED:
+                raise interruption(fitted.signal)
+            held_out, threads = (validation.source, validation.codes), self.options.threads
+            judged = score_point(fitted.model, *held_out, threads, self.wanted.metric)
+            point.validated(*judged)
+            point.n_support = len(fitted.model.support_vectors)
+            point.kernel_evaluations += len(validation.codes) * point.n_support
+            point.kernel_evaluations += sum(each.kernel_evaluations for each in fitted.solutions)
+            point.seconds += time.perf_counter() - started
+            if not status.reached:
+                point.note = f"training ended with {status}"
             if self.leader is None or point.order() < self.leader.order():
                 self.leader = point
                 solutions = [pair.solution for pair in fitted.pairs]
@@ -493,47 +490,22 @@ class _Search:
             n_hopeless = n_hopeless + 1 if hopeless else 0
             if n_hopeless == _IN_A_ROW and len(point.wrong) == 1:  # in the first fold
                 why = f"{_IN_A_ROW} smaller C in a row are worse than {self.leader} beyond chance"
-                _abandon(points[k + 1 :], why)
+                for later in points[k + 1 :]:
+                    later.abandon(why)
                 return
-
-    def _try_point(
-        self, point: Point, models: Generator[Fit, None, None], validation: ClassificationProblem
-    ) -> Fit:
-        """Train and validate a point."""
-        started = time.perf_counter()
-        fitted = next(models)
-        status = Status(fitted.model.status)
-        if status is Status.INTERRUPTED:
-            raise interruption(fitted.signal)
-        source, threads = validation.source, self.options.threads
-        wrong, estimate = score_point(
-            fitted.model, source, validation.codes, threads, self.wanted.metric
-        )
-        point.validated(wrong, estimate)
-        point.n_support = len(fitted.model.support_vectors)
-        point.kernel_evaluations += len(wrong) * point.n_support
-        point.kernel_evaluations += sum(each.kernel_evaluations for each in fitted.solutions)
-        point.seconds += time.perf_counter() - started
-        if not status.reached:
-            point.note = f"training ended with {status}"
-        return fitted
 
     def _refit(self, best: Point) -> Fit:
         """Train the best point on all rows."""
         kernel = next(kernel for kernel in self.kernels if kernel.gamma == best.gamma)
         problem, options = replace(self.problem, kernel=kernel), self.plan.given
         with self._partition(problem) as partition:
-            models = self._models(problem, partition, options, [best.C], self.warm)
-            with closing(models):
+            with closing(self._models(problem, partition, options, [best.C], self.warm)) as models:
                 return next(models)
 
-    def _partition(
-        self, problem: ClassificationProblem
-    ) -> AbstractContextManager[Partition | None]:
-        """Rows by class, which exact models of pairs of classes are trained on."""
-        if self.plan.landmarks is not None:
-            return nullcontext()
-        return partition_classes(problem, self.plan)
+    def _partition(self, problem: ClassificationProblem) -> Any:
+        """Rows by class, which exact models are trained on."""
+        exact = self.plan.landmarks is None
+        return partition_classes(problem, self.plan) if exact else nullcontext()
 
     def _models(
         self,
@@ -553,7 +525,7 @@ class _Search:
         else:
             plan = plan_exact(problem, options, memory=self.plan.memory)
             rows = replace(partition, whole=problem)  # which all kernels share
-            with PairTrainer(rows, plan, self.callbacks, kept=True) as trainer:
+            with PairTrainer(rows, plan, self.callbacks) as trainer:
                 for C in Cs:
                     yield exact_fit(problem, plan, trainer.fit(C, warm), C)
                     warm = None
@@ -562,10 +534,7 @@ class _Search:
 def score_point(
     model: Model, part: RowSource, codes: Int64Array, threads: int, metric: str
 ) -> tuple[npt.NDArray[np.bool_], Estimate | None]:
-    """Which rows of a validation part a model gets wrong, shape (n_rows,), and 1 - metric.
-
-    One pass over the part, which has rows of both classes for "auc". For accuracy the rows say all.
-    """
+    """Which rows of a validation part a model gets wrong, and 1 - metric; None of accuracy."""
     values = model.decision_function(part, threads=threads, labels_only=metric != "auc")
     wrong = np.asarray(model.class_places(values) != codes)
     if metric == "accuracy":

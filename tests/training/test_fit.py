@@ -172,17 +172,12 @@ def test_a_full_disk_is_noticed_before_the_partition(blobs, tmp_path, monkeypatc
             train(source, codes)
 
 
-@pytest.mark.parametrize("kept", [0, 100 << 20])
-def test_classifiers_begin_with_the_weights_before(blobs, monkeypatch, kept):
-    monkeypatch.setattr("ooc_fw.training.pairs._PAIRS_BYTES", kept)
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_classifiers_begin_with_the_weights_before(blobs, n_classes):
     X, codes = blobs
-    source = open_source(X)
-    problem = ClassificationProblem(source, codes, KERNEL)
+    problem = ClassificationProblem(open_source(X), codes % n_classes, KERNEL)
     plan = plan_exact(problem, OPTIONS)
-    with (
-        partition_classes(problem) as partition,
-        PairTrainer(partition, plan, (), kept=True) as trainer,
-    ):
+    with partition_classes(problem) as partition, PairTrainer(partition, plan, ()) as trainer:
         cold, warm = trainer.fit(4.0), trainer.fit(4.0)
     for before, after in zip(cold, warm, strict=True):
         assert after.solution.certified_gap <= 1e-3

@@ -314,7 +314,7 @@ def test_scales_of_the_kernel(data):
         ({"preset": "huge"}, "preset must be one of large, small"),
         ({"metric": "f1"}, "metric must be one of accuracy, balanced_accuracy, auc"),
         ({"folds": 1}, "folds must be a whole number of at least 2"),
-        ({"folds": 601}, "601 folds need as many rows"),
+        ({"folds": 601}, "too few for 601 folds"),
         ({"validation_share": 0.0}, "validation_share must be a positive number"),
         ({"validation_share": 0.999}, "one class only|validation part"),
         ({"sigma2s": [1.0], "gammas": [1.0]}, "in place of gammas"),
