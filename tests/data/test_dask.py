@@ -117,7 +117,7 @@ def sweep_of(path, dask, threads=2, suspects=None, on_block=None):
             )
             counts = engine.evaluations, source.rows_read
     assert certificate.n_violators > 100
-    bounds = [] if screen is None else [image(part) for part in screen.state().values()]
+    bounds = [] if screen is None else [image(part) for part in vars(screen).values()]
     return [image(value) for value in vars(certificate).values()] + bounds, counts
 
 
