@@ -179,10 +179,12 @@ class Model:
                 vectors = solution[0].solution.support_vectors
             classifiers = pairs.pair_classifiers(solution, values, fields["C"])
             status = pairs.worst_status([pair.solution.status for pair in solution])
-        fields["support_vectors"], columns = vectors, getattr(data, "columns", None)
-        fields["columns"] = None if columns is None else tuple(columns)
-        fields["scaling"], fields["table"] = (getattr(data, x, None) for x in ("scaling", "table"))
-        return cls(classes=values, status=str(status), classifiers=classifiers, **fields)
+        described: dict[str, Any]
+        described = {name: getattr(data, name, None) for name in ("scaling", "columns", "table")}
+        if described["columns"] is not None:
+            described["columns"] = tuple(described["columns"])
+        given = described | {"support_vectors": vectors} | fields
+        return cls(classes=values, status=str(status), classifiers=classifiers, **given)
 
     def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Model:
         """Same model, where row k of the training data is row `rows[k]` of others; they increase.

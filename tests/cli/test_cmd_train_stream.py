@@ -167,7 +167,7 @@ def test_features_may_appear_late(ooc_fw, tmp_path, small_blocks):
         (b"", ["standard input holds no rows"]),
         (b"1 1:2\n1 1:3\n", ["all rows of standard input have the label 1"]),
         (b"1 1:2\n-1 1:3\n\n2 1:4\n", ["row 2 of standard input", "line 1", "the label 2"]),
-        (b"1 1:2\n-1 1:nan\n", ["standard input, line 2", "not finite"]),
+        (b"1 1:2\n-1 1:nan\n", ["standard input, line 2", "not a finite number"]),
         (b"1 1:2\n-1 1:2\n", ["all rows of the first block of text are equal", "gamma"]),
         (b"1 0:2\n-1 1:2\n", ["standard input, line 1", "--zero-based"]),
     ],
