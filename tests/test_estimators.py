@@ -871,7 +871,7 @@ def test_unusable_first_chunk_leaves_nothing(table):
     estimator = FrankWolfeSVC()
     with pytest.raises(InputError, match="row 3 holds"):
         estimator.partial_fit(spoilt(table.X, 3, np.nan), table.y, classes=CLASSES)
-    with pytest.raises(InputError, match="give gamma as a number"):
+    with pytest.raises(InputError, match="gamma as a number"):
         estimator.partial_fit(table.X[:1], table.y[:1], classes=CLASSES)
     with pytest.raises(NotFittedError):
         estimator.predict(table.X)
