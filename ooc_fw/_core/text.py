@@ -461,21 +461,18 @@ class RowEnds(NamedTuple):
 
     state: int  # at the end of the part: BEGIN, PLAIN, QUOTED or CLOSED
     end: int  # place after the last line end that ends a row; 0 if there is none
-    n_rows: int  # rows that end in the part and are not empty
-    empty: bool  # whether nothing of the row under way was met yet
+    n_rows: int  # rows that end in the part and are not empty in it
 
 
 @njit(cache=True, nogil=True)
-def scan_rows(text, delimiter, state, empty):
+def scan_rows(text, delimiter, state):
     """Follow the quotes of CSV through `text`, from the state at the end of the part before.
 
     A quote counts where a cell begins, and two of them inside a quoted cell stand for one. A line
-    without any character is no row.
-
-    `text` is uint8 of shape (n,), `delimiter` the byte between two cells; `state` is BEGIN and
-    `empty` True before the first part. Returns `RowEnds`.
+    without any character is no row. `text` is uint8 of shape (n,), `delimiter` the byte between two
+    cells; `state` is BEGIN before the first part. Returns `RowEnds`.
     """
-    end = n_rows = 0
+    end, n_rows, empty = 0, 0, True
     for place in range(text.size):
         byte = text[place]
         if state == QUOTED:
@@ -490,4 +487,4 @@ def scan_rows(text, delimiter, state, empty):
             state, empty = QUOTED, False
         else:
             state, empty = PLAIN, empty and byte == RETURN
-    return RowEnds(state, end, n_rows, empty)
+    return RowEnds(state, end, n_rows)

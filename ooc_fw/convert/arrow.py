@@ -257,7 +257,7 @@ class CSVReader(TextInput, readers.TableReader):
         self._delimiter = options.delimiter or ""
         self._skip = options.on_error == "skip"  # leave out rows that cannot be read
         self._like = options.like  # fixes what the columns hold, if it is there
-        self._quoting, self._empty = scanning.BEGIN, True  # at the end of what was read
+        self._quoting = scanning.BEGIN  # at the end of what was read
         try:
             wrong = self._delimiter in ('"', "\r", "\n") or not self._delimiter.isascii()
             if wrong or len(self._delimiter) > 1:
@@ -326,7 +326,7 @@ class CSVReader(TextInput, readers.TableReader):
         yield from self._rest
 
     def _last_row_end(self, data: bytes) -> int:
-        """Place after the last line end that is not inside scanning."""
+        """Place after the last line end that is not inside quotes."""
         if not self._delimiter:
             self._delimiter = _likely_delimiter(data)
         if self._quoting != scanning.QUOTED and b'"' not in data:
@@ -342,7 +342,7 @@ class CSVReader(TextInput, readers.TableReader):
     def _scan(self, text: bytes, state: int = scanning.BEGIN) -> scanning.RowEnds:
         """Follow the quotes through a part of the text."""
         found: scanning.RowEnds = scanning.scan_rows(
-            np.frombuffer(text, dtype=np.uint8), ord(self._delimiter), state, True
+            np.frombuffer(text, dtype=np.uint8), ord(self._delimiter), state
         )
         return found
 
@@ -456,7 +456,7 @@ class CSVReader(TextInput, readers.TableReader):
 
 
 def _header_bounds(text: bytes) -> tuple[int, int]:
-    """Begin and end of the first line that is not empty, with line breaks inside scanning."""
+    """Begin and end of the first line that is not empty, with line breaks inside quotes."""
     start = len(text) - len(text.lstrip(b"\r\n"))
     first = end = text.find(b"\n", start) + 1
     while end and text.count(b'"', start, end) % 2:
@@ -465,7 +465,7 @@ def _header_bounds(text: bytes) -> tuple[int, int]:
 
 
 def _likely_delimiter(text: bytes) -> str:
-    """The delimiter that the first line of a table has most of outside scanning."""
+    """The delimiter that the first line of a table has most of outside quotes."""
     start, end = _header_bounds(text)
     unquoted = re.sub(rb'"[^"]*"', b"", text[start:end])
     return max(DELIMITERS, key=lambda delimiter: unquoted.count(delimiter.encode()))

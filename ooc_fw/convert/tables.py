@@ -446,8 +446,7 @@ class TableEncoder(readers.Encoder):
     def labels(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
         """Label value of each code, and the words that the values stand for.
 
-        If all words are numbers that float64 holds exactly, they are the values, and the second
-        result is None. Otherwise words are numbered from 0 in sorted order.
+        Words that are numbers, which float64 holds exactly, are the values. Others are numbered.
         """
         if not self._has_codes:
             return None, None

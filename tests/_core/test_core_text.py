@@ -14,16 +14,18 @@ ROW = re.compile(f"{CELL}(?:,{CELL})*\n")
 
 def scan(parts):
     """Ends of rows in the whole of the parts, and rows that are not empty."""
-    state, empty, seen, ends, n_rows = BEGIN, True, 0, [], 0
+    state, seen, ends = BEGIN, 0, []
     for part in parts:
-        text = np.frombuffer(part.encode(), dtype=np.uint8)
-        found = scan_rows(text, ord(","), state, empty)
-        state, empty = found.state, found.empty
+        found = scan_part(part, state)
+        state = found.state
         if found.end:
             ends.append(seen + found.end)
         seen += len(part)
-        n_rows += found.n_rows
-    return ends, n_rows, state
+    return ends, scan_part("".join(parts), BEGIN).n_rows, state
+
+
+def scan_part(part, state):
+    return scan_rows(np.frombuffer(part.encode(), dtype=np.uint8), ord(","), state)
 
 
 @given(st.lists(st.text('",a\n\r', max_size=8), max_size=6))
