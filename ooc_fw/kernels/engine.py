@@ -19,7 +19,6 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import Result, Threads
 
 _FEW_ROWS = 256  # rows of a block up to which its columns are divided among the threads instead
-_SERVED_ROWS = 16  # rows up to which an engine that serves meets loaded tiles
 _NARROW = 32  # vertices below which a tile is transposed before it is mapped
 _STRIP_BYTES = 4 << 20  # of the values of a strip of rows; longer ones are no faster
 _LEAST_STRIP = 128  # rows of a strip, however many vertices there are
@@ -70,22 +69,15 @@ class Engine:
     Rows from `prepare` have float32 values for the bulk of the work or, with ``exact=True``,
     float64 values for what a certificate rests on. Sums are float64 in both. No result depends on
     the number of threads; BLAS is held to one while the engine is open, so that the two do not
-    compete. An engine that `serves` keeps tiles of vertices loaded, which few rows at a time meet
-    again and again. `evaluations` counts the kernel values of both precisions.
+    compete. `evaluations` counts the kernel values of both precisions.
     """
 
     def __init__(
-        self,
-        kernel: Kernel,
-        threads: int = 1,
-        arithmetic: Arithmetic = Arithmetic(),  # noqa: B008  # immutable
-        *,
-        serves: bool = False,
+        self, kernel: Kernel, threads: int = 1, arithmetic: Arithmetic | None = None
     ) -> None:
         self.kernel, self.threads = kernel, threads
-        self.arithmetic = arithmetic.suited_to(kernel)
+        self.arithmetic = (arithmetic or Arithmetic()).suited_to(kernel)
         self.evaluations = 0
-        self._serves = serves
         self._counting = threading.Lock()
         self.pool = Threads(threads)
         self._workspace = Workspace(kernel, self.arithmetic.center)
@@ -308,10 +300,6 @@ class Engine:
 
         def run(part: slice) -> None:
             all_rows = x[part]
-            if self._serves and len(all_rows) <= _SERVED_ROWS:
-                for cols, zt, tile in self._workspace.strip(all_rows, z):
-                    use(part, cols, tile, all_rows, zt)
-                return
             for start in range(0, len(z), width):
                 cols = slice(start, min(start + width, len(z)))
                 zt = z[cols]

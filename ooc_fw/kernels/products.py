@@ -11,8 +11,7 @@ import functools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import TypeAlias
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -27,8 +26,6 @@ STEP = 16  # sides of a block for BLAS are multiples of this
 _SCRATCH_BYTES = 1 << 20  # of the dense array that holds a tile of vertices as columns
 _SPARSE_BYTES = 4 << 20  # of that array for sparse vertices, no two of which share a feature
 _LEAST_WIDTH = 16  # vertices of a tile, however many features there are
-
-_LOADED_BYTES = 8 << 20  # of vertices as dense rows up to which they stay loaded between strips
 
 _SMALL = 1_000_000  # multiplications up to which BLAS libraries run other code
 _LEAST_FEATURES = 4  # columns that rows are padded to; else only very many rows are no small block
@@ -118,10 +115,7 @@ def _round_up(n: int) -> int:
 
 @functools.cache
 def is_uniform(dtype: type, n_features: int) -> bool:
-    """Whether BLAS gives a product the same bits in blocks of all padded shapes, on either side.
-
-    The trial on random rows takes milliseconds.
-    """
+    """Whether BLAS gives a product the same bits in blocks of all padded shapes, on either side."""
     if n_features > _TRIAL_FEATURES:
         n_features = _TRIAL_FEATURES + n_features % 64
     rng = np.random.default_rng(0)
@@ -248,10 +242,6 @@ def _fitting_width(dtype: DTypeLike, n_features: int) -> int:
     return min(TILE, max(_LEAST_WIDTH, fitting))
 
 
-_VertexTile: TypeAlias = tuple[slice, Operand, _Product]
-"""Places of some vertices, these vertices, and their product."""
-
-
 class Workspace(threading.local):
     """Products and tile buffer of one thread, kept from call to call.
 
@@ -259,14 +249,11 @@ class Workspace(threading.local):
     """
 
     def __init__(self, kernel: Kernel, center: AnyArray | None) -> None:
-        self._kernel = kernel
-        self._center = center
+        self._kernel, self._center = kernel, center
         self._products: dict[tuple[bool, Method, int], _Product] = {}
         # By number of features; all zeros between loads, so that products share them.
         self._places: dict[int, Int32Array] = {}
         self._memory = np.empty(0, dtype=np.uint8)
-        # The vertices met last, latest first, with their tiles and the bytes of loaded products.
-        self._latest: list[tuple[Operand, list[_VertexTile], int]] = []
 
     def products(
         self, x: Operand, z: Operand, height: int
@@ -298,38 +285,15 @@ class Workspace(threading.local):
         The products may be overwritten; they stay until the workspace is used again. Columns beyond
         the vertices are padding.
         """
-        tiles, loaded_bytes = self._vertex_tiles(x, z)
-        shapes = [product.tile_shape(len(x), len(zt)) for _, zt, product in tiles]
+        product, width = self._product(x), self.width(x, z)
+        slices = [slice(i, min(i + width, len(z))) for i in range(0, len(z), width)]
+        shapes = [product.tile_shape(len(x), cols.stop - cols.start) for cols in slices]
         room = self._buffer(sum(n * m for n, m in shapes), x.method.dtype)
-        for (cols, zt, product), (n, m) in zip(tiles, shapes, strict=True):
-            tile, room = room[: n * m].reshape(n, m), room[n * m :]
-            with nullcontext() if loaded_bytes > 0 else product.loaded(zt):
+        for cols, (n, m) in zip(slices, shapes, strict=True):
+            zt, tile, room = z[cols], room[: n * m].reshape(n, m), room[n * m :]
+            with product.loaded(zt):
                 product.into(x, tile)
             yield cols, zt, tile[: len(x)]
-
-    def _vertex_tiles(self, x: Operand, z: Operand) -> tuple[list[_VertexTile], int]:
-        """Tiles of `z`, each with its product, which stay loaded where they take little memory."""
-        for vertices, tiles, n_bytes in self._latest:
-            if vertices is z:
-                return tiles, n_bytes
-        width, n_features = self.width(x, z), x.values.shape[1]
-        slices = [slice(i, min(i + width, len(z))) for i in range(0, len(z), width)]
-        n_bytes = np.dtype(x.method.dtype).itemsize * n_features * len(z)
-        self._latest = [latest for latest in self._latest if latest[2] > 0]
-        while self._latest and sum(size for *_, size in self._latest) > _LOADED_BYTES - n_bytes:
-            self._latest.pop()
-        if n_bytes <= _LOADED_BYTES:
-            sparse = isinstance(z.values, CSRRows)
-            tiles = [
-                (cols, z[cols], self._new_product(sparse, x.method, n_features, {}))
-                for cols in slices
-            ]
-            for _, zt, product in tiles:
-                product.load(zt)
-        else:
-            tiles, n_bytes = [(cols, z[cols], self._product(x)) for cols in slices], 0
-        self._latest.insert(0, (z, tiles, n_bytes))
-        return tiles, n_bytes
 
     def _buffer(self, size: int, dtype: type) -> AnyArray:
         """Uninitialised numbers; reused, since fresh memory costs as much time as kernel values."""
@@ -342,12 +306,10 @@ class Workspace(threading.local):
     def _product(self, x: Operand) -> _Product:
         key = isinstance(x.values, CSRRows), x.method, x.values.shape[1]
         if key not in self._products:
-            self._products[key] = self._new_product(*key, self._places)
+            self._products[key] = self._new_product(*key)
         return self._products[key]
 
-    def _new_product(
-        self, sparse: bool, method: Method, n_features: int, all_places: dict[int, Int32Array]
-    ) -> _Product:
+    def _new_product(self, sparse: bool, method: Method, n_features: int) -> _Product:
         if isinstance(self._kernel, GivenKernel):
             return _GivenProduct(self._kernel)
         if method.differences:
@@ -356,7 +318,7 @@ class Workspace(threading.local):
                 return _SparseDifferenceProduct(squared)
             return _DifferenceProduct(method.dtype, n_features, squared)
         if sparse:
-            places = all_places.setdefault(n_features, np.zeros(n_features, dtype=np.int32))
+            places = self._places.setdefault(n_features, np.zeros(n_features, dtype=np.int32))
             return _SparseProduct(method.dtype, self._kernel.uses_distance, places)
         center = self._center if method.dtype is np.float64 else None
         return _DenseProduct(method.dtype, n_features, center)

@@ -190,7 +190,7 @@ class FewRows:
         """Decision values as of a `Predictor`; any number of threads may call this."""
         predictor = self._predictors.get(labels_only)
         if predictor is None:
-            with self._model.engine(serves=True) as engine:
+            with self._model.engine() as engine:
                 predictor = Predictor(self._model, labels_only, engine)
             self._predictors[labels_only] = predictor
         with predictor.engine.pool.reopened():
