@@ -1,11 +1,8 @@
 """Compiled kernel maps: tiles of products become kernel values, or weighted sums of them.
 
-A tile holds the products (dot products or distances) of a few hundred rows with a few hundred
-vertices. `map_tile` turns it into kernel values in place; `sum_tile` also adds their weighted sums
-to the result of each row, while that row is in the first-level cache. Functions take slices, since
-only a loop over a whole slice is vectorised.
-
-To add a map: a code, a function of one row, and its line in `_map_row`.
+A tile holds the products (dot products or distances) of some rows with some vertices. Functions
+take slices, since only a loop over a whole slice is vectorised, and sum up a row while it is in the
+first-level cache. To add a map: a code, and a loop over one row in `_map_row`.
 """
 
 from __future__ import annotations
@@ -17,11 +14,10 @@ import numpy as np
 
 from ooc_fw._core.loading import njit
 
+# Relaxed floating point of the inner loops: sums in any order, no NaN (checked on reading).
 FLOAT_FLAGS = {"reassoc", "contract", "nsz", "arcp", "nnan"}
-"""Relaxed floating point of the inner loops: sums in any order, no NaN (checked on reading)."""
-
+# Maps do not reorder: a value must not depend on which of two rows is x.
 MAP_FLAGS = FLOAT_FLAGS - {"reassoc"}
-"""Those of the maps, which do not reorder: a value must not depend on which of two rows is x."""
 
 LOG2_E = 1.4426950408889634
 
@@ -100,14 +96,6 @@ def exp2_float64(t):
 
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
-def _rbf_row(row, x_term, z_terms, scale):
-    zero, single = row.dtype.type(0), row.dtype == _SINGLE
-    for j in range(row.size):
-        t = min(scale * row[j] - (x_term + z_terms[j]), zero)
-        row[j] = exp2_float32(t) if single else exp2_float64(t)
-
-
-@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _polynomial_row(row, scale, shift, degree):
     """(scale row + shift)^degree in place, by repeated squaring: O(log degree) products each."""
     for j in range(row.size):
@@ -132,40 +120,27 @@ def _polynomial_row(row, scale, shift, degree):
 
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
-def _laplacian_row(row, scale):
-    zero, single = row.dtype.type(0), row.dtype == _SINGLE
-    for j in range(row.size):
-        t = -scale * max(row[j], zero)
-        row[j] = exp2_float32(t) if single else exp2_float64(t)
-
-
-@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
-def _cosine_row(row, x_term, z_terms):
-    for j in range(row.size):
-        row[j] = row[j] * (x_term * z_terms[j])
-
-
-@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
-def _tanimoto_row(row, x_term, z_terms):
-    # The least divisor gives two rows of zeros the value 0.
-    least = row.dtype.type(_LEAST_FLOAT32 if row.itemsize == 4 else _LEAST_FLOAT64)
-    for j in range(row.size):
-        row[j] = row[j] / max((x_term + z_terms[j]) - row[j], least)
-
-
-@njit(cache=True, nogil=True)
 def _map_row(kernel_map, row, x_term, z_terms):
     code, scale, shift, degree = kernel_map
+    zero, single = row.dtype.type(0), row.dtype == _SINGLE
     if code == _RBF:
-        _rbf_row(row, x_term, z_terms, scale)
+        for j in range(row.size):
+            t = min(scale * row[j] - (x_term + z_terms[j]), zero)
+            row[j] = exp2_float32(t) if single else exp2_float64(t)
     elif code == _POLYNOMIAL:
         _polynomial_row(row, scale, shift, degree)
     elif code == _LAPLACIAN:
-        _laplacian_row(row, scale)
+        for j in range(row.size):
+            t = -scale * max(row[j], zero)
+            row[j] = exp2_float32(t) if single else exp2_float64(t)
     elif code == _COSINE:
-        _cosine_row(row, x_term, z_terms)
+        for j in range(row.size):
+            row[j] = row[j] * (x_term * z_terms[j])
     elif code == _TANIMOTO:
-        _tanimoto_row(row, x_term, z_terms)
+        # The least divisor gives two rows of zeros the value 0.
+        least = row.dtype.type(_LEAST_FLOAT32 if single else _LEAST_FLOAT64)
+        for j in range(row.size):
+            row[j] = row[j] / max((x_term + z_terms[j]) - row[j], least)
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)

@@ -21,9 +21,7 @@ from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS, dot
 from ooc_fw._core.steps import KernelBlock, Vertices, kernel_value
 
-LANES = 512
-"""Extrema that a scan keeps side by side, so that the compiler vectorises it."""
-
+LANES = 512  # extrema that a scan keeps side by side, so that the compiler vectorises it
 _ONE = np.float32(1)  # a float64 would promote float32 arithmetic
 _TINY = np.float32(1e-30)  # least curvature, which keeps a quotient finite for equal rows
 _NEARLY = 0.5  # share of the best slope from which a pair with cached kernel rows is preferred
@@ -41,16 +39,12 @@ Outcome: TypeAlias = tuple[int, int, float, int]
 
 
 class Scanned(NamedTuple):
-    """What scans read, in the precision of the gradient; arrays of shape (m,).
-
-    `away` has the labels of the support vertices and 0 elsewhere, and `held` those of which the
-    kernel rows are in memory. Both are modified by steps.
-    """
+    """What scans read, in the precision of the gradient; arrays of shape (m,)."""
 
     diag: Any
     labels: Any
-    away: Any
-    held: Any
+    away: Any  # labels of the support vertices and 0 elsewhere; modified by steps
+    held: Any  # those of which the kernel rows are in memory, too
 
 
 class Shared(NamedTuple):
@@ -68,8 +62,7 @@ class Shared(NamedTuple):
     lanes: Any  # (n_threads, LANES): scratch of each, of the precision of the gradient
 
 
-# -- a barrier, where threads meet every few microseconds ----------------------------------------
-
+# A barrier, where threads meet every few microseconds.
 # Each thread counts its arrivals in a cell of its own, and waits until the cells of all others have
 # come as far. What a thread wrote before it arrived is seen by all others after they have met.
 
@@ -123,9 +116,6 @@ def meet(cells, thread):
             waited += 1
             if waited > _PATIENCE:
                 _leave_processor()
-
-
-# -- the away vertex -----------------------------------------------------------------------------
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
@@ -193,8 +183,8 @@ def second_order_away(vertices, away, block, i, scale, lanes):
 def _find_away(shared, thread, facts, labels, i, chosen, lanes):
     """Look for the away vertex, all threads together; the row of `facts` about it.
 
-    `facts` is the part of `Shared.facts` for what is looked for (an index in its place would have
-    all of this compiled for each of its values), and `labels` has the labels of those there are.
+    `labels` has the labels of those there are. An index in place of `facts`, a part of
+    `Shared.facts`, would have all of this compiled for each of its values.
     """
     grad = shared.vertices.grad
     start, stop = _share(grad.size, facts.shape[0], thread)
@@ -206,20 +196,24 @@ def _find_away(shared, thread, facts, labels, i, chosen, lanes):
     if place >= 0:
         noted[4], noted[5] = grad[place], shared.vertices.alpha[place]
     meet(shared.cells, thread)
-    best = 0
-    for k in range(1, facts.shape[0]):  # ties are broken as in a single scan of all vertices
-        if facts[k, 0] != facts[best, 0]:
-            better = facts[k, 0] > facts[best, 0]
-        elif facts[k, 1] != facts[best, 1]:
-            better = facts[k, 1] < facts[best, 1]
+    return _best(facts)
+
+
+@njit(cache=True, nogil=True)
+def _best(facts):
+    """What the threads found that is largest; ties are broken as in one scan of all vertices."""
+    best = facts[0]
+    for k in range(1, facts.shape[0]):
+        other = facts[k]
+        if other[0] != best[0]:
+            better = other[0] > best[0]
+        elif other[1] != best[1]:
+            better = other[1] < best[1]
         else:
-            better = facts[k, 3] > facts[best, 3]
+            better = other[3] > best[3]
         if better:
-            best = k
-    return facts[best]
-
-
-# -- the gradient and its least value ------------------------------------------------------------
+            best = other
+    return best
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
@@ -235,7 +229,7 @@ def _add_pair(lanes, grad, y, row_i, row_j, factors):
 
 @njit(cache=True, nogil=True)
 def _note_least(shared, thread, lanes, start, stop):
-    """Note the least gradient of a thread's vertices, given the least of each lane, and meet."""
+    """Note the least gradient, negated, of a thread's vertices from its lanes, and meet."""
     grad, noted = shared.vertices.grad, shared.facts[_LEAST, thread]
     lane = 0
     for k in range(1, LANES):
@@ -245,7 +239,7 @@ def _note_least(shared, thread, lanes, start, stop):
     for k in range(start + lane, stop, LANES):
         if grad[k] < grad[place]:
             place = k
-    noted[0], noted[1], noted[2] = lanes[lane], lane, place
+    noted[0], noted[1], noted[2], noted[3] = -lanes[lane], lane, place, 0.0
     meet(shared.cells, thread)
 
 
@@ -264,17 +258,6 @@ def _find_least(shared, thread, lanes):
     for s in range(start, stop, LANES):
         _lower_lanes(lanes[: stop - s], grad[s : min(s + LANES, stop)])
     _note_least(shared, thread, lanes, start, stop)
-
-
-@njit(cache=True, nogil=True)
-def _least_gradient(facts):
-    """Vertex of least gradient, and that gradient, from what the threads found."""
-    best = 0
-    for k in range(1, facts.shape[0]):  # ties are broken as in a single scan of all vertices
-        first_lane = facts[k, 0] == facts[best, 0] and facts[k, 1] < facts[best, 1]
-        if facts[k, 0] < facts[best, 0] or first_lane:
-            best = k
-    return int(facts[best, 2]), facts[best, 0]
 
 
 @njit(cache=True, nogil=True)
@@ -307,9 +290,6 @@ def _step(shared, thread, i, j, step, weight_j, lanes):
     _note_least(shared, thread, lanes, start, stop)
 
 
-# -- all steps -----------------------------------------------------------------------------------
-
-
 @njit(cache=True, nogil=True)
 def _share(m, n_threads, thread):
     """First and last of a thread's vertices: whole lanes, but for the last ones."""
@@ -331,7 +311,8 @@ def take_steps(shared, thread):
     missing = -1
     _find_least(shared, thread, lanes)
     while True:
-        i, least = _least_gradient(shared.facts[_LEAST])
+        found = _best(shared.facts[_LEAST])
+        i, least = int(found[2]), -found[0]
         gap = 1.0 - least / rho if rho > 0.0 else np.inf  # rounding may hide rho
         if gap <= shared.tol or gap == np.inf or steps >= shared.max_steps:
             break

@@ -3,12 +3,8 @@
 The vertices of a tile are columns of a dense scratch `columns` (lines x width), so that each stored
 value of a row costs one multiply-add over `width` adjacent numbers. Feature k is in line
 `places[k]`; line 0 is all zeros and serves the features of which no vertex has a value. Sums run
-over the stored values in order and are rounded alike for every column.
-
-Sparse rows are tuples of values, columns and row pointers, as `stored_arrays` gives them.
-
-Distances come from products or norms, which is fast and loses the digits that the two rows share,
-or from sums of differences, which lose none.
+over the stored values in order and are rounded alike for every column. Sparse rows are tuples of
+values, columns and row pointers, as `stored_arrays` gives them.
 """
 
 from __future__ import annotations
@@ -204,27 +200,19 @@ def sparse_difference_tile(rows, vertices, squared, out):
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _square_sum(values):
+def _norm(values, squared):
     total = 0.0
-    for value in values:
-        total += np.float64(value) * np.float64(value)
-    return total
-
-
-@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _absolute_sum(values):
-    total = 0.0
-    for value in values:
-        total += abs(np.float64(value))
+    if squared:
+        for value in values:
+            total += np.float64(value) * np.float64(value)
+    else:
+        for value in values:
+            total += abs(np.float64(value))
     return total
 
 
 @njit(cache=True, nogil=True)
 def row_norms(data, indptr, squared, out):
-    """out[i] = |x_i|^2, or |x_i|_1 where not `squared`, in float64.
-
-    Row i is data[indptr[i]:indptr[i + 1]].
-    """
+    """out[i] = |x_i|^2, or |x_i|_1 where not `squared`, of row data[indptr[i]:indptr[i + 1]]."""
     for i in range(out.size):
-        row = data[indptr[i] : indptr[i + 1]]
-        out[i] = _square_sum(row) if squared else _absolute_sum(row)
+        out[i] = _norm(data[indptr[i] : indptr[i + 1]], squared)

@@ -1,9 +1,6 @@
 """Decision values of binary classifiers: from float32 kernel values with a bound, and from float64.
 
-    h(x) = sum_j alpha_j y_j (k(x_j, x) + 1),   alpha on the simplex
-
-Certificates and predictions first compute all rows by float32 kernel values, then in float64 the
-rows that the bound leaves open.
+h(x) = sum_j alpha_j y_j (k(x_j, x) + 1), alpha on the simplex.
 """
 
 from __future__ import annotations

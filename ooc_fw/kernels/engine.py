@@ -289,8 +289,8 @@ class Engine:
     def _for_tiles(self, x: Operand, z: Operand, use: _UseTile) -> None:
         """Call `use(rows, cols, products, x_tile, z_tile)` for all tiles.
 
-        Rows are divided among the threads; each thread takes the tiles of vertices in order, so
-        that sums are the same for any number of threads.
+        Threads share the rows, and each takes the tiles of vertices in order: sums are the same for
+        any number of threads.
         """
         if len(z) == 0:
             return

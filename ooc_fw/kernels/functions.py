@@ -19,8 +19,7 @@ from ooc_fw._core.products import row_norms
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, stored_arrays
 from ooc_fw.system.errors import InputError, check_number
 
-KernelFunction: TypeAlias = Callable[[Any, Any], Any]
-"""A kernel as a function of two blocks of rows, see `GivenKernel`."""
+KernelFunction: TypeAlias = Callable[[Any, Any], Any]  # see `GivenKernel`
 
 FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
@@ -76,18 +75,10 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Kernel(ABC):
-    """What all kernels have in common; subclasses give the formulas.
+    """What all kernels have in common; subclasses give the formulas."""
 
-    Parameters
-    ----------
-    gamma : float
-        Scale of the product; positive.
-    degree, coef0 : int, float
-        Degree, and constant in the base, of the polynomial kernel; ignored by others.
-    """
-
-    gamma: float = 1.0
-    degree: int = 2
+    gamma: float = 1.0  # scale of the product
+    degree: int = 2  # of the polynomial kernel, as the constant in its base
     coef0: float = 0.0
 
     name: ClassVar[str]
@@ -112,11 +103,6 @@ class Kernel(ABC):
         """Name and parameters; `make_kernel(**kernel.to_dict())` gives the kernel back."""
         return {"name": self.name, **asdict(self)}
 
-    @classmethod
-    def auto_gamma(cls, sigma2: Callable[[], float], n_features: int) -> float:
-        """Gamma for rows with average squared distance ``sigma2()`` and so many columns."""
-        return 1.0
-
     def norms(self, rows: Rows) -> Float64Array:
         """Squared Euclidean norm of each row, or its L1 norm where the kernel uses distances."""
         data, _, indptr = stored_arrays(rows)
@@ -133,10 +119,7 @@ class Kernel(ABC):
         return np.zeros(len(norms))
 
     def map_constants(self, differences: bool) -> tuple[float, float, int]:
-        """Scale, shift and degree of the compiled map (`_core.maps.KernelMap`).
-
-        Those for `differences`, of shift-invariant kernels only, go with terms of 0.
-        """
+        """Scale, shift and degree of `_core.maps.KernelMap`; for `differences`, terms are 0."""
         return 1.0, 0.0, 1
 
     @abstractmethod
@@ -170,10 +153,6 @@ class Polynomial(Kernel):
 
     name = "poly"
     code = MapCode.POLYNOMIAL
-
-    @classmethod
-    def auto_gamma(cls, sigma2: Callable[[], float], n_features: int) -> float:
-        return 1 / sigma2()
 
     def diagonal(self, norms: Float64Array) -> Float64Array:
         return np.asarray((self.gamma * norms + self.coef0) ** self.degree)
@@ -243,10 +222,6 @@ class RBF(_Exponential):
     name = "rbf"
     code = MapCode.RBF
 
-    @classmethod
-    def auto_gamma(cls, sigma2: Callable[[], float], n_features: int) -> float:
-        return 1 / (2 * sigma2())
-
     def map_terms(self, norms: Float64Array) -> Float64Array:
         return np.asarray(self.gamma * LOG2_E * norms)
 
@@ -266,10 +241,6 @@ class Laplacian(_Exponential):
     name = "laplacian"
     code = MapCode.LAPLACIAN
     uses_distance = True
-
-    @classmethod
-    def auto_gamma(cls, sigma2: Callable[[], float], n_features: int) -> float:
-        return 1 / n_features
 
     def map_constants(self, differences: bool) -> tuple[float, float, int]:
         return self.gamma * LOG2_E, 0.0, 1
@@ -475,18 +446,19 @@ def resolve_gamma(
     n_features: int,
     variance: Callable[[], float] | None = None,
 ) -> float:
-    """The number that `gamma` stands for.
+    """The number that `gamma` stands for; ``sigma2()`` and ``variance()`` may cost a pass each.
 
     "auto" is 1 / (2 sigma^2) for RBF, 1 / sigma^2 for polynomial, 1 / n_features for Laplacian and
-    1 for other kernels. "scale" is 1 / (n_features times the variance of all values), as in
-    scikit-learn, where ``variance()`` gives that. Both functions may cost a pass over the data.
+    1 for other kernels. "scale" is 1 / (n_features times the variance of all values).
     """
     # `make_kernel` refuses an unknown name.
     kind = Kernel if callable(name) else KERNELS.get(name, Kernel)
     if gamma == "scale" and variance is not None:
         return 1 / (n_features * variance()) if name in KERNELS and kind.uses_gamma else 1.0
     if gamma == "auto":
-        return kind.auto_gamma(sigma2, n_features)
+        if kind is Laplacian:
+            return 1 / n_features
+        return 1 / ((2 if kind is RBF else 1) * sigma2()) if kind in (RBF, Polynomial) else 1.0
     try:
         return float(gamma)
     except ValueError:

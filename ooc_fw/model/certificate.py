@@ -32,15 +32,12 @@ _ACCURACY, _APPROXIMATE = 1e-6, 1e-4
 class SpanCertificate:
     """Objectives within the span of the landmarks, each of shape (n_classifiers,).
 
-    `primal` is an upper bound on P of the weights, and `dual` a lower bound on the least P that any
-    weights of the same landmarks have. Both P have the norm b'Gb of `ooc_fw.landmarks.span`, which
-    is |w|^2 plus jitter |b|^2. `exact_kernel` finds a bound on the least P of the exact kernel,
-    which has no jitter.
+    Both P have the norm b'Gb of `ooc_fw.landmarks.span`, which is |w|^2 plus jitter |b|^2.
     """
 
-    primal: Float64Array
-    dual: Float64Array
-    exact_kernel: ExactKernelView
+    primal: Float64Array  # upper bound on P of the weights
+    dual: Float64Array  # lower bound on the least P that any weights of these landmarks have
+    exact_kernel: ExactKernelView  # finds a bound on the least P without jitter
 
     @property
     def certified_gap(self) -> Float64Array:
@@ -135,9 +132,8 @@ def regression_problem(model: Model, source: RowSource) -> RegressionProblem:
 def derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
     """Penalties of all training rows, whose classes are `codes`; None where all have the model's C.
 
-    The file has those of the landmarks and which rows have none, and where the former are one
-    number for each class, they are taken to be weights of the classes. InputError where they are
-    not.
+    The file has those of the landmarks and which rows have none. Where the former are one number
+    for each class, they are taken to be weights of the classes; else InputError.
     """
     classifier, *_ = _landmark_classifiers(model)
     if classifier.C is None:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from ooc_fw.data.rows import Float64Array, Int64Array
 
+# Metrics that `ooc_fw.tune` knows, and what 1 minus each of them is called.
 METRICS = {"accuracy": "error", "balanced_accuracy": "balanced error", "auc": "1 - AUC"}
-"""Metrics that `ooc_fw.tune` knows, and what 1 minus each of them is called."""
 
 _PART = 1 << 18  # values that are looked up at once
 _N_BINS = 10  # of probabilities, in a diagram of their reliability
@@ -74,13 +74,6 @@ class Ranking:
         }
 
 
-def roc_auc(values: Float64Array, positive: npt.NDArray[np.bool_]) -> float | None:
-    """ROC AUC of some rows, None if there are not both kinds; see `Ranking`."""
-    ranking = Ranking()
-    ranking.add(values, positive)
-    return ranking.measures()["roc_auc"]
-
-
 class Reliability:
     """Brier score and reliability of probabilities, block by block.
 
@@ -97,10 +90,7 @@ class Reliability:
         self._bins = np.zeros((3, _N_BINS))  # rows, sum of probabilities, rows that were right
 
     def add(self, probabilities: Float64Array, codes: Int64Array) -> None:
-        """Add rows: their probabilities, shape (n_rows, n_classes), and places of their classes.
-
-        A row that is of none of the classes has the place -1.
-        """
+        """Add rows: probabilities of all classes, and the place of the class of each or -1."""
         truth = codes[:, None] == np.arange(self._n_classes)
         if self._n_classes == 2:
             p, right = probabilities[:, 1], truth[:, 1]
@@ -139,8 +129,8 @@ class Estimate(NamedTuple):
 def balanced_error(codes: Int64Array, wrong: npt.NDArray[np.bool_]) -> Estimate:
     """1 - balanced accuracy of rows of the classes `codes`, some of which are wrong.
 
-    The wrong rows of each class are binomial, and those of different classes independent. For the
-    variance each class has a right and a wrong row more, so that it is never 0.
+    Wrong rows are binomial and independent. For the variance each class has a right and a wrong row
+    more, so that it is never 0.
     """
     rows = np.bincount(codes)
     right = np.bincount(codes[~wrong], minlength=len(rows))
@@ -151,11 +141,10 @@ def balanced_error(codes: Int64Array, wrong: npt.NDArray[np.bool_]) -> Estimate:
 
 
 def auc_loss(values: Float64Array, positive: npt.NDArray[np.bool_]) -> Estimate | None:
-    """1 - ROC AUC of some rows, None if there are not both kinds.
-
-    The variance is that of Hanley and McNeil, who take the values for exponentially distributed.
-    """
-    auc = roc_auc(values, positive)
+    """1 - ROC AUC of some rows, None if there are not both kinds; Hanley and McNeil's variance."""
+    ranking = Ranking()
+    ranking.add(values, positive)
+    auc = ranking.measures()["roc_auc"]
     if auc is None:
         return None
     m, n = int(positive.sum()), int((~positive).sum())
@@ -172,13 +161,10 @@ def pooled(folds: list[Estimate]) -> tuple[float, float]:
 
 
 class Residuals:
-    """R^2, root mean squared and mean absolute error of predictions, block by block.
+    """R^2, root mean squared and mean absolute error of predictions, block by block."""
 
-    Sums are of targets minus `shift`, which should be near their mean.
-    """
-
-    def __init__(self, shift: float = 0.0) -> None:
-        self.n_rows, self._shift, self._sums = 0, shift, np.zeros(4)
+    def __init__(self, near_mean: float = 0.0) -> None:
+        self.n_rows, self._shift, self._sums = 0, near_mean, np.zeros(4)
 
     def add(self, targets: Float64Array, predictions: Float64Array) -> None:
         """Add rows."""

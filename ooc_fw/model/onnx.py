@@ -1,8 +1,7 @@
 """Models as ONNX graphs, for runtimes without this package.
 
 ONNX has an operator for support vector machines, in float32. Here the kernel is a graph of
-double-precision products, exponentials and powers, so that decision values are those of the model
-to many digits.
+double-precision operators, so that decision values are those of the model to many digits.
 """
 
 from __future__ import annotations
@@ -31,22 +30,11 @@ _LARGEST_FILE = 2**31 - 1  # bytes of a file without external data
 def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
     """ONNX graph of a model, as the bytes of its file.
 
-    The input ``X``, of shape (n_rows, n_features), has rows before scaling. The outputs are
-    ``label``, ``decision`` as of `Model.decision_function`, and, if the model is calibrated,
-    ``probabilities`` of shape (n_rows, n_classes). That of regression is ``prediction``.
-
-    Parameters
-    ----------
-    model : Model
-        Of any kernel that is not a function.
-    double_input : bool
-        Whether ``X`` is of float64, else of float32.
-
-    Raises
-    ------
-    InputError
-        For a kernel that is a function; where the package onnx is missing; probabilities of more
-        than `MAX_COUPLED` classes of an exact model; a model of more than 2 GB.
+    The input ``X``, of shape (n_rows, n_features) and of float64 or float32, has rows before
+    scaling. The outputs are ``label``, ``decision`` as of `Model.decision_function`, and, if the
+    model is calibrated, ``probabilities`` of shape (n_rows, n_classes). That of regression is
+    ``prediction``. InputError is raised where the package onnx or an operator is missing, and for a
+    model of more than 2 GB.
     """
     graph = _Graph()
     decision = _decisions(model, _scaled(model, _Tensor(graph, "X")))
@@ -76,8 +64,7 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
 
 _FLOAT, _INT64, _STRING, _DOUBLE = 1, 7, 8, 11  # types of ONNX
 
-_Value: TypeAlias = "_Tensor | AnyArray | float"
-"""A result in a graph, or a constant; numbers are of float64."""
+_Value: TypeAlias = "_Tensor | AnyArray | float"  # a result in a graph, or a constant of it
 
 
 class _Graph:

@@ -43,9 +43,7 @@ DECISION_ACCURACY = 1e-4
 """Largest error of a decision value, on the scale where the margin is 1, rho for one class, or the
 spread of the targets is 1."""
 
-PART_BYTES = 4 << 20
-"""Bytes of dense rows that are decided at once."""
-
+PART_BYTES = 4 << 20  # of dense rows that are decided at once
 _PART_ROWS = 1 << 14  # rows decided at once by one classifier; more of them take fewer rows
 _LEAST_PART_ROWS = 256
 _HELD_BYTES = 16 << 20  # of support vectors whose predictors are held
@@ -102,9 +100,9 @@ def check_source(model: Model, source: RowSource) -> None:
 class Predictor:
     """Computes decision values of a model, with the kernel values of an engine.
 
-    In float64 it computes again the rows whose label may be another one and, unless labels only are
+    Rows whose label may be another one are computed again in float64 and, unless labels only are
     wanted, those whose bound exceeds `DECISION_ACCURACY`: labels are the same in both ways. Where
-    that is most of a few support vectors, it computes all rows in float64 at once.
+    that is most of a few support vectors, all rows are computed in float64 at once.
     """
 
     def __init__(self, model: Model, labels_only: bool, engine: Engine) -> None:
@@ -170,10 +168,9 @@ class Predictor:
 
 
 class FewRows:
-    """Decision values of rows in RAM by predictors that are kept from call to call.
+    """Decision values of rows in RAM by predictors that are kept, since to make one takes time.
 
-    To make a predictor takes milliseconds, and its copies of the support vectors take some three
-    times their memory: it is kept where that is little.
+    Their copies of the support vectors take some three times the memory of these.
     """
 
     def __init__(self, model: Model) -> None:
@@ -188,11 +185,10 @@ class FewRows:
 
     def decide(self, rows: Rows, labels_only: bool) -> Float64Array:
         """Decision values as of a `Predictor`; any number of threads may call this."""
-        predictor = self._predictors.get(labels_only)
-        if predictor is None:
+        if labels_only not in self._predictors:
             with self._model.engine() as engine:
-                predictor = Predictor(self._model, labels_only, engine)
-            self._predictors[labels_only] = predictor
+                self._predictors[labels_only] = Predictor(self._model, labels_only, engine)
+        predictor = self._predictors[labels_only]
         with predictor.engine.pool.reopened():
             return predictor(rows)
 
@@ -253,16 +249,13 @@ def decide_rows(
 
 # -- probabilities -------------------------------------------------------------------------------
 
-# Newton's method for a sigmoid, which takes about ten steps.
-_MAX_STEPS = 100
+_MAX_STEPS = 100  # of Newton's method for a sigmoid, which takes about ten
 _GRADIENT_TOLERANCE = 1e-10  # of the mean loss, which is of the order of 1
 _LEAST_SCALE = 1e-300  # of decision values; smaller ones are taken for 0
 _RIDGE = 1e-12  # keeps the Hessian positive definite where all values are equal
 _SHORTEST_STEP = 1e-10  # share of a Newton step, after which float64 can find nothing better
 _SUFFICIENT_DECREASE = 1e-4  # share of the decrease that the slope promises
-
 _SYSTEM_BYTES = 8 << 20  # of the linear systems that are solved at once
-
 CLIP = 1e-7  # pairwise probabilities are at least this far from 0 and 1, as in LIBSVM
 
 
