@@ -25,10 +25,10 @@ _WRITE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def load_numba_alone() -> None:
-    """Import numba faster: without what it can do without, and with garbage collection paused.
+    """Import numba a third faster, in processes that are only a command.
 
-    It would compare the version of scipy, read its own settings by yaml, and tell coverage what it
-    compiles: a third of the time of the import. For processes that are only a command.
+    It compares no version of scipy, reads no settings by yaml, tells coverage nothing of what it
+    compiles, and garbage collection is paused.
     """
     if "numba" in sys.modules:
         return
@@ -88,8 +88,7 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Any], Any]:
 def _kept_code() -> Any:
     """A `FunctionCache` that loads compiled code without all from which numba compiles.
 
-    That of numba imports and registers every function it can compile first, which takes longer than
-    loading what a run needs. Where code is not found, the compiler does so anyway.
+    That of numba first registers every function it can compile, which takes longer than loading.
     """
     from numba.core.caching import FunctionCache
     from numba.core.runtime import rtsys

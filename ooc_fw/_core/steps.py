@@ -18,14 +18,10 @@ _STILL = 1e-9  # moved weight up to which a direction of extrapolation is mostly
 
 
 class Vertices(NamedTuple):
-    """The active set as arrays of shape (m,).
-
-    `alpha` and `grad` = Q alpha are modified by steps. All are float64, but where `grad` is
-    float32: the precision of `grad` is that of the scans.
-    """
+    """The active set as float64 arrays of shape (m,); `alpha` and `grad` are modified by steps."""
 
     alpha: npt.NDArray[Any]
-    grad: npt.NDArray[Any]
+    grad: npt.NDArray[Any]  # Q alpha, perhaps of float32, which then is the precision of scans
     diag: npt.NDArray[Any]
     labels: npt.NDArray[Any]
 

@@ -61,43 +61,34 @@ class DecisionFunctions:
         biases = np.array([one.beta.sum() for one in classifiers])
         self._single = len(classifiers) == 1
         self._bias = biases[0] if self._single else biases
+        self._classes = [one.of_class(sign) for sign in (1, -1) for one in classifiers]
+        self._z = [engine.prepare(vertices)]
         if self._single:
-            (classifier,) = classifiers
-            self._beta = np.zeros(self.n_vertices)
-            self._beta[classifier.places] = classifier.beta
-            self._classes = [classifier.of_class(sign) for sign in (1, -1)]
             self._z = [engine.prepare(take_rows(vertices, places)) for places, _ in self._classes]
+        self._betas: Float64Array | ManyWeights
+        if self._single or all(len(one.places) == self.n_vertices for one in classifiers):
+            self._betas = np.zeros((len(classifiers), self.n_vertices))
+            for row, one in zip(self._betas, classifiers, strict=True):
+                row[one.places] = one.beta
         else:
-            self._z = [engine.prepare(vertices)]
-            places = [one.places for one in classifiers]
-            self._matrix: Float64Array | None = None
-            if all(len(numbers) == self.n_vertices for numbers in places):
-                self._matrix = np.zeros((len(classifiers), self.n_vertices))
-                for row, classifier in zip(self._matrix, classifiers, strict=True):
-                    row[classifier.places] = classifier.beta
-                return
-            betas = [one.beta for one in classifiers]
+            places, betas = zip(*((one.places, one.beta) for one in classifiers), strict=True)
             self._betas = ManyWeights.of(self.n_vertices, places, betas)
-            classes = [one.of_class(sign) for sign in (1, -1) for one in classifiers]
-            self._alphas = ManyWeights.of(
-                self.n_vertices, [places for places, _ in classes], [alpha for _, alpha in classes]
-            )
+            self._alphas = ManyWeights.of(self.n_vertices, *zip(*self._classes, strict=True))
 
     def approximate(self, rows: Rows, with_nearest: bool = False) -> Approximation:
         """Decision values from float32 kernel values; `with_nearest` for a single classifier."""
-        x = self._engine.prepare(rows)
-        if not self._single:
-            (z,) = self._z
-            if self._matrix is not None:
-                largest = np.abs(self._matrix).max(axis=0)
-                size = float(largest.sum()) or 1.0
-                sums = self._engine.weighted_sum(x, z, np.vstack([self._matrix, largest / size]))
-                bound = size * self._engine.error_bound(x, z, sums[:, -1:])
-                values = sums[:, :-1] + self._bias
-                return Approximation(values, np.broadcast_to(bound, values.shape), x, None)
+        x, z = self._engine.prepare(rows), self._z[0]
+        if isinstance(self._betas, ManyWeights):
             positive, negative = np.split(self._engine.weighted_sums(x, z, self._alphas), 2, axis=1)
             bound = self._engine.error_bound(x, z, positive + negative)
             return Approximation(positive - negative + self._bias, bound, x, None)
+        if not self._single:
+            largest = np.abs(self._betas).max(axis=0)
+            size = float(largest.sum()) or 1.0
+            sums = self._engine.weighted_sum(x, z, np.vstack([self._betas, largest / size]))
+            bound = size * self._engine.error_bound(x, z, sums[:, -1:])
+            values = sums[:, :-1] + self._bias
+            return Approximation(values, np.broadcast_to(bound, values.shape), x, None)
         nearest = Nearest(len(x)) if with_nearest else None
         positive, negative = (
             self._engine.weighted_sum(x, z, alpha, nearest)
@@ -116,10 +107,9 @@ class DecisionFunctions:
     def exact(self, rows: Rows) -> tuple[Float64Array, Float64Array]:
         """Decision values from float64 kernel values, and a bound on the errors of each row."""
         x = self._engine.prepare(rows, exact=True)
-        if self._single:
-            sums = self._engine.weighted_sum(x, self._z64, self._beta)
-        elif self._matrix is not None:
-            sums = self._engine.weighted_sum(x, self._z64, self._matrix)
-        else:
+        if isinstance(self._betas, ManyWeights):
             sums = self._engine.weighted_sums(x, self._z64, self._betas)
+        else:
+            betas = self._betas[0] if self._single else self._betas
+            sums = self._engine.weighted_sum(x, self._z64, betas)
         return sums + self._bias, self._engine.error_bound(x, self._z64)

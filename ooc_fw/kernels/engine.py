@@ -251,8 +251,6 @@ class Engine:
         scale, shift, degree = self.kernel.map_constants(x.method.differences)
         return maps.KernelMap(int(self.kernel.code), dtype(scale), dtype(shift), degree)
 
-    # -- bounds on rounding ----------------------------------------------------------------------
-
     def error_bound(self, x: Operand, z: Operand, mean: Float64Array | None = None) -> Float64Array:
         """Bound on the error of `weighted_sum` with weights of absolute sum 1.
 

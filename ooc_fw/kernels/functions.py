@@ -63,11 +63,6 @@ class Sizes(NamedTuple):
     mean: Float64Array | None = None  # (n,)
 
     @property
-    def unit(self) -> float:
-        """Unit roundoff."""
-        return self.method.unit
-
-    @property
     def products(self) -> Float64Array:
         """The largest that |x . z| can be, shape (n,)."""
         return np.asarray(np.sqrt(self.x_norms * self.z_norm))
@@ -144,7 +139,7 @@ class Linear(Kernel):
         return norms.copy()
 
     def error_bound(self, sizes: Sizes) -> Float64Array:
-        return np.asarray((sizes.n_terms + 1) * sizes.unit * sizes.products)
+        return np.asarray((sizes.n_terms + 1) * sizes.method.unit * sizes.products)
 
 
 @dataclass(frozen=True)
@@ -161,7 +156,7 @@ class Polynomial(Kernel):
         return self.gamma, self.coef0, int(self.degree)
 
     def error_bound(self, sizes: Sizes) -> Float64Array:
-        unit = sizes.unit
+        unit = sizes.method.unit
         largest = self.gamma * sizes.products + self.coef0
         relative = (sizes.n_terms + 4) * unit  # of the base, measured against `largest`
         return np.asarray(
@@ -189,7 +184,7 @@ class _Exponential(Kernel):
             return self._bound_by_differences(sizes)
         mean = 1.0 if sizes.mean is None else sizes.mean
         delta = np.expm1(np.minimum(self.exponent_bound(sizes), 1.0))
-        delta = delta + _EXPONENTIAL_UNITS * sizes.unit
+        delta = delta + _EXPONENTIAL_UNITS * sizes.method.unit
         true_mean = np.where(delta < 0.5, np.minimum(1.0, mean / (1.0 - delta)), 1.0)
         return np.asarray(delta * true_mean + _LEAST_EXPONENTIAL)
 
@@ -201,7 +196,7 @@ class _Exponential(Kernel):
         rows are, and exp(-t) by that times t exp(-t) <= 1/e. Here t exp(-t) = -k ln(k), which is
         concave in k: its mean is at most -m ln(m) at the mean m of the k.
         """
-        n_terms, unit = sizes.n_terms, sizes.unit
+        n_terms, unit = sizes.n_terms, sizes.method.unit
         relative = (n_terms + 6) * unit / (1 - (n_terms + 6) * unit)
         growth = np.exp(_LARGEST_EXPONENT[unit] * relative)  # of the error by its own size
         units = 2 * _EXPONENTIAL_UNITS * unit
@@ -231,7 +226,7 @@ class RBF(_Exponential):
     def exponent_bound(self, sizes: Sizes) -> Float64Array:
         products = 2 * sizes.products
         rounded = sizes.n_terms * products + 8 * (sizes.x_norms + products + sizes.z_norm)
-        return np.asarray(sizes.unit * self.gamma * rounded)
+        return np.asarray(sizes.method.unit * self.gamma * rounded)
 
 
 @dataclass(frozen=True)
@@ -247,7 +242,7 @@ class Laplacian(_Exponential):
 
     def exponent_bound(self, sizes: Sizes) -> Float64Array:
         # Two additions a stored value, on partial sums of at most |x|_1 + 3 |z|_1.
-        units = (2 * sizes.n_terms + 8) * sizes.unit
+        units = (2 * sizes.n_terms + 8) * sizes.method.unit
         return np.asarray(units * self.gamma * (sizes.x_norms + 3 * sizes.z_norm))
 
 
@@ -269,7 +264,7 @@ class Cosine(Kernel):
 
     def error_bound(self, sizes: Sizes) -> Float64Array:
         # The product errs by n + 1 units, two rows of rounded norm 1 by 2, two map terms by 4.
-        unit = sizes.unit
+        unit = sizes.method.unit
         bound = sizes.n_terms * _LEAST_NUMBER[unit] + (sizes.n_terms + 10) * unit
         return np.asarray(bound + np.zeros_like(sizes.x_norms))
 
@@ -296,7 +291,7 @@ class Tanimoto(Kernel):
     def error_bound(self, sizes: Sizes) -> Float64Array:
         # The product errs by at most n + 1 units of |x| |z|, and the divisor by six units of
         # |x|^2 + |z|^2 more; the divisor is at least half of that sum, and no value exceeds 1.
-        unit = sizes.unit
+        unit = sizes.method.unit
         with np.errstate(divide="ignore", invalid="ignore"):  # what underflow may lose
             lost = 64 * (sizes.n_terms + 4) * _LEAST_NORMAL[unit] / sizes.x_norms
         lost = np.where(sizes.x_norms > 0, np.minimum(lost, 2.0), 0.0)
@@ -360,7 +355,7 @@ class GivenKernel(Kernel):
         return norms.copy()  # what `norms` gives
 
     def error_bound(self, sizes: Sizes) -> Float64Array:
-        return np.asarray((sizes.n_terms + _UNITS) * sizes.unit * sizes.products)
+        return np.asarray((sizes.n_terms + _UNITS) * sizes.method.unit * sizes.products)
 
     def check(self, rows: Rows) -> None:
         """Raise InputError unless values of some rows are symmetric and positive semidefinite."""

@@ -71,23 +71,15 @@ def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
     if not os.path.exists(name):
         raise InputError(f"there is no model file {name}; write one with ooc-fw train")
     try:
-        file = open_file(name)
-    except DamageError as error:
-        raise _damaged(name, error) from None
-    try:
-        with file:
+        with open_file(name) as file:
             yield file
+    except (DamageError, *H5PY_ERRORS) as error:
+        # What h5py raises for files that were cut short, overwritten, or lack a part.
+        raise unreadable(name, error) or InputError(
+            f"{name} is not a model file, or is damaged; write it again with ooc-fw train ({error})"
+        ) from None
     except InputError as error:
         raise InputError(f"{name} is not a usable model file: {error}") from None
-    except H5PY_ERRORS as error:
-        # What h5py raises for files that were cut short, overwritten, or lack a part.
-        raise unreadable(name, error) or _damaged(name, error) from None
-
-
-def _damaged(name: str, error: BaseException) -> InputError:
-    return InputError(
-        f"{name} is not a model file, or is damaged; write it again with ooc-fw train ({error})"
-    )
 
 
 def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict[str, Any]:

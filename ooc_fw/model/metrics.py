@@ -1,10 +1,6 @@
 """How good predictions are: accuracies, ROC AUC, average precision, and how sure they are.
 
-The one home of these formulas; `ooc-fw evaluate` prints them and `ooc_fw.tune` compares by them.
-
-References
-----------
-Hanley and McNeil (1982), The meaning and use of the area under a ROC curve.
+Variances of the AUC: Hanley and McNeil (1982), The meaning and use of the area under a ROC curve.
 """
 
 from __future__ import annotations
@@ -50,12 +46,10 @@ class Ranking:
     def measures(self) -> dict[str, float | None]:
         """``roc_auc`` and ``average_precision``, None if there is nothing to divide by.
 
-        Notes
-        -----
-        The ROC AUC is the probability that a positive row has a larger value than a negative one,
-        where equal values count half. The average precision is the sum over the different values t
-        of (R(t) - R(t')) P(t), where R and P are the recall and the precision of "at least t" and
-        t' is the next larger value: the mean of P at the values of the positive rows.
+        The first is the probability that a positive row has a larger value than a negative one,
+        where equal values count half. The second is the sum over the different values t of
+        (R(t) - R(t')) P(t), where R and P are the recall and the precision of "at least t" and t'
+        is the next larger value: the mean of P at the values of the positive rows.
         """
         negative, positive = (np.frombuffer(kind, dtype=np.float64) for kind in self._values)
         for values in (negative, positive):
@@ -77,8 +71,6 @@ class Ranking:
 class Reliability:
     """Brier score and reliability of probabilities, block by block.
 
-    Notes
-    -----
     For two classes the Brier score is the mean of (p - 1)^2 over positive and p^2 over negative
     rows, p being the probability of the positive class, and bins are of p. For more it is the mean
     of the sum over classes of (p_k - [row is of class k])^2, at most 2, and bins are of the largest

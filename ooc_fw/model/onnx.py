@@ -214,11 +214,9 @@ def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
 
 def _votes(model: Model, decision: _Tensor) -> _Tensor:
     """Scores of the classes, as `ooc_fw.model.pairs.class_scores` gives them."""
-    pairs = class_pairs(len(model.classes))
-    positive = np.zeros((len(pairs), len(model.classes)))
-    negative = np.zeros_like(positive)
-    for k, (i, j) in enumerate(pairs):
-        negative[k, i] = positive[k, j] = 1
+    smaller, larger = np.array(class_pairs(len(model.classes))).T
+    unit = np.eye(len(model.classes))
+    negative, positive = unit[smaller], unit[larger]
     won = decision.apply("Greater", 0.0).apply("Cast", to=_DOUBLE)
     sums = decision @ (positive - negative)
     return won @ positive + (1.0 - won) @ negative + sums / ((sums.apply("Abs") + 1.0) * 3.0)

@@ -95,19 +95,14 @@ class BinaryClassifier(_Trained):
 class LandmarkClassifier(_Trained):
     """Weights of free sign on landmarks, h(x) = sum_j beta_j (k(z_j, x) + 1) with margin 1.
 
-    `primal` is P of the weights and `dual` D of the best multiple of the dual point that belongs to
-    them, over all rows, see `ooc_fw.landmarks.span`.
-
-    Notes
-    -----
-    `alpha`, `labels`, `sv`, `rho` and `objective` are those of a `BinaryClassifier` with the same
-    decision function: h = f / rho with weights alpha of sum 1.
+    `alpha`, `labels`, `sv` and `rho` are those of a `BinaryClassifier` with the same decision
+    function: h = f / rho with weights alpha of sum 1.
     """
 
     beta: Float64Array  # shape (n_landmarks,)
     landmarks: Int64Array  # positions in `Model.support_vectors`
-    primal: float | None
-    dual: float | None  # None also where it was not certified
+    primal: float | None  # P of the weights, over all rows, see `ooc_fw.landmarks.span`
+    dual: float | None  # D of the best multiple of their dual point; None if it is not certified
     jitter: float  # what was added to the diagonal of the landmarks' kernel matrix
     kind: ClassVar[Kind] = "landmarks"
 
@@ -141,11 +136,6 @@ class LandmarkClassifier(_Trained):
         """1 over the sum of absolute weights; infinite where all are 0, so that h is 0."""
         total = float(np.abs(self.beta).sum())
         return 1 / total if total > 0 else float("inf")
-
-    @property
-    def objective(self) -> float | None:
-        """The dual."""
-        return self.dual
 
 
 Classifier: TypeAlias = BinaryClassifier | LandmarkClassifier

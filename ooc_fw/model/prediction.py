@@ -247,8 +247,6 @@ def decide_rows(
     return predictor(rows), Counts(len(rows), rows_bytes(rows))
 
 
-# -- probabilities -------------------------------------------------------------------------------
-
 _MAX_STEPS = 100  # of Newton's method for a sigmoid, which takes about ten
 _GRADIENT_TOLERANCE = 1e-10  # of the mean loss, which is of the order of 1
 _LEAST_SCALE = 1e-300  # of decision values; smaller ones are taken for 0

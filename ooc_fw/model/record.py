@@ -381,9 +381,6 @@ def _check_values(model: Model) -> None:
             raise InputError(f"it describes {len(described)} columns and has {model.n_features}")
 
 
-# -- the data that a model is used with ----------------------------------------------------------
-
-
 def training_data(model: Model, source: RowSource) -> tuple[Model, RowSource]:
     """The model and its training data without the rows of weight 0, features found by name."""
     source = prediction.by_name(model, source)
