@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -168,9 +169,8 @@ def _search_away(scan, chosen, lanes, start, stop):
 def second_order_away(vertices, away, block, i, scale, lanes):
     """Support vertex j of largest (g_j - g_i)^2 / (Q_ii + Q_jj - 2 Q_ij) with g_j > g_i, or -1.
 
-    `away`, shape (m,), has the labels of the support vertices and 0 elsewhere; the row of vertex i
-    is held. `scale`, 1/rho, keeps squared gradients in the range of their precision, which is that
-    of all arrays; `lanes`, shape (LANES,), is scratch.
+    `away` is as in `Scanned`, and the row of vertex i is held. `scale`, 1/rho, keeps squared
+    gradients in the range of their precision, that of all arrays; `lanes`, (LANES,), is scratch.
     After Allende, Frandi, Nanculef, Sartori, A novel Frank-Wolfe algorithm, algorithm 5.
     """
     _, grad, diag, labels = vertices
@@ -244,19 +244,14 @@ def _note_least(shared, thread, lanes, start, stop):
 
 
 @njit(cache=True, nogil=True)
-def _lower_lanes(lanes, values):
-    for k in range(lanes.size):
-        lanes[k] = min(lanes[k], values[k])
-
-
-@njit(cache=True, nogil=True)
 def _find_least(shared, thread, lanes):
     """Find the least gradient, all threads together."""
     grad = shared.vertices.grad
     start, stop = _share(grad.size, shared.cells.shape[0], thread)
     lanes[:] = np.inf
     for s in range(start, stop, LANES):
-        _lower_lanes(lanes[: stop - s], grad[s : min(s + LANES, stop)])
+        values = grad[s : min(s + LANES, stop)]
+        lanes[: values.size] = np.minimum(lanes[: values.size], values)
     _note_least(shared, thread, lanes, start, stop)
 
 
@@ -364,7 +359,6 @@ def optimise_pairwise(
     i is the vertex of least gradient, j the support vertex of largest second-order gain, and the
     step is the exact line search clipped at alpha_j; O(m). A float32 gradient halves the time and
     loses about 1e-7 of rho a step. Step s writes ``first_use + s`` to `KernelBlock.used`.
-
     ``together(run, n_threads)`` calls run(0), run(1), ... at the same time and returns what run(0)
     does; no result depends on `n_threads`.
     """
@@ -380,8 +374,5 @@ def optimise_pairwise(
         lanes=np.empty((n_threads, LANES), dtype=real),
     )
 
-    def run(thread: int) -> Outcome:
-        outcome: Outcome = take_steps(shared, thread)
-        return outcome
-
+    run: Callable[[int], Outcome] = partial(take_steps, shared)
     return run(0) if together is None else together(run, n_threads)

@@ -76,18 +76,6 @@ def move(vertices, block, scale, i, weight_i, j, weight_j):
 
 
 @njit(cache=True, nogil=True)
-def away_vertex(alpha, grad):
-    """Support vertex of largest gradient."""
-    best = -np.inf
-    j = -1
-    for k in range(alpha.size):
-        if alpha[k] > 0.0 and grad[k] > best:
-            best = grad[k]
-            j = k
-    return j
-
-
-@njit(cache=True, nogil=True)
 def extrapolate(alpha, grad, alpha_before, grad_before):
     """Move (alpha, grad) along d = alpha - alpha_before by the exact line search, in place; O(m).
 

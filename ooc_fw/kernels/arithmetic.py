@@ -1,8 +1,8 @@
 """In which precision, and from which products, kernel values are computed; rows prepared for it.
 
 A distance from products, |x|^2 + |z|^2 - 2 x.z, loses the digits that its terms share: where
-gamma |x|^2 is large, all of them. Such rows take products in float64, or sums of differences. A
-probe of rows decides beforehand, so that a value never depends on the block it is computed in.
+gamma |x|^2 is large, all of them. A probe of rows decides beforehand, so that a value never depends
+on the block it is computed in.
 """
 
 from __future__ import annotations
@@ -152,8 +152,7 @@ def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
 def _suiting_storage(probe: Rows) -> Arithmetic:
     """Sparse products where they are the faster ones, and the mean of rows where centring pays.
 
-    Any centre is right for a shift-invariant kernel. Small means are left alone, since the products
-    of small whole numbers are exact without a centre.
+    Small means are left alone, since products of small whole numbers are exact without a centre.
     """
     if isinstance(probe, CSRRows):
         return Arithmetic(sparse=True)

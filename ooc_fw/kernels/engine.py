@@ -188,8 +188,8 @@ class Engine:
     def symmetric_sum(self, z: Operand, weights: Float64Array) -> Float64Array:
         """`weighted_sum` of vertices with themselves, from half of the kernel values.
 
-        Each tile off the diagonal serves twice, as it is and transposed. Each strip of tiles has
-        sums of its own, added up in the order of strips, so that threads change no bit.
+        Tiles off the diagonal serve twice, as they are and transposed. Sums of each strip of tiles
+        are added up in the order of strips, so that threads change no bit.
         """
         kernel_map, width = self._map(z), self._workspace.width(z, z)
 

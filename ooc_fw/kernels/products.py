@@ -1,8 +1,7 @@
 """Products of rows with one tile of vertices after the other, in the workspace of a thread.
 
-Which product serves depends on the storage of the rows and on the `Method`: BLAS for dense rows,
-the compiled loops of :mod:`ooc_fw._core.products` otherwise. A product of two rows has the same
-bits whichever block computes it, and whichever row is the vertex.
+They come from BLAS for dense rows, and from compiled loops otherwise. A product of two rows has the
+same bits whichever block computes it, and whichever row is the vertex.
 """
 
 from __future__ import annotations
@@ -260,8 +259,7 @@ class Workspace(threading.local):
     ) -> Iterator[tuple[slice, Operand, AnyArray]]:
         """Products of `height` rows after the other with one tile of vertices: rows and products.
 
-        Columns beyond the vertices are padding. The products may be overwritten; the next ones
-        overwrite them.
+        Columns beyond the vertices are padding. The next products overwrite them.
         """
         if isinstance(x.values, CSRRows) != isinstance(z.values, CSRRows):
             raise TypeError("products need rows and vertices of one storage, sparse or dense")
@@ -282,8 +280,7 @@ class Workspace(threading.local):
     def strip(self, x: Operand, z: Operand) -> Iterator[tuple[slice, Operand, AnyArray]]:
         """Products of rows with one tile of vertices after the other: columns, vertices, products.
 
-        The products may be overwritten; they stay until the workspace is used again. Columns beyond
-        the vertices are padding.
+        Columns beyond the vertices are padding. Products stay until the workspace is used again.
         """
         product, width = self._product(x), self.width(x, z)
         slices = [slice(i, min(i + width, len(z))) for i in range(0, len(z), width)]

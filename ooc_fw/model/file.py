@@ -73,13 +73,13 @@ def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
     try:
         with open_file(name) as file:
             yield file
-    except (DamageError, *H5PY_ERRORS) as error:
+    except (InputError, *H5PY_ERRORS) as error:
+        if isinstance(error, InputError) and not isinstance(error, DamageError):
+            raise InputError(f"{name} is not a usable model file: {error}") from None
         # What h5py raises for files that were cut short, overwritten, or lack a part.
         raise unreadable(name, error) or InputError(
             f"{name} is not a model file, or is damaged; write it again with ooc-fw train ({error})"
         ) from None
-    except InputError as error:
-        raise InputError(f"{name} is not a usable model file: {error}") from None
 
 
 def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict[str, Any]:

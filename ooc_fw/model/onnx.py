@@ -219,7 +219,8 @@ def _votes(model: Model, decision: _Tensor) -> _Tensor:
     negative, positive = unit[smaller], unit[larger]
     won = decision.apply("Greater", 0.0).apply("Cast", to=_DOUBLE)
     sums = decision @ (positive - negative)
-    return won @ positive + (1.0 - won) @ negative + sums / ((sums.apply("Abs") + 1.0) * 3.0)
+    votes: _Tensor = won @ positive + (1.0 - won) @ negative
+    return votes + sums / ((sums.apply("Abs") + 1.0) * 3.0)
 
 
 def _probabilities(model: Model, decision: _Tensor) -> _Tensor:

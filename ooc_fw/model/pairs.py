@@ -224,10 +224,9 @@ def class_scores(
 ) -> Float64Array:
     """Votes for each class, plus fractions that follow the sums of decision values.
 
-    `values` have the shape (n_rows, n_pairs), and are positive for the larger class of a pair; the
-    smaller ones may have others. In the result, of shape (n_rows, n_classes), a vote is 1; the sum
-    of the decision values for a class, mapped monotonously into (-1/3, 1/3), decides between equal
-    votes.
+    `values`, (n_rows, n_pairs), are positive for the larger class of a pair; the smaller ones may
+    have others. In the result, (n_rows, n_classes), a vote is 1; the sum of the decision values for
+    a class, mapped monotonously into (-1/3, 1/3), decides between equal votes.
     """
     negatives = values if for_negative is None else for_negative
     votes = np.zeros((len(values), n_classes))

@@ -167,30 +167,24 @@ class Predictor:
         return values, is_open
 
 
-class FewRows:
-    """Decision values of rows in RAM by predictors that are kept, since to make one takes time.
+def suits_few(model: Model, n_rows: int, threads: int) -> bool:
+    """Whether so many rows in RAM are decided at once, rather than block by block by `threads`.
 
-    Their copies of the support vectors take some three times the memory of these.
+    The predictor is kept, and its copies of the support vectors take some three times their memory.
     """
+    vectors = model.support_vectors
+    little_work = n_rows * len(vectors) <= SMALL_WORK
+    return (threads == 1 or little_work) and rows_bytes(vectors) <= _HELD_BYTES
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self._predictors: dict[bool, Predictor] = {}
 
-    def suit(self, n_rows: int, threads: int) -> bool:
-        """Whether so many rows are decided here, rather than block by block by `threads`."""
-        vectors = self._model.support_vectors
-        little_work = n_rows * len(vectors) <= SMALL_WORK
-        return (threads == 1 or little_work) and rows_bytes(vectors) <= _HELD_BYTES
-
-    def decide(self, rows: Rows, labels_only: bool) -> Float64Array:
-        """Decision values as of a `Predictor`; any number of threads may call this."""
-        if labels_only not in self._predictors:
-            with self._model.engine() as engine:
-                self._predictors[labels_only] = Predictor(self._model, labels_only, engine)
-        predictor = self._predictors[labels_only]
-        with predictor.engine.pool.reopened():
-            return predictor(rows)
+def decide_few(model: Model, rows: Rows, labels_only: bool) -> Float64Array:
+    """Decision values by a predictor that is kept; any number of threads may call this."""
+    predictor = model.predictors.get(labels_only)
+    if predictor is None:
+        with model.engine() as engine:
+            predictor = model.predictors[labels_only] = Predictor(model, labels_only, engine)
+    with predictor.engine.pool.reopened():
+        return predictor(rows)
 
 
 def decide(

@@ -57,12 +57,12 @@ class Model:
         Those of a landmark model share their landmarks; there is one for two classes, else one for
         each class against the rest.
     offset : float or None
-        Of a one-class model (`ooc_fw.training.novelty`), whose classes are -1, novel, and +1: the
-        decision value is the score sum_i alpha_i k(x_i, x) minus this. Of regression the mean of
-        the targets. None for classification.
+        Of a one-class model, whose classes are -1, novel, and +1: the decision value is the score
+        sum_i alpha_i k(x_i, x) minus this. Of regression the mean of the targets. None for
+        classification.
     spread : float or None
-        Of regression (`ooc_fw.training.regression`), where it multiplies the weighted sum, to which
-        `offset` is added: the decision value is the prediction. None for all others.
+        Of regression, where it multiplies the weighted sum, to which `offset` is added: the
+        decision value is the prediction. None for all others.
     epsilon : float or None
         Of regression, half the width of the tube in which nothing is lost.
     columns : tuple of str or None
@@ -258,9 +258,10 @@ class Model:
         """
         with borrow_source(X) as source:
             n_rows, n_classifiers = source.n_rows, len(self.classifiers)
-            if dask is None and source.in_memory and self.few_rows.suit(n_rows, threads):
+            few = dask is None and source.in_memory
+            if few and prediction.suits_few(self, n_rows, threads):
                 rows = prediction.suited(self, source).read(0, n_rows)
-                values = self.few_rows.decide(rows, labels_only)
+                values = prediction.decide_few(self, rows, labels_only)
                 if on_rows is not None:
                     on_rows(n_rows)
                 return values
@@ -274,9 +275,9 @@ class Model:
             return values
 
     @cached_property
-    def few_rows(self) -> prediction.FewRows:
-        """What decides rows in RAM at once."""
-        return prediction.FewRows(self)
+    def predictors(self) -> dict[bool, prediction.Predictor]:
+        """Those of values and of labels only that are kept, since to make one takes time."""
+        return {}
 
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
         """Class values of all rows of `X`, or predictions; see `decision_function`."""
@@ -406,10 +407,9 @@ def rows_of_weight(model: Model, n_rows: int, name: str = "the data set") -> Int
 
 
 def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> None:
-    """Raise InputError unless `source` is the data the model was trained on.
+    """Raise InputError unless each support vector and its class are those of the row it is from.
 
-    Compares every support vector and its class with the row that it should come from; `codes`
-    has the place in `classes` of the label of each row. Landmarks have no class.
+    `codes` has the place in `classes` of the label of each row. Landmarks have no class.
     """
     prediction.check_source(model, source)
     step = prediction.rows_at_once(model.n_features)

@@ -152,13 +152,18 @@ class FrankWolfe(StepRule):
     name = "fw"
 
 
+def _away_vertex(active: ActiveSet) -> int:
+    """Place of the support vertex of largest gradient."""
+    return int(np.where(active.alpha > 0, active.grad, -np.inf).argmax())
+
+
 class AwayFrankWolfe(StepRule):
     """Away steps where they have the larger slope (MFW; MEB paper, algorithm 3)."""
 
     name = "mfw"
 
     def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
-        j = core.away_vertex(active.alpha, active.grad)
+        j = _away_vertex(active)
         toward_slope, away_slope = active.rho - active.grad[i], active.grad[j] - active.rho
         if away_slope > toward_slope and active.alpha[j] < 1:
             return away_step(active, j)
@@ -172,7 +177,7 @@ class Pairwise(StepRule):
 
     def away_place(self, active: ActiveSet, i: int) -> int:
         """Place of the support vertex that gives weight up, -1 for none."""
-        j = int(core.away_vertex(active.alpha, active.grad))
+        j = _away_vertex(active)
         return j if j != i and active.grad[j] > active.grad[i] else -1
 
     def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
@@ -211,7 +216,7 @@ class BlendedPairwise(StepRule):
 
     def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         support = active.support
-        j = int(core.away_vertex(active.alpha, active.grad))
+        j = _away_vertex(active)
         k = int(support[np.argmin(active.grad[support])])
         if j != k and active.grad[j] - active.grad[k] >= active.rho - active.grad[i]:
             size, _ = pairwise_size(active, k, j)

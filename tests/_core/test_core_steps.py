@@ -97,14 +97,6 @@ def test_move(plain, seed, scale):
 
 
 @given(actives(), SEEDS)
-def test_away_vertex_is_the_support_vertex_of_largest_gradient(plain, seed):
-    plain.grad = np.random.default_rng(seed).normal(size=len(plain.grad))
-    support = np.flatnonzero(plain.alpha > 0)
-    expected = support[np.argmax(plain.grad[support])]
-    assert core.away_vertex(plain.alpha, plain.grad) == expected
-
-
-@given(actives(), SEEDS)
 def test_second_order_away(plain, seed):
     """The pair of largest gain, for every i; -1 where no support vertex has a larger gradient."""
     i = int(np.random.default_rng(seed).integers(len(plain.alpha)))

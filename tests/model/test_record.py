@@ -27,7 +27,14 @@ from ooc_fw.data.views import SubsetSource
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
-from ooc_fw.model.prediction import check_source, decide, iter_decisions, like_training, suited
+from ooc_fw.model.prediction import (
+    check_source,
+    decide,
+    iter_decisions,
+    like_training,
+    suited,
+    suits_few,
+)
 from ooc_fw.model.record import Model, check_training_rows, load_model
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import to_dense
@@ -150,7 +157,7 @@ def test_a_row_alone_has_the_decision_value_it_has_among_others(name, sparse_mod
     model = make_model(random_rows(700, seed=8), kernel=kernel, sparse=sparse_model)
     X = random_rows(300, seed=9)
     expected = model.decision_function(X, threads=2, labels_only=labels_only)
-    assert not model.few_rows.suit(len(X), threads=2)
+    assert not suits_few(model, len(X), threads=2)
     own = dict(labels_only=labels_only)
     for n in (1, 3, 40):
         parts = [model.decision_function(X[k : k + n], **own) for k in range(0, len(X), n)]
