@@ -17,9 +17,9 @@ from ooc_fw._core.maps import FLOAT_FLAGS
 
 @njit(cache=True, nogil=True)
 def scatter_columns(data, indices, indptr, places, columns):
-    """Write sparse vertices into the scratch: columns[places[k], j] = value k of vertex j.
+    """Write sparse vertices into the scratch of zeros: columns[places[k], j] = value k of vertex j.
 
-    `places` and `columns` are all zeros before. Features get lines in the order they occur.
+    `places`, all zeros before, get lines in the order in which features occur.
     """
     used = 0
     for j in range(indptr.size - 1):
@@ -160,8 +160,7 @@ def difference_tile(x, columns, squared, out):
 def _merged_difference(x, x_columns, z, z_columns, squared):
     """The distance of two sparse rows, column by column of either.
 
-    Without contraction, which a compiler may apply to some branches only: the sum would depend on
-    which row is x.
+    Contraction of some branches only would have the sum depend on which row is x.
     """
     total = 0.0
     p = q = 0
@@ -185,11 +184,7 @@ def _merged_difference(x, x_columns, z, z_columns, squared):
 
 @njit(cache=True, nogil=True)
 def sparse_difference_tile(rows, vertices, squared, out):
-    """`difference_tile` of sparse rows and vertices, in float64.
-
-    Every pair costs the stored values of both rows, one by one: for rows that are too large for
-    faster ways.
-    """
+    """`difference_tile` of sparse rows and vertices, in float64, where products err too much."""
     x, x_columns, x_starts = rows
     z, z_columns, z_starts = vertices
     for i in range(out.shape[0]):

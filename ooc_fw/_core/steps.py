@@ -56,10 +56,7 @@ def _add_columns(grad, y, scale, unit, rows, weights):
 
 @njit(cache=True, nogil=True)
 def move(vertices, block, scale, i, weight_i, j, weight_j):
-    """Set alpha to scale * alpha + weight_i e_i + weight_j e_j, with the gradient; O(m).
-
-    Toward, away and pairwise steps are cases of this. Returns rho.
-    """
+    """Set alpha to scale * alpha + weight_i e_i + weight_j e_j, with the gradient; gives rho; O(m)."""
     alpha, grad, diag, y = vertices
     unit = block.units[0]
     m = alpha.size

@@ -18,7 +18,7 @@ from ooc_fw.cli.commands import DONE
 from ooc_fw.cli.predict import apply_model
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.model.file import as_class_values
-from ooc_fw.model.metrics import Ranking, Reliability, Residuals, accuracy, balanced_accuracy
+from ooc_fw.model.metrics import Ranking, Reliability, Residuals, balanced_accuracy
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.report.figures import check_figure, draw_reliability, save
 from ooc_fw.system.errors import InputError
@@ -138,7 +138,7 @@ class Confusion:
         confusion = np.array([[self.counts[i, j] for j in names] for i in names])
         right, of_given, of_found = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
         return {
-            "accuracy": accuracy(right, of_given),
+            "accuracy": float(right.sum() / of_given.sum()),
             "balanced_accuracy": balanced_accuracy(right, of_given),
             "classes": {
                 common.format_label(name): {

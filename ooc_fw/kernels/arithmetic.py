@@ -75,13 +75,9 @@ class Arithmetic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Rows prepared for products, with norms and terms of shape (n,).
+    """Rows prepared for products, with norms and terms of shape (n,)."""
 
-    Where the engine centres, the values for float32 products are centred. Float64 products centre
-    tile by tile; differences need no centre.
-    """
-
-    values: Rows
+    values: Rows  # centred for float32 products; those of float64 are centred tile by tile
     norms: Float64Array
     terms: AnyArray  # `Kernel.map_terms` in the precision of `method`
     method: Method

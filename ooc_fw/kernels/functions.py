@@ -425,8 +425,7 @@ def make_kernel(
     kind = KERNELS[name]
     if (gamma is None and kind.uses_gamma) or gamma == "auto":
         raise InputError(
-            f"the {name} kernel needs gamma, a positive number; FrankWolfeSVC finds one for given "
-            f"rows, and so does ooc_fw.kernels.functions.resolve_gamma"
+            f"the {name} kernel needs gamma, a positive number; FrankWolfeSVC finds one for rows"
         )
     gamma = 1.0 if gamma is None else gamma
     for option, value in (("gamma", gamma), ("degree", degree), ("coef0", coef0)):

@@ -132,8 +132,7 @@ def regression_problem(model: Model, source: RowSource) -> RegressionProblem:
 def derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
     """Penalties of all training rows, whose classes are `codes`; None where all have the model's C.
 
-    The file has those of the landmarks and which rows have none. Where the former are one number
-    for each class, they are taken to be weights of the classes; else InputError.
+    The file has those of landmarks, which must be one number for each class, and what has none.
     """
     classifier, *_ = _landmark_classifiers(model)
     if classifier.C is None:

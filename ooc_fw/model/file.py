@@ -83,10 +83,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
 
 
 def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict[str, Any]:
-    """Fields of the `Model` in a file, whose checksum is compared.
-
-    A model whose kernel was given as a function needs that `function`.
-    """
+    """Fields of the `Model` in a file, whose kernel may be a `function`; compares the checksum."""
     attributes = file.attrs
     if "kernel" not in attributes:
         kind = "holds data" if "X" in file else "holds something else"

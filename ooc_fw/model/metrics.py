@@ -21,11 +21,6 @@ _PART = 1 << 18  # values that are looked up at once
 _N_BINS = 10  # of probabilities, in a diagram of their reliability
 
 
-def accuracy(right: Int64Array, rows: Int64Array) -> float:
-    """Share of right rows, from the numbers of right rows and of rows of each class."""
-    return float(right.sum() / rows.sum())
-
-
 def balanced_accuracy(right: Int64Array, rows: Int64Array) -> float:
     """Mean over the classes that occur of the share of their rows that is right."""
     occurs = rows > 0

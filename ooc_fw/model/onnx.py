@@ -218,7 +218,7 @@ def _votes(model: Model, decision: _Tensor) -> _Tensor:
     unit = np.eye(len(model.classes))
     negative, positive = unit[smaller], unit[larger]
     won = decision.apply("Greater", 0.0).apply("Cast", to=_DOUBLE)
-    sums = decision @ (positive - negative)
+    sums: _Tensor = decision @ (positive - negative)
     votes: _Tensor = won @ positive + (1.0 - won) @ negative
     return votes + sums / ((sums.apply("Abs") + 1.0) * 3.0)
 

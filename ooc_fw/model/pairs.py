@@ -143,16 +143,12 @@ Classifier: TypeAlias = BinaryClassifier | LandmarkClassifier
 
 @dataclass(frozen=True)
 class PairSolution:
-    """The solution for a pair of classes, of which the `positive` one is larger and is +1.
-
-    Its `rows` are rows of the whole data set. One of several has no support vectors itself. A
-    solution that `stands_in` is of classes of which a stream has seen no row.
-    """
+    """The solution for a pair of classes, of which the `positive` one is larger and is +1."""
 
     negative: int
     positive: int
-    solution: Solution
-    stands_in: bool = False
+    solution: Solution  # in rows of the whole data set; one of several has no support vectors
+    stands_in: bool = False  # whether a stream has seen no row of the classes
 
 
 def pair_classifiers(

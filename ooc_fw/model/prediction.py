@@ -59,8 +59,7 @@ def rows_at_once(n_features: int) -> int:
 def suited(model: Model, source: RowSource) -> RowSource:
     """Rows of `source` like the training rows: the features of the model by name, and scaled.
 
-    A source that records its scaling, as converted files do, is used as it is, and must have that
-    of the model. All others hold raw rows, which are scaled as they are read.
+    A source that records its scaling is used as it is; all others hold raw rows.
     """
     source = by_name(model, source)
     check_source(model, source)
@@ -325,11 +324,7 @@ def class_probabilities(
     n_classes: int,
     decision: Decision = "ovo",
 ) -> Float64Array:
-    """Probability of each class, shape (n_rows, n_classes); each row sums to 1.
-
-    `values` are decision values, shape (n_rows,) or (n_rows, n_classifiers), and `sigmoids` the a
-    and b of each classifier.
-    """
+    """Probability of each class, (n_rows, n_classes), from decision values of each classifier."""
     if None in chain(*sigmoids):
         raise InputError(
             "the model gives no probabilities; train it with --probability (in Python "
