@@ -56,7 +56,7 @@ def _add_columns(grad, y, scale, unit, rows, weights):
 
 @njit(cache=True, nogil=True)
 def move(vertices, block, scale, i, weight_i, j, weight_j):
-    """Set alpha to scale * alpha + weight_i e_i + weight_j e_j, with the gradient; gives rho; O(m)."""
+    """Set alpha = scale * alpha + weight_i e_i + weight_j e_j, with the gradient; gives rho."""
     alpha, grad, diag, y = vertices
     unit = block.units[0]
     m = alpha.size
