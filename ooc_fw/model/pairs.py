@@ -95,8 +95,8 @@ class BinaryClassifier(_Trained):
 class LandmarkClassifier(_Trained):
     """Weights of free sign on landmarks, h(x) = sum_j beta_j (k(z_j, x) + 1) with margin 1.
 
-    `alpha`, `labels`, `sv` and `rho` are those of a `BinaryClassifier` with the same decision
-    function: h = f / rho with weights alpha of sum 1.
+    `alpha`, `labels`, `sv`, `rho` and `objective` are those of a `BinaryClassifier` with the same
+    decision function: h = f / rho with weights alpha of sum 1.
     """
 
     beta: Float64Array  # shape (n_landmarks,)
@@ -136,6 +136,11 @@ class LandmarkClassifier(_Trained):
         """1 over the sum of absolute weights; infinite where all are 0, so that h is 0."""
         total = float(np.abs(self.beta).sum())
         return 1 / total if total > 0 else float("inf")
+
+    @property
+    def objective(self) -> float | None:
+        """The dual."""
+        return self.dual
 
 
 Classifier: TypeAlias = BinaryClassifier | LandmarkClassifier

@@ -169,7 +169,7 @@ def test_fields_of_a_model():
     assert model.sampled_gap == 0.25
     for k, own in enumerate(model.classifiers):
         assert (own.positive, own.negative) == (model.classes[k], "rest")
-        assert (own.primal, own.dual) == (3.0 + k, 2.5)
+        assert (own.primal, own.dual, own.objective) == (3.0 + k, 2.5, 2.5)
         assert own.C.tolist() == penalties[3 * np.arange(N)].tolist()
         assert own.alpha.sum() == pytest.approx(1)
         np.testing.assert_allclose(own.alpha * own.labels / own.rho, own.beta, rtol=1e-14)
