@@ -186,10 +186,10 @@ def check_same_run(path: str | os.PathLike[str], before: Identity, this: Identit
             if old.get(key) != new.get(key)
         )
         if differences:
+            other = "another kernel" if kind == "kernel" else f"other {kind}"
             raise InputError(
-                f"the checkpoint {os.fspath(path)} was made with other {kind}: {differences}; give "
-                f"the same (data that are copied with their time of change), or train without "
-                f"--resume"
+                f"the checkpoint {os.fspath(path)} was made with {other}: {differences}; give the "
+                f"same (data copied with their time of change), or train without --resume"
             )
 
 
