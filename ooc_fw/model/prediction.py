@@ -39,10 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Largest error of a decision value where the margin (rho of one class, the spread of targets) is 1.
 DECISION_ACCURACY = 1e-4
-"""Largest error of a decision value, on the scale where the margin is 1, rho for one class, or the
-spread of the targets is 1."""
-
 PART_BYTES = 4 << 20  # of dense rows that are decided at once
 _PART_ROWS = 1 << 14  # rows decided at once by one classifier; more of them take fewer rows
 _LEAST_PART_ROWS = 256

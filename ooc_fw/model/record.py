@@ -298,10 +298,7 @@ class Model:
         return np.asarray(self.class_scores(decision_values).argmax(axis=1))
 
     def class_scores(self, decision_values: Float64Array) -> Float64Array:
-        """Score of each of more than two classes, shape (n_rows, n_classes): the largest wins.
-
-        Votes of pairs, or the decision values of one class against the rest.
-        """
+        """Votes for each of more than two classes, or its decision values against the rest."""
         if self.decision == "ovr":
             return decision_values
         return pairs.class_scores(decision_values, len(self.classes))
@@ -459,10 +456,7 @@ def model_from_bytes(content: bytes, kernel: KernelFunction | None = None) -> Mo
 def borrow_source(
     X: Any, labels: Any = None, columns: Sequence[str] | None = None
 ) -> Iterator[RowSource]:
-    """Source of `X`, closed afterwards unless `X` is itself a source; `columns` name its features.
-
-    Columns of None are those that `X` says itself, if it does.
-    """
+    """Source of `X`, closed afterwards unless `X` is one; `columns` name its features, if given."""
     source = open_source(X, labels)
     if columns is not None:
         source.columns = columns
