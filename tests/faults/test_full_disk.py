@@ -133,7 +133,7 @@ def test_conversion_on_a_small_disk(nursery, short_text, small_disk, moment):
         filler.write_bytes(bytes(shutil.disk_usage(folder).free - (64 << 10)))
         ended = nursery.run(*convert, prelude=pipe)
     else:
-        fill = fill_before("ooc_fw.convert.writer", "write_checksums", 1, filler)
+        fill = fill_before("ooc_fw.data.converted", "write_checksums", 1, filler)
         ended = nursery.run(*convert, prelude=pipe + fill)
     ended.assert_failed(f"{out}: {NO_SPACE}, while ", moment, LEFT, status=(3,))
     assert out.read_bytes() == older
