@@ -40,6 +40,7 @@ def naive_map(kernel_map, tile, x_terms, z_terms):
         return tile * (x_terms[:, None] * z_terms)
     if code == MapCode.TANIMOTO:
         return tile / (x_terms[:, None] + z_terms - tile)
+    assert code == MapCode.LINEAR
     return tile
 
 

@@ -21,11 +21,11 @@ from ooc_fw.solver.state import Status
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
 from tests.support.files import write_dense, write_sparse
+from tests.support.methods import SLOW
 from tests.support.reference import SmallProblem, make_problem
 
 METHODS = pytest.mark.parametrize("method", STEP_RULES)
 LMOS = pytest.mark.parametrize("lmo", ["full", "sampled"])
-SLOW = {"fw", "partan"}
 
 
 def rbf(**how):

@@ -27,6 +27,7 @@ from ooc_fw.solver.oracles import (
 from ooc_fw.solver.state import StepKind
 from ooc_fw.solver.steps import STEP_RULES, Effort, StepRecord
 from tests.support.files import write_dense, write_sparse
+from tests.support.methods import NOT_LAZY
 from tests.support.reference import make_problem
 from tests.support.strategies import SEEDS
 
@@ -320,10 +321,7 @@ def test_random_oracles_propose_the_best_row_drawn_vertex_or_not(full, kernel, s
     assert candidates.least >= gradient.min() - 2e-5
 
 
-LAZY_RULES = [name for name in STEP_RULES if name not in ("partan", "corrective")]
-
-
-@pytest.mark.parametrize("name", LAZY_RULES)
+@pytest.mark.parametrize("name", sorted(STEP_RULES.keys() - NOT_LAZY))
 def test_lazy_oracle_knows_of_the_steps_it_was_not_asked_after(name):
     """Its gradient is the one computed anew, also of vertices that have left meanwhile."""
     bench = Bench()

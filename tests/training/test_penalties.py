@@ -21,10 +21,9 @@ from ooc_fw.solver.state import Status
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.fit import fit
+from tests.support.methods import SLOW
 from tests.support.reference import SmallProblem, make_problem
 from tests.support.strategies import SEEDS, powers_of_ten, problems
-
-SLOW = {"fw", "partan"}
 
 
 def weighted(problem, seed=0, spread=1.5):
