@@ -1,7 +1,8 @@
 """Products of rows with one tile of vertices after the other, in the workspace of a thread.
 
-They come from BLAS for dense rows, and from compiled loops otherwise. A product of two rows has the
-same bits whichever block computes it, and whichever row is the vertex.
+Which product serves depends on the storage of the rows and on the `Method`: BLAS for dense rows,
+the compiled loops of :mod:`ooc_fw._core.products` otherwise. A product of two rows has the same
+bits whichever block computes it, and whichever row is the vertex.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import functools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -20,11 +22,18 @@ from ooc_fw.data.rows import AnyArray, CSRRows, Int32Array, stored_arrays
 from ooc_fw.kernels.arithmetic import Operand, centred
 from ooc_fw.kernels.functions import GivenKernel, Kernel, Method
 
-TILE = 512  # vertices in a tile, and rows for that many: products fit the second-level cache
-STEP = 16  # sides of a block for BLAS are multiples of this
+TILE = 512
+"""Vertices in a tile, and rows for that many: 1 MiB of products fits the second-level cache."""
+
+STEP = 16
+"""Sides of a block for BLAS are multiples of this."""
+
 _SCRATCH_BYTES = 1 << 20  # of the dense array that holds a tile of vertices as columns
 _SPARSE_BYTES = 4 << 20  # of that array for sparse vertices, no two of which share a feature
 _LEAST_WIDTH = 16  # vertices of a tile, however many features there are
+
+_LOADED_BYTES = 8 << 20  # of vertices as dense rows up to which they stay loaded between strips
+FEW_ROWS = 16  # rows up to which a compiled loop beats BLAS, which needs a padded block
 
 _SMALL = 1_000_000  # multiplications up to which BLAS libraries run other code
 _LEAST_FEATURES = 4  # columns that rows are padded to; else only very many rows are no small block
@@ -70,37 +79,79 @@ class _DenseProduct(_Product):
 
     BLAS runs other code, which rounds in another order, for the borders of a block and for small
     blocks. Blocks that are not small and whose sides are multiples of `STEP` have no borders in the
-    common libraries, hence rows and vertices are padded to such shapes. A trial tells whether that
-    is enough with the library at hand; if not, products are computed in float64, where it is, and
-    rounded.
+    common libraries, hence rows and vertices are padded to such shapes. One trial tells whether
+    that is enough with the library at hand; if not, products are computed in float64, where it is,
+    and rounded. Another trial tells whether BLAS adds up a product in order, as it does up to some
+    hundred features: then a compiled loop gives the same bits for a few rows without padding, in
+    the precision that BLAS computes in.
     """
 
     def __init__(self, dtype: type, n_features: int, center: AnyArray | None) -> None:
         self._n_features = max(n_features, _LEAST_FEATURES)
-        self._center, self._given = center, dtype
+        self._center = center
+        self._given = dtype
         self._dtype = dtype if is_uniform(dtype, self._n_features) else np.float64
         self._vertices: AnyArray = np.empty((0, self._n_features), dtype=self._dtype)
+        self._rest: AnyArray = self._vertices
+        self._columns: AnyArray | None = None  # the vertices as columns, for a few rows
 
     def load(self, z: Operand) -> None:
-        self._vertices = self._padded(z, _round_up(len(z)))
+        vertices = centred(z.values, self._given, self._center)
+        self._vertices = self._padded(vertices, _round_up(len(vertices)))
+        self._columns = None
 
     def tile_shape(self, n: int, m: int) -> tuple[int, int]:
-        width = _round_up(m)
-        least = _round_up(_SMALL // (width * self._n_features) + 1)
-        return max(least, _round_up(n)), width
+        if self._suits_loop(n):
+            return n, _round_up(m)
+        whole, rest = self._parts(n, _round_up(m))
+        return whole + rest, _round_up(m)
+
+    def _suits_loop(self, n: int) -> bool:
+        """Whether a compiled loop serves so many rows."""
+        return n <= FEW_ROWS and is_in_order(self._dtype, self._n_features)
 
     def into(self, x: Operand, tile: AnyArray) -> None:
-        rows = self._padded(x, len(tile))
+        rows = centred(x.values, self._given, self._center)
+        if self._suits_loop(len(rows)):
+            if self._columns is None:
+                self._columns = np.ascontiguousarray(self._vertices.T)
+            rows = np.ascontiguousarray(rows, dtype=self._dtype)
+            if self._dtype is self._given:
+                compiled.dense_tile(rows, self._columns, tile)
+            else:
+                wide: AnyArray = np.empty(tile.shape, dtype=self._dtype)
+                compiled.dense_tile(rows, self._columns, wide)
+                with np.errstate(over="ignore"):
+                    tile[...] = wide
+            return
+        whole, rest = self._parts(len(rows), len(self._vertices))
         # Values of the padding are arbitrary and may overflow.
         with np.errstate(invalid="ignore", over="ignore"):
-            if self._dtype is self._given:
-                np.matmul(rows, self._vertices.T, out=tile)
-            else:
-                tile[...] = rows @ self._vertices.T
+            if whole > 0:
+                self._multiply(self._padded(rows[:whole], whole), tile[:whole])
+            if rest > 0:
+                if len(self._rest) < rest:
+                    self._rest = np.zeros((rest, self._n_features), dtype=self._dtype)
+                part = self._rest[:rest]
+                part[: len(rows) - whole, : rows.shape[1]] = rows[whole:]
+                self._multiply(part, tile[whole:])
 
-    def _padded(self, x: Operand, length: int) -> AnyArray:
-        """Centred rows in the precision of the product, padded by zeros; themselves if they fit."""
-        rows = centred(x.values, self._given, self._center)
+    def _multiply(self, rows: AnyArray, out: AnyArray) -> None:
+        if self._dtype is self._given:
+            np.matmul(rows, self._vertices.T, out=out)
+        else:
+            out[...] = rows @ self._vertices.T
+
+    def _parts(self, n: int, width: int) -> tuple[int, int]:
+        """How many of `n` rows are multiplied as they are, and the length the rest is padded to."""
+        least = _round_up(_SMALL // (width * self._n_features) + 1)
+        whole = n - n % STEP
+        if whole < least:
+            return 0, max(least, _round_up(n))
+        return whole, max(least, STEP) if whole < n else 0
+
+    def _padded(self, rows: AnyArray, length: int) -> AnyArray:
+        """Rows in the precision of the product, padded by zeros; themselves if they fit."""
         if rows.shape == (length, self._n_features):
             return rows.astype(self._dtype, copy=False)
         padded: AnyArray = np.zeros((length, self._n_features), dtype=self._dtype)
@@ -114,7 +165,10 @@ def _round_up(n: int) -> int:
 
 @functools.cache
 def is_uniform(dtype: type, n_features: int) -> bool:
-    """Whether BLAS gives a product the same bits in blocks of all padded shapes, on either side."""
+    """Whether BLAS gives a product the same bits in blocks of all padded shapes, on either side.
+
+    The trial on random rows takes milliseconds.
+    """
     if n_features > _TRIAL_FEATURES:
         n_features = _TRIAL_FEATURES + n_features % 64
     rng = np.random.default_rng(0)
@@ -131,6 +185,19 @@ def is_uniform(dtype: type, n_features: int) -> bool:
         if not np.array_equal(vertices[-m:] @ rows[-n:].T, part.T):
             return False
     return True
+
+
+@functools.cache
+def is_in_order(dtype: type, n_features: int) -> bool:
+    """Whether BLAS gives products the bits of `dense_tile`; False where it is not worth a trial."""
+    if n_features > _TRIAL_FEATURES:
+        return False
+    rng = np.random.default_rng(0)
+    rows: AnyArray = rng.standard_normal((_TRIAL_SIDE, n_features)).astype(dtype)
+    expected = rows @ rows.T
+    products = np.empty_like(expected)
+    compiled.dense_tile(rows, np.ascontiguousarray(rows.T), products)
+    return np.array_equal(products, expected)
 
 
 class _DifferenceProduct(_Product):
@@ -241,6 +308,10 @@ def _fitting_width(dtype: DTypeLike, n_features: int) -> int:
     return min(TILE, max(_LEAST_WIDTH, fitting))
 
 
+_VertexTile: TypeAlias = tuple[slice, Operand, _Product]
+"""Places of some vertices, these vertices, and their product."""
+
+
 class Workspace(threading.local):
     """Products and tile buffer of one thread, kept from call to call.
 
@@ -248,18 +319,22 @@ class Workspace(threading.local):
     """
 
     def __init__(self, kernel: Kernel, center: AnyArray | None) -> None:
-        self._kernel, self._center = kernel, center
+        self._kernel = kernel
+        self._center = center
         self._products: dict[tuple[bool, Method, int], _Product] = {}
         # By number of features; all zeros between loads, so that products share them.
         self._places: dict[int, Int32Array] = {}
         self._memory = np.empty(0, dtype=np.uint8)
+        # The vertices met last, latest first, with their tiles and the bytes of loaded products.
+        self._latest: list[tuple[Operand, list[_VertexTile], int]] = []
 
     def products(
         self, x: Operand, z: Operand, height: int
     ) -> Iterator[tuple[slice, Operand, AnyArray]]:
         """Products of `height` rows after the other with one tile of vertices: rows and products.
 
-        Columns beyond the vertices are padding. The next products overwrite them.
+        Columns beyond the vertices are padding. The products may be overwritten; the next ones
+        overwrite them.
         """
         if isinstance(x.values, CSRRows) != isinstance(z.values, CSRRows):
             raise TypeError("products need rows and vertices of one storage, sparse or dense")
@@ -280,17 +355,41 @@ class Workspace(threading.local):
     def strip(self, x: Operand, z: Operand) -> Iterator[tuple[slice, Operand, AnyArray]]:
         """Products of rows with one tile of vertices after the other: columns, vertices, products.
 
-        Columns beyond the vertices are padding. Products stay until the workspace is used again.
+        The products may be overwritten; they stay until the workspace is used again. Columns beyond
+        the vertices are padding.
         """
-        product, width = self._product(x), self.width(x, z)
-        slices = [slice(i, min(i + width, len(z))) for i in range(0, len(z), width)]
-        shapes = [product.tile_shape(len(x), cols.stop - cols.start) for cols in slices]
+        tiles, loaded_bytes = self._vertex_tiles(x, z)
+        shapes = [product.tile_shape(len(x), len(zt)) for _, zt, product in tiles]
         room = self._buffer(sum(n * m for n, m in shapes), x.method.dtype)
-        for cols, (n, m) in zip(slices, shapes, strict=True):
-            zt, tile, room = z[cols], room[: n * m].reshape(n, m), room[n * m :]
-            with product.loaded(zt):
+        for (cols, zt, product), (n, m) in zip(tiles, shapes, strict=True):
+            tile, room = room[: n * m].reshape(n, m), room[n * m :]
+            with nullcontext() if loaded_bytes > 0 else product.loaded(zt):
                 product.into(x, tile)
             yield cols, zt, tile[: len(x)]
+
+    def _vertex_tiles(self, x: Operand, z: Operand) -> tuple[list[_VertexTile], int]:
+        """Tiles of `z`, each with its product, which stay loaded where they take little memory."""
+        for vertices, tiles, n_bytes in self._latest:
+            if vertices is z:
+                return tiles, n_bytes
+        width, n_features = self.width(x, z), x.values.shape[1]
+        slices = [slice(i, min(i + width, len(z))) for i in range(0, len(z), width)]
+        n_bytes = np.dtype(x.method.dtype).itemsize * n_features * len(z)
+        self._latest = [latest for latest in self._latest if latest[2] > 0]
+        while self._latest and sum(size for *_, size in self._latest) > _LOADED_BYTES - n_bytes:
+            self._latest.pop()
+        if n_bytes <= _LOADED_BYTES:
+            sparse = isinstance(z.values, CSRRows)
+            tiles = [
+                (cols, z[cols], self._new_product(sparse, x.method, n_features, {}))
+                for cols in slices
+            ]
+            for _, zt, product in tiles:
+                product.load(zt)
+        else:
+            tiles, n_bytes = [(cols, z[cols], self._product(x)) for cols in slices], 0
+        self._latest.insert(0, (z, tiles, n_bytes))
+        return tiles, n_bytes
 
     def _buffer(self, size: int, dtype: type) -> AnyArray:
         """Uninitialised numbers; reused, since fresh memory costs as much time as kernel values."""
@@ -303,10 +402,12 @@ class Workspace(threading.local):
     def _product(self, x: Operand) -> _Product:
         key = isinstance(x.values, CSRRows), x.method, x.values.shape[1]
         if key not in self._products:
-            self._products[key] = self._new_product(*key)
+            self._products[key] = self._new_product(*key, self._places)
         return self._products[key]
 
-    def _new_product(self, sparse: bool, method: Method, n_features: int) -> _Product:
+    def _new_product(
+        self, sparse: bool, method: Method, n_features: int, all_places: dict[int, Int32Array]
+    ) -> _Product:
         if isinstance(self._kernel, GivenKernel):
             return _GivenProduct(self._kernel)
         if method.differences:
@@ -315,7 +416,7 @@ class Workspace(threading.local):
                 return _SparseDifferenceProduct(squared)
             return _DifferenceProduct(method.dtype, n_features, squared)
         if sparse:
-            places = self._places.setdefault(n_features, np.zeros(n_features, dtype=np.int32))
+            places = all_places.setdefault(n_features, np.zeros(n_features, dtype=np.int32))
             return _SparseProduct(method.dtype, self._kernel.uses_distance, places)
         center = self._center if method.dtype is np.float64 else None
         return _DenseProduct(method.dtype, n_features, center)

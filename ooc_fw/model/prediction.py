@@ -178,7 +178,7 @@ def decide_few(model: Model, rows: Rows, labels_only: bool) -> Float64Array:
     """Decision values by a predictor that is kept; any number of threads may call this."""
     predictor = model.predictors.get(labels_only)
     if predictor is None:
-        with model.engine() as engine:
+        with model.engine(serves=True) as engine:
             predictor = model.predictors[labels_only] = Predictor(model, labels_only, engine)
     with predictor.engine.pool.reopened():
         return predictor(rows)

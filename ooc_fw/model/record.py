@@ -303,12 +303,13 @@ class Model:
             return decision_values
         return pairs.class_scores(decision_values, len(self.classes))
 
-    def engine(self, threads: int = 1, *, sparse: bool = False) -> Engine:
+    def engine(self, threads: int = 1, *, sparse: bool = False, serves: bool = False) -> Engine:
         """Open an engine that suits the support vectors, or takes them as `sparse`, too."""
         vectors = self.support_vectors
         if sparse and not isinstance(vectors, CSRRows):
             vectors = CSRRows.from_dense(vectors)
-        return Engine(self.kernel, threads, choose_arithmetic(self.kernel, vectors))
+        arithmetic = choose_arithmetic(self.kernel, vectors)
+        return Engine(self.kernel, threads, arithmetic, serves=serves)
 
     def probabilities(self, decision_values: Float64Array) -> Float64Array:
         """Probability of each class, shape (n_rows, n_classes), from `decision_function`'s values.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ooc_fw.kernels.products
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.functions import Linear, Method
-from ooc_fw.kernels.products import STEP, Workspace, _DenseProduct
+from ooc_fw.kernels.products import FEW_ROWS, STEP, Workspace, _DenseProduct, is_in_order
 from tests.support.strategies import SEEDS
 
 
@@ -44,6 +44,9 @@ def test_tiles_are_padded_to_shapes_without_borders_and_not_to_much_more(n, m, k
     height, width = _DenseProduct(np.float64, k, None).tile_shape(n, m)
     assert m <= width < m + STEP
     assert width % STEP == 0
+    if n <= FEW_ROWS and is_in_order(np.float64, max(k, 4)):
+        assert height == n
+        return
     assert height % STEP == 0
     assert height >= n
     least = 1_000_000 / (width * max(k, 4)) + 2 * STEP
@@ -59,15 +62,27 @@ def test_where_blas_is_not_uniform_products_are_rounded_from_float64(monkeypatch
     assert error.max() <= 2**-23 * np.abs(exact).max()
 
 
+def test_a_few_rows_are_not_padded_where_float32_products_come_from_float64(monkeypatch):
+    monkeypatch.setattr(ooc_fw.kernels.products, "is_uniform", lambda dtype, n_features: False)
+    monkeypatch.setattr(
+        ooc_fw.kernels.products, "is_in_order", lambda dtype, n_features: dtype is np.float64
+    )
+    assert _DenseProduct(np.float32, 22, None).tile_shape(1, 512) == (1, 512)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("uniform", [True, False])
-def test_a_few_rows_have_the_bits_of_many(monkeypatch, uniform):
+def test_a_few_rows_have_the_bits_of_many(monkeypatch, in_order, uniform):
+    """By a compiled loop where BLAS adds up in order, and by padded BLAS where it does not."""
     if not uniform:
         monkeypatch.setattr(ooc_fw.kernels.products, "is_uniform", lambda dtype, n_features: False)
+    if not in_order:
+        monkeypatch.setattr(ooc_fw.kernels.products, "is_in_order", lambda dtype, n_features: False)
     rng = np.random.default_rng(0)
     for k in (3, 22, 130, 500, 700):
         X, Z = (rng.normal(size=(n, k)).astype(np.float32) for n in (300, 200))
         whole = products(Workspace(Linear(), None), X, Z)
-        for n in (1, 7, 16):
+        for n in (1, 7, FEW_ROWS):
             np.testing.assert_array_equal(
                 products(Workspace(Linear(), None), X[-n:], Z), whole[-n:]
             )
