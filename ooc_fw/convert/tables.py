@@ -116,10 +116,13 @@ class TableRecord:
         for name, is_hot in zip(self.columns, self.is_hot, strict=True):
             kind = reader.kinds[name]
             if kind not in readers.USABLE or (kind == readers.WORDS and not is_hot):
-                way = f"give --one-hot {name} for categories, or leave it out with --drop {name}"
+                what = "words" if is_hot else "numbers"
+                way = f"leave it out with --drop {name}"
+                if kind == readers.WORDS:
+                    way = f"give --one-hot {name} for categories, or {way}"
                 raise InputError(
-                    f"column {name!r} of {reader.name} holds {kind}, not numbers; "
-                    f"{f'{like} needs numbers there' if like else way}"
+                    f"column {name!r} of {reader.name} holds {kind}, not {what}; "
+                    f"{f'{like} needs {what} there' if like else way}"
                 )
         return Wanted(label, self.numbers, self.hot)
 
@@ -208,7 +211,10 @@ def _checked_rows(file: h5py.File, from_model: bool) -> Any:
     """Rows of a data file, or support vectors; InputError where it is unfinished or damaged."""
     path = file.filename
     if from_model:
-        hdf5.check_plain_tree(file)
+        try:
+            hdf5.check_plain_tree(file)
+        except InputError as error:
+            raise DamageError(f"{path} is no model of ooc-fw: {error}; restore a copy") from None
         if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
             raise InputError(f"{path} is damaged: it does not match its checksum; restore a copy")
         return file["support_vectors"]

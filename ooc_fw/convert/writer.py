@@ -160,7 +160,7 @@ def filter_options(compression: str) -> dict[str, Any]:
 class _Appender:
     """Appends to a data set chunk by chunk, without HDF5's own buffers if there is no filter.
 
-    converted.Checksums of a chunk are computed in `pool` while it is written.
+    Checksums of a chunk are computed in `pool` while it is written.
     """
 
     def __init__(self, dataset: h5py.Dataset, direct: bool, pool: ThreadPoolExecutor) -> None:

@@ -221,16 +221,18 @@ class DecodedChunks(ReadArray):
             mine = number not in self._kept
             promise = self._kept.setdefault(number, Future())
             self._kept.move_to_end(number)
-            if len(self._kept) > self._most_kept:
-                self._kept.popitem(last=False)
         if mine:
             try:
                 end = min(self._borders[number + 1], len(self))
                 promise.set_result(self._decode(self._borders[number], end))
             except BaseException as error:
                 with self._choosing:
-                    self._kept.pop(number, None)
+                    del self._kept[number]
                 promise.set_exception(error)
+            with self._choosing:  # a chunk on its way stays, lest others decode it, too
+                done = [k for k, chunk in self._kept.items() if chunk.done()]
+                for k in done[: -self._most_kept]:
+                    del self._kept[k]
         return promise.result()
 
     def _decode(self, start: int, stop: int) -> AnyArray:

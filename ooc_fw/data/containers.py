@@ -94,6 +94,8 @@ def find_rows(root: Node, x_name: str) -> Node:
         rows = root
     if rows is None:
         check_no_model(root)
+        if x_name in {*root}:
+            raise InputError(f"{root.path}: the link {x_name!r} leads to nothing; {_OTHER_ROWS}")
         has = ", ".join(root) or "nothing"
         raise InputError(f"{root.path} has no {x_name!r} (it has: {has}); {_OTHER_ROWS}")
     if not isinstance(rows, ArrayNode) and not is_csr(rows):
@@ -271,6 +273,8 @@ def _coded_labels(column: Mapping[str, Any], what: str) -> Labels:
     codes, categories = (check_vector(column[part]) for part in ("codes", "categories"))
     if codes.dtype.kind not in "iu":
         raise InputError(f"{what}: its codes are no list of whole numbers; write it again")
+    if categories.dtype.kind not in "biuf" and not categories.is_text:
+        raise InputError(f"{what} are of type {categories.dtype}; {_OTHER_LABELS}")
     values, places = np.asarray(categories.open()[0 : categories.shape[0]]), codes.open()
     if values.dtype.kind not in "biuf":
         try:

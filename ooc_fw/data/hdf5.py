@@ -349,10 +349,13 @@ def _check_virtual(dataset: Stored) -> list[str]:
         raise InputError(
             f"{what} does not say for each of its values, once, which file holds it; write it again"
         )
-    files = {part.file_name: _locate(part.file_name, path) for part in parts}
+    files = {part.file_name: _locate(part.file_name, file_name(dataset)) for part in parts}
     for name, place in files.items():
         if place is None:
-            raise InputError(f"{what} needs the file {name}, which is not there; put it back")
+            raise InputError(
+                f"{what} needs the file {name}, which is not there; put it beside this file "
+                f"(HDF5_VDS_PREFIX must not be set)"
+            )
         with nullcontext(dataset.file) if place == path else open_file(place) as file:
             for part in parts:
                 if part.file_name == name:
@@ -378,12 +381,14 @@ def _check_part(node: Stored, part: Any, what: str, path: str) -> None:
 
 def _locate(name: str, of: str) -> str | None:
     """Where HDF5 finds a file that the file `of` names; None where it may look elsewhere."""
-    place = os.path.join(os.path.dirname(of), name.replace("%%", "%"))
     if name == ".":
-        return of
+        return os.path.realpath(of)
     if "%b" in name.replace("%%", "") or os.environ.get("HDF5_VDS_PREFIX"):
         return None  # "%b" names any number of files, each of which may be missing
-    return os.path.realpath(place) if os.path.isfile(place) else None
+    # HDF5 looks beside a link to the file, in the current folder, and beside the file.
+    folders = os.path.dirname(os.path.abspath(of)), "", os.path.dirname(os.path.realpath(of))
+    places = [os.path.join(folder, name.replace("%%", "%")) for folder in folders]
+    return next((os.path.realpath(place) for place in places if os.path.isfile(place)), None)
 
 
 def _cover(shape: tuple[int, ...], spaces: list[Any]) -> bool:

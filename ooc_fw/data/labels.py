@@ -158,7 +158,10 @@ def one_class(name: str, label: object) -> InputError:
 
 def _places(labels: AnyArray, classes: AnyArray) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
     """Place of each label in `classes`, and whether it is there."""
-    places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    try:
+        places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    except TypeError as error:
+        raise InputError(f"labels are of several types ({error}); give numbers or words") from None
     return places, classes[places] == labels
 
 

@@ -109,7 +109,8 @@ class ColumnRanges:
         count, _, _, shift, mean, squares = self._wide(n_features).T
         share = count / self.n_rows
         of_others = shift + mean  # mean of the values that are not zero
-        spread = squares / self.n_rows + of_others * of_others * (share * (1 - share))
+        with np.errstate(over="ignore"):  # infinite spread makes a column 0
+            spread = squares / self.n_rows + of_others * of_others * (share * (1 - share))
         return of_others * share, np.sqrt(spread)
 
 

@@ -125,6 +125,13 @@ def test_a_wrong_name_of_labels_lists_the_others(ooc_fw, places, tmp_path, name)
     assert "has no labels 'batch'; it has X, checksums, mean, row, y" in outcome.err
 
 
+def test_dates_are_no_labels(cells):
+    own = cells.copy()
+    own.obs["day"] = np.full(240, "2020-01-01", "M8[ns]")
+    with pytest.raises(InputError, match=r"'day' are of type datetime64.*; name another"):
+        open_source(own, "day")
+
+
 @FORMATS
 def test_missing_numbers_are_missing_labels(ooc_fw, tmp_path, cells, name):
     own, path = cells.copy(), tmp_path / f"own.{name}"

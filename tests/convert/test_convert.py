@@ -447,3 +447,7 @@ def test_like_a_model(tmp_path):
     table = write(tmp_path, "a,b\n1,2\n", "new.csv")
     with pytest.raises(InputError, match="is a model, which does not say how the columns of a tab"):
         convert([table], tmp_path / "no.h5", ConvertOptions(like=model))
+    with h5py.File(model, "a") as file:
+        file["link"] = h5py.SoftLink("/machines")
+    with pytest.raises(InputError, match=r"model\.h5 is no model of ooc-fw: 'link' is a link to"):
+        convert_libsvm([text], tmp_path / "no.h5", like=model)

@@ -679,6 +679,7 @@ def test_arrays_that_do_not_fit(run, refused, save, tmp_path):
     path = save("e.npz", a=np.array(["x", "y"]), t=np.zeros(2, "M8[s]"), y=zeros)
     refused(path, "column 'a' of .* holds words, not numbers; give --one-hot a", **Y)
     refused(path, "column 't' of .* holds datetime64", **Y, one_hot=["a"])
+    refused(path, "'t' of .*, not words; leave it out with --drop t", **Y, one_hot=["a", "t"])
     with h5py.File(tmp_path / "g.hdf5", "w") as file:
         file.create_group("X")
     refused(tmp_path / "g.hdf5", "'/X' is neither an array nor a group of data, indices")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from ooc_fw.data import arrays
 from ooc_fw.data.arrays import DecodedChunks
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import iter_blocks
@@ -143,6 +144,29 @@ def test_threads_wait_for_the_one_that_decodes():
     np.testing.assert_array_equal(np.concatenate(found), np.arange(294))
     decoded = np.concatenate([np.arange(*part) for part in counts.elements()])
     np.testing.assert_array_equal(np.sort(decoded), np.arange(300))
+
+
+def test_a_chunk_on_its_way_is_not_decoded_again(monkeypatch):
+    monkeypatch.setattr(arrays, "KEPT_BYTES", 0)
+    counts, begun, others_read = Counter(), threading.Event(), threading.Event()
+
+    def decode(start, stop):
+        counts[start] += 1
+        if start == 0:
+            begun.set()
+            others_read.wait(10)
+        return np.arange(start, stop)
+
+    chunks = DecodedChunks((600,), np.int64, decode, 100)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(lambda: chunks[0:7])
+        begun.wait(10)
+        for start in range(100, 600, 100):
+            assert chunks[start : start + 7][0] == start
+        others_read.set()
+        assert first.result()[0] == chunks[7:14][0] - 7 == 0
+    assert set(counts.values()) == {1}
+    assert len(chunks._kept) == 2
 
 
 def test_a_chunk_that_cannot_be_decoded_is_tried_again():

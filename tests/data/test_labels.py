@@ -58,6 +58,7 @@ def test_whole_numbers_that_float64_merges(kind):
         ([b"a", b"\xe9", b"a", b"a", b"a"], r"label b'\\xe9' of row 1 of array is not UTF-8 text"),
         (["a", "\udce9", "a", "a", "a"], r"label '\\udce9' of row 1 of array is not UTF-8 text"),
         (np.arange(300) / 7, "array has more than 256 different labels"),
+        (np.array(["a", "b", None, "a", "b"], dtype=object), "labels are of several types"),
     ],
 )
 def test_unusable_labels(labels, message, monkeypatch):

@@ -78,7 +78,7 @@ def test_links_inside_the_file_are_followed(file):
     [
         ({"X": "/X"}, "lead in a circle"),
         ({"X": "/Z", "Z": "/X"}, "lead in a circle"),
-        ({"X": "/none"}, r"has no 'X' \(it has: X\)"),
+        ({"X": "/none"}, "the link 'X' leads to nothing"),
     ],
 )
 def test_soft_links_that_lead_nowhere(file, links, message):
@@ -172,6 +172,24 @@ def test_virtual_rows_that_are_there(file, tmp_path, monkeypatch):
         os.utime(tmp_path / "other.h5", ns=(0, 0))
         with pytest.raises(InputError, match=r"other\.h5 was changed"):
             source.read(0, 10)
+
+
+def test_virtual_rows_behind_a_link(file, tmp_path, monkeypatch):
+    """The file that is checked is the one that HDF5 reads."""
+    file.close()
+    path, folder = virtual(tmp_path / "data.h5", [UPPER], 60), tmp_path / "links"
+    folder.mkdir()
+    (folder / "data.h5").symlink_to(path)
+    monkeypatch.chdir(tmp_path / "links")
+    with open_source("data.h5") as source:
+        np.testing.assert_array_equal(source.read(0, 60), X)
+    with h5py.File("other.h5", "w") as other:
+        other.create_dataset("X", (60, 4), "f4")
+    with pytest.raises(InputError, match=r"other\.h5: '/X' is said .* never written"):
+        open_source("data.h5")
+    monkeypatch.setenv("HDF5_VDS_PREFIX", "/")
+    with pytest.raises(InputError, match="HDF5_VDS_PREFIX must not be set"):
+        open_source("data.h5")
 
 
 # -- values of other kinds -----------------------------------------------------------------------

@@ -176,6 +176,14 @@ def test_scaling_that_does_not_fit():
         fit_scaling(scaled, "minmax")
 
 
+def test_a_spread_beyond_float64_makes_a_column_zero():
+    source = open_source(np.array([[1e200, 1], [0, 2]]))
+    assert ScaledSource(source, fit_scaling(source, "standard")).read(0, 2).tolist() == [
+        [0, -1],
+        [0, 1],
+    ]
+
+
 def test_scaling_of_float64_rows_is_not_that_of_rounded_ones():
     X = 1.6e9 + np.random.default_rng(0).uniform(0, 100, (5000, 1))
     source = open_source(X)
