@@ -50,10 +50,7 @@ which rounding is in the gap           ``certificate/sweep.py``, ``kernels/decis
 and in that of a landmark model        ``landmarks/certificate.py``
 what may an option be                  ``options.py``
 how are accuracy and AUC computed      ``model/metrics.py``
-how to add a task                      ``training/novelty.py`` is one; `options.TASKS`
-how to add a step rule                 ``solver/steps.py``: a class, and a line in `STEP_RULES`
-how to add an oracle                   ``solver/oracles.py``: a class, and a line in `ORACLES`
-how to add a kernel                    ``_core/maps.py``: its map; ``kernels/functions.py``: a class
+how to add a rule, a kernel, a source  ``guides/extending.md``
 what of a kernel that a user gives     ``kernels/functions.py``: `GivenKernel`
 how does a model become ONNX           ``model/onnx.py``
 =====================================  ============================================================

@@ -18,7 +18,7 @@ from ooc_fw.data.arrays import ArrayNode, Group, ReadArray
 from ooc_fw.data.containers import Column, Missing
 from ooc_fw.data.converted import is_converted
 from ooc_fw.data.formats import stored_bytes
-from ooc_fw.data.opening import open_labels, open_node
+from ooc_fw.data.opening import OPENERS, open_labels
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.options import ConvertOptions
@@ -42,7 +42,7 @@ class ArrayReader(TableReader):
         self._places: dict[str, tuple[str, Any]] = {}
         with ExitStack() as failed, hdf5.structure_errors(path):
             failed.callback(self.close)
-            root = open_node(path, format_name, self.resources)
+            root = OPENERS[format_name](path, self.resources)
             self.compressed = getattr(root, "compressed", False)
             if isinstance(root, Group):
                 self._open_group(root)

@@ -11,9 +11,8 @@ AnnData object                    the rows in it, whatever they are
 numpy array, scipy sparse matrix  the array itself
 ================================  =================================================================
 
-To add a format, write its `ArrayNode` and `Group` (``arrays.py``), open it in `open_node`, and add
-it to the table of `SOURCES` in ``tests/data/test_contract.py``. What rows, labels and names are
-made of stands once, in ``containers.py``.
+To add a format, write its `ArrayNode` and `Group` (``arrays.py``) and a line in `OPENERS`. What
+rows, labels and names are made of stands once, in ``containers.py``.
 """
 
 from __future__ import annotations
@@ -204,19 +203,27 @@ def names_of_frame(data: Any) -> list[str] | None:
     return [formats.as_text(name) for name in names]
 
 
-def open_node(path: str, kind: str, resources: ExitStack) -> Node:
-    """The array or group in a file of a kind of `detect_format`; `resources` are to be closed."""
-    if kind == "zarr":
-        return zarrs.open_zarr(path)
-    if kind == "hdf5":
-        file = hdf5.open_file(path)
-        resources.callback(hdf5.close_file, file)
-        return hdf5.HDF5Group(file)
-    if kind == "npz":
-        return NpzGroup(path, resources)
+def _open_hdf5(path: str, resources: ExitStack) -> Node:
+    file = hdf5.open_file(path)
+    resources.callback(hdf5.close_file, file)
+    return hdf5.HDF5Group(file)
+
+
+def _open_npy(path: str, resources: ExitStack) -> Node:
     array = open_npy(path)
     resources.callback(array.close)
     return array
+
+
+OPENERS: dict[str, Callable[[str, ExitStack], Node]] = {
+    "hdf5": _open_hdf5,
+    "npy": _open_npy,
+    "npz": NpzGroup,
+    "zarr": lambda path, _: zarrs.open_zarr(path),
+}
+"""Kind of `detect_format` -> opens its array or group; what is to be closed goes to the stack."""
+
+_READ_IN_PLACE = ("hdf5", "npy")  # kinds of files that `open_source` takes, beside stores
 
 
 def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
@@ -224,7 +231,7 @@ def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
     kind = "zarr" if formats.is_store(path) else _kind_of(path)
     with ExitStack() as resources:
         with hdf5.structure_errors(path):
-            source = open_container(open_node(path, kind, resources), labels, *names)
+            source = open_container(OPENERS[kind](path, resources), labels, *names)
         source.on_close(resources.pop_all().close)
     return source
 
@@ -243,7 +250,7 @@ def _reopen_array(recipe: bytes) -> RowSource:
 
 
 def _kind_of(path: str) -> str:
-    """Kind of a file of rows, "npy" or "hdf5"; InputError for other files."""
+    """Kind of a file of rows, of `_READ_IN_PLACE`; InputError for other files."""
     if formats.is_url(path):
         if path.endswith((".h5ad", ".h5", ".hdf5")):
             raise InputError(f"{path} is remote HDF5; download it, or use a zarr store")
@@ -253,7 +260,7 @@ def _kind_of(path: str) -> str:
         )
     head = b"" if os.path.isdir(path) else _first_bytes(path)
     kind = formats.detect_format(path)
-    if kind in ("npy", "hdf5"):
+    if kind in _READ_IN_PLACE:
         return kind
     if kind in formats.TABLES:  # of which only the user knows the column of labels
         what, label = "a table", " --label COLUMN"
