@@ -109,7 +109,7 @@ class ColumnRanges:
         count, _, _, shift, mean, squares = self._wide(n_features).T
         share = count / self.n_rows
         of_others = shift + mean  # mean of the values that are not zero
-        with np.errstate(over="ignore"):  # infinite spread makes a column 0
+        with np.errstate(over="ignore", invalid="ignore"):  # as for values near 1e200
             spread = squares / self.n_rows + of_others * of_others * (share * (1 - share))
         return of_others * share, np.sqrt(spread)
 

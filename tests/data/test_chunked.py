@@ -158,13 +158,16 @@ def test_a_chunk_on_its_way_is_not_decoded_again(monkeypatch):
         return np.arange(start, stop)
 
     chunks = DecodedChunks((600,), np.int64, decode, 100)
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(lambda: chunks[0:7])
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(lambda: chunks[0:7])
         begun.wait(10)
         for start in range(100, 600, 100):
             assert chunks[start : start + 7][0] == start
+        other = pool.submit(lambda: chunks[7:14])
+        while next(reversed(chunks._kept)) != 0:  # until it has asked, too
+            time.sleep(0.001)
         others_read.set()
-        assert first.result()[0] == chunks[7:14][0] - 7 == 0
+        assert one.result()[0] == other.result()[0] - 7 == 0
     assert set(counts.values()) == {1}
     assert len(chunks._kept) == 2
 

@@ -184,6 +184,12 @@ def test_a_spread_beyond_float64_makes_a_column_zero():
     ]
 
 
+def test_a_spread_of_no_number_is_told_by_the_rows():
+    source = open_source(np.array([[1e200], [1.1e200]]))
+    with pytest.raises(InputError, match="a scaled value is beyond float32"):
+        ScaledSource(source, fit_scaling(source, "standard")).read(0, 2)
+
+
 def test_scaling_of_float64_rows_is_not_that_of_rounded_ones():
     X = 1.6e9 + np.random.default_rng(0).uniform(0, 100, (5000, 1))
     source = open_source(X)
