@@ -62,9 +62,10 @@ class DecisionFunctions:
         self._single = len(classifiers) == 1
         self._bias = biases[0] if self._single else biases
         self._classes = [one.of_class(sign) for sign in (1, -1) for one in classifiers]
-        self._z = [engine.prepare(vertices)]
         if self._single:
             self._z = [engine.prepare(take_rows(vertices, places)) for places, _ in self._classes]
+        else:
+            self._z = [engine.prepare(vertices)]
         self._betas: Float64Array | ManyWeights
         if self._single or all(len(one.places) == self.n_vertices for one in classifiers):
             self._betas = np.zeros((len(classifiers), self.n_vertices))

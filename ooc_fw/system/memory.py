@@ -66,7 +66,7 @@ _LANDMARK_THREAD_BYTES = 2 << 10  # for each landmark and thread: columns of the
 _SMALL_RUN_BYTES = 1 << 30  # of a run that is begun without a limit, whatever is available
 _LANDMARK_THREADS = 2  # that more landmarks than the fewest leave room for
 _STRIP_BYTES = 4 << 20  # for each thread: a strip of products
-_MOST_LOADED = 8 << 20  # for each thread: landmarks that stay loaded, all columns counted
+_MOST_LOADED = 8 << 20  # for each thread: a tile of landmarks, all columns counted
 
 # Of a limit on addresses (``ulimit -v``).
 _ADDRESS_SPACE = 2 << 30  # bytes that libraries and threads reserve, most of them never used

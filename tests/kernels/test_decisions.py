@@ -6,6 +6,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from ooc_fw.data.sources import ArraySource
+from ooc_fw.kernels.decisions import DecisionFunctions, Weights
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, class_pairs, class_scores, is_decided
 from ooc_fw.model.prediction import DECISION_ACCURACY, Predictor, decide
@@ -143,3 +144,22 @@ def test_decided_rows_keep_their_class_under_any_error_within_the_bound(n_classe
     assert decided.all() or size > 0
     if n_classes == 2:
         np.testing.assert_array_equal(decided, (np.abs(values) > bound)[:, 0])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_vertices_are_prepared_once_in_each_precision(n_classes, monkeypatch):
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(30, 3)).astype(np.float32)
+    model = model_of(make_kernel("rbf", gamma=0.5), vectors, n_classes, 0.1, rng)
+    prepared = {True: 0, False: 0}
+    with model.engine() as engine:
+        prepare = engine.prepare
+
+        def counted(rows, exact=False):
+            prepared[exact] += len(rows)
+            return prepare(rows, exact)
+
+        monkeypatch.setattr(engine, "prepare", counted)
+        weights = [Weights(one.sv, one.alpha, one.labels) for one in model.classifiers]
+        DecisionFunctions(engine, vectors, weights)
+    assert prepared == {True: 30, False: 30}
