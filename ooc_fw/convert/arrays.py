@@ -6,13 +6,14 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import h5py
 import numpy as np
 
 from ooc_fw.convert import readers
-from ooc_fw.convert.readers import MAX_ROW_BYTES, TableReader, TypedBlock
+from ooc_fw.convert.readers import MAX_ROW_BYTES, TableReader
 from ooc_fw.data import containers, hdf5
 from ooc_fw.data.arrays import ArrayNode, Group, ReadArray
 from ooc_fw.data.containers import Column, Missing
@@ -42,7 +43,7 @@ class ArrayReader(TableReader):
         self._places: dict[str, tuple[str, Any]] = {}
         with ExitStack() as failed, hdf5.structure_errors(path):
             failed.callback(self.close)
-            root = OPENERS[format_name](path, self.resources)
+            root = OPENERS[format_name](path, self)
             self.compressed = getattr(root, "compressed", False)
             if isinstance(root, Group):
                 self._open_group(root)
@@ -74,7 +75,7 @@ class ArrayReader(TableReader):
             else:
                 source: Any = containers.open_rows(rows)
                 self._sparse_rows, n_features, self.sparse = source, source.n_features, True
-                self.resources.callback(source.close)
+                self.callback(source.close)
             self.feature_names = containers.feature_names(root, x_name, n_features)
             self.label_names = tuple(_label_names(root, x_name))
             if label is not None and containers.find_column(root, label) is not None:
@@ -133,7 +134,7 @@ class ArrayReader(TableReader):
         if self._label in self._arrays and self._label in kinds and x_name in lengths:
             self.own_label = self._label
 
-    def blocks(self) -> Iterator[TypedBlock]:
+    def blocks(self) -> Iterator[tuple[Any, ...]]:
         """Read the parts of all arrays that belong to a block."""
         sparse_rows = self._sparse_rows
         row_bytes = sum(
@@ -159,7 +160,7 @@ class ArrayReader(TableReader):
             self.text_bytes += sum(piece.nbytes for piece in pieces.values())
             self.row = stop
             columns |= {name: pieces[array][at] for name, (array, at) in self._places.items()}
-            yield TypedBlock(self.name, start, stop - start, columns)
+            yield columns, stop - start, partial(readers.row_place, self.name, start)
 
 
 def _check_row(n_bytes: int, sentence: str) -> None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from ooc_fw._core import text as scanning
 from ooc_fw.convert import readers
-from ooc_fw.convert.readers import MISSING, NUMBERS, TEXT, WORDS, Cells, TypedBlock, Wanted
+from ooc_fw.convert.readers import MISSING, NUMBERS, TEXT, WORDS, Cells, Wanted
 from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.data.formats import check_parts, file_system, is_url, open_bytes, remote_errors
 from ooc_fw.options import ConvertOptions
@@ -127,8 +128,7 @@ class PartsReader(readers.TableReader):
                     f"files of {self.name}; write them with one type"
                 )
 
-    def blocks(self) -> Iterator[TypedBlock]:
-        """Read record batches."""
+    def blocks(self) -> Iterator[tuple[Any, ...]]:  # noqa: D102
         for part in self._parts:
             first = 0
             try:
@@ -138,7 +138,7 @@ class PartsReader(readers.TableReader):
                     self.text_bytes += batch.nbytes
                     names = self.wanted.columns
                     columns = {name: self._column(part, batch, name) for name in names}
-                    yield TypedBlock(part.path, first, n_rows, columns)
+                    yield columns, n_rows, partial(readers.row_place, part.path, first)
                     first += n_rows
             except MemoryError:
                 raise
@@ -403,7 +403,7 @@ class CSVReader(TextInput, readers.TableReader):
             line, _ = next(islice(self._rows(block), row, None))
             return f"{self.name}, line {line}"
 
-        return self._cells({name: table.column(name) for name in types}, n_rows, place)
+        return self.cells({name: table.column(name) for name in types}, n_rows, place)
 
     def parse_by_line(self, block: TextBlock) -> Cells:
         """As `parse`, to the same result; names or skips what cannot be read."""
@@ -436,7 +436,7 @@ class CSVReader(TextInput, readers.TableReader):
             name: np.array(column, np.float64 if name in wanted.numbers else object)
             for name, column in columns.items()
         }
-        found = self._cells(arrays, len(places), places.__getitem__)
+        found = self.cells(arrays, len(places), places.__getitem__)
         return replace(found, skipped=tuple(skipped))
 
     def _read_line(self, raw: bytes) -> list[str]:

@@ -18,7 +18,7 @@ import numpy as np
 from ooc_fw.convert import passes, tables
 from ooc_fw.convert.arrays import ArrayReader
 from ooc_fw.convert.arrow import CSVReader, PartsReader
-from ooc_fw.convert.passes import FirstPass, Job, Spool, shuffle_bits
+from ooc_fw.convert.passes import Job, Spool, shuffle_bits
 from ooc_fw.convert.readers import Encoder, Meter, ParseOptions, Progress, Reader, TableReader
 from ooc_fw.convert.tables import TableEncoder, TableRecord, TrainingFile
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
@@ -27,6 +27,7 @@ from ooc_fw.data.formats import TABLES, detect_format, open_bytes
 from ooc_fw.data.labels import are_numbers
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, atomic_path, check_outputs
@@ -99,8 +100,8 @@ def convert(
     with ExitStack() as stack:
         job = _prepare([os.fspath(path) for path in inputs], target, options, like, progress, stack)
         with _naming(target, "rows were set aside in temporary files beside it"):
-            first = passes.parse_inputs(job)
-        layout, label_values, notes = _plan(job, first)
+            passes.parse_inputs(job)
+        layout, label_values, notes = _plan(job)
         with (
             _naming(target, "it was being written"),
             atomic_path(target) as temporary,
@@ -110,7 +111,6 @@ def convert(
     words, counts = layout.label_names, layout.class_counts
     found = {label if words is None else words[int(label)]: n for label, n in counts.items()}
     known = found if like is None or like.classes is None else like.classes
-    lost = passes.lost_columns(job, first, layout.scaling, layout.n_features)
     return ConversionReport(
         output=os.fspath(output),
         n_rows=layout.n_rows,
@@ -120,12 +120,12 @@ def convert(
         density=layout.n_stored / (layout.n_rows * layout.n_features),
         scaling=layout.scaling,
         seed=layout.seed,
-        dropped_features=max(0, first.width - layout.n_features),
-        dropped_values=first.n_dropped,
-        n_skipped=first.n_skipped,
-        skipped=tuple(first.skipped),
+        dropped_features=max(0, job.width - layout.n_features),
+        dropped_values=job.n_dropped,
+        n_skipped=job.n_skipped,
+        skipped=tuple(job.skipped),
         unseen_labels=tuple(name for name in found if name not in known),
-        notes=(*job.encoder.notes(), *notes, *lost),
+        notes=(*job.encoder.notes(), *notes, *passes.lost_columns(job, layout)),
         text_bytes=sum(reader.text_bytes for reader in job.inputs),
         seconds=time.perf_counter() - started,
         targets=layout.targets,
@@ -239,7 +239,10 @@ def _prepare(
     seed = options.seed if options.shuffle and like is None else None
     spool = Spool(target.absolute().parent, seed, bits)
     stack.callback(spool.close)
-    return Job(options, target, like, n_features, readers, encoder, scaling, dtype, spool, meter)
+    ranges = ColumnRanges(options.scale)
+    return Job(
+        options, target, like, n_features, readers, encoder, scaling, dtype, spool, meter, ranges
+    )
 
 
 def _choose_features(
@@ -300,19 +303,19 @@ def _naming(target: Path, moment: str) -> Iterator[None]:
 # --- between the passes ---------------------------------------------------------------------------
 
 
-def _plan(job: Job, first: FirstPass) -> tuple[Layout, Float64Array | None, list[str]]:
+def _plan(job: Job) -> tuple[Layout, Float64Array | None, list[str]]:
     """Layout of the output, values of label codes, and notes; InputError if it will not fit."""
-    n_features = job.n_features or first.width
+    n_features = job.n_features or job.width
     if not n_features:
         raise InputError(f"{job.name} holds labels only, no features; nothing to learn")
     options, encoder, scaling = job.options, job.encoder, job.scaling
     if job.like is None:
-        scaling = Scaling.fit(first.ranges, scaling.log1p, n_features)
-    n_stored, dense = first.ranges.n_stored, options.dense
+        scaling = Scaling.fit(job.ranges, scaling.log1p, n_features)
+    n_stored, dense = job.ranges.n_stored, options.dense
     if dense is None and job.like is not None:
         dense = not job.like.sparse
     if dense is None:
-        dense = n_stored >= DENSE_FROM_DENSITY * first.n_rows * n_features
+        dense = n_stored >= DENSE_FROM_DENSITY * job.n_rows * n_features
     notes = []
     if not dense and scaling.moves_zero:
         if options.dense is False:
@@ -324,10 +327,10 @@ def _plan(job: Job, first: FirstPass) -> tuple[Layout, Float64Array | None, list
         notes = [f"scaling {scaling.kind!r} turns zeros into other numbers: rows are stored dense"]
     label_values, words = encoder.labels()
     counts: Counter[float] = Counter()
-    for label, count in first.class_counts.items() if encoder.labelled else ():
+    for label, count in job.class_counts.items() if encoder.labelled else ():
         counts[label if label_values is None else float(label_values[int(label)])] += count
     layout = Layout(
-        first.n_rows,
+        job.n_rows,
         n_features,
         n_stored,
         not dense,

@@ -52,9 +52,9 @@ _Measured: TypeAlias = tuple[ParsedBlock, dict[Any, int], ColumnRanges | None]
 """A block, its rows of each label, and its ranges unless it is too wide for them to be merged."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Job:
-    """What both passes need."""
+    """What both passes need, and what the first one counts."""
 
     options: ConvertOptions
     target: Path
@@ -66,17 +66,6 @@ class Job:
     dtype: type  # of the values in the spool; float64 where they are still to be scaled
     spool: Spool
     meter: readers.Meter
-
-    @property
-    def name(self) -> str:
-        """The inputs, for messages."""
-        return ", ".join(reader.name for reader in self.inputs)
-
-
-@dataclass
-class FirstPass:
-    """What is known of the input, block by block."""
-
     ranges: ColumnRanges
     class_counts: Counter[float] = field(default_factory=Counter)
     n_rows: int = 0
@@ -84,6 +73,11 @@ class FirstPass:
     n_dropped: int = 0
     n_skipped: int = 0
     skipped: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The inputs, for messages."""
+        return ", ".join(reader.name for reader in self.inputs)
 
     def add(self, measured: _Measured, name: str) -> RowBlock:
         """Add a block of the input `name`; returns its rows with their numbers."""
@@ -112,15 +106,14 @@ class FirstPass:
         return RowBlock(block.rows, block.labels, row_ids)
 
 
-def parse_inputs(job: Job) -> FirstPass:
+def parse_inputs(job: Job) -> None:
     """Parse all inputs into the spool; rows are numbered in the order of the input."""
-    first = FirstPass(ColumnRanges(job.options.scale))
 
     def numbered() -> Iterator[RowBlock]:
         for reader in job.inputs:
             measure = partial(_measure, job, job.encoder.parser(reader))
             for measured in ordered_map(measure, reader.blocks()):
-                block = first.add(measured, reader.name)
+                block = job.add(measured, reader.name)
                 job.meter.at(sum(reader.bytes_read for reader in job.inputs))
                 yield block
 
@@ -128,9 +121,8 @@ def parse_inputs(job: Job) -> FirstPass:
     for _ in spooled(job.spool.add, numbered()):
         pass
     job.meter.next_pass()
-    if not first.n_rows:
+    if not job.n_rows:
         raise InputError(f"{job.name} holds no rows; {job.encoder.hint}")
-    return first
 
 
 def _measure(job: Job, parse: readers.Parse, block: Any) -> _Measured:
@@ -160,11 +152,11 @@ def rounded_away(low: Float64Array, high: Float64Array, scaling: Scaling) -> Int
     return np.flatnonzero((low < high) & (steps < FEW_STEPS) & ~exact)
 
 
-def lost_columns(job: Job, first: FirstPass, scaling: Scaling, n_features: int) -> Iterator[str]:
+def lost_columns(job: Job, layout: Layout) -> Iterator[str]:
     """Sentences on columns whose values float32 cannot tell apart."""
-    low, high = first.ranges.range(n_features)
-    lost = rounded_away(low, high, scaling)
-    done = "" if scaling.kind == "none" else f" after --scale {scaling.kind}"
+    low, high = job.ranges.range(layout.n_features)
+    lost = rounded_away(low, high, layout.scaling)
+    done = "" if layout.scaling.kind == "none" else f" after --scale {layout.scaling.kind}"
     for column in lost[:EXAMPLES].tolist():
         yield (
             f"{job.encoder.feature_name(column)}: its values, from {low[column]:.17g} to "

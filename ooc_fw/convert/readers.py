@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -40,16 +40,16 @@ NUMBERS, WORDS, TEXT = USABLE = ("numbers", "words", "text")
 Place = Callable[[int], str]  # the input and the place there of a row of a block
 
 
-class Reader(AbstractContextManager["Reader"], ABC):
-    """An open input. `size` is that of a file, in bytes."""
+class Reader(ExitStack, ABC):
+    """An open input, and the stack of what it opened. `size` is that of a file, in bytes."""
 
     compressed = False  # whether the content takes much more room than the file
 
     def __init__(self, name: str, size: int | None = None) -> None:
+        super().__init__()
         self.name = name
         self.size = size
         self.text_bytes = 0  # content handed out so far
-        self.resources = ExitStack()
 
     @property
     @abstractmethod
@@ -59,16 +59,6 @@ class Reader(AbstractContextManager["Reader"], ABC):
     @abstractmethod
     def blocks(self) -> Iterator[Any]:
         """Read the input block by block; for one thread."""
-
-    def close(self) -> None:
-        """Release what was opened."""
-        self.resources.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +104,7 @@ class Cells:
 
 
 class TableReader(Reader):
-    """An open table, which hands out `TypedBlock` unless it has a `parse` of its own."""
+    """An open table, whose blocks are the arguments of `cells` unless it has its own `parse`."""
 
     # What each column holds: NUMBERS, WORDS, TEXT, or another type, which is of no use.
     kinds: Mapping[str, str] = MappingProxyType({})
@@ -150,11 +140,10 @@ class TableReader(Reader):
 
     def parse(self, block: Any) -> Cells:
         """Wanted cells of a block, for any thread; InputError where one cannot be read."""
-        first, name = block.first, block.name
-        return self._cells(block.columns, block.n_rows, lambda row: f"{name}, row {first + row}")
+        return self.cells(*block)
 
-    def _cells(self, columns: Mapping[str, Any], n_rows: int, place: Place) -> Cells:
-        """Wanted cells of columns that have types, of numpy or Arrow."""
+    def cells(self, columns: Mapping[str, Any], n_rows: int, place: Place) -> Cells:
+        """Wanted cells of columns of numpy or Arrow; those of `SPARSE` are `CSRRows`."""
         wanted = self.wanted
         labels: Float64Array | Words = np.zeros(n_rows)
         if wanted.label is not None:
@@ -177,13 +166,9 @@ class TableReader(Reader):
         return Cells(labels, numbers, words, place)
 
 
-class TypedBlock(NamedTuple):
-    """Some rows of a table whose columns have types."""
-
-    name: str  # the file
-    first: int  # number of the first row in it
-    n_rows: int
-    columns: Mapping[str, Any]  # arrays of numpy or Arrow; `SPARSE` are `CSRRows` of all numbers
+def row_place(name: str, first: int, row: int) -> str:
+    """Place of a row of a block that begins at row `first` of a file."""
+    return f"{name}, row {first + row}"
 
 
 def _floats(column: Any) -> Float64Array:
@@ -391,20 +376,21 @@ def prefetch(items: Iterable[Item]) -> Iterator[Item]:
             yield cast(Item, item)
 
 
+@dataclass
 class Meter:
     """Reports bytes done to a progress function, pass after pass of `pass_bytes` each, if known."""
 
-    def __init__(self, progress: Progress | None, pass_bytes: int | None, n_passes: int = 1):
-        self._progress = progress
-        self._total = None if pass_bytes is None else pass_bytes * n_passes
-        self._passed = 0
-        self.pass_bytes = pass_bytes
+    progress: Progress | None
+    pass_bytes: int | None
+    n_passes: int = 1
+    passed: int = 0  # bytes of what is done already
 
     def next_pass(self) -> None:
         """Begin another pass."""
-        self._passed += self.pass_bytes or 0
+        self.passed += self.pass_bytes or 0
 
-    def at(self, done: int, passed: int = 0) -> None:
-        """Report the bytes done of this pass, or of a part of it that begins at `passed`."""
-        if self._progress is not None:
-            self._progress(self._passed + passed + done, self._total)
+    def at(self, done: int) -> None:
+        """Report the bytes done after those that are `passed`."""
+        if self.progress is not None:
+            total = None if self.pass_bytes is None else self.pass_bytes * self.n_passes
+            self.progress(self.passed + done, total)

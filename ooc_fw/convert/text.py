@@ -68,7 +68,7 @@ class TextInput(readers.Reader):
         if is_stream:
             self._raw = _standard_input()
         else:
-            self._raw = self.resources.enter_context(open_bytes(self.name))
+            self._raw = self.enter_context(open_bytes(self.name))
             if is_url(self.name):
                 self.size = url_bytes(self.name)
             else:

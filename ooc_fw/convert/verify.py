@@ -93,21 +93,19 @@ def _compare(
 ) -> Iterator[ArrayReport]:
     """Compare all arrays of a converted file with their checksums."""
     meter = Meter(progress, sum(root[name].nbytes for name in sums))
-    done = 0
     # The row pointers come first: they tell to which rows damaged values belong.
     rows_of: dict[str, RowsOf] = {"X/indptr": converted.rows_of_pointers}
     for name in sorted(sums, key=lambda name: (name != "X/indptr", name)):
-        on_bytes = partial(meter.at, passed=done)
-        report = _compare_array(root[name], sums[name], rows_of.get(name), on_bytes)
+        report = _compare_array(root[name], sums[name], rows_of.get(name), meter)
         if name == "X/indptr" and not report.n_damaged:
             of_values = partial(rows_of_values, np.asarray(root[name][...]))
             rows_of |= {"X/data": of_values, "X/indices": of_values}
-        done += root[name].nbytes
+        meter.passed += root[name].nbytes
         yield report
 
 
 def _compare_array(
-    dataset: Any, sums: Checksums, rows_of: RowsOf | None, on_bytes: Callable[[int], None]
+    dataset: Any, sums: Checksums, rows_of: RowsOf | None, meter: Meter
 ) -> ArrayReport:
     """Compare one array, a few megabytes at a time, on several threads."""
     name, node = dataset.name.removeprefix("/"), HDF5Array(dataset)
@@ -118,14 +116,8 @@ def _compare_array(
     except DamageError as error:
         return replace(report, n_damaged=1, damage=(str(error),))
     with closing(array):
-        checked = converted.CheckedSlices(
-            array,
-            sums,
-            node,
-            name,
-            rows_of,
-            in_rows=rows_of is not None or name not in ("X/data", "X/indices"),
-        )
+        in_rows = rows_of is not None or name not in ("X/data", "X/indices")
+        checked = converted.CheckedSlices(array, sums, node, name, rows_of, in_rows=in_rows)
         # Whole stretches, about READ_BYTES of them.
         step = max(1, READ_BYTES // (sums.length * max(1, row_bytes))) * sums.length
         parts = ((start, min(n_rows, start + step)) for start in range(0, n_rows, step))
@@ -138,7 +130,7 @@ def _compare_array(
         for stop, sentences in ordered_map(work, parts):
             n_damaged += len(sentences)
             damage += sentences[: SHOWN - len(damage)]
-            on_bytes(stop * row_bytes)
+            meter.at(stop * row_bytes)
     return replace(report, n_damaged=n_damaged, damage=tuple(damage))
 
 

@@ -59,7 +59,7 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what
     command, moment, named = {
         "model": (train, "ooc_fw.model.record.write_atomic", out),
         "checkpoint": (saving, "ooc_fw.solver.shell.write_atomic", checkpoint),
-        "spool": ((*convert, "--no-shuffle"), "ooc_fw.convert.convert.parse_inputs", out),
+        "spool": ((*convert, "--no-shuffle"), "ooc_fw.convert.passes.parse_inputs", out),
         "output": (convert, "ooc_fw.convert.convert.atomic_path", out),
     }[what]
     assert ooc_fw(*command).status == 0
