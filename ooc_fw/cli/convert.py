@@ -102,6 +102,6 @@ def _lines(report: ConversionReport) -> list[str]:
         lines += [f"  {message}" for message in report.skipped]
     lines.append(
         f"{report.text_bytes / 1e6:.1f} MB of input in {report.seconds:.1f} s "
-        f"({report.megabytes_per_second:.3g} MB/s)"
+        f"({report.text_bytes / 1e6 / report.seconds:.3g} MB/s)"
     )
     return lines

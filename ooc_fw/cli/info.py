@@ -249,7 +249,6 @@ def _inspection(
         "storage": storage,
         "classes": counts,
         "smallest_class": rarest,
-        "sorted_by_class": None if labels is None else labels.sorted,
         "n_looked_at": findings.n_looked,
         "density": findings.density,
         "constant_columns": names(findings.constant),

@@ -134,14 +134,13 @@ class ArrayReader(TableReader):
         if self._label in self._arrays and self._label in kinds and x_name in lengths:
             self.own_label = self._label
 
-    def blocks(self) -> Iterator[tuple[Any, ...]]:
-        """Read the parts of all arrays that belong to a block."""
+    def blocks(self) -> Iterator[tuple[Any, ...]]:  # noqa: D102
         sparse_rows = self._sparse_rows
         row_bytes = sum(
             max(8, array.dtype.itemsize) * math.prod(array.shape[1:])
             for array in self._arrays.values()
         )
-        _check_row(row_bytes, f"the rows of {self.name} take {{}} each")
+        _check_row(row_bytes, f"each row of {self.name}")
         if sparse_rows is not None:
             row_bytes += sparse_rows.decoded_bytes // sparse_rows.n_rows
         size = readers.block_rows(row_bytes)
@@ -150,8 +149,7 @@ class ArrayReader(TableReader):
             columns: dict[str, Any] = {}
             if sparse_rows is not None:
                 sizes = 12 * np.diff(sparse_rows.indptr[start : stop + 1]).cumsum()
-                row = f"{self.name}: row {start} of its sparse matrix takes {{}}"
-                _check_row(int(sizes[0]), row)
+                _check_row(int(sizes[0]), f"{self.name}: row {start} of its sparse matrix")
                 stop = start + int(np.searchsorted(sizes, MAX_ROW_BYTES, side="right"))
                 rows: Any = sparse_rows.read_unchecked(start, stop)
                 columns[readers.SPARSE] = rows
@@ -163,17 +161,15 @@ class ArrayReader(TableReader):
             yield columns, stop - start, partial(readers.row_place, self.name, start)
 
 
-def _check_row(n_bytes: int, sentence: str) -> None:
-    """Raise InputError, with the size put into its sentence, for rows that are too long."""
+def _check_row(n_bytes: int, what: str) -> None:
     if n_bytes > MAX_ROW_BYTES:
         raise InputError(
-            f"{sentence.format(f'{n_bytes >> 20} MiB')}, and the limit is {MAX_ROW_BYTES >> 20} "
-            f"MiB; write shorter ones"
+            f"{what} takes {n_bytes >> 20} MiB, and the limit is {MAX_ROW_BYTES >> 20} MiB; write "
+            f"shorter ones"
         )
 
 
 def _kind_of(dtype: np.dtype[Any]) -> str:
-    """What a column of a type holds."""
     if dtype.kind in "biuf":
         return readers.NUMBERS
     # Objects that are not text are references and the like.
@@ -182,7 +178,6 @@ def _kind_of(dtype: np.dtype[Any]) -> str:
 
 
 def _is_column(node: Any) -> bool:
-    """Whether an array can be a part of a table."""
     return isinstance(node, ArrayNode) and len(node.shape) in (1, 2)
 
 
@@ -206,7 +201,6 @@ def _columns_of(
 
 
 def _label_names(root: Group, x_name: str) -> Iterator[str]:
-    """What may be labels, for messages."""
     for path in (*root, *containers.column_names(root)):
         column: Any = containers.find_column(root, path)
         is_list = isinstance(column, ArrayNode) and len(column.shape) == 1

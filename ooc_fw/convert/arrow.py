@@ -30,8 +30,7 @@ from ooc_fw.system.errors import InputError, unreadable
 DELIMITERS = ",\t;|"
 
 csv.field_size_limit(readers.MAX_ROW_BYTES)  # cells of text that is left out may be long, too
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_NO_UTF_8 = "not UTF-8 text; convert it, as by iconv -f latin1 -t utf-8"
+_NO_UTF_8 = "not UTF-8 text; convert it, as by iconv -f latin1 -t utf-8, or -f utf-16"
 _SHOWN = 40
 _TEXT_BYTES = 16 << 20  # bytes of text of a Parquet file, as stored, that are read at once
 _WIDE = 100  # columns for each row of a block from which pyarrow, at 10 kB a column, takes too much
@@ -154,7 +153,7 @@ class PartsReader(readers.TableReader):
         inside = {*part.schema.names} - {*part.keys}
         size = readers.block_rows(8 * sum(kind in readers.USABLE for kind in self.kinds.values()))
         stored = [
-            self._stored[name] for name in self.wanted.columns if self._stored[name] in inside
+            name for name in map(self._stored.__getitem__, self.wanted.columns) if name in inside
         ]
         with self._files.open_input_file(part.path) as file:
             if not self._is_parquet:
@@ -234,7 +233,6 @@ def _pandas_index(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
 
 
 def _kind(kind: Any) -> str:
-    """What a column of this type holds."""
     from pyarrow import types as t
 
     if any(test(kind) for test in (t.is_integer, t.is_floating, t.is_decimal, t.is_boolean)):
@@ -278,15 +276,9 @@ class CSVReader(TextInput, readers.TableReader):
         block = self._first
         start, end = _header_bounds(block.text)
         header = block.text[start:end]
-        if block.text.startswith(_UTF_16) or b"\0" in header:
-            raise InputError(
-                f"{self.name} is UTF-16 text, or no text; convert it, as by iconv -f utf-16 -t "
-                f"utf-8"
-            )
-        try:
-            line = header.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError:
-            raise InputError(f"the first line of {self.name} is {_NO_UTF_8}") from None
+        line = header.decode("utf-8", "replace").rstrip("\r\n")
+        if not {"\0", "\ufffd"}.isdisjoint(line):
+            raise InputError(f"the first line of {self.name} is {_NO_UTF_8}")
         if "\r" in line.replace("\r\n", ""):
             raise InputError(
                 f"the lines of {self.name} end in carriage returns alone; convert it by tr '\\r' "
@@ -314,12 +306,9 @@ class CSVReader(TextInput, readers.TableReader):
         if len(names) > 1 and not names[0] and all(names[1:]):
             self.index = frozenset(self.columns[:1])  # data frames write names of rows like this
         n_above = block.text.count(b"\n", 0, end)
-        self._first = TextBlock(
-            block.name, block.text[end:], block.first_line + n_above, block.n_lines - n_above
-        )
+        self._first = TextBlock(block.name, block.text[end:], block.first_line + n_above)
 
-    def blocks(self) -> Iterator[TextBlock]:
-        """Read blocks of whole rows below the header."""
+    def blocks(self) -> Iterator[TextBlock]:  # noqa: D102
         if self._first is not None and self._first.text:
             yield self._first
         self._first = None
@@ -329,18 +318,11 @@ class CSVReader(TextInput, readers.TableReader):
         """Place after the last line end that is not inside quotes."""
         if not self._delimiter:
             self._delimiter = _likely_delimiter(data)
-        if self._quoting != scanning.QUOTED and b'"' not in data:
-            end = super()._last_row_end(data)
-            # Only whether a cell begins matters to the part that follows.
-            begins = data.endswith((b"\n", self._delimiter.encode()))
-            self._quoting = scanning.BEGIN if begins else scanning.PLAIN
-            return end
         rows = self._scan(data, self._quoting)
         self._quoting = rows.state
         return rows.end
 
     def _scan(self, text: bytes, state: int = scanning.BEGIN) -> scanning.RowEnds:
-        """Follow the quotes through a part of the text."""
         found: scanning.RowEnds = scanning.scan_rows(
             np.frombuffer(text, dtype=np.uint8), ord(self._delimiter), state
         )
@@ -379,9 +361,7 @@ class CSVReader(TextInput, readers.TableReader):
             table = arrow_csv.read_csv(
                 pa.BufferReader(block.text),
                 read_options=arrow_csv.ReadOptions(
-                    column_names=self.columns,
-                    use_threads=False,
-                    block_size=len(block.text) + 1,
+                    column_names=self.columns, use_threads=False, block_size=len(block.text) + 1
                 ),
                 parse_options=arrow_csv.ParseOptions(
                     delimiter=self._delimiter, newlines_in_values=b'"' in block.text
@@ -413,7 +393,6 @@ class CSVReader(TextInput, readers.TableReader):
         places: list[str] = []
         skipped: list[str] = []
         for line, raw in self._rows(block):
-            more = raw.rstrip(b"\r\n").count(b"\n")
             where = f"{self.name}, line {line}"
             try:
                 cells = self._read_line(raw)
@@ -422,12 +401,9 @@ class CSVReader(TextInput, readers.TableReader):
                 if bad := {name: values[name] for name, x in numbers.items() if x is None}:
                     raise InputError(_words_error(bad, self._like))
             except InputError as error:
-                message = f"{where}: {error}"
-                if more > 0:
-                    message += f" (the row ends on line {line + more})"
+                skipped.append(f"{where}: {error}")
                 if not self._skip:
-                    raise InputError(message) from None
-                skipped.append(message)
+                    raise InputError(skipped[-1]) from None
                 continue
             places.append(where)
             for name, value in (values | numbers).items():

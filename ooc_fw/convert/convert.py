@@ -25,7 +25,6 @@ from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import Layout, OutputFile, filter_options
 from ooc_fw.data.formats import TABLES, detect_format, open_bytes
 from ooc_fw.data.labels import are_numbers
-from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
@@ -69,11 +68,6 @@ class ConversionReport:
     seconds: float  # wall time
     targets: bool = False  # whether labels are targets of a regression
 
-    @property
-    def megabytes_per_second(self) -> float:
-        """Input converted per second of wall time."""
-        return self.text_bytes / 1e6 / self.seconds
-
 
 def convert(
     inputs: Sequence[PathLike],
@@ -101,15 +95,15 @@ def convert(
         job = _prepare([os.fspath(path) for path in inputs], target, options, like, progress, stack)
         with _naming(target, "rows were set aside in temporary files beside it"):
             passes.parse_inputs(job)
-        layout, label_values, notes = _plan(job)
+        layout = _plan(job)
         with (
             _naming(target, "it was being written"),
             atomic_path(target) as temporary,
             OutputFile(temporary) as file,
         ):
-            passes.write_rows(job, file, layout, label_values)
-    words, counts = layout.label_names, layout.class_counts
-    found = {label if words is None else words[int(label)]: n for label, n in counts.items()}
+            passes.write_rows(job, file, layout)
+    words = layout.label_names
+    found = {k if words is None else words[int(k)]: n for k, n in layout.class_counts.items()}
     known = found if like is None or like.classes is None else like.classes
     return ConversionReport(
         output=os.fspath(output),
@@ -125,7 +119,7 @@ def convert(
         n_skipped=job.n_skipped,
         skipped=tuple(job.skipped),
         unseen_labels=tuple(name for name in found if name not in known),
-        notes=(*job.encoder.notes(), *notes, *passes.lost_columns(job, layout)),
+        notes=(*job.encoder.notes(), *job.notes, *passes.lost_columns(job, layout)),
         text_bytes=sum(reader.text_bytes for reader in job.inputs),
         seconds=time.perf_counter() - started,
         targets=layout.targets,
@@ -152,8 +146,7 @@ def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingF
     if kind == "libsvm" and (options.for_tables or options.labels is not None):
         raise InputError(
             "--label, --one-hot, --drop, --impute, --missing-labels, --header, --labels, "
-            "--no-header and --delimiter are for tables, and this is LIBSVM text; leave them out, "
-            "or name the --format"
+            "--no-header and --delimiter are for tables, not LIBSVM text; or name the --format"
         )
     if kind != "libsvm" and (options.zero_based or options.n_features is not None):
         raise InputError(
@@ -199,12 +192,10 @@ def _prepare(
     kind = choose_format(names, options, like)
     if like is not None and like.record is not None and not like.record.header:
         options = replace(options, header=bool(options.header))
-    readers: list[Reader] = [
-        stack.enter_context(
-            TextInput(name) if kind == "libsvm" else open_table(name, kind, options)
-        )
-        for name in names
-    ]
+    readers: list[Reader] = []
+    for name in names:
+        reader = TextInput(name) if kind == "libsvm" else open_table(name, kind, options)
+        readers.append(stack.enter_context(reader))
     check_outputs([Output("output", target)], [*names, options.like])
     sizes = [reader.size for reader in readers if reader.size is not None]
     all_known = len(sizes) == len(readers)
@@ -303,8 +294,8 @@ def _naming(target: Path, moment: str) -> Iterator[None]:
 # --- between the passes ---------------------------------------------------------------------------
 
 
-def _plan(job: Job) -> tuple[Layout, Float64Array | None, list[str]]:
-    """Layout of the output, values of label codes, and notes; InputError if it will not fit."""
+def _plan(job: Job) -> Layout:
+    """Layout of the output; InputError if it will not fit."""
     n_features = job.n_features or job.width
     if not n_features:
         raise InputError(f"{job.name} holds labels only, no features; nothing to learn")
@@ -316,7 +307,6 @@ def _plan(job: Job) -> tuple[Layout, Float64Array | None, list[str]]:
         dense = not job.like.sparse
     if dense is None:
         dense = n_stored >= DENSE_FROM_DENSITY * job.n_rows * n_features
-    notes = []
     if not dense and scaling.moves_zero:
         if options.dense is False:
             raise InputError(
@@ -324,7 +314,9 @@ def _plan(job: Job) -> tuple[Layout, Float64Array | None, list[str]]:
                 f"stay sparse; use --scale maxabs, or leave out --sparse"
             )
         dense = True
-        notes = [f"scaling {scaling.kind!r} turns zeros into other numbers: rows are stored dense"]
+        job.notes += [
+            f"scaling {scaling.kind!r} turns zeros into other numbers: rows are stored dense"
+        ]
     label_values, words = encoder.labels()
     counts: Counter[float] = Counter()
     for label, count in job.class_counts.items() if encoder.labelled else ():
@@ -347,4 +339,4 @@ def _plan(job: Job) -> tuple[Layout, Float64Array | None, list[str]]:
     )
     if layout.compression == "none":
         _require_room(job.target, layout.n_bytes - job.spool.freed_bytes, "the output")
-    return layout, label_values, notes
+    return layout

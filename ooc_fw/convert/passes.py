@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,9 +48,6 @@ MAX_FEATURES = 1 << 26  # statistics take up to 64 bytes per column
 WIDE = 1 << 14  # columns above which merging the ranges of blocks takes longer than adding rows
 MAX_CLASSES = 4096  # different labels; more of them are targets of a regression
 
-_Measured: TypeAlias = tuple[ParsedBlock, dict[Any, int], ColumnRanges | None]
-"""A block, its rows of each label, and its ranges unless it is too wide for them to be merged."""
-
 
 @dataclass
 class Job:
@@ -73,15 +70,17 @@ class Job:
     n_dropped: int = 0
     n_skipped: int = 0
     skipped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what a user may not expect of the output
 
     @property
     def name(self) -> str:
         """The inputs, for messages."""
         return ", ".join(reader.name for reader in self.inputs)
 
-    def add(self, measured: _Measured, name: str) -> RowBlock:
+    def add(
+        self, name: str, block: ParsedBlock, counts: dict[Any, int], ranges: ColumnRanges | None
+    ) -> RowBlock:
         """Add a block of the input `name`; returns its rows with their numbers."""
-        block, class_counts, ranges = measured
         if block.rows.n_features > MAX_FEATURES:
             raise InputError(
                 f"{name} has a feature index of {block.rows.n_features}, and the limit is "
@@ -91,7 +90,7 @@ class Job:
             self.ranges.add(block.rows)
         else:
             self.ranges.merge(ranges)
-        self.class_counts.update(class_counts)
+        self.class_counts.update(counts)
         if len(self.class_counts) > MAX_CLASSES:
             raise InputError(
                 f"{name} brings the number of different labels above {MAX_CLASSES}; if these are "
@@ -113,7 +112,7 @@ def parse_inputs(job: Job) -> None:
         for reader in job.inputs:
             measure = partial(_measure, job, job.encoder.parser(reader))
             for measured in ordered_map(measure, reader.blocks()):
-                block = job.add(measured, reader.name)
+                block = job.add(reader.name, *measured)
                 job.meter.at(sum(reader.bytes_read for reader in job.inputs))
                 yield block
 
@@ -125,8 +124,10 @@ def parse_inputs(job: Job) -> None:
         raise InputError(f"{job.name} holds no rows; {job.encoder.hint}")
 
 
-def _measure(job: Job, parse: readers.Parse, block: Any) -> _Measured:
-    """Parse a block, take logarithms, and measure it; for any thread."""
+def _measure(
+    job: Job, parse: readers.Parse, block: Any
+) -> tuple[ParsedBlock, dict[Any, int], ColumnRanges | None]:
+    """Parsed block, rows of each label, and ranges unless it is too wide for them to be merged."""
     parsed = parse(block)
     rows = replace(parsed.rows, data=job.scaling.log_values(parsed.rows.data))
     wide = rows.n_features > WIDE
@@ -165,10 +166,9 @@ def lost_columns(job: Job, layout: Layout) -> Iterator[str]:
         )
 
 
-def write_rows(
-    job: Job, file: OutputFile, layout: Layout, label_values: Float64Array | None
-) -> None:
-    """Read the spool back, scale its rows and write them; codes of labels become `label_values`."""
+def write_rows(job: Job, file: OutputFile, layout: Layout) -> None:
+    """Read the spool back, scale its rows and write them, and values in place of label codes."""
+    label_values, _ = job.encoder.labels()
     zero_row = layout.scaling.zero_row(layout.n_features)
     # Zeros add nothing to sums, and most values of a dense row may be zeros.
     sparse_sums = not zero_row.any()
@@ -279,11 +279,10 @@ class _Bucket:
 class Spool:
     """Stores rows on disk and returns them in a random order, or in their own, in constant memory.
 
-    Every row has a random 64-bit key, which depends on its position and the seed alone, and rows
-    are returned in the order of their keys; without a seed, in that in which they are added. The
-    leading bits of a key, after those that all keys share, assign a row to one of ``2**bits``
-    buckets. A bucket of up to twice `bucket_bytes` is read back whole and sorted, a larger one is
-    split by the next bits.
+    Rows are returned in the order of their `shuffle_keys`; without a seed, in that in which they
+    are added. The leading bits of a key, after those that all keys share, assign a row to one of
+    ``2**bits`` buckets. A bucket of up to twice `bucket_bytes` is read back whole and sorted, a
+    larger one is split by the next bits.
     """
 
     def __init__(
@@ -311,10 +310,9 @@ class Spool:
     @property
     def freed_bytes(self) -> int:
         """Bytes that are free again before the last rows are returned."""
-        if self.seed is None:
-            return 0
         # The last buckets, and the parts of one that is split, are still there at the end.
-        return max(0, self.n_bytes - max(4 * BUCKET_BYTES, self.n_bytes // 8))
+        kept = self.n_bytes if self.seed is None else max(4 * BUCKET_BYTES, self.n_bytes // 8)
+        return max(0, self.n_bytes - kept)
 
     def add(self, block: RowBlock) -> None:
         """Distribute rows over the buckets; with a seed, for any thread and in any order."""

@@ -22,7 +22,7 @@ from ooc_fw.convert.readers import NUMBERS, TEXT, USABLE, WORDS, TableReader, Wa
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.labels import iter_labels
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows, row_hashes
-from ooc_fw.data.sources import CHUNK_BYTES, RowSource, block_slices
+from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.system.errors import DamageError, InputError
 
@@ -30,14 +30,12 @@ SAMPLE_BYTES = 64 << 20  # bytes of rows, in RAM, that are sampled
 STRETCHES = 64  # parts of a large file from which its sample is read
 MAX_DECODED = 1 << 30  # bytes that are decoded for the sample where compressed chunks are large,
 FEWEST_STRETCHES = 4  # unless so few stretches decode more
-SAMPLE_SEED = 0
 
 SWAMPED = 0.1  # share of the largest spread and range below which those of a column hardly count
 BAD_ROWS = 1000  # rows with values that are not finite after which the search for more ends
 TEXT_BYTES = 32 << 20  # bytes of rows, in RAM, that are read from the beginning of a text
 FOREIGN = "numbers with commas"  # kind of a column: decimal commas or separators of thousands
 RAW_SQUARE = 100.0  # squared distance of two rows, per column, above which there is advice on gamma
-UNRELATED = 1e-6  # kernel values below which two rows have nothing in common
 MANY_CLASSES = 100  # labels, or words in a column of labels, above which they are no classes
 FEW_ROWS = 20  # with fewer rows than these, categories cannot be told from names
 LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category", "outcome")
@@ -48,15 +46,7 @@ class Labels:
     """Measures of labels."""
 
     counts: dict[Any, int]  # rows of each label, sorted by label
-    n_runs: int  # stretches of equal labels; as many as classes where rows are sorted by class
     n_missing: int  # labels that are NaN
-
-    @property
-    def sorted(self) -> bool:
-        """Whether there are far fewer changes of label than in random order."""
-        n = sum(self.counts.values())
-        mixed = n - sum(count * count for count in self.counts.values()) / max(1, n)
-        return len(self.counts) > 1 and n > 20 and self.n_runs - 1 < 0.1 * mixed
 
 
 @dataclass(frozen=True)
@@ -101,18 +91,13 @@ def inspect_labels(source: RowSource) -> Labels | None:
 def measure_labels(blocks: Iterable[AnyArray]) -> Labels:
     """Measure labels that arrive in blocks."""
     counts: Counter[Any] = Counter()
-    n_runs = n_missing = 0
-    last: Any = None
+    n_missing = 0
     for labels in blocks:
         if labels.dtype.kind == "f":
             n_missing += int(np.count_nonzero(np.isnan(labels)))
             labels = labels[~np.isnan(labels)]
-        if len(labels) == 0:
-            continue
         counts.update(count_labels(labels))
-        n_runs += int(np.count_nonzero(labels[1:] != labels[:-1])) + int(labels[0] != last)
-        last = labels[-1]
-    return Labels(dict(sorted(counts.items())), n_runs, n_missing)
+    return Labels(dict(sorted(counts.items())), n_missing)
 
 
 def inspect_source(source: RowSource) -> Findings:
@@ -156,7 +141,7 @@ def sample_slices(source: RowSource) -> list[tuple[int, int]]:
     wanted = max(STRETCHES, SAMPLE_BYTES * n_rows // max(1, source.decoded_bytes))
     if wanted >= n_rows:
         return [(0, n_rows)]
-    rng = np.random.default_rng(SAMPLE_SEED)
+    rng = np.random.default_rng(0)
     n_stretches = STRETCHES
     if source.decoders:  # each stretch decodes whole chunks
         n_chunks = MAX_DECODED * n_rows // max(1, source.decoded_bytes * source.chunk_rows)
@@ -225,7 +210,7 @@ def advice(
             "and, if you like, scaled columns (--scale)"
         )
         return
-    yield from _advice_on_storage(found, labels, source)
+    yield from _advice_on_storage(found, source)
     if compression not in (None, "none"):
         yield from _advice_on_chunks(source, compression)
     if not has_checksums:
@@ -276,18 +261,15 @@ def _advice_on_columns(found: Findings, where: str, source: RowSource | None) ->
     square = 2 * float(np.square(found.deviation).sum())
     if square > RAW_SQUARE * max(1, len(found.low)):
         yield (
-            f"two rows are {np.sqrt(square):.3g} apart on average: with an RBF kernel and a gamma "
-            f"above {-np.log(UNRELATED) / square:.1g} they have nothing in common; scale the "
-            f"columns (--scale standard) or take --gamma auto, here about {0.5 / square:.1g}"
+            f"two rows are {np.sqrt(square):.3g} apart on average, so that most values of gamma "
+            f"are too large: convert with --scale standard, or train with --gamma auto"
         )
 
 
-def _advice_on_storage(found: Findings, labels: Labels | None, source: RowSource) -> Iterator[str]:
+def _advice_on_storage(found: Findings, source: RowSource) -> Iterator[str]:
     if not source.shuffled:
         unknown = source.shuffled is None
         order = "may be in any order" if unknown else "keep the order of their input"
-        if labels is not None and labels.sorted:
-            order = "are sorted by class"
         yield (
             f"the rows {order}: training then samples from all over the file, which is slower; "
             f"ooc-fw convert shuffles once (a test file needs no shuffling)"
@@ -300,29 +282,19 @@ def _advice_on_storage(found: Findings, labels: Labels | None, source: RowSource
 
 
 def _advice_on_chunks(source: RowSource, compression: str | None) -> Iterator[str]:
-    """Advice on compressed chunks: how much is decoded together, and how fast."""
-    n_bytes = source.decoded_bytes
-    chunk, whole = source.chunk_rows * n_bytes // source.n_rows, f"{n_bytes >> 20} MiB"
-    if not source.decoders:  # no decoded chunk is kept for the next block of rows
-        n_blocks = -(-n_bytes // CHUNK_BYTES)
+    chunk = source.chunk_rows * source.decoded_bytes // source.n_rows
+    # Without decoders, no decoded chunk is kept for the next block of rows.
+    if not source.decoders or chunk > 32 << 20:
+        times = "draw of rows" if source.decoders else "block of rows, in every pass over the data,"
         yield (
-            f"each chunk holds a few columns of many rows, so that every block of rows decodes "
-            f"{chunk >> 20} MiB, and a pass over the data some {n_blocks * chunk >> 30} GiB in "
-            f"place of {whole}; write the rows together first, as by h5repack -l "
-            f"X:CHUNK=4096x{source.n_features} -f NONE"
-        )
-    elif chunk > 32 << 20:
-        yield (
-            f"{chunk >> 20} MiB of rows are compressed together: a pass over the data decodes "
-            f"{whole}, but every draw of rows in training {chunk >> 20} MiB; ooc-fw convert writes "
-            f"chunks of 2 MiB"
+            f"{chunk >> 20} MiB are compressed together, which every {times} decodes: ooc-fw "
+            f"convert and h5repack -l X:CHUNK=4096x{source.n_features} -f NONE write smaller chunks"
         )
     elif compression == "gzip":
         yield "gzip is slow to unpack in every pass: --compression lz4 or none is faster"
 
 
 def _names(columns: Int64Array, names: Sequence[str] | None) -> str:
-    """Some columns, by name or by number."""
     shown = [names[j] if names is not None else str(j) for j in columns.tolist()]
     return f"column{'s' * (len(shown) > 1)} {listed(shown)}"
 
@@ -371,7 +343,11 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
         else:
             known = np.array([*values.values(), np.nan], dtype=np.float64)
             found[name] = _number_column(name, known[texts.codes])
-    return len(cells), [found[name] for name in reader.columns if name in found], cells.skipped
+    return (
+        len(cells.labels),
+        [found[name] for name in reader.columns if name in found],
+        cells.skipped,
+    )
 
 
 def _number_column(name: str, column: Float64Array) -> TableColumn:
@@ -393,7 +369,9 @@ def advice_on_table(
             f"{len(bad)} of the first rows cannot be read ({bad[0]}): correct them, or leave them "
             f"out with --on-error skip"
         )
-    if label is None and (label := _likely_label(columns)) is not None:
+    usual = [column.name for column in columns if column.name.lower() in LABEL_NAMES]
+    if label is None and usual:
+        label = usual[0]
         yield f"no column is named as the labels, and {label!r} may hold them; else give --label"
     features = [column for column in columns if column.name != label]
     too_many = min(MANY_CLASSES, max(FEW_ROWS, n_looked // 2))
@@ -428,13 +406,6 @@ def advice_on_table(
             f"the large ones swamp the others in an RBF kernel"
         )
     yield f"convert it: {shlex.join([*command, *options])}"
-
-
-def _likely_label(columns: Sequence[TableColumn]) -> str | None:
-    """Column with a usual name of labels, or the last one, if it holds a few words."""
-    usual = [column.name for column in columns if column.name.lower() in LABEL_NAMES]
-    few = [c.name for c in columns[-1:] if c.kind == "words" and c.n_different <= MANY_CLASSES]
-    return next(iter(usual + few), None)
 
 
 def _joined(names: Sequence[str]) -> str:

@@ -99,9 +99,6 @@ class Cells:
     place: Place
     skipped: tuple[str, ...] = ()  # what was wrong with rows that were left out
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
 
 class TableReader(Reader):
     """An open table, whose blocks are the arguments of `cells` unless it has its own `parse`."""
@@ -179,7 +176,6 @@ def _floats(column: Any) -> Float64Array:
 
 
 def _words_of(column: Any, place: Place) -> Words:
-    """Words of a column."""
     if not isinstance(column, np.ndarray):
         column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
         encoded = column if hasattr(column, "dictionary") else column.dictionary_encode()

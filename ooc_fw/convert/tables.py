@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import compress
 from typing import Any, Literal
 
 import h5py
@@ -54,12 +55,12 @@ class TableRecord:
     @property
     def hot(self) -> tuple[str, ...]:
         """Columns of categories."""
-        return tuple(name for name, hot in zip(self.columns, self.is_hot, strict=True) if hot)
+        return tuple(compress(self.columns, self.is_hot))
 
     @property
     def numbers(self) -> tuple[str, ...]:
         """Columns of numbers."""
-        return tuple(name for name, hot in zip(self.columns, self.is_hot, strict=True) if not hot)
+        return tuple(compress(self.columns, ~self.is_hot))
 
     @property
     def features(self) -> list[str]:
@@ -152,19 +153,16 @@ class TrainingFile:
 
 def read_like(path: str) -> TrainingFile:
     """Read a converted file, an HDF5 file with rows, or a model; InputError if it is damaged."""
-    if not os.path.exists(path):
-        raise InputError(f"{path} does not exist; --like takes a converted file")
     if not (os.path.isfile(path) and formats.is_hdf5(path)):
         raise InputError(
-            f"{path} is not a converted file or a model, or is damaged; --like takes what ooc-fw "
-            f"convert and train make"
+            f"{path} does not exist, is damaged, or is neither a converted file nor a model; "
+            f"--like takes what ooc-fw convert and train make"
         )
     with hdf5.structure_errors(path), hdf5.open_file(path) as file:
         return _read_training_file(file)
 
 
 def _read_training_file(file: h5py.File) -> TrainingFile:
-    """What a file says; its labels are numbers or words."""
     path, from_model = file.filename, hdf5.is_model(file)
     # A model has in data sets what a data file has in attributes.
     stored = file if from_model else file.attrs
@@ -194,16 +192,9 @@ def _read_training_file(file: h5py.File) -> TrainingFile:
     if names is not None and not targets:
         texts = (name.decode("utf-8") if isinstance(name, bytes) else name for name in names)
         classes = tuple(name if isinstance(name, str) else float(name) for name in texts)
+    scaling = scaling or Scaling()
     return TrainingFile(
-        path,
-        n_features,
-        sparse,
-        scaling or Scaling(),
-        classes,
-        columns,
-        record,
-        targets,
-        from_model,
+        path, n_features, sparse, scaling, classes, columns, record, targets, from_model
     )
 
 
@@ -307,31 +298,30 @@ def fit_record(
             "can be read only once; save it to a file"
         )
     words: dict[str, set[str]] = {name: set() for name in record.hot}
-    sums, counts = np.zeros(len(record.numbers)), np.zeros(len(record.numbers), dtype=np.int64)
+    # Without means, errors in numbers are found when all is parsed.
+    numbers = record.numbers if options.impute is not None else ()
+    sums, counts = np.zeros(len(numbers)), np.zeros(len(numbers), dtype=np.int64)
     done = n_rows = 0
     for path in inputs:
         with open_input(path) as reader:
             wanted = record.wanted(reader, record.label, inputs[0])
-            if options.impute is None:
-                wanted = replace(wanted, numbers=())  # errors in them are found when all is parsed
-            reader.choose(wanted)
+            reader.choose(replace(wanted, numbers=numbers))
             for cells in readers.ordered_map(reader.parse, reader.blocks()):
                 for (name, known), column in zip(words.items(), cells.words, strict=True):
                     known.update(column.values)
-                    if max(map(len, column.values), default=0) > readers.MAX_NAME:
-                        raise _useless_column(
-                            name, reader, f"has more than {readers.MAX_NAME} letters"
+                    longest = max(map(len, column.values), default=0)
+                    if longest > readers.MAX_NAME or len(known) > MAX_CATEGORIES:
+                        reason = (
+                            f"has more than {MAX_CATEGORIES} different values, or one of more than "
+                            f"{readers.MAX_NAME} letters"
                         )
-                    if len(known) > MAX_CATEGORIES:
-                        reason = f"has more than {MAX_CATEGORIES} different values"
                         raise _useless_column(name, reader, reason)
-                if options.impute is not None:
-                    assert not isinstance(cells.numbers, CSRRows)
-                    # A mean of values that will be refused would itself be refused, elsewhere.
-                    there = _can_be_taken(cells.numbers, options.log1p)
-                    sums += np.sum(cells.numbers, axis=0, where=there)
-                    counts += there.sum(axis=0)
-                n_rows += len(cells)
+                assert not isinstance(cells.numbers, CSRRows)
+                # A mean of values that will be refused would itself be refused, elsewhere.
+                there = _can_be_taken(cells.numbers, options.log1p)
+                sums += np.sum(cells.numbers, axis=0, where=there)
+                counts += there.sum(axis=0)
+                n_rows += len(cells.labels)
                 on_bytes(done + reader.bytes_read)
             done += reader.size or 0
     if not n_rows:
@@ -398,6 +388,10 @@ class TableEncoder(readers.Encoder):
             self.columns, self.table = record.features, json.dumps(asdict(record))
         elif all(reader.feature_names is not None for reader in inputs):
             self.columns = self._names
+        categories = () if record is None else record.categories
+        self._places = [
+            {word: j for j, word in enumerate(words)} for words in categories if words is not None
+        ]
         self._labels = dict(zip(inputs, self._find_labels(options.label), strict=True))
         self.labelled = self._labels[inputs[0]] is not None
         pairs = self._labels.items()
@@ -435,13 +429,12 @@ class TableEncoder(readers.Encoder):
         """Parser of the blocks of one of the readers."""
         assert isinstance(reader, TableReader)
         label = self._labels[reader]
-        wanted = Wanted(label)
-        if self.record is not None:
-            like = "" if self._like is None else self._like.name
-            wanted = self.record.wanted(reader, label, self._readers[0].name, like)
-        places = None
+        wanted, places = Wanted(label), None
         if self.record is None:
             places = feature_places(reader.feature_names, self._names, reader.name)
+        else:
+            like = "" if self._like is None else self._like.name
+            wanted = self.record.wanted(reader, label, self._readers[0].name, like)
         reader.choose(wanted)
         return lambda block: self._encode(reader.parse(block), places)
 
@@ -546,10 +539,10 @@ class TableEncoder(readers.Encoder):
         record = self.record
         assert record is not None
         assert not isinstance(cells.numbers, CSRRows)
-        values = np.empty((len(cells), len(record.columns)))
+        values = np.empty((len(cells.labels), len(record.columns)))
         values[:, ~record.is_hot] = cells.numbers
         hot = np.flatnonzero(record.is_hot).tolist()
-        for j, places, words in zip(hot, self._category_places, cells.words, strict=True):
+        for j, places, words in zip(hot, self._places, cells.words, strict=True):
             codes = np.array([places.get(word, -1) for word in words.values] + [-1])
             values[:, j] = 1 + codes[words.codes]
         if record.means is not None:
@@ -557,14 +550,6 @@ class TableEncoder(readers.Encoder):
             values[missing] = np.array(record.means)[np.nonzero(missing)[1]]
             self._count("filled", int(np.count_nonzero(missing[counted])))
         return CSRRows.from_dense(values)
-
-    @cached_property
-    def _category_places(self) -> list[dict[str, int]]:
-        """Places of the words of each column of categories."""
-        categories = () if self.record is None else self.record.categories
-        return [
-            {word: j for j, word in enumerate(words)} for words in categories if words is not None
-        ]
 
     def _features(self, rows: CSRRows) -> CSRRows:
         """Rows with a feature for each category, from those of `_columns`."""
@@ -582,7 +567,6 @@ class TableEncoder(readers.Encoder):
         return CSRRows(data, places.astype(np.int32), rows.indptr, int(starts[-1]))
 
     def _bad_rows(self, cells: readers.Cells, rows: CSRRows) -> npt.NDArray[np.bool_]:
-        """Which rows cannot be taken."""
         bad = _unlabelled(cells.labels)
         if not isinstance(cells.labels, Words):
             bad |= np.isinf(cells.labels)
@@ -597,9 +581,7 @@ class TableEncoder(readers.Encoder):
         """What is wrong with a bad row: one sentence with the file, the row and the column."""
         place, labels = cells.place(row), cells.labels
         if _unlabelled(labels)[row]:
-            return (
-                f"{place}: the label is missing; give --missing-labels drop to leave such rows out"
-            )
+            return f"{place}: the label is missing; leave such rows out by --missing-labels drop"
         if not isinstance(labels, Words) and np.isinf(labels[row]):
             return f"{place}: the label is not finite; every row needs a finite one"
         one = rows[row : row + 1]
@@ -612,8 +594,7 @@ class TableEncoder(readers.Encoder):
             hot = zip(self.record.hot, cells.words, strict=True)
             name, value = next(name for name, words in hot if words.codes[row] < 0), np.nan
         if np.isnan(value):
-            reason = "is missing"
-            way = f"give --impute mean, delete the row, or leave the column out with --drop {name}"
+            reason, way = "is missing", f"give --impute mean, delete the row, or --drop {name}"
         elif np.isinf(value):
             reason, way = "is not finite", "delete the row"
         elif abs(value) > _FLOAT32_MAX:
@@ -626,7 +607,6 @@ class TableEncoder(readers.Encoder):
 
 
 def _unlabelled(labels: Float64Array | Words) -> npt.NDArray[np.bool_]:
-    """Which labels are missing."""
     if not isinstance(labels, Words):
         return np.isnan(labels)
     # Code -1 takes the last of these places.
@@ -635,7 +615,6 @@ def _unlabelled(labels: Float64Array | Words) -> npt.NDArray[np.bool_]:
 
 
 def _numbers_of(labels: Words) -> Float64Array:
-    """Targets that are written as text."""
     for word in labels.values:
         if not _is_label_number(word):
             raise InputError(

@@ -36,9 +36,7 @@ _OPENERS: dict[str | None, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": l
 _NOT_TEXT = {
     "hdf5": "is an HDF5 file already: use it as it is",
     "checkpoint": "is a checkpoint of a run: ooc-fw info tells how to resume it",
-    "npy": "is a NumPy array: train reads it as it is, with --labels for its labels",
-    "parquet": "is a table: name its format by --format parquet",
-    "arrow": "is a table: name its format by --format arrow",
+    **{kind: f"is a table: give --format {kind}" for kind in ("npy", "parquet", "arrow")},
     "zstd": "is compressed by zstd: convert the output of 'zstd -dc FILE' from '-'",
     "zip": "is a zip archive: convert the output of 'unzip -p FILE' from '-'",
 }
@@ -54,7 +52,12 @@ class TextBlock:
     name: str  # the input, for messages
     text: bytes  # the lines; the last one ends in a newline, too
     first_line: int  # number of the first line, from 1
-    n_lines: int  # number of newlines in `text`
+
+    @property
+    def n_lines(self) -> int:
+        """Number of newlines in the text."""
+        # `bytes.count` takes five times as long and holds the GIL.
+        return int(np.count_nonzero(np.frombuffer(self.text, dtype=np.uint8) == ord("\n")))
 
 
 class TextInput(readers.Reader):
@@ -104,7 +107,7 @@ class TextInput(readers.Reader):
             cut = self._last_row_end(data)
             if cut:
                 text = b"".join([*begun, memoryview(data)[:cut]])
-                block = TextBlock(self.name, text, line, _count_lines(text))
+                block = TextBlock(self.name, text, line)
                 line += block.n_lines
                 begun = []
                 yield block
@@ -116,8 +119,7 @@ class TextInput(readers.Reader):
                 )
             data = self._read(block_bytes)
         if rest := b"".join(begun):
-            text = rest + b"\n"
-            yield TextBlock(self.name, text, line, _count_lines(text))
+            yield TextBlock(self.name, rest + b"\n", line)
 
     def _last_row_end(self, data: bytes) -> int:
         """Place after the last line end in the next part of the text that ends a row, or 0."""
@@ -133,11 +135,6 @@ class TextInput(readers.Reader):
             ) from error
         self.text_bytes += len(data)
         return cast(bytes, data)
-
-
-def _count_lines(text: bytes) -> int:
-    # `bytes.count` takes five times as long and holds the GIL.
-    return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n")))
 
 
 def _standard_input() -> io.BufferedReader:
@@ -201,8 +198,9 @@ def parse_block(
     text = np.frombuffer(block.text, dtype=np.uint8)
     # An upper bound: pages of an array that are never written take no memory.
     n_pairs = len(block.text) // MIN_PAIR_BYTES
-    labels = np.empty(block.n_lines)
-    indptr = np.zeros(block.n_lines + 1, dtype=np.int64)
+    n_lines = block.n_lines
+    labels = np.empty(n_lines)
+    indptr = np.zeros(n_lines + 1, dtype=np.int64)
     indices = np.empty(n_pairs, dtype=np.int32)
     values: Any = np.empty(n_pairs, dtype)
     cursor = np.zeros(compiled.CURSOR_SIZE, dtype=np.int64)

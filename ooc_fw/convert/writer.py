@@ -43,7 +43,7 @@ class Layout:
     n_features: int
     n_stored: int  # upper limit of the stored values; used for sparse rows only
     sparse: bool  # whether /X is a CSR group
-    class_counts: Mapping[float, int]  # rows of each label value
+    class_counts: Mapping[float, int]  # rows of each label value, sorted
     source: str  # names of the inputs
     scaling: Scaling
     compression: str = "none"  # filter of the large data sets
@@ -272,14 +272,12 @@ class DatasetWriter:
             # Fewer values than expected: scaling may have turned some into zeros.
             self._file["X/data"].resize((self._stored,))
             self._file["X/indices"].resize((self._stored,))
-        names = sorted(layout.class_counts)
-        counts = [layout.class_counts[name] for name in names]
         attributes["format_version"] = FORMAT_VERSION
         attributes["n_rows"] = layout.n_rows
         attributes["n_features"] = layout.n_features
-        attributes["n_classes"] = len(names)
-        attributes["class_names"] = np.array(names, dtype=np.float64)
-        attributes["class_counts"] = np.array(counts, np.int64)
+        attributes["n_classes"] = len(layout.class_counts)
+        attributes["class_names"] = np.array([*layout.class_counts], np.float64)
+        attributes["class_counts"] = np.array([*layout.class_counts.values()], np.int64)
         if layout.targets:
             attributes[TARGETS] = True
         attributes["shuffled"] = layout.seed is not None
@@ -349,16 +347,12 @@ def read_test_rows(path: str, source: RowSource) -> Int64Array:
         ) from None
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or len(numbers) == 0:
         raise InputError(f"{path} must list whole numbers, one row a line")
-    rows = np.unique(numbers.astype(np.int64))
-    if len(rows) < len(numbers):
-        raise InputError(f"{path} names a row twice; name each once")
-    if rows[0] < 0 or rows[-1] >= source.n_rows:
-        wrong = rows[0] if rows[0] < 0 else rows[-1]
+    rows, n_rows = np.unique(numbers.astype(np.int64)), source.n_rows
+    if rows[0] < 0 or rows[-1] >= n_rows or len(rows) < len(numbers) or len(rows) == n_rows:
         raise InputError(
-            f"{path} names row {wrong}; {source.name} has rows 0 to {source.n_rows - 1}"
+            f"{path} names rows {rows[0]} to {rows[-1]}, {len(rows)} of them different; name some "
+            f"of the rows 0 to {n_rows - 1} of {source.name}, each once"
         )
-    if len(rows) == source.n_rows:
-        raise InputError(f"{path} names all rows of {source.name}, and none is left for training")
     return ranges_of(rows)
 
 

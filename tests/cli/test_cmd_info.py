@@ -40,7 +40,6 @@ def test_data_file(ooc_fw, data_file, table):
         "file_bytes": data_file.stat().st_size,
         "compression": "none",
         "columns": None,
-        "sorted_by_class": False,
         "n_looked_at": 200,
         "constant_columns": [],
         "outweighing_columns": [],
@@ -206,14 +205,14 @@ def test_table_of_arrays(ooc_fw, tmp_path, kind):
 def test_table_with_decimal_commas_and_no_label_named(ooc_fw, tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "data.csv"
-    path.write_text("price;many;colour;kind\n" + "1,5;1.234,5;red;a\n2,25;12;blue;b\n" * 20)
+    path.write_text("price;many;colour;class\n" + "1,5;1.234,5;red;a\n2,25;12;blue;b\n" * 20)
     result = describe(ooc_fw, path)
     assert result["columns"]["price"]["holds"] == "numbers with commas"
     advice = "\n".join(result["advice"])
     assert "decimal commas or separators of thousands in price, many: write them with" in advice
-    assert "'kind' may hold them; else give --label" in advice
-    assert result["advice"][-1].endswith("OUT.h5 --label kind --one-hot colour")
-    outcome = ooc_fw("convert", path, tmp_path / "o.h5", "--label", "kind", "--drop", "colour")
+    assert "'class' may hold them; else give --label" in advice
+    assert result["advice"][-1].endswith("OUT.h5 --label class --one-hot colour")
+    outcome = ooc_fw("convert", path, tmp_path / "o.h5", "--label", "class", "--drop", "colour")
     outcome.assert_refused(
         "line 2: column 'price' does not hold a number but '1,5'; write numbers with decimal points"
     )

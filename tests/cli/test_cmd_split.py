@@ -94,8 +94,8 @@ def test_rows_without_labels_and_rows_of_an_array(ooc_fw, tmp_path):
         (("--test-share", "0.0001"), "leaves one part empty; choose another share"),
         (("--rows", "none.txt"), "none.txt does not list row numbers"),
         (("--rows", "words.txt"), "does not list row numbers"),
-        (("--rows", "twice.txt"), "names a row twice"),
-        (("--rows", "far.txt"), "far.txt names row 100000; "),
+        (("--rows", "twice.txt"), "names rows 1 to 1, 1 of them different"),
+        (("--rows", "far.txt"), "far.txt names rows 1 to 100000"),
         (("--rows", "half.npy"), "must list whole numbers"),
     ],
 )

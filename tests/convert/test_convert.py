@@ -79,7 +79,7 @@ def test_layout(train, tmp_path, dense, compression):
     assert report.density == 8 / 16
     assert report.class_counts == {-1: 2, 1: 2}
     assert (report.seed, report.text_bytes) == (3, len(TRAIN))
-    assert report.megabytes_per_second > 0
+    assert report.seconds > 0
     with h5py.File(out) as file:
         if not report.sparse:
             assert (file["X"].dtype, file["X"].chunks) == (np.float32, (4, 4))

@@ -23,7 +23,7 @@ def parse(text: str | bytes, **options: object) -> ParsedBlock:
     data = text.encode() if isinstance(text, str) else text
     if not data.endswith(b"\n"):
         data += b"\n"
-    return parse_block(TextBlock("data.txt", data, 1, data.count(b"\n")), ParseOptions(**options))
+    return parse_block(TextBlock("data.txt", data, 1), ParseOptions(**options))
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_damaged_file(tmp_path, compress, damage):
     ("head", "message"),
     [
         (b"\x89HDF\r\n\x1a\n", "is an HDF5 file already"),
-        (b"\x93NUMPY", "is a NumPy array"),
+        (b"\x93NUMPY", "is a table: give --format npy"),
         (b"\x28\xb5\x2f\xfd", "zstd -dc"),
         (b"PK\x03\x04", "unzip -p"),
     ],
