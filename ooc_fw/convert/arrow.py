@@ -87,11 +87,9 @@ class PartsReader(readers.TableReader):
         form = "parquet" if self._is_parquet else "ipc"
         found = dataset.dataset(place, format=form, filesystem=self._files, partitioning="hive")
         files = sorted(found.get_fragments(), key=lambda one: one.path)
+        keys_of = dataset.get_partition_keys
         self._parts = [
-            _Part(
-                one.path, dataset.get_partition_keys(one.partition_expression), one.physical_schema
-            )
-            for one in files
+            _Part(one.path, keys_of(one.partition_expression), one.physical_schema) for one in files
         ]
         infos = self._files.get_file_info([part.path for part in self._parts])
         self.size = sum(info.size or 0 for info in infos)
@@ -285,10 +283,10 @@ class CSVReader(TextInput, readers.TableReader):
                 f"'\\n'"
             )
         if _LIBSVM_LINE.fullmatch(line):
-            way = "leave out the options of tables"
-            if options.like is not None:
-                way = f"give a table with the columns of the one that {options.like} was made from"
-            raise InputError(f"{self.name} is LIBSVM text, and a table is expected; {way}")
+            raise InputError(
+                f"{self.name} is LIBSVM text, and a table is expected; give a table, or leave out "
+                f"the options of tables"
+            )
         cells = next(csv.reader([line], delimiter=self._delimiter))
         if options.header is False:
             self.header = False

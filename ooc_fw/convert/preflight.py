@@ -250,13 +250,10 @@ def _advice_on_columns(found: Findings, where: str, source: RowSource | None) ->
     heavy, n_small = found.swamping()
     if n_small:
         j = int(heavy[0])
-        verb = "outweighs" if len(heavy) == 1 else "outweigh"
-        again = "" if source is None else " again from its source"
         yield (
-            f"the columns are not scaled alike: {_names(heavy, names)} (from "
-            f"{found.low[j]:g} to {found.high[j]:g}) {verb} {n_small} others, which hardly count "
-            f"in the distances of an RBF kernel; convert{again} with --scale minmax or --scale "
-            f"standard"
+            f"the columns are not scaled alike: next to {_names(heavy, names)} (from "
+            f"{found.low[j]:g} to {found.high[j]:g}) {n_small} others hardly count in distances "
+            f"and RBF kernels; convert the source with --scale minmax or --scale standard"
         )
     square = 2 * float(np.square(found.deviation).sum())
     if square > RAW_SQUARE * max(1, len(found.low)):

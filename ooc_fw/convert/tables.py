@@ -32,6 +32,7 @@ from ooc_fw.system.errors import DamageError, InputError
 
 MAX_CATEGORIES = 4096  # different words; a column with more holds names or numbers
 
+_TOO_MANY = f"has more than {MAX_CATEGORIES} words, or more than {readers.MAX_NAME} letters in one"
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -104,8 +105,7 @@ class TableRecord:
     def wanted(self, reader: TableReader, label: str | None, first: str, like: str = "") -> Wanted:
         """Columns to read from a table; InputError if it lacks some, or they have other types.
 
-        They are those of the table `first`, or of the training file or model `like`, which no
-        option can give other columns.
+        Messages name the table `first`, or the training file or model `like`.
         """
         needed = self.columns if label is None else (*self.columns, label)
         if missing := [repr(name) for name in needed if name not in reader.kinds]:
@@ -311,11 +311,7 @@ def fit_record(
                     known.update(column.values)
                     longest = max(map(len, column.values), default=0)
                     if longest > readers.MAX_NAME or len(known) > MAX_CATEGORIES:
-                        reason = (
-                            f"has more than {MAX_CATEGORIES} different values, or one of more than "
-                            f"{readers.MAX_NAME} letters"
-                        )
-                        raise _useless_column(name, reader, reason)
+                        raise _useless_column(name, reader, _TOO_MANY)
                 assert not isinstance(cells.numbers, CSRRows)
                 # A mean of values that will be refused would itself be refused, elsewhere.
                 there = _can_be_taken(cells.numbers, options.log1p)

@@ -17,7 +17,7 @@ import numpy as np
 from ooc_fw.convert.readers import THREADS_NAME
 from ooc_fw.data import converted
 from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, is_hdf5, put_text, put_texts
-from ooc_fw.data.hdf5 import HDF5Group, structure_errors
+from ooc_fw.data.hdf5 import structure_errors
 from ooc_fw.data.labels import are_targets, encode_labels, read_targets
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
@@ -133,13 +133,6 @@ class _Sink(io.FileIO):
             self.failure = OSError(error.errno, error.strerror, self._path)
 
 
-def _chunk_length(row_bytes: int) -> int:
-    """Rows or elements of a chunk of about CHUNK_BYTES: a whole number of stretches."""
-    row_bytes = max(1, row_bytes)
-    length = converted.stretch_length(row_bytes)
-    return max(1, CHUNK_BYTES // (length * row_bytes)) * length
-
-
 def filter_options(compression: str) -> dict[str, Any]:
     """Arguments of `create_dataset` for a compression; InputError if its plugin is missing."""
     if compression == "none":
@@ -231,13 +224,16 @@ class DatasetWriter:
         file["X"].attrs["encoding-version"] = "0.1.0"
 
     def _create(self, name: str, dtype: type, length: int, *width: int) -> None:
-        row_bytes = np.dtype(dtype).itemsize * math.prod(width)
+        row_bytes = max(1, np.dtype(dtype).itemsize * math.prod(width))
+        stretch = converted.stretch_length(row_bytes)
+        # About CHUNK_BYTES, a whole number of stretches.
+        chunk = max(1, CHUNK_BYTES // (stretch * row_bytes)) * stretch
         dataset = self._file.create_dataset(
             name,
             (length, *width),
             dtype,
             maxshape=None if width else (None,),
-            chunks=(min(_chunk_length(row_bytes), max(1, length)), *width),
+            chunks=(min(chunk, max(1, length)), *width),
             **self._filter,
         )
         self._parts[name] = _Appender(dataset, not self._filter, self._pool)
@@ -366,9 +362,8 @@ def split(
 ) -> list[PartReport]:
     """Write the rows outside `test_ranges` to the first of two files, those inside to the second.
 
-    Rows keep their order, and are numbered anew in the order of their numbers. The files have
-    whatever else is known of the rows, and appear when both are written. `on_rows` is told the
-    number of rows written.
+    Rows keep their order, are numbered anew, and take along what is known of them. The files appear
+    when both are written. `on_rows` is told the number of rows written.
     """
     labels, words, targets = _stored_labels(source)
     layout = Layout(
@@ -418,6 +413,4 @@ def _shuffle_seed(path: str) -> int:
     if not (os.path.isfile(path) and is_hdf5(path)):
         return 0
     with structure_errors(path), h5py.File(path, "r") as file:
-        return (
-            int(file.attrs.get("shuffle_seed", 0)) if converted.is_converted(HDF5Group(file)) else 0
-        )
+        return int(file.attrs.get("shuffle_seed", 0))

@@ -109,7 +109,7 @@ def test_what_a_table_lacks_is_named(ooc_fw, trained, tmp_path):
         "is beyond float32 (3.4e38); correct or delete the row"
     )
     new.write_text("1 1:2 2:3\n")
-    reason = "is LIBSVM text, and a table is expected; give a table with the columns of the one"
+    reason = "is LIBSVM text, and a table is expected; give a table, or leave"
     ooc_fw("predict", model, new).assert_refused(reason)
     new.write_text("income,city,age\n")
     ooc_fw("predict", model, new).assert_refused(

@@ -135,7 +135,7 @@ def test_names_of_columns_and_labels(ooc_fw, tmp_path):
     assert result["columns"] == ["age", "income"]
     assert result["classes"] == {"no": 1, "yes": 1}
     assert result["outweighing_columns"] == ["income"]
-    assert "column income (from 20000 to 90000) outweighs 1 others" in result["advice"][0]
+    assert "column income (from 20000 to 90000) 1 others hardly count" in result["advice"][0]
 
 
 def test_text(ooc_fw, text_file, tmp_path, monkeypatch):

@@ -246,7 +246,7 @@ def test_log1p_of_the_like_file_names_the_line(train, tmp_path):
     ("name", "attributes", "message"),
     [
         ("missing", None, "missing does not exist"),
-        ("data.txt", None, r"data\.txt is not a converted file"),
+        ("data.txt", None, r"data\.txt .*neither a converted file nor a model"),
         ("bare.h5", {"format_version": 1}, r"bare\.h5 is an unfinished conversion"),
         ("bare.h5", {}, r"bare\.h5 has no /X"),
     ],

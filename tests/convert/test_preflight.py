@@ -162,7 +162,7 @@ def test_advice(plain):
             {},
         ),
         ("column b (from ", X * [[1, 1000, 1]], y, {"columns": ["a", "b", "c"]}),
-        ("outweighs 2 others", X * [[1, 1000, 1]], y, {}),
+        ("2 others hardly count", X * [[1, 1000, 1]], y, {}),
         ("50 of all 100 rows repeat an earlier one", np.tile(X[:50], (2, 1)), y, {}),
         ("may be in any order", X, y, {"shuffled": None}),
         ("keep the order of their input", X, y, {"shuffled": False}),
