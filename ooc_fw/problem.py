@@ -227,13 +227,20 @@ def check_signs(labels: npt.ArrayLike, n_rows: int, *, both: bool = True) -> Int
     return given.astype(np.int8, copy=False)
 
 
-def check_weights(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
-    """Raise InputError unless the weights `alpha` of `rows` are on the simplex over `n_rows`."""
+def check_weights(
+    rows: Int64Array, alpha: Float64Array, n_rows: int, *, scaled: bool = True
+) -> None:
+    """Raise InputError unless the weights `alpha` of `rows` are on the simplex over `n_rows`.
+
+    They need not be `scaled` to the sum 1 where a run begins with them.
+    """
     fits = rows.shape == alpha.shape == (len(rows),) and len(np.unique(rows)) == len(rows) > 0
     if not (fits and 0 <= rows.min() <= rows.max() < n_rows):
         raise InputError(f"weights need different rows, from 0 to {n_rows - 1}, one for each")
-    if not (alpha >= 0).all() or not abs(alpha.sum() - 1) <= WEIGHT_SUM_TOLERANCE:
-        raise InputError(f"weights must not be negative and sum to 1, not to {alpha.sum()}")
+    total = alpha.sum()
+    fits = abs(total - 1) <= WEIGHT_SUM_TOLERANCE if scaled else 0 < total < math.inf
+    if not (alpha >= 0).all() or not fits:
+        raise InputError(f"weights must not be negative and sum to 1, not to {total}")
 
 
 def relative_gap(rho: float, least_gradient: float) -> float:

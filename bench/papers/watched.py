@@ -42,8 +42,8 @@ def watch_gaps(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any
             active, most = state.active, options.max_iter or math.inf
             began = time.perf_counter()
             ends = began + (options.max_time or math.inf)
-            parts = {**workspace.memory.parts, "column_cache": _COLUMN_BYTES}
-            memory = replace(workspace.memory, parts=parts)
+            parts = {**workspace.plan.memory.parts, "column_cache": _COLUMN_BYTES}
+            memory = replace(workspace.plan.memory, parts=parts)
             plan = replace(workspace.plan, memory=memory)
             full = FullLMO(replace(workspace, plan=plan))
             iteration = passed = 0

@@ -65,7 +65,6 @@ def _print(args: argparse.Namespace, result: Mapping[str, Any], lines: list[str]
 
 
 def _with_classes(report: Mapping[str, Any]) -> dict[str, Any]:
-    """A report with labels as text, as JSON needs them."""
     counts = report["class_counts"]
     others = {name: value for name, value in report.items() if name != "class_counts"}
     return others | {"classes": {common.format_label(label): n for label, n in counts.items()}}

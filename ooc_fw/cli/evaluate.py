@@ -7,7 +7,6 @@ import logging
 import shutil
 import time
 from collections import Counter
-from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 
 MOST_UNKNOWN = 1000  # different labels that the model does not know; more are no classes
-SHOWN_CONFUSIONS = 20  # kinds of mistakes listed where the matrix is too wide for the terminal
 
 logger = logging.getLogger(__name__)
 
@@ -165,15 +163,9 @@ def _lines(result: dict[str, Any]) -> list[str]:
 
 
 def _confusion_lines(result: dict[str, Any]) -> list[str]:
-    """The confusion matrix, or the most frequent mistakes if it is wider than the terminal."""
+    """The confusion matrix, unless it is wider than the terminal."""
     names, matrix = list(result["classes"]), result["confusion"]
     lines = common.table([["", *names], *([k, *row] for k, row in zip(names, matrix, strict=True))])
-    if len(lines[0]) <= shutil.get_terminal_size().columns:
-        return ["confusion (given below, predicted to the right)", *lines]
-    pairs = zip(product(names, names), chain(*matrix), strict=True)
-    mistakes = Counter({pair: count for pair, count in pairs if count and pair[0] != pair[1]})
-    rows = [[*pair, count] for pair, count in mistakes.most_common(SHOWN_CONFUSIONS)]
-    return [
-        f"most frequent mistakes (--json has the {len(names)} x {len(names)} matrix)",
-        *common.table([["given", "predicted", "rows"], *rows], 2),
-    ]
+    if len(lines[0]) > shutil.get_terminal_size().columns:
+        return [f"--json has the {len(names)} x {len(names)} matrix of confusions"]
+    return ["confusion (given below, predicted to the right)", *lines]

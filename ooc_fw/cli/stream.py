@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         solution = stream.solutions()[0].solution
         if number:
             solution = replace(solution, status=Status.INTERRUPTED)
-        if labels.swapped:
+        if labels.known[0] > labels.known[1]:
             solution = replace(solution, labels=-solution.labels)
         Model.of(
             solution, None, classes=classes, kernel=kernel, C=options.C, scaling=Scaling()
@@ -130,11 +130,6 @@ class TwoLabels:
         if len(self.known) < 2:
             raise one_class(self.name, self.known[0])
         return np.sort(np.array(self.known))
-
-    @property
-    def swapped(self) -> bool:
-        """Whether 0 stands for the larger value."""
-        return bool(self.known[0] > self.known[1])
 
     def encode(self, labels: AnyArray, first_row: int = 0, line: int = 1) -> Int64Array:
         """Give 0 or 1 for each label; `known` changes only if all are usable.

@@ -38,7 +38,7 @@ from ooc_fw.system.files import Output, check_outputs, remove_abandoned
 from ooc_fw.system.interrupt import signal_of
 from ooc_fw.training import classification
 from ooc_fw.training.fit import Fit, Task, describe, fit, make_plan, task_of
-from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
+from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.pairs import describe_method
 
 logger = logging.getLogger(__name__)
@@ -68,10 +68,8 @@ def run(args: argparse.Namespace) -> int:
         place = model_place(args)
         with source.limited(Deadline(options.max_time, args.started).check):
             problem = read_problem(args, task, source, options, workers)
-        if args.probability:
-            check_can_hold_out(problem)
+        within = before_calibration(problem, options) if args.probability else options
         _describe_data(problem)
-        within = with_time_for_sigmoids(options) if args.probability else options
         session = Session((), workers, args.started, checkpoint, args.resume)
         deadline = session.deadline(within)
         with source.limited(deadline.check), Waiting("the choice of the model", quiet=args.quiet):
@@ -99,7 +97,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> tuple[Task, TrainOptions]:
-    """Task and options; what belongs to streams, or to another task, is refused."""
     if args.data == "-" or args.zero_based:
         option = "--zero-based" if args.zero_based else "text on standard input"
         raise InputError(f"{option} goes with --stream only; add that, or convert the text")
@@ -233,13 +230,11 @@ def _calibrate(
         # The log describes the training run only.
         with run_progress(args, options, session.started) as progress:
             session = dataclasses.replace(session, callbacks=progress.callbacks)
-            given = dataclasses.replace(fitted.plan.given, max_time=options.max_time)
-            sigmoids = held_out_sigmoids(fitted.problem, given, session)
+            return calibrated(fitted, options, session), "", None
     except OutOfTimeError:
         return fitted.model, "no time left", None
     except KeyboardInterrupt as interrupt:
         return fitted.model, "interrupted", signal_of(interrupt)
-    return fitted.model.with_sigmoids(sigmoids), "", None
 
 
 class ModelPlace:

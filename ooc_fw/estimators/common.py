@@ -186,8 +186,6 @@ class Trainer(Parameters):
             warnings.warn(why + advice, ConvergenceWarning, stacklevel=2)
         return self
 
-    # -- what differs between estimators -----------------------------------------------------------
-
     def _answers(self, rows: Given, options: TrainOptions, task: Task) -> dict[str, Any]:
         """Labels or targets as fields of the problem."""
         return task.read(rows.source, options, weighted=rows.weights is not None)[0]
@@ -205,8 +203,6 @@ class Trainer(Parameters):
 
     def _take(self, fitted: Fit, rows: Given) -> None:
         """Set further attributes of a fit, whose solutions have the numbers of rows among all."""
-
-    # -- what they share ---------------------------------------------------------------------------
 
     @property
     def solution_(self) -> Solution | LandmarkSolution:
@@ -250,7 +246,6 @@ class Trainer(Parameters):
         self.model_.save(path)
 
     def _decide(self, X: Any, labels_only: bool = False) -> Float64Array:
-        """Decision values as the model gives them."""
         check_is_fitted(self)
         dask = self.dask if is_out_of_core(X) else None
         X, columns = self._checked(X, reset=False)

@@ -17,14 +17,14 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
-from ooc_fw.data.labels import check_labels, codes_of
+from ooc_fw.data.labels import check_labels, codes_of, one_class
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Given, Trainer, is_array
 from ooc_fw.landmarks import LandmarkStart
 from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.prediction import suited
-from ooc_fw.model.record import Model, borrow_source, model_from_bytes
+from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem, check_sample_weight, class_factors, row_penalties
 from ooc_fw.solver.plan import Session
@@ -32,7 +32,7 @@ from ooc_fw.solver.run import Warm
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, format_labels
 from ooc_fw.training.fit import Fit, Task, fit
-from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
+from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.streams import (
     MAX_SUPPORT,
     PairStreams,
@@ -194,8 +194,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     def _fit(self, problem: Any, options: TrainOptions, session: Session, rows: Given) -> Fit:
         self.__dict__.pop("_streams", None)  # `partial_fit` continues with what `fit` finds
         if self.probability:
-            check_can_hold_out(problem)
-            options = with_time_for_sigmoids(options)
+            options = before_calibration(problem, options)
         return fit(problem, options, session, self._last_weights(problem, rows))
 
     def _finished(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
@@ -204,9 +203,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         with self._progress(options) as progress:  # the log describes the training only
             later = Session(progress.callbacks, session.dask, session.started)
             try:
-                given = replace(fitted.plan.given, max_time=options.max_time)
-                sigmoids = held_out_sigmoids(fitted.problem, given, later)
-                return replace(fitted, model=fitted.model.with_sigmoids(sigmoids))
+                return replace(fitted, model=calibrated(fitted, options, later))
             except KeyboardInterrupt:  # the classifiers are there
                 return fitted
 
@@ -214,7 +211,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         classes, codes = fitted.problem.classes, fitted.problem.codes
         self.classes_: npt.NDArray[Any] = classes
         self.class_weight_ = class_factors(classes, codes, self.class_weight, rows.weights)
-        counts = np.bincount(codes[rows.places_of(fitted.support)], minlength=len(classes))
+        counts = np.bincount(codes[rows.places_of(self.support_)], minlength=len(classes))
         self.n_support_ = counts.astype(np.int32)
 
     def _last_weights(
@@ -241,8 +238,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             warm.append((places[here], pair.solution.alpha[here]) if here.any() else None)
         return warm
 
-    # -- attributes of a fit -----------------------------------------------------------------------
-
     @property
     def intercept_(self) -> Float64Array:
         return np.asarray(self.dual_coef_.sum(axis=1))
@@ -253,8 +248,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             raise AttributeError("coef_ is there for the linear kernel only")
         vectors = self.support_vectors_
         return self.dual_coef_ @ (vectors.toarray() if isinstance(vectors, CSRRows) else vectors)
-
-    # -- predictions -------------------------------------------------------------------------------
 
     def decision_function(self, X: Any) -> Float64Array:
         """Decision values, in the order in which `X` stores its rows.
@@ -301,34 +294,11 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
                 y = source.labels(0, source.n_rows)
         return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
 
-    # -- pickles and copies ------------------------------------------------------------------------
-
     def __getstate__(self) -> dict[str, Any]:
-        """The model as its file. Without a stream: a copy continues as after `fit`."""
+        """Without a stream: a copy continues as after `fit`."""
         state = dict(super().__getstate__())
         state.pop("_streams", None)
-        if hasattr(self, "model_"):
-            state["model_"] = self.model_.to_bytes()
-            state["pairs_"] = _with_vectors(self.pairs_, self.support_vectors_[:0])
-            if self.landmarks_ is not None:
-                none = self.support_vectors_[:0]
-                state["landmarks_"] = replace(self.landmarks_, landmarks=none)
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore what `__getstate__` gave."""
-        if "model_" in state:
-            function = state["kernel"] if callable(state["kernel"]) else None
-            model, pairs = model_from_bytes(state["model_"], function), state["pairs_"]
-            if len(pairs) == 1:
-                pairs = _with_vectors(pairs, model.support_vectors)
-            solution = state.get("landmarks_")
-            if solution is not None:
-                solution = replace(solution, landmarks=model.support_vectors)
-            state = state | {"model_": model, "pairs_": pairs, "landmarks_": solution}
-        super().__setstate__(state)
-
-    # -- streams -----------------------------------------------------------------------------------
 
     def partial_fit(
         self,
@@ -437,9 +407,7 @@ def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64Array]:
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise InputError(
-            f"y holds one class only, {format_labels(classes)}; give rows of two classes"
-        )
+        raise one_class("y", classes[0])
     return classes, codes.astype(np.int64)
 
 

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from io import BytesIO
 from pathlib import Path
@@ -93,9 +93,9 @@ class Model:
         _check_classifiers(self)
         _check_values(self)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The fields, for copies; predictors that are held are made again."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The model file, for copies and pickles; a function as kernel is beside it."""
+        return model_from_bytes, (self.to_bytes(), getattr(self.kernel, "function", None))
 
     @property
     def task(self) -> pairs.Task:

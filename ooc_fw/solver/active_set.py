@@ -65,8 +65,6 @@ class ActiveSet(VertexTable):
         largest_C = C if penalties is None else float(penalties.max())
         self._precision = Precision(largest_C, quantised=self.quantised)
 
-    # -- kernel values and gradients -------------------------------------------------------------
-
     @property
     def quantised(self) -> bool:
         """Whether kernel values are rounded to 16 bits, so that the gradient needs renewal."""
@@ -119,8 +117,6 @@ class ActiveSet(VertexTable):
             sums *= rows.unit
         return np.asarray(self.labels[first:] * (sums + beta.sum()))
 
-    # -- growing and shrinking -------------------------------------------------------------------
-
     def add(self, row_ids: Int64Array, rows: Rows, labels: Int8Array) -> None:
         """Add vertices of weight 0; rows that are vertices already are left alone.
 
@@ -152,8 +148,6 @@ class ActiveSet(VertexTable):
         if np.count_nonzero(self.exact_alpha[places]) < np.count_nonzero(self.exact_alpha):
             self.exact_grad[:] = np.nan  # the part of a vertex that leaves cannot be taken out
         super().keep(places)
-
-    # -- precision of kernel values --------------------------------------------------------------
 
     def _hold(self, dtype: np.dtype[Any]) -> bool:
         """Hold kernel values in some type; where it is another one, renew the gradient."""
@@ -207,8 +201,6 @@ class ActiveSet(VertexTable):
             getattr(self, name)[:] = state[name]
         self.rho, self.rounding = state["rho"], state["rounding"]
         self._precision.restore(state["precision"])
-
-    # -- moving ----------------------------------------------------------------------------------
 
     def set_weights(self, alpha: Float64Array) -> None:
         """Take `alpha`, scaled to sum 1, as the weights, and compute their gradient in float64."""
@@ -398,7 +390,7 @@ def _solve_systems(
     if not fits or not rows.whole or max_steps < each or active.relative_gap() <= tol:
         return 0, 0
     matrix, gradient = partial(_dual_matrix, active), partial(_gradient_on_rows, active)
-    minimum = minimise(matrix, gradient, alpha, tol, max_steps // each, is_late)
+    minimum = Minimum(matrix, gradient, alpha.copy(), tol, max_steps // each, is_late).search()
     drops = np.count_nonzero((alpha > 0) & (minimum.alpha == 0))
     alpha[:], grad[:] = minimum.alpha, minimum.grad
     active.rho = float(alpha @ grad)
@@ -428,14 +420,32 @@ _PATIENCE = 3  # exchanges of many vertices that may leave as many wrong ones as
 
 @dataclass
 class Minimum:
-    """The best weights found, their gradient and rho, and the number of linear systems solved."""
+    """The best weights found of 1/2 alpha' Q alpha over the simplex, their gradient and rho.
+
+    `matrix` gives the part of Q, float64, that belongs to some vertices and may be written to;
+    `gradient` gives Q times a vector. The weights are no worse than those given, whatever rounding
+    does, and `tol` is the relative gap wanted.
+
+    Notes
+    -----
+    With u = alpha / rho the conditions are u >= 0, Qu >= 1 and u'(Qu - 1) = 0. Many vertices are
+    exchanged at once (block principal pivoting) as long as that leaves fewer wrong ones. Otherwise
+    vertices enter one by one and leave where a weight reaches 0 (Lawson and Hanson), which cannot
+    cycle.
+
+    References
+    ----------
+    Portugal, Judice, Vicente (1994), A comparison of block pivoting and interior-point algorithms
+    for linear least squares problems with nonnegative variables. Lawson and Hanson (1974), Solving
+    Least Squares Problems, algorithm NNLS.
+    """
 
     matrix: Callable[[npt.NDArray[np.intp]], Float64Array]
     gradient: Callable[[Float64Array], Float64Array]
     alpha: Float64Array
     tol: float
     max_systems: int
-    is_late: Callable[[], bool]
+    is_late: Callable[[], bool] = never
     grad: Float64Array = field(init=False)
     rho: float = field(init=False)
     n_systems: int = field(init=False, default=0)
@@ -445,12 +455,23 @@ class Minimum:
         rho = float(self.alpha @ self.grad)
         self.rho = rho if rho > 0 else np.inf  # where rounding hides it, all others are better
 
-    def done(self) -> bool:
-        """Whether the gap is small enough."""
+    def search(self) -> Minimum:
+        """Look for better weights until the gap is small enough, or rounding allows none."""
+        try:
+            self._exchange_many()
+            while not self._done() and self._goes_on():
+                before = self.rho
+                self._add_one()
+                if not self.rho < before:
+                    break
+        except np.linalg.LinAlgError:
+            pass  # Q is singular but for rounding
+        return self
+
+    def _done(self) -> bool:
         return relative_gap(self.rho, float(self.grad.min())) <= self.tol
 
-    def goes_on(self) -> bool:
-        """Whether another system may be solved."""
+    def _goes_on(self) -> bool:
         return self.n_systems < self.max_systems and not self.is_late()
 
     def _solve_system(self, free: npt.NDArray[np.bool_]) -> Float64Array:
@@ -477,16 +498,16 @@ class Minimum:
         if 0 < rho < self.rho:
             self.alpha, self.grad, self.rho = alpha, grad, rho
 
-    def exchange_many(self) -> None:
+    def _exchange_many(self) -> None:
         """Solve, free all vertices that violate, drop all of negative weight, and so on."""
         free = (self.alpha > 0) | (self.grad < self.rho * (1 - self.tol))
         least, patience = len(free) + 1, _PATIENCE
-        while patience > 0 and self.goes_on():
+        while patience > 0 and self._goes_on():
             u = self._solve_system(free)
             self._offer(u)
             wrong = np.where(free, u <= 0, self.gradient(u) < 1 - self.tol)
             n_wrong = np.count_nonzero(wrong)
-            if n_wrong == 0 or self.done():
+            if n_wrong == 0 or self._done():
                 return
             patience = _PATIENCE if n_wrong < least else patience - 1
             least = min(least, int(n_wrong))
@@ -494,12 +515,12 @@ class Minimum:
             if not free.any():
                 return
 
-    def add_one(self) -> None:
+    def _add_one(self) -> None:
         """Free the vertex of least gradient and solve; vertices that turn negative leave."""
         u = self.alpha / self.rho
         free = u > 0
         free[np.argmin(self.grad)] = True
-        while self.goes_on():
+        while self._goes_on():
             target = self._solve_system(free)
             down = np.flatnonzero(free & (target <= 0))
             if len(down) == 0:
@@ -511,43 +532,3 @@ class Minimum:
             leaving = down[ratios == step]
             u[leaving], free[leaving] = 0.0, False
         self._offer(u)
-
-
-def minimise(
-    matrix: Callable[[npt.NDArray[np.intp]], Float64Array],
-    gradient: Callable[[Float64Array], Float64Array],
-    alpha: Float64Array,
-    tol: float,
-    max_systems: int,
-    is_late: Callable[[], bool] = never,
-) -> Minimum:
-    """Minimise 1/2 alpha' Q alpha over the simplex to a relative gap of `tol`.
-
-    `matrix` gives the part of Q, float64, that belongs to some vertices and may be written to;
-    `gradient` gives Q times a vector. The result is no worse than the weights `alpha`, whatever
-    rounding does.
-
-    Notes
-    -----
-    With u = alpha / rho the conditions are u >= 0, Qu >= 1 and u'(Qu - 1) = 0. Many vertices are
-    exchanged at once (block principal pivoting) as long as that leaves fewer wrong ones. Otherwise
-    vertices enter one by one and leave where a weight reaches 0 (Lawson and Hanson), which cannot
-    cycle.
-
-    References
-    ----------
-    Portugal, Judice, Vicente (1994), A comparison of block pivoting and interior-point algorithms
-    for linear least squares problems with nonnegative variables. Lawson and Hanson (1974), Solving
-    Least Squares Problems, algorithm NNLS.
-    """
-    best = Minimum(matrix, gradient, alpha.copy(), tol, max_systems, is_late)
-    try:
-        best.exchange_many()
-        while not best.done() and best.goes_on():
-            before = best.rho
-            best.add_one()
-            if not best.rho < before:
-                break  # rounding allows no less
-    except np.linalg.LinAlgError:
-        pass  # Q is singular but for rounding, and the best weights so far are the result
-    return best

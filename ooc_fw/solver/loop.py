@@ -33,7 +33,7 @@ from ooc_fw.data.rows import Float64Array, Int8Array, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
+from ooc_fw.problem import BinaryProblem, StoppingTest, check_weights, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
 from ooc_fw.solver.plan import Plan, Session, Workspace, plan_exact, prepare
@@ -43,7 +43,6 @@ from ooc_fw.solver.run import (
     Stagnation,
     Warm,
     certify,
-    check_warm,
     finish_early,
     last_sampled_gap,
     polish,
@@ -111,7 +110,7 @@ def solve_problem(
     """
     session = session or Session()
     if warm is not None:
-        check_warm(*warm, problem.source.n_rows)
+        check_weights(*warm, problem.source.n_rows, scaled=False)
     with prepare(problem, plan, session) as workspace:
         logger.info("%s", plan.method)
         logger.info("memory plan: %s", plan.memory)

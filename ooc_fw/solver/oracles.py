@@ -188,7 +188,7 @@ class BlockLMO(SampledLMO):
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace)
         self._blocks = block_sampler(workspace.sampler, self._source.n_rows)
-        self._max_block = workspace.memory.max_block
+        self._max_block = workspace.plan.memory.max_block
         self._unseen = self._source.n_rows  # rows left of the first pass
         self._margins = np.zeros(self._unseen, dtype=np.float32)  # g / rho when a row was last seen
         self._near = np.empty(0, dtype=np.int64)  # rows left of the present pass, after the first
@@ -247,7 +247,7 @@ class FullLMO(LMO):
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace)
-        memory = workspace.memory
+        memory = workspace.plan.memory
         self._y = self._labels.astype(np.float64)
         self._C = np.broadcast_to(workspace.penalties, len(self._labels))
         self._keeps_before = workspace.options.method == Partan.name  # for steps that extrapolate

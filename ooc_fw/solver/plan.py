@@ -148,9 +148,6 @@ def plan_exact(
     return Plan(options, given, memory, kind, method, quantised)
 
 
-# -- method and oracle ---------------------------------------------------------------------------
-
-
 def takes_many_vertices(options: TrainOptions) -> bool:
     """Whether a step of the method takes many vertices."""
     return STEP_RULES[options.method].takes_many
@@ -189,22 +186,8 @@ def with_method(options: TrainOptions, n_rows: int) -> TrainOptions:
 
 def method_in_words(given: TrainOptions, options: TrainOptions, n_rows: int) -> str:
     """One line on what `with_method` made of the options that were given."""
-    lmo = options.lmo
-    if takes_many_vertices(options):
-        what = f"steps take many violators from {'all rows' if lmo == 'full' else 'blocks of rows'}"
-    elif lmo == "full":
-        what = "the exact gradient of every row is kept"
-    elif lmo == "lazy":
-        what = "all rows are looked at where the active set has no good step to offer"
-    else:
-        what = f"steps look at {options.sample_size} random rows"
-        if lmo in KEEPS_GRADIENT:
-            what += ", and the gradient of every row is kept"
     why = "as asked" if given.method != "auto" else f"fits any size, here {n_rows} rows"
-    return f"method {options.method}, {lmo} oracle: {why}; {what}"
-
-
-# -- sizes ---------------------------------------------------------------------------------------
+    return f"method {options.method}, {options.lmo} oracle: {why}"
 
 
 def few_rows(source: RowSource, most: int) -> int:
@@ -252,9 +235,6 @@ def sizes_of(
     )
 
 
-# -- what a run works with ----------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Workspace:
     """What does not change during a run."""
@@ -270,11 +250,6 @@ class Workspace:
     def options(self) -> TrainOptions:
         """Options of the plan, of which none is "auto"."""
         return self.plan.options
-
-    @property
-    def memory(self) -> MemoryPlan:
-        """Bytes for each part of the run."""
-        return self.plan.memory
 
     @property
     def penalties(self) -> float | Float64Array:

@@ -29,7 +29,6 @@ from ooc_fw.solver.plan import Workspace
 from ooc_fw.solver.shell import Deadline, State
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop
 from ooc_fw.solver.steps import INNER_STEPS_PER_VERTEX, STEP_RULES, StepRule
-from ooc_fw.system.errors import InputError
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +177,7 @@ class RunState:
         active: ActiveSet | None = None,
     ) -> RunState:
         """State before the first step, with the vertices of an earlier run or none."""
-        options, memory, problem = workspace.options, workspace.memory, workspace.problem
+        options, memory, problem = workspace.options, workspace.plan.memory, workspace.problem
         n_added = 0 if active is None else len(active)
         if active is None:
             n_max = min(memory.max_vertices, options.max_support or memory.max_vertices)
@@ -252,17 +251,6 @@ class RunState:
 
 
 # -- the first weights ---------------------------------------------------------------------------
-
-
-def check_warm(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
-    """Raise InputError unless a run on `n_rows` rows can begin with these rows and weights."""
-    fits = len(rows) == len(alpha) > 0 and len(np.unique(rows)) == len(rows)
-    if not (fits and 0 <= rows.min() <= rows.max() < n_rows):
-        raise InputError(
-            f"a warm start needs different rows, from 0 to {n_rows - 1}, and one weight for each"
-        )
-    if not (alpha >= 0).all() or not 0 < alpha.sum() < np.inf:
-        raise InputError("the weights of a warm start must not be negative, nor all of them 0")
 
 
 def start(state: RunState, warm: Warm | None) -> None:

@@ -138,9 +138,6 @@ def _checksum(parts: Iterable[Any]) -> str:
     return total.hexdigest()
 
 
-# -- which run a state belongs to ----------------------------------------------------------------
-
-
 def run_identity(problem: Problem, options: TrainOptions) -> Identity:
     """What tells one run from another; a file is known by its size and time of change."""
     source, penalties = problem.source, problem.penalties
@@ -256,8 +253,6 @@ class Deadline:
                 f"that nothing was written; allow more time"
             )
 
-    # -- certificates ----------------------------------------------------------------------------
-
     def pass_takes(self, work: float) -> float:
         """Estimated seconds of a pass over so many rows times support vectors."""
         measured = self.passes.seconds_for(work)
@@ -275,8 +270,6 @@ class Deadline:
         """Whether a pass that has done `fraction` of its work in `seconds` will end too late."""
         rest = seconds / fraction * (1 - fraction)
         return seconds >= _EARLY * self._max_time and not self.allows_pass(rest / _SPARE)
-
-    # -- training --------------------------------------------------------------------------------
 
     def end_takes(self, n_active: int, pass_work: float) -> float:
         """Seconds to keep for the gradient in float64 and the certifying pass."""
@@ -325,10 +318,7 @@ class Shell(ABC):
     def update(self) -> SolverState:
         """Bring `progress` up to date; what callbacks are told of it."""
 
-    # -- counts of work --------------------------------------------------------------------------
-
     def _readings(self) -> dict[str, float]:
-        """Counters and clock, under their names in a `SolverState`."""
         return {
             "kernel_evaluations": 0 if self.engine is None else self.engine.evaluations,
             "rows_read": self.source.rows_read,
@@ -346,8 +336,6 @@ class Shell(ABC):
         self._zero = {
             name: reading - getattr(progress, name) for name, reading in self._readings().items()
         }
-
-    # -- the end of a run ------------------------------------------------------------------------
 
     def guard(self) -> AbstractContextManager[object]:
         """Handles signals within, unless the caller does."""
@@ -390,8 +378,6 @@ class Shell(ABC):
             return status
         self.progress.phase = Phase.CERTIFY
         return self.status_of(lambda: Status.CONVERGED if passes() else status)
-
-    # -- checkpoints -----------------------------------------------------------------------------
 
     def open_checkpoints(self, problem: Problem) -> State | None:
         """The state to resume from, None to begin; InputError for one of another run."""

@@ -243,7 +243,6 @@ def plan_classes(problem: ClassificationProblem, options: TrainOptions, session:
 def _plan_resumed(
     problem: ClassificationProblem, options: TrainOptions, session: Session, checkpoint: Identity
 ) -> Plan:
-    """As in the run of a checkpoint."""
     before = checkpoint["options"]["landmarks"]
     if options.landmarks not in (None, before) or (options.exact and before is not None):
         given = "--exact" if options.exact else "--landmarks"

@@ -22,7 +22,6 @@ from ooc_fw.model.pairs import (
     Classifier,
     PairSolution,
     class_pairs,
-    union_of_rows,
     worst_gap,
 )
 from ooc_fw.model.record import Model
@@ -66,11 +65,6 @@ class Fit:
         """The solution of a landmark model."""
         first = self.solutions[0]
         return first if isinstance(first, LandmarkSolution) else None
-
-    @property
-    def support(self) -> Int64Array:
-        """Rows of the support vectors of all classifiers."""
-        return union_of_rows(self.pairs) if self.landmarks is None else self.landmarks.rows
 
     @property
     def signal(self) -> int | None:
@@ -175,9 +169,6 @@ def open_landmark_path(
     from ooc_fw.landmarks.solve import LandmarkPath  # imports SciPy, which takes 0.1 s
 
     return LandmarkPath(problem, plan, session, warm if isinstance(warm, LandmarkStart) else None)
-
-
-# -- how a run went ------------------------------------------------------------------------------
 
 
 def describe(fit: Fit) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.interrupt import interruption
-from ooc_fw.training.fit import fit
+from ooc_fw.training.fit import Fit, fit
 
 N_PARTS, N_PARTS_OF_FEW = 2, 5
 """Number of parts, and number of parts where rows are few and half of them would be a loss."""
@@ -47,8 +47,11 @@ class HeldOut:
     judged: Int64Array
 
 
-def check_can_hold_out(problem: ClassificationProblem) -> None:
-    """Raise InputError unless each class has two rows or more."""
+def before_calibration(problem: ClassificationProblem, options: TrainOptions) -> TrainOptions:
+    """Options of the final classifiers, which leave time for calibration.
+
+    InputError is raised unless each class has two rows or more.
+    """
     classes = problem.classes
     counts = np.bincount(problem.codes, minlength=len(classes))
     if counts.min() < 2:
@@ -57,6 +60,15 @@ def check_can_hold_out(problem: ClassificationProblem) -> None:
             f"the class {format_label(classes[counts.argmin()])} has one only; leave it or the "
             f"probabilities out"
         )
+    if options.max_time is None:
+        return options
+    return replace(options, max_time=(1 - TIME_SHARE) * options.max_time)
+
+
+def calibrated(fitted: Fit, options: TrainOptions, session: Session) -> Model:
+    """The model with sigmoids, within the time limit of `options`; as `held_out_sigmoids`."""
+    given = replace(fitted.plan.given, max_time=options.max_time)
+    return fitted.model.with_sigmoids(held_out_sigmoids(fitted.problem, given, session))
 
 
 def choose_held_out(
@@ -82,13 +94,6 @@ def choose_held_out(
         )
         for parts in zip(*split, strict=True)
     ]
-
-
-def with_time_for_sigmoids(options: TrainOptions) -> TrainOptions:
-    """Options of the final classifiers, where the time limit covers calibration too."""
-    if options.max_time is None:
-        return options
-    return replace(options, max_time=(1 - TIME_SHARE) * options.max_time)
 
 
 def held_out_sigmoids(
@@ -143,7 +148,6 @@ def _sides(n_classes: int, *, one_against_rest: bool) -> list[tuple[list[int], i
 def _train_without(
     rows: Int64Array, problem: ClassificationProblem, options: TrainOptions, session: Session
 ) -> Model:
-    """Model of all other rows."""
     n_rows = problem.source.n_rows
     rest = np.ones(n_rows, dtype=bool)
     rest[rows] = False

@@ -193,7 +193,6 @@ class PairTrainer(ExitStack):
         return replace(solution, rows=pair.whole_rows(solution.rows), support_vectors=none)
 
     def _plan(self, k: int, problem: BinaryProblem) -> Plan:
-        """Plan of a pair, which is made when it is first asked for."""
         if k not in self._plans:
             session = Session(held=self._partition.held_bytes)
             self._plans[k] = plan_exact(problem, self._given, session)
@@ -255,7 +254,7 @@ class _CallbacksInOrder:
 
 
 def describe_method(pairs: Sequence[PairSolution], plan: Plan) -> str:
-    """One line on method and oracle of all classifiers, and why they were taken."""
+    """One line on method and oracle of all classifiers."""
     n_full = sum(pair.solution.lmo == "full" for pair in pairs)
     if n_full == 0 or plan.options.lmo == "full":
         return plan.method

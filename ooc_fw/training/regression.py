@@ -101,7 +101,6 @@ class Regression(Task):
 
 
 def _is_exact(n_rows: int, options: TrainOptions) -> bool:
-    """Whether all rows are landmarks."""
     return options.landmarks is None and (options.exact or n_rows <= EXACT_ROWS)
 
 

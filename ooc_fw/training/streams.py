@@ -277,8 +277,6 @@ class _Stream:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_active": None}
 
-    # -- chunks ----------------------------------------------------------------------------------
-
     def learn(self, chunk: _Candidates, callbacks: Sequence[Callback] = ()) -> None:
         """Learn from a chunk; the weights after it are the solution of the stream."""
         new = chunk.distinct()

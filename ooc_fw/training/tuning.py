@@ -56,9 +56,6 @@ _IN_A_ROW = 2
 """Hopeless points in a row after which the larger C of a gamma are left out."""
 
 
-# -- what is tried -------------------------------------------------------------------------------
-
-
 class Grid(NamedTuple):
     """Values of C, squared widths of the RBF kernel, and the number of folds."""
 
@@ -139,9 +136,6 @@ def _increasing(name: str, values: Iterable[float]) -> tuple[float, ...]:
     return tuple(numbers)
 
 
-# -- what is found -------------------------------------------------------------------------------
-
-
 @dataclass
 class Point:
     """One point of the grid, and how it did."""
@@ -212,7 +206,6 @@ class Point:
 
 
 def _without(record: object, *names: str) -> dict[str, Any]:
-    """Fields of a record but those named."""
     return {name: value for name, value in vars(record).items() if name not in names}
 
 
@@ -281,9 +274,6 @@ def draw(result: TuneResult, path: str | os.PathLike[str]) -> None:
     how = f"{result.folds} folds" if result.folds else f"{result.n_validation} validation rows"
     title = f"{result.kernel} kernel, {result.n_rows} rows, {how}"
     save(draw_errors(result.points, result.best, title, METRICS[result.metric]), path)
-
-
-# -- the search ----------------------------------------------------------------------------------
 
 
 def tune(
@@ -495,7 +485,6 @@ class _Search:
                 return
 
     def _refit(self, best: Point) -> Fit:
-        """Train the best point on all rows."""
         kernel = next(kernel for kernel in self.kernels if kernel.gamma == best.gamma)
         problem, options = replace(self.problem, kernel=kernel), self.plan.given
         with self._partition(problem) as partition:

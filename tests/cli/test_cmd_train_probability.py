@@ -60,7 +60,7 @@ def late(*_):
 def test_the_model_is_there_if_calibration_ends_early(
     ooc_fw, data_file, tmp_path, monkeypatch, end, status, said
 ):
-    monkeypatch.setattr("ooc_fw.cli.train.held_out_sigmoids", end)
+    monkeypatch.setattr("ooc_fw.cli.train.calibrated", end)
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--probability", "--json")
     assert outcome.status == status
     assert said in outcome.err

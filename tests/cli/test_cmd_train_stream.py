@@ -240,7 +240,7 @@ def test_labels_as_they_come():
         labels.classes  # noqa: B018
     assert labels.encode(np.array([3.0, -7.0])).tolist() == [0, 1]
     assert labels.classes.tolist() == [-7, 3]
-    assert labels.swapped
+    assert labels.known == [3, -7]
     with pytest.raises(
         InputError, match=r"row 12 of text, .*, has the label 5, but the two classes"
     ):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ooc_fw.solver.active_set import minimise
+from ooc_fw.solver.active_set import Minimum
 from tests.support import reference
 
 
@@ -16,9 +16,9 @@ def labelled(n_rows, scale, C, seed):
 
 
 def run(Q, alpha, tol=1e-9, max_systems=1000):
-    return minimise(
-        lambda places: Q[np.ix_(places, places)], lambda a: Q @ a, alpha, tol, max_systems
-    )
+    return Minimum(
+        lambda places: Q[np.ix_(places, places)], lambda a: Q @ a, alpha.copy(), tol, max_systems
+    ).search()
 
 
 def starts(m, seed):

@@ -19,12 +19,7 @@ from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import signal_of, terminating
 from ooc_fw.training.fit import fit
-from ooc_fw.training.held_out import (
-    check_can_hold_out,
-    choose_held_out,
-    held_out_sigmoids,
-    with_time_for_sigmoids,
-)
+from ooc_fw.training.held_out import before_calibration, choose_held_out, held_out_sigmoids
 
 KERNEL = make_kernel("rbf", gamma=0.5)
 OPTIONS = TrainOptions(C=10.0)
@@ -113,12 +108,13 @@ def test_noise_gets_the_prior(problem):
 
 
 def test_what_comes_before():
-    source, labels = open_source(np.zeros((3, 1))), np.array(["a", "b"])
-    problem = ClassificationProblem(source, np.array([0, 0, 1]), KERNEL, None, labels)
+    source, labels = open_source(np.zeros((4, 1))), np.array(["a", "b"])
+    problem = ClassificationProblem(source, np.array([0, 0, 0, 1]), KERNEL, None, labels)
     with pytest.raises(InputError, match="the class b has one only"):
-        check_can_hold_out(problem)
-    assert with_time_for_sigmoids(OPTIONS) is OPTIONS
-    assert with_time_for_sigmoids(replace(OPTIONS, max_time=10.0)).max_time == 6.0
+        before_calibration(problem, OPTIONS)
+    problem = replace(problem, codes=np.array([0, 0, 1, 1]))
+    assert before_calibration(problem, OPTIONS) is OPTIONS
+    assert before_calibration(problem, replace(OPTIONS, max_time=10.0)).max_time == 6.0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
