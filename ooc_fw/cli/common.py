@@ -8,19 +8,17 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
-from ooc_fw.options import option_fields
+from ooc_fw.options import Record, option_fields
 from ooc_fw.report.progress import to_json
 from ooc_fw.system.errors import InputError, printable
 from ooc_fw.system.errors import format_label as format_label
 from ooc_fw.system.errors import format_labels as format_labels
 from ooc_fw.system.errors import format_value as format_value
-
-Record = TypeVar("Record")
 
 
 def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -> Record:

@@ -188,7 +188,8 @@ class Trainer(Parameters):
 
     def _answers(self, rows: Given, options: TrainOptions, task: Task) -> dict[str, Any]:
         """Labels or targets as fields of the problem."""
-        return task.read(rows.source, options, weighted=rows.weights is not None)[0]
+        weighted = self.class_weight is not None or rows.weights is not None
+        return task.read(rows.source, options, weighted=weighted)[0]
 
     def _penalties(self, answers: dict[str, Any], rows: Given) -> Float64Array | None:
         """Penalty of each row; None where all have C."""

@@ -5,7 +5,7 @@ Data on disk are passed on unread; only arrays in RAM go through scikit-learn's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -17,12 +17,11 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
-from ooc_fw.data.labels import check_labels, codes_of, one_class
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw.data.labels import check_labels, codes_of
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Given, Trainer, is_array
 from ooc_fw.landmarks import LandmarkStart
-from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.prediction import suited
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TrainOptions
@@ -182,8 +181,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     def _answers(self, rows: Given, options: TrainOptions, task: Task) -> dict[str, Any]:
         if not is_array(rows.y):
-            weighted = self.class_weight is not None or rows.weights is not None
-            return task.read(rows.source, options, weighted=weighted)[0]
+            return super()._answers(rows, options, task)
         classes, codes = _encode(rows.y)
         return {"codes": codes, "class_labels": classes}
 
@@ -361,7 +359,10 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             pairs, described, classes=known, vectors=vectors, kernel=streams.kernel, C=options.C
         )
         self._streams, self.classes_, self.class_weight_ = streams, known, factors
-        self.pairs_ = pairs if len(pairs) == 1 else _with_vectors(pairs, vectors[:0])
+        if len(pairs) > 1:  # of which the model holds the vectors
+            bare = [replace(pair.solution, support_vectors=vectors[:0]) for pair in pairs]
+            pairs = [replace(pair, solution=own) for pair, own in zip(pairs, bare, strict=True)]
+        self.pairs_ = pairs
         self.landmarks_, self.gap_scope_ = None, "all"
         self.n_support_ = support_of_classes(pairs, len(known))
         self.n_features_in_, self.n_rows_seen_ = source.n_features, streams.n_rows
@@ -395,19 +396,15 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         return streams
 
 
-def _with_vectors(pairs: Sequence[PairSolution], vectors: Rows) -> list[PairSolution]:
-    return [
-        replace(pair, solution=replace(pair.solution, support_vectors=vectors)) for pair in pairs
-    ]
-
-
 def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64Array]:
     """Classes in order, and the place of each label among them."""
     check_labels(y, 0, "y")
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise one_class("y", classes[0])
+        raise InputError(
+            f"y holds one class only, {format_labels(classes)}; give rows of two classes"
+        )
     return classes, codes.astype(np.int64)
 
 

@@ -170,8 +170,6 @@ class KernelRows:
         held = np.count_nonzero(self._owners >= 0) * self._table.row_bytes(len(self))
         return bool(held + copies * m * m * self.dtype.itemsize <= self._budget)
 
-    # -- growing and shrinking -------------------------------------------------------------------
-
     def add(self, n_new: int, engine: Engine, z: Operand) -> None:
         """Add rows and columns of `n_new` more vertices, the last ones of `z`, up to `capacity`."""
         before, m = len(self), len(self) + n_new
@@ -214,8 +212,6 @@ class KernelRows:
         self.used[: len(held)] = self.used[sources]
         self._make_room_for(len(places))
 
-    # -- checkpoints -----------------------------------------------------------------------------
-
     def state(self) -> dict[str, Any]:
         """Which rows are held, and when each was used: arrays, and values for JSON."""
         held = np.flatnonzero(self._owners >= 0)
@@ -232,8 +228,6 @@ class KernelRows:
             self._own(held, owners)
         self.used[held] = state["used"]
         self.clock = state["clock"]
-
-    # -- slots -----------------------------------------------------------------------------------
 
     def _fill(self, places: Int64Array, engine: Engine, z: Operand) -> Int64Array:
         """Compute the rows of vertices that are not held, and return their slots."""

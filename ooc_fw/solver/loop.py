@@ -241,8 +241,6 @@ class _Run(Shell):
                 state.target_share *= _TIGHTER
         return Status.ROUNDING
 
-    # -- one iteration ---------------------------------------------------------------------------
-
     def _target_gap(self) -> float:
         """Relative gap to which training goes, with the current weights."""
         return self.stopping.target(self.state.active.rho, self.state.target_share)
@@ -344,8 +342,6 @@ class _Run(Shell):
                 raise Stop(Status.ROUNDING)
             state.stagnation = Stagnation()
 
-    # -- what a run tells ------------------------------------------------------------------------
-
     def is_over(self) -> bool:
         """Whether training has to stop now, so that the end fits the time limit."""
         in_pass = self.progress.phase is Phase.CERTIFY
@@ -362,8 +358,6 @@ class _Run(Shell):
     def _snapshot(self) -> State:
         self.update()
         return self.state.snapshot() | {"plan": self.workspace.plan.to_state()}
-
-    # -- certificate and end ---------------------------------------------------------------------
 
     def _certify(self, tolerance: float) -> Certificate:
         self.interrupt.defer()

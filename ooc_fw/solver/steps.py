@@ -92,9 +92,6 @@ class StepRule(Resumable):
         active.prune(spare)
 
 
-# -- single steps --------------------------------------------------------------------------------
-
-
 def _line_search(slope: float, curvature: float, bound: float) -> tuple[float, float]:
     """Exact step size on [0, bound], without curvature the bound; and the decrease of f."""
     size = 0.0
@@ -141,9 +138,6 @@ def pairwise_step(active: ActiveSet, i: int, j: int, size: float) -> StepRecord:
     active.move(1.0, i, size, j, -size)
     drops, weights = int(active.alpha[j] == 0.0), np.array([size, -size])
     return StepRecord(StepKind.PAIRWISE, 1.0, active.ids[[i, j]], weights, drops=drops)
-
-
-# -- rules ---------------------------------------------------------------------------------------
 
 
 class FrankWolfe(StepRule):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.labels import encode_labels, label_values
-from ooc_fw.data.rows import AnyArray, Int64Array, Rows
+from ooc_fw.data.rows import Int64Array, Rows
 from ooc_fw.data.sources import RowSource, rows_source
 from ooc_fw.data.views import choose_sampler
 from ooc_fw.kernels.arithmetic import choose_arithmetic
@@ -73,37 +73,12 @@ _DENSE_SUPPORT = 20_000  # support vectors between which the steps of a run take
 _DENSE_SECONDS = 10.0
 
 
-# -- room for a model ----------------------------------------------------------------------------
-
-
 def threads_before_plan(source: RowSource, options: TrainOptions, **learned: int) -> int:
     """Threads of passes for labels and statistics, which come before there is a plan.
 
     OverLimitError is raised where no model will fit into memory; `learned` is as for `sizes_of`.
     """
     return _exact_or_fewest(sizes_of(source, options, **learned), options).max_threads
-
-
-def read_classes(
-    source: RowSource, options: TrainOptions, *, weighted: bool = False
-) -> tuple[AnyArray, Int64Array, int]:
-    """Classes and codes as `encode_labels` gives them, and threads for statistics.
-
-    OverLimitError is raised before the codes of the rows take memory, if no model will fit.
-    """
-    try:
-        threads_before_plan(source, options, weighted=weighted)
-    except OverLimitError:
-        room = (options.memory_limit or 0) - PROGRAM_BYTES
-        if source.label_bytes > max(room, PROGRAM_BYTES // 4):
-            raise  # what is kept of the labels would exceed the limit before they are counted
-        n_classifiers = classifiers_of(len(label_values(source)))
-        threads_before_plan(source, options, weighted=weighted, n_classifiers=n_classifiers)
-        raise
-    classes, codes = encode_labels(source)
-    n_classifiers = classifiers_of(len(classes))
-    threads = threads_before_plan(source, options, weighted=weighted, n_classifiers=n_classifiers)
-    return classes, codes, threads
 
 
 def _exact_or_fewest(work: Workload, options: TrainOptions) -> MemoryPlan:
@@ -133,9 +108,6 @@ def _landmark_memory(work: Workload, options: TrainOptions, n_landmarks: int) ->
     return plan_landmarks(work, limit, memory_total(), fewest, threads=options.threads)
 
 
-# -- the task ------------------------------------------------------------------------------------
-
-
 class Classification(Task):
     """Two classes or more, in an exact model or in one with landmarks."""
 
@@ -144,7 +116,18 @@ class Classification(Task):
     def read(
         self, source: RowSource, options: TrainOptions, *, weighted: bool = False
     ) -> tuple[dict[str, Any], int]:
-        classes, codes, threads = read_classes(source, options, weighted=weighted)
+        try:
+            threads_before_plan(source, options, weighted=weighted)
+        except OverLimitError:
+            room = (options.memory_limit or 0) - PROGRAM_BYTES
+            if source.label_bytes > max(room, PROGRAM_BYTES // 4):
+                raise  # what is kept of the labels would exceed the limit before they are counted
+            n_classifiers = classifiers_of(len(label_values(source)))
+            threads_before_plan(source, options, weighted=weighted, n_classifiers=n_classifiers)
+            raise
+        classes, codes = encode_labels(source)
+        learned: dict[str, Any] = {"n_classifiers": classifiers_of(len(classes))}
+        threads = threads_before_plan(source, options, weighted=weighted, **learned)
         return {"codes": codes, "class_labels": classes}, threads
 
     def plan(self, problem: ClassificationProblem, options: TrainOptions, session: Session) -> Plan:
@@ -181,9 +164,6 @@ def landmark_fit(
     learned: dict[str, Any] = {"classes": problem.classes, "penalties": problem.penalties}
     model = Model.of(solution, problem.source, **learned, kernel=problem.kernel, C=C)
     return Fit(problem, plan, model, [solution], gap_scope="span")
-
-
-# -- exact or landmarks --------------------------------------------------------------------------
 
 
 def plan_classes(problem: ClassificationProblem, options: TrainOptions, session: Session) -> Plan:
@@ -286,9 +266,6 @@ def _why_exact(options: TrainOptions) -> str | None:
     return f"exact: {given[0]}" if given else None
 
 
-# -- how many landmarks --------------------------------------------------------------------------
-
-
 def _affordable_landmarks(
     problem: Problem, work: Workload, options: TrainOptions, session: Session
 ) -> int:
@@ -314,9 +291,6 @@ def landmark_seconds(problem: Problem, n_landmarks: int, speed: float) -> float:
     rows = LANDMARK_PASSES * n_rows + _SAMPLE_PASSES * min(n_rows, _SAMPLE_ROWS * n_landmarks)
     algebra = _ALGEBRA_SECONDS * problem.n_classifiers * (n_landmarks / 1000) ** 3
     return rows * n_landmarks / speed + algebra
-
-
-# -- speed, and support vectors to expect --------------------------------------------------------
 
 
 def _measure_speed(problem: Problem, threads: int) -> float:

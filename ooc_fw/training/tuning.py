@@ -40,8 +40,8 @@ from ooc_fw.solver.run import Warm
 from ooc_fw.solver.state import Callback, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import interruption, signal_of
-from ooc_fw.training.classification import exact_fit, landmark_fit, read_classes
-from ooc_fw.training.fit import Fit, describe, make_plan, open_landmark_path
+from ooc_fw.training.classification import exact_fit, landmark_fit
+from ooc_fw.training.fit import Fit, describe, make_plan, open_landmark_path, task_of
 from ooc_fw.training.pairs import PairTrainer
 from ooc_fw.training.partition import Partition, partition_classes
 
@@ -338,7 +338,8 @@ class _Search:
         on_point: Callable[[Point], None] | None,
     ) -> None:
         options = replace(options, exact=options.landmarks is None)
-        classes, codes, threads = read_classes(source, options)
+        answers, threads = task_of("classification").read(source, options)
+        classes = answers["class_labels"]
         if wanted.metric == "auc" and len(classes) > 2:
             raise InputError(
                 f"the metric auc is for two classes, and {source.name} has {len(classes)}; use "
@@ -349,7 +350,7 @@ class _Search:
         self.kernels = wanted.kernels(self.grid, source, threads)
         self.paths = [[Point(C, kernel.gamma) for C in self.grid.Cs] for kernel in self.kernels]
         self.points = [point for path in self.paths for point in path]
-        self.problem = ClassificationProblem(source, codes, self.kernels[0], None, classes)
+        self.problem = ClassificationProblem(source, kernel=self.kernels[0], **answers)
         self.plan = make_plan(self.problem, options)
         given, tol = self.plan.given, wanted.path_tol
         tol = max(tol, given.tol) if given.stopping == "relative" else tol

@@ -15,7 +15,7 @@ from ooc_fw.solver.plan import Session, plan_exact, workload
 from ooc_fw.solver.shell import run_identity, save_checkpoint
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, least_bytes
-from ooc_fw.training.classification import expect_support, plan_classes, read_classes
+from ooc_fw.training.classification import Classification, expect_support, plan_classes
 from ooc_fw.training.fit import fit
 
 KERNEL = make_kernel("rbf", gamma=0.3)
@@ -140,9 +140,10 @@ def refusal(function, *arguments):
 def test_the_limit_that_is_named_is_that_of_the_model_that_is_trained(n_classes, asked):
     X, _ = rows()
     source = open_source(np.pad(X, ((0, 0), (0, 400))), np.arange(N_ROWS) % n_classes)
-    least = refusal(read_classes, source, TrainOptions(memory_limit=1, **asked))
+    least = refusal(Classification().read, source, TrainOptions(memory_limit=1, **asked))
     options = TrainOptions(memory_limit=least, **asked)
-    classes, codes, _ = read_classes(source, options)
+    answers, _ = Classification().read(source, options)
+    classes, codes = answers["class_labels"], answers["codes"]
     problem = ClassificationProblem(source, codes, KERNEL, class_labels=classes)
     plan = plan_classes(problem, options, Session())
     assert plan.memory.total() <= least
@@ -154,7 +155,7 @@ def test_the_limit_that_is_named_is_that_of_the_model_that_is_trained(n_classes,
     else:
         assert plan.landmarks is None
     less = TrainOptions(memory_limit=least - (1 << 20), **asked)
-    assert refusal(read_classes, source, less) == least
+    assert refusal(Classification().read, source, less) == least
     assert refusal(plan_classes, problem, less, Session()) == least
 
 
