@@ -234,13 +234,14 @@ def check_weights(
 
     They need not be `scaled` to the sum 1 where a run begins with them.
     """
+    what, wanted = ("weights", "1") if scaled else ("the weights of a warm start", "more than 0")
     fits = rows.shape == alpha.shape == (len(rows),) and len(np.unique(rows)) == len(rows) > 0
     if not (fits and 0 <= rows.min() <= rows.max() < n_rows):
-        raise InputError(f"weights need different rows, from 0 to {n_rows - 1}, one for each")
+        raise InputError(f"{what} need different rows, from 0 to {n_rows - 1}, one for each")
     total = alpha.sum()
     fits = abs(total - 1) <= WEIGHT_SUM_TOLERANCE if scaled else 0 < total < math.inf
     if not (alpha >= 0).all() or not fits:
-        raise InputError(f"weights must not be negative and sum to 1, not to {total}")
+        raise InputError(f"{what} must not be negative and sum to {wanted}, not to {total}")
 
 
 def relative_gap(rho: float, least_gradient: float) -> float:
