@@ -173,7 +173,7 @@ def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, unit: float, look: dict[s
         ax.plot(places, values / panel.scale, marker=dot, markersize=3, **look | style)
 
     def limit(value: object, label: str) -> None:
-        if isinstance(value, int | float):
+        if isinstance(value, int | float) and abs(value) <= 1e30:  # figures need room above
             ax.axhline(value / panel.scale, color="#a3162a", linestyle="--", label=label)
 
     if panel.label == "per second":

@@ -286,4 +286,4 @@ def _cell(name: str, column: Event) -> str:
     is_size = name.endswith("_bytes") or name in ("bytes_read", "memory_limit")
     if is_size and not math.isnan(_number(value)):
         return format_bytes(int(value))
-    return format_value(value, _MOST_ITEMS)
+    return "none" if value is None else format_value(value, _MOST_ITEMS)

@@ -339,10 +339,8 @@ class FullLMO(LMO):
             return
         before = self._grad.copy() if self._keeps_before else None
         if len(record.ids) > _FEW_MOVED:  # one pass over the rows, which keeps no columns
-            vertices, beta = (
-                self._vertices(record.ids, active),
-                record.weights * self._y[record.ids],
-            )
+            vertices = self._vertices(record.ids, active)
+            beta = record.weights * self._y[record.ids]
             for start, x in self._operands(active):
                 part = slice(start, start + len(x))
                 sums = self._engine.weighted_sum(x, vertices, beta) + beta.sum()

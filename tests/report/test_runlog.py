@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from run_events import START, make_event
 
-from ooc_fw.report.runlog import read_runs
+from ooc_fw.report.runlog import page, read_runs
 from ooc_fw.system.errors import InputError
 
 RESUMED = START | {"resume": "run.ckpt"}
@@ -130,5 +130,12 @@ def test_values_of_the_wrong_type_are_unknown(read):
 @pytest.mark.parametrize("field", ["elapsed_s", "objective", "n_support"])
 @pytest.mark.parametrize("value", [1e308, -1e308, 10**400, math.inf])
 def test_numbers_that_no_run_has_are_unknown(read, field, value):
-    run = read(START, make_event(1.0), make_event(2.0) | {field: value})
+    options = START["options"] | {"memory_limit": value, "tol": value}
+    run = read(START | {"options": options}, make_event(1.0), make_event(2.0) | {field: value})
     assert not any((abs(column) > 1e30).any() for column in run.columns.values())
+    assert "<svg" in page([run])
+
+
+def test_options_that_are_not_set_are_none_on_the_page(read):
+    options = START["options"] | {"memory_limit": None}
+    assert "<td>memory limit</td><td>none</td>" in page([read(START | {"options": options})])
