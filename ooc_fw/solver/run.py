@@ -49,9 +49,6 @@ _POLISHED_GAP = 1e-2  # relative gap on the vertices to which a run that stops e
 _UNCERTIFIED_DRAW = 2048  # least number of rows over which an uncertified gap is known
 
 
-# -- what a run changes --------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class EarlierWeights:
     """Weights at some moment of a run."""
@@ -250,9 +247,6 @@ class RunState:
             self.screen = Screen(**snapshot["screen"])
 
 
-# -- the first weights ---------------------------------------------------------------------------
-
-
 def start(state: RunState, warm: Warm | None) -> None:
     """Begin with the weights given, those that the state has already, or random rows."""
     active, options = state.active, state.workspace.options
@@ -311,9 +305,6 @@ def _far_rows(state: RunState) -> Int64Array:
     return row_ids[np.unique(pair)]
 
 
-# -- certificates --------------------------------------------------------------------------------
-
-
 def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]) -> Certificate:
     """Certify by a pass over all or unscreened rows; Stop is raised where it would end too late."""
     workspace, deadline, active = state.workspace, state.deadline, state.active
@@ -368,9 +359,6 @@ def _unscreened(state: RunState) -> Int64Array | None:
     row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
     logger.info("screening leaves %d of %d rows", len(row_ids), problem.source.n_rows)
     return row_ids if len(row_ids) < _FEW_UNSCREENED * problem.source.n_rows else None
-
-
-# -- the end -------------------------------------------------------------------------------------
 
 
 def polish(state: RunState, gap: float) -> None:
