@@ -14,7 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any, Generic, NamedTuple, TypeVar, cast
+from uuid import uuid4
 
 from ooc_fw.data.sources import RowSource
 from ooc_fw.system.errors import InputError
@@ -137,7 +139,14 @@ def over_blocks(
         from dask import delayed
 
         common = delayed(partial(tuple, shared), pure=False)()
-        visit, delayed_join = delayed(partial(_work, work), pure=False), delayed(join, pure=False)
+        # Dask orders equal tasks by name: without these, blocks would be visited at random.
+        names = map(f"{uuid4().hex}-{{:09}}".format, count())
+
+        def later(function: Callable[..., Any]) -> Callable[..., Any]:
+            task = delayed(function, pure=False)
+            return lambda *values: task(*values, dask_key_name=next(names))
+
+        visit, delayed_join = later(partial(_work, work)), later(join)
         leaves = [visit(common, block) for block in blocks]
         groups = _subtrees(leaves, 1 if workers.client is None else _SUBTREES)
         graphs = [merge_tree(len(group), iter(group), delayed_join) for group in groups]
