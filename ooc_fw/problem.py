@@ -289,7 +289,6 @@ class StoppingTest:
         return max(share * self.relative_tolerance(rho), FLOAT64_GAP)
 
 
-# -- penalties of rows: C, times a weight of the row's class, times a weight of the row ----------
 #
 # A weight counts how often a row occurs, see `BinaryProblem`. Callers leave rows of weight 0 out.
 

@@ -450,8 +450,6 @@ def _two_product(a, b):
     return high, ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-# --- CSV -----------------------------------------------------------------------------------------
-
 BEGIN, PLAIN, QUOTED, CLOSED = range(4)
 """At the begin of a cell, in a cell without quotes, inside quotes, and after a second quote."""
 

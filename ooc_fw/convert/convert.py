@@ -126,9 +126,6 @@ def convert(
     )
 
 
-# --- inputs ---------------------------------------------------------------------------------------
-
-
 def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingFile | None) -> str:
     """Format that all inputs have; InputError if there is none, or options are for another one."""
     if not names:
@@ -175,9 +172,6 @@ def open_table(path: str, kind: str, options: ConvertOptions) -> TableReader:
     if kind != "zarr":
         open_bytes(path).close()
     return ArrayReader(path, kind, options)
-
-
-# --- before the first pass ------------------------------------------------------------------------
 
 
 def _prepare(
@@ -289,9 +283,6 @@ def _naming(target: Path, moment: str) -> Iterator[None]:
         raise OSError(
             error.errno, f"{error.strerror}, while {moment}; it is left as it was", str(target)
         ) from error
-
-
-# --- between the passes ---------------------------------------------------------------------------
 
 
 def _plan(job: Job) -> Layout:

@@ -208,8 +208,6 @@ def _pieces(blocks: Iterator[RowBlock], layout: Layout) -> Iterator[RowBlock]:
             yield block[start : start + size]
 
 
-# --- rows on disk between the passes --------------------------------------------------------------
-
 BUCKET_BYTES = 16 << 20  # target size of a bucket, a few of which are in memory at once
 MAX_BUCKET_BITS = 8  # at most 256 open files; a bucket that is too large is split when it is read
 UNKNOWN_SIZE_BITS = 6  # bits of a bucket's number where the size of the input is unknown

@@ -175,9 +175,6 @@ def _readable_rows(source: RowSource, start: int, stop: int, bad: list[str]) -> 
         yield rows
 
 
-# --- advice on rows -------------------------------------------------------------------------------
-
-
 def advice(
     found: Findings,
     labels: Labels | None,
@@ -294,9 +291,6 @@ def _advice_on_chunks(source: RowSource, compression: str | None) -> Iterator[st
 def _names(columns: Int64Array, names: Sequence[str] | None) -> str:
     shown = [names[j] if names is not None else str(j) for j in columns.tolist()]
     return f"column{'s' * (len(shown) > 1)} {listed(shown)}"
-
-
-# --- tables ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -325,8 +325,6 @@ def listed(names: Sequence[str]) -> str:
     return f"{shown}, ... ({len(names)} in all)" if len(names) > MAX_LISTED else shown
 
 
-# --- threads and progress -------------------------------------------------------------------------
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

@@ -128,9 +128,6 @@ class TableRecord:
         return Wanted(label, self.numbers, self.hot)
 
 
-# --- the file that a test file shall be like ------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class TrainingFile:
     """What the conversion of a test file takes from its training file, or from a model."""
@@ -216,9 +213,6 @@ def _checked_rows(file: h5py.File, from_model: bool) -> Any:
         raise InputError(f"{path} has no /X; --like takes a file made by ooc-fw convert")
     read_checksums(file)  # they also cover scaling and width
     return rows
-
-
-# --- which columns --------------------------------------------------------------------------------
 
 
 def find_column(reader: TableReader, name: str, option: str) -> str:
@@ -341,9 +335,6 @@ def _can_be_taken(values: npt.NDArray[Any], log1p: bool) -> npt.NDArray[np.bool_
 
 def _useless_column(name: str, reader: TableReader, reason: str) -> InputError:
     return InputError(f"column {name!r} of {reader.name} {reason}; leave it out with --drop {name}")
-
-
-# --- cells to rows --------------------------------------------------------------------------------
 
 
 def _is_label_number(word: str) -> bool:

@@ -144,8 +144,6 @@ def _standard_input() -> io.BufferedReader:
     return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
 
 
-# --- LIBSVM ---------------------------------------------------------------------------------------
-
 MIN_PAIR_BYTES = 4  # a blank, a digit, a colon and a digit
 _TOKEN = re.compile(rb"[^\s#]*")
 _SHOWN_BYTES = 40

@@ -304,9 +304,6 @@ def count_labels(labels: AnyArray) -> dict[Any, int]:
     return dict(zip(names.tolist(), numbers.tolist(), strict=True))
 
 
-# --- one file into two ----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PartReport:
     """What one of the parts holds: rows of each label, in all, and where."""

@@ -82,9 +82,6 @@ def open_container(
         return source if named is None else with_labels_only(source, named)
 
 
-# -- rows ----------------------------------------------------------------------------------------
-
-
 def find_rows(root: Node, x_name: str) -> Node:
     """The array, or the group of a CSR matrix, that holds the rows; InputError without one."""
     if not isinstance(root, Group):
@@ -186,9 +183,6 @@ def _csr_shape(group: Group, *, known: bool) -> tuple[int, int]:
         )
     check_width(group.path, int(shape[1]))
     return int(shape[0]), int(shape[1])
-
-
-# -- labels --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -316,9 +310,6 @@ def with_labels_only(source: RowSource, labels: Labels) -> RowSource:
     labelled.stamps = source.stamps
     labelled.on_close(source.close)
     return labelled
-
-
-# -- names of columns ----------------------------------------------------------------------------
 
 
 def feature_names(root: Group, x_name: str, n_features: int) -> list[str] | None:

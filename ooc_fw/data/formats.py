@@ -230,8 +230,6 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     return "csv" if is_text and _SEPARATED.search(line) and not _PAIR.search(line) else "libsvm"
 
 
-# -- text in attributes of HDF5 --------------------------------------------------------------------
-
 # It is stored as UTF-8 of a fixed length, in the attribute itself. Strings of variable length lie
 # in a heap of the file that has no checksum, and one changed bit there can keep the HDF5 library in
 # an endless loop.

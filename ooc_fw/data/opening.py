@@ -321,9 +321,6 @@ def _as_array(data: Any, name: str) -> AnyArray:
         raise InputError(f"the {name} cannot be made an array ({error})") from error
 
 
-# -- AnnData objects -----------------------------------------------------------------------------
-
-
 def is_annotated(data: Any) -> bool:
     """Whether `data` is an AnnData object, or alike."""
     return all(hasattr(data, name) for name in ("X", "obs", "var_names", "shape"))

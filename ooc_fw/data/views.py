@@ -283,8 +283,6 @@ class PairSource(RowSource):
         return take_rows(concat_rows(parts), np.argsort(places))
 
 
-# -- which rows to read next ----------------------------------------------------------------------
-
 # Integers in, row numbers out; nothing is read here. Every sampler gives each row the same chance.
 # On a shuffled file a draw depends only on the number of rows and the generator, never on chunks or
 # storage, so that all copies of a data set give the same run.

@@ -204,8 +204,6 @@ class _Run(Shell):
                 return Status.CONVERGED
         return Status.ROUNDING
 
-    # -- checkpoints -----------------------------------------------------------------------------
-
     def _note(self, steps: NewtonState) -> None:
         """Take a snapshot of the run, after a point or a product, and write it if it is time."""
         if self.session.checkpoint is None:
@@ -228,8 +226,6 @@ class _Run(Shell):
         # What it took to come here does not count: the run goes on as if it had never stopped.
         self.count_from(progress)
         return newton, state.b
-
-    # -- landmarks -------------------------------------------------------------------------------
 
     def _choose_start(self) -> tuple[Newton, Float64Array]:
         """Newton's method on the sample, with all landmarks, and weights to begin with."""
@@ -284,8 +280,6 @@ class _Run(Shell):
         if places is None:
             return self.problem.part(self.sample.rows, self.sample.ids)
         return self.problem.part(take_rows(self.sample.rows, places), self.sample.ids[places])
-
-    # -- steps -----------------------------------------------------------------------------------
 
     def _newton(
         self, span: Span, places: Int64Array, part: SpanProblem, in_part: Int64Array
@@ -344,8 +338,6 @@ class _Run(Shell):
             keep(point)
         return newton.minimise(point, target, tell, exact_below)
 
-    # -- what a run tells ------------------------------------------------------------------------
-
     @property
     def has_model(self) -> bool:
         """Whether there are weights."""
@@ -368,8 +360,6 @@ class _Run(Shell):
         model = self.best
         seconds = model.newton.passes.gradient_seconds / model.n_rows
         return self.exact_cost * seconds * self.source.n_rows
-
-    # -- certificate and end ---------------------------------------------------------------------
 
     @property
     def best(self) -> _Model:

@@ -80,9 +80,6 @@ class _Place(NamedTuple):
         return False
 
 
-# -- before any work -----------------------------------------------------------------------------
-
-
 def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> None:
     """Raise InputError unless each output can be written to a file of its own, which is no input.
 
@@ -160,9 +157,6 @@ def _status(path: StrPath) -> os.stat_result | None:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EBADF):
             return None
         raise
-
-
-# -- writing -------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -362,8 +356,6 @@ class DropBehind:
                 os.posix_fadvise(self._descriptor, start, length, os.POSIX_FADV_DONTNEED)
         self._sent = end
 
-
-# -- temporary files -----------------------------------------------------------------------------
 
 # Each is locked as long as it is in use, and those that a killed process left are removed by the
 # next one. The system releases the lock however the process ends; process ids would not do, since
