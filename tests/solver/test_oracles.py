@@ -56,6 +56,11 @@ class Bench:
 
     def workspace(self, method="swap2", size=20, keeps_rows=True, column_bytes=1 << 20):
         """What an oracle takes of a run."""
+        memory = SimpleNamespace(
+            row_cache=int(keeps_rows),
+            parts={"column_cache": column_bytes},
+            max_block=ooc_fw.solver.oracles.LARGEST_BLOCK,
+        )
         return SimpleNamespace(
             rows=self.source,
             problem=SimpleNamespace(labels=self.problem.y),
@@ -63,11 +68,7 @@ class Bench:
             sampler=ScatteredSampler(N_ROWS),
             penalties=self.problem.C,
             options=SimpleNamespace(method=method, sample_size=size),
-            memory=SimpleNamespace(
-                row_cache=int(keeps_rows),
-                parts={"column_cache": column_bytes},
-                max_block=ooc_fw.solver.oracles.LARGEST_BLOCK,
-            ),
+            plan=SimpleNamespace(memory=memory),
         )
 
     def full(self, **how):
