@@ -7,6 +7,7 @@ finds does not depend on the number of threads.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -36,7 +37,7 @@ _leave_processor = types.ExternalFunction(
 )
 
 Outcome: TypeAlias = tuple[int, int, float, int]
-"""Steps, how many dropped a vertex, the gap, and the vertex whose row the next step lacks or -1."""
+"""Steps, how many dropped a vertex, rho, and the vertex whose row the next step lacks or -1."""
 
 
 class Scanned(NamedTuple):
@@ -58,6 +59,7 @@ class Shared(NamedTuple):
     first_use: int
     tol: float
     max_steps: int
+    rho: float
     cells: npt.NDArray[np.int64]  # where the threads meet
     facts: npt.NDArray[np.float64]  # (3, n_threads, _FACTS): what each found last
     lanes: Any  # (n_threads, LANES): scratch of each, of the precision of the gradient
@@ -300,7 +302,7 @@ def take_steps(shared, thread):
     slots, used = shared.block.slots, shared.block.used
     real = grad.dtype.type
     lanes = shared.lanes[thread]
-    rho = dot(alpha, grad)
+    rho = dot(alpha, grad) if np.isnan(shared.rho) else shared.rho
     drops = 0
     steps = 0
     missing = -1
@@ -342,7 +344,7 @@ def take_steps(shared, thread):
         rho += step * (step * curvature - 2.0 * slope)
         steps += 1
         _step(shared, thread, i, j, step, 0.0 if dropped else weight - step, lanes)
-    return steps, drops, gap, missing
+    return steps, drops, rho, missing
 
 
 def optimise_pairwise(
@@ -351,24 +353,26 @@ def optimise_pairwise(
     first_use: int,
     tol: float,
     max_steps: int,
-    n_threads: int = 1,
-    together: Callable[[Callable[[int], Outcome], int], Outcome] | None = None,
+    rho: float = math.nan,
+    team: tuple[int, Callable[[Callable[[int], Outcome], int], Outcome]] | None = None,
 ) -> Outcome:
     """Pairwise second-order steps on the active set until its relative gap is at most `tol`.
 
     i is the vertex of least gradient, j the support vertex of largest second-order gain, and the
     step is the exact line search clipped at alpha_j; O(m). A float32 gradient halves the time and
-    loses about 1e-7 of rho a step. Step s writes ``first_use + s`` to `KernelBlock.used`.
-    ``together(run, n_threads)`` calls run(0), run(1), ... at the same time and returns what run(0)
-    does; no result depends on `n_threads`.
+    loses about 1e-7 of rho a step. Step s writes ``first_use + s`` to `KernelBlock.used`. With the
+    `rho` that a call returned the next one goes on as if there had been one call; without, rho is
+    summed anew. `team` has a number of threads, on which no result depends, and what calls run(0),
+    run(1), ... on so many at the same time and returns what run(0) does.
     """
+    n_threads, together = (1, None) if team is None else team
     real = vertices.grad.dtype
     labels = vertices.labels.astype(real)
     away = np.where(vertices.alpha > 0, labels, real.type(0))
     held = np.where(block.slots >= 0, away, real.type(0))
     scanned = Scanned(vertices.diag.astype(real), labels, away, held)
     shared = Shared(
-        *(vertices, scanned, block, bool(block.slots.min() >= 0), first_use, tol, max_steps),
+        *(vertices, scanned, block, bool(block.slots.min() >= 0), first_use, tol, max_steps, rho),
         cells=new_barrier(n_threads),
         facts=np.empty((3, n_threads, _FACTS)),
         lanes=np.empty((n_threads, LANES), dtype=real),

@@ -32,9 +32,9 @@ logger = logging.getLogger(__name__)
 _FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
 _STEP_WORK = 2e8  # steps times vertices in one compiled call, which takes a second or less
 _LEAST_SHARE = 2048  # vertices of each thread from which several are faster than one
-_MOST_STEPS = 5_000  # steps in one compiled call
-_TELLING = 100  # steps that tell the pace of one or of several threads
-_LASTING = 20  # slow calls' worth of seconds after which the slower way is tried again
+_MOST_STEPS = 5_000  # steps after which rho is summed anew
+_TRIAL_STEPS = 100  # steps by which the pace of one and of several threads is measured
+_LASTING = 0.2  # seconds of steps after which the slower way is tried again
 _FEW_MOVED = 0.25  # share of the vertices below which only weights that moved are looked at
 _MOVING = ("alpha", "grad", "pinned", "exact_alpha", "exact_grad")  # what steps change
 _FETCHED = 64  # kernel rows computed at once when steps lack one
@@ -292,12 +292,15 @@ class ActiveSet(VertexTable):
         moved = False
         at_once = max(1, min(_MOST_STEPS, int(_STEP_WORK / len(self))))
         n_together = self.engine.pool.together_on(len(self) // _LEAST_SHARE)
+        rho, summed = math.nan, 0
         while True:
             rows.clock += 1  # rows of the next step are used after those just fetched
-            n_threads, most = self._pace.choose(n_together), min(at_once, max_steps - steps)
+            n_threads, most = self._pace.choose(n_together)
+            most = min(most, summed + at_once - steps, max_steps - steps)
             started = time.perf_counter()
-            taken, dropped, _, missing = optimise_pairwise(
-                *(vertices, rows.block, rows.clock, tol, most, n_threads), self.engine.pool.together
+            taken, dropped, rho, missing = optimise_pairwise(
+                *(vertices, rows.block, rows.clock, tol, most, rho),
+                (n_threads, self.engine.pool.together),
             )
             self._pace.note(n_threads, time.perf_counter() - started, taken, len(self))
             moved = moved or taken > 0
@@ -307,8 +310,11 @@ class ActiveSet(VertexTable):
             if missing < 0:
                 if taken < most or steps >= max_steps:
                     break
-                continue
-            rows.fetch(_soon_needed(self, missing, grad), self.engine, self.operand)
+            else:
+                rows.fetch(_soon_needed(self, missing, grad), self.engine, self.operand)
+            # Where rho is summed anew decides its last bits, and must not depend on the clock.
+            if missing >= 0 or steps == summed + at_once:
+                rho, summed = math.nan, steps
         if moved:
             self.grad[:] = grad
             self.rho = float(self.alpha @ self.grad)
@@ -340,28 +346,27 @@ def affine_minimum(
 
 
 class _Pace:
-    """Whether threads share the scans of steps, as was faster when both ways were last tried.
-
-    Threads that wait for each other are slow on a busy machine. Calls are of the same length either
-    way: each begins with a new sum for rho, so that where it begins decides the last bits.
-    """
+    """Whether threads share the scans of steps: they may wait for each other on a busy machine."""
 
     def __init__(self) -> None:
         self._seconds: dict[int, float] = {}  # of a step and vertex, by number of threads
-        self._trial = self._since = 0.0  # seconds of the last slow call, and of others since
+        self._since = 0.0  # seconds of steps since both ways were tried
 
-    def choose(self, n_threads: int) -> int:
-        """`n_threads` or 1."""
+    def choose(self, n_threads: int) -> tuple[int, int]:
+        """`n_threads` or 1, and steps to take before that is chosen again."""
+        if n_threads == 1:
+            return 1, _MOST_STEPS
         ways = sorted([n_threads, 1], key=lambda way: self._seconds.get(way, 0.0))
-        return ways[1 if self._since > _LASTING * self._trial else 0]
+        if ways[0] not in self._seconds:
+            return ways[0], _TRIAL_STEPS
+        return (ways[1], _TRIAL_STEPS) if self._since > _LASTING else (ways[0], _MOST_STEPS)
 
     def note(self, n_threads: int, seconds: float, steps: int, m: int) -> None:
         """Remember how long some steps on m vertices took, unless they were few."""
-        if steps >= _TELLING:
+        if steps >= _TRIAL_STEPS:
+            slower = self._seconds.get(n_threads, 0.0) > min(self._seconds.values(), default=0.0)
+            self._since = 0.0 if slower else self._since + seconds
             self._seconds[n_threads] = seconds / (steps * m)
-            self._since += seconds
-            if len(self._seconds) < 2 or self._seconds[n_threads] > min(self._seconds.values()):
-                self._trial, self._since = seconds, 0.0
 
 
 def _soon_needed(active: ActiveSet, missing: int, grad: npt.NDArray[Any]) -> Int64Array:

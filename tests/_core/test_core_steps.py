@@ -62,11 +62,12 @@ class Plain:
             def together(run, n_threads):
                 return next(iter(list(pool.map(run, range(n_threads)))))
 
-            steps, drops, gap, missing = optimise_pairwise(
-                self.vertices(grad), self.block, clock, tol, max_steps, n_threads, together
+            steps, drops, rho, missing = optimise_pairwise(
+                *(self.vertices(grad), self.block, clock, tol, max_steps),
+                team=(n_threads, together),
             )
         assert missing == -1
-        return steps, drops, gap
+        return steps, drops, 1 - (self.grad if grad is None else grad).min() / rho
 
     def assert_consistent(self, drift=1e-12):
         assert (self.alpha >= 0).all()
@@ -213,13 +214,13 @@ def test_steps_that_are_handed_the_rows_they_lack_reach_the_tolerance_too(plain,
     plain.slots = np.full(len(slots), -1)
     before, missing = plain.objective(), 0
     while missing >= 0:
-        *_, gap, missing = optimise_pairwise(plain.vertices(), plain.block, 0, 1e-4, 100_000)
+        *_, rho, missing = optimise_pairwise(plain.vertices(), plain.block, 0, 1e-4, 100_000)
         assert plain.slots[missing] == -1 or missing == -1
         if forgetful and np.count_nonzero(plain.slots >= 0) > 2:
             plain.slots[np.argmax(plain.grad)] = -1
         plain.slots[missing] = slots[missing]
     plain.assert_consistent()
-    assert gap <= 1e-4
+    assert 1 - plain.grad.min() / rho <= 1e-4
     assert plain.objective() <= before + 1e-13
 
 

@@ -327,7 +327,7 @@ def test_another_penalty_and_wider_values_leave_the_weights(filled):
 
 def test_no_bit_depends_on_how_fast_threads_are(monkeypatch):
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, C=100.0)
-    for name, value in (("_LEAST_SHARE", 1), ("_TELLING", 1), ("_MOST_STEPS", 50)):
+    for name, value in (("_LEAST_SHARE", 1), ("_TRIAL_STEPS", 7), ("_MOST_STEPS", 50)):
         monkeypatch.setattr(f"ooc_fw.solver.active_set.{name}", value)
     weights = []
     for seed in range(4):
