@@ -73,6 +73,15 @@ def move(vertices, block, scale, i, weight_i, j, weight_j):
 
 
 @njit(cache=True, nogil=True)
+def keep_vertices(sources, keep, K):
+    """Move row sources[a] of K to row a, with only the columns in `keep`; both increase."""
+    for a in range(sources.size):
+        row = K[sources[a]]
+        for b in range(keep.size):
+            K[a, b] = row[keep[b]]
+
+
+@njit(cache=True, nogil=True)
 def extrapolate(alpha, grad, alpha_before, grad_before):
     """Move (alpha, grad) along d = alpha - alpha_before by the exact line search, in place; O(m).
 

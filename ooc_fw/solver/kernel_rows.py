@@ -204,8 +204,7 @@ class KernelRows:
         held = np.flatnonzero(slots >= 0)
         held = held[np.argsort(slots[held])]
         sources = slots[held]
-        for slot, source in enumerate(sources):  # increasing, so that none is overwritten too soon
-            self.values[slot, : len(places)] = self.values[source, places]
+        core.keep_vertices(sources, places, self.values)
         self._slots.keep(places)
         self.slots[:] = self._owners[:] = -1
         self._own(np.arange(len(held)), held)

@@ -190,6 +190,17 @@ def test_handed_the_rows_threads_share_scans_without_a_difference(plain, real, s
         np.testing.assert_array_equal(grad, results[0][2])
 
 
+@given(st.integers(1, 30), SEEDS)
+def test_keep_vertices(m, seed):
+    rng = np.random.default_rng(seed)
+    K = rng.normal(size=(30, m)).astype(np.float32)
+    keep = np.flatnonzero(rng.random(m) < 0.6)
+    sources = np.flatnonzero(rng.random(len(K)) < 0.6)
+    expected = K[np.ix_(sources, keep)]
+    core.keep_vertices(sources, keep, K)
+    np.testing.assert_array_equal(K[: len(sources), : len(keep)], expected)
+
+
 @given(st.integers(1, 150), st.integers(1, 150), SEEDS)
 def test_mirror_rows(n_old, n_new, seed):
     """Rows of new vertices become columns of the old ones that are held, part by part."""
