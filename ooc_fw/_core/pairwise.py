@@ -246,14 +246,20 @@ def _note_least(shared, thread, lanes, start, stop):
 
 
 @njit(cache=True, nogil=True)
+def _lower_lanes(lanes, values):
+    # `np.minimum` would load much of numba with the compiled code.
+    for k in range(values.size):
+        lanes[k] = min(lanes[k], values[k])
+
+
+@njit(cache=True, nogil=True)
 def _find_least(shared, thread, lanes):
     """Find the least gradient, all threads together."""
     grad = shared.vertices.grad
     start, stop = _share(grad.size, shared.cells.shape[0], thread)
     lanes[:] = np.inf
     for s in range(start, stop, LANES):
-        values = grad[s : min(s + LANES, stop)]
-        lanes[: values.size] = np.minimum(lanes[: values.size], values)
+        _lower_lanes(lanes[: stop - s], grad[s : min(s + LANES, stop)])
     _note_least(shared, thread, lanes, start, stop)
 
 
@@ -302,7 +308,9 @@ def take_steps(shared, thread):
     slots, used = shared.block.slots, shared.block.used
     real = grad.dtype.type
     lanes = shared.lanes[thread]
-    rho = dot(alpha, grad) if np.isnan(shared.rho) else shared.rho
+    rho = shared.rho
+    if rho != rho:
+        rho = dot(alpha, grad)
     drops = 0
     steps = 0
     missing = -1
