@@ -22,12 +22,8 @@ from ooc_fw.data.rows import AnyArray, CSRRows, Int32Array, stored_arrays
 from ooc_fw.kernels.arithmetic import Operand, centred
 from ooc_fw.kernels.functions import GivenKernel, Kernel, Method
 
-TILE = 512
-"""Vertices in a tile, and rows for that many: 1 MiB of products fits the second-level cache."""
-
-STEP = 16
-"""Sides of a block for BLAS are multiples of this."""
-
+TILE = 512  # vertices in a tile, and rows for that many: products fit the second-level cache
+STEP = 16  # sides of a block for BLAS are multiples of this
 _SCRATCH_BYTES = 1 << 20  # of the dense array that holds a tile of vertices as columns
 _SPARSE_BYTES = 4 << 20  # of that array for sparse vertices, no two of which share a feature
 _LEAST_WIDTH = 16  # vertices of a tile, however many features there are
@@ -165,10 +161,7 @@ def _round_up(n: int) -> int:
 
 @functools.cache
 def is_uniform(dtype: type, n_features: int) -> bool:
-    """Whether BLAS gives a product the same bits in blocks of all padded shapes, on either side.
-
-    The trial on random rows takes milliseconds.
-    """
+    """Whether BLAS gives a product the same bits in blocks of all padded shapes, on either side."""
     if n_features > _TRIAL_FEATURES:
         n_features = _TRIAL_FEATURES + n_features % 64
     rng = np.random.default_rng(0)
@@ -308,8 +301,7 @@ def _fitting_width(dtype: DTypeLike, n_features: int) -> int:
     return min(TILE, max(_LEAST_WIDTH, fitting))
 
 
-_VertexTile: TypeAlias = tuple[slice, Operand, _Product]
-"""Places of some vertices, these vertices, and their product."""
+_VertexTile: TypeAlias = tuple[slice, Operand, _Product]  # places, vertices, their product
 
 
 class Workspace(threading.local):
@@ -319,8 +311,7 @@ class Workspace(threading.local):
     """
 
     def __init__(self, kernel: Kernel, center: AnyArray | None) -> None:
-        self._kernel = kernel
-        self._center = center
+        self._kernel, self._center = kernel, center
         self._products: dict[tuple[bool, Method, int], _Product] = {}
         # By number of features; all zeros between loads, so that products share them.
         self._places: dict[int, Int32Array] = {}
@@ -333,8 +324,7 @@ class Workspace(threading.local):
     ) -> Iterator[tuple[slice, Operand, AnyArray]]:
         """Products of `height` rows after the other with one tile of vertices: rows and products.
 
-        Columns beyond the vertices are padding. The products may be overwritten; the next ones
-        overwrite them.
+        Columns beyond the vertices are padding. The next products overwrite them.
         """
         if isinstance(x.values, CSRRows) != isinstance(z.values, CSRRows):
             raise TypeError("products need rows and vertices of one storage, sparse or dense")
@@ -355,8 +345,7 @@ class Workspace(threading.local):
     def strip(self, x: Operand, z: Operand) -> Iterator[tuple[slice, Operand, AnyArray]]:
         """Products of rows with one tile of vertices after the other: columns, vertices, products.
 
-        The products may be overwritten; they stay until the workspace is used again. Columns beyond
-        the vertices are padding.
+        Columns beyond the vertices are padding. Products stay until the workspace is used again.
         """
         tiles, loaded_bytes = self._vertex_tiles(x, z)
         shapes = [product.tile_shape(len(x), len(zt)) for _, zt, product in tiles]
