@@ -292,7 +292,7 @@ class ActiveSet(VertexTable):
         moved = False
         at_once = max(1, min(_MOST_STEPS, int(_STEP_WORK / len(self))))
         n_together = self.engine.pool.together_on(len(self) // _LEAST_SHARE)
-        rho, summed = math.nan, 0
+        rho, summed = math.nan, steps
         while True:
             rows.clock += 1  # rows of the next step are used after those just fetched
             n_threads, most = self._pace.choose(n_together)
