@@ -299,7 +299,12 @@ def test_steps_and_refreshes_in_turn_converge_beyond_float32(filled):
     assert active.relative_gap() < 1e-9
 
 
-def test_linear_systems_reach_the_minimum_where_kernel_values_are_float64(filled):
+@pytest.mark.parametrize("most", [1, 5_000])
+def test_linear_systems_reach_the_minimum_where_kernel_values_are_float64(
+    filled, monkeypatch, most
+):
+    """Whether or not they took more steps than those after which rho is summed anew."""
+    monkeypatch.setattr("ooc_fw.solver.active_set._MOST_STEPS", most)
     problem, active, _ = filled(N_ROWS, "linear", C=1e4)
     assert not active.precise
     assert not active.note_correction(finished=False)
