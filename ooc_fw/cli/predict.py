@@ -84,7 +84,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace, model: Model, in_lines: bool) -> None:
-    """Refuse what the model does not give, or the output cannot hold."""
     labels_in_lines = in_lines and not (args.decision or args.probability)
     broken = labels_in_lines and any(re.search("[\r\n]", name) for name in _names(model))
     reasons = {

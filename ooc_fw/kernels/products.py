@@ -75,17 +75,14 @@ class _DenseProduct(_Product):
 
     BLAS runs other code, which rounds in another order, for the borders of a block and for small
     blocks. Blocks that are not small and whose sides are multiples of `STEP` have no borders in the
-    common libraries, hence rows and vertices are padded to such shapes. One trial tells whether
-    that is enough with the library at hand; if not, products are computed in float64, where it is,
-    and rounded. Another trial tells whether BLAS adds up a product in order, as it does up to some
-    hundred features: then a compiled loop gives the same bits for a few rows without padding, in
-    the precision that BLAS computes in.
+    common libraries, hence rows and vertices are padded to such shapes. Where a trial shows that
+    this is not enough, products are computed in float64 and rounded. Where another one shows that
+    BLAS adds up in order, a compiled loop gives a few rows the same bits without padding.
     """
 
     def __init__(self, dtype: type, n_features: int, center: AnyArray | None) -> None:
         self._n_features = max(n_features, _LEAST_FEATURES)
-        self._center = center
-        self._given = dtype
+        self._center, self._given = center, dtype
         self._dtype = dtype if is_uniform(dtype, self._n_features) else np.float64
         self._vertices: AnyArray = np.empty((0, self._n_features), dtype=self._dtype)
         self._rest: AnyArray = self._vertices

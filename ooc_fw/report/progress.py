@@ -81,7 +81,6 @@ class Waiting:
         self._spoke, self._ended = threading.Event(), False
 
     def _line(self) -> str:
-        """What is shown while a step lasts."""
         return f"{self._what} is under way"
 
     def _print(self, text: str, share: float | None = None) -> None:

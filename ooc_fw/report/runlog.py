@@ -146,7 +146,6 @@ def _groups(path: Path) -> list[list[Event]]:
 
 
 def _parse(line: bytes) -> Event:
-    """An event; empty for what is none."""
     try:
         event = _mapping(json.loads(line))
     except (ValueError, RecursionError):
@@ -209,7 +208,6 @@ def _number(value: object) -> float:
 
 
 def _mapping(value: Any) -> Event:
-    """An object of JSON; an empty one in the place of anything else."""
     return value if isinstance(value, dict) else {}
 
 

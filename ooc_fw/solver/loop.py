@@ -382,7 +382,7 @@ class _Run(Shell):
         return True
 
     def _finish(self, status: Status) -> Solution:
-        """Weights of a run that ends with some status, and gaps that belong to them."""
+        """Bring the weights to their best for the end; the result of the run."""
         state, interrupted = self.state, status is Status.INTERRUPTED
         goes_on = status is Status.SUPPORT_LIMIT and self.workspace.problem.partial
         if not (status.reached or goes_on):
@@ -399,42 +399,8 @@ class _Run(Shell):
                 # The certificate of a full active set stays if its weights do.
                 if finish_early(state, seconds) or status is not Status.SUPPORT_LIMIT:
                     status = self._certify_late(status)
-        sampled_gap = last_sampled_gap(state)
-        certificate, penalties = state.certificate, self.workspace.problem.penalties
-        active, support = state.active, state.active.support
-        rows, rho = active.ids[support], active.rho
-        if self.workspace.problem.one_class:  # the bias does not count
-            total = math.fsum(active.alpha)
-            rho -= total**2
-            if not rho > 0:  # its exact value is
-                raise InputError(
-                    f"the scores of {self.source.name} are below the rounding of kernel values of "
-                    f"this scale: rho, the score at the margin, is computed as {rho:.3g}; scale "
-                    f"the columns, or give a smaller gamma or C"
-                )
-            sampled_gap = sampled_gap * active.rho / rho
-            certificate = None if certificate is None else certificate.without_bias(total)
         self.update()
-        return Solution(
-            **vars(Work.of(self.progress, self.source.n_rows, len(support))),
-            status=status,
-            method=self.options.method,
-            lmo=self.options.lmo,
-            choice=self.workspace.plan.method,
-            alpha=active.alpha[support],
-            labels=active.labels[support].astype(np.int8),
-            rows=rows,
-            support_vectors=take_rows(active.rows, support),
-            objective=rho / 2,
-            rho=rho,
-            steps=dict(self.progress.steps),
-            penalties=None if penalties is None else penalties[rows],
-            sampled_gap=sampled_gap,
-            certified_gap=None if certificate is None else certificate.certified_gap,
-            pair_gap=None if certificate is None else certificate.pair_gap,
-            sweep_seconds=state.sweep_seconds,
-            signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
-        )
+        return _solution(self, status)
 
     def _certify_late(self, status: Status) -> Status:
         """Certify weights that had to stop early, if there is time; they may pass all the same."""
@@ -447,3 +413,43 @@ class _Run(Shell):
             self.deadline.pass_takes(state.pass_work()),
             lambda: self._certify(tolerance).certified_gap <= tolerance,
         )
+
+
+def _solution(run: _Run, status: Status) -> Solution:
+    """Weights of a run that has ended, and gaps that belong to them."""
+    state, problem = run.state, run.workspace.problem
+    sampled_gap = last_sampled_gap(state)
+    certificate, penalties = state.certificate, problem.penalties
+    active, support = state.active, state.active.support
+    rows, rho = active.ids[support], active.rho
+    if problem.one_class:  # the bias does not count
+        total = math.fsum(active.alpha)
+        rho -= total**2
+        if not rho > 0:  # its exact value is
+            raise InputError(
+                f"the scores of {run.source.name} are below the rounding of kernel values of "
+                f"this scale: rho, the score at the margin, is computed as {rho:.3g}; scale "
+                f"the columns, or give a smaller gamma or C"
+            )
+        sampled_gap = sampled_gap * active.rho / rho
+        certificate = None if certificate is None else certificate.without_bias(total)
+    return Solution(
+        **vars(Work.of(run.progress, run.source.n_rows, len(support))),
+        status=status,
+        method=run.options.method,
+        lmo=run.options.lmo,
+        choice=run.workspace.plan.method,
+        alpha=active.alpha[support],
+        labels=active.labels[support].astype(np.int8),
+        rows=rows,
+        support_vectors=take_rows(active.rows, support),
+        objective=rho / 2,
+        rho=rho,
+        steps=dict(run.progress.steps),
+        penalties=None if penalties is None else penalties[rows],
+        sampled_gap=sampled_gap,
+        certified_gap=None if certificate is None else certificate.certified_gap,
+        pair_gap=None if certificate is None else certificate.pair_gap,
+        sweep_seconds=state.sweep_seconds,
+        signal=run.interrupt.noted if status is Status.INTERRUPTED else None,
+    )

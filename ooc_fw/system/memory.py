@@ -11,6 +11,7 @@ import os
 import re
 import resource
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from ooc_fw.system.errors import InputError
@@ -164,6 +165,7 @@ class MemoryPlan:
         return f"{parts}; {most}; {limit}"
 
 
+@lru_cache(maxsize=1)  # asked before the labels are read, and again with them
 def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan:
     """Divide memory among the parts of an exact run, which add up to no more than the limit.
 
