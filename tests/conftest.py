@@ -131,3 +131,11 @@ def model_file(data_file: Path) -> Path:
     path = data_file.with_name("model.h5")
     assert main(["train", str(data_file), "-o", str(path), "--C", "5", "--quiet"]) == 0
     return path
+
+
+@pytest.fixture(autouse=True)
+def _memory_is_planned_anew() -> None:
+    """Forget the plan that is remembered: tests change the constants it rests on."""
+    from ooc_fw.system.memory import plan_memory
+
+    plan_memory.cache_clear()

@@ -399,7 +399,6 @@ class _Run(Shell):
                 # The certificate of a full active set stays if its weights do.
                 if finish_early(state, seconds) or status is not Status.SUPPORT_LIMIT:
                     status = self._certify_late(status)
-        self.update()
         return _solution(self, status)
 
     def _certify_late(self, status: Status) -> Status:
@@ -419,6 +418,7 @@ def _solution(run: _Run, status: Status) -> Solution:
     """Weights of a run that has ended, and gaps that belong to them."""
     state, problem = run.state, run.workspace.problem
     sampled_gap = last_sampled_gap(state)
+    run.update()  # after the gap, which may read rows
     certificate, penalties = state.certificate, problem.penalties
     active, support = state.active, state.active.support
     rows, rho = active.ids[support], active.rho
