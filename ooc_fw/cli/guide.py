@@ -124,7 +124,6 @@ def _sample(directory: str | None = None) -> Iterator[Path]:
 
 
 def _write_classes() -> None:
-    """Write rows of a1a with three classes in turn, and a table of quoted cells."""
     rows = lzma.decompress(Path("a1a.xz").read_bytes()).splitlines()[:300]
     lines = [b"%d %s" % (k % 3, row.partition(b" ")[2]) for k, row in enumerate(rows)]
     Path("classes.txt").write_bytes(b"\n".join(lines) + b"\n")

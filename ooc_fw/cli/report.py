@@ -45,7 +45,6 @@ def run_plot(args: argparse.Namespace) -> int:
 
 
 def _output(args: argparse.Namespace, suffix: str) -> Path:
-    """Place of the output; InputError when nothing can be written there."""
     output = common.output_of(args, args.logs[0], suffix)
     check_outputs([Output("figure", output, streamed=True)], args.logs)
     return output

@@ -93,7 +93,6 @@ def _show(metric: str, point: Point) -> None:
 
 
 def _check_outputs(args: argparse.Namespace) -> Path:
-    """Path of the model; InputError if an output cannot be written."""
     if args.output and not args.refit:
         raise InputError("-o MODEL is written by the refit; leave out one of -o and --no-refit")
     model = common.output_of(args, args.data, ".model.h5")

@@ -82,6 +82,7 @@ class Kernel(ABC):
     shift_invariant: ClassVar[bool] = False  # k(x - c, z - c) = k(x, z)
     constant_diagonal: ClassVar[bool] = False
     uses_gamma: ClassVar[bool] = True
+    per_sigma2: ClassVar[float] = 0.0  # gamma "auto" times sigma^2, where it depends on that
     normalises: ClassVar[bool] = False  # whether float32 products are those of rows of norm 1
 
     def __post_init__(self) -> None:
@@ -147,6 +148,7 @@ class Polynomial(Kernel):
     """k(x, z) = (gamma x.z + coef0)^degree; homogeneous of second order by default."""
 
     name = "poly"
+    per_sigma2 = 1.0
     code = MapCode.POLYNOMIAL
 
     def diagonal(self, norms: Float64Array) -> Float64Array:
@@ -215,6 +217,7 @@ class RBF(_Exponential):
     """k(x, z) = exp(-gamma |x - z|^2)."""
 
     name = "rbf"
+    per_sigma2 = 0.5
     code = MapCode.RBF
 
     def map_terms(self, norms: Float64Array) -> Float64Array:
@@ -450,9 +453,9 @@ def resolve_gamma(
     if gamma == "scale" and variance is not None:
         return 1 / (n_features * variance()) if name in KERNELS and kind.uses_gamma else 1.0
     if gamma == "auto":
-        if kind is Laplacian:
-            return 1 / n_features
-        return 1 / ((2 if kind is RBF else 1) * sigma2()) if kind in (RBF, Polynomial) else 1.0
+        if kind.per_sigma2 > 0:
+            return kind.per_sigma2 / sigma2()
+        return 1 / n_features if kind.uses_distance else 1.0
     try:
         return float(gamma)
     except ValueError:

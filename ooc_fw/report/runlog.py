@@ -267,7 +267,6 @@ def _results(run: Run) -> Event:
 
 
 def _comparison(runs: Sequence[Run], facts: Callable[[Run], Event], *, mark: bool = False) -> str:
-    """A table with a row for each name, and a column of values for each run."""
     columns = [facts(run) for run in runs]
     heads = "".join(f"<th>{html.escape(run.label)}</th>" for run in runs)
     lines = [f"<tr><th></th>{heads}</tr>"]

@@ -45,14 +45,8 @@ def test_rows_screened_out_are_above_the_floor(case, with_nearest):
     problem, before, now = case
     ids, alpha, norm2, plain_before, _ = parts(problem, before)
     rounding = 1e-12 * (1 + np.abs(plain_before).max())
-    screen = Screen.empty(
-        len(problem.y),
-        row_ids=ids,
-        alpha=alpha,
-        plain=plain_before[ids],
-        norm2=norm2,
-        rounding=rounding,
-    )
+    snapshot = dict(row_ids=ids, alpha=alpha, plain=plain_before[ids], norm2=norm2)
+    screen = Screen.empty(len(problem.y), **snapshot, rounding=rounding)
     K = kernel_values(problem.kernel, problem.X, problem.X).astype(np.float64)
     diagonal = np.diag(K) * (1 + 1e-12)
     vertex = distance = None
@@ -86,14 +80,8 @@ def test_a_screened_certificate_is_that_of_a_full_sweep(case, sparse):
 
         ids, alpha, norm2, plain, grad = parts(problem, before)
         rounding = 1e-12 * (1 + np.abs(grad).max())
-        screen = Screen.empty(
-            len(problem.y),
-            row_ids=ids,
-            alpha=alpha,
-            plain=plain[ids],
-            norm2=norm2,
-            rounding=rounding,
-        )
+        snapshot = dict(row_ids=ids, alpha=alpha, plain=plain[ids], norm2=norm2)
+        screen = Screen.empty(len(problem.y), **snapshot, rounding=rounding)
         first = sweep(before, screen=screen)
         _, _, norm2_now, plain, grad = parts(problem, now)
         rounding = 1e-12 * (1 + np.abs(grad).max()) + first.rounding * abs(first.rho)
