@@ -309,7 +309,7 @@ def take_steps(shared, thread):
     real = grad.dtype.type
     lanes = shared.lanes[thread]
     rho = shared.rho
-    if rho != rho:
+    if rho != rho:  # NaN: rho is to be summed anew
         rho = dot(alpha, grad)
     drops = 0
     steps = 0
