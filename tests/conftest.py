@@ -20,7 +20,29 @@ settings.register_profile("dev", max_examples=25, deadline=None)
 _PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("ci", derandomize=True, max_examples=30, **_PATIENT)
 settings.register_profile("search", max_examples=200, **_PATIENT)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+settings.register_profile("fast", derandomize=True, max_examples=5, **_PATIENT)
+
+SLOW = ("grid", "process", "data", "long")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help=f"leave out what is marked {SLOW}")
+    parser.addoption("--long", action="store_true", help="take what is marked long, too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    usual = "fast" if config.option.fast else "dev"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the slow tests that were not asked for."""
+    if config.option.long or config.option.markexpr:
+        return
+    left_out = SLOW if config.option.fast else ("long",)
+    slow = [item for item in items if any(item.get_closest_marker(mark) for mark in left_out)]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if item not in slow]
 
 
 # Small products on several threads wait for each other far longer than they compute, as soon as
