@@ -1,17 +1,27 @@
 #!/bin/sh
 # Make a virtual environment, install the project and its test tools, and run linters, type checker
-# and the whole test suite with coverage. Needs Python 3.11 or newer (another one: PYTHON=...).
+# and tests. Needs Python 3.11 or newer (another one: PYTHON=...).
+#
+#     sh tools/test.sh          what decides whether a change lands
+#     sh tools/test.sh fast     units and contracts with few random examples, within a minute
+#
 # The environment stays in .venv-test beside the project's files (another place: VENV=DIR), and with
-# it the compiled code, which all test processes share. Arguments go to pytest.
+# it the compiled code, which all test processes share. Further arguments go to pytest.
 set -eu
 project=$(cd "$(dirname "$0")/.." && pwd)
 venv=${VENV:-$project/.venv-test}
-
-"${PYTHON:-python3}" -m venv "$venv"
-echo '*' >"$venv/.gitignore"
-"$venv/bin/pip" install --quiet --no-compile --editable "$project[test]"
+if [ "${1:-}" = fast ]; then
+    shift
+    set -- --fast "$@"
+fi
 
 cd "$project"
+if ! cmp -s pyproject.toml "$venv/installed.toml"; then
+    "${PYTHON:-python3}" -m venv "$venv"
+    echo '*' >"$venv/.gitignore"
+    "$venv/bin/pip" install --quiet --no-compile --editable "$project[test]"
+    cp pyproject.toml "$venv/installed.toml"
+fi
 PATH=$venv/bin:$PATH
 ruff check
 ruff format --check
@@ -25,4 +35,4 @@ rm -rf "$OOC_FW_CACHE"
 cp -Rp "$OOC_FW_WARMED" "$OOC_FW_CACHE"
 wait $checks
 
-pytest --numprocesses auto --dist worksteal --cov --cov-report term "$@"
+pytest --numprocesses auto --dist worksteal "$@"
