@@ -130,22 +130,6 @@ def test_few_ordinary_rows_are_computed_twice_for_labels():
         assert engine.evaluations < 1.1 * 300 * 2000
 
 
-@given(st.integers(2, 5), st.sampled_from([0.0, 1e-3, 0.3, 3.0]), SEEDS)
-def test_decided_rows_keep_their_class_under_any_error_within_the_bound(n_classes, size, seed):
-    rng = np.random.default_rng(seed)
-    shape = 40, len(class_pairs(n_classes))
-    values, bound = rng.normal(size=shape), size * rng.random(shape)
-    decided = is_decided(values, bound, n_classes)
-    first = class_scores(values, n_classes).argmax(axis=1)
-    for _ in range(20):
-        moved = values + rng.choice([-1, -0.5, 0, 1], shape) * bound
-        now = class_scores(moved, n_classes).argmax(axis=1)
-        np.testing.assert_array_equal(now[decided], first[decided])
-    assert decided.all() or size > 0
-    if n_classes == 2:
-        np.testing.assert_array_equal(decided, (np.abs(values) > bound)[:, 0])
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_vertices_are_prepared_once_in_each_precision(n_classes, monkeypatch):
     rng = np.random.default_rng(0)
