@@ -113,9 +113,13 @@ def test_bounds_hold_on_awkward_rows(X, sparse, seed, data):
     assert (found.dual <= dual * (1 + 1e-15)).all()
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "poly", "linear"])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "n_classes", "sparse"),
+    [
+        *(("rbf", 2, True), ("rbf", 3, False), ("poly", 2, False)),
+        *(("poly", 3, True), ("linear", 2, True), ("linear", 3, False)),
+    ],
+)
 def test_bounds_hold_the_objectives_of_any_weights(kernel, n_classes, sparse):
     X, problem = make_problem(n_classes, sparse=sparse, kernel=kernel)
     model = train(problem)
@@ -133,17 +137,11 @@ def test_bounds_hold_the_objectives_of_any_weights(kernel, n_classes, sparse):
         assert (found.certified_gap >= (primal - dual) / primal).all()
         np.testing.assert_allclose(found.primal, primal.astype(float), rtol=1e-4)
         np.testing.assert_allclose(found.dual, dual, rtol=1e-3)
-
-
-def test_it_is_the_gap_that_training_certified():
-    _, problem = make_problem(3)
-    model = train(problem)
-    found = certify(model, problem)
-    own = model.classifiers
-    np.testing.assert_allclose(found.primal, [each.primal for each in own], rtol=1e-8)
-    np.testing.assert_allclose(
-        found.certified_gap, [each.certified_gap for each in own], rtol=1e-3, atol=1e-8
-    )
+        if factor == 1:  # what training certified
+            own = model.classifiers
+            np.testing.assert_allclose(found.primal, [each.primal for each in own], rtol=1e-8)
+            trained = [each.certified_gap for each in own]
+            np.testing.assert_allclose(found.certified_gap, trained, rtol=1e-3, atol=1e-8)
 
 
 def test_any_jitter_is_the_one_stored():
@@ -159,6 +157,7 @@ def test_any_jitter_is_the_one_stored():
         certify(none, problem)
 
 
+@pytest.mark.process
 def test_where_blocks_are_read_changes_no_bit(tmp_path):
     X, problem = make_problem(3)
     np.save(tmp_path / "X.npy", X)

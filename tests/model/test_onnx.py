@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC
+from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.onnx import MAX_COUPLED, to_onnx
 from ooc_fw.model.prediction import decide, like_training
@@ -36,23 +36,27 @@ def labels(X, n_classes):
     return np.array([f"class {k:02}" for k in range(n_classes)])[places]
 
 
-@pytest.mark.parametrize("name", list(KERNELS))
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("options", [{}, {"landmarks": 40}])
+@pytest.mark.parametrize(
+    ("name", "n_classes", "options"),
+    [
+        (name, n_classes, {} if (n_classes + k) % 2 else {"landmarks": 40})
+        for k, name in enumerate(KERNELS)
+        for n_classes in (2, 3)
+    ],
+)
 def test_decisions_and_labels(name, n_classes, options):
     X, T = rows(), rows(200, seed=1)
     T[0] = 0
     y = labels(X, n_classes)
     own = FrankWolfeSVC(name, gamma=0.2, coef0=1, degree=3, C=5, **options).fit(X, y)
     found = run(own.model_, T.astype(np.float64))
+    assert "probabilities" not in found
     values = own.model_.decision_function(T)
     scale = max(1.0, float(np.abs(values).max()))
     np.testing.assert_allclose(found["decision"], values, atol=2e-4 * scale)  # of the model's own
-    exact = run(own.model_, T.astype(np.float64))["decision"]
-    np.testing.assert_allclose(exact, _by_definition(own.model_, T), atol=1e-9 * scale)
+    np.testing.assert_allclose(found["decision"], _by_definition(own.model_, T), atol=1e-9 * scale)
     clear = np.abs(values.reshape(len(T), -1)).min(axis=1) > 1e-3 * scale
     np.testing.assert_array_equal(found["label"][clear], own.predict(T)[clear])
-    assert "probabilities" not in found
 
 
 def _by_definition(model, T):
@@ -104,13 +108,17 @@ def test_types_of_labels_and_sparse_vectors():
         np.testing.assert_array_equal(found, model.predict(X))
 
 
-def test_novelty():
+def test_other_tasks():
     X = rows()
     own = FrankWolfeOneClass(gamma=0.2, contamination=0.1).fit(X)
     found = run(own.model_, X.astype(np.float64))
     np.testing.assert_allclose(found["decision"], own.decision_function(X), atol=1e-5)
     assert set(found["label"]) == {-1, 1}
     assert (found["label"] == own.predict(X)).mean() > 0.98
+    own = FrankWolfeSVR(gamma=0.2, landmarks=50).fit(X, X[:, 0])
+    np.testing.assert_allclose(
+        run(own.model_, X.astype(np.float64))["prediction"], own.predict(X), atol=2e-4
+    )
 
 
 def test_what_cannot_be_written():

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ooc_fw.model.pairs import class_pairs, class_scores, worst_status
+from ooc_fw.model.pairs import class_pairs, class_scores, is_decided, worst_status
 from ooc_fw.solver.state import Status
+from tests.support.strategies import SEEDS
 
 
 @given(arrays(np.float64, (6,), elements=st.floats(-3, 3, width=16)))
@@ -46,3 +47,38 @@ def test_ties_go_by_decision_values():
 )
 def test_one_status_for_all(statuses, worst):
     assert worst_status([Status(status) for status in statuses]) == worst
+
+
+@given(
+    st.integers(2, 5),
+    st.sampled_from([0.0, 1e-3, 0.3, 3.0]),
+    SEEDS,
+    st.sampled_from(["ovo", "ovr"]),
+)
+def test_decided_rows_keep_their_class_under_any_error_within_the_bound(
+    n_classes, size, seed, decision
+):
+    rng = np.random.default_rng(seed)
+    one_each = decision == "ovr" and n_classes > 2
+    shape = 40, n_classes if one_each else len(class_pairs(n_classes))
+    values, bound = rng.normal(size=shape), size * rng.random(shape)
+    decided = is_decided(values, bound, n_classes, decision if one_each else "ovo")
+
+    def places(values):
+        return (values if one_each else class_scores(values, n_classes)).argmax(axis=1)
+
+    first = places(values)
+    for _ in range(20):
+        moved = places(values + rng.choice([-1, -0.5, 0, 1], shape) * bound)
+        np.testing.assert_array_equal(moved[decided], first[decided])
+    assert decided.all() or size > 0
+    if n_classes == 2:
+        np.testing.assert_array_equal(decided, (np.abs(values) > bound)[:, 0])
+    if one_each:  # the worst error: against the first class, for all others
+        chosen = np.arange(n_classes) == first[:, None]
+        worst = np.where(chosen, values - bound, values + bound)
+        others = np.where(chosen, -np.inf, worst).max(axis=1)
+        margin = worst[chosen] - others
+        np.testing.assert_array_equal(
+            decided[np.abs(margin) > 1e-12], (margin > 0)[np.abs(margin) > 1e-12]
+        )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import logging
 import math
-import pickle
 import subprocess
 import sys
 import time
@@ -90,10 +88,14 @@ def exact_decision(model, vectors, X):
 # -- decision function -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", list(KERNELS))
-@pytest.mark.parametrize("sparse_model", [False, True])
-@pytest.mark.parametrize("sparse_data", [False, True])
-@pytest.mark.parametrize("part_bytes", [None, 2 * 4 * D])
+@pytest.mark.parametrize(
+    ("name", "sparse_model", "sparse_data", "part_bytes"),
+    [
+        (name, form // 2 > 0, form % 2 > 0, None if (form + k) % 2 else 2 * 4 * D)
+        for k, name in enumerate(KERNELS)
+        for form in range(4)
+    ],
+)
 def test_decision_function_is_the_sum_over_support_vectors(
     name, sparse_model, sparse_data, part_bytes, monkeypatch
 ):
@@ -148,13 +150,14 @@ def test_decision_function_takes_any_source(tmp_path):
     assert np.array_equal(model.decision_function(tmp_path / "X.h5"), expected)
 
 
-@pytest.mark.parametrize("name", list(KERNELS))
-@pytest.mark.parametrize("sparse_model", [False, True])
-@pytest.mark.parametrize("labels_only", [False, True])
+@pytest.mark.parametrize(
+    ("name", "sparse_model", "labels_only"),
+    [(name, k % 2 > 0, k // 2 % 2 > 0) for k, name in enumerate(KERNELS)],
+)
 def test_a_row_alone_has_the_decision_value_it_has_among_others(name, sparse_model, labels_only):
     """By the predictor that is kept, in any thread, and by that of passes over files."""
     kernel = make_kernel(name, gamma=0.5)
-    model = make_model(random_rows(700, seed=8), kernel=kernel, sparse=sparse_model)
+    model = make_model(random_rows(500, seed=8), kernel=kernel, sparse=sparse_model)
     X = random_rows(300, seed=9)
     expected = model.decision_function(X, threads=2, labels_only=labels_only)
     assert not suits_few(model, len(X), threads=2)
@@ -167,13 +170,7 @@ def test_a_row_alone_has_the_decision_value_it_has_among_others(name, sparse_mod
         np.testing.assert_array_equal(np.concatenate(list(parts)), expected)
 
 
-def test_a_model_that_has_decided_can_be_copied(tmp_path):
-    model, X = make_model(random_rows(20)), random_rows(5)
-    expected = model.decision_function(X)
-    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        np.testing.assert_array_equal(other.decision_function(X), expected)
-
-
+@pytest.mark.process
 def test_memory_grows_with_the_results_only(tmp_path):
     X = random_rows(200_000, d=50)
     np.save(tmp_path / "X.npy", X)
@@ -569,6 +566,7 @@ def test_files_without_a_checksum_are_read(tmp_path):
     assert load_model(tmp_path / "model.h5").status == "converged"
 
 
+@pytest.mark.process
 def test_a_bit_anywhere_in_a_model_is_found_or_harmless(tmp_path):
     """In a process of its own, which ends if HDF5 crashes or never comes back."""
     paths = [str(tmp_path / name) for name in ("dense.h5", "sparse.h5", "landmarks.h5")]
@@ -588,7 +586,7 @@ def test_a_bit_anywhere_in_a_model_is_found_or_harmless(tmp_path):
     )
     print(run.stdout)
     assert run.returncode == 0, run.stderr
-    assert all(int(line.split()[2]) > 25 for line in run.stdout.splitlines())
+    assert all(int(line.split()[2]) > 10 for line in run.stdout.splitlines())
 
 
 FLIP = """
@@ -602,7 +600,7 @@ for path in map(Path, sys.argv[1:]):
     good, again = path.read_bytes(), path.with_name("again.h5")
     draw = random.Random(0)
     n_found = 0
-    for place in draw.sample(range(len(good)), 150):
+    for place in draw.sample(range(len(good)), 60):
         data = bytearray(good)
         data[place] ^= 1 << draw.randrange(8)
         path.write_bytes(data)
@@ -613,5 +611,5 @@ for path in map(Path, sys.argv[1:]):
             n_found += 1
         else:
             assert again.read_bytes() == good, place
-    print("300 trials:", n_found, "changed bits found, the others harmless")
+    print("60 trials:", n_found, "changed bits found, the others harmless")
 """
