@@ -42,10 +42,14 @@ def train(problem, callbacks=(), *, checkpoint=None, resume=None, **options):
 # -- whole runs ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", STEP_RULES)
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("lmo", ["full", "sampled"])
-def test_every_method_and_oracle_finds_the_optimum(lmo, kernel, method):
+METHODS = [
+    (method, list(KERNELS)[k % len(KERNELS)], ["full", "sampled"][(k + k // len(KERNELS)) % 2])
+    for k, method in enumerate(STEP_RULES)
+]
+
+
+@pytest.mark.parametrize(("method", "kernel", "lmo"), METHODS)
+def test_every_method_finds_the_optimum(method, kernel, lmo):
     problem = weighted(make_problem(make_kernel(kernel, gamma=1.0)))
     tol = 3e-2 if method in SLOW else 1e-3
     solution = train(problem, method=method, lmo=lmo, tol=tol, sample_size=20)
@@ -101,7 +105,7 @@ def test_certificates_tell_the_truth(case):
 def test_equal_penalties_are_c_to_the_last_bit():
     problem = make_problem(make_kernel("rbf", gamma=1.0), C=3.0)
     for method in STEP_RULES:
-        options = TrainOptions(C=3.0, method=method, tol=2e-2, max_iter=500)
+        options = TrainOptions(C=3.0, method=method, tol=2e-2, max_iter=50)
         plain = solve(problem.source(), problem.y, problem.kernel, options)
         data = problem.source(), problem.y, problem.kernel, options
         same = solve(*data, penalties=np.full(100, 3.0))
@@ -158,7 +162,7 @@ def test_one_large_penalty_keeps_kernel_values_exact(monkeypatch):
 def test_checkpoints_belong_to_penalties(tmp_path):
     problem = weighted(make_problem(make_kernel("rbf", gamma=1.0), n_rows=200))
     plan = CheckpointPlan(tmp_path / "c", 0.0)
-    options = {"tol": 1e-6, "method": "swap2"}
+    options = {"tol": 1e-3, "method": "swap2"}
     whole = train(problem, **options)
     train(problem, checkpoint=plan, max_iter=whole.iterations // 2, **options)
     resumed = train(problem, resume=tmp_path / "c", **options)
@@ -215,49 +219,46 @@ def test_weights_multiply(class_weight, rows, penalties):
 
 
 @pytest.mark.parametrize(
-    ("class_weight", "message"),
+    ("class_weight", "rows", "message"),
     [
-        ({"Spam": 2.0}, "for Spam, which is no label; labels are"),
-        ("equal", "class_weight must be 'balanced'"),
-        *(
-            ({"spam": weight}, "the weight of class spam must be a positive number")
-            for weight in (0, -1, float("nan"), float("inf"))
-        ),
+        ({"Spam": 2.0}, None, "for Spam, which is no label; labels are"),
+        ("equal", None, "class_weight must be 'balanced'"),
+        ({"spam": 0}, None, "the weight of class spam must be a positive number"),
+        ({"spam": -1}, None, "the weight of class spam must be a positive number"),
+        ({"spam": np.nan}, None, "the weight of class spam must be a positive number"),
+        ({"spam": np.inf}, None, "the weight of class spam must be a positive number"),
+        ({"spam": 1e-310}, None, "C times class_weight must be from"),
+        ({"spam": 1e300}, None, "C times class_weight must be from"),
+        ({"spam": 1e300}, np.ones(4), "C times class_weight times sample_weight must be from"),
     ],
 )
-def test_unusable_class_weights(class_weight, message):
+def test_unusable_class_weights(class_weight, rows, message):
     with pytest.raises(InputError, match=message):
-        row_penalties(1.0, NAMES, CODES, class_weight)
+        row_penalties(1.0, NAMES, CODES, class_weight, rows)
 
 
 @pytest.mark.parametrize(
-    ("weights", "message"),
+    ("weights", "C", "message"),
     [
-        ([1.0, 2.0], "one weight for each of 3 rows, not the shape"),
-        ([[1.0], [2.0], [1.0]], "one weight for each of 3 rows, not the shape"),
-        ([1.0, -1.0, 0.0], "must not be negative, but is -1.0 for row 1"),
-        ([1.0, 1.0, np.nan], "must not be negative, but is nan for row 2"),
-        ([0.0, 0.0, 0.0], "all sample weights are zero; give a positive weight to some rows"),
-        ([1.0, 0.0, 1e-310], "sample_weight times C must be from 1e-100 to .*1e-310 for row 2"),
-        ([1e308, 0.0, 1.0], "sample_weight times C must be from .* but is 1e\\+308 for row 0"),
+        ([1.0, 2.0], 1.0, "one weight for each of 3 rows, not the shape"),
+        ([[1.0], [2.0], [1.0]], 1.0, "one weight for each of 3 rows, not the shape"),
+        ([1.0, -1.0, 0.0], 1.0, "must not be negative, but is -1.0 for row 1"),
+        ([1.0, 1.0, np.nan], 1.0, "must not be negative, but is nan for row 2"),
+        ([0.0, 0.0, 0.0], 1.0, "all sample weights are zero; give a positive weight"),
+        ([1.0, 0.0, 1e-310], 1.0, "sample_weight times C must be from 1e-100 to .*1e-310 for row"),
+        ([1e308, 0.0, 1.0], 1.0, "sample_weight times C must be from .* but is 1e\\+308 for row 0"),
+        ([0.0, 0.0, 1e100], 1e100, "sample_weight times C"),
+        ([0.0, 0.0, 1e-200], 1e-200, "sample_weight times C"),
+        ([0.0, 0.0, 0.01], 1e-99, "sample_weight times C"),
     ],
 )
-def test_unusable_sample_weights(weights, message):
+def test_unusable_sample_weights(weights, C, message):
     with pytest.raises(InputError, match=message):
-        check_sample_weight(weights, 3)
+        check_sample_weight(weights, 3, C)
 
 
-@pytest.mark.parametrize(
-    ("C", "weight", "refused"),
-    [(1e100, 1e100, True), (1e100, 1e-150, False), (1e-200, 1e-200, True), (1e-99, 0.01, True)],
-)
-def test_limits_are_those_of_the_product_with_c(C, weight, refused):
-    weights = [0.0, weight]
-    if refused:
-        with pytest.raises(InputError, match="sample_weight times C"):
-            check_sample_weight(weights, 2, C)
-    else:
-        np.testing.assert_array_equal(check_sample_weight(weights, 2, C), weights)
+def test_limits_of_weights_are_those_of_the_product_with_c():
+    np.testing.assert_array_equal(check_sample_weight([0.0, 1e-150], 2, 1e100), [0.0, 1e-150])
 
 
 @pytest.mark.parametrize("weight", [1e-310, 1e308])
@@ -266,11 +267,3 @@ def test_weights_beyond_float64_are_refused_at_once(estimator, weight):
     X = np.random.default_rng(1).normal(size=(50, 3))
     with pytest.raises(InputError, match="sample_weight times C"):
         estimator().fit(X, np.sign(X[:, 0]), sample_weight=np.full(50, weight))
-
-
-@pytest.mark.parametrize("weight", [1e-310, 1e300])
-def test_class_weights_beyond_float64_are_refused(weight):
-    with pytest.raises(InputError, match="C times class_weight must be from"):
-        row_penalties(2.0, NAMES, CODES, dict.fromkeys(NAMES.tolist(), weight))
-    with pytest.raises(InputError, match="C times class_weight times sample_weight must be from"):
-        row_penalties(1.0, NAMES, CODES, dict.fromkeys(NAMES.tolist(), weight), np.ones(4))

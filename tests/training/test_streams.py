@@ -240,7 +240,9 @@ def test_support_stays_within_its_bound(full_rows, monkeypatch):
         learn(stream, [chunk], [lambda state: largest.append(state.n_active)])
         assert len(solution_of(stream).alpha) <= 60
         truth = assert_consistent(solution_of(stream), problem)
-        assert solution_of(stream).sampled_gap <= truth.gap + 1e-12
+        seen = np.union1d(np.arange(start, start + 800), solution_of(stream).rows)
+        gap = 1 - float(truth.gradient[seen].min() / truth.rho)  # rows left out count, too
+        assert gap * (1 - 1e-3) <= solution_of(stream).sampled_gap <= truth.gap + 1e-12
     assert max(largest) <= 60 + 512
 
 

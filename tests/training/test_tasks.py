@@ -1,16 +1,27 @@
 """What holds for every task: from a source to a description, by one door."""
 
+import copy
 import json
+import pickle
 
+import h5py
 import numpy as np
 import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ooc_fw.data.opening import open_source
+from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVR
 from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.model.record import load_model
 from ooc_fw.options import TaskOptions, TrainOptions
 from ooc_fw.solver.plan import Plan
 from ooc_fw.solver.state import Status
+from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import OverLimitError
+from ooc_fw.testing import EXPECTED_FAILED_CHECKS
 from ooc_fw.training.fit import TASKS, describe, fit, make_plan, task_of
 
 KERNEL = make_kernel("rbf", gamma=0.5)
@@ -66,3 +77,75 @@ def test_a_run_that_ends_early_says_why(source, name):
 def test_options_of_tasks_belong_to_one_task():
     fields = [field for name in TASKS for field in task_of(name).fields]
     assert sorted(fields) == sorted(TaskOptions.__dataclass_fields__)
+
+
+# -- estimators, next to the classifier of tests/test_estimators.py --------------------------------
+
+ESTIMATORS = pytest.mark.parametrize(
+    "own", [FrankWolfeSVR(landmarks=60, gamma=0.3), FrankWolfeOneClass(contamination=0.1)], ids=str
+)
+
+
+@pytest.mark.grid
+@parametrize_with_checks(
+    [FrankWolfeSVR(), FrankWolfeOneClass()],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS,
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def waves():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(700, 3)).astype(np.float32)
+    return X, 50 + 10 * (np.sin(2 * X[:, 0]) * X[:, 1] + 0.2 * rng.normal(size=700))
+
+
+@pytest.mark.parametrize("form", ["csr", "h5", "npy"])
+@ESTIMATORS
+def test_every_storage_gives_the_same_model(own, form, waves, tmp_path):
+    X, y = waves
+    own = clone(own).set_params(random_state=0)
+    expected, data, labels = clone(own).fit(X, y), tmp_path / f"data.{form}", y
+    if form == "csr":
+        data = scipy.sparse.csr_array(X)
+    elif form == "h5":
+        with h5py.File(data, "w") as file:
+            file.create_dataset("X", data=X, chunks=(50, 3), compression="gzip")
+            file["y"], labels = y, None
+    else:
+        np.save(data, X)
+    found = clone(own).fit(data, labels)
+    assert found.certified_gap_ <= 2e-3
+    tolerance = 0.3 * y.std() if found.model_.kind == "landmarks" else 2e-3
+    for rows in (X, data):
+        values = found.model_.decision_function(rows)
+        np.testing.assert_allclose(values, expected.model_.decision_function(X), atol=tolerance)
+
+
+@ESTIMATORS
+def test_files_and_copies(own, waves, tmp_path):
+    own = clone(own).fit(*waves)
+    expected = own.predict(waves[0])
+    own.save(tmp_path / "m.h5")
+    loaded = load_model(tmp_path / "m.h5")
+    assert (loaded.task, loaded.epsilon) == (own.model_.task, own.model_.epsilon)
+    for other in (loaded, copy.deepcopy(own), pickle.loads(pickle.dumps(own))):
+        np.testing.assert_array_equal(other.predict(waves[0]), expected)
+
+
+@ESTIMATORS
+def test_a_run_that_is_resumed_ends_as_one_that_was_not(own, waves, ooc_fw, tmp_path):
+    X, y = waves
+    own = clone(own).set_params(random_state=1)
+    whole = clone(own).fit(X, y)
+    with pytest.warns(ConvergenceWarning):
+        clone(own).set_params(max_iter=1).fit(X, y, checkpoint=tmp_path / "c")
+    assert f"--task {whole.model_.task}" in ooc_fw("info", tmp_path / "c").out
+    own = clone(own).set_params(random_state=None)
+    again = own.fit(X, y, resume=tmp_path / "c", log=tmp_path / "l")
+    assert np.array_equal(again.dual_coef_, whole.dual_coef_)
+    assert (tmp_path / "l").read_text().count("end") >= 1
+    with pytest.raises(InputError, match="other data"):
+        own.fit(X + np.float32(0.01), y, resume=tmp_path / "c")
