@@ -78,8 +78,7 @@ def test_values_and_sums_are_within_useful_bounds_of_the_definition(case, seed):
                 assert np.median(bound) <= share * largest
 
 
-@SPARSE
-@NAMES
+@pytest.mark.parametrize(("name", "sparse"), [(name, k % 2 > 0) for k, name in enumerate(KERNELS)])
 def test_blocks_larger_than_a_tile(name, sparse):
     problem = make_problem(make_kernel(name, gamma=1.0), n_rows=2 * TILE + 77, density=0.5)
     rows = problem.rows(sparse)
@@ -128,7 +127,7 @@ def test_symmetric_sums_are_the_sums_of_vertices_with_themselves(n_rows, sparse)
 
 
 @SPARSE
-@NAMES
+@pytest.mark.parametrize("name", ["rbf", "linear"])
 def test_no_rows_give_no_sums_and_no_vertices_sums_of_zero(name, sparse):
     rows = make_problem(make_kernel(name, gamma=1.0), n_rows=4).rows(sparse)
     with Engine(make_kernel(name, gamma=1.0), threads=2) as engine:
@@ -393,7 +392,13 @@ def all_sums(engine, rows, n_vertices):
 
 @SPARSE
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("shape", [(300, 100, 40), (70, 3, 127), (1500, 600, 1)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (70, 3, 127),
+        *(pytest.param(s, marks=pytest.mark.grid) for s in [(300, 100, 40), (1500, 600, 1)]),
+    ],
+)
 def test_threads_and_recipes_change_no_bit_of_any_sum(shape, method, sparse):
     """Whatever the shapes that BLAS treats differently: few rows, few columns, few products."""
     n_rows, n_vertices, n_features = shape

@@ -93,6 +93,7 @@ if "avx512f" in Path("/proc/cpuinfo").read_text():
     CORES.append("SkylakeX")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("core", CORES)
 def test_every_kind_of_core_gives_uniform_products(core):
     """OpenBLAS chooses its code by the processor; Haswell's float32 code is not uniform."""

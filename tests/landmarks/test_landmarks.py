@@ -137,33 +137,23 @@ def test_optimum_is_that_of_a_general_minimiser():
     assert solution.primal[0] == pytest.approx(best.fun, rel=1e-5)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_threads_change_no_bit(sparse, tmp_path):
-    X, codes = noisy(3000, 3)
+@pytest.mark.parametrize(
+    ("n_rows", "sparse", "threads", "dask"),
+    [
+        (3000, False, 2, None),
+        (3000, True, 2, "threads"),
+        pytest.param(20_000, False, 2, "processes", marks=pytest.mark.process),
+    ],
+)
+def test_threads_and_processes_change_no_bit(n_rows, sparse, threads, dask, tmp_path):
+    """Processes open the file themselves and compute with engines of one thread."""
+    X, codes = noisy(n_rows, 3)
     np.save(tmp_path / "X.npy", X)
     source = scipy.sparse.csr_matrix(X) if sparse else str(tmp_path / "X.npy")
-    found = []
-    for threads, dask in [(1, None), (2, None), (2, "threads")]:
-        problem = ClassificationProblem(open_source(source), codes, KERNELS["rbf"])
-        found.append(
-            solve_landmarks(problem, 40, TrainOptions(threads=threads), Session(dask=dask))
-        )
-    for other in found[1:]:
-        np.testing.assert_array_equal(found[0].beta, other.beta)
-        np.testing.assert_array_equal(found[0].certified_gap, other.certified_gap)
-
-
-@pytest.mark.process
-def test_processes_change_no_bit(tmp_path):
-    """Workers open the file themselves and compute with engines of one thread."""
-    X, codes = noisy(20_000, 3)
-    np.save(tmp_path / "X.npy", X)
-    problems = [
-        ClassificationProblem(open_source(str(tmp_path / "X.npy")), codes, KERNELS["rbf"])
-    ] * 2
+    problems = [ClassificationProblem(open_source(source), codes, KERNELS["rbf"])] * 2
     here, there = (
-        solve_landmarks(problem, 20, TrainOptions(threads=2), Session(dask=dask))
-        for problem, dask in zip(problems, (None, "processes"), strict=True)
+        solve_landmarks(problem, 20, TrainOptions(threads=n), Session(dask=where))
+        for problem, (n, where) in zip(problems, [(1, None), (threads, dask)], strict=True)
     )
     np.testing.assert_array_equal(here.beta, there.beta)
     np.testing.assert_array_equal(here.certified_gap, there.certified_gap)

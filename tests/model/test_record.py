@@ -152,7 +152,10 @@ def test_decision_function_takes_any_source(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "sparse_model", "labels_only"),
-    [(name, k % 2 > 0, k // 2 % 2 > 0) for k, name in enumerate(KERNELS)],
+    [
+        pytest.param(name, k % 2 > 0, k // 2 % 2 > 0, marks=[pytest.mark.grid] * (k > 1))
+        for k, name in enumerate(KERNELS)
+    ],
 )
 def test_a_row_alone_has_the_decision_value_it_has_among_others(name, sparse_model, labels_only):
     """By the predictor that is kept, in any thread, and by that of passes over files."""

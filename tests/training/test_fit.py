@@ -90,13 +90,6 @@ def test_rows_are_read_once_for_the_partition(blobs, tmp_path):
         assert source.rows_read == 140
 
 
-def test_two_classes_are_one_run(blobs):
-    X, codes = blobs
-    here = codes < 2
-    (pair,) = train(open_source(X[here]), codes[here]).pairs
-    assert pair.solution.certified_gap <= 1e-3
-
-
 def test_no_time_left_gives_every_pair_a_classifier(blobs):
     X, codes = blobs
     slow = [lambda state: time.sleep(0.6)]

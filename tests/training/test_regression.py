@@ -353,7 +353,10 @@ def test_from_a_table_to_predictions(ooc_fw, waves, tmp_path):
     assert about["task"] == "regression"
 
 
-@pytest.mark.parametrize(("gamma", "landmarks"), [(3.0, None), (0.1, None), (0.1, 150)])
+@pytest.mark.parametrize(
+    ("gamma", "landmarks"),
+    [pytest.param(3.0, None, marks=pytest.mark.grid), (0.1, None), (0.1, 150)],
+)
 def test_certify_gives_the_gap_and_scope_of_training(ooc_fw, waves, tmp_path, gamma, landmarks):
     data, model = tmp_path / "d.h5", tmp_path / "m.h5"
     X, y = waves[0][:200], waves[1][:200]

@@ -60,8 +60,14 @@ def test_certificates_are_those_of_brute_force(seed, kernel, sparse, weighted, C
             np.testing.assert_array_equal(solution.penalties, problem.penalties[solution.rows])
 
 
-@pytest.mark.parametrize("most_rows", [small_pairs._MOST_ROWS, 0])
-@pytest.mark.parametrize("stopping", ["relative", "absolute", "meb"])
+@pytest.mark.parametrize(
+    ("most_rows", "stopping"),
+    [
+        (small_pairs._MOST_ROWS, "relative"),
+        pytest.param(small_pairs._MOST_ROWS, "meb", marks=pytest.mark.grid),
+        pytest.param(0, "absolute", marks=pytest.mark.grid),
+    ],
+)
 def test_threads_change_no_bit(most_rows, stopping, monkeypatch):
     """With and without classifiers of few rows, which are trained side by side either way."""
     monkeypatch.setattr(small_pairs, "_MOST_ROWS", most_rows)
