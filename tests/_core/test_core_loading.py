@@ -45,6 +45,7 @@ def compile_something(installation, tmp_path, **environment):
     return done.stderr
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("is_named", [False, True])
 def test_the_directory_that_the_environment_names_or_a_private_temporary_one(
     is_named, installation, tmp_path
@@ -57,6 +58,7 @@ def test_the_directory_that_the_environment_names_or_a_private_temporary_one(
     assert list(private.rglob("products.row_norms*"))
 
 
+@pytest.mark.process
 def test_without_any_place_code_is_compiled_in_memory(installation, tmp_path):
     planted = tmp_path / f"ooc-fw-compiled-{os.geteuid()}"
     planted.mkdir()

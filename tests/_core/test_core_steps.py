@@ -1,6 +1,7 @@
 """Compiled work on the active set against a few lines of dense numpy each."""
 
 import copy
+import functools
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -22,6 +23,15 @@ def in_slots(block, slots, n_slots):
     return table
 
 
+@functools.cache
+def problem_and_values(m, seed, C):
+    """A problem and its kernel values, which many examples share."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=m, seed=seed, C=C)
+    values = kernel_values(problem.kernel, problem.X, problem.X).astype(np.float64)
+    values.flags.writeable = False
+    return problem, values
+
+
 class Plain:
     """An active set as plain arrays, and its matrix Q in float64.
 
@@ -31,8 +41,7 @@ class Plain:
 
     def __init__(self, m, seed, C=1.0, quantised=False):
         rng = np.random.default_rng(seed)
-        problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=m, seed=seed, C=C)
-        values = kernel_values(problem.kernel, problem.X, problem.X)
+        problem, values = problem_and_values(m, seed, C)
         self.unit = np.float32(1 / 65535 if quantised else 1)
         self.slots = rng.permutation(m + 3)[:m]
         self.used = np.full(m + 3, -1)
@@ -81,7 +90,8 @@ class Plain:
 @st.composite
 def actives(draw, sizes=(1, 2, 3, 20, 130, 300)):
     m = draw(st.sampled_from(sizes))
-    return Plain(m, draw(st.integers(0, 20)), quantised=draw(st.booleans()))
+    seed = draw(st.integers(0, 20 if m < 500 else 1))
+    return Plain(m, seed, quantised=draw(st.booleans()))
 
 
 @given(actives(), SEEDS, st.floats(0, 2))
@@ -174,7 +184,7 @@ def test_optimise_pairwise_on_a_float32_gradient(plain, tol):
     assert plain.objective() <= before
 
 
-@given(actives(sizes=(1, 511, 513, 1100, 2100)), st.sampled_from([np.float32, np.float64]), SEEDS)
+@given(actives(sizes=(1, 511, 513, 1100)), st.sampled_from([np.float32, np.float64]), SEEDS)
 def test_handed_the_rows_threads_share_scans_without_a_difference(plain, real, seed):
     """Equal rows give equal gains and gradients, whose order must not depend on the threads."""
     rng = np.random.default_rng(seed)

@@ -1,13 +1,13 @@
 """Properties of whole runs over drawn problems: every method, oracle, kernel and storage."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.loop import solve
 from ooc_fw.solver.state import Status
-from ooc_fw.solver.steps import STEP_RULES
+from tests.support.methods import METHODS
 from tests.support.strategies import SEEDS, problems
 
 MAX_ITER = 60
@@ -19,7 +19,7 @@ def runs(draw):
     problem = draw(problems(max_rows=40))
     options = TrainOptions(
         C=problem.C,
-        method=draw(st.sampled_from(sorted(STEP_RULES))),
+        method=draw(st.sampled_from(METHODS)),
         lmo=draw(st.sampled_from(["full", "sampled"])),
         sample_size=draw(st.integers(1, 50)),
         start=draw(st.sampled_from(["random", "farthest"])),
@@ -38,9 +38,10 @@ def run(case, callbacks=()):
 
 
 @given(runs())
-def test_weights_are_on_the_simplex_and_gaps_tell_the_truth(case):
+def test_weights_are_on_the_simplex_objectives_fall_and_gaps_tell_the_truth(case):
     problem, options, _ = case
-    solution = run(case)
+    objectives = []
+    solution = run(case, [lambda state: objectives.append(state.objective)])
     assert (solution.alpha > 0).all()
     assert abs(solution.alpha.sum() - 1) <= 1e-12
     assert len(np.unique(solution.rows)) == len(solution.rows)
@@ -59,28 +60,12 @@ def test_weights_are_on_the_simplex_and_gaps_tell_the_truth(case):
         if solution.status is Status.CONVERGED:
             assert solution.certified_gap <= options.tol
 
-
-@given(runs())
-def test_distance_from_the_optimum_is_within_the_gap(case):
-    problem, _, _ = case
-    solution = run(case)
-    truth = problem.truth(solution.rows, solution.alpha)
-    slack = 1e-9 * (1 + np.abs(problem.dual_matrix).max())
+    # Steps see float32 kernel values, so that objectives fall but for their rounding.
+    assert (np.diff(objectives) <= 1e-6 * scale).all()
     distance = float(truth.rho / 2) - problem.optimum.objective
-    assert -slack <= distance <= float(truth.gap * truth.rho) + slack
+    assert -1e-9 * scale <= distance <= float(truth.gap * truth.rho) + 1e-9 * scale
 
 
-@given(runs())
-def test_objective_never_rises(case):
-    problem, _, _ = case
-    objectives = []
-    run(case, [lambda state: objectives.append(state.objective)])
-    # Steps see float32 kernel values, so that "never" means up to their rounding.
-    slack = 1e-6 * (1 + np.abs(problem.dual_matrix).max())
-    assert (np.diff(objectives) <= slack).all()
-
-
-@settings(max_examples=15)
 @given(runs(), SEEDS)
 def test_a_run_is_a_function_of_its_seed(case, global_seed):
     first = run(case)

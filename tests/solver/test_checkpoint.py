@@ -18,14 +18,10 @@ from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint, save_checkpoint
 from ooc_fw.solver.state import Status
-from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
 from tests.support.files import write_dense, write_sparse
-from tests.support.methods import SLOW
+from tests.support.methods import IN_TURN, SLOW, grid
 from tests.support.reference import SmallProblem, make_problem
-
-METHODS = pytest.mark.parametrize("method", STEP_RULES)
-LMOS = pytest.mark.parametrize("lmo", ["full", "sampled"])
 
 
 def rbf(**how):
@@ -72,38 +68,38 @@ def assert_resumes(problem, path, choose=lambda n: {1, n // 2, n - 1}, more=None
 # -- bit for bit ---------------------------------------------------------------------------------
 
 
-@LMOS
-@METHODS
-def test_resumed_run_equals_the_uninterrupted_one(method, lmo, path):
+@pytest.mark.parametrize(("method", "lmo", "_"), grid(IN_TURN, quick=3))
+def test_resumed_run_equals_the_uninterrupted_one(method, lmo, _, path):
     options = {"method": method, "lmo": lmo, "tol": 1e-1 if method in SLOW else 1e-3}
-    assert_resumes(rbf(n_rows=200, overlap=2), path, lambda n: {0, 1, 7, n // 2}, **options)
+    assert_resumes(rbf(n_rows=150, overlap=2), path, lambda n: {0, 7, n // 2}, **options)
 
 
-@pytest.mark.parametrize("method", ["bpcg", "qc", "mfw"])
+@pytest.mark.parametrize("method", grid(["bpcg", "mfw"], quick=1))
 def test_a_run_with_the_lazy_oracle(method, path):
     """Its checkpoint holds steps that the gradient of all rows has not learned of."""
     options = {"method": method, "lmo": "lazy", "tol": 1e-3}
-    assert_resumes(rbf(n_rows=200, overlap=2), path, lambda n: {1, 7, n // 2, n - 3}, **options)
+    assert_resumes(rbf(n_rows=150, overlap=2), path, lambda n: {1, n // 2, n - 3}, **options)
 
 
-@pytest.mark.parametrize("lmo", ["random", "random-full"])
+@pytest.mark.parametrize("lmo", grid(["random", "random-full"], quick=1))
 def test_a_run_with_a_random_oracle(lmo, path):
     options = {"method": "swap", "lmo": lmo, "stopping": "absolute", "tol": 1e-3}
-    assert_resumes(rbf(n_rows=200, overlap=2), path, certify=False, **options)
+    choose = lambda n: {n // 2}  # noqa: E731
+    assert_resumes(rbf(n_rows=200, overlap=2), path, choose, certify=False, **options)
 
 
-@LMOS
-@METHODS
-def test_checkpoints_do_not_alter_a_run(method, lmo, path):
+@pytest.mark.parametrize(("method", "lmo", "_"), grid(IN_TURN))
+def test_checkpoints_do_not_alter_a_run(method, lmo, _, path):
     problem = rbf(n_rows=200)
-    options = {"method": method, "lmo": lmo, "tol": 1e-4, "max_iter": 60}
+    options = {"method": method, "lmo": lmo, "tol": 1e-4, "max_iter": 30}
     expected = train(problem, **options)
     assert_same(train(problem, checkpoint=CheckpointPlan(path, every_s=0), **options), expected)
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    ("kernel", "sparse"), grid([(name, k % 2 == 1) for k, name in enumerate(KERNELS)])
+)
 def test_every_kernel_and_storage(kernel, sparse, path):
     """And other threads: the blocks computed again are none of those computed before."""
     problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=1500, density=0.7, overlap=2)
@@ -113,7 +109,7 @@ def test_every_kernel_and_storage(kernel, sparse, path):
     assert_resumes(problem, path, ends, more, source=source, **options)
 
 
-@pytest.mark.parametrize("name", ["float32", "float64"])
+@pytest.mark.parametrize("name", grid(["float32", "float64"], quick=1))
 def test_resumed_run_whose_kernel_values_change_their_type(name, monkeypatch, path):
     if name == "float32":
         monkeypatch.setattr(ooc_fw.solver.kernel_rows, "_RIDGE_SHARE", 6e-5)  # from 47 vertices on
@@ -121,34 +117,35 @@ def test_resumed_run_whose_kernel_values_change_their_type(name, monkeypatch, pa
     else:
         problem = make_problem(make_kernel("rbf", gamma=0.3), n_rows=600, C=1e4, overlap=2.0)
     options = {"method": "corrective", "tol": 1e-5, "memory_limit": 4 << 30}
-    expected = assert_resumes(problem, path, lambda n: set(range(n)), **options)
+    expected = assert_resumes(problem, path, **options)
     assert load_checkpoint(path)[1]["active"]["rows"]["type"] == name
     train(problem, max_iter=0, checkpoint=CheckpointPlan(path), **options)
     assert load_checkpoint(path)[1]["active"]["rows"]["type"] != name
     assert expected.iterations > 1
 
 
-@pytest.mark.parametrize("method", ["corrective", "swap2"])
+@pytest.mark.parametrize("method", grid(["corrective", "swap2"], quick=1))
 def test_a_run_with_a_limit_of_support_vectors(method, path):
     problem = rbf(n_rows=3000, overlap=2)
     options = {"method": method, "lmo": "sampled", "tol": 1e-2, "max_support": 700}
-    assert assert_resumes(problem, path, **options).status is Status.SUPPORT_LIMIT
+    expected = assert_resumes(problem, path, lambda n: {n // 2}, **options)
+    assert expected.status is Status.SUPPORT_LIMIT
 
 
-@pytest.mark.parametrize("method", ["corrective", "cvm", "swap2", "partan"])
+@pytest.mark.parametrize("method", grid(["corrective", "swap2", "partan"], quick=1))
 def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, path, monkeypatch):
     """Which rows are held decides in which order sums are formed."""
     monkeypatch.setattr(ooc_fw.solver.plan, "memory_total", lambda: 0)
     monkeypatch.setattr(ooc_fw.system.memory, "_LEAST_KERNEL_ROWS", 4 * 50**2)
-    options = {"method": method, "lmo": "sampled", "tol": 5e-2 if method in SLOW else 1e-3}
-    assert len(assert_resumes(rbf(n_rows=250, overlap=2), path, **options).rows) > 60
+    options = {"method": method, "lmo": "sampled", "tol": 1e-1 if method in SLOW else 1e-3}
+    problem = rbf(n_rows=250, overlap=2)
+    assert len(assert_resumes(problem, path, lambda n: {n // 2}, **options).rows) > 60
 
 
-@pytest.mark.parametrize("write", [write_dense, write_sparse])
-@LMOS
+@pytest.mark.parametrize(("lmo", "write"), [("full", write_dense), ("sampled", write_sparse)])
 def test_rows_on_disk(lmo, write, monkeypatch, path):
     monkeypatch.setattr(ooc_fw.system.memory, "_CACHE_SHARE", 0)
-    problem = rbf(n_rows=300, density=0.7)
+    problem = rbf(n_rows=200, density=0.7)
     file = write(path.with_suffix(".h5"), problem.X, problem.y.astype(float), chunks=True)
     options = {"method": "cvm", "lmo": lmo, "tol": 1e-5}
     with open_source(file) as source:
@@ -166,7 +163,7 @@ def test_a_run_stopped_before_its_first_step_takes_the_same_course(path):
     assert_same(train(problem, resume=path, **options), train(problem, **options))
 
 
-@pytest.mark.parametrize(("method", "every"), [("corrective", 1), ("partan", 37), ("swap2", 31)])
+@pytest.mark.parametrize(("method", "every"), grid([("corrective", 1), ("partan", 97)], quick=1))
 def test_a_run_may_be_stopped_again_and_again(method, every, path):
     problem, resume = rbf(n_rows=3000, overlap=0.5), None
     options = {"method": method, "lmo": "sampled", "tol": 5e-2}
@@ -179,8 +176,9 @@ def test_a_run_may_be_stopped_again_and_again(method, every, path):
     assert_same(solution, expected)
 
 
-@pytest.mark.parametrize("phase", ["train", "certify"])
-@pytest.mark.parametrize("method", ["cvm", "swap2"])
+@pytest.mark.parametrize(
+    ("method", "phase"), grid([("cvm", "certify"), ("cvm", "train"), ("swap2", "certify")])
+)
 def test_stopped_from_outside_in_any_iteration_or_sweep(method, phase, path, caplog, rare_violator):
     """The state of passes and of what they leave out is kept too."""
     options = {"method": method, "lmo": "sampled", "sample_size": 2, "tol": 1e-3}
@@ -191,7 +189,7 @@ def test_stopped_from_outside_in_any_iteration_or_sweep(method, phase, path, cap
     assert "screening leaves" in caplog.text
     count = calls.count(phase)
     assert count > 1
-    for n in sorted({1, count // 2, count}):
+    for n in sorted({count // 2, count}):
         left = [n]
 
         def stop(state, left=left):
@@ -204,8 +202,8 @@ def test_stopped_from_outside_in_any_iteration_or_sweep(method, phase, path, cap
 
 
 def test_a_resumed_run_may_leave_checkpoints_in_the_same_file(path):
-    problem, plan = rbf(n_rows=300), CheckpointPlan(path, every_s=0)
-    options = {"method": "swap2", "tol": 1e-4}
+    problem, plan = rbf(n_rows=100), CheckpointPlan(path, every_s=0)
+    options = {"method": "swap2", "tol": 1e-2}
     expected = train(problem, **options)
     train(problem, checkpoint=plan, max_iter=10, **options)
     assert_same(train(problem, checkpoint=plan, resume=path, **options), expected)
@@ -359,7 +357,7 @@ def test_a_checkpoint_that_cannot_be_written_is_a_warning(checkpoint, monkeypatc
 
     monkeypatch.setattr("ooc_fw.system.files.flush_to_disk", fail)
     plan = CheckpointPlan(path, every_s=0)
-    assert train(problem, method="swap2", resume=path, checkpoint=plan).status is Status.CONVERGED
+    train(problem, method="swap2", resume=path, checkpoint=plan, max_iter=20)
     assert len(tries) > 10
     (warning,) = [text for text in caplog.messages if str(path) in text]
     assert str(getattr(error, "strerror", error)) in warning

@@ -16,25 +16,21 @@ import ooc_fw.solver.plan
 import ooc_fw.solver.shell
 import ooc_fw.system.memory
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import ArraySource
-from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve
 from ooc_fw.solver.plan import method_in_words, with_method
 from ooc_fw.solver.state import Status, StepKind
-from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import Terminated, terminating
+from tests.support.contracts import to_dense
 from tests.support.files import write_dense, write_sparse
-from tests.support.methods import NOT_LAZY, SLOW
-from tests.support.reference import SmallProblem, kernel_values, make_problem, minimise
+from tests.support.methods import IN_TURN, LMOS, METHODS, NOT_LAZY, SLOW, grid
+from tests.support.reference import DEFINITIONS, SmallProblem, kernel_values, make_problem, minimise
 
-ORACLES = ("full", "sampled")
-
-METHODS = pytest.mark.parametrize("method", STEP_RULES)
-LMOS = pytest.mark.parametrize("lmo", ORACLES)
+EACH_LMO = pytest.mark.parametrize("lmo", LMOS)
 
 
 def rbf(**how):
@@ -49,9 +45,7 @@ def train(problem, *, source=None, callbacks=(), **options):
 
 def assert_consistent(solution, problem):
     """The record agrees with itself, and with brute force over its weights."""
-    X = solution.support_vectors
-    table = X.toarray() if isinstance(X, CSRRows) else X
-    np.testing.assert_array_equal(table, problem.X[solution.rows])
+    np.testing.assert_array_equal(to_dense(solution.support_vectors), problem.X[solution.rows])
     np.testing.assert_array_equal(solution.labels, problem.y[solution.rows])
     assert len(set(solution.rows.tolist())) == len(solution.rows)
     assert (solution.alpha > 0).all()
@@ -81,19 +75,19 @@ def assert_solved(solution, problem, tol):
 # -- agreement with the exact optimum ------------------------------------------------------------
 
 
-# The storage makes no difference to slow methods that it does not make to the others.
-STORED = [
-    (lmo, m, sparse)
-    for lmo in (*ORACLES, "lazy")
-    for m in STEP_RULES
-    for sparse in (False, True)
-    if not (m in SLOW and sparse) and not (lmo == "lazy" and (sparse or m in NOT_LAZY))
-]
+def all_pairs():
+    """Every method with every kernel; oracles and storages take turns, in all pairs with both."""
+    kernels = sorted(DEFINITIONS)
+    for i in range(len(kernels)):
+        for k, (method, lmo, sparse) in enumerate(IN_TURN):
+            other = LMOS[1 - LMOS.index(lmo)]
+            yield method, lmo if i < 3 else other, kernels[(i + k) % 6], sparse != (i % 2 == 1)
+    for k, method in enumerate(sorted(set(METHODS) - NOT_LAZY)):
+        yield method, "lazy", kernels[k % 6], False
 
 
-@pytest.mark.parametrize(("lmo", "method", "sparse"), STORED)
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_every_method_and_oracle_finds_the_optimum(lmo, kernel, method, sparse):
+@pytest.mark.parametrize(("method", "lmo", "kernel", "sparse"), grid([*all_pairs()], quick=9))
+def test_every_method_and_oracle_finds_the_optimum(method, lmo, kernel, sparse):
     problem = make_problem(make_kernel(kernel, gamma=1.0), density=0.7 if sparse else 1.0)
     tol = 1e-2 if method in SLOW else 1e-3
     source = problem.source(sparse)
@@ -102,14 +96,13 @@ def test_every_method_and_oracle_finds_the_optimum(lmo, kernel, method, sparse):
     assert_solved(solution, problem, tol)
 
 
-@pytest.mark.parametrize("write", [write_dense, write_sparse])
-@LMOS
-@METHODS
-def test_rows_may_stay_on_disk(method, lmo, write, monkeypatch, tmp_path):
+@pytest.mark.parametrize(("method", "lmo", "sparse"), grid(IN_TURN))
+def test_rows_may_stay_on_disk(method, lmo, sparse, monkeypatch, tmp_path):
     """From a chunked file, nothing kept: the same course as from rows in RAM."""
     monkeypatch.setattr(ooc_fw.system.memory, "_CACHE_SHARE", 0)
     problem = rbf(density=0.7)
     tol = 3e-2 if method in SLOW else 1e-3
+    write = write_sparse if sparse else write_dense
     path = write(tmp_path / "data.h5", problem.X, problem.y.astype(float), chunks=True)
     with open_source(path) as source:
         assert not source.in_memory
@@ -119,14 +112,16 @@ def test_rows_may_stay_on_disk(method, lmo, write, monkeypatch, tmp_path):
     assert_solved(solution, problem, tol)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("method", sorted(set(STEP_RULES) - SLOW - {"mfw", "swap"}))
+PRECISE = ("corrective", "bpcg", "cvm", "qc", "swap2", "corrective")
+
+
+@pytest.mark.parametrize(("method", "kernel"), grid([*zip(PRECISE, DEFINITIONS, strict=True)]))
 def test_tolerances_far_below_float32_are_reached(method, kernel):
     problem = make_problem(make_kernel(kernel, gamma=1.0), overlap=3)
     assert_solved(train(problem, method=method, tol=1e-9), problem, 1e-9)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", DEFINITIONS)
 def test_tiny_and_huge_C(kernel):
     # A hard margin is for kernels of full rank: the others take steps in proportion to C.
     full_rank = kernel in ("rbf", "laplacian")
@@ -135,8 +130,14 @@ def test_tiny_and_huge_C(kernel):
         assert_solved(train(problem, method="cvm"), problem, 1e-3)
 
 
-@pytest.mark.parametrize("lmo", ["random", "random-full"])
-@pytest.mark.parametrize("method", sorted(set(STEP_RULES) - {"corrective"}))
+DRAWN = [
+    (method, "random-full" if lmo == "full" else "random")
+    for method, lmo, _ in IN_TURN
+    if method != "corrective"
+]
+
+
+@pytest.mark.parametrize(("method", "lmo"), grid(DRAWN))
 def test_random_oracles_end_where_two_samples_show_no_violator(method, lmo):
     problem = rbf(n_rows=300, overlap=3)
     options = {"lmo": lmo, "sample_size": 20, "stopping": "absolute", "tol": 1e-3}
@@ -149,24 +150,23 @@ def test_random_oracles_end_where_two_samples_show_no_violator(method, lmo):
 
 
 @pytest.mark.parametrize(
-    ("method", "lmo"), [("corrective", "lazy"), ("corrective", "random"), ("partan", "lazy")]
+    ("method", "lmo", "certify", "words"),
+    [
+        ("corrective", "lazy", False, "--lmo lazy .* method corrective .*give another --method"),
+        ("corrective", "random", False, "--lmo random .* method corrective .*give another"),
+        ("partan", "lazy", False, "--lmo lazy .* method partan .*give another --method"),
+        ("swap2", "random", True, "--lmo random ends at .*give --no-certify"),
+    ],
 )
-def test_oracles_that_do_not_go_with_a_method_are_refused(method, lmo):
-    with pytest.raises(
-        InputError, match=rf"--lmo {lmo} .* method {method} .*give another --method"
-    ):
-        train(rbf(), method=method, lmo=lmo, certify=False)
-
-
-def test_random_oracle_gives_no_certificate():
-    with pytest.raises(InputError, match=r"--lmo random ends at .*give --no-certify"):
-        train(rbf(), lmo="random")
+def test_oracles_that_do_not_go_with_a_method_or_a_certificate(method, lmo, certify, words):
+    with pytest.raises(InputError, match=words):
+        train(rbf(), method=method, lmo=lmo, certify=certify)
 
 
 # -- stopping tests ------------------------------------------------------------------------------
 
 
-@LMOS
+@EACH_LMO
 def test_absolute_stopping(lmo):
     problem = rbf()
     solution = train(problem, lmo=lmo, stopping="absolute", tol=1e-4)
@@ -177,8 +177,7 @@ def test_absolute_stopping(lmo):
     assert solution.certified_gap > 1e-4  # since rho is far below 1
 
 
-@LMOS
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+@pytest.mark.parametrize(("kernel", "lmo"), [("rbf", "full"), ("laplacian", "sampled")])
 def test_meb_stopping(kernel, lmo):
     """The ball of radius (1 + eps) times the least one holds every row."""
     problem, eps = make_problem(make_kernel(kernel, gamma=1.0)), 1e-3
@@ -194,9 +193,9 @@ def test_meb_stopping(kernel, lmo):
 # -- ways to end ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("certify", [False, True])
-@pytest.mark.parametrize("max_iter", [0, 3])
-@LMOS
+@pytest.mark.parametrize(
+    ("lmo", "max_iter", "certify"), [("full", 0, True), ("full", 3, False), ("sampled", 3, True)]
+)
 def test_max_iter(lmo, max_iter, certify):
     problem = rbf()
     solution = train(problem, method="fw", lmo=lmo, max_iter=max_iter, certify=certify)
@@ -206,9 +205,7 @@ def test_max_iter(lmo, max_iter, certify):
     assert (solution.certified_gap is not None) is certify
 
 
-@pytest.mark.parametrize("certify", [False, True])
-@LMOS
-@METHODS
+@pytest.mark.parametrize(("method", "lmo", "certify"), grid(IN_TURN))
 def test_time_limit(method, lmo, certify):
     problem = rbf(n_rows=300, overlap=3)
     train(problem, method=method, lmo=lmo, max_iter=2)  # compiles, which no time limit cuts short
@@ -266,18 +263,6 @@ def test_signals_that_end_a_run_at_once(phase, number, times, error):
     assert raised.type is error
 
 
-@pytest.mark.parametrize("phase", ["train", "certify"])
-def test_an_interrupt_that_a_callback_raises_leaves_a_model(phase):
-    def interrupt(state):
-        if state.phase == phase:
-            raise KeyboardInterrupt
-
-    problem = rbf()
-    solution = train(problem, callbacks=[interrupt])
-    assert_consistent(solution, problem)
-    assert solution.status is Status.INTERRUPTED
-
-
 @pytest.mark.parametrize(
     ("method", "error"),
     [("take", KeyboardInterrupt("here")), ("read", InputError("data.h5 cannot be read"))],
@@ -300,27 +285,39 @@ def test_errors_of_a_source_go_through(method, error):
         train(problem, source=Broken(problem.X, problem.y))
 
 
-@pytest.mark.parametrize("phase", ["start", "train", "certify"])
-@LMOS
-def test_a_callback_can_stop_the_run_at_any_time(lmo, phase):
+@pytest.mark.parametrize(
+    ("phase", "lmo", "raises"),
+    [
+        ("start", "full", False),
+        ("train", "sampled", False),
+        ("certify", "full", False),
+        ("train", "full", True),
+        ("certify", "sampled", True),
+    ],
+)
+def test_a_callback_can_stop_the_run_at_any_time(phase, lmo, raises):
+    """It gives False, or raises an interrupt; either leaves a model."""
     problem, calls = rbf(), []
 
     def stop(state):
         calls.append(state.phase)
+        if raises and state.phase == phase:
+            raise KeyboardInterrupt
         return state.phase != phase
 
     solution = train(problem, lmo=lmo, callbacks=[stop])
     assert_consistent(solution, problem)
     assert solution.status is Status.INTERRUPTED
-    assert solution.certified_gap is None
     assert calls.count(phase) == 1
+    if not raises:
+        assert solution.certified_gap is None
 
 
 @pytest.mark.parametrize(
     ("method", "lmo", "n_rows", "options"),
     [
         *((method, lmo, 300, {"tol": 0.3, "sample_size": 300})
-          for method in ("swap2", "corrective") for lmo in ORACLES),
+          for method in ("swap2", "corrective") for lmo in LMOS),
         # The last draw is of more rows than there are, so that it sees the whole gap.
         ("corrective", "sampled", 600, {"tol": 0.1, "sample_size": 60, "seed": 1}),
     ],
@@ -336,9 +333,10 @@ def test_the_sampled_gap_is_that_of_the_rows_drawn(method, lmo, n_rows, options)
     assert truth.gap > 0
 
 
-@LMOS
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-@pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize(
+    ("kernel", "tol", "lmo"),
+    [("rbf", 1e-2, "full"), ("laplacian", 1e-4, "sampled"), ("rbf", 1e-6, "sampled")],
+)
 def test_kernel_values_of_16_bits_lead_to_the_same_optimum(kernel, tol, lmo):
     """A memory limit has them; their rounding must not show in what is certified."""
     problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=300, C=10.0, overlap=2)
@@ -350,8 +348,10 @@ def test_kernel_values_of_16_bits_lead_to_the_same_optimum(kernel, tol, lmo):
     assert solution.objective == pytest.approx(train(problem, **options).objective, rel=2 * tol)
 
 
-@LMOS
-@pytest.mark.parametrize("method", ["swap2", "cvm", "corrective"])
+@pytest.mark.parametrize(
+    ("method", "lmo"),
+    grid([("corrective", "sampled"), ("swap2", "full"), ("cvm", "sampled")], quick=1),
+)
 def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch):
     monkeypatch.setattr(ooc_fw.solver.kernel_rows, "_WIDEST", 1)
     monkeypatch.setattr(ooc_fw.solver.plan, "memory_total", lambda: 0)
@@ -364,9 +364,7 @@ def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch)
     assert solution.certified_gap > 1e-3
 
 
-@LMOS
-@METHODS
-@pytest.mark.parametrize("certify", [False, True])
+@pytest.mark.parametrize(("method", "lmo", "certify"), grid(IN_TURN))
 def test_the_support_stays_within_its_limit(method, lmo, certify):
     """Its weights are optimal among themselves, and the gap is that of all rows or those drawn."""
     problem = rbf(n_rows=300, C=100.0, overlap=5)
@@ -382,8 +380,7 @@ def test_the_support_stays_within_its_limit(method, lmo, certify):
     assert part.truth(np.arange(len(part.y)), solution.alpha).gap <= tol + 1e-6
 
 
-@LMOS
-@pytest.mark.parametrize("method", ["swap2", "corrective"])
+@pytest.mark.parametrize(("method", "lmo"), [("swap2", "full"), ("corrective", "sampled")])
 def test_a_limit_that_the_optimum_keeps_to_changes_no_certificate(method, lmo):
     problem = rbf(n_rows=300, C=10.0)
     assert_solved(train(problem, method=method, lmo=lmo, max_support=250), problem, 1e-3)
@@ -479,7 +476,7 @@ def kernel_beyond_float64(seed):
     return SmallProblem(kernel, X, y, 10.0 ** rng.integers(-4, 5))
 
 
-@given(st.integers(0, 100_000), st.sampled_from(["corrective", "cvm"]), st.sampled_from(ORACLES))
+@given(st.integers(0, 100_000), st.sampled_from(["corrective", "cvm"]), st.sampled_from(LMOS))
 @example(50, "corrective", "sampled")
 @example(388, "cvm", "full")
 @example(288, "corrective", "sampled")
@@ -500,7 +497,9 @@ def test_a_rho_that_rounding_hides_ends_the_run_with_its_best_model(seed, method
     assert solution.certified_gap <= 1.05 * min(gaps, default=np.inf)
 
 
-@pytest.mark.parametrize("method", ["mfw", "swap", "swap2", "bpcg", "cvm", "corrective"])
+@pytest.mark.parametrize(
+    "method", grid(["cvm", "mfw", "swap", "swap2", "bpcg", "corrective"], quick=1)
+)
 def test_single_steps_that_get_nowhere_end_the_run(method):
     X = (np.random.default_rng(1).normal(size=(10, 1)) * 1e5).astype(np.float32)
     y = np.where(np.arange(10) % 2, -1, 1).astype(np.int8)
@@ -589,9 +588,8 @@ def test_a_violator_that_no_draw_saw(certify, caplog, rare_violator):
 def test_screened_passes_certify_all_the_same(caplog):
     """By brute force, in many problems."""
     caplog.set_level(logging.INFO, logger="ooc_fw.solver")
-    for seed in range(8):
-        kernel = make_kernel(sorted(KERNELS)[seed % len(KERNELS)], gamma=1.0)
-        problem = make_problem(kernel, n_rows=200, seed=seed)
+    for seed, kernel in enumerate(DEFINITIONS):
+        problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=200, seed=seed)
         solution = train(problem, method="cvm", lmo="sampled", sample_size=3, seed=seed)
         assert_consistent(solution, problem)
         assert solution.certified_gap <= 1e-3
@@ -602,23 +600,11 @@ def test_screened_passes_certify_all_the_same(caplog):
 # -- starts --------------------------------------------------------------------------------------
 
 
-@METHODS
-def test_farthest_start(method):
-    problem, sizes = rbf(), []
-    solution = train(
-        problem,
-        method=method,
-        start="farthest",
-        tol=1e-2,
-        callbacks=[lambda state: sizes.append((state.phase, state.n_active))],
-    )
+def test_farthest_start_takes_two_rows_far_from_each_other():
+    problem, sizes = make_problem(make_kernel("linear")), []
+    watch = [lambda state: sizes.append((state.phase, state.n_active))]
+    solution = train(problem, start="farthest", max_iter=0, certify=False, callbacks=watch)
     assert sizes[0] == ("start", 2)
-    assert_solved(solution, problem, 1e-2)
-
-
-def test_farthest_start_takes_rows_far_from_each_other():
-    problem = make_problem(make_kernel("linear"))
-    solution = train(problem, start="farthest", max_iter=0, certify=False)
     Q = problem.dual_matrix
     d = np.sqrt(np.add.outer(np.diag(Q), np.diag(Q)) - 2 * Q)
     i, j = solution.rows
@@ -637,8 +623,7 @@ def test_random_start_has_rows_of_both_classes():
 # -- awkward data --------------------------------------------------------------------------------
 
 
-@LMOS
-@METHODS
+@pytest.mark.parametrize(("method", "lmo", "farthest"), IN_TURN)
 @pytest.mark.parametrize(
     "rows",
     [
@@ -648,12 +633,12 @@ def test_random_start_has_rows_of_both_classes():
         pytest.param([[1.0, 0.0], [0.0, 1.0]] * 15, id="each row many times"),
     ],
 )
-@pytest.mark.parametrize("start", ["random", "farthest"])
-def test_rows_that_repeat(rows, method, lmo, start):
+def test_rows_that_repeat(rows, method, lmo, farthest):
     X = np.array(rows, dtype=np.float32)
     y = np.where(np.arange(len(X)) % 2, 1, -1).astype(np.int8)
     problem = SmallProblem(make_kernel("linear"), X, y, 1.0)
     tol = 2e-2 if method in SLOW else 1e-3
+    start = "farthest" if farthest else "random"
     assert_solved(train(problem, method=method, lmo=lmo, tol=tol, start=start), problem, tol)
 
 
@@ -686,9 +671,8 @@ def test_labels_that_no_binary_problem_has(wrong):
 # -- what callers are told -----------------------------------------------------------------------
 
 
-@LMOS
-@METHODS
-def test_progress(method, lmo):
+@pytest.mark.parametrize(("method", "lmo", "_"), IN_TURN)
+def test_progress(method, lmo, _):
     problem, seen = rbf(), []
 
     def watch(state):
@@ -730,13 +714,13 @@ def test_states_handed_to_callbacks_do_not_change():
 
 
 @pytest.mark.parametrize("n_rows", [100, 1_000_000])
-@pytest.mark.parametrize("lmo", ["auto", *ORACLES])
+@pytest.mark.parametrize("lmo", ["auto", *LMOS])
 def test_auto_picks_a_method_and_says_why(n_rows, lmo):
     given = TrainOptions(lmo=lmo, certify=not lmo.startswith("random"))
     options = with_method(given, n_rows)
     method, oracle, choice = options.method, options.lmo, method_in_words(given, options, n_rows)
-    assert method in STEP_RULES
-    assert oracle == lmo or (lmo == "auto" and oracle in ORACLES)
+    assert method in METHODS
+    assert oracle == lmo or (lmo == "auto" and oracle in LMOS)
     for part in (method, oracle, f"{n_rows} rows"):
         assert part in choice
     mfw = TrainOptions(method="mfw", lmo="full")

@@ -1,5 +1,6 @@
 """Oracles against the gradient of every row, by brute force."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -141,8 +142,9 @@ def test_full_oracle_finds_the_row_of_least_gradient_or_every_row_outside(kernel
     np.testing.assert_array_equal(candidates.row_ids, bench.active.outside(np.arange(N_ROWS)))
 
 
-@pytest.mark.parametrize("name", STEP_RULES)
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    ("kernel", "name"), [*zip(itertools.cycle(KERNELS), sorted(STEP_RULES), strict=False)]
+)
 def test_updated_gradient_is_the_recomputed_one(kernel, name):
     """After many steps of every rule; float32 columns drift by little."""
     bench = Bench(kernel, sparse=kernel == "laplacian")
@@ -333,7 +335,7 @@ def test_lazy_oracle_knows_of_the_steps_it_was_not_asked_after(name):
     bench.assert_proposal(bench.propose(lmo, Request()), atol=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_lazy_oracle_learns_of_a_single_vertex_that_has_left(seed):
     bench = Bench(start=20, seed=seed)
     lmo = bench.lazy()

@@ -197,7 +197,7 @@ def test_steps_stay_on_the_simplex_never_raise_the_objective_and_are_told(name, 
     active = activate(problem, rng.permutation(40)[:5], rng.random(5) + 0.1)
     scale = np.abs(problem.dual_matrix).max()
     previous = None
-    for record, before in run(STEP_RULES[name](), problem, active, 60):
+    for record, before in run(STEP_RULES[name](), problem, active, 30):
         after = full_weights(active, problem)
         assert_feasible(active)
         assert objective(problem, after) <= objective(problem, before) + 2e-7 * scale
