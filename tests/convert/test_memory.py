@@ -21,8 +21,9 @@ from ooc_fw.options import ConvertOptions
 readers.BLOCK_BYTES = 1 << 18
 shuffle_bits.__defaults__ = (1 << 19,)
 options = ConvertOptions(**eval(sys.argv[3]))
-convert([sys.argv[1]], sys.argv[2], options)
-print(int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024)
+for path in sys.argv[1:3]:
+    convert([path], path + ".h5", options)
+    print(int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024)
 """
 
 
@@ -58,6 +59,7 @@ def write_table(path, repeats):
 LABEL = {"label": "20", "one_hot": ["0"], "dense": True}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("name", "repeats", "options"),
     [
@@ -69,13 +71,12 @@ LABEL = {"label": "20", "one_hot": ["0"], "dense": True}
     ],
 )
 def test_peak_does_not_grow_with_the_input(tmp_path, name, repeats, options):
-    peaks = []  # in MiB; the smaller file is enough to fill all caches
-    for number in repeats:
-        path = tmp_path / name
+    paths = [tmp_path / f"{number}-{name}" for number in repeats]
+    for path, number in zip(paths, repeats, strict=True):
         (write_text if name == "data.txt" else write_table)(path, number)
-        command = [sys.executable, "-c", SCRIPT, path, tmp_path / "out.h5", repr(options)]
-        out = subprocess.run(command, capture_output=True, text=True)
-        assert out.returncode == 0, out.stderr
-        peaks.append(int(out.stdout))
+    command = [sys.executable, "-c", SCRIPT, *paths, repr(options)]
+    out = subprocess.run(command, capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    peaks = [*map(int, out.stdout.split())]  # in MiB; the smaller file is enough to fill all caches
     # 20 to 40 MB of text or cells more, up to 86 MB of dense rows more.
     assert peaks[1] - peaks[0] < 15, peaks

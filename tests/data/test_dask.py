@@ -32,16 +32,20 @@ SUPPORT = np.sort(np.random.default_rng(1).permutation(N_ROWS)[:150])
 SUSPECTS = np.arange(5, N_ROWS, 2)
 
 
-def start_cluster() -> LocalCluster:
-    return LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
-    )
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with start_cluster() as cluster:
-        yield cluster.scheduler_address
+def cluster() -> Iterator[LocalCluster]:
+    """Two workers for all tests; those that are killed get successors."""
+    options = {"processes": True, "dashboard_address": ":0", "silence_logs": 50}
+    with LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def address(cluster) -> str:
+    return cluster.scheduler_address
 
 
 @pytest.fixture(scope="module")
@@ -174,40 +178,42 @@ def test_an_estimator_trains_the_same_model(tmp_path, table, address):
     assert values.tobytes() == expected.decision_function(table[0][:10]).tobytes()
 
 
-def test_a_worker_killed_amid_a_graph_changes_nothing(table, tmp_path, monkeypatch):
+def test_a_worker_killed_amid_a_graph_changes_nothing(cluster, table, tmp_path, monkeypatch):
     monkeypatch.setattr(stats, "TASK_ROWS", 1000)
     path = forget_statistics(write_dense(tmp_path / "data.h5", *table))
     expected = stats.sigma2(open_source(path))
     seen = []
-    with start_cluster() as cluster, open_source(path) as source:
-        pids = [worker.pid for worker in cluster.workers.values()][:1]
+    pids = [worker.pid for worker in cluster.workers.values()][:1]
 
-        def kill(rows_seen):
-            seen.append(rows_seen)
-            while pids:
-                os.kill(pids.pop(), signal.SIGKILL)
+    def kill(rows_seen):
+        seen.append(rows_seen)
+        while pids:
+            os.kill(pids.pop(), signal.SIGKILL)
 
+    with open_source(path) as source:
         found = stats.sigma2(source, dask=cluster.scheduler_address, on_rows=kill)
     assert found == expected
     assert seen[0] < N_ROWS == seen[-1]
 
 
 @pytest.mark.parametrize("n_killed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_workers_killed_amid_a_sweep_change_nothing(table, tmp_path, n_killed, monkeypatch):
+def test_workers_killed_amid_a_sweep_change_nothing(
+    cluster, table, tmp_path, n_killed, monkeypatch
+):
     """When all are killed, what tasks share is lost too and is made anew on their successors."""
     path = write_dense(tmp_path / "data.h5", *table)
     monkeypatch.setattr(certificate_module, "_NUMBERED_ROWS", 250)
     expected, _ = sweep_of(path, None, suspects=SUSPECTS)
     seen_at_the_kill = []
-    with start_cluster() as cluster:
-        pids = [worker.pid for worker in cluster.workers.values()][:n_killed]
+    cluster.wait_for_workers(2)
+    pids = [worker.pid for worker in cluster.workers.values()][:n_killed]
 
-        def kill(rows_seen):
-            while pids:
-                os.kill(pids.pop(), signal.SIGKILL)
-                seen_at_the_kill.append(rows_seen)
+    def kill(rows_seen):
+        while pids:
+            os.kill(pids.pop(), signal.SIGKILL)
+            seen_at_the_kill.append(rows_seen)
 
-        found, _ = sweep_of(path, cluster.scheduler_address, suspects=SUSPECTS, on_block=kill)
+    found, _ = sweep_of(path, cluster.scheduler_address, suspects=SUSPECTS, on_block=kill)
     assert seen_at_the_kill == [250] * n_killed
     assert found == expected
 

@@ -46,7 +46,7 @@ def test_a_draw_is_a_set_of_rows(kind, n_rows, chunk_rows, size, seed):
 @pytest.mark.parametrize(("n_rows", "chunk_rows", "size"), [(23, 5, 7), (23, 5, 20), (40, 40, 3)])
 def test_every_row_is_equally_likely(kind, n_rows, chunk_rows, size):
     sampler, rng = make(kind, n_rows, chunk_rows), np.random.default_rng(0)
-    draws = 6000
+    draws = 2000
     counts = np.zeros(n_rows)
     for _ in range(draws):
         counts[sampler.sample(size, rng)] += 1
