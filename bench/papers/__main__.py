@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -26,10 +25,6 @@ PAPERS = {
     "rules": rules,
 }
 HOME = Path(__file__).parent
-SECONDS = HOME / "seconds.json"
-"""What runs took when the results were made; the estimate of the time that is left."""
-
-_UNKNOWN_SECONDS = 10.0  # of a run that has no such entry
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,8 +69,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.paper == "all" and not args.entries:
         args.output.mkdir(parents=True, exist_ok=True)
         (args.output / "RESULTS.md").write_text(text)
-        if not args.quick and not args.made and args.output == HOME:
-            save_seconds(study, wanted())
         print(args.output / "RESULTS.md")
     else:
         print(text)
@@ -90,27 +83,17 @@ def _as_made(entry: Entry | Absent, study: Study) -> Entry | Absent:
 
 
 def make(study: Study, runs: Sequence[Run]) -> None:
-    """Make the runs that are not there, set by set, with the time that is likely left."""
+    """Make the runs that are not there, set by set, and say what each took."""
     missing = [run for run in runs if not study.known(run)]
     if not missing:
         return
     order = {name: k for k, name in enumerate(dict.fromkeys(run.data for run in missing))}
     missing.sort(key=lambda run: order[run.data])
-    expected = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
-    costs = [expected.get(short(run), _UNKNOWN_SECONDS) for run in missing]
-    print(
-        f"{len(runs) - len(missing)} runs are there, {len(missing)} to make, about "
-        f"{sum(costs) / 60:.0f} min",
-        file=sys.stderr,
-    )
-    form = "{percentage:3.0f}% {elapsed} done, about {remaining} left, {desc}"
-    with tqdm(total=sum(costs), bar_format=form, file=sys.stderr, mininterval=2) as bar:
-        for run, cost in zip(missing, costs, strict=True):
-            bar.set_description_str(f"{short(run)}", refresh=True)
-            began = time.perf_counter()
-            study.make(run)
-            tqdm.write(f"{time.perf_counter() - began:8.1f} s  {short(run)}", file=sys.stderr)
-            bar.update(cost)
+    print(f"{len(runs) - len(missing)} runs are there, {len(missing)} to make", file=sys.stderr)
+    for run in tqdm(missing, file=sys.stderr):
+        began = time.perf_counter()
+        study.make(run)
+        tqdm.write(f"{time.perf_counter() - began:8.1f} s  {short(run)}", file=sys.stderr)
 
 
 def short(run: Run) -> str:
@@ -121,12 +104,6 @@ def short(run: Run) -> str:
     words += [f"C {run.C:g}"] if run.C is not None else []
     words += ["path"] * run.path + ["watched"] * run.watched
     return " ".join(words)
-
-
-def save_seconds(study: Study, runs: Sequence[Run]) -> None:
-    """Keep what runs took, for the estimates of others."""
-    seconds = {short(run): round(study[run].get("total_seconds", 0.0), 1) for run in runs}
-    SECONDS.write_text(json.dumps(dict(sorted(seconds.items())), indent=0) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -65,28 +65,13 @@ def draw(folder: Path, name: str, plot: Callable[[Any], None], size: tuple[float
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / f"{name}.png", dpi=80)
     plt.close(figure)
-    return f"![{name}](figures/{name}.png), data: [{name}.csv](figures/{name}.csv)"
+    return f"![{name}](figures/{name}.png)"
 
 
 def legend_below(figure: Any) -> None:
     """One legend for all panels of a figure, below them."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-
-
-def save_points(
-    folder: Path, name: str, heads: Sequence[str], rows: Sequence[Sequence[object]]
-) -> None:
-    """Save the numbers of a figure as CSV."""
-    import csv
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(heads)
-        writer.writerows(
-            [f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in rows
-        )
 
 
 def beside(printed: float | None, ours: float | None, form: str = "{:.3g}") -> str:

@@ -24,7 +24,6 @@ from bench.papers.entries import (
     beside,
     draw,
     legend_below,
-    save_points,
 )
 from bench.papers.runs import Run, Study
 from bench.report import table
@@ -187,12 +186,6 @@ def plot_sets(
     """Accuracy, seconds, speed-up over CVM and support vectors of some methods over some sets."""
     fields = ("accuracy", "seconds", "n_support")
     found = {field: medians(study, sets, methods, field, **more) for field in fields}
-    rows = [
-        (s, LABELS[m], *(found[field][m][k] for field in fields))
-        for k, s in enumerate(sets)
-        for m in methods
-    ]
-    save_points(folder, name, ("set", "method", "accuracy", "seconds", "support vectors"), rows)
     has_cvm = "cvm" in methods
 
     def plot(figure: Any) -> None:
@@ -330,13 +323,6 @@ def _effect(number: int, sets: Sequence[str]) -> Callable[[Study, Path], Shown]:
             return 100 * record[field] if field == "accuracy" else record[field]
 
         name = f"meb-figure{number}"
-        rows = [
-            (s, LABELS[m], C, value(s, m, C, "accuracy"), value(s, m, C, "seconds"))
-            for s in sets
-            for m in METHODS
-            for C in EFFECT_CS
-        ]
-        save_points(folder, name, ("set", "method", "C", "accuracy", "seconds"), rows)
 
         def plot(figure: Any) -> None:
             for k, field in enumerate(("accuracy", "seconds")):

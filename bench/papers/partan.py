@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bench.papers.compared import Compared, Printed, compare
-from bench.papers.entries import Absent, Claim, Entry, Shown, draw, legend_below, save_points
+from bench.papers.entries import Absent, Claim, Entry, Shown, draw, legend_below
 from bench.papers.runs import Run, Study
 from bench.report import table
 
@@ -264,12 +264,6 @@ def figure3(study: Study, folder: Path) -> Shown:
     paths = {
         (name, method): study[_path(name, method)]["points"] for name in PATHS for method in METHODS
     }
-    rows = [
-        (name, LABELS[method], int(point[0]), point[1])
-        for (name, method), points in paths.items()
-        for point in points
-    ]
-    save_points(folder, "partan-figure3", ("set", "method", "iteration", "gap"), rows)
 
     def plot(figure: Any) -> None:
         for k, name in enumerate(PATHS):

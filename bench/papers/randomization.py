@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bench.papers.compared import Compared, Printed, compare
-from bench.papers.entries import Absent, Claim, Entry, Shown, draw, legend_below, save_points
+from bench.papers.entries import Absent, Claim, Entry, Shown, draw, legend_below
 from bench.papers.runs import Run, Study
 from bench.report import table
 
@@ -131,9 +131,7 @@ def _figure(study: Study, folder: Path, number: int) -> Shown:
     for name in FIGURE_SETS:
         points = study[_path(name, None)]["points"]
         paths[name, "all"] = [(point[0], point[1]) for point in points]
-    rows = [(s, size, int(x), y) for (s, size), points in paths.items() for x, y in points]
     file = f"randomization-figure{number}"
-    save_points(folder, file, ("set", "sample", "iteration", "gap"), rows)
 
     def plot(figure: Any) -> None:
         for k, name in enumerate(FIGURE_SETS):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.papers.entries import Absent, Claim, Entry, Shown, draw, legend_below, save_points
+from bench.papers.entries import Absent, Claim, Entry, Shown, draw, legend_below
 from bench.papers.runs import DECADES, Run, Study
 from bench.report import table
 
@@ -67,7 +67,6 @@ def shown(study: Study, folder: Path) -> Shown:
             points += [
                 (name, _label(method, lmo), int(p[0]), p[1], p[3]) for p in record["points"][::4]
             ]
-    save_points(folder, "rules", ("set", "rule", "iteration", "gap", "seconds"), points)
 
     def plot(figure: Any) -> None:
         for k, name in enumerate(SETS):

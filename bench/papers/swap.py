@@ -19,7 +19,6 @@ from bench.papers.entries import (
     beside,
     draw,
     legend_below,
-    save_points,
 )
 from bench.papers.meb import (
     ADULT,
@@ -224,7 +223,6 @@ def linear(study: Study, folder: Path) -> Shown:
         if len(tail) > 3:
             x, y = np.array(tail).T
             rates[m] = float(np.polyfit(x, np.log(y), 1)[0])
-    save_points(folder, "swap-linear", ("method", "iteration", "f - f*"), rows)
 
     bound = _guaranteed_rate(study)
     last = 1.05 * max(paths[m]["iterations"] for m in ("mfw", "swap", "swap2"))

@@ -94,6 +94,7 @@ def test_text_is_a_function_of_seed_and_rows(data, monkeypatch):
     assert abs(labels.mean() - 0.75) < 5 * np.sqrt(0.75 * 0.25 / 1000)  # a prefix is a fair sample
 
 
+@pytest.mark.process
 def test_command_writes_text_and_hdf5(data, tmp_path):
     text, target, test = tmp_path / "some.txt", tmp_path / "some.h5", tmp_path / "test.h5"
     with lzma.open(data / "kddcup99/kddcup99_corrected_binary.xz", "wt") as out:

@@ -191,6 +191,7 @@ def test_mistakes(capsys, tmp_path):
     assert "has no records" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_memory_of_children_is_limited():
     """In a process of its own, since the limit cannot be taken back."""
     code = (

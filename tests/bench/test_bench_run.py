@@ -38,6 +38,7 @@ def test_bad_names_end_the_command(capsys, option):
     assert "'nothing'" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_a_solver_that_fails_or_hangs_is_a_status(data_file):
     problem = Problem(str(data_file), str(data_file), C=5.0, gamma=1.0, timeout_s=0.01)
     assert run.run_once(*tried("ooc-fw", problem))["status"] == "timeout"
@@ -69,6 +70,7 @@ def records_file(tmp_path_factory, text_file):
     return folder / "out" / run.RECORDS
 
 
+@pytest.mark.process
 def test_records_are_flat_and_complete(records_file):
     records = [json.loads(line) for line in records_file.read_text().splitlines()]
     assert len(records) == 6
@@ -89,6 +91,7 @@ def test_records_are_flat_and_complete(records_file):
     assert "verified_gap" not in records[3]  # the brute force runs once
 
 
+@pytest.mark.process
 def test_report_names_every_solver(records_file, tmp_path):
     records = report.read_records(records_file)
     text = report.markdown(records, baseline="sklearn-svc")
@@ -101,6 +104,7 @@ def test_report_names_every_solver(records_file, tmp_path):
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.process
 def test_report_takes_the_last_session_and_failures(tmp_path, records_file):
     lines = [json.loads(line) for line in records_file.read_text().splitlines()]
     figures = ("accuracy", "seconds")

@@ -69,6 +69,7 @@ def test_libsvm_keeps_the_violation_below_its_tolerance(table, C):
     assert hinge_pair_gap(X, y, svc.support_, 0.5 * weights, C, 0.3) > 1e-4
 
 
+@pytest.mark.process
 def test_certificates_of_many_classifiers_are_confirmed(table, tmp_path):
     """They share the arrays of a file; here of all pairs of six classes."""
     codes = np.arange(len(table.y)) % 6
