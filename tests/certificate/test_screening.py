@@ -101,5 +101,6 @@ def test_rows_without_bounds_are_not_screened_out_and_a_near_vertex_is_a_bound()
     assert screen.unscreened(-1e9, labels, 1.0, one, 0.0).tolist() == [0, 1, 2]
     distance = np.array([0.0, 0.0, 1.0])
     bounds = Bounds.outwards(np.ones(3), np.ones(3), np.zeros(3, dtype=np.int64), distance)
+    assert (bounds.norm >= np.sqrt(2)).all()  # the bias is a part of |phi(x)|
     screen.store(slice(None), bounds)
     assert screen.unscreened(0.5, labels, 2.0, one, 0.0).tolist() == [2]

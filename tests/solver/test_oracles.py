@@ -335,7 +335,7 @@ def test_lazy_oracle_knows_of_the_steps_it_was_not_asked_after(name):
     bench.assert_proposal(bench.propose(lmo, Request()), atol=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, 3])
 def test_lazy_oracle_learns_of_a_single_vertex_that_has_left(seed):
     bench = Bench(start=20, seed=seed)
     lmo = bench.lazy()
