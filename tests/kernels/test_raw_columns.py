@@ -1,5 +1,7 @@
 """Training and prediction on columns as they are, with a gamma that does not suit them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,12 +53,9 @@ def problem_of(case):
     return SmallProblem(make_kernel(name, gamma=gamma), X.astype(np.float32), y, C)
 
 
-def train(problem, sparse=False, *, checkpoint=None, resume=None, **options):
-    options = TrainOptions(C=problem.C, **{"max_time": 60.0} | options)
-    source = problem.source(sparse)
-    binary = BinaryProblem(source, problem.y, problem.kernel)
-    session = Session(checkpoint=checkpoint, resume=resume)
-    return solve_problem(binary, plan_exact(binary, options, session), session)
+def train(problem, sparse=False, **options):
+    options = TrainOptions(C=problem.C, max_time=60.0, **options)
+    return ooc_fw.solve(problem.source(sparse), problem.y, problem.kernel, options)
 
 
 @CASES
@@ -84,8 +83,13 @@ def test_threads_and_a_resumed_run_change_no_bit(case, lmo, tmp_path):
     expected = train(problem, **options)
     path = tmp_path / "run.ckpt"
     half = expected.iterations // 2
-    train(problem, max_iter=half, checkpoint=CheckpointPlan(path), **options)
-    for other in (train(problem, threads=2, **options), train(problem, resume=path, **options)):
+    binary = BinaryProblem(problem.source(), problem.y, problem.kernel)
+    stopped = TrainOptions(C=problem.C, max_iter=half, **options)
+    first, then = Session(checkpoint=CheckpointPlan(path)), Session(resume=path)
+    solve_problem(binary, plan_exact(binary, stopped, first), first)
+    resumed = replace(stopped, max_iter=None)
+    resumed = solve_problem(binary, plan_exact(binary, resumed, then), then)
+    for other in (train(problem, threads=2, **options), resumed):
         np.testing.assert_array_equal(other.rows, expected.rows)
         np.testing.assert_array_equal(other.alpha, expected.alpha)
         assert other.certified_gap == expected.certified_gap

@@ -24,7 +24,13 @@ from ooc_fw.solver.plan import Session
 from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from tests.support.landmarks import plan_of, solve_landmarks
+from tests.support.landmarks import (
+    plan_of,
+    solve_landmarks,
+    solved,
+    span_objectives,
+    span_values,
+)
 from tests.support.reference import kernel_values, to_csr
 
 
@@ -35,43 +41,17 @@ def noisy(n_rows, n_classes=2, seed=0, n_features=6):
     return X, scores.argmax(axis=1).astype(np.int64)
 
 
-def span_values(solution, X, kernel):
-    """k(z_j, x) + 1 for all rows, and G, in extended precision."""
-    Z = solution.landmarks
-    Z = Z if isinstance(Z, np.ndarray) else Z.toarray()
-    G = kernel_values(kernel, Z, Z) + 1 + solution.jitter * np.eye(len(Z))
-    return kernel_values(kernel, X, Z) + 1, G
+def values_of(solution, X, kernel):
+    return span_values(kernel, X, solution.landmarks, solution.jitter)
 
 
 def objectives(solution, X, signs, C, kernel):
-    """P and D* of each classifier, by the formulas, in extended precision."""
-    K, G = span_values(solution, X, kernel)
-    primal, dual = [], []
-    for b, y in zip(solution.beta, signs.T, strict=True):
-        xi = np.maximum(0, 1 - y * (K @ b))
-        u = K.T @ (C * xi * y)
-        v = u @ solved(G, u)
-        primal.append(b @ G @ b / 2 + (C * xi**2).sum() / 2)
-        square = v + (C * xi**2).sum()
-        dual.append((C * xi).sum() ** 2 / (2 * square) if square > 0 else 0)
-    return np.array(primal), np.array(dual)
-
-
-def solved(matrix, right):
-    """Solution for a positive definite matrix, by elimination in extended precision."""
-    A, x = matrix.copy(), right.copy()
-    for i in range(len(A)):
-        factors = A[i + 1 :, i] / A[i, i]
-        A[i + 1 :] -= np.multiply.outer(factors, A[i])
-        x[i + 1 :] -= factors * x[i]
-    for i in range(len(A))[::-1]:
-        x[i] = (x[i] - A[i, i + 1 :] @ x[i + 1 :]) / A[i, i]
-    return x
+    return span_objectives(*values_of(solution, X, kernel), solution.beta, signs, C)
 
 
 def least_primal(solution, X, y, C, kernel):
     """Upper bound on the least P in the span, by Newton steps in extended precision."""
-    K, G = span_values(solution, X, kernel)
+    K, G = values_of(solution, X, kernel)
     best, b = np.inf, solution.beta[0].astype(G.dtype)
     for _ in range(5):
         xi = np.maximum(0, 1 - y * (K @ b))
@@ -125,7 +105,7 @@ def test_optimum_is_that_of_a_general_minimiser():
     kernel, C = KERNELS["rbf"], 2.0
     problem = ClassificationProblem(open_source(X), codes, kernel)
     solution = solve_landmarks(problem, 10, TrainOptions(C=C, tol=1e-6), Session())
-    K, G = (part.astype(np.float64) for part in span_values(solution, X, kernel))
+    K, G = (part.astype(np.float64) for part in values_of(solution, X, kernel))
     y = 2 * codes - 1
 
     def primal(b):

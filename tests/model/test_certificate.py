@@ -17,7 +17,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import InputError
-from tests.support.landmarks import solve_landmarks
+from tests.support.landmarks import solve_landmarks, span_objectives, span_values
 from tests.support.reference import kernel_values, to_csr
 from tests.support.strategies import SEEDS, kernels, raw_tables, tables
 
@@ -56,34 +56,14 @@ def certify(model, problem, **options):
         return certify_landmarks(model, problem, engine, **options)
 
 
-def inverse_norm(G, u):
-    """u'G^-1 u by Cholesky's method, in extended precision."""
-    L, z = np.zeros_like(G), np.zeros_like(u)
-    for j in range(len(G)):
-        L[j, j] = np.sqrt(G[j, j] - L[j, :j] @ L[j, :j])
-        L[j + 1 :, j] = (G[j + 1 :, j] - L[j + 1 :, :j] @ L[j, :j]) / L[j, j]
-        z[j] = (u[j] - L[j, :j] @ z[:j]) / L[j, j]
-    return z @ z
-
-
 def objectives(model, X, problem):
     """P and D by the formulas, in extended precision."""
-    penalties = problem.penalties
-    if penalties is None:
-        penalties = np.full(len(X), model.C)
-    Z = model.support_vectors
-    Z = Z if isinstance(Z, np.ndarray) else Z.toarray()
-    K, found = kernel_values(model.kernel, X, Z) + 1, []
-    for own in model.classifiers:
-        G = kernel_values(model.kernel, Z, Z) + 1 + own.jitter * np.eye(len(Z))
-        y = np.where(problem.codes == problem.classes.tolist().index(own.positive), 1, -1)
-        xi = np.maximum(0, 1 - y * (K @ own.beta))
-        u = K.T @ (penalties * xi * y)
-        v = inverse_norm(G, u)
-        square, total = penalties @ xi**2, penalties @ xi
-        primal = (own.beta @ G @ own.beta + square) / 2
-        found.append((primal, total**2 / (2 * (v + square)) if total > 0 else 0.0))
-    return np.array(found).T
+    places = [problem.classes.tolist().index(own.positive) for own in model.classifiers]
+    signs = np.where(problem.codes[:, None] == np.array(places), 1, -1)
+    values = span_values(model.kernel, X, model.support_vectors, model.classifiers[0].jitter)
+    betas = [own.beta for own in model.classifiers]
+    penalties = model.C if problem.penalties is None else problem.penalties
+    return span_objectives(*values, betas, signs, penalties)
 
 
 @given(raw_tables(max_rows=30) | tables(max_rows=30), st.booleans(), SEEDS, st.data())

@@ -16,7 +16,7 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.prediction import DECISION_ACCURACY, class_probabilities, decide, sigmoid
-from ooc_fw.model.record import Model, check_training_rows, load_model
+from ooc_fw.model.record import Model, load_model
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from tests.support.reference import kernel_values, to_csr
@@ -144,17 +144,6 @@ def test_fields_of_a_model():
         np.testing.assert_allclose(own.alpha * own.labels / own.rho, own.beta, rtol=1e-14)
     (own,) = make_model().classifiers
     assert (own.positive, own.negative, own.C) == (3.0, -7.0, None)
-
-
-def test_training_rows_are_recognised():
-    model = make_model(3)
-    X = np.random.default_rng(9).normal(size=(3 * N, D)).astype(np.float32)
-    X[::3] = model.support_vectors
-    codes = np.arange(len(X)) % 3
-    check_training_rows(model, open_source(X), codes)
-    X[6, 1] += 1
-    with pytest.raises(InputError, match="row 6 of array is not the model's support vector"):
-        check_training_rows(model, open_source(X), codes)
 
 
 @pytest.mark.parametrize(

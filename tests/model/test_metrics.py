@@ -32,14 +32,6 @@ def test_ranking_agrees_with_scikit_learn(rows, n_first):
     assert ranking.measures() == found
 
 
-@pytest.mark.parametrize("value", [0.0, -3.5])
-def test_constant_values_rank_nothing(value):
-    positive = np.arange(10) < 3
-    ranking = Ranking()
-    ranking.add(np.full(10, value), positive)
-    assert ranking.measures() == {"roc_auc": 0.5, "average_precision": pytest.approx(0.3)}
-
-
 def test_ranking_of_many_rows_is_looked_up_in_parts(monkeypatch):
     rng = np.random.default_rng(0)
     positive = rng.random(5000) < 0.3

@@ -1,11 +1,14 @@
-"""Landmark models of one C."""
+"""Landmark models of one C, and their objectives in extended precision."""
 
 from dataclasses import replace
+
+import numpy as np
 
 from ooc_fw.landmarks.solve import LandmarkPath
 from ooc_fw.options import START_ROWS
 from ooc_fw.solver.plan import Plan, sizes_of
 from ooc_fw.system.memory import MemoryPlan
+from tests.support.reference import kernel_values
 
 
 def plan_of(problem, n_landmarks, options):
@@ -20,3 +23,34 @@ def solve_landmarks(problem, n_landmarks, options, session, warm=None):
     """Solution of a model in the span of landmarks."""
     with LandmarkPath(problem, plan_of(problem, n_landmarks, options), session, warm) as path:
         return path.solve(options.C)
+
+
+def span_values(kernel, X, Z, jitter):
+    """k(z_j, x) + 1 for all rows, and G, in extended precision."""
+    Z = Z if isinstance(Z, np.ndarray) else Z.toarray()
+    G = kernel_values(kernel, Z, Z) + 1 + jitter * np.eye(len(Z))
+    return kernel_values(kernel, X, Z) + 1, G
+
+
+def solved(matrix, right):
+    """Solution for a positive definite matrix, by elimination in extended precision."""
+    A, x = matrix.copy(), right.copy()
+    for i in range(len(A)):
+        factors = A[i + 1 :, i] / A[i, i]
+        A[i + 1 :] -= np.multiply.outer(factors, A[i])
+        x[i + 1 :] -= factors * x[i]
+    for i in range(len(A))[::-1]:
+        x[i] = (x[i] - A[i, i + 1 :] @ x[i + 1 :]) / A[i, i]
+    return x
+
+
+def span_objectives(K, G, betas, signs, C):
+    """P and D* of each classifier, by the formulas, from the values of `span_values`."""
+    primal, dual = [], []
+    for b, y in zip(betas, signs.T, strict=True):
+        xi = np.maximum(0, 1 - y * (K @ b))
+        u = K.T @ (C * xi * y)
+        primal.append(b @ G @ b / 2 + (C * xi**2).sum() / 2)
+        square = u @ solved(G, u) + (C * xi**2).sum()
+        dual.append((C * xi).sum() ** 2 / (2 * square) if square > 0 else 0)
+    return np.array(primal), np.array(dual)
