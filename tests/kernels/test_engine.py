@@ -23,6 +23,7 @@ from ooc_fw.kernels.functions import (
 )
 from ooc_fw.kernels.products import TILE
 from ooc_fw.system.errors import InputError
+from tests.support.methods import grid
 from tests.support.reference import kernel_values, make_problem, to_csr
 from tests.support.strategies import SEEDS, kernels, powers_of_ten, raw_tables, tables
 
@@ -78,7 +79,9 @@ def test_values_and_sums_are_within_useful_bounds_of_the_definition(case, seed):
                 assert np.median(bound) <= share * largest
 
 
-@pytest.mark.parametrize(("name", "sparse"), [(name, k % 2 > 0) for k, name in enumerate(KERNELS)])
+@pytest.mark.parametrize(
+    ("name", "sparse"), grid([(name, k % 2 > 0) for k, name in enumerate(KERNELS)])
+)
 def test_blocks_larger_than_a_tile(name, sparse):
     problem = make_problem(make_kernel(name, gamma=1.0), n_rows=2 * TILE + 77, density=0.5)
     rows = problem.rows(sparse)
@@ -393,15 +396,13 @@ def all_sums(engine, rows, n_vertices):
 @SPARSE
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
-    "shape",
-    [
-        (70, 3, 127),
-        *(pytest.param(s, marks=pytest.mark.grid) for s in [(300, 100, 40), (1500, 600, 1)]),
-    ],
+    ("n_rows", "n_vertices", "n_features"),
+    grid([(70, 3, 127), (300, 100, 40), (1500, 600, 1)], 1),
 )
-def test_threads_and_recipes_change_no_bit_of_any_sum(shape, method, sparse):
+def test_threads_and_recipes_change_no_bit_of_any_sum(
+    n_rows, n_vertices, n_features, method, sparse
+):
     """Whatever the shapes that BLAS treats differently: few rows, few columns, few products."""
-    n_rows, n_vertices, n_features = shape
     names = INVARIANT if method.differences else list(KERNELS)
     kernel = make_kernel(names[(n_rows + sparse) % len(names)], gamma=1.0)
     problem = make_problem(kernel, n_rows=n_rows, n_features=n_features, density=0.5)

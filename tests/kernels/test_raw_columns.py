@@ -14,6 +14,7 @@ from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.shell import CheckpointPlan
 from ooc_fw.solver.state import Status
+from tests.support.methods import grid
 from tests.support.reference import SmallProblem
 
 N_ROWS = 400
@@ -43,7 +44,8 @@ def raw_columns(name):
 
 FEW = ("five columns", "many", "many and a large gamma")
 CASES = pytest.mark.parametrize(
-    "case", ["one column", "income and age", "an id and three", "absolute distances", *FEW]
+    "case",
+    grid(["one column", "absolute distances", *FEW, "income and age", "an id and three"], 3),
 )
 
 

@@ -20,7 +20,7 @@ from ooc_fw.solver.shell import CheckpointPlan
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.fit import fit
-from tests.support.methods import METHODS, SLOW
+from tests.support.methods import LMOS, METHODS, SLOW, grid
 from tests.support.reference import DEFINITIONS, SmallProblem, make_problem
 from tests.support.strategies import SEEDS, powers_of_ten, problems
 
@@ -42,12 +42,11 @@ def train(problem, callbacks=(), **options):
 
 NAMES_OF_KERNELS = list(DEFINITIONS)
 CASES = [
-    (method, NAMES_OF_KERNELS[k % 6], ["full", "sampled"][(k + k // 6) % 2])
-    for k, method in enumerate(METHODS)
+    (method, NAMES_OF_KERNELS[k % 6], LMOS[(k + k // 6) % 2]) for k, method in enumerate(METHODS)
 ]
 
 
-@pytest.mark.parametrize(("method", "kernel", "lmo"), CASES)
+@pytest.mark.parametrize(("method", "kernel", "lmo"), grid(CASES, 3))
 def test_every_method_finds_the_optimum(method, kernel, lmo):
     problem = weighted(make_problem(make_kernel(kernel, gamma=1.0)))
     tol = 3e-2 if method in SLOW else 1e-3
