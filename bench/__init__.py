@@ -3,11 +3,10 @@
     datasets.py   which data, from which files, with which C and gamma
     solvers/      our methods and their peers, each run in a process of its own
     process.py    one measured child process
-    run.py        crosses data sets and solvers; one JSON record a run
+    run.py        crosses data sets, solvers and tasks; one JSON record a run
     report.py     records to a Markdown table and a figure
-    noisy.py      landmark models on noisy data beside their peers
     verify.py     float64 brute force over a model and its data, sharing no code with ooc_fw
-    findings.py   the papers' qualitative findings on real data
+    papers/       the papers' tables and figures, measured again
     micro/        rates of single parts: kernel values, inner steps, parser, reads
 
 A data set knows nothing of solvers and the other way round; adding either is one entry. Start with

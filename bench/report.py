@@ -14,10 +14,6 @@ from typing import Any
 
 Record = dict[str, Any]
 
-ACCURACY_LOSSES = (0.02, 0.01, 0.005, 0.002, 0.0)
-"""Accuracies asked for, as losses from the best one seen on a set."""
-GAPS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-
 NOTES = """\
 Seconds are medians of wall times, least to largest in brackets. Those of ooc-fw are a whole
 process from start to exit, imports and reading the file included; those of peers are the fit alone,
@@ -68,7 +64,7 @@ def summarise(records: Iterable[Record]) -> list[Summary]:
 
 def _summary(group: list[Record]) -> Summary:
     last = group[-1]
-    done = [record for record in group if "accuracy" in record]
+    done = [record for record in group if "seconds" in record and record["status"] != "timeout"]
     # The brute force runs in the warm-up only, so numbers of warm-ups stand in for missing ones.
     counted = [record for record in done if not record["warm_up"]]
     medians = {}
@@ -114,7 +110,6 @@ def markdown(records: Sequence[Record], baseline: str) -> str:
             f"{facts['n_rows']} rows, {facts['n_features']} features, C {facts['C']:g}, "
             f"gamma {facts['gamma']:.6g}",
             _main_table(chosen, baseline),
-            *_reach_tables(chosen),
         ]
     return "\n\n".join(parts) + "\n"
 
@@ -155,6 +150,7 @@ def _main_table(summaries: list[Summary], baseline: str) -> str:
         "CPU s": number("cpu_seconds", ".2f"),
         "peak MB": number("peak_rss_bytes", ".0f", 1e-6),
         "test accuracy %": number("accuracy", ".2f", 100),
+        "score": number("score", ".4f"),
         "certified gap": number("certified_gap", ".2e"),
         "brute-force gap": number("verified_gap", ".2e"),
         "pair gap": pair,
@@ -178,42 +174,8 @@ def _spread(summary: Summary) -> str:
     return f"{summary.median_seconds:.2f} ({min(times):.2f} to {max(times):.2f})"
 
 
-def _reach_tables(summaries: list[Summary]) -> list[str]:
-    """Seconds to reach each accuracy and each certified gap, by family of solvers."""
-    done = [summary for summary in summaries if summary.seconds]
-    if not done:
-        return []
-    families = list(dict.fromkeys(summary.solver for summary in done))
-    best = max(summary.medians["accuracy"] for summary in done)
-    parts = ["Seconds to reach a test accuracy (best setting of each solver that was run):"]
-    rows = []
-    for loss in ACCURACY_LOSSES:
-        goal = best - loss
-        good = [summary for summary in done if summary.medians["accuracy"] >= goal]
-        rows.append([f"{100 * goal:.2f} %", *[_least_time(good, family) for family in families]])
-    parts.append(table(["at least", *families], rows))
-    rows = []
-    for gap in GAPS:
-        good = [summary for summary in done if summary.medians.get("certified_gap", 1) <= gap]
-        if good:
-            rows.append([f"{gap:g}", f"`{_fastest(good).spec}`", _seconds(_fastest(good))])
-    if rows:
-        parts.append("Seconds to reach a certified relative gap:")
-        parts.append(table(["at most", "fastest", "seconds"], rows))
-    return parts
-
-
-def _least_time(summaries: list[Summary], family: str) -> str:
-    members = [summary for summary in summaries if summary.solver == family]
-    return _seconds(_fastest(members)) if members else ""
-
-
 def _fastest(summaries: list[Summary]) -> Summary:
     return min(summaries, key=lambda summary: summary.median_seconds)
-
-
-def _seconds(summary: Summary) -> str:
-    return f"{summary.median_seconds:.2f}"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -294,7 +256,7 @@ def _draw_family(ax: Any, chosen: list[Summary], key: str, scale: float, color: 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write report.md and report.png beside the records."""
+    """Write a page and a figure beside the records."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.report", description="Make a table and a figure from records."
     )
@@ -307,9 +269,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     records = read_records(args.records, args.session)
-    (args.records.parent / "report.md").write_text(markdown(records, args.baseline))
+    args.records.with_suffix(".md").write_text(markdown(records, args.baseline))
     try:
-        draw(records, args.records.parent / "report.png")
+        draw(records, args.records.with_suffix(".png"))
     except ImportError:
         print("matplotlib is not installed: no figure", file=sys.stderr)
     return 0

@@ -1,8 +1,9 @@
-"""Cross data sets and solvers: ``python -m bench.run``.
+"""Cross data sets, solvers and tasks: ``python -m bench.run``.
 
-For each set every solver is run once to warm up (compiled code, file cache), then all of them in
-turn, again and again, so that a machine that slows down slows all alike. Each run appends one flat
-JSON object to a file. Imports nothing heavy; see `bench.process`.
+A configuration names a task, its sets and its solvers; arguments replace parts of it. All solvers
+run in turn, again and again, so that a machine that slows down slows all alike. Each run is a
+process of its own and appends one flat JSON object to a file. Imports nothing heavy; see
+`bench.process`.
 """
 
 from __future__ import annotations
@@ -10,61 +11,113 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.datasets import DATASETS, DEFAULT_DATA, Prepared, default_sets, prepare
+from bench.datasets import DATASETS, DEFAULT_DATA, Prepared, default_sets, prepare, thinned
 from bench.environment import environment
-from bench.process import ROOT, ChildError, run_measured
+from bench.process import OOC_FW, ChildError, run_measured
 from bench.solvers import DEFAULT_SPECS, Parameters, Problem, Solver, parse_spec
 from bench.solvers.base import missing_packages
 
 DEFAULT_WORK = Path(tempfile.gettempdir()) / "ooc-fw-bench"
-DEFAULT_OUTPUT = ROOT / "bench" / "results"
-RECORDS = "records.jsonl"
 FAILURES = ("timeout", "failed")  # statuses of runs without figures
+MEMORY_SHARE = 0.9
+"""Share of the machine's memory that a run may take; what would take more fails, and is recorded
+as such, before the machine runs out of it."""
 
 Chosen = tuple[str, Solver, Parameters]
 Record = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Config:
+    """What is crossed; without sets, those of `default_sets`."""
+
+    specs: tuple[str, ...]
+    sets: Mapping[str, int | None] = field(default_factory=dict)  # with the target of the task
+    task: str = "classification"
+    repeat: int = 1
+    warm_up: int = 0
+    seeds: bool = False  # whether each turn has a seed of its own
+
+
+SIZED = (
+    "ooc-fw:landmarks={n}",
+    "subsample:support={n}",
+    "nystroem:components={n}",
+    "nystroem:components={n},linear=sgd",
+)
+CONFIGS = {
+    "standard": Config(DEFAULT_SPECS, repeat=5, warm_up=1),
+    # Half of the rows would be support vectors: what can a model of n vectors do?
+    "noisy": Config(
+        ("sgd", "xgboost:trees=100", "xgboost:trees=500")
+        + tuple(spec.format(n=n) for n in (1_000, 2_000, 5_000, 10_000) for spec in SIZED),
+        dict.fromkeys(("covtype", "a9a", "w7a")),
+        repeat=3,
+        seeds=True,
+    ),
+    # With the class that is ordinary.
+    "novelty": Config(
+        ("one-class", "sklearn-one-class"),
+        {"shuttle": 1, "pendigits": 0, "usps": 1, "mnist8": 1, "kdd99": -1, "kdd-full": -1},
+        "novelty",
+    ),
+    # With the column that is the target.
+    "regression": Config(
+        ("svr", "sklearn-svr", "svr:epsilon=0", "kernel-ridge"),
+        {"covtype-40k": 0, "letter": 0, "usps": 120, "pendigits": 15, "skin": 0},
+        "regression",
+    ),
+    "kdd-full": Config(("ooc-fw:memory=1GiB,tol=1e-2",), {"kdd-full": None}),
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments ask for."""
     args = _parser().parse_args(argv)
+    config = CONFIGS[args.config]
     try:
-        solvers = [(spec, *parse_spec(spec)) for spec in args.solvers]
-        names = args.sets or default_sets(args.data)
+        solvers = [(spec, *parse_spec(spec)) for spec in args.solvers or config.specs]
+        names = args.sets or tuple(config.sets) or default_sets(args.data)
         unknown = set(names) - set(DATASETS)
         if unknown:
             raise ValueError(f"no set is called {min(unknown)!r}; there are {', '.join(DATASETS)}")
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    args.output.mkdir(parents=True, exist_ok=True)
-    records = args.output / RECORDS
-    cpus = limit_cpus(args.threads)
+    args.output = args.output or args.work / f"{args.config}.jsonl"
+    args.output.parent.mkdir(parents=True, exist_ok=True)
     common = {
         "session": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": args.config,
+        "task": config.task,
         **environment(),
-        "threads": cpus,
-        "seed": args.seed,
+        "threads": limit_cpus(args.threads),
     }
-    solvers = available(solvers)
-    for name in names:
-        try:
-            prepared = prepare(DATASETS[name], args.data, args.work)
-        except ChildError as error:
-            print(f"{name}: {error}", file=sys.stderr)
-            return 1
-        _run_set(prepared, solvers, args, common, records)
-    if not args.no_report:
-        run_measured([sys.executable, "-m", "bench.report", records.resolve()])
-        print(f"wrote {args.output / 'report.md'}")
+    done = set()
+    if args.resume and (earlier := read_lines(args.output)):
+        common["session"] = earlier[-1]["session"]
+        done = {_key(one) for one in earlier if one["session"] == common["session"]}
+    _limit_memory(int(MEMORY_SHARE * int(common["memory_bytes"] or 0)))
+    try:
+        _cross(config, names, available(solvers), common, done, args)
+    except ChildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("ended; --resume makes the runs that are missing", file=sys.stderr)
+        return 130
+    run_measured([sys.executable, "-m", "bench.report", args.output.resolve()])
+    print(f"wrote {args.output.with_suffix('.md')}")
     return 0
 
 
@@ -72,32 +125,21 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.run", description="Run solvers on data sets and record the costs."
     )
-    parser.add_argument(
-        "--sets", nargs="+", metavar="SET", help=f"of {', '.join(DATASETS)} (default: real ones)"
-    )
-    parser.add_argument(
-        "--solvers",
-        nargs="+",
-        metavar="SPEC",
-        default=DEFAULT_SPECS,
-        help="NAME or NAME:key=value,... (default: all, at several settings)",
-    )
-    parser.add_argument("--repeat", type=int, default=5, help="counted runs each (default: 5)")
-    parser.add_argument("--warm-up", type=int, default=1, help="runs before that (default: 1)")
-    parser.add_argument("--threads", type=int, help="CPUs a run may use (default: all)")
-    parser.add_argument("--seed", type=int, default=0, help="of every random draw (default: 0)")
-    parser.add_argument(
-        "--timeout", type=float, default=1800, metavar="S", help="wall time a run (default: 1800)"
-    )
-    parser.add_argument(
-        "--verify", action="store_true", help="check gaps by float64 brute force in the warm-up"
-    )
-    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="folder of the real sets")
-    parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder of converted files")
-    parser.add_argument(
-        "--output", type=Path, default=DEFAULT_OUTPUT, help="folder of records and report"
-    )
-    parser.add_argument("--no-report", action="store_true", help="write records only")
+    add = parser.add_argument
+    add("--config", choices=CONFIGS, default="standard", help="task, sets and solvers")
+    add("--sets", nargs="+", metavar="SET", help=f"of {', '.join(DATASETS)}")
+    add("--solvers", nargs="+", metavar="SPEC", help="NAME or NAME:key=value,...")
+    add("--repeat", type=int, help="counted runs each")
+    add("--warm-up", type=int, help="runs before that")
+    add("--thin", type=int, metavar="N", help="only one in N rows of each set, for a look")
+    add("--resume", action="store_true", help="only what the last session did not come to")
+    add("--threads", type=int, help="CPUs a run may use (default: all)")
+    add("--seed", type=int, default=0, help="of every random draw (default: 0)")
+    add("--timeout", type=float, default=1800, metavar="S", help="wall time a run (1800)")
+    add("--verify", action="store_true", help="check gaps by brute force in the first run")
+    add("--data", type=Path, default=DEFAULT_DATA, help="folder of the real sets")
+    add("--work", type=Path, default=DEFAULT_WORK, help="folder of converted files")
+    add("--output", type=Path, metavar="FILE", help="records (default: CONFIG.jsonl in --work)")
     return parser
 
 
@@ -111,15 +153,23 @@ def limit_cpus(threads: int | None) -> int:
     return len(allowed)
 
 
+def _limit_memory(most: int) -> None:
+    """Limit the private memory of this process, and so of each of its children."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
 def available(solvers: Sequence[Chosen]) -> list[Chosen]:
     """Solvers whose packages are installed; says which are left out."""
     chosen = []
     for spec, solver, parameters in solvers:
         missing = missing_packages(solver)
         if missing:
+            names = ", ".join(missing)
             print(
-                f"{spec} is left out: {', '.join(missing)} not installed "
-                "(pip install 'ooc-fw[bench]')",
+                f"{spec} is left out: {names} not installed (pip install 'ooc-fw[bench]')",
                 file=sys.stderr,
             )
         else:
@@ -127,26 +177,47 @@ def available(solvers: Sequence[Chosen]) -> list[Chosen]:
     return chosen
 
 
-def _run_set(
-    prepared: Prepared,
+def _cross(
+    config: Config,
+    names: Sequence[str],
     solvers: Sequence[Chosen],
-    args: argparse.Namespace,
     common: Record,
-    records: Path,
+    done: set[tuple[Any, ...]],
+    args: argparse.Namespace,
 ) -> None:
-    """All runs on one set, solvers alternating; one that failed is not tried again."""
-    failed = set()
-    for turn in range(-args.warm_up, args.repeat):
-        for spec, solver, parameters in solvers:
-            if spec in failed:
-                continue
-            first = turn == -args.warm_up
-            how = {"verify": args.verify and first, "timeout_s": args.timeout}
-            counted = common | {"turn": turn, "warm_up": turn < 0}
-            record = measure(prepared, (spec, solver, parameters), counted, **how)
-            if record["status"] in FAILURES:
-                failed.add(spec)
-            append(record, records)
+    """All runs, set by set, solvers alternating; one that failed is not tried again."""
+    warm_up = config.warm_up if args.warm_up is None else args.warm_up
+    repeat = config.repeat if args.repeat is None else args.repeat
+    if not warm_up:
+        run_measured([*OOC_FW, "warm-up", "--quiet"])  # compiled code, at least
+    for name in names:
+        dataset = thinned(DATASETS[name], args.thin) if args.thin else DATASETS[name]
+        prepared = prepare(dataset, args.data, args.work)
+        failed = set()
+        for turn in range(-warm_up, repeat):
+            seed = args.seed + max(0, turn) * config.seeds
+            for spec, solver, parameters in solvers:
+                mine = {"turn": turn, "warm_up": turn < 0, "seed": seed}
+                key = _key({"dataset": prepared.name, "spec": spec, **mine})
+                if spec in failed or key in done:
+                    continue
+                record = measure(
+                    prepared,
+                    (spec, solver, parameters),
+                    common | mine,
+                    verify=args.verify and turn == -warm_up,
+                    timeout_s=args.timeout,
+                    target=config.sets.get(name),
+                )
+                if record["status"] in FAILURES:
+                    failed.add(spec)
+                with args.output.open("a") as file:
+                    file.write(json.dumps(record) + "\n")
+                print(line(record), flush=True)
+
+
+def _key(record: Record) -> tuple[Any, ...]:
+    return tuple(record[name] for name in ("dataset", "spec", "seed", "turn"))
 
 
 def measure(prepared: Prepared, chosen: Chosen, common: Record, **how: Any) -> Record:
@@ -177,38 +248,33 @@ def measure(prepared: Prepared, chosen: Chosen, common: Record, **how: Any) -> R
     }
 
 
-def append(record: Record, records: Path) -> None:
-    """Add a record to the file of them, and say on standard output what it is."""
-    with records.open("a") as file:
-        file.write(json.dumps(record) + "\n")
-    print(line(record), flush=True)
-
-
 def run_once(solver: Solver, problem: Problem, parameters: Parameters) -> Record:
     """Figures of one run; giving up or failing is a status."""
     started = time.perf_counter()
     try:
-        figures = solver.run(problem, parameters)
+        return solver.run(problem, parameters)
     except TimeoutError:
         return {"status": "timeout", "seconds": time.perf_counter() - started}
     except ChildError as error:
         return {"status": "failed", "error": str(error)}
-    return {**figures, "test_error": 1 - figures["accuracy"]}
+
+
+def read_lines(path: Path) -> list[Record]:
+    """Records of a file, which may not be there."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def line(record: Record) -> str:
     """One line for people."""
-    parts = [f"{record['dataset']} {record['spec']}", "warm-up" if record.get("warm_up") else ""]
-    if "accuracy" in record:
-        parts += [
-            f"{record['seconds']:.2f} s",
-            f"{record['peak_rss_bytes'] / 1e6:.0f} MB",
-            f"{100 * record['accuracy']:.2f} %",
-        ]
+    parts = [f"{record['dataset']} {record['spec']}", "warm-up" if record["warm_up"] else ""]
+    if record["status"] in FAILURES:
+        parts += [record["status"], record.get("error", "")]
+    else:
+        score = "accuracy" if "accuracy" in record else "score"
+        parts += [f"{record['seconds']:.2f} s", f"{score} {record[score]:.4f}"]
+        parts += [f"{record['peak_rss_bytes'] / 1e6:.0f} MB"]
         if record.get("certified_gap") is not None:
             parts.append(f"certified gap {record['certified_gap']:.2e}")
-    else:
-        parts += [record["status"], record.get("error", "")]
     return "  ".join(filter(None, parts))
 
 

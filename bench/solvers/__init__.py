@@ -18,6 +18,7 @@ from bench.solvers.peers import (
     SubsampleSVC,
     XGBoost,
 )
+from bench.solvers.tuned import SVR, KernelRidge, OneClass, SklearnOneClass, SklearnSVR
 
 __all__ = ["DEFAULT_SPECS", "SOLVERS", "Parameters", "Peer", "Problem", "Solver", "parse_spec"]
 
@@ -31,6 +32,11 @@ SOLVERS: dict[str, Solver] = {
         NystroemSVC(),
         LinearSGD(),
         XGBoost(),
+        OneClass(),
+        SklearnOneClass(),
+        SVR(),
+        SklearnSVR(),
+        KernelRidge(),
     )
 }
 

@@ -31,6 +31,7 @@ class Problem:
     seed: int = 0
     threads: int = 1  # CPUs the process may use
     verify: bool = False  # whether to check gaps by brute force, after the clock has stopped
+    target: int | None = None  # ordinary class, or target column, of tasks that have one
     timeout_s: float = 1800.0  # wall time after which a process is given up
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from bench.solvers import SOLVERS, Peer
 from bench.solvers.base import Figures, Parameters, Problem
+from bench.solvers.tuned import Tuned
 from bench.storage import read_labelled
 from bench.verify import hinge_pair_gap
 
@@ -26,6 +27,9 @@ WARM_UP_ROWS = 100  # of each class
 
 def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
     """Load, fit, test, in this process."""
+    if isinstance(peer, Tuned):
+        figures = peer.fit(problem, parameters)
+        return figures | {"peak_rss_bytes": _peak()}
     started = time.perf_counter()
     storage = parameters.get("storage")
     X, labels = read_labelled(problem.train, peer.dtype, storage)
@@ -43,8 +47,7 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
         "status": "fitted",
         "seconds": time.perf_counter() - started,
         "cpu_seconds": time.process_time() - cpu_started,
-        # Read here, since testing and checking come later. Linux counts in KiB.
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_rss_bytes": _peak(),  # read here, since testing and checking come later
         "load_seconds": load_seconds,
         "n_support": _support_size(estimator),
         **_judged(estimator, read_labelled(problem.test, peer.dtype, storage), classes),
@@ -61,6 +64,11 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
             problem.gamma,
         )
     return figures
+
+
+def _peak() -> int:
+    """Largest resident memory so far; Linux counts in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _warm_up(estimator: Any, X: Any, y: npt.NDArray[np.intp]) -> None:
