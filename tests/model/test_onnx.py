@@ -71,7 +71,7 @@ def _by_definition(model, T):
     return found[:, 0] if len(columns) == 1 else found
 
 
-@pytest.mark.parametrize(("n_classes", "options"), [(2, {"landmarks": 40}), (5, {})])
+@pytest.mark.parametrize(("n_classes", "options"), [(2, {}), (5, {}), (5, {"landmarks": 40})])
 def test_probabilities(n_classes, options):
     X, T = rows(400), rows(200, seed=1)
     own = FrankWolfeSVC(gamma=0.2, C=5, probability=True, **options).fit(X, labels(X, n_classes))
