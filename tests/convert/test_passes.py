@@ -1,13 +1,26 @@
 from __future__ import annotations
 
+import os
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.convert.passes import rounded_away
+from ooc_fw.convert.passes import (
+    MAX_BUCKET_BITS,
+    UNKNOWN_SIZE_BITS,
+    RowBlock,
+    Spool,
+    rounded_away,
+    shuffle_bits,
+    shuffle_keys,
+)
 from ooc_fw.convert.writer import count_labels
+from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
 
@@ -26,3 +39,106 @@ def test_columns_that_rounding_makes_one_are_found():
         ranges = ColumnRanges(kind).add(X)
         found = rounded_away(*ranges.range(5), Scaling.fit(ranges, False, 5))
         assert found.tolist() == lost, kind
+
+
+def make_block(start: int, stop: int) -> RowBlock:
+    """Row i has label -i and i % 4 stored values i + 0.25 in the first columns."""
+    ids = np.arange(start, stop)
+    lengths = ids % 4
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    columns = [np.arange(n) for n in lengths]
+    indices = np.concatenate([np.empty(0, int), *columns]).astype(np.int32)
+    data = (np.repeat(ids, lengths) + 0.25).astype(np.float32)
+    return RowBlock(CSRRows(data, indices, indptr, 3), -ids.astype(float), ids)
+
+
+def rows_of(blocks: list[RowBlock]) -> list[tuple[int, float, list[float]]]:
+    return [
+        (int(row_id), float(label), values)
+        for block in blocks
+        for row_id, label, values in zip(
+            block.row_ids, block.labels, block.rows.toarray().tolist(), strict=True
+        )
+    ]
+
+
+def naive_shuffle(n_rows: int, seed: int | None) -> list[tuple[int, float, list[float]]]:
+    rows = rows_of([make_block(0, n_rows)])
+    order = np.arange(n_rows)
+    return [rows[i] for i in (order if seed is None else np.argsort(shuffle_keys(order, seed)))]
+
+
+@given(
+    cuts=st.lists(st.integers(0, 300), max_size=5),
+    bits=st.integers(0, 8),
+    seed=st.none() | st.integers(0, 5),
+    bucket_bytes=st.sampled_from([1, 500, 1 << 20]),
+)
+def test_order_depends_on_rows_and_seed_only(tmp_path_factory, cuts, bits, seed, bucket_bytes):
+    folder = tmp_path_factory.mktemp("spool")
+    spool = Spool(folder, seed, bits, bucket_bytes=bucket_bytes)
+    for start, stop in pairwise(sorted({0, 300, *cuts})):
+        spool.add(make_block(start, stop))
+    assert spool.n_bytes > 0
+    assert os.listdir(folder) == []  # its files have no names
+    blocks = list(spool.blocks(3))
+    spool.close()
+    assert rows_of(blocks) == naive_shuffle(300, seed)
+    if bucket_bytes == 1 and seed is not None:  # too large for memory until it holds one row
+        assert all(len(block) == 1 for block in blocks)
+
+
+@pytest.mark.parametrize("largest", [3, 255, 256, 65535, 65536, 2**26])
+@pytest.mark.parametrize("bucket_bytes", [40, 1 << 20])
+def test_columns_of_any_width_come_back(tmp_path, largest, bucket_bytes):
+    indices = np.array([0, largest, 1, 2, largest - 1, largest, largest], dtype=np.int32)
+    indptr = np.array([0, 2, 2, 6, 7])
+    data = np.arange(1, 8, dtype=np.float32)
+    rows = CSRRows(data, indices, indptr, largest + 1)
+    spool = Spool(tmp_path, 0, 1, bucket_bytes=bucket_bytes)
+    spool.add(RowBlock(rows, np.array([1.5, -2.0, np.pi, 0.0]), np.arange(4)))
+    found = {}
+    for block in spool.blocks(largest + 1):
+        for i, row_id in enumerate(block.row_ids.tolist()):
+            row = block.rows[i : i + 1]
+            found[row_id] = (block.labels[i], row.indices.tolist(), row.data.tolist())
+    spool.close()
+    assert found == {
+        0: (1.5, [0, largest], [1, 2]),
+        1: (-2.0, [], []),
+        2: (np.pi, [1, 2, largest - 1, largest], [3, 4, 5, 6]),
+        3: (0.0, [largest], [7]),
+    }
+
+
+def test_threads_may_add_at_once(tmp_path):
+    spool = Spool(tmp_path, 1, 4)
+    blocks = [make_block(start, start + 100) for start in range(0, 5000, 100)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(spool.add, blocks))
+    assert rows_of(list(spool.blocks(3))) == naive_shuffle(5000, 1)
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+def test_truncated_file_is_noticed(tmp_path, seed):
+    spool = Spool(tmp_path, seed)
+    spool.add(make_block(0, 10))
+    spool._buckets[0]._file.truncate(spool.n_bytes - 4)
+    with pytest.raises(OSError, match="lost its end"):
+        list(spool.blocks(3))
+    spool.close()
+
+
+def test_keys_differ_and_every_row_reaches_every_place():
+    """Places of each of 6 rows over many seeds: each as often, within 5 deviations."""
+    assert len(np.unique(shuffle_keys(np.arange(100_000), 3))) == 100_000
+    n, n_seeds = 6, 3000
+    counts = np.zeros((n, n))
+    for seed in range(n_seeds):
+        counts[np.arange(n), np.argsort(shuffle_keys(np.arange(n), seed))] += 1
+    assert np.abs(counts - n_seeds / n).max() < 5 * np.sqrt(n_seeds / n)
+
+
+def test_number_of_buckets():
+    sizes = {0: 0, 100: 0, 101: 1, 200: 1, 201: 2, 10**9: MAX_BUCKET_BITS, None: UNKNOWN_SIZE_BITS}
+    assert {size: shuffle_bits(size, bucket_bytes=100) for size in sizes} == sizes

@@ -768,17 +768,6 @@ def test_columns_that_only_later_parts_have(run, refused, tmp_path):
     assert list(report.notes) == [f"columns that {paths[0]} does not use are left out: z"]
 
 
-def test_a_column_of_words_may_be_empty_in_some_parts(run, tmp_path):
-    folder = write_parts(
-        tmp_path / "parts",
-        a={"y": [0, 1], "z": pa.nulls(2)},
-        b={"y": [0, 1], "z": ["u", "v"]},
-    )
-    report, found = run(folder, label="y", one_hot=["z"], impute="mean")
-    assert found.X.tolist() == [[0, 0], [0, 0], [1, 0], [0, 1]]
-    assert any("2 rows without a category" in note for note in report.notes)
-
-
 @pytest.mark.parametrize("coded", [True, False])
 def test_text_of_parquet_is_read_as_it_is_stored_and_only_if_wanted(tmp_path, coded):
     """Rows of 40 MB, of which each text is stored once."""

@@ -231,7 +231,10 @@ def refused(store, message, **names):
         source.read(0, 8)
 
 
-@pytest.mark.parametrize("codec", ["zstd", "gzip", "zlib", "bz2", "lzma", "lz4", "blosc"])
+SLOW_CODECS = [pytest.param(codec, marks=pytest.mark.grid) for codec in ("bz2", "lzma")]
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip", "zlib", "lz4", "blosc", *SLOW_CODECS])
 def test_chunks_that_decode_to_too_much_are_refused_and_others_are_not(store, codec):
     codecs = pytest.importorskip("numcodecs")
     change_metadata(store, compressor={"id": codec})
