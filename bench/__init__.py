@@ -5,6 +5,7 @@
     process.py    one measured child process
     run.py        crosses data sets, solvers and tasks; one JSON record a run
     report.py     records to a Markdown table and a figure
+    published.py  tables of the texts from committed records
     verify.py     float64 brute force over a model and its data, sharing no code with ooc_fw
     papers/       the papers' tables and figures, measured again
     micro/        rates of single parts: kernel values, inner steps, parser, reads

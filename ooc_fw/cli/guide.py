@@ -47,7 +47,7 @@ def run_help(args: argparse.Namespace) -> int:
         for topic, text in guides.items():
             print(f"{topic:<14} {text.partition(chr(10))[0].lstrip('# ')}")
     elif args.topic in guides:
-        print(guides[args.topic], end="")
+        print(*(line for line in guides[args.topic].splitlines() if line[:4] != "<!--"), sep="\n")
     else:
         raise InputError(f"there is no guide {args.topic!r}; the topics are {', '.join(guides)}")
     return DONE
