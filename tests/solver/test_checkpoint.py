@@ -11,17 +11,14 @@ import ooc_fw.solver.kernel_rows
 import ooc_fw.solver.plan
 import ooc_fw.system.memory
 from ooc_fw.data.opening import open_source
-from ooc_fw.kernels.functions import KERNELS, make_kernel
-from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem
-from ooc_fw.solver.loop import solve_problem
-from ooc_fw.solver.plan import Session, plan_exact
+from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint, save_checkpoint
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from tests.support.files import write_dense, write_sparse
 from tests.support.methods import IN_TURN, SLOW, grid
-from tests.support.reference import SmallProblem, make_problem
+from tests.support.reference import DEFINITIONS, SmallProblem, make_problem
+from tests.support.solving import train_in_session
 
 
 def rbf(**how):
@@ -33,14 +30,8 @@ def path(tmp_path):
     return tmp_path / "run.ckpt"
 
 
-def train(problem, source=None, **arguments):
-    names = ("callbacks", "checkpoint", "resume")
-    keywords = {name: arguments.pop(name) for name in names if name in arguments}
-    options = TrainOptions(**{"C": problem.C, "sample_size": 20} | arguments)
-    source = problem.source() if source is None else source
-    binary = BinaryProblem(source, problem.y, problem.kernel)
-    session = Session(**keywords)
-    return solve_problem(binary, plan_exact(binary, options, session), session)
+def train(problem, **arguments):
+    return train_in_session(problem, **{"sample_size": 20} | arguments)
 
 
 def assert_same(solution, expected):
@@ -59,7 +50,7 @@ def assert_resumes(problem, path, choose=lambda n: {1, n // 2, n - 1}, more=None
     more = {} if more is None else more
     expected = train(problem, **options)
     for k in sorted(choose(expected.iterations) & set(range(expected.iterations))):
-        stopped = train(problem, max_iter=k, checkpoint=CheckpointPlan(path), **options)
+        stopped = train(problem, max_iter=k, checkpoint=path, **options)
         assert stopped.iterations == k  # and certified late it may have converged all the same
         assert_same(train(problem, resume=path, **options | more), expected)
     return expected
@@ -93,12 +84,12 @@ def test_checkpoints_do_not_alter_a_run(method, lmo, _, path):
     problem = rbf(n_rows=200)
     options = {"method": method, "lmo": lmo, "tol": 1e-4, "max_iter": 30}
     expected = train(problem, **options)
-    assert_same(train(problem, checkpoint=CheckpointPlan(path, every_s=0), **options), expected)
+    assert_same(train(problem, checkpoint=path, every_s=0, **options), expected)
     assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
-    ("kernel", "sparse"), grid([(name, k % 2 == 1) for k, name in enumerate(KERNELS)])
+    ("kernel", "sparse"), grid([(name, k % 2 == 1) for k, name in enumerate(DEFINITIONS)])
 )
 def test_every_kernel_and_storage(kernel, sparse, path):
     """And other threads: the blocks computed again are none of those computed before."""
@@ -119,7 +110,7 @@ def test_resumed_run_whose_kernel_values_change_their_type(name, monkeypatch, pa
     options = {"method": "corrective", "tol": 1e-5, "memory_limit": 4 << 30}
     expected = assert_resumes(problem, path, **options)
     assert load_checkpoint(path)[1]["active"]["rows"]["type"] == name
-    train(problem, max_iter=0, checkpoint=CheckpointPlan(path), **options)
+    train(problem, max_iter=0, checkpoint=path, **options)
     assert load_checkpoint(path)[1]["active"]["rows"]["type"] != name
     assert expected.iterations > 1
 
@@ -157,8 +148,7 @@ def test_a_run_stopped_before_its_first_step_takes_the_same_course(path):
     problem = rbf(n_rows=3000, overlap=0.5)
     options = {"method": "corrective", "lmo": "sampled", "memory_limit": 1 << 40}
     callbacks = [lambda state: state.phase != "start"]
-    plan = CheckpointPlan(path)
-    stopped = train(problem, checkpoint=plan, callbacks=callbacks, **options)
+    stopped = train(problem, checkpoint=path, callbacks=callbacks, **options)
     assert (stopped.status, stopped.iterations) == (Status.INTERRUPTED, 0)
     assert_same(train(problem, resume=path, **options), train(problem, **options))
 
@@ -167,9 +157,9 @@ def test_a_run_stopped_before_its_first_step_takes_the_same_course(path):
 def test_a_run_may_be_stopped_again_and_again(method, every, path):
     problem, resume = rbf(n_rows=3000, overlap=0.5), None
     options = {"method": method, "lmo": "sampled", "tol": 5e-2}
-    expected, plan = train(problem, **options), CheckpointPlan(path)
+    expected = train(problem, **options)
     for stop in itertools.count(every, every):
-        solution = train(problem, checkpoint=plan, resume=resume, max_iter=stop, **options)
+        solution = train(problem, checkpoint=path, resume=resume, max_iter=stop, **options)
         if solution.iterations < stop:  # a stopped run may be certified, with other weights
             break
         resume = path
@@ -196,17 +186,17 @@ def test_stopped_from_outside_in_any_iteration_or_sweep(method, phase, path, cap
             left[0] -= state.phase == phase
             return left[0] > 0
 
-        stopped = train(rare_violator, callbacks=[stop], checkpoint=CheckpointPlan(path), **options)
+        stopped = train(rare_violator, callbacks=[stop], checkpoint=path, **options)
         assert stopped.status is Status.INTERRUPTED
         assert_same(train(rare_violator, resume=path, **options), expected)
 
 
 def test_a_resumed_run_may_leave_checkpoints_in_the_same_file(path):
-    problem, plan = rbf(n_rows=100), CheckpointPlan(path, every_s=0)
+    problem, often = rbf(n_rows=100), {"checkpoint": path, "every_s": 0}
     options = {"method": "swap2", "tol": 1e-2}
     expected = train(problem, **options)
-    train(problem, checkpoint=plan, max_iter=10, **options)
-    assert_same(train(problem, checkpoint=plan, resume=path, **options), expected)
+    train(problem, max_iter=10, **often, **options)
+    assert_same(train(problem, resume=path, **often, **options), expected)
     assert load_checkpoint(path)[1]["progress"]["iteration"] > 10
     assert_same(train(problem, resume=path, **options), expected)
 
@@ -217,7 +207,7 @@ def test_a_resumed_run_may_leave_checkpoints_in_the_same_file(path):
 @pytest.fixture
 def checkpoint(path):
     problem = rbf(n_rows=200)
-    train(problem, method="swap2", checkpoint=CheckpointPlan(path), max_iter=3)
+    train(problem, method="swap2", checkpoint=path, max_iter=3)
     return problem, path
 
 
@@ -266,7 +256,7 @@ def test_budgets_may_change(checkpoint):
 
 
 def test_what_auto_stands_for_is_the_same_option(path):
-    train(rbf(n_rows=200), checkpoint=CheckpointPlan(path), max_iter=1)
+    train(rbf(n_rows=200), checkpoint=path, max_iter=1)
     train(rbf(n_rows=200), method="corrective", lmo="sampled", resume=path)
 
 
@@ -274,7 +264,7 @@ def test_a_file_is_known_by_size_and_time(path):
     problem = rbf(n_rows=200)
     file = write_dense(path.with_name("data.h5"), problem.X, problem.y.astype(float), chunks=True)
     with open_source(file) as source:
-        train(problem, source=source, checkpoint=CheckpointPlan(path), max_iter=1)
+        train(problem, source=source, checkpoint=path, max_iter=1)
     moved = path.with_name("moved.h5")
     os.rename(file, moved)
     with open_source(moved) as source:
@@ -356,8 +346,8 @@ def test_a_checkpoint_that_cannot_be_written_is_a_warning(checkpoint, monkeypatc
         raise error
 
     monkeypatch.setattr("ooc_fw.system.files.flush_to_disk", fail)
-    plan = CheckpointPlan(path, every_s=0)
-    train(problem, method="swap2", resume=path, checkpoint=plan, max_iter=20)
+    often = {"checkpoint": path, "every_s": 0}
+    train(problem, method="swap2", resume=path, max_iter=20, **often)
     assert len(tries) > 10
     (warning,) = [text for text in caplog.messages if str(path) in text]
     assert str(getattr(error, "strerror", error)) in warning
@@ -368,7 +358,7 @@ def test_a_checkpoint_that_cannot_be_written_is_a_warning(checkpoint, monkeypatc
 def test_a_checkpoint_that_would_replace_a_pipe_is_refused_before(path):
     os.mkfifo(path)
     with pytest.raises(InputError, match="is a pipe"):
-        train(rbf(), checkpoint=CheckpointPlan(path))
+        train(rbf(), checkpoint=path)
 
 
 @pytest.mark.parametrize("every", [-1.0, float("nan"), float("inf")])

@@ -9,24 +9,17 @@ import ooc_fw.solver.active_set
 import ooc_fw.solver.run
 import ooc_fw.solver.shell
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem
-from ooc_fw.solver.loop import solve_problem
-from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.run import EarlierWeights, History
-from ooc_fw.solver.shell import CheckpointPlan
 from ooc_fw.solver.state import Status
 from tests.support.reference import make_problem
+from tests.support.solving import train_in_session
 
 FACTOR = 5  # of the penalty of positive rows
 
 
-def train(problem, callbacks=(), checkpoint=None, resume=None, **options):
-    options = {"lmo": "sampled", "certify": False} | options
-    binary = BinaryProblem(problem.source(), problem.y, problem.kernel, penalties(problem))
-    session = Session(callbacks, checkpoint=checkpoint, resume=resume)
-    plan = plan_exact(binary, TrainOptions(C=problem.C, **options), session)
-    return solve_problem(binary, plan, session)
+def train(problem, callbacks=(), **arguments):
+    arguments = {"lmo": "sampled", "certify": False, "callbacks": callbacks} | arguments
+    return train_in_session(problem, penalties=penalties(problem), **arguments)
 
 
 def penalties(problem):
@@ -129,7 +122,7 @@ def test_an_interrupted_corrective_step_leaves_weights_that_are_settled(compared
 def test_states_kept_before_a_checkpoint_count_after_it(tmp_path):
     problem, path = noisy(C=100.0, n_rows=3000), tmp_path / "run.ckpt"
     expected = train(problem, max_iter=2)
-    train(problem, max_iter=1, checkpoint=CheckpointPlan(path))
+    train(problem, max_iter=1, checkpoint=path)
     resumed = train(problem, max_iter=2, resume=path)
     np.testing.assert_array_equal(resumed.rows, expected.rows)
     np.testing.assert_array_equal(resumed.alpha, expected.alpha)
@@ -148,11 +141,11 @@ def test_a_signal_cuts_a_long_corrective_step_short(monkeypatch, tmp_path):
     # A look at the clock for every step.
     monkeypatch.setattr(ooc_fw.solver.active_set, "_STEP_WORK", 1.0)
     monkeypatch.setattr(ooc_fw.solver.shell.Deadline, "is_over", is_over)
-    checkpoint = CheckpointPlan(tmp_path / "run.ckpt", every_s=1000)
-    solution = train(noisy(C=10.0, n_rows=3000), checkpoint=checkpoint)
+    path = tmp_path / "run.ckpt"
+    solution = train(noisy(C=10.0, n_rows=3000), checkpoint=path, every_s=1000)
     assert solution.status is Status.INTERRUPTED
     assert len(calls) == 1500
-    assert not (tmp_path / "run.ckpt").exists()  # the cut is not on the course of the run
+    assert not path.exists()  # the cut is not on the course of the run
 
 
 @pytest.mark.parametrize(("n_states", "has_best"), [(0, True), (2, True), (2, False)])
