@@ -8,7 +8,7 @@
     published.py  tables of the texts from committed records
     verify.py     float64 brute force over a model and its data, sharing no code with ooc_fw
     papers/       the papers' tables and figures, measured again
-    micro/        rates of single parts: kernel values, inner steps, parser, reads
+    micro/        times of single parts, by pytest-benchmark
 
 A data set knows nothing of solvers and the other way round; adding either is one entry. Start with
 README.md in this folder.

@@ -1,5 +1,1 @@
-"""Rates of single parts, measured against what the machine can do.
-
-``python -m bench.micro`` prints all tables, ``python -m bench.micro kernels`` one of them. Each
-module has a `tables()` that yields Markdown; adding one is a module and a line in `__main__`.
-"""
+"""Rates of single parts, by pytest-benchmark: ``pytest bench/micro``."""
