@@ -285,7 +285,7 @@ def _write_rows(
                 if most > 0:
                     state += GAMMA
                     value += _below(_mix(state), 2 * most + 1) - most
-                    value = min(max(value, 1), np.int64(largest[column]))
+                    value = min(max(value, 1), np.int64(largest[column]))  # type: ignore[arg-type]
             if kind == INTEGER:
                 at = _write_integer(value, out, at)
             else:

@@ -114,7 +114,8 @@ def model_gaps(model: Path, train: Path) -> tuple[Gaps, float | None]:
         if file.attrs["kernel"] not in (b"rbf", "rbf"):  # older files hold it as str
             raise ValueError(f"{model} has the kernel {file.attrs['kernel']}, not rbf")
         C, gamma = float(file.attrs["C"]), float(file.attrs["gamma"])
-        found, stated = [], []
+        found: list[Gaps] = []
+        stated: list[Any] = []
         for classifier in _classifiers(file["machines"]):
             support, alpha = classifier["rows"], classifier["alpha"]
             pair = classifier["negative"], classifier["positive"]

@@ -57,7 +57,7 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
         dual = dual.toarray() if hasattr(dual, "toarray") else dual
         figures["verified_pair_gap"] = hinge_pair_gap(
             X,
-            2.0 * y - 1,
+            (2.0 * y - 1).astype(np.float64),
             np.asarray(estimator.support_, dtype=np.int64),
             np.asarray(dual, dtype=np.float64).ravel(),
             problem.C,
