@@ -42,6 +42,7 @@ except ImportError:
     zarr = None
 
 
+@pytest.mark.grid
 @parametrize_with_checks(
     [FrankWolfeSVC()], expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS
 )
@@ -81,6 +82,7 @@ def test_scikit_learn_checks_with_probabilities(estimator, check):
     check(estimator)
 
 
+@pytest.mark.grid
 @parametrize_with_checks(
     [FrankWolfeSVC(probability=True)],
     legacy=False,
@@ -290,6 +292,10 @@ def test_other_rows_are_begun_anew(table):
     assert np.array_equal(taught.dual_coef_, fresh.dual_coef_)
 
 
+def pickled(estimator):
+    return pickle.loads(pickle.dumps(estimator))
+
+
 def same_attributes(one, other):
     """Both have the attributes of a fit, with equal values."""
     assert vars(one).keys() - {"_streams"} == vars(other).keys() - {"_streams"}
@@ -306,9 +312,15 @@ def same_attributes(one, other):
             assert type(pair[0]) is type(pair[1])
 
 
-@pytest.mark.parametrize("copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy])
-@pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csr_matrix])
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    ("copied", "convert", "several"),
+    [
+        (pickled, np.asarray, False),
+        (pickled, scipy.sparse.csr_matrix, True),
+        (copy.deepcopy, np.asarray, True),
+        (copy.deepcopy, scipy.sparse.csr_matrix, False),
+    ],
+)
 def test_copies_are_the_same(table, several, convert, copied):
     y = three_classes(table) if several else table.y
     fitted = FrankWolfeSVC(C=5, class_weight="balanced").fit(convert(table.X), y)
@@ -342,7 +354,7 @@ def test_names_of_features(table, data_file):
     pipeline = make_pipeline(StandardScaler(), FrankWolfeSVC(C=5, class_weight="balanced"))
     pipeline.set_output(transform="pandas").fit(X, X.assign(y=table.y)["y"])
     assert pipeline.score(X, table.y) > 0.8
-    again = pickle.loads(pickle.dumps(pipeline[-1]))
+    again = pickled(pipeline[-1])
     assert again.feature_names_in_.tolist() == ["a", "b", "c", "d"]
     with pytest.raises(ValueError, match="feature names should match"):
         again.predict(X.rename(columns={"a": "z"}))
@@ -369,7 +381,7 @@ def test_columns_of_frames_are_found_by_name(tmp_path, table, kind, caplog):
     named.write_h5ad(path)
     own = kind(random_state=0).fit(path, None if kind is FrankWolfeOneClass else "y")
     own.save(tmp_path / "m.h5")
-    estimators = own, pickle.loads(pickle.dumps(own)), load_model(tmp_path / "m.h5")
+    estimators = own, pickled(own), load_model(tmp_path / "m.h5")
     methods = "predict", "decision_function", "score_samples"
     calls = [getattr(each, name) for each in estimators for name in methods if hasattr(each, name)]
     for call in calls:
@@ -484,8 +496,15 @@ def rbf(X, Z):
     return np.exp(-0.2 * np.square(X[:, None] - Z[None]).sum(axis=2))
 
 
-@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
-@pytest.mark.parametrize("options", [{}, {"landmarks": 40}, {"method": "swap"}, {"n_jobs": 2}])
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [
+        (np.asarray, {}),
+        (np.asarray, {"n_jobs": 2}),
+        (scipy.sparse.csr_array, {"method": "swap"}),
+        (scipy.sparse.csr_array, {"landmarks": 40}),
+    ],
+)
 def test_a_function_as_kernel(table, form, options):
     options = options | {"C": 5, "random_state": 0}
     by_name = FrankWolfeSVC("rbf", gamma=0.2, **options).fit(form(table.X), table.y)
@@ -509,7 +528,7 @@ def test_a_model_knows_the_values_of_its_function(table, tmp_path):
     loaded = load_model(tmp_path / "m.h5", kernel=rbf)
     expected = model.predict(table.X)
     assert np.array_equal(loaded.predict(table.X), expected)
-    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(table.X), expected)
+    assert np.array_equal(pickled(model).predict(table.X), expected)
 
 
 @pytest.mark.parametrize(
@@ -543,7 +562,7 @@ def test_partial_fit_with_weights_agrees_with_fit(table):
     np.testing.assert_array_equal(taught.class_weight_, [1.0, 2.0])
     expected.partial_fit(*table, sample_weight=weights)
     np.testing.assert_allclose(expected.decision_function(table.X), values[1], atol=1e-3)
-    copied = pickle.loads(pickle.dumps(taught)).partial_fit(*table, sample_weight=weights)
+    copied = pickled(taught).partial_fit(*table, sample_weight=weights)
     np.testing.assert_allclose(copied.decision_function(table.X), values[1], atol=1e-3)
 
 
@@ -576,8 +595,7 @@ def test_partial_fit_of_several_classes(table):
     np.testing.assert_allclose(expected.decision_function(table.X), values[1], atol=1e-3)
 
 
-@pytest.mark.parametrize("n_classes", [5, 6])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("n_classes", "weighted"), [(5, False), (6, True)])
 def test_classes_that_no_chunk_holds(table, n_classes, weighted):
     """They change nothing for the others; a model, its file and its copies hold the same."""
     X, y = table.X, np.where(table.y == 3, n_classes - 1, n_classes - 2)
@@ -600,7 +618,7 @@ def test_classes_that_no_chunk_holds(table, n_classes, weighted):
     loaded = model_from_bytes(all_of_them.model_.to_bytes())
     for own, stored in zip(all_of_them.model_.classifiers, loaded.classifiers, strict=True):
         np.testing.assert_array_equal(own.C, stored.C)
-    again = pickle.loads(pickle.dumps(all_of_them)).partial_fit(X[:9], np.arange(9) % n_classes)
+    again = pickled(all_of_them).partial_fit(X[:9], np.arange(9) % n_classes)
     assert again.n_support_.all()
     assert again.pairs_[0].solution.labels.tolist().count(-1) <= 2  # no row of another class
 
@@ -663,7 +681,7 @@ def test_landmark_models(table, several):
     np.testing.assert_array_equal(fitted.predict(X), fitted.classes_[best])
     assert fitted.score(X, y) > 0.75
     np.testing.assert_allclose(fitted.predict_proba(X).sum(axis=1), 1)
-    again = pickle.loads(pickle.dumps(fitted))
+    again = pickled(fitted)
     np.testing.assert_array_equal(again.decision_function(X), decisions)
     np.testing.assert_array_equal(again.solution_.landmarks, fitted.support_vectors_)
     with pytest.raises(InputError, match="cannot continue"):
@@ -770,8 +788,8 @@ def test_chunks_on_disk(table, data_file, tmp_path):
 
 
 def test_gamma_comes_from_the_first_chunk_and_fit_starts_anew(table):
-    taught = teach(table, gamma="auto", chunk=1, start=50)
-    first = FrankWolfeSVC().fit(table.X[:50], table.y[:50])
+    taught = teach(table, gamma="auto", chunk=1, start=150)
+    first = FrankWolfeSVC().fit(table.X[:150], table.y[:150])
     assert taught.model_.kernel.gamma == first.model_.kernel.gamma
     assert taught.score(*table) > 0.75
     assert taught.n_rows_seen_ == 200
@@ -793,7 +811,7 @@ def test_partial_fit_goes_on_from_fit(table):
 def test_a_copy_of_a_stream_continues(table):
     taught = teach(table, max_support=150)
     assert not hasattr(clone(taught), "solution_")
-    again = pickle.loads(pickle.dumps(taught))
+    again = pickled(taught)
     for estimator in (taught, again):
         teach(table, estimator=estimator)
     assert again.solution_.objective == pytest.approx(taught.solution_.objective, rel=1e-4)

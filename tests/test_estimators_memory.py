@@ -74,6 +74,7 @@ def write(folder, n_rows, names):
                 array[start : start + BLOCK] = block[: n_rows - start]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("n_rows", "names", "most"),
     [
@@ -98,10 +99,10 @@ def test_growth_does_not_depend_on_the_size_of_the_data(tmp_path, n_rows, names,
     "estimator",
     [
         FrankWolfeSVC(exact=True),
-        FrankWolfeSVC(method="fw", lmo="full", max_time=0.2),
+        pytest.param(FrankWolfeSVC(method="fw", lmo="full", max_time=0.2), marks=pytest.mark.grid),
         FrankWolfeSVC(landmarks=30),
-        FrankWolfeSVR(landmarks=30),
-        FrankWolfeOneClass(),
+        pytest.param(FrankWolfeSVR(landmarks=30), marks=pytest.mark.grid),
+        pytest.param(FrankWolfeOneClass(), marks=pytest.mark.grid),
     ],
     ids=str,
 )

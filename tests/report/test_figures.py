@@ -39,6 +39,7 @@ def test_all_panels_of_one_run(make_run):
     assert {text.get_text() for text in figure.legends[0].get_texts()} == gaps | memory
 
 
+@pytest.mark.grid
 def test_many_runs_differ_and_the_layout_holds(make_run, tmp_path):
     runs = [make_run("a long name of a run " * 3 + str(k), pace=0.1 + k) for k in range(9)]
     figure = draw_runs(runs, ["gap", "support"], ["time"])
@@ -58,7 +59,7 @@ def test_binary_classifiers_are_drawn_one_after_the_other(make_run):
 def test_runs_with_little_to_show(make_run, tmp_path):
     short = make_run("short", n=1, end=False)
     empty = make_run("empty", n=0, end=False)
-    for runs in ([short], [short, empty], [make_run(), empty], [empty]):
+    for runs in ([short, empty], [empty]):
         save(draw_runs(runs, ["gap", "rows"]), tmp_path / "f.svg")
 
 
@@ -70,7 +71,9 @@ def test_time_is_given_in_a_fitting_unit(make_run, pace, unit, last):
     assert (ax.get_xlabel(), ax.lines[0].get_xdata()[-1]) == (f"time ({unit})", last)
 
 
-@pytest.mark.parametrize("form", ["svg", "pdf", "png"])
+@pytest.mark.parametrize(
+    "form", ["svg", *(pytest.param(form, marks=pytest.mark.grid) for form in ("pdf", "png"))]
+)
 def test_equal_runs_make_equal_files(make_run, form):
     first, second = (render(draw_runs([make_run()], ["gap"], ["time"]), form) for _ in range(2))
     assert first == second
