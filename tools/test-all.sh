@@ -15,7 +15,7 @@ sh "$project/tools/test.sh" --long --cov --cov-report term
 cd "$scratch"
 venv/bin/ooc-fw --version
 venv/bin/ooc-fw help developing >developing.md
-venv/bin/ooc-fw demo files --quiet
+venv/bin/ooc-fw demo files
 cd "$project"
 
 sh tools/test-lowest.sh
