@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +26,17 @@ FIELDS = {
 
 Printed = Mapping[str, Sequence[Sequence[float]]]
 """By set, a row for each of `FIELDS`, each with a value for each method."""
+
+PRINTED: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("printed.toml").read_text()
+)
+"""What the papers print, by paper and table."""
+
+
+def printed_rows(paper: str, name: str) -> dict[str, tuple[tuple[float, ...], ...]]:
+    """A printed table: by set, a row for each field, each with a value for each method."""
+    return {key: tuple(map(tuple, own.values())) for key, own in PRINTED[paper][name].items()}
+
 
 Medians = dict[tuple[str, str], tuple[float, ...]]
 """By set and method, medians of `FIELDS`."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from bench.papers.compared import ORDER_HEADS, near, order_cells
+from bench.papers.compared import ORDER_HEADS, PRINTED, near, order_cells, printed_rows
 from bench.papers.entries import (
     Absent,
     Claim,
@@ -44,56 +44,10 @@ EFFECT_SETS = ("shuttle", "kdd-10pc", "pendigits", "reuters")
 EFFECT_CS = [2.0**e for e in range(0, 13, 2)]
 POLY_SETS = ("shuttle", "reuters", *WEB)
 
-# Accuracy in percent and seconds, each of CVM, FW, MFW.
-TABLES_2_3: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
-    "a1a": ((83.52, 83.52, 83.52), (6.26, 12.5, 0.712)),
-    "a2a": ((83.55, 83.56, 83.56), (16, 19.3, 1.46)),
-    "a3a": ((83.40, 83.39, 83.41), (33.8, 26.8, 2.78)),
-    "a4a": ((84.06, 84.10, 84.07), (89.1, 40.4, 6.37)),
-    "a5a": ((84.02, 84.03, 84.05), (171, 56.1, 11.1)),
-    "a6a": ((84.28, 84.26, 84.25), (590, 164, 45)),
-    "a7a": ((84.18, 84.23, 84.29), (2060, 1420, 365)),
-    "w1a": ((97.80, 97.31, 97.65), (3.59, 0.286, 1.67)),
-    "w2a": ((98.06, 97.42, 97.80), (7.9, 0.658, 2.31)),
-    "w3a": ((98.21, 97.31, 97.60), (12.8, 0.76, 2.27)),
-    "w4a": ((98.28, 97.46, 97.91), (30.4, 1.26, 6.76)),
-    "w5a": ((98.39, 97.50, 98.36), (52.7, 1.78, 15.8)),
-    "w6a": ((98.72, 97.40, 98.43), (131, 2.67, 29.4)),
-    "w7a": ((98.73, 97.43, 97.88), (215, 2.58, 91.4)),
-    "w8a": ((99.34, 97.80, 97.59), (1030, 9.64, 111)),
-    "letter": ((97.48, 96.54, 97.35), (23.7, 13.3, 12.3)),
-    "pendigits": ((98.35, 97.68, 97.65), (0.554, 0.82, 0.658)),
-    "usps": ((95.63, 95.12, 95.47), (6.89, 7.58, 7.22)),
-    "reuters": ((97.10, 96.40, 95.60), (7.24, 2.17, 1.69)),
-    "mnist": ((98.46, 97.91, 98.36), (364, 301, 349)),
-    "protein": ((69.79, 69.73, 69.78), (247000, 11900, 2000)),
-    "shuttle": ((99.67, 98.08, 97.82), (1.41, 1.69, 0.176)),
-    "ijcnn1": ((98.59, 95.71, 97.31), (198, 40.5, 34.4)),
-    "usps-ext": ((99.50, 99.30, 99.57), (84.4, 26.7, 161)),
-    "kdd-10pc": ((99.87, 98.82, 99.10), (42.3, 0.414, 1.22)),
-    "kdd-full": ((91.77, 91.53, 91.82), (19.5, 0.764, 0.744)),
-}
-
-# Accuracy and seconds with the polynomial kernel, each of FW and MFW.
-TABLE_8: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
-    "shuttle": ((96.58, 95.86), (63.2, 85.2)),
-    "reuters": ((95.80, 95.90), (2.89, 2.39)),
-    "w1a": ((97.22, 97.49), (0.076, 0.252)),
-    "w2a": ((97.33, 97.09), (0.142, 0.084)),
-    "w3a": ((97.32, 97.22), (0.264, 0.318)),
-    "w4a": ((97.16, 97.25), (0.376, 0.374)),
-    "w5a": ((97.08, 97.11), (0.154, 0.278)),
-    "w6a": ((97.28, 97.18), (0.296, 0.502)),
-    "w7a": ((97.23, 97.23), (0.388, 0.210)),
-    "w8a": ((97.06, 97.24), (0.276, 0.338)),
-}
-
-# p-values of FW against CVM, MFW against CVM, FW against MFW, and of all three.
-TABLE_6 = {
-    "seconds": (3.085e-6, 5.528e-6, 0.6893, 1.72e-5),
-    "accuracy": (4.977e-6, 3.21e-4, 1.23e-3, 1.20e-4),
-}
-TABLE_5 = {"seconds": (17.0, 20.0, 159.0, 14.858), "accuracy": (19.0, 48.5, 63.5, 11.879)}
+TABLES_2_3 = printed_rows("meb", "tables2and3")
+TABLE_5: dict[str, list[float]] = PRINTED["meb"]["table5"]  # statistics
+TABLE_6: dict[str, list[float]] = PRINTED["meb"]["table6"]  # p-values
+TABLE_8 = printed_rows("meb", "table8")
 
 
 def fit(name: str, method: str, **more: Any) -> Run:

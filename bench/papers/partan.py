@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.papers.compared import Compared, Printed, compare
+from bench.papers.compared import PRINTED, Compared, Printed, compare, printed_rows
 from bench.papers.entries import Absent, Claim, Entry, Shown, draw, legend_below
 from bench.papers.runs import Run, Study
 from bench.report import table
@@ -25,94 +25,9 @@ SPARSE = ("w8a", "ijcnn1", "usps-ext", "kdd-binary")  # where the paper finds fe
 PATHS = ("a9a", "w8a", "ijcnn1")
 TOLERANCES = (1e-3, 1e-4, 1e-5, 1e-6)
 
-# Accuracy in percent, seconds, iterations, support vectors, each of FW, MFW, SWAP, PARTAN.
-TABLE_2: Printed = {
-    "a9a": (
-        (84.21, 83.29, 83.53, 84.00),
-        (158, 157, 226, 107),
-        (20200, 20000, 17600, 13400),
-        (13900, 12800, 14100, 11800),
-    ),
-    "w8a": (
-        (99.30, 99.32, 99.28, 99.30),
-        (378, 316, 356, 107),
-        (16500, 13800, 9240, 4620),
-        (6920, 4480, 4970, 2830),
-    ),
-    "ijcnn1": (
-        (98.50, 98.22, 98.40, 98.36),
-        (51.3, 45.7, 50.9, 19.8),
-        (15900, 14100, 13500, 5480),
-        (3230, 2730, 3160, 2730),
-    ),
-    "usps-ext": (
-        (99.52, 99.52, 99.53, 99.52),
-        (1980, 844, 946, 738),
-        (21500, 9170, 8100, 7790),
-        (3930, 3640, 3670, 3510),
-    ),
-    "kdd-binary": (
-        (99.94, 99.93, 99.94, 99.93),
-        (702, 526, 551, 189),
-        (17100, 12700, 7820, 4370),
-        (5250, 3630, 3860, 2820),
-    ),
-}
-
-TABLE_4: Printed = {
-    "a9a": (
-        (83.94, 83.86, 83.52, 84.08),
-        (169, 163, 164, 108),
-        (18900, 19800, 16500, 12400),
-        (13500, 12400, 13500, 11100),
-    ),
-    "w8a": (
-        (99.17, 99.21, 99.16, 99.10),
-        (83.9, 66.9, 71.2, 48.9),
-        (6780, 9100, 4970, 3250),
-        (3660, 3010, 3190, 2310),
-    ),
-    "ijcnn1": (
-        (98.57, 97.98, 98.34, 98.37),
-        (34.5, 21.0, 22.1, 19.5),
-        (11200, 11400, 7100, 5760),
-        (4120, 2450, 3430, 3340),
-    ),
-    "usps-ext": (
-        (99.53, 99.57, 99.55, 99.53),
-        (219, 260, 225, 207),
-        (3610, 6490, 3590, 3280),
-        (2960, 2480, 2940, 2860),
-    ),
-    "kdd-binary": (
-        (99.73, 99.93, 99.78, 99.82),
-        (28.4, 94.6, 20.3, 12.0),
-        (1880, 12900, 1570, 1150),
-        (1710, 2350, 1450, 1110),
-    ),
-}
-
-# Seconds and iterations at each of `TOLERANCES`.
-TABLE_3: dict[str, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
-    "a9a": {
-        "fw": ((22.4, 158, 1460, 14200), (2820, 20200, 184000, 1790000)),
-        "mfw": ((22.0, 157, 548, 1210), (2770, 20000, 68000, 150000)),
-        "swap": ((30.7, 226, 646, 1300), (2610, 17600, 51800, 109000)),
-        "partan": ((17.3, 107, 509, 5430), (2150, 16400, 62100, 663000)),
-    },
-    "w8a": {
-        "fw": ((44.7, 378, 3730, 40200), (1930, 16500, 163000, 1750000)),
-        "mfw": ((42.7, 316, 1520, 3780), (1860, 13800, 63800, 165000)),
-        "swap": ((64.2, 356, 1310, 8630), (1690, 9240, 42900, 346000)),
-        "partan": ((18.3, 107, 597, 3320), (777, 4620, 25700, 144000)),
-    },
-    "ijcnn1": {
-        "fw": ((5.77, 51.3, 549, 6480), (1720, 15900, 168000, 1970000)),
-        "mfw": ((5.16, 45.7, 238, 681), (1510, 14100, 71200, 205000)),
-        "swap": ((6.94, 50.9, 256, 656), (1210, 13500, 68500, 177000)),
-        "partan": ((3.09, 19.8, 160, 1830), (783, 5480, 43400, 499000)),
-    },
-}
+TABLE_2 = printed_rows("partan", "table2")
+TABLE_3 = PRINTED["partan"]["table3"]  # seconds and iterations at each of `TOLERANCES`
+TABLE_4 = printed_rows("partan", "table4")
 
 
 # -- tables 2 and 4 ------------------------------------------------------------------------------
@@ -225,7 +140,7 @@ def table3(study: Study, _: Path) -> Shown:
             counts = [point[0] for point in points if point is not None]
             growth[name, method] = [last / max(first, 1) for first, last in pairwise(counts)]
             made[name, method] = record["iterations"]
-            printed = zip(*TABLE_3[name][method], strict=True)
+            printed = zip(*TABLE_3[name][method].values(), strict=True)
             cells = [
                 f"{seconds:,.3g} s, {count:,.0f} / "
                 + (

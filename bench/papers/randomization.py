@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.papers.compared import Compared, Printed, compare
+from bench.papers.compared import Compared, compare, printed_rows
 from bench.papers.entries import Absent, Claim, Entry, Shown, draw, legend_below
 from bench.papers.runs import Run, Study
 from bench.report import table
@@ -22,33 +22,7 @@ SETS = ("a9a", "w8a", "ijcnn1", "usps-ext")
 SIZES: tuple[int | None, ...] = (None, 1000, 500, 250, 125)
 FIGURE_SETS, FIGURE_SIZES = ("a9a", "usps-ext"), (1000, 250, 125)
 
-# Accuracy in percent, seconds, iterations, support vectors, each for the sizes above.
-TABLE_1: Printed = {
-    "a9a": (
-        (83.56, 84.10, 83.91, 83.68, 83.88),
-        (140, 426, 255, 162, 112),
-        (20200, 19400, 19100, 18500, 17100),
-        (14000, 13700, 13600, 13400, 12000),
-    ),
-    "w8a": (
-        (99.36, 99.30, 99.28, 99.00, 98.49),
-        (317, 250, 160, 55.5, 27.5),
-        (16500, 13900, 12400, 4630, 2170),
-        (6430, 6330, 5770, 2820, 1700),
-    ),
-    "ijcnn1": (
-        (98.24, 98.42, 98.30, 98.28, 97.57),
-        (49.9, 119, 58.0, 31.2, 14.3),
-        (16100, 14600, 12200, 9910, 5690),
-        (3170, 3590, 3720, 3840, 3370),
-    ),
-    "usps-ext": (
-        (99.52, 98.90, 98.88, 99.50, 99.45),
-        (1770, 425, 283, 156, 49.7),
-        (20500, 9070, 4320, 2700, 1650),
-        (3940, 3590, 3000, 2370, 1600),
-    ),
-}
+TABLE_1 = printed_rows("randomization", "table1")
 
 
 def _fit(name: str, size: int | None) -> Run:
