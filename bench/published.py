@@ -1,8 +1,9 @@
 """Tables of the texts, made from committed records: ``python -m bench.published [--write]``.
 
 A table NAME stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` and is made from
-``bench/results/NAME.jsonl``, which has the scheme of records of `bench.run`. The field `source`
-says where a record comes from. Without ``--write`` status 1 says that a text differs.
+``bench/results/NAME.jsonl``. Its records are those of `bench.run`, with the row of the table in
+`label` and, where a solver has several columns, the one that is meant in `column`. Records of
+other origin say it in `source`. Without ``--write`` status 1 says that a text differs.
 """
 
 from __future__ import annotations
@@ -17,17 +18,23 @@ from bench.report import table
 from bench.run import read_lines
 
 RESULTS = ROOT / "bench" / "results"
-TEXTS = (ROOT / "README.md", ROOT / "ooc_fw" / "guides" / "noisy.md")
+TEXTS = (
+    ROOT / "README.md",
+    ROOT / "bench" / "README.md",
+    *sorted((ROOT / "ooc_fw" / "guides").glob("*.md")),
+)
 
 FORMS: dict[str, Callable[[Any], str]] = {
     "seconds": "{:.1f} s".format,
     "peak_rss_bytes": lambda value: f"{value / 1e6:.0f} MB",
     "certified_gap": lambda value: f"{value:.1e}".replace("e-0", "e-"),
     "accuracy": lambda value: f"{100 * value:.2f} %",
+    "score": "{:.4f}".format,
+    "iterations": "{:,}".format,
 }
 PLAIN = FORMS | {"seconds": "{:g}".format, "accuracy": lambda value: f"{100 * value:.1f} %"}
 
-Column = tuple[str, str, str]  # head, solver, field
+Column = tuple[str, str, str]  # head, solver or the record's `column`, field
 TABLES: dict[str, tuple[dict[str, Callable[[Any], str]], str, tuple[Column, ...]]] = {
     "measured": (
         FORMS,
@@ -52,6 +59,25 @@ TABLES: dict[str, tuple[dict[str, Callable[[Any], str]], str, tuple[Column, ...]
             ("peak memory", "", "peak_rss_bytes"),
         ),
     ),
+    "methods": (
+        FORMS,
+        "method",
+        (
+            ("iterations to 1e-1", "1e-1", "iterations"),
+            ("to 1e-2", "1e-2", "iterations"),
+            ("support vectors at 1e-2", "1e-2", "n_support"),
+        ),
+    ),
+    "novelty": (
+        FORMS,
+        "ordinary rows of",
+        (
+            ("rows", "one-class", "n_trained"),
+            ("ROC AUC", "one-class", "score"),
+            ("rows", "sklearn-one-class", "n_trained"),
+            ("ROC AUC of OneClassSVM", "sklearn-one-class", "score"),
+        ),
+    ),
 }
 """By name: how fields are written, the head of the first column, and the others. A row is made of
 the records of one `label`; a column without a solver takes what each of them has."""
@@ -64,7 +90,7 @@ def markdown(name: str) -> str:
     for record in read_lines(RESULTS / f"{name}.jsonl"):
         cells = rows.setdefault(record["label"], {})
         for _, solver, field in columns:
-            if solver in ("", record["solver"]) and field in record:
+            if solver in ("", record.get("column", record["solver"])) and field in record:
                 cells[solver, field] = forms.get(field, str)(record[field])
     lines = [
         [label, *(cells.get((solver, field), "") for _, solver, field in columns)]
