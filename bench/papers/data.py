@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import csv
 import gzip
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,39 +23,19 @@ from bench.storage import read_labelled
 
 Labels = npt.NDArray[np.float64]
 
-ADULT_ROWS = {"a2a": 2265, "a3a": 3185, "a5a": 6414, "a6a": 11220, "a7a": 16100}
-WEB_ROWS = {"w1a": 2477, "w2a": 3470, "w3a": 4912, "w4a": 7366, "w5a": 9888, "w6a": 17188}
-WEB_TEST_ROWS = 14_951  # of w8a's own test file, which is not at hand
+_OWN = tomllib.loads(Path(__file__).with_name("sets.toml").read_text())
 
-NOTES = {
-    **dict.fromkeys(ADULT_ROWS, "a random part of a9a of the same size; the rest of a9a tests"),
-    **dict.fromkeys(WEB_ROWS, "a random part of w8a of the same size; the rest of w8a tests"),
-    "w8a": "the set itself; its test file is not at hand, and accuracies are those of w8a-part",
-    "w8a-part": "34,798 random rows of w8a; the other 14,951, as many as its test file has, test",
-    "usps-ext": "made from the digits 0 and 1 of usps, each moved to the 11 x 11 places of a frame "
-    "of 26 x 26: as many rows as the original, 266,079 and 75,383",
-    "protein": "stand-in: 17,766 and 6,621 random rows of covtype of classes 1 to 3, as noisy a "
-    "problem of three classes",
-    "kdd-10pc": "from the raw records: five kinds of traffic, 127 columns, log(1 + x) scaled to "
-    "[0, 1]; a random fifth tests",
-    "kdd-binary": "the 38 columns of the raw records that are numbers, log(1 + x) scaled to "
-    "[0, 1], attack or not; a random fifth tests",
-    "kdd-full": "synthetic: the 10 % set drawn from again by class to 4,898,431 rows",
-}
+NOTES: dict[str, str] = {
+    name: f"a random part of {whole} of the same size; the rest of {whole} tests"
+    for whole, parts in _OWN["parts"].items()
+    for name in parts
+} | _OWN["notes"]
 """Sets that are not files as the papers had them, and what they are here."""
 
 TESTED = {"w8a": "w8a-part"}
 """Sets without a test file, and those whose accuracies are quoted for them."""
 
-KINDS = {
-    "normal": 0,
-    **dict.fromkeys("back land neptune pod smurf teardrop".split(), 1),
-    **dict.fromkeys("satan ipsweep nmap portsweep".split(), 2),
-    **dict.fromkeys(
-        "guess_passwd ftp_write imap phf multihop warezmaster warezclient spy".split(), 3
-    ),
-    **dict.fromkeys("buffer_overflow loadmodule rootkit perl".split(), 4),
-}
+KINDS = {name: int(kind) for kind, names in _OWN["kinds"].items() for name in names}
 """Kinds of traffic in the KDD Cup: normal, denial of service, probe, remote to local, to root."""
 
 LARGEST_QUICK = 800, 600
@@ -139,50 +119,22 @@ class Library:
     def pair(self, train: str, test: str) -> Data:
         """Two files, of which the second gets the columns of the first."""
         (X, y), (T, t) = self.text(train), self.text(test)
-        width = X.shape[1]
-        T = _widened(T, width)[:, :width]
-        if scipy.sparse.issparse(X):
-            return Data(X, y, scipy.sparse.csr_matrix(T), t)
-        return Data(X, y, T.toarray() if scipy.sparse.issparse(T) else T, t)
-
-    @cached_property
-    def web(self) -> Data:
-        """All of w8a in one random order, and nothing to test."""
-        return self._shuffled("w8a/w8a.xz")
-
-    @cached_property
-    def adult(self) -> Data:
-        """All of a9a in one random order."""
-        return self._shuffled("a9a/a9a.xz")
-
-    def _shuffled(self, name: str) -> Data:
-        X, y = self.text(name)
-        order = np.random.default_rng(0).permutation(len(y))
-        return Data(X[order], y[order], X[:0], y[:0])
-
-
-def _widened(rows: Any, width: int) -> Any:
-    """Rows with columns of zeros behind them, where they have fewer than `width`."""
-    lacking = width - rows.shape[1]
-    if lacking <= 0:
-        return rows
-    if scipy.sparse.issparse(rows):
-        return scipy.sparse.hstack(
-            [rows, scipy.sparse.csr_matrix((rows.shape[0], lacking))], format="csr"
-        )
-    return np.pad(rows, ((0, 0), (0, lacking)))
+        T = scipy.sparse.csr_matrix(T)
+        T.resize(len(t), X.shape[1])
+        return Data(X, y, T if scipy.sparse.issparse(X) else T.toarray(), t)
 
 
 # -- where sets come from ------------------------------------------------------------------------
 
 
-def _part(whole: Callable[[Library], Data], n_rows: int) -> Callable[[Library], Data]:
-    """The first rows of a set to train on, and the others to test."""
+def _part(name: str, n_rows: int) -> Callable[[Library], Data]:
+    """The first rows of a set, in one random order, to train on, and the others to test."""
 
     def load(library: Library) -> Data:
-        data = whole(library)
-        X, y = data.X, data.y
-        return Data(X[:n_rows], y[:n_rows], X[n_rows:], y[n_rows:])
+        X, y = library.text(name)
+        order = np.random.default_rng(0).permutation(len(y))
+        train, test = order[:n_rows], order[n_rows:]
+        return Data(X[train], y[train], X[test], y[test])
 
     return load
 
@@ -209,28 +161,29 @@ def _kdd_full(library: Library) -> Data:
 
 def _usps_ext(library: Library) -> Data:
     both = library.pair("usps/usps.xz", "usps/usps.t.xz")
-    parts = []
+    parts: list[Any] = []
     for rows, labels in ((both.X, both.y), (both.X_test, both.y_test)):
-        digits = labels <= 2  # the digits 0 and 1
-        images = (np.asarray(rows[digits]).reshape(-1, 16, 16) + 1) / 2  # the background is 0
+        digits = np.flatnonzero(labels <= 2)  # the digits 0 and 1
         if library.quick:
-            images = images[:: max(1, len(images) // 40)]
-            labels = labels[digits][:: max(1, int(digits.sum()) // 40)]
-        else:
-            labels = labels[digits]
+            digits = digits[:: max(1, len(digits) // 40)]
+        images = (rows[digits].reshape(-1, 16, 16) + 1) / 2  # the background is 0
         frames = np.zeros((len(images), 121, 26, 26), dtype=np.float32)
         for place in range(121):
             top, left = divmod(place, 11)
             frames[:, place, top : top + 16, left : left + 16] = images
-        parts += [frames.reshape(-1, 676), np.repeat(labels, 121)]
+        parts += [frames.reshape(-1, 676), np.repeat(labels[digits], 121)]
     return Data(*parts)
+
+
+def _dense(rows: Any) -> npt.NDArray[np.float32]:
+    return np.asarray(rows.toarray() if scipy.sparse.issparse(rows) else rows)
 
 
 def _protein(library: Library) -> Data:
     X, y = library.text("covtype_352k/covtype_352k.xz")
     rows = np.flatnonzero(y <= 3)
     rows = np.random.default_rng(0).permutation(rows)[: 17_766 + 6_621]
-    X = np.asarray(X[rows].toarray() if scipy.sparse.issparse(X) else X[rows])
+    X = _dense(X[rows])
     X /= np.maximum(np.abs(X).max(axis=0), 1e-12)
     return Data(X[:17_766], y[rows[:17_766]], X[17_766:], y[rows[17_766:]])
 
@@ -246,7 +199,7 @@ def _kdd(numbers_only: bool) -> Callable[[Library], Data]:
 
     def load(library: Library) -> Data:
         X, y = library.text("kddcup99/kddcup99_10pct_binary.xz")
-        X = np.asarray(X.toarray() if scipy.sparse.issparse(X) else X)
+        X = _dense(X)
         if numbers_only:  # 34 continuous columns, and 4 that are 0 or 1
             X = X[:, _number_columns(library.folder)]
         else:
@@ -270,14 +223,17 @@ def _number_columns(folder: Path) -> list[int]:
 
 
 LOADERS: dict[str, Callable[[Library], Data]] = {
-    **{name: _part(lambda own: own.adult, n_rows) for name, n_rows in ADULT_ROWS.items()},
-    **{name: _part(lambda own: own.web, n_rows) for name, n_rows in WEB_ROWS.items()},
+    **{
+        name: _part(f"{whole}/{whole}.xz", n_rows)
+        for whole, parts in _OWN["parts"].items()
+        for name, n_rows in parts.items()
+    },
     "a1a": _files("a9a/a1a.xz", "a9a/a1a.t.xz"),
     "a4a": _files("a9a/a4a.xz", "a9a/a4a.t.xz"),
     "a9a": _files("a9a/a9a.xz", "a9a/a9a.t.xz"),
     "w7a": _files("w8a/w7a.xz", "w8a/w7a.t.xz"),
-    "w8a": lambda library: library.web,
-    "w8a-part": _part(lambda own: own.web, 49_749 - WEB_TEST_ROWS),
+    "w8a": _part("w8a/w8a.xz", 49_749),
+    "w8a-part": _part("w8a/w8a.xz", 34_798),
     "ijcnn1": _files("ijcnn1/ijcnn1.xz", "ijcnn1/ijcnn1.t.xz"),
     "usps": _files("usps/usps.xz", "usps/usps.t.xz"),
     "pendigits": _registered("pendigits"),

@@ -1,80 +1,168 @@
-"""What a table or a figure of a paper is: its runs, what they show, and what the paper claims."""
+"""What a table or a figure of a paper is, and what they share: tables, plots, words for claims."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from bench.papers.data import NOTES
 from bench.papers.runs import Run, Study
+from bench.report import table
+
+Claims = dict[str, bool | np.bool_]
+"""Statements of a paper, and whether our runs say the same."""
+
+Printed = Mapping[str, Mapping[str, Sequence[float]]]
+"""By set and field, a value for each method."""
+
+PRINTED: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("printed.toml").read_text()
+)
+"""What the papers print, by paper and table."""
+
+FIELDS = {
+    "accuracy": ("accuracy, %", "{:.2f}"),
+    "seconds": ("seconds", "{:.3g}"),
+    "iterations": ("iterations", "{:,.0f}"),
+    "n_support": ("support vectors", "{:,.0f}"),
+}
+"""Fields of a record in the order of the printed tables: title, and form of a cell."""
+
+ORDER_HEADS = ("least first", "printed", "ours", "pairs that agree")
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A statement of the paper, and whether our runs say the same."""
-
-    text: str
-    holds: bool
-
-
-@dataclass
-class Shown:
+class Shown(NamedTuple):
     """What the runs of an entry show: Markdown, and the claims that were checked."""
 
     text: str
-    claims: list[Claim] = field(default_factory=list)
+    claims: Claims
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A table or figure that is measured again.
+class Entry(NamedTuple):
+    """A table or figure that is measured again: its runs, and a function that shows them.
 
-    Parameters
-    ----------
-    title : str
-        As in the paper, with the place.
-    runs : callable
-        From the study to the runs that the entry needs.
-    show : callable
-        From the study, in which these runs are, and the folder of figures to what they show.
+    The function is given the study, in which these runs are, and the folder of figures.
     """
 
-    title: str
-    runs: Callable[[Study], Sequence[Run]]
+    runs: Sequence[Run]
     show: Callable[[Study, Path], Shown]
 
 
-@dataclass(frozen=True)
-class Absent:
-    """A table or figure that is not measured, and why."""
-
-    title: str
-    why: str
+# -- tables --------------------------------------------------------------------------------------
 
 
-def draw(folder: Path, name: str, plot: Callable[[Any], None], size: tuple[float, float]) -> str:
-    """Save a figure, and say in Markdown where it is; `plot` is given the Matplotlib figure."""
+class Compared(NamedTuple):
+    """A printed table beside ours, in Markdown, our figures, and the claim on accuracies."""
+
+    text: str
+    found: dict[str, dict[tuple[str, str], float]]  # by field: medians by set and method
+    near: Claims
+
+
+def compare(
+    study: Study, printed: Printed, methods: Mapping[str, Callable[[str], Run]]
+) -> Compared:
+    """Put a printed table beside ours; `methods` are titles of columns and their runs by set."""
+    found = {
+        field: {
+            (name, method): study.median(run(name), field)
+            for name in printed
+            for method, run in methods.items()
+        }
+        for field in FIELDS
+    }
+    rows, orders, pairs = [], [], {}
+    for name, values in printed.items():
+        for field, (title, form) in FIELDS.items():
+            own = [found[field][name, method] for method in methods]
+            cells = [beside(*pair, form) for pair in zip(values[field], own, strict=True)]
+            rows.append([name if field == "accuracy" else "", title, *cells])
+            if field in ("seconds", "iterations"):
+                order = order_cells(list(methods), values[field], own)
+                orders.append([name if field == "seconds" else "", title, *order])
+        for method, value in zip(methods, values["accuracy"], strict=True):
+            pairs[f"{name} {method}"] = value, found["accuracy"][name, method]
+    text = table(["set", "printed / ours", *methods], rows)
+    return Compared(text + "\n\n" + table(["set", *ORDER_HEADS], orders), found, near(pairs))
+
+
+def order_cells(
+    methods: Sequence[str], printed: Sequence[float], ours: Sequence[float]
+) -> list[str]:
+    """The order of some methods, printed and ours, and how many pairs are in the same order."""
+    pairs = list(combinations(range(len(methods)), 2))
+    agree = sum((printed[a] < printed[b]) == (ours[a] < ours[b]) for a, b in pairs)
+    both = [", ".join(methods[k] for k in np.argsort(values)) for values in (printed, ours)]
+    return [*both, f"{agree} of {len(pairs)}"]
+
+
+def beside(printed: float, ours: float, form: str = "{:.3g}") -> str:
+    """A printed and a measured figure in one cell."""
+    return f"{form.format(printed)} / {form.format(ours)}"
+
+
+def near(pairs: Mapping[str, tuple[float, float]]) -> Claims:
+    """Whether accuracies, printed and ours, differ by a point at most where the set is the same.
+
+    Keys begin with the name of the set.
+    """
+    same = {key: pair for key, pair in pairs.items() if key.split()[0] not in NOTES}
+    far = [
+        f"{key} {beside(*pair, '{:.2f}')}"
+        for key, pair in same.items()
+        if abs(pair[0] - pair[1]) > 1
+    ]
+    text = "accuracies are within a point of the printed ones wherever the set is the same"
+    sets = ", ".join(dict.fromkeys(key.split()[0] for key in same))
+    return {text + f" ({sets})" + ("; not so: " + ", ".join(far) if far else ""): not far}
+
+
+# -- figures -------------------------------------------------------------------------------------
+
+
+class Panel(NamedTuple):
+    """One plot of a figure: lines of points by their labels, and properties of its axes."""
+
+    lines: Mapping[str, Iterable[tuple[Any, float]]]
+    properties: Mapping[str, Any]
+
+
+def draw(
+    folder: Path,
+    name: str,
+    panels: Sequence[Panel],
+    size: tuple[float, float],
+    n_rows: int = 1,
+    *,
+    styles: Mapping[str, Mapping[str, Any]] = {},
+    **style: Any,
+) -> str:
+    """Save a figure with one legend below, and say in Markdown where it is.
+
+    `style` is of all lines, and `styles` are of those with some labels.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure = plt.figure(figsize=size, layout="constrained")
-    plot(figure)
+    for k, (lines, properties) in enumerate(panels, 1):
+        axes = figure.add_subplot(n_rows, len(panels) // n_rows, k)
+        for label, points in lines.items():
+            x, y = zip(*points, strict=True)
+            axes.plot(x, y, label=label, **style, **styles.get(label, {}))
+            if isinstance(x[0], str):
+                axes.tick_params(axis="x", rotation=60)
+        axes.set(**properties)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / f"{name}.png", dpi=80)
     plt.close(figure)
     return f"![{name}](figures/{name}.png)"
-
-
-def legend_below(figure: Any) -> None:
-    """One legend for all panels of a figure, below them."""
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-
-
-def beside(printed: float | None, ours: float | None, form: str = "{:.3g}") -> str:
-    """A printed and a measured figure in one cell."""
-    both = ["-" if value is None else form.format(value) for value in (printed, ours)]
-    return " / ".join(both)

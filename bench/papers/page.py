@@ -5,90 +5,93 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from bench.environment import environment
+from bench.papers import runs
 from bench.papers.data import NOTES
-from bench.papers.entries import Absent, Entry, Shown
-from bench.papers.runs import (
-    BRIEF_SECONDS,
-    MODEL_ROWS,
-    MOST_PATH_SECONDS,
-    MOST_SECONDS,
-    MOST_WATCHED_SECONDS,
-    Run,
-    Study,
-)
+from bench.papers.entries import Claims, Entry
+from bench.papers.runs import Run, Study
 from bench.report import table
+from ooc_fw.solver.state import Status
 
-Chosen = Mapping[tuple[str, str], Entry | Absent]
-"""Entries by the names of their paper and their own."""
-
-CHOSEN_FOR = {
-    "gap": "PARTAN and randomization papers",
-    "ball": "MEB and SWAP papers",
-    "optimum": "rules of today",
-}
-MODELS = {
-    "gap": "models that stop at an absolute gap of 1e-4",
-    "ball": "models that stop at the (1 + 1e-6)-ball",
-    "optimum": "optimal models",
+AT = {
+    "gap": ("PARTAN and randomization papers", "models that stop at an absolute gap of 1e-4"),
+    "ball": ("MEB and SWAP papers", "models that stop at the (1 + 1e-6)-ball"),
+    "optimum": ("rules of today", "optimal models"),
 }
 """By `Run.chosen_at`, whose C it is, and of what models."""
 
-_HEAD = Path(__file__).with_name("head.md")
-DIFFERS: dict[str, dict[str, str]] = tomllib.loads(
-    Path(__file__).with_name("differs.toml").read_text()
-)
-"""Why figures differ from the printed ones, by paper and entry; written after a whole run."""
+HOME = Path(__file__).parent
+WORDS: dict[str, dict[str, Any]] = tomllib.loads((HOME / "entries.toml").read_text())
+"""By paper: its title, and the words of each entry."""
+
+Key = tuple[str, str]
+"""Names of a paper and of an entry."""
 
 
-def write(
-    chosen: Chosen, titles: Mapping[str, str], study: Study, output: Path, settings: str
-) -> str:
-    """Show all entries whose runs are there; the page as Markdown."""
-    figures = output / "figures"
-    shown: dict[tuple[str, str], Shown] = {}
-    for key, entry in chosen.items():
-        if isinstance(entry, Entry):
-            shown[key] = entry.show(study, figures)
-    parts = [
-        settings,
-        "## Summary\n\n" + _summary(chosen, shown, study),
-        "## Data\n\n" + _data(study),
-    ]
-    for paper, title in titles.items():
-        own = {key: entry for key, entry in chosen.items() if key[0] == paper}
-        if own:
-            parts.append(f"## {title}")
-            parts += [_section(entry, shown.get(key), key, study) for key, entry in own.items()]
+class Section(NamedTuple):
+    """An entry as it stands in the summary, and below."""
+
+    claims: Claims
+    verdict: str
+    why: str
+    text: str
+
+
+def write(entries: Mapping[Key, Entry | None], study: Study, figures: Path) -> str:
+    """Show entries whose runs are there; the page as Markdown."""
+    sections = {key: _section(key, entry, study, figures) for key, entry in entries.items()}
+    rows = []
+    for key, own in sections.items():
+        held = f"{sum(map(bool, own.claims.values()))} of {len(own.claims)}" if own.claims else ""
+        heading = _heading(key)
+        kept = (each for each in heading.lower() if each.isalnum() or each in " -_")
+        anchor = "".join(kept).replace(" ", "-")
+        link = f"[{_words(key)['title']}](#{anchor})"
+        rows.append([key[0], link, held, own.verdict, own.why])
+    heads = ["paper", "table or figure", "claims that hold", "", "why"]
+    parts = [_head(study), "## Summary", table(heads, rows), "## Data", _data(study)]
+    for paper in dict.fromkeys(paper for paper, _ in sections):
+        parts.append(f"## {WORDS[paper]['title']}")
+        parts += [own.text for key, own in sections.items() if key[0] == paper]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def head(study: Study) -> str:
+def _words(key: Key) -> dict[str, str]:
+    own: dict[str, str] = WORDS[key[0]]["entries"][key[1]]
+    return own
+
+
+def _heading(key: Key) -> str:
+    return f"{key[0].upper()}, {_words(key)['title']}"
+
+
+def _head(study: Study) -> str:
     """What holds for all of the page."""
     own = environment()
-    versions = ", ".join(
+    packages = ", ".join(
         f"{name.removeprefix('version_')} {value}"
         for name, value in own.items()
-        if name.startswith("version_") and value and "intelex" not in name and "xgb" not in name
+        if name.startswith("version_") and not name.endswith(("intelex", "xgboost"))
     )
-    machine = f"Machine: {own['cpu']}, {own['cpus']} CPUs, one of which was used. {versions}."
+    machine = f"Machine: {own['cpu']}, {own['cpus']} CPUs, one of which was used. {packages}."
     if study.library.quick:
         machine += " **Thinned data (`--quick`): figures do not compare with the printed ones.**"
-    return _HEAD.read_text().format(
+    return (HOME / "head.md").read_text().format(
         machine=machine,
-        model_rows=MODEL_ROWS,
+        model_rows=runs.MODEL_ROWS,
         repeat=study.repeat,
-        brief_seconds=BRIEF_SECONDS,
-        seconds=MOST_SECONDS,
-        path_seconds=MOST_PATH_SECONDS,
-        watched_seconds=MOST_WATCHED_SECONDS,
-    )
+        brief_seconds=runs.BRIEF_SECONDS,
+        seconds=runs.MOST_SECONDS,
+        path_seconds=runs.MOST_PATH_SECONDS,
+        watched_seconds=runs.MOST_WATCHED_SECONDS,
+    )  # fmt: skip
 
 
 def _data(study: Study) -> str:
     """Sizes and parameters of every set, and what stands in for those that are not at hand."""
-    choices = {at: study.choices(at) for at in CHOSEN_FOR}
+    choices = {at: study.choices(at) for at in AT}
     rows = []
     for name in sorted(set().union(*choices.values())):
         own = {at: found[name] for at, found in choices.items() if name in found}
@@ -97,87 +100,54 @@ def _data(study: Study) -> str:
         sizes = [f"{first[field]:,}" for field in ("n_train", "n_test", "n_features", "n_classes")]
         rows.append([name, *sizes, f"{1 / (2 * first['gamma']):.4g}", *Cs, NOTES.get(name, "")])
     heads = ["set", "training rows", "test rows", "features", "classes", "sigma^2"]
+    heads += [*(f"C, {whose}" for whose, _ in AT.values()), "note"]
     return (
         "How C is chosen for each paper is said above. Sets with a note are not the files that the "
-        "papers had.\n\n"
-        + table([*heads, *(f"C, {of}" for of in CHOSEN_FOR.values()), "note"], rows)
+        "papers had.\n\n" + table(heads, rows)
     )
 
 
-def _differs(key: tuple[str, str], study: Study) -> str:
-    """What was written of an entry after the whole run, in one line."""
-    if study.library.quick:
-        return ""
-    paper, name = key
-    return " ".join(DIFFERS.get(paper, {}).get(name, "").split())
-
-
-def _verdict(
-    entry: Entry | Absent, shown: Shown | None, key: tuple[str, str], study: Study
-) -> tuple[str, str]:
-    if isinstance(entry, Absent):
-        return "cannot be had, or holds no measurement", entry.why
-    assert shown is not None
-    failed = [claim.text for claim in shown.claims if not claim.holds]
-    if not failed:
-        return "reproduced", _differs(key, study)
-    return "differs", _differs(key, study) or "; ".join(failed)
-
-
-def _summary(chosen: Chosen, shown: Mapping[tuple[str, str], Shown], study: Study) -> str:
-    rows = []
-    for key, entry in chosen.items():
-        claims = shown[key].claims if key in shown else []
-        held = f"{sum(claim.holds for claim in claims)} of {len(claims)}" if claims else ""
-        title = f"[{entry.title}](#{_anchor(_heading(entry, key))})"
-        rows.append([key[0], title, held, *_verdict(entry, shown.get(key), key, study)])
-    return table(["paper", "table or figure", "claims that hold", "", "why"], rows)
-
-
-def _section(entry: Entry | Absent, shown: Shown | None, key: tuple[str, str], study: Study) -> str:
-    lines = [f"### {_heading(entry, key)}"]
-    if isinstance(entry, Absent):
-        return "\n\n".join([*lines, entry.why[0].upper() + entry.why[1:] + "."])
-    assert shown is not None
+def _section(key: Key, entry: Entry | None, study: Study, figures: Path) -> Section:
+    words, lines = _words(key), [f"### {_heading(key)}"]
+    if entry is None:
+        why = words["absent"]
+        text = "\n\n".join([*lines, why[0].upper() + why[1:] + "."])
+        return Section({}, "cannot be had, or holds no measurement", why, text)
+    shown = entry.show(study, figures)
+    made = study.all_of(entry.runs)
     code = f"`bench/papers/{key[0]}.py`, `python -m bench.papers {key[0]} {key[1]}`"
-    lines += [f"{code}\n\n{_parameters(entry.runs(study))}", shown.text]
-    stopped = [run for run in entry.runs(study) if study.was_stopped(run)]
+    lines += [code, _parameters(made), shown.text]
+    lines += [words["text"]] if "text" in words else []
+    stopped = [
+        f"{run.data} {run.method} ({study[run]['seconds']:.0f} s)"
+        for run in made
+        if study[run]["status"] == Status.TIME_LIMIT
+    ]
     if stopped:
-        names = (f"{run.data} {run.method} ({study[run]['seconds']:.0f} s)" for run in stopped)
         lines.append(
-            f"Ended by the time limit, so that seconds are a lower bound: {', '.join(names)}."
+            f"Ended by the time limit, so that seconds are a lower bound: {', '.join(stopped)}."
         )
     if shown.claims:
-        rows = [[claim.text, "yes" if claim.holds else "**no**"] for claim in shown.claims]
+        rows = [[text, "yes" if holds else "**no**"] for text, holds in shown.claims.items()]
         lines.append(table(["claim", "here"], rows))
-    if _differs(key, study):
-        lines.append(f"Why figures differ: {_differs(key, study)}")
-    return "\n\n".join(lines)
+    differs = "" if study.library.quick else " ".join(words.get("differs", "").split())
+    if differs:
+        lines.append(f"Why figures differ: {differs}")
+    failed = [text for text, holds in shown.claims.items() if not holds]
+    verdict = "differs" if failed else "reproduced"
+    return Section(shown.claims, verdict, differs or "; ".join(failed), "\n\n".join(lines))
 
 
-def _parameters(runs: Sequence[Run]) -> str:
+def _parameters(made: Sequence[Run]) -> str:
     """What all runs of an entry were told, in one line."""
-    fields = {
-        "kernel": [run.kernel for run in runs],
-        "oracle": [
-            run.lmo if run.lmo in ("full", "lazy") else f"{run.lmo}, {run.sample_size} rows"
-            for run in runs
-        ],
-        "stopping": [f"{run.stopping} {run.tol:g}" for run in runs],
+    fields: dict[str, list[str]] = {
+        "kernel": [run.kernel for run in made],
+        "oracle": [run.oracle for run in made],
+        "stopping": [f"{run.stopping} {run.tol:g}" for run in made],
         "C": [
-            "each of those drawn" if run.C is not None else f"chosen for {MODELS[run.chosen_at]}"
-            for run in runs
+            f"chosen for {AT[run.chosen_at][1]}" if run.C is None else "each of those drawn"
+            for run in made
         ],
-        "seeds": sorted({str(run.seed) for run in runs}),
+        "seeds": sorted({str(run.seed) for run in made}),
     }
     return "; ".join(f"{name}: {' or '.join(dict.fromkeys(own))}" for name, own in fields.items())
-
-
-def _heading(entry: Entry | Absent, key: tuple[str, str]) -> str:
-    return f"{key[0].upper()}, {entry.title}"
-
-
-def _anchor(title: str) -> str:
-    """Where a heading of the page is found."""
-    kept = (each for each in title.lower() if each.isalnum() or each in " -_")
-    return "".join(kept).replace(" ", "-")

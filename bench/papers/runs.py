@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,34 +92,38 @@ class Run:
         some = np.random.default_rng(2).permutation(len(data.y))[: self.rows]
         return dataclasses.replace(data, X=data.X[some], y=data.y[some])
 
+    def __str__(self) -> str:
+        """The run in a few words; runs that differ by their seeds are alike."""
+        words = [self.data, self.method, self.oracle, f"{self.stopping} {self.tol:g}"]
+        words += [self.kernel] * (self.kernel != "rbf")
+        words += [] if self.C is None else [f"C {self.C:g}"]
+        return " ".join(words + ["path"] * self.path + ["watched"] * self.watched)
+
+    @property
+    def oracle(self) -> str:
+        """The oracle, and how many rows it draws."""
+        full = self.lmo in ("full", "lazy")
+        return self.lmo if full else f"{self.lmo}, {self.sample_size} rows"
+
     @property
     def key(self) -> str:
         """The run as text, by which it is found again."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
 
-@dataclass(frozen=True)
-class Selection:
-    """How C is chosen by models that stop where those of a paper do.
-
-    70 % of the rows train as `run` says, and the others validate. Of values whose accuracies are
-    equal to a hundredth of a point, the largest is taken, which takes least time.
-    """
-
-    run: Run
-    Cs: Sequence[float]
-
-
 SELECTIONS = {
-    "gap": Selection(
-        Run("", "partan", lmo="random", chosen_at="gap"), [2.0**e for e in range(-1, 10, 2)]
-    ),
-    "ball": Selection(
+    "gap": (Run("", "partan", lmo="random", chosen_at="gap"), [2.0**e for e in range(-1, 10, 2)]),
+    "ball": (
         Run("", "cvm", "random", 59, "meb", 1e-6, chosen_at="ball"),
         [2.0**e for e in range(0, 13, 3)],
     ),
 }
-"""By `Run.chosen_at`. With a large C, runs that stop so are far from the optimum."""
+"""How C is chosen by models that stop where those of a paper do, by `Run.chosen_at`.
+
+70 % of the rows train as the run says with each C, and the others validate. Of values whose
+accuracies are equal to a hundredth of a point, the largest is taken, which takes least time. With a
+large C, runs that stop so are far from the optimum.
+"""
 
 
 class Study:
@@ -138,7 +143,6 @@ class Study:
         self.library, self.repeat = library, repeat
         self._file = file
         self._records: dict[str, Record] = {}
-        self._warm: set[str] = set()
         if file.exists():
             for line in file.read_text().splitlines():
                 record = json.loads(line)
@@ -155,20 +159,23 @@ class Study:
     def repetitions(self, run: Run) -> list[Run]:
         """The run with each seed, and on the set that its accuracy is quoted from.
 
-        The other seeds of a run follow once the first was made, if that took little time.
+        The other seeds of a run follow once the first was made, if that took little time. What
+        notes gaps, or is told its C, is run once, and so is a full oracle, of whose run only the
+        first rows are drawn.
         """
-        sets = dict.fromkeys((run.data, TESTED.get(run.data, run.data)))
-        first = [dataclasses.replace(run, data=one) for one in sets]
-        return [
-            dataclasses.replace(each, seed=seed)
-            for each in first
-            for seed in range(self._n_seeds(each))
-        ]
+        if run.path or run.C is not None:
+            return [run]
+        wanted = []
+        for name in dict.fromkeys((run.data, TESTED.get(run.data, run.data))):
+            first = dataclasses.replace(run, data=name)
+            brief = self.known(first) and self[first]["seconds"] <= BRIEF_SECONDS
+            n_seeds = self.repeat if brief and run.lmo != "full" else 1
+            wanted += [dataclasses.replace(first, seed=seed) for seed in range(n_seeds)]
+        return wanted
 
-    def _n_seeds(self, run: Run) -> int:
-        """One for a full oracle, of whose run only the first rows are drawn, and for a long run."""
-        brief = self.known(run) and self[run]["seconds"] <= BRIEF_SECONDS
-        return self.repeat if brief and run.lmo != "full" else 1
+    def all_of(self, runs: Sequence[Run]) -> list[Run]:
+        """Runs with their repetitions."""
+        return [each for run in runs for each in self.repetitions(run)]
 
     def values(self, run: Run, field: str) -> list[float]:
         """A field of all repetitions of a run; accuracies in percent."""
@@ -181,15 +188,13 @@ class Study:
         """Median of a field over the repetitions of a run."""
         return float(np.median(self.values(run, field)))
 
-    def was_stopped(self, run: Run) -> bool:
-        """Whether a run that was made ended at its time limit."""
-        return self[run]["status"] == Status.TIME_LIMIT
-
     def make(self, run: Run) -> Record:
         """Make a run, unless it was made before, and keep its record."""
         if not self.known(run):
             began = time.perf_counter()
-            record = self._perform(run)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of runs that end at a limit
+                record = self._perform(run)
             self._keep(run.key, {**record, "total_seconds": time.perf_counter() - began})
         return self[run]
 
@@ -227,17 +232,16 @@ class Study:
         }
 
     def _choose_as_stopped(self, data: Data, at: str) -> Record:
-        selection = SELECTIONS[at]
-        order = np.random.default_rng(1).permutation(len(data.y))
-        n_train = round(0.7 * len(order))
-        train, test = order[:n_train], order[n_train:]
+        run, Cs = SELECTIONS[at]
+        train, test = np.split(
+            np.random.default_rng(1).permutation(len(data.y)), [round(0.7 * len(data.y))]
+        )
         parts = Data(data.X[train], data.y[train], data.X[test], data.y[test])
         gamma = self._auto_gamma(data, "rbf")
-        tried = {}
-        for C in QUICK_CS if self.library.quick else selection.Cs:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                tried[C] = _fit(parts, "rbf", gamma, 0, self._options(selection.run, parts, C))
+        tried = {
+            C: _fit(parts, "rbf", gamma, 0, self._options(run, parts, C))
+            for C in (QUICK_CS if self.library.quick else Cs)
+        }
         best = max(each["accuracy"] for each in tried.values())
         C = max(C for C, each in tried.items() if best - each["accuracy"] < _EQUAL)
         return {"C": C, "gamma": gamma, "tried": {f"{c:g}": each for c, each in tried.items()}}
@@ -251,12 +255,8 @@ class Study:
             search = {"sigma2s": SIGMA2S, "Cs": CS, "folds": 10}
         began = time.perf_counter()
         options = TrainOptions(threads=1, exact=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = tune(data.X[rows], data.y[rows], options=options, refit=False, **search)
-        best = found.best
-        cross_validated = cross_validated and not self.library.quick
-        gamma = best.gamma if cross_validated else self._auto_gamma(data, "rbf")
+        best = tune(data.X[rows], data.y[rows], options=options, refit=False, **search).best
+        gamma = best.gamma if "folds" in search else self._auto_gamma(data, "rbf")
         seconds = time.perf_counter() - began
         return {"C": best.C, "gamma": gamma, "error": best.error, "seconds": seconds}
 
@@ -273,18 +273,15 @@ class Study:
         data = run.rows_of(self.library.get(run.data))
         if run.kernel != "rbf":
             gamma = self._auto_gamma(data, run.kernel)
-        C = C if run.C is None else run.C
-        options = self._options(run, data, C)
-        self._warm_up(run, data)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            if run.watched:
-                record = watch_gaps(data, gamma, TrainOptions(seed=run.seed, **options))
-            elif run.path:
-                record = _path(data, make_kernel(run.kernel, gamma=gamma), run.seed, options)
-            else:
-                record = _fit(data, run.kernel, gamma, run.seed, options)
-        return {"C": C, "gamma": gamma, **record}
+        options = self._options(run, data, C if run.C is None else run.C)
+        if run.watched:
+            record = watch_gaps(data, gamma, TrainOptions(seed=run.seed, **options))
+        elif run.path:
+            record = _path(data, make_kernel(run.kernel, gamma=gamma), run.seed, options)
+        else:
+            _warm_up(run.method, run.lmo, run.kernel)
+            record = _fit(data, run.kernel, gamma, run.seed, options)
+        return {"C": options["C"], "gamma": gamma, **record}
 
     def _options(self, run: Run, data: Data, C: float) -> Record:
         """Options of training, but for threads and seed."""
@@ -309,25 +306,19 @@ class Study:
             "exact": True,
         }
 
-    def _warm_up(self, run: Run, data: Data) -> None:
-        """Compile what a method needs before its time is taken."""
-        kind = f"{run.method} {run.lmo} {run.kernel}"
-        if kind in self._warm or run.path or run.watched:
-            return
-        self._warm.add(kind)
-        X = np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32)
-        model = FrankWolfeSVC(
-            run.kernel, gamma=0.1, method=run.method, lmo=run.lmo, certify=False, n_jobs=1
-        )
-        model.set_params(max_iter=20, exact=True, random_state=0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.fit(X, X[:, 0] > 0).predict(X)
-
 
 def _choice(name: str, at: str) -> str:
     """Key of the record of what was chosen for a set."""
     return f"chosen {name} {at}"
+
+
+@cache
+def _warm_up(method: str, lmo: str, kernel: str) -> None:
+    """Compile what a method needs before its time is taken."""
+    X = np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32)
+    model = FrankWolfeSVC(kernel, gamma=0.1, method=method, lmo=lmo, n_jobs=1, random_state=0)
+    model.set_params(max_iter=20, certify=False, exact=True)
+    model.fit(X, X[:, 0] > 0).predict(X)
 
 
 def _fit(data: Data, kernel: str, gamma: float, seed: int, options: Record) -> Record:
@@ -364,47 +355,38 @@ def _path(data: Data, kernel: Any, seed: int, options: Record) -> Record:
     last: list[Sequence[float]] = []
     before: dict[str, float] = {}
 
+    def note(*point: float) -> None:
+        last[:] = [point]
+        for tol in DECADES[len(reached) :]:
+            if point[1] <= tol * (1 + 1e-9):
+                reached[f"{tol:g}"] = point
+
     def watch(state: SolverState) -> None:
         objective, before["f"] = before.get("f"), state.objective
         if state.sampled_gap is None or objective is None:
             return
         # The gap is that of the weights before the step that the state counts.
         gap, iteration = state.sampled_gap * 2 * objective, state.iteration - 1
-        evaluations, n_support = state.kernel_evaluations, state.n_support
-        point = (iteration, gap, objective, state.elapsed_s, evaluations, n_support)
-        last[:] = [point]
-        for tol in DECADES[len(reached) :]:
-            if gap > tol:
-                break
-            reached[f"{tol:g}"] = point
+        note(iteration, gap, objective, state.elapsed_s, state.kernel_evaluations, state.n_support)
         if not points or iteration >= points[-1][0] * _GROWTH:
-            points.append(point)
+            points.append(last[0])
 
     began = time.perf_counter()
     with open_source(data.X, data.y) as source:
-        options = {**options, "threads": 1, "seed": seed}
-        solution = solve(source, signs, kernel, TrainOptions(**options), [watch])
+        told = TrainOptions(**options, threads=1, seed=seed)
+        solution = solve(source, signs, kernel, told, [watch])
     seconds = time.perf_counter() - began
+    iterations, n_support = solution.iterations, len(solution.alpha)
+    evaluations = solution.kernel_evaluations
     if solution.status is Status.SAMPLED:  # the test was passed after the last state was told
-        end = (
-            solution.iterations,
-            options["tol"],
-            solution.objective,
-            seconds,
-            solution.kernel_evaluations,
-            len(solution.alpha),
-        )
-        last[:] = [end]
-        for tol in DECADES[len(reached) :]:
-            if tol >= options["tol"] * (1 - 1e-9):
-                reached[f"{tol:g}"] = end
+        note(iterations, options["tol"], solution.objective, seconds, evaluations, n_support)
     return {
         "points": [*points, *last],
         "reached": reached,
         "seconds": seconds,
-        "iterations": solution.iterations,
-        "n_support": len(solution.alpha),
+        "iterations": iterations,
+        "n_support": n_support,
         "objective": solution.objective,
-        "kernel_evaluations": solution.kernel_evaluations,
+        "kernel_evaluations": evaluations,
         "status": str(solution.status),
     }
