@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -97,3 +98,34 @@ def test_commands_in_guides_run(name, tmp_path):
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     made = set(re.findall(r"-o (\S+)", GUIDES[name]))
     assert made <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_session_of_the_readme(tmp_path):
+    """The printed lines are those of the commands, with numbers that are close."""
+    package = Path(ooc_fw.__file__).parent
+    for path in (package / "data" / "samples").glob("a1a*"):
+        shutil.copy(path, tmp_path)
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    session = readme.split("```console\n")[1].split("```")[0]
+    for shown in session.removeprefix("$ ooc-fw ").split("\n$ ooc-fw "):
+        command, *expected = shown.strip().splitlines()
+        outcome = subprocess.run(
+            [sys.executable, "-m", "ooc_fw", *command.split()],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(package.parent)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        said = (outcome.stderr + outcome.stdout).splitlines()
+        for line in expected:
+            assert any(about_equal(line, other) for other in said), (line, said)
+
+
+def about_equal(line, other):
+    """Whether two lines have the same words, and numbers that are close."""
+    number = r"\d+(?:\.\d+)?(?:e-?\d+)?"
+    close = [float(value) for value in re.findall(number, other)] == pytest.approx(
+        [float(value) for value in re.findall(number, line)], rel=0.02, abs=1e-3
+    )
+    return close and re.sub(number, "", line).split() == re.sub(number, "", other).split()
