@@ -1,8 +1,8 @@
 """Whole runs: every method and oracle against the exact optimum, and every way to end."""
 
 import logging
-import signal
 from itertools import pairwise
+from signal import SIGHUP, SIGINT, raise_signal
 
 import numpy as np
 import pytest
@@ -19,18 +19,15 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve
 from ooc_fw.solver.plan import method_in_words, with_method
-from ooc_fw.solver.state import Status, StepKind
+from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import Terminated, terminating
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense, write_sparse
 from tests.support.methods import IN_TURN, LMOS, METHODS, NOT_LAZY, SLOW, grid
-from tests.support.reference import DEFINITIONS, SmallProblem, kernel_values, make_problem, minimise
-
-EACH_LMO = pytest.mark.parametrize("lmo", LMOS)
+from tests.support.reference import DEFINITIONS, SmallProblem, make_problem
 
 
 def rbf(**how):
@@ -96,56 +93,42 @@ def test_every_method_and_oracle_finds_the_optimum(method, lmo, kernel, sparse):
     assert_solved(solution, problem, tol)
 
 
-@pytest.mark.parametrize(("method", "lmo", "sparse"), grid(IN_TURN))
-def test_rows_may_stay_on_disk(method, lmo, sparse, monkeypatch, tmp_path):
-    """From a chunked file, nothing kept: the same course as from rows in RAM."""
+@pytest.mark.parametrize(
+    ("method", "lmo", "write"), [("partan", "full", write_dense), ("cvm", "sampled", write_sparse)]
+)
+def test_rows_may_stay_on_disk(method, lmo, write, monkeypatch, tmp_path):
     monkeypatch.setattr(ooc_fw.system.memory, "_CACHE_SHARE", 0)
     problem = rbf(density=0.7)
-    tol = 3e-2 if method in SLOW else 1e-3
-    write = write_sparse if sparse else write_dense
     path = write(tmp_path / "data.h5", problem.X, problem.y.astype(float), chunks=True)
     with open_source(path) as source:
         assert not source.in_memory
-        solution = train(problem, source=source, method=method, lmo=lmo, tol=tol)
+        solution = train(problem, source=source, method=method, lmo=lmo, tol=3e-2)
         assert solution.rows_read == source.rows_read > 100
         assert solution.bytes_read == source.bytes_read > 0
-    assert_solved(solution, problem, tol)
+    assert_solved(solution, problem, 3e-2)
 
 
-PRECISE = ("corrective", "bpcg", "cvm", "qc", "swap2", "corrective")
-
-
-@pytest.mark.parametrize(("method", "kernel"), grid([*zip(PRECISE, DEFINITIONS, strict=True)]))
-def test_tolerances_far_below_float32_are_reached(method, kernel):
-    problem = make_problem(make_kernel(kernel, gamma=1.0), overlap=3)
-    assert_solved(train(problem, method=method, tol=1e-9), problem, 1e-9)
-
-
-@pytest.mark.parametrize("kernel", DEFINITIONS)
-def test_tiny_and_huge_C(kernel):
+@pytest.mark.parametrize("kernel", grid([*DEFINITIONS]))
+def test_penalties_and_tolerances_of_any_size(kernel):
     # A hard margin is for kernels of full rank: the others take steps in proportion to C.
-    full_rank = kernel in ("rbf", "laplacian")
-    for C in (1e-4, 1e-2, 1e6 if full_rank else 1e2):
-        problem = make_problem(make_kernel(kernel, gamma=1.0), C=C, overlap=1 if C > 1e2 else 2)
-        assert_solved(train(problem, method="cvm"), problem, 1e-3)
+    largest = 1e6 if kernel in ("rbf", "laplacian") else 1e2
+    finest = "bpcg" if kernel == "linear" else "corrective"
+    cases = ("cvm", 1e-4, 1e-3, 2), ("cvm", largest, 1e-3, 1), (finest, 1.0, 1e-9, 3)
+    for method, C, tol, overlap in cases:
+        problem = make_problem(make_kernel(kernel, gamma=1.0), C=C, overlap=overlap)
+        assert_solved(train(problem, method=method, tol=tol), problem, tol)
 
 
-DRAWN = [
-    (method, "random-full" if lmo == "full" else "random")
-    for method, lmo, _ in IN_TURN
-    if method != "corrective"
-]
-
-
-@pytest.mark.parametrize(("method", "lmo"), grid(DRAWN))
+@pytest.mark.parametrize(
+    ("method", "lmo"),
+    grid([("swap2", "random"), ("mfw", "random-full"), ("cvm", "random"), ("fw", "random-full")]),
+)
 def test_random_oracles_end_where_two_samples_show_no_violator(method, lmo):
-    problem = rbf(n_rows=300, overlap=3)
+    problem = rbf(n_rows=200, overlap=3)
     options = {"lmo": lmo, "sample_size": 20, "stopping": "absolute", "tol": 1e-3}
     solution = train(problem, method=method, certify=False, **options)
+    assert_consistent(solution, problem)
     assert solution.status is Status.SAMPLED
-    truth = problem.truth(solution.rows, solution.alpha)
-    assert solution.rho == pytest.approx(float(truth.rho), rel=1e-9)
-    assert solution.sampled_gap <= truth.gap + 1e-9
     assert solution.objective < 3 * problem.optimum.objective  # it has learned something
 
 
@@ -156,20 +139,20 @@ def test_random_oracles_end_where_two_samples_show_no_violator(method, lmo):
         ("corrective", "random", False, "--lmo random .* method corrective .*give another"),
         ("partan", "lazy", False, "--lmo lazy .* method partan .*give another --method"),
         ("swap2", "random", True, "--lmo random ends at .*give --no-certify"),
+        ("smo", "full", True, r"one of fw, mfw, swap, .*, not 'smo'"),
     ],
 )
 def test_oracles_that_do_not_go_with_a_method_or_a_certificate(method, lmo, certify, words):
     with pytest.raises(InputError, match=words):
-        train(rbf(), method=method, lmo=lmo, certify=certify)
+        train(rbf(n_rows=40), method=method, lmo=lmo, certify=certify)
 
 
 # -- stopping tests ------------------------------------------------------------------------------
 
 
-@EACH_LMO
-def test_absolute_stopping(lmo):
+def test_absolute_stopping():
     problem = rbf()
-    solution = train(problem, lmo=lmo, stopping="absolute", tol=1e-4)
+    solution = train(problem, stopping="absolute", tol=1e-4)
     assert_consistent(solution, problem)
     assert solution.status is Status.CONVERGED
     assert solution.certified_gap * solution.rho <= 1e-4
@@ -177,11 +160,10 @@ def test_absolute_stopping(lmo):
     assert solution.certified_gap > 1e-4  # since rho is far below 1
 
 
-@pytest.mark.parametrize(("kernel", "lmo"), [("rbf", "full"), ("laplacian", "sampled")])
-def test_meb_stopping(kernel, lmo):
+def test_meb_stopping():
     """The ball of radius (1 + eps) times the least one holds every row."""
-    problem, eps = make_problem(make_kernel(kernel, gamma=1.0)), 1e-3
-    solution = train(problem, lmo=lmo, stopping="meb", tol=eps)
+    problem, eps = rbf(), 1e-3
+    solution = train(problem, lmo="sampled", stopping="meb", tol=eps)
     truth = assert_consistent(solution, problem)
     assert solution.status is Status.CONVERGED
     delta2 = 2 + 1 / problem.C
@@ -191,18 +173,6 @@ def test_meb_stopping(kernel, lmo):
 
 
 # -- ways to end ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("lmo", "max_iter", "certify"), [("full", 0, True), ("full", 3, False), ("sampled", 3, True)]
-)
-def test_max_iter(lmo, max_iter, certify):
-    problem = rbf()
-    solution = train(problem, method="fw", lmo=lmo, max_iter=max_iter, certify=certify)
-    assert_consistent(solution, problem)
-    assert solution.status is Status.MAX_ITER
-    assert solution.iterations == max_iter
-    assert (solution.certified_gap is not None) is certify
 
 
 @pytest.mark.parametrize(("method", "lmo", "certify"), grid(IN_TURN))
@@ -218,48 +188,65 @@ def test_time_limit(method, lmo, certify):
 
 
 def test_a_sweep_that_cannot_end_in_time_is_given_up(monkeypatch):
-    problem = rbf(n_rows=300, overlap=3)
+    problem = rbf(overlap=3)
     monkeypatch.setattr(ooc_fw.solver.shell.Deadline, "pass_is_late", lambda *_: True)
-    solution = train(problem, method="swap2", max_time=60.0)
+    solution = train(problem, max_time=60.0)
     assert_consistent(solution, problem)
     assert solution.status is Status.TIME_LIMIT
     assert solution.certified_gap is None
 
 
-def signalling(phase, number=signal.SIGINT, times=1):
-    """A callback that sends a signal in some phase."""
-
-    def send(state):
-        if state.phase == phase:
-            for _ in range(times):
-                signal.raise_signal(number)
-
-    return send
+def interrupt():
+    raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("phase", ["train", "certify"])
-def test_a_signal_leaves_a_model_and_says_which(phase):
-    problem = rbf()
-    solution = train(problem, callbacks=[signalling(phase)], method="fw", tol=1e-2)
-    assert_consistent(solution, problem)
-    if phase != "certify":  # one block: the sweep had ended when the signal came
-        assert solution.status is Status.INTERRUPTED
-        assert solution.signal == signal.SIGINT
-    assert (solution.status is Status.INTERRUPTED) == (solution.signal is not None)
+WAYS = {"answer": lambda: False, "error": interrupt, "signal": lambda: raise_signal(SIGINT)}
 
 
 @pytest.mark.parametrize(
-    ("phase", "number", "times", "error"),
+    ("phase", "lmo", "how"),
     [
-        # Before the first step nothing is lost, and code still to be compiled would take seconds.
-        ("start", signal.SIGINT, 1, KeyboardInterrupt),
-        ("start", signal.SIGHUP, 1, Terminated),
-        ("train", signal.SIGINT, 2, KeyboardInterrupt),
+        ("start", "full", "answer"),
+        ("train", "sampled", "answer"),
+        ("certify", "full", "answer"),
+        ("train", "full", "error"),
+        ("certify", "sampled", "error"),
+        ("train", "full", "signal"),
     ],
 )
-def test_signals_that_end_a_run_at_once(phase, number, times, error):
+def test_a_run_can_be_stopped_at_any_time_and_leaves_a_model(phase, lmo, how):
+    """By what a callback answers, an interrupt that it raises, or a signal."""
+    problem, calls = rbf(), []
+
+    def stop(state):
+        calls.append(state.phase)
+        return WAYS[how]() if state.phase == phase else None
+
+    solution = train(problem, lmo=lmo, callbacks=[stop])
+    assert_consistent(solution, problem)
+    assert calls.count(phase) == 1
+    assert solution.status is Status.INTERRUPTED
+    assert solution.signal == (SIGINT if how == "signal" else None)
+    assert how != "answer" or solution.certified_gap is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "numbers", "error"),
+    [
+        # Before the first step nothing is lost, and code still to be compiled would take seconds.
+        ("start", [SIGINT], KeyboardInterrupt),
+        ("start", [SIGHUP], Terminated),
+        ("train", [SIGINT] * 2, KeyboardInterrupt),
+    ],
+)
+def test_signals_that_end_a_run_at_once(phase, numbers, error):
+    def send(state):
+        if state.phase == phase:
+            for number in numbers:
+                raise_signal(number)
+
     with terminating(), pytest.raises(KeyboardInterrupt) as raised:
-        train(rbf(), callbacks=[signalling(phase, number, times)])
+        train(rbf(), callbacks=[send])
     assert raised.type is error
 
 
@@ -286,42 +273,14 @@ def test_errors_of_a_source_go_through(method, error):
 
 
 @pytest.mark.parametrize(
-    ("phase", "lmo", "raises"),
-    [
-        ("start", "full", False),
-        ("train", "sampled", False),
-        ("certify", "full", False),
-        ("train", "full", True),
-        ("certify", "sampled", True),
-    ],
-)
-def test_a_callback_can_stop_the_run_at_any_time(phase, lmo, raises):
-    """It gives False, or raises an interrupt; either leaves a model."""
-    problem, calls = rbf(), []
-
-    def stop(state):
-        calls.append(state.phase)
-        if raises and state.phase == phase:
-            raise KeyboardInterrupt
-        return state.phase != phase
-
-    solution = train(problem, lmo=lmo, callbacks=[stop])
-    assert_consistent(solution, problem)
-    assert solution.status is Status.INTERRUPTED
-    assert calls.count(phase) == 1
-    if not raises:
-        assert solution.certified_gap is None
-
-
-@pytest.mark.parametrize(
     ("method", "lmo", "n_rows", "options"),
     [
-        *((method, lmo, 300, {"tol": 0.3, "sample_size": 300})
-          for method in ("swap2", "corrective") for lmo in LMOS),
+        ("swap2", "full", 200, {"tol": 0.3}),
+        ("corrective", "sampled", 200, {"tol": 0.3, "sample_size": 200}),
         # The last draw is of more rows than there are, so that it sees the whole gap.
         ("corrective", "sampled", 600, {"tol": 0.1, "sample_size": 60, "seed": 1}),
     ],
-)  # fmt: skip
+)
 def test_the_sampled_gap_is_that_of_the_rows_drawn(method, lmo, n_rows, options):
     """Where the last draw holds no violators, too: it is the worst of its rows all the same."""
     problem = rbf(n_rows=n_rows, overlap=2)
@@ -334,23 +293,7 @@ def test_the_sampled_gap_is_that_of_the_rows_drawn(method, lmo, n_rows, options)
 
 
 @pytest.mark.parametrize(
-    ("kernel", "tol", "lmo"),
-    [("rbf", 1e-2, "full"), ("laplacian", 1e-4, "sampled"), ("rbf", 1e-6, "sampled")],
-)
-def test_kernel_values_of_16_bits_lead_to_the_same_optimum(kernel, tol, lmo):
-    """A memory limit has them; their rounding must not show in what is certified."""
-    problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=300, C=10.0, overlap=2)
-    options = {"method": "corrective", "lmo": lmo, "tol": tol}
-    solution = train(problem, memory_limit=8 << 30, **options)
-    assert_consistent(solution, problem)
-    assert solution.status is Status.CONVERGED
-    assert solution.certified_gap <= tol
-    assert solution.objective == pytest.approx(train(problem, **options).objective, rel=2 * tol)
-
-
-@pytest.mark.parametrize(
-    ("method", "lmo"),
-    grid([("corrective", "sampled"), ("swap2", "full"), ("cvm", "sampled")], quick=1),
+    ("method", "lmo"), grid([("corrective", "sampled"), ("swap2", "full")], quick=1)
 )
 def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch):
     monkeypatch.setattr(ooc_fw.solver.kernel_rows, "_WIDEST", 1)
@@ -367,23 +310,22 @@ def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch)
 @pytest.mark.parametrize(("method", "lmo", "certify"), grid(IN_TURN))
 def test_the_support_stays_within_its_limit(method, lmo, certify):
     """Its weights are optimal among themselves, and the gap is that of all rows or those drawn."""
-    problem = rbf(n_rows=300, C=100.0, overlap=5)
+    problem = rbf(n_rows=200, C=100.0, overlap=5)
     tol = 3e-2 if method in SLOW else 1e-3
     solution = train(problem, method=method, lmo=lmo, tol=tol, max_support=40, certify=certify)
     assert_consistent(solution, problem)
     assert solution.status is Status.SUPPORT_LIMIT
     assert 30 < len(solution.rows) <= 40
     assert (solution.certified_gap if certify else solution.sampled_gap) > 0.1
-    part = SmallProblem(
-        problem.kernel, problem.X[solution.rows], problem.y[solution.rows], problem.C
-    )
-    assert part.truth(np.arange(len(part.y)), solution.alpha).gap <= tol + 1e-6
+    rows = solution.rows
+    part = SmallProblem(problem.kernel, problem.X[rows], problem.y[rows], problem.C)
+    assert part.truth(np.arange(len(rows)), solution.alpha).gap <= tol + 1e-6
 
 
-@pytest.mark.parametrize(("method", "lmo"), [("swap2", "full"), ("corrective", "sampled")])
-def test_a_limit_that_the_optimum_keeps_to_changes_no_certificate(method, lmo):
-    problem = rbf(n_rows=300, C=10.0)
-    assert_solved(train(problem, method=method, lmo=lmo, max_support=250), problem, 1e-3)
+def test_a_limit_that_the_optimum_keeps_to_changes_no_certificate():
+    problem = rbf(C=10.0)
+    options = {"method": "corrective", "lmo": "sampled", "max_support": 90}
+    assert_solved(train(problem, **options), problem, 1e-3)
 
 
 def test_a_limit_takes_rows_as_they_come_before_it_takes_violators(monkeypatch):
@@ -397,72 +339,44 @@ def test_a_limit_takes_rows_as_they_come_before_it_takes_violators(monkeypatch):
         return candidates
 
     monkeypatch.setattr(ooc_fw.solver.oracles.BlockLMO, "propose", watched)
-    problem = rbf(n_rows=4000, C=1.0, overlap=2)
-    solution = train(problem, method="corrective", lmo="sampled", max_support=1200, tol=1e-2)
+    problem = rbf(n_rows=2000, C=1.0, overlap=2)
+    solution = train(problem, method="corrective", lmo="sampled", max_support=600, tol=1e-2)
     assert solution.status is Status.SUPPORT_LIMIT
     as_they_come = [unlimited for unlimited, _ in proposals]
     assert as_they_come == sorted(as_they_come, reverse=True)
-    assert sum(taken for unlimited, taken in proposals if unlimited) == 1200
-
-
-def test_a_gap_below_rounding_is_not_chased_for_ever():
-    """Equal rows of both classes: rho is 1/(4 C), of which float64 knows little here."""
-    X = np.tile(np.array([[1.1, 2.3]], dtype=np.float32), (4, 1))
-    problem = SmallProblem(make_kernel("linear"), X, np.array([1, -1] * 2, dtype=np.int8), 1e12)
-    solution = train(problem)
-    assert solution.status is Status.ROUNDING
-    assert solution.certified_gap > 1e-3
+    assert sum(taken for unlimited, taken in proposals if unlimited) == 600
 
 
 # -- badly conditioned problems ------------------------------------------------------------------
 
 
-def raw_columns(name):
-    """Columns of raw size, with the labels of a classic data set."""
-    X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
-    if name == "diabetes":
-        X, y = datasets.load_diabetes(return_X_y=True, scaled=False)
-        y = y > np.median(y)
-    labels = np.where(y == 1, 1, -1).astype(np.int8)
-    few = slice(None, None, 4 if name == "diabetes" else 2)
-    return X[few].astype(np.float32), labels[few]
-
-
-def share_right(K, rows, beta, y):
-    return np.mean(np.sign(K[:, rows] @ beta + beta.sum()) == y)
-
-
 @pytest.mark.parametrize(
-    ("kernel", "name", "C", "method"),
+    ("degree", "load", "method"),
     [
-        ("linear", "breast_cancer", 1.0, "corrective"),
-        ("linear", "breast_cancer", 10.0, "corrective"),
-        ("linear", "wine", 1.0, "corrective"),
-        ("linear", "wine", 10.0, "cvm"),
-        ("linear", "diabetes", 1.0, "corrective"),
-        *((2, name, 1.0, "corrective") for name in ("breast_cancer", "wine", "diabetes")),
-        *((3, name, 1.0, "corrective") for name in ("breast_cancer", "wine", "diabetes")),
+        (1, datasets.load_breast_cancer, "corrective"),
+        (1, datasets.load_wine, "cvm"),
+        (2, datasets.load_breast_cancer, "corrective"),
+        (3, datasets.load_wine, "corrective"),
     ],
 )
-def test_linear_and_polynomial_kernels_on_raw_columns(kernel, name, C, method):
+def test_linear_and_polynomial_kernels_on_raw_columns(degree, load, method):
     """The objective and the decisions are those of brute force, the gap is an upper bound."""
-    if kernel == "linear":
-        kernel, ends = make_kernel("linear"), [Status.CONVERGED]
-    else:
-        kernel = make_kernel("poly", gamma=1.0, degree=kernel, coef0=1.0)
-        ends = [Status.CONVERGED, Status.ROUNDING]
-    X, y = raw_columns(name)
-    problem = SmallProblem(kernel, X, y, C)
+    kernel = make_kernel("poly", gamma=1.0, degree=degree, coef0=1.0)
+    if degree == 1:
+        kernel = make_kernel("linear")
+    X, y = (values[::2] for values in load(return_X_y=True))
+    y = np.where(y == 1, 1, -1).astype(np.int8)
+    problem = SmallProblem(kernel, X.astype(np.float32), y, 10.0)
     solution = train(problem, method=method, lmo="auto", max_time=60)
-    assert solution.status in ends
-    assert solution.status is Status.ROUNDING or solution.certified_gap <= 1e-3
-    K = kernel_values(kernel, X, X).astype(np.float64)
-    optimum = minimise(np.multiply.outer(y, y) * (K + 1) + np.eye(len(y)) / C)
-    assert solution.objective == pytest.approx(optimum.objective, rel=1e-3)
-    right = share_right(K, solution.rows, solution.alpha * solution.labels, y)
-    best = share_right(K, np.arange(len(y)), optimum.alpha * y, y)
-    assert right == pytest.approx(best, abs=0.01)
-    assert solution.certified_gap >= problem.truth(solution.rows, solution.alpha).gap
+    if solution.status is not Status.ROUNDING or degree == 1:
+        assert solution.status is Status.CONVERGED
+        assert solution.certified_gap <= 1e-3
+    truth = problem.truth(solution.rows, solution.alpha)
+    best = problem.truth(np.arange(len(y)), problem.optimum.alpha)
+    assert solution.certified_gap >= truth.gap
+    assert solution.objective == pytest.approx(problem.optimum.objective, rel=1e-3)
+    right, best_right = (np.mean(one.gradient > one.alpha / problem.C) for one in (truth, best))
+    assert right == pytest.approx(best_right, abs=0.01)
 
 
 def kernel_beyond_float64(seed):
@@ -498,25 +412,25 @@ def test_a_rho_that_rounding_hides_ends_the_run_with_its_best_model(seed, method
 
 
 @pytest.mark.parametrize(
-    ("method", "n_rows", "n_features", "ends"),
+    ("method", "n_rows", "n_features"),
     grid(
         [
-            ("cvm", 10, 1, [Status.ROUNDING]),
-            # Weights come back again and again, in cycles of some corrective steps.
-            ("corrective", 38, 4, [Status.CONVERGED, Status.ROUNDING]),
-            ("corrective", 38, 1, [Status.CONVERGED, Status.ROUNDING]),
-            *((method, 10, 1, [Status.ROUNDING]) for method in ("mfw", "swap", "swap2", "bpcg")),
+            ("cvm", 10, 1),
+            ("corrective", 38, 4),  # weights come back again and again, in cycles of some steps
+            ("corrective", 38, 1),
+            *((method, 10, 1) for method in ("mfw", "swap", "swap2", "bpcg")),
         ]
     ),
 )
-def test_steps_that_get_nowhere_end_the_run(method, n_rows, n_features, ends):
+def test_steps_that_get_nowhere_end_the_run(method, n_rows, n_features):
     X = np.random.default_rng(1).normal(size=(n_rows, n_features)) * 1e5
     y = np.where(np.arange(n_rows) % 2, -1, 1).astype(np.int8)
     problem = SmallProblem(make_kernel("linear"), X.astype(np.float32), y, 100.0)
     solution = train(problem, method=method, lmo="auto")
-    assert solution.status in ends
     gap = problem.truth(solution.rows, solution.alpha).gap
     assert gap <= solution.certified_gap < (0.1 if n_rows == 10 else np.inf)
+    if n_rows == 10 or solution.status is not Status.CONVERGED:
+        assert solution.status is Status.ROUNDING
 
 
 def test_a_large_penalty_on_noisy_rows():
@@ -528,14 +442,16 @@ def test_a_large_penalty_on_noisy_rows():
     assert solution.objective == pytest.approx(problem.optimum.objective, rel=1e-5)
 
 
-@pytest.mark.parametrize("share", [6e-5, 1.2e-4])
-def test_values_in_16_bits_give_way_as_vertices_grow(monkeypatch, share):
-    """With the border at 46 and 185 vertices: the result is that of float32 values."""
+@pytest.mark.parametrize("share", [None, 6e-5, 1.2e-4])
+def test_values_in_16_bits_lead_to_the_same_optimum_and_give_way_as_vertices_grow(
+    monkeypatch, share
+):
+    """A memory limit has them, here up to all, 46 and 185 vertices."""
     problem = rbf(n_rows=500, C=1.0, overlap=2.0)
     options = {"method": "corrective", "lmo": "auto", "tol": 1e-6}
-    expected = train(problem, **options)
-    monkeypatch.setattr(ooc_fw.solver.kernel_rows, "_RIDGE_SHARE", share)
-    held = []
+    expected, held = train(problem, **options), []
+    if share is not None:
+        monkeypatch.setattr(ooc_fw.solver.kernel_rows, "_RIDGE_SHARE", share)
     change = ooc_fw.solver.kernel_rows.KernelRows.change
 
     def watched(self, dtype):
@@ -544,10 +460,12 @@ def test_values_in_16_bits_give_way_as_vertices_grow(monkeypatch, share):
 
     monkeypatch.setattr(ooc_fw.solver.kernel_rows.KernelRows, "change", watched)
     solution = train(problem, memory_limit=4 << 30, **options)
-    assert {(before, after) for before, after, _ in held} == {("uint16", "float32")}
-    assert 20 <= held[-1][2] < len(expected.alpha)
+    assert_consistent(solution, problem)
+    if share is not None:
+        assert {(before, after) for before, after, _ in held} == {("uint16", "float32")}
+        assert 20 <= held[-1][2] < len(expected.alpha)
     assert solution.status is expected.status is Status.CONVERGED
-    assert problem.truth(solution.rows, solution.alpha).gap <= solution.certified_gap <= 1e-6
+    assert solution.certified_gap <= 1e-6
     assert solution.objective == pytest.approx(expected.objective, rel=1e-6)
 
 
@@ -575,28 +493,16 @@ def test_a_violator_that_no_draw_saw(certify, caplog, rare_violator):
     truth = assert_consistent(solution, rare_violator)
     assert (1234 in solution.rows) is certify
     assert ("training goes on" in caplog.text) is certify
+    assert ("screening leaves" in caplog.text) is certify
     if certify:
         assert solution.status is Status.CONVERGED
         assert solution.certified_gap <= 1e-3
     else:
         assert solution.status is Status.SAMPLED
-        assert solution.certified_gap is None
         assert truth.gap > max(0.5, solution.sampled_gap)
 
 
-def test_screened_passes_certify_all_the_same(caplog):
-    """By brute force, in many problems."""
-    caplog.set_level(logging.INFO, logger="ooc_fw.solver")
-    for seed, kernel in enumerate(DEFINITIONS):
-        problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=200, seed=seed)
-        solution = train(problem, method="cvm", lmo="sampled", sample_size=3, seed=seed)
-        assert_consistent(solution, problem)
-        assert solution.certified_gap <= 1e-3
-    assert "screening leaves" in caplog.text
-    assert "training goes on" in caplog.text
-
-
-# -- starts --------------------------------------------------------------------------------------
+# -- starts and awkward data ---------------------------------------------------------------------
 
 
 def test_farthest_start_takes_two_rows_far_from_each_other():
@@ -614,15 +520,14 @@ def test_farthest_start_takes_two_rows_far_from_each_other():
 def test_random_start_has_rows_of_both_classes():
     problem = rbf(n_rows=300)
     problem.y[:] = np.where(np.arange(300) == 77, 1, -1)
-    solution = train(problem, max_iter=0, certify=False)
+    solution = train(problem, max_iter=0)
+    assert_consistent(solution, problem)
+    assert (solution.status, solution.iterations) == (Status.MAX_ITER, 0)
     assert 77 in solution.rows
     assert len(solution.rows) <= 11
 
 
-# -- awkward data --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("method", "lmo", "farthest"), IN_TURN)
+@pytest.mark.parametrize(("method", "lmo", "farthest"), grid(IN_TURN, quick=5))
 @pytest.mark.parametrize(
     "rows",
     [
@@ -642,35 +547,27 @@ def test_rows_that_repeat(rows, method, lmo, farthest):
 
 
 def test_rows_in_the_order_of_their_labels_are_noted(caplog, tmp_path):
-    problem = rbf(n_rows=200)
+    problem = rbf()
     order = np.argsort(problem.y, kind="stable")
-    problem = SmallProblem(problem.kernel, problem.X[order], problem.y[order], problem.C)
-    np.save(tmp_path / "X.npy", problem.X)
-    with open_source(tmp_path / "X.npy", problem.y) as source:
-        solution = train(problem, source=source, lmo="sampled", sample_size=20)
+    np.save(tmp_path / "X.npy", problem.X[order])
+    with open_source(tmp_path / "X.npy", problem.y[order]) as source:
+        options = TrainOptions(C=problem.C, lmo="sampled", sample_size=20)
+        solution = solve(source, problem.y[order], problem.kernel, options)
     assert "not marked as shuffled" in caplog.text
-    assert_solved(solution, problem, 1e-3)
+    assert solution.objective == pytest.approx(problem.optimum.objective, rel=2e-3)
 
 
-@pytest.mark.parametrize("wrong", [[0, 1], [-2, 2], [1, 1]])
-def test_labels_that_no_binary_problem_has(wrong):
-    """Every public way in; with 0 and 1 a run has no margin to reach, and would not end."""
+def test_labels_that_no_binary_problem_has():
+    """With 0 and 1 a run has no margin to reach, and would not end."""
     problem = rbf(n_rows=40)
-    labels = np.array(wrong)[(problem.y > 0).astype(int)]
-    options = TrainOptions(max_iter=50)
     with pytest.raises(InputError, match="labels"):
-        solve(problem.source(), labels, problem.kernel, options)
-    with pytest.raises(InputError, match="labels"):
-        BinaryProblem(problem.source(), labels, problem.kernel)
-    if wrong != [1, 1]:  # a chunk may have one class only
-        with pytest.raises(InputError, match="labels"):
-            BinaryProblem(problem.source(), labels, problem.kernel, partial=True)
+        solve(problem.source(), problem.y > 0, problem.kernel, TrainOptions(max_iter=50))
 
 
 # -- what callers are told -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("method", "lmo", "_"), IN_TURN)
+@pytest.mark.parametrize(("method", "lmo", "_"), grid(IN_TURN, quick=5))
 def test_progress(method, lmo, _):
     problem, seen = rbf(), []
 
@@ -688,9 +585,8 @@ def test_progress(method, lmo, _):
         assert following.iteration in (state.iteration, state.iteration + 1)
         assert following.objective <= state.objective * (1 + 1e-6)
         assert following.kernel_evaluations >= state.kernel_evaluations
-    steps = dict(solution.steps)
-    steps.pop(StepKind.DROP)
-    assert sum(steps.values()) == solution.iterations
+    taken = {kind: count for kind, count in solution.steps.items() if kind.name != "DROP"}
+    assert sum(taken.values()) == solution.iterations
     assert solution.passes == solution.kernel_evaluations / (100 * len(solution.rows))
     assert solution.seconds > 0
 
@@ -712,17 +608,14 @@ def test_states_handed_to_callbacks_do_not_change():
     assert solution.steps == expected.steps
 
 
-@pytest.mark.parametrize("n_rows", [100, 1_000_000])
-@pytest.mark.parametrize("lmo", ["auto", *LMOS])
+@pytest.mark.parametrize(("n_rows", "lmo"), [(100, "auto"), (10**6, "auto"), (100, "sampled")])
 def test_auto_picks_a_method_and_says_why(n_rows, lmo):
-    given = TrainOptions(lmo=lmo, certify=not lmo.startswith("random"))
+    given = TrainOptions(lmo=lmo)
     options = with_method(given, n_rows)
-    method, oracle, choice = options.method, options.lmo, method_in_words(given, options, n_rows)
-    assert method in METHODS
-    assert oracle == lmo or (lmo == "auto" and oracle in LMOS)
-    for part in (method, oracle, f"{n_rows} rows"):
+    choice = method_in_words(given, options, n_rows)
+    assert options.method in METHODS
+    assert options.lmo == lmo or (lmo == "auto" and options.lmo in LMOS)
+    for part in (options.method, options.lmo, f"{n_rows} rows"):
         assert part in choice
     mfw = TrainOptions(method="mfw", lmo="full")
     assert with_method(mfw, n_rows) == mfw
-    with pytest.raises(InputError, match=r"one of fw, mfw, swap, .*, not 'smo'"):
-        with_method(TrainOptions(method="smo"), n_rows)
