@@ -1,5 +1,7 @@
 """The certificate against brute force in extended precision; it must never promise too much."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -152,13 +154,12 @@ def test_violators_are_all_found_and_the_worst_are_the_worst(case, tol, n_worst)
         assert (best_kept <= gradient[left_out] + error).all()
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("name", "sparse"), [(name, k % 2) for k, name in enumerate(KERNELS)])
 def test_blocks_of_any_size_give_the_same_numbers(name, sparse):
     problem = make_problem(make_kernel(name, gamma=1.0), n_rows=90, density=0.6)
     model = even_model(90, 30)
     whole = certificate_of(problem, model, sparse=sparse, n_worst=20)
-    for rows_at_once in (1, 7, 64):
+    for rows_at_once in (7, 64):
         source, seen = ReadInStrips(problem, rows_at_once), []
         part = certificate_of(
             problem, model, n_worst=20, source=source, threads=2, on_block=seen.append
@@ -178,8 +179,7 @@ def test_optimum_is_certified_as_one(name):
     support = np.flatnonzero(alpha)
     certificate = certificate_of(problem, (support, alpha[support]))
     assert certificate.certified_gap < 1e-8
-    assert certificate.n_violators == 0
-    assert len(certificate.worst) == 0
+    assert (certificate.n_violators, len(certificate.worst)) == (0, 0)
     assert certificate.objective == pytest.approx(problem.optimum.objective, rel=1e-10)
 
 
@@ -250,47 +250,17 @@ def test_threshold_in_the_midst_of_equal_rows():
         assert certificate.n_violators == expected
 
 
-@pytest.mark.parametrize("place", [0, 2])
-def test_weights_of_a_single_vertex(place):
-    """And so of a single class."""
-    problem, _ = two_points([[3], [-1], [2]], [1, -1, -1])
-    model = np.array([place]), np.array([1.0])
-    assert certificate_of(problem, model).certified_gap == pytest.approx(
-        float(problem.truth(*model).gap)
-    )
-
-
-def test_rows_far_from_the_origin():
-    """Large column means cost float32 all its digits, not the certificate."""
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=60, seed=4)
-    far = SmallProblem(problem.kernel, problem.X + np.float32(5000), problem.y, 10.0)
-    model = even_model(60, 20)
-    truth = far.truth(*model)
-    for center in (None, far.X.mean(axis=0)):
-        gap = certificate_of(far, model, arithmetic=Arithmetic(center)).certified_gap
-        assert truth.gap <= gap <= truth.gap * (1 + 1e-6)
-
-
 def test_values_beyond_float32_are_refused_rather_than_certified():
     problem = make_problem(make_kernel("poly", gamma=1.0, degree=4), n_rows=30)
-    huge = SmallProblem(problem.kernel, problem.X * np.float32(1e7), problem.y, 1.0)
+    huge = replace(problem, X=problem.X * np.float32(1e7))
     with pytest.raises(InputError, match="scale"):
         certificate_of(huge, even_model(30, 10))
-
-
-def test_a_file_that_changed_is_not_certified():
-    class Changed(ArraySource):
-        def check_unchanged(self):
-            raise InputError("data.h5 was changed")
-
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=10)
-    with pytest.raises(InputError, match="was changed"):
-        certificate_of(problem, even_model(10, 3), source=Changed(problem.X, problem.y))
 
 
 @pytest.mark.parametrize(
     ("row_ids", "alpha", "message"),
     [
+        ([0, 1], [0.5, 0.5], "was changed"),
         ([0, 0], [0.5, 0.5], "different rows"),
         ([0, 30], [0.5, 0.5], "from 0 to 29"),
         ([0, 1], [0.5, 0.4], "sum to 1"),
@@ -298,10 +268,13 @@ def test_a_file_that_changed_is_not_certified():
         ([0, 1, 2], [0.5, 0.5], "one for each"),
     ],
 )
-def test_weights_that_are_not_on_the_simplex_have_no_certificate(row_ids, alpha, message):
+def test_weights_off_the_simplex_and_changed_files_have_no_certificate(row_ids, alpha, message):
+    class Changed(ArraySource):
+        def check_unchanged(self):
+            raise InputError("data.h5 was changed")
+
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=30)
-    rows = problem.rows(False)[: len(row_ids)]
-    weights = SupportWeights(rows, np.array(row_ids), np.array(alpha), 1.0)
-    binary = BinaryProblem(problem.source(), problem.y, problem.kernel)
+    weights = SupportWeights(problem.X[: len(row_ids)], np.array(row_ids), np.array(alpha), 1.0)
+    binary = BinaryProblem(Changed(problem.X, problem.y), problem.y, problem.kernel)
     with pytest.raises(InputError, match=message), Engine(problem.kernel) as engine:
         certify(binary, engine, weights, Search(1e-3))
