@@ -6,7 +6,6 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from ooc_fw.data.sources import ArraySource
-from ooc_fw.kernels.decisions import DecisionFunctions, Weights
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, class_pairs, class_scores, is_decided
 from ooc_fw.model.prediction import DECISION_ACCURACY, Predictor, decide
@@ -16,28 +15,25 @@ from tests.support.reference import exact_sum, kernel_values, make_problem, to_c
 from tests.support.strategies import SEEDS, powers_of_ten, raw_tables
 
 
-def classifier_of(rng, n_vectors, negative, positive, rho):
-    """Weights on all of the vectors, some of them tiny."""
-    alpha = np.exp(3 * rng.normal(size=n_vectors))
-    return BinaryClassifier(
-        alpha=alpha / alpha.sum(),
-        labels=rng.choice(np.array([-1, 1], dtype=np.int8), n_vectors),
-        sv=rng.permutation(n_vectors),
-        rows=np.arange(n_vectors),
-        rho=rho,
-        objective=rho / 2,
-        certified_gap=None,
-        sampled_gap=None,
-        positive=positive,
-        negative=negative,
-    )
-
-
 def model_of(kernel, vectors, n_classes, rho, rng):
+    """Each classifier has weights on all of the vectors, some of them tiny."""
+    n, classifiers = len(vectors), []
+    for negative, positive in class_pairs(n_classes):
+        alpha = np.exp(3 * rng.normal(size=n))
+        classifier = BinaryClassifier(
+            alpha=alpha / alpha.sum(),
+            labels=rng.choice(np.array([-1, 1], dtype=np.int8), n),
+            sv=rng.permutation(n),
+            rows=np.arange(n),
+            rho=rho,
+            objective=rho / 2,
+            certified_gap=None,
+            sampled_gap=None,
+            positive=float(positive),
+            negative=float(negative),
+        )
+        classifiers.append(classifier)
     classes = np.arange(n_classes, dtype=np.float64)
-    classifiers = [
-        classifier_of(rng, len(vectors), float(a), float(b), rho) for a, b in class_pairs(n_classes)
-    ]
     return Model(kernel, 1.0, classes, None, "converged", vectors, classifiers)
 
 
@@ -102,9 +98,10 @@ def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(c
         np.testing.assert_array_equal(model.class_places(values)[sure], expected[sure])
 
 
-@pytest.mark.parametrize("labels_only", [False, True])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("scale", [1.0, 3000.0])
+@pytest.mark.parametrize(
+    ("scale", "n_classes", "labels_only"),
+    [(1.0, 2, False), (1.0, 3, True), (3000.0, 2, True), (3000.0, 3, False)],
+)
 def test_values_do_not_depend_on_blocks_and_threads(scale, n_classes, labels_only):
     problem = make_problem(make_kernel("rbf", gamma=2.0), n_rows=700)
     X = (scale * problem.X).astype(np.float32)
@@ -114,27 +111,15 @@ def test_values_do_not_depend_on_blocks_and_threads(scale, n_classes, labels_onl
     for threads in (1, 2):
         found = np.concatenate(list(decide(model, parts, threads=threads, labels_only=labels_only)))
         np.testing.assert_array_equal(found, whole)
-    np.testing.assert_array_equal(
-        model.decision_function(ArraySource(X), labels_only=labels_only), whole
-    )
-
-
-def test_few_ordinary_rows_are_computed_twice_for_labels():
-    """Kernel values counted: one pass in float32, and what is near the boundary in float64."""
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=2000, n_features=10)
-    model = model_of(problem.kernel, problem.X[:300], 2, 1e-2, np.random.default_rng(0))
-    with model.engine() as engine:
-        decide = Predictor(model, True, engine)
-        engine.evaluations = 0
-        decide(problem.X)
-        assert engine.evaluations < 1.1 * 300 * 2000
+    found = model.decision_function(ArraySource(X), labels_only=labels_only)
+    np.testing.assert_array_equal(found, whole)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_vertices_are_prepared_once_in_each_precision(n_classes, monkeypatch):
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(30, 3)).astype(np.float32)
-    model = model_of(make_kernel("rbf", gamma=0.5), vectors, n_classes, 0.1, rng)
+def test_few_kernel_values_are_computed_twice_and_vertices_prepared_once(n_classes, monkeypatch):
+    """One pass in float32, and what is near the boundary in float64."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=1000, n_features=10)
+    model = model_of(problem.kernel, problem.X[:150], n_classes, 1e-2, np.random.default_rng(0))
     prepared = {True: 0, False: 0}
     with model.engine() as engine:
         prepare = engine.prepare
@@ -144,6 +129,9 @@ def test_vertices_are_prepared_once_in_each_precision(n_classes, monkeypatch):
             return prepare(rows, exact)
 
         monkeypatch.setattr(engine, "prepare", counted)
-        weights = [Weights(one.sv, one.alpha, one.labels) for one in model.classifiers]
-        DecisionFunctions(engine, vectors, weights)
-    assert prepared == {True: 30, False: 30}
+        decide = Predictor(model, True, engine)
+        assert prepared[True] == 150
+        assert 150 <= prepared[False] < 2 * 150  # and a small probe
+        engine.evaluations = 0
+        decide(problem.X)
+        assert engine.evaluations < 1.1 * 150 * 1000

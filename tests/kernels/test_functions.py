@@ -23,10 +23,6 @@ from tests.support.reference import DEFINITIONS, kernel_values, to_csr
 from tests.support.strategies import kernels, tables
 
 
-def never() -> float:
-    raise AssertionError("sigma^2 may cost a pass over the file and is not needed here")
-
-
 @pytest.mark.parametrize("name", KERNELS)
 def test_dictionary_gives_the_kernel_back(name):
     assert name in DEFINITIONS  # to be compared with
@@ -84,32 +80,39 @@ def test_bound_on_rounding_stays_finite_for_rows_that_were_never_scaled(name):
         ({"degree": 0}, "degree must be a whole number of at least 1, not 0"),
         ({"coef0": -1}, "coef0 must be zero or positive .*, not -1"),
         ({"coef0": float("inf")}, "coef0 must be zero or positive .*, not inf"),
+        ({"name": "rfb"}, f"one of {', '.join(KERNELS)}, not 'rfb'"),
+        ({"name": "rbf", "gamma": None}, "the rbf kernel needs gamma"),
+        ({"name": "laplacian", "gamma": None}, "the laplacian kernel needs gamma"),
     ],
 )
 def test_parameters_out_of_range_are_named(parameters, message):
     with pytest.raises(InputError, match=message):
-        make_kernel("poly", **{"gamma": 1.0, **parameters})
+        make_kernel(**{"name": "poly", "gamma": 1.0, **parameters})
 
 
-def test_unknown_kernel_lists_the_known_ones():
-    with pytest.raises(InputError, match=f"one of {', '.join(KERNELS)}, not 'rfb'"):
-        make_kernel("rfb")
+def never():
+    raise AssertionError("sigma^2 may cost a pass over the file and is not needed here")
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("rbf", 0.125), ("poly", 0.25), ("laplacian", 0.1), ("linear", 1.0)]
+    ("name", "given", "sigma2", "expected"),
+    [
+        ("rbf", "auto", lambda: 4.0, 0.125),
+        ("poly", "auto", lambda: 4.0, 0.25),
+        ("laplacian", "auto", never, 0.1),
+        ("linear", "auto", never, 1.0),
+        ("unknown", "auto", never, 1.0),  # `make_kernel` refuses it
+        ("rbf", 0.5, never, 0.5),
+        ("rbf", "0.5", never, 0.5),
+        ("linear", "scale", never, 1.0),
+        ("cosine", "scale", never, 1.0),
+        ("tanimoto", "scale", never, 1.0),
+    ],
 )
-def test_auto_gamma(name, expected):
-    sigma2 = (lambda: 4.0) if name in ("rbf", "poly") else never
-    assert resolve_gamma(name, "auto", sigma2, n_features=10) == expected
-
-
-def test_given_gamma_needs_no_statistics():
-    for gamma in (0.5, "0.5"):
-        assert resolve_gamma("rbf", gamma, never, n_features=10) == 0.5
-    with pytest.raises(InputError, match="or a positive number, not 'wide'"):
-        resolve_gamma("rbf", "wide", never, n_features=10)
-    assert resolve_gamma("unknown", "auto", never, n_features=10) == 1.0  # `make_kernel` refuses it
+def test_gamma_rests_on_no_more_statistics_than_it_needs(name, given, sigma2, expected):
+    assert resolve_gamma(name, given, sigma2, 10, never) == expected
+    if expected == 1.0 and name != "unknown":  # the kernel does not use it
+        assert make_kernel(name) == make_kernel(name, gamma=1.0)
 
 
 def test_gamma_scale_is_that_of_scikit_learn():
@@ -117,16 +120,7 @@ def test_gamma_scale_is_that_of_scikit_learn():
     source = ArraySource(X, np.arange(50) % 2)
     found = resolve_gamma("rbf", "scale", never, 4, partial(variance, source))
     assert found == pytest.approx(SVC().fit(X.astype(float), np.arange(50) % 2)._gamma, rel=1e-6)
-    for name in ("linear", "cosine", "tanimoto"):
-        assert resolve_gamma(name, "scale", never, 4, never) == 1.0
     with pytest.raises(InputError, match="all values of array are equal"):
         variance(ArraySource(np.full((5, 2), 3.0)))
-
-
-def test_only_kernels_that_use_gamma_need_it():
-    free = {"linear", "cosine", "tanimoto"}
-    for name in free:
-        assert make_kernel(name) == make_kernel(name, gamma=1.0)
-    for name in set(KERNELS) - free:
-        with pytest.raises(InputError, match=f"the {name} kernel needs gamma"):
-            make_kernel(name)
+    with pytest.raises(InputError, match="or a positive number, not 'wide'"):
+        resolve_gamma("rbf", "wide", never, n_features=10)

@@ -53,8 +53,23 @@ def test_tiles_are_padded_to_shapes_without_borders_and_not_to_much_more(n, m, k
     assert height <= max(n + 2 * STEP, n + least)
 
 
-def test_where_blas_is_not_uniform_products_are_rounded_from_float64(monkeypatch):
-    monkeypatch.setattr(ooc_fw.kernels.products, "is_uniform", lambda dtype, n_features: False)
+@pytest.fixture
+def blas(monkeypatch):
+    """A function that has BLAS appear as uniform or not, and in order for some types."""
+
+    def appear(uniform, in_order):
+        module = ooc_fw.kernels.products
+        if not uniform:
+            monkeypatch.setattr(module, "is_uniform", lambda dtype, n_features: False)
+        if in_order is not None:
+            monkeypatch.setattr(module, "is_in_order", lambda dtype, n_features: dtype in in_order)
+
+    return appear
+
+
+def test_float32_products_that_come_from_float64_are_rounded_once_and_few_rows_not_padded(blas):
+    blas(uniform=False, in_order=[np.float64])
+    assert _DenseProduct(np.float32, 22, None).tile_shape(1, 512) == (1, 512)
     rng = np.random.default_rng(0)
     X, Z = (rng.normal(size=(n, 50)).astype(np.float32) for n in (100, 60))
     exact = X.astype(np.float64) @ Z.T.astype(np.float64)
@@ -62,30 +77,18 @@ def test_where_blas_is_not_uniform_products_are_rounded_from_float64(monkeypatch
     assert error.max() <= 2**-23 * np.abs(exact).max()
 
 
-def test_a_few_rows_are_not_padded_where_float32_products_come_from_float64(monkeypatch):
-    monkeypatch.setattr(ooc_fw.kernels.products, "is_uniform", lambda dtype, n_features: False)
-    monkeypatch.setattr(
-        ooc_fw.kernels.products, "is_in_order", lambda dtype, n_features: dtype is np.float64
-    )
-    assert _DenseProduct(np.float32, 22, None).tile_shape(1, 512) == (1, 512)
-
-
-@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("in_order", [None, []])
 @pytest.mark.parametrize("uniform", [True, False])
-def test_a_few_rows_have_the_bits_of_many(monkeypatch, in_order, uniform):
+def test_a_few_rows_have_the_bits_of_many(blas, in_order, uniform):
     """By a compiled loop where BLAS adds up in order, and by padded BLAS where it does not."""
-    if not uniform:
-        monkeypatch.setattr(ooc_fw.kernels.products, "is_uniform", lambda dtype, n_features: False)
-    if not in_order:
-        monkeypatch.setattr(ooc_fw.kernels.products, "is_in_order", lambda dtype, n_features: False)
+    blas(uniform, in_order)
     rng = np.random.default_rng(0)
     for k in (3, 22, 130, 500, 700):
         X, Z = (rng.normal(size=(n, k)).astype(np.float32) for n in (300, 200))
         whole = products(Workspace(Linear(), None), X, Z)
         for n in (1, 7, FEW_ROWS):
-            np.testing.assert_array_equal(
-                products(Workspace(Linear(), None), X[-n:], Z), whole[-n:]
-            )
+            few = products(Workspace(Linear(), None), X[-n:], Z)
+            np.testing.assert_array_equal(few, whole[-n:])
 
 
 CORES = ["Haswell", "Sandybridge", "Nehalem"]
