@@ -5,28 +5,23 @@ import pytest
 
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.solver.vertices import GrowingArray, GrowingRows
+from tests.support.contracts import to_dense
 from tests.support.reference import to_csr
 
 
 def test_array_holds_what_was_appended_and_kept():
-    array = GrowingArray(np.float64, (2,))
-    blocks = [np.random.default_rng(n).normal(size=(n, 2)) for n in (0, 1, 3, 0, 40, 2)]
+    """And grows by a bounded number of copies."""
+    array, buffers = GrowingArray(np.float64, (2,)), set()
+    blocks = [np.random.default_rng(n).normal(size=(n, 2)) for n in (0, 1, 3, 0, 40, 2, *[1] * 900)]
     for block in blocks:
         array.append(block)
+        buffers.add(array.view.__array_interface__["data"][0])
     whole = np.concatenate(blocks)
     np.testing.assert_array_equal(array.view, whole)
+    assert len(buffers) <= 12
     array.keep(np.array([1, 4]))
     array.append(whole[:1])
     np.testing.assert_array_equal(array.view, whole[[1, 4, 0]])
-
-
-def test_growing_one_by_one_copies_a_bounded_number_of_times():
-    array, buffers = GrowingArray(np.int64), set()
-    for k in range(1000):
-        array.append(np.array([k]))
-        buffers.add(array.view.__array_interface__["data"][0])
-    assert array.view.tolist() == list(range(1000))
-    assert len(buffers) <= 12
 
 
 @pytest.mark.parametrize("form", [np.copy, to_csr], ids=["dense", "sparse"])
@@ -36,16 +31,12 @@ def test_rows_hold_copies_of_what_was_appended_and_kept(form):
     X[7] = 0
     rows = GrowingRows()
 
-    def assert_holds(expected):
-        held = rows.view.toarray() if isinstance(rows.view, CSRRows) else rows.view
-        np.testing.assert_array_equal(held, expected)
-
     for start, stop in ((0, 1), (1, 20), (20, 20), (20, 30)):
         given = form(X[start:stop])
         rows.append(given)
         (given.data if isinstance(given, CSRRows) else given)[:] = 0
-        assert_holds(X[:stop])
+        np.testing.assert_array_equal(to_dense(rows.view), X[:stop])
     rows.keep(np.array([3, 7, 20]))
-    assert_holds(X[[3, 7, 20]])
+    np.testing.assert_array_equal(to_dense(rows.view), X[[3, 7, 20]])
     rows.append(form(X[:2]))
-    assert_holds(X[[3, 7, 20, 0, 1]])
+    np.testing.assert_array_equal(to_dense(rows.view), X[[3, 7, 20, 0, 1]])
