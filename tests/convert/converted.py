@@ -37,8 +37,13 @@ def read(path: Path) -> Contents:
         return Contents(X[...], *arrays, dict(file.attrs), Scaling.read(file))
 
 
-def convert_libsvm(
+def convert_files(
     inputs: Any, output: Any, *, progress: Any = None, **options: Any
 ) -> ConversionReport:
-    """Convert LIBSVM text; `options` are fields of `ConvertOptions`."""
-    return convert(inputs, output, ConvertOptions(format="libsvm", **options), progress=progress)
+    """Convert tables or text; `options` are fields of `ConvertOptions`."""
+    return convert(inputs, output, ConvertOptions(**options), progress=progress)
+
+
+def convert_libsvm(inputs: Any, output: Any, **options: Any) -> ConversionReport:
+    """Convert LIBSVM text."""
+    return convert_files(inputs, output, format="libsvm", **options)

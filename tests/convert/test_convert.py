@@ -1,3 +1,5 @@
+"""LIBSVM text as an HDF5 file: what is written, from whom it learns, and what is refused."""
+
 from __future__ import annotations
 
 import io
@@ -10,21 +12,18 @@ import h5py
 import naive_libsvm as naive
 import numpy as np
 import pytest
-from converted import convert_libsvm, read
+from converted import convert_files, convert_libsvm, read
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from ooc_fw.cli.main import main
-from ooc_fw.convert import passes
-from ooc_fw.convert.convert import convert
 from ooc_fw.convert.passes import shuffle_keys
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.scaling import KINDS
 from ooc_fw.data.statistics import fit_scaling
 from ooc_fw.data.views import ScaledSource
-from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
+from tests.conftest import libsvm_lines
 
 TRAIN = "+1 1:1 2:4 4:8\n-1 1:2 3:0.5\n+1 1:3 2:-2\n-1 1:4\n"
 
@@ -40,17 +39,21 @@ def train(tmp_path) -> Path:
     return write(tmp_path, TRAIN)
 
 
+@pytest.fixture
+def out(tmp_path) -> Path:
+    return tmp_path / "out.h5"
+
+
 # --- what is written -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dense", [True, False, None])
-@pytest.mark.parametrize("compression", ["none", "gzip", "lz4", "zstd"])
-def test_layout(train, tmp_path, dense, compression):
-    out = tmp_path / "out.h5"
+@pytest.mark.parametrize(
+    ("dense", "compression"), [(True, "none"), (False, "gzip"), (None, "lz4"), (False, "zstd")]
+)
+def test_layout(train, out, dense, compression):
     report = convert_libsvm([train], out, dense=dense, seed=3, compression=compression)
-    _, rows = naive.parse(TRAIN)
     order = np.argsort(shuffle_keys(np.arange(4), 3))
-    X = naive.dense(rows, 4)[order]
+    X = naive.dense(naive.parse(TRAIN)[1], 4)[order]
     contents = read(out)
     np.testing.assert_array_equal(contents.X, X)
     assert contents.y.dtype == np.float64
@@ -107,11 +110,9 @@ def test_text_to_file_equals_the_in_memory_answer(
         " ".join([str(label), *(f"{j}:{value}" for j, value in row.items())])
         for label, row in table
     )
-    out = folder / "out.h5"
-    arguments = {"scale": kind, "log1p": log1p, "shuffle": shuffle}
-    convert_libsvm(
-        [write(folder, text)], out, dense=dense or kind in ("minmax", "standard"), **arguments
-    )
+    out, dense = folder / "out.h5", dense or kind in ("minmax", "standard")
+    arguments = {"scale": kind, "log1p": log1p, "shuffle": shuffle, "dense": dense}
+    convert_libsvm([write(folder, text)], out, **arguments)
     contents = read(out)
     assert contents.attrs["shuffled"] == shuffle
     labels, rows = naive.parse(text)
@@ -129,37 +130,6 @@ def test_text_to_file_equals_the_in_memory_answer(
         assert expected.max() <= 1
 
 
-def test_storage_shuffle_blocks_and_compression_do_not_change_the_rows(tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    columns = rng.integers(0, 3, 900), rng.random(900), rng.integers(2, 30, 900), rng.random(900)
-    text = "".join(f"{y} 1:{a:.3f} {j}:{b:.3f}\n" for y, a, j, b in zip(*columns, strict=True))
-    path = write(tmp_path, text)
-    packed = tmp_path / "data.xz"
-    packed.write_bytes(lzma.compress(text.encode()))
-    halves = [
-        write(tmp_path, "".join(text.splitlines(True)[a:b]), f"{a}")
-        for a, b in ((0, 333), (333, 900))
-    ]
-    reference = None
-    for inputs, dense, piece_bytes in (
-        ([path], True, 2 << 20),
-        ([path], False, 100),
-        ([packed], True, 1000),
-        (halves, True, 2 << 20),
-        (["-"], False, 2 << 20),
-    ):
-        monkeypatch.setattr(passes, "PIECE_BYTES", piece_bytes)
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        convert_libsvm(inputs, tmp_path / "out.h5", dense=dense, scale="maxabs", seed=5)
-        contents = read(tmp_path / "out.h5")
-        reference = reference or contents
-        np.testing.assert_array_equal(contents.X, reference.X)
-        np.testing.assert_array_equal(contents.row, reference.row)
-        np.testing.assert_array_equal(contents.y, reference.y)
-    assert reference is not None
-    assert reference.row.tolist() != list(range(900))
-
-
 @pytest.mark.parametrize(
     ("text", "scale", "sparse", "notes"),
     [
@@ -169,8 +139,8 @@ def test_storage_shuffle_blocks_and_compression_do_not_change_the_rows(tmp_path,
         ("1 1:5 40:1\n2 1:6\n", "minmax", False, 1),  # the scaling moves zeros
     ],
 )
-def test_storage_by_density_and_scaling(tmp_path, text, scale, sparse, notes):
-    path, out = write(tmp_path, text), tmp_path / "out.h5"
+def test_storage_by_density_and_scaling(tmp_path, out, text, scale, sparse, notes):
+    path = write(tmp_path, text)
     report = convert_libsvm([path], out, scale=scale)
     assert (report.sparse, len(report.notes)) == (sparse, notes)
     assert not convert_libsvm([path], out, scale=scale, dense=True).notes
@@ -180,41 +150,114 @@ def test_storage_by_density_and_scaling(tmp_path, text, scale, sparse, notes):
             convert_libsvm([path], out, scale=scale, dense=False)
 
 
-def test_constant_column_is_not_stored(tmp_path):
-    path = write(tmp_path, "1 1:5 3:1\n2 1:5 2:6\n")
-    convert_libsvm([path], tmp_path / "out.h5", scale="minmax", dense=False, shuffle=False)
-    assert read(tmp_path / "out.h5").X.tolist() == [[0, 0, 1], [0, 1, 0]]
-
-
-def test_n_features_drops_and_pads(train, tmp_path):
-    report = convert_libsvm([train], tmp_path / "out.h5", n_features=2)
-    assert (report.n_features, report.dropped_features, report.dropped_values) == (2, 2, 2)
-    assert convert_libsvm([train], tmp_path / "out.h5", n_features=9).n_features == 9
-    assert read(tmp_path / "out.h5").X.shape == (4, 9)
-
-
-def test_skipped_lines_are_counted_and_rows_numbered_without_them(tmp_path):
-    path = write(tmp_path, "1 1:1\nbad\n2 1:2\n" + "1 0:1\n" * 4)
-    report = convert_libsvm([path], tmp_path / "out.h5", on_error="skip", shuffle=False)
+def test_constant_columns_bad_lines_and_columns_beyond_n_features_are_left_out(
+    train, tmp_path, out
+):
+    path = write(tmp_path, "1 1:5 3:1\nbad\n2 1:5 2:6\n" + "1 0:1\n" * 4, "bad.txt")
+    options = {"scale": "minmax", "dense": False, "shuffle": False}  # `read` sees no stored zero
+    report = convert_libsvm([path], out, **options, on_error="skip")
     assert (report.n_rows, report.n_skipped, len(report.skipped)) == (2, 5, 3)
     assert "line 2: label 'bad'" in report.skipped[0]
-    assert read(tmp_path / "out.h5").row.tolist() == [0, 1]
+    assert read(out).X.tolist() == [[0, 0, 1], [0, 1, 0]]
+    assert read(out).row.tolist() == [0, 1]
+    report = convert_libsvm([train], out, n_features=2)
+    assert (report.n_features, report.dropped_features, report.dropped_values) == (2, 2, 2)
+    assert convert_libsvm([train], out, n_features=9).n_features == 9
+    assert read(out).X.shape == (4, 9)
+
+
+@pytest.mark.parametrize("log1p", [False, True])
+@pytest.mark.parametrize("scale", KINDS)
+def test_bits_are_those_of_scaling_rows_one_after_the_other(
+    tmp_path, out, monkeypatch, scale, log1p
+):
+    """Inputs, storage, threads, pieces, chunks and buckets leave no trace in what is stored."""
+    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("ooc_fw.convert.convert.shuffle_bits", lambda _: 3)
+    monkeypatch.setattr("ooc_fw.convert.passes.BUCKET_BYTES", 500)
+    rng = np.random.default_rng(0)
+    raw = rng.choice([1, 2, 0.25, 511, 0.07, 1e6], (900, 6)).astype(np.float32)
+    raw[rng.random(raw.shape) < 0.5] = 0
+    raw[:, 5] = 3  # constant
+    text = libsvm_lines(raw, np.arange(900) % 3)
+    lines = text.splitlines(keepends=True)
+    path, packed = write(tmp_path, text), tmp_path / "data.xz"
+    packed.write_bytes(lzma.compress(text.encode()))
+    parts = [write(tmp_path, "".join(lines[i : i + 450]), f"{i}") for i in (0, 450)]
+    order = np.argsort(shuffle_keys(np.arange(900), 5))
+    for inputs, dense, piece_bytes in (
+        ([path], True, 2 << 20),
+        ([packed], None, 1000),
+        (parts if log1p else ["-"], scale == "standard", 100),
+    ):
+        monkeypatch.setattr("ooc_fw.convert.passes.PIECE_BYTES", piece_bytes)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        convert_libsvm(inputs, out, scale=scale, log1p=log1p, dense=dense, seed=5)
+        found = read(out)
+        assert found.row.tolist() == order.tolist()
+        assert found.y.tolist() == (order % 3).tolist()
+        expected = found.scaling.apply(raw[order], 6)
+        np.testing.assert_array_equal(found.X + np.float32(0), expected + np.float32(0))
+        sums, squares = np.zeros(6), np.zeros(6)
+        for row in found.X.astype(np.float64):
+            sums += row
+            squares += row * row
+        assert found.mean.tobytes() == (sums / 900).tobytes()
+        assert found.attrs["mean_square_norm"] == squares.sum() / 900
+
+
+# --- large offsets -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def offset(tmp_path):
+    """A column of seconds since 1970, one that means nothing, and labels that follow the first."""
+    rng = np.random.default_rng(3)
+    X = np.stack([1.6e9 + rng.uniform(0, 100, 500), rng.exponential(size=500)], axis=1)
+    lines = [f"{int(a > 1.6e9 + 50)} 1:{a!r} 2:{b!r}\n" for a, b in X.tolist()]
+    return X, write(tmp_path, "".join(lines))
+
+
+SCALERS = {"minmax": MinMaxScaler, "maxabs": MaxAbsScaler, "standard": StandardScaler}
+
+
+@pytest.mark.parametrize("log1p", [False, True])
+@pytest.mark.parametrize("scale", SCALERS)
+def test_values_are_scaled_before_they_are_rounded(offset, out, scale, log1p):
+    """And `fit_scaling` chooses the same bits."""
+    X, text = offset
+    report, stored = convert_libsvm([text], out, scale=scale, log1p=log1p), read(out)
+    exact = SCALERS[scale]().fit_transform(np.log1p(X) if log1p else X)[stored.row]
+    np.testing.assert_allclose(stored.X, exact, atol=2e-6)
+    with open_source(X) as source:
+        found = fit_scaling(source, scale, log1p=log1p)
+        scaled = ScaledSource(source, found).read(0, 500)
+    assert found.offset.tolist() == report.scaling.offset.tolist()
+    assert found.factor.tolist() == report.scaling.factor.tolist()
+    np.testing.assert_array_equal(scaled[stored.row], stored.X)
+
+
+@pytest.mark.parametrize(("scale", "done"), [("none", ""), ("maxabs", " after --scale maxabs")])
+def test_columns_that_float32_cannot_tell_apart_are_named(offset, tmp_path, out, scale, done):
+    (note,) = convert_libsvm([offset[1]], out, scale=scale).notes
+    assert note.startswith("feature 1: its values, from 1600000000.")
+    assert f"cannot be told apart in float32{done}; give --scale standard" in note
+    constant = write(tmp_path, "1 1:1600000000.5 2:1\n0 1:1600000000.5 2:2\n", "constant.txt")
+    for path, other in ((constant, scale), (offset[1], "minmax"), (offset[1], "standard")):
+        assert not convert_libsvm([path], out, scale=other).notes
 
 
 # --- like ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dense", [True, False])
-def test_like_takes_width_scaling_and_storage(train, tmp_path, dense):
-    like, out = tmp_path / "train.h5", tmp_path / "test.h5"
-    kind = "minmax" if dense else "maxabs"
-    text = TRAIN.replace("-2", "2")
-    convert_libsvm([write(tmp_path, text)], like, dense=dense, scale=kind, log1p=True)
-    report = convert_libsvm(
-        [write(tmp_path, "7 2:100 6:1\n1 5:0 1:-0.5\n", "test.txt")], out, like=like
-    )
-    contents = read(out)
-    scaling = read(like).scaling
+@pytest.mark.parametrize(("dense", "kind"), [(True, "minmax"), (False, "maxabs")])
+def test_like_takes_width_scaling_and_storage(tmp_path, out, dense, kind):
+    like = tmp_path / "train.h5"
+    text = write(tmp_path, TRAIN.replace("-2", "2"))
+    convert_libsvm([text], like, dense=dense, scale=kind, log1p=True)
+    test = write(tmp_path, "7 2:100 6:1\n1 5:0 1:-0.5\n", "test.txt")
+    report = convert_libsvm([test], out, like=like)
+    contents, scaling = read(out), read(like).scaling
     assert contents.scaling.same_as(scaling)
     raw = np.array([[0, 100, 0, 0], [-0.5, 0, 0, 0]], np.float32)
     np.testing.assert_array_equal(contents.X, scaling.apply(raw, 4))
@@ -223,231 +266,131 @@ def test_like_takes_width_scaling_and_storage(train, tmp_path, dense):
     assert not contents.attrs["shuffled"]
     assert (report.dropped_features, report.dropped_values, report.sparse) == (2, 2, not dense)
     assert report.unseen_labels == (7,)
+    test.write_text("1 1:1\n1 1:-1\n")
+    with pytest.raises(InputError, match=r"test\.txt, line 2: .* no log1p"):
+        convert_libsvm([test], out, like=like)
 
 
-def test_like_a_file_of_another_tool(train, tmp_path):
+def test_like_a_file_of_another_tool(train, tmp_path, out):
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["X"] = np.zeros((2, 3), np.float32)
-    report = convert_libsvm([train], tmp_path / "out.h5", like=tmp_path / "other.h5")
+    report = convert_libsvm([train], out, like=tmp_path / "other.h5")
     assert (report.n_features, report.scaling.kind, report.unseen_labels) == (3, "none", ())
 
 
-def test_log1p_of_the_like_file_names_the_line(train, tmp_path):
-    convert_libsvm([write(tmp_path, "1 1:1\n2 1:2\n")], tmp_path / "train.h5", log1p=True)
-    with pytest.raises(InputError, match=r"test\.txt, line 2: .* no log1p"):
-        convert_libsvm(
-            [write(tmp_path, "1 1:1\n1 1:-1\n", "test.txt")],
-            tmp_path / "out.h5",
-            like=tmp_path / "train.h5",
-        )
-
-
-@pytest.mark.parametrize(
-    ("name", "attributes", "message"),
-    [
-        ("missing", None, "missing does not exist"),
-        ("data.txt", None, r"data\.txt .*neither a converted file nor a model"),
-        ("bare.h5", {"format_version": 1}, r"bare\.h5 is an unfinished conversion"),
-        ("bare.h5", {}, r"bare\.h5 has no /X"),
-    ],
-)
-def test_like_unusable(train, tmp_path, name, attributes, message):
-    if attributes is not None:
-        with h5py.File(tmp_path / name, "w") as file:
-            file.attrs.update(attributes)
-    with pytest.raises(InputError, match=message):
-        convert_libsvm([train], tmp_path / "out.h5", like=tmp_path / name)
+def test_like_a_model(offset, tmp_path, out, ooc_fw):
+    text, model = offset[1], tmp_path / "model.h5"
+    convert_libsvm([text], out, scale="standard", dense=True)
+    assert ooc_fw("train", out, "-o", model, "--gamma", "0.5", "--quiet").status == 0
+    found = []
+    for like in (out, model):
+        convert_libsvm([text], tmp_path / "like.h5", like=like)
+        found.append(read(tmp_path / "like.h5").X)
+    np.testing.assert_array_equal(*found)
+    table = write(tmp_path, "a,b\n1,2\n", "new.csv")
+    with pytest.raises(InputError, match="is a model, which does not say how the columns of a tab"):
+        convert_files([table], tmp_path / "no.h5", like=model)
+    with h5py.File(model, "a") as file:
+        file["link"] = h5py.SoftLink("/machines")
+    with pytest.raises(InputError, match=r"model\.h5 is no model of ooc-fw: 'link' is a link to"):
+        convert_libsvm([text], tmp_path / "no.h5", like=model)
 
 
 # --- refused -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", [{"log1p": True}, {"scale": "minmax"}, {"n_features": 3}])
-def test_options_that_like_decides(train, tmp_path, option):
-    with pytest.raises(InputError, match=r"come from x\.h5 here; leave out"):
-        convert_libsvm([train], tmp_path / "out.h5", like="x.h5", **option)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(
+            ({"like": "x.h5", **option}, r"come from x\.h5 here; leave out")
+            for option in ({"log1p": True}, {"scale": "minmax"}, {"n_features": 3})
+        ),
+        ({"like": "missing"}, "missing does not exist"),
+        ({"like": "data.txt"}, r"data\.txt .*neither a converted file nor a model"),
+        ({"like": "unfinished.h5"}, r"unfinished\.h5 is an unfinished conversion"),
+        ({"like": "bare.h5"}, r"bare\.h5 has no /X"),
+        ({"inputs": []}, "no input given"),
+        ({"inputs": ["-", "-"]}, "can be read only once"),
+        ({"inputs": ["data.txt", "missing"]}, "missing does not exist"),
+        ({"output": "folder"}, "is a directory; give the name of a file"),
+        ({"output": "pipe"}, "is a pipe"),
+        ({"output": "none/out.h5"}, "none does not exist; make it, or give another place"),
+        ({"output": "data.txt"}, "would replace the input"),
+    ],
+)
+def test_what_cannot_be_used(train, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("folder")
+    os.mkfifo("pipe")
+    h5py.File("bare.h5", "w").close()
+    with h5py.File("unfinished.h5", "w") as file:
+        file.attrs["format_version"] = 1
+    with pytest.raises(InputError, match=message):
+        convert_libsvm(**{"inputs": ["data.txt"], "output": tmp_path / "out.h5"} | options)
+    assert train.read_text() == TRAIN
 
 
-def test_missing_plugin(train, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("os.access", False, "cannot be written to"),
+        ("shutil.disk_usage", 10, "has 10 B free, and temporary files will take about"),
+        ("shutil.disk_usage", 100, "has 100 B free, and the output will take about"),
+    ],
+)
+def test_what_the_disk_refuses_is_noticed_before(
+    train, tmp_path, out, monkeypatch, name, value, message
+):
+    value = namedtuple("usage", "free")(value) if name == "shutil.disk_usage" else value
+    monkeypatch.setattr(name, lambda *_: value)
+    with pytest.raises(InputError, match=message):
+        convert_libsvm([train], out)
+    assert os.listdir(tmp_path) == ["data.txt"]
+
+
+def test_missing_plugin(train, out, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "hdf5plugin", None)
     with pytest.raises(InputError, match=r"pip install 'ooc-fw\[compression\]', or choose gzip"):
-        convert_libsvm([train], tmp_path / "out.h5", compression="zstd")
-
-
-def test_wrong_inputs_and_outputs(train, tmp_path, monkeypatch):
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    for inputs, out, message in (
-        ([], "out.h5", "no input given"),
-        (["-", "-"], "out.h5", "can be read only once"),
-        ([train, tmp_path / "missing"], "out.h5", "missing does not exist"),
-        ([train], "folder", "is a directory; give the name of a file"),
-        ([train], "pipe", "is a pipe"),
-        ([train], "none/out.h5", "none does not exist; make it, or give another place"),
-        ([train], "data.txt", "would replace the input"),
-    ):
-        with pytest.raises(InputError, match=message):
-            convert_libsvm(inputs, tmp_path / out)
-    assert train.read_text() == TRAIN
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(InputError, match="cannot be written to"):
-        convert_libsvm([train], tmp_path / "out.h5")
-
-
-@pytest.mark.parametrize(("free", "purpose"), [(10, "temporary files"), (100, "the output")])
-def test_full_disk_is_noticed_before(train, tmp_path, monkeypatch, free, purpose):
-    usage = namedtuple("usage", "free")(free)
-    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
-    with pytest.raises(InputError, match=f"has {free} B free, and {purpose} will take about"):
-        convert_libsvm([train], tmp_path / "out.h5")
-    assert os.listdir(tmp_path) == ["data.txt"]
+        convert_libsvm([train], out, compression="zstd")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "holds no rows"),
+        ("\n# nothing\n", "holds no rows"),
         ("1\n2\n", "holds labels only, no features"),
         ("1 1:1\n1 1:x\n", r"data\.txt, line 2: the value of '1:x'"),
         ("1 2000000000:1", "has a feature index of 2000000000, and the limit is 67108864"),
         ("\n".join(f"{i} 1:1" for i in range(5000)), "different labels above 4096"),
     ],
 )
-def test_errors_leave_the_old_output_and_nothing_else(tmp_path, text, message):
+def test_errors_leave_the_old_output_and_nothing_else(tmp_path, out, text, message):
     path = write(tmp_path, text)
-    out = write(tmp_path, "old", "out.h5")
+    out.write_text("old")
     with pytest.raises(InputError, match=message):
         convert_libsvm([path], out)
     assert sorted(os.listdir(tmp_path)) == ["data.txt", "out.h5"]
     assert out.read_text() == "old"
 
 
-@pytest.mark.parametrize("call", [1, 2])
-def test_interrupt_leaves_nothing(train, tmp_path, call):
-    calls = iter([None] * (call - 1))
-
-    def interrupt(done: int, total: int | None) -> None:
-        if next(calls, KeyboardInterrupt):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        convert_libsvm([train], tmp_path / "out.h5", progress=interrupt)
-    assert os.listdir(tmp_path) == ["data.txt"]
-
-
-def test_progress_counts_both_passes(train, tmp_path, monkeypatch):
-    calls = []
-    convert_libsvm([train], tmp_path / "out.h5", progress=lambda *call: calls.append(call))
-    assert calls == [(len(TRAIN), 2 * len(TRAIN)), (2 * len(TRAIN), 2 * len(TRAIN))]
-    calls.clear()
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TRAIN.encode())))
-    convert_libsvm(["-"], tmp_path / "out.h5", progress=lambda *call: calls.append(call))
-    assert calls == [(len(TRAIN), None)]
-
-
-@pytest.mark.parametrize("scale", KINDS)
-@pytest.mark.parametrize("log1p", [False, True])
-@pytest.mark.parametrize("dense", [True, False])
-def test_bits_are_those_of_scaling_rows_one_after_the_other(
-    tmp_path, monkeypatch, scale, log1p, dense
+def test_progress_counts_both_passes_and_an_interrupt_leaves_nothing(
+    train, tmp_path, out, monkeypatch
 ):
-    """Threads, chunks, tables and buckets leave no trace in what is stored."""
-    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 1000)
-    monkeypatch.setattr("ooc_fw.convert.convert.shuffle_bits", lambda _: 3)
-    monkeypatch.setattr("ooc_fw.convert.passes.BUCKET_BYTES", 500)
-    rng = np.random.default_rng(0)
-    raw = np.where(
-        rng.random((900, 6)) < 0.5, 0, rng.choice([1, 2, 0.25, 511, 0.07, 1e6], (900, 6))
-    )
-    raw[:, 5] = 3  # constant
-    raw = raw.astype(np.float32)
-    lines = [
-        f"{i % 3} " + " ".join(f"{j + 1}:{value:.9g}" for j, value in enumerate(row) if value)
-        for i, row in enumerate(raw)
-    ]
-    path, target = write(tmp_path, "\n".join(lines)), tmp_path / "out.h5"
-    if not dense and scale == "standard":
-        with pytest.raises(InputError, match="cannot stay sparse"):
-            convert_libsvm([path], target, scale=scale, log1p=log1p, dense=dense)
-        return
-    convert_libsvm([path], target, scale=scale, log1p=log1p, dense=dense)
-    found = read(target)
-    order = np.argsort(shuffle_keys(np.arange(900), 0))
-    assert found.row.tolist() == order.tolist()
-    expected = found.scaling.apply(raw[order], 6)
-    np.testing.assert_array_equal(found.X + np.float32(0), expected + np.float32(0))
-    sums, squares = np.zeros(6), np.zeros(6)
-    for row in found.X.astype(np.float64):
-        sums += row
-        squares += row * row
-    assert found.mean.tobytes() == (sums / 900).tobytes()
-    assert found.attrs["mean_square_norm"] == squares.sum() / 900
+    for n_calls in (1, 2):
+        calls = []
 
+        def interrupt(done, total, calls=calls, n_calls=n_calls):
+            calls.append((done, total))
+            if len(calls) == n_calls:
+                raise KeyboardInterrupt
 
-# --- large offsets -------------------------------------------------------------------------------
-
-
-def offset_columns():
-    """A column of seconds since 1970, one that means nothing, and labels that follow the first."""
-    rng = np.random.default_rng(3)
-    seconds = 1.6e9 + rng.uniform(0, 100, 500)
-    X = np.stack([seconds, rng.exponential(size=500)], axis=1)
-    return X, (seconds > 1.6e9 + 50).astype(int)
-
-
-def offset_text(folder):
-    X, y = offset_columns()
-    lines = [f"{label} 1:{a!r} 2:{b!r}" for (a, b), label in zip(X.tolist(), y, strict=True)]
-    return write(folder, "\n".join(lines))
-
-
-@pytest.mark.parametrize(
-    ("scale", "scaler"), [("minmax", MinMaxScaler), ("standard", StandardScaler)]
-)
-def test_values_are_scaled_before_they_are_rounded(tmp_path, scale, scaler):
-    report = convert_libsvm([offset_text(tmp_path)], tmp_path / "out.h5", scale=scale)
-    assert not report.notes
-    found = read(tmp_path / "out.h5")
-    expected = scaler().fit_transform(offset_columns()[0])[found.row]
-    np.testing.assert_allclose(found.X, expected, atol=2e-6)
-
-
-@pytest.mark.parametrize(("scale", "done"), [("none", ""), ("maxabs", " after --scale maxabs")])
-def test_columns_that_float32_cannot_tell_apart_are_named(tmp_path, scale, done):
-    report = convert_libsvm([offset_text(tmp_path)], tmp_path / "out.h5", scale=scale)
-    (note,) = report.notes
-    assert note.startswith("feature 1: its values, from 1600000000.")
-    assert f"cannot be told apart in float32{done}; give --scale standard" in note
-    constant = write(tmp_path, "1 1:1600000000.5 2:1\n0 1:1600000000.5 2:2\n", "constant.txt")
-    assert not convert_libsvm([constant], tmp_path / "out.h5", scale=scale).notes
-
-
-@pytest.mark.parametrize("log1p", [False, True])
-@pytest.mark.parametrize("scale", ["minmax", "maxabs", "standard"])
-def test_converter_and_fit_scaling_choose_the_same_bits(tmp_path, scale, log1p):
-    text, X = offset_text(tmp_path), offset_columns()[0]
-    with open_source(X) as source:
-        found = fit_scaling(source, scale, log1p=log1p)
-    report = convert_libsvm([text], tmp_path / "out.h5", scale=scale, log1p=log1p)
-    assert found.offset.tolist() == report.scaling.offset.tolist()
-    assert found.factor.tolist() == report.scaling.factor.tolist()
-    stored = read(tmp_path / "out.h5")
-    with ScaledSource(open_source(X), found) as scaled:
-        np.testing.assert_array_equal(scaled.read(0, 500)[stored.row], stored.X)
-
-
-def test_like_a_model(tmp_path):
-    text, train, model = offset_text(tmp_path), tmp_path / "out.h5", tmp_path / "model.h5"
-    convert_libsvm([text], train, scale="standard", dense=True)
-    assert main(["train", str(train), "-o", str(model), "--gamma", "0.5", "--quiet"]) == 0
-    convert_libsvm([text], tmp_path / "one.h5", like=train)
-    convert_libsvm([text], tmp_path / "other.h5", like=model)
-    one, other = read(tmp_path / "one.h5"), read(tmp_path / "other.h5")
-    np.testing.assert_array_equal(one.X, other.X)
-    table = write(tmp_path, "a,b\n1,2\n", "new.csv")
-    with pytest.raises(InputError, match="is a model, which does not say how the columns of a tab"):
-        convert([table], tmp_path / "no.h5", ConvertOptions(like=model))
-    with h5py.File(model, "a") as file:
-        file["link"] = h5py.SoftLink("/machines")
-    with pytest.raises(InputError, match=r"model\.h5 is no model of ooc-fw: 'link' is a link to"):
-        convert_libsvm([text], tmp_path / "no.h5", like=model)
+        with pytest.raises(KeyboardInterrupt):
+            convert_libsvm([train], out, progress=interrupt)
+        assert os.listdir(tmp_path) == ["data.txt"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TRAIN.encode())))
+    for name in (train, "-"):
+        convert_libsvm([name], out, progress=lambda *call: calls.append(call))
+    half, whole = len(TRAIN), 2 * len(TRAIN)
+    assert calls == [*[(half, whole), (whole, whole)] * 2, (half, None)]

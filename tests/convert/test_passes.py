@@ -1,3 +1,5 @@
+"""Rows that are set aside, shuffled and counted between reading and writing."""
+
 from __future__ import annotations
 
 import os
@@ -41,28 +43,22 @@ def test_columns_that_rounding_makes_one_are_found():
         assert found.tolist() == lost, kind
 
 
-def make_block(start: int, stop: int) -> RowBlock:
+def make_block(start, stop):
     """Row i has label -i and i % 4 stored values i + 0.25 in the first columns."""
     ids = np.arange(start, stop)
-    lengths = ids % 4
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    columns = [np.arange(n) for n in lengths]
-    indices = np.concatenate([np.empty(0, int), *columns]).astype(np.int32)
-    data = (np.repeat(ids, lengths) + 0.25).astype(np.float32)
-    return RowBlock(CSRRows(data, indices, indptr, 3), -ids.astype(float), ids)
+    X = np.where(np.arange(3) < ids[:, None] % 4, ids[:, None] + 0.25, 0)
+    return RowBlock(CSRRows.from_dense(X.astype(np.float32)), -ids.astype(float), ids)
 
 
-def rows_of(blocks: list[RowBlock]) -> list[tuple[int, float, list[float]]]:
+def rows_of(blocks):
     return [
-        (int(row_id), float(label), values)
+        row
         for block in blocks
-        for row_id, label, values in zip(
-            block.row_ids, block.labels, block.rows.toarray().tolist(), strict=True
-        )
+        for row in zip(block.row_ids, block.labels, block.rows.toarray().tolist(), strict=True)
     ]
 
 
-def naive_shuffle(n_rows: int, seed: int | None) -> list[tuple[int, float, list[float]]]:
+def naive_shuffle(n_rows, seed):
     rows = rows_of([make_block(0, n_rows)])
     order = np.arange(n_rows)
     return [rows[i] for i in (order if seed is None else np.argsort(shuffle_keys(order, seed)))]
@@ -88,8 +84,10 @@ def test_order_depends_on_rows_and_seed_only(tmp_path_factory, cuts, bits, seed,
         assert all(len(block) == 1 for block in blocks)
 
 
-@pytest.mark.parametrize("largest", [3, 255, 256, 65535, 65536, 2**26])
-@pytest.mark.parametrize("bucket_bytes", [40, 1 << 20])
+@pytest.mark.parametrize(
+    ("largest", "bucket_bytes"),
+    [*((largest, 40) for largest in (3, 255, 256, 65535, 65536, 2**26)), (256, 1 << 20)],
+)
 def test_columns_of_any_width_come_back(tmp_path, largest, bucket_bytes):
     indices = np.array([0, largest, 1, 2, largest - 1, largest, largest], dtype=np.int32)
     indptr = np.array([0, 2, 2, 6, 7])

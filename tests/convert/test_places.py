@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
-import h5py
 import numpy as np
 import pytest
-from converted import read
+from converted import convert_files, read
 
-from ooc_fw.convert.convert import convert
 from ooc_fw.data.opening import open_source
-from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
 pa = pytest.importorskip("pyarrow")
 dataset = pytest.importorskip("pyarrow.dataset")
 feather = pytest.importorskip("pyarrow.feather")
 parquet = pytest.importorskip("pyarrow.parquet")
-
-OPTIONS = ConvertOptions(label="kind", one_hot=("city",), impute="mean")
 
 
 @pytest.fixture(scope="module")
@@ -40,33 +36,29 @@ def table():
     )
 
 
-def write_tables(table, folder):
+@pytest.fixture(scope="module")
+def folder(table, tmp_path_factory):
     """The table in every form, by name."""
+    csv = pytest.importorskip("pyarrow.csv")
+    folder = tmp_path_factory.mktemp("tables")
     parquet.write_table(table, folder / "one.parquet", row_group_size=99)
     feather.write_feather(table, folder / "one.feather", compression="zstd", chunksize=120)
-    pa.csv.write_csv(table, folder / "one.csv")
+    csv.write_csv(table, folder / "one.csv")
     for form, suffix in (("parquet", "parquet"), ("ipc", "arrow")):
         limits = {"max_rows_per_file": 150, "max_rows_per_group": 60}
         dataset.write_dataset(table, folder / f"parts-{suffix}", format=form, **limits)
         keys = {"partitioning": ["city"], "partitioning_flavor": "hive"}
         dataset.write_dataset(table, folder / f"keys-{suffix}", format=form, **keys)
     (folder / "parts-parquet" / "_SUCCESS").write_bytes(b"")
+    return folder
 
 
-@pytest.fixture(scope="module")
-def folder(table, tmp_path_factory):
-    pytest.importorskip("pyarrow.csv")
-    made = tmp_path_factory.mktemp("tables")
-    write_tables(table, made)
-    return made
-
-
-def converted(place, tmp_path, options=OPTIONS):
+def converted(place, tmp_path):
     """Rows, labels and names of columns of the converted file."""
     out = tmp_path / "out.h5"
-    convert([str(place)], out, options)
+    convert_files([str(place)], out, label="kind", one_hot=("city",), impute="mean")
     with open_source(out) as source:
-        return read(out).X, source.labels(0, source.n_rows), list(source.columns)
+        return read(out).X.tolist(), source.labels(0, source.n_rows).tolist(), source.columns
 
 
 @pytest.fixture(scope="module")
@@ -74,68 +66,100 @@ def expected(folder, tmp_path_factory):
     return converted(folder / "one.csv", tmp_path_factory.mktemp("expected"))
 
 
-@pytest.mark.parametrize("name", ["one.parquet", "one.feather", "parts-parquet", "parts-arrow"])
-def test_every_form_gives_the_rows_of_csv(folder, expected, tmp_path, name):
-    X, labels, columns = converted(folder / name, tmp_path)
-    np.testing.assert_array_equal(X, expected[0])
-    assert (labels.tolist(), columns) == (expected[1].tolist(), expected[2])
-
-
 def in_order(X, labels, columns):
     """Rows whose order and whose columns' order do not matter."""
     place = np.argsort(columns)
-    found = [(*row, label) for row, label in zip(X[:, place].tolist(), labels, strict=True)]
-    return sorted(columns), sorted(found)
+    return sorted(columns), sorted(
+        (*np.array(row)[place], y) for row, y in zip(X, labels, strict=True)
+    )
 
 
-@pytest.mark.parametrize("name", ["keys-parquet", "keys-arrow"])
-def test_names_of_folders_are_a_column(folder, expected, tmp_path, name):
-    assert in_order(*converted(folder / name, tmp_path)) == in_order(*expected)
+@pytest.mark.parametrize(
+    "name",
+    ["one.parquet", "one.feather", "parts-parquet", "parts-arrow", "keys-parquet", "keys-arrow"],
+)
+def test_every_form_gives_the_rows_of_csv(folder, expected, tmp_path, name):
+    """Where names of folders are a column, in another order."""
+    found = converted(folder / name, tmp_path)
+    if name.startswith("keys"):
+        assert in_order(*found) == in_order(*expected)
+    else:
+        assert found == expected
 
 
 def test_numbers_in_names_of_folders_are_numbers(tmp_path):
     table = pa.table({"year": [2024, 2025, 2025], "x": [1.5, 2.5, 3.5], "y": [1, 2, 1]})
     keys = {"partitioning": ["year"], "partitioning_flavor": "hive"}
     dataset.write_dataset(table, tmp_path / "t", format="parquet", **keys)
-    convert([str(tmp_path / "t")], tmp_path / "o.h5", ConvertOptions(label="y", shuffle=False))
-    with h5py.File(tmp_path / "o.h5") as file:
-        assert file["X"][...].tolist() == [[1.5, 2024], [2.5, 2025], [3.5, 2025]]
+    convert_files([str(tmp_path / "t")], tmp_path / "o.h5", label="y", shuffle=False)
+    assert read(tmp_path / "o.h5").X.tolist() == [[1.5, 2024], [2.5, 2025], [3.5, 2025]]
 
 
-def two_parts(folder, first, second):
-    folder.mkdir()
-    parquet.write_table(pa.table(first), folder / "a.parquet")
-    parquet.write_table(pa.table(second), folder / "b.parquet")
-    return str(folder)
+@pytest.fixture
+def parts(tmp_path):
+    """A folder of two tables: in the first, x is 1 and 3, and y is 1 and 2."""
+
+    def write(second, **more):
+        folder = tmp_path / "parts"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        first = {"x": [1.0, 3.0], "y": [1, 2], **more}
+        parquet.write_table(pa.table(first), folder / "a.parquet")
+        parquet.write_table(pa.table(second), folder / "b.parquet")
+        return folder
+
+    return write
 
 
-def test_parts_that_do_not_fit_are_named(tmp_path):
-    first, options = {"x": [1.0, 2.0], "y": [1, 2]}, ConvertOptions(label="y")
-    lacks = two_parts(tmp_path / "lacks", first, {"y": [1, 2]})
-    with pytest.raises(InputError, match=r"b\.parquet lacks column 'x' of the other files"):
-        convert([lacks], tmp_path / "o.h5", options)
-    other = two_parts(tmp_path / "other", first, {"x": ["a", "b"], "y": [1, 2]})
-    with pytest.raises(InputError, match=r"column 'x' of .*b\.parquet is of type string, unlike"):
-        convert([other], tmp_path / "o.h5", options)
-    bad = two_parts(tmp_path / "bad", first, {"x": [3.0, np.inf], "y": [1, 2]})
-    with pytest.raises(InputError, match=r"b\.parquet, row 1: .*x"):
-        convert([bad], tmp_path / "o.h5", options)
-    (tmp_path / "bad" / "b.parquet").write_bytes(b"PAR1 no")
-    with pytest.raises(InputError, match="cannot be read as Parquet"):
-        convert([bad], tmp_path / "o.h5", options)
+@pytest.fixture
+def refused(tmp_path):
+    def refused(inputs, message, **options):
+        with pytest.raises(InputError, match=message):
+            convert_files([str(inputs)], tmp_path / "o.h5", **{"label": "y", **options})
+        assert not (tmp_path / "o.h5").exists()
+
+    return refused
+
+
+def test_parts_that_do_not_fit_are_named(parts, refused, tmp_path):
+    refused(parts({"y": [1, 2]}), r"b\.parquet lacks column 'x' of the other files")
+    words = {"x": ["a", "b"], "y": [1, 2]}
+    refused(parts(words), r"column 'x' of .*b\.parquet is of type string, unlike")
+    folder = parts({"x": [3.0, np.inf], "y": [1, 2]})
+    refused(folder, r"b\.parquet, row 1: .*x")
+    (folder / "b.parquet").write_bytes(b"PAR1 no")
+    refused(folder, "cannot be read as Parquet")
+    # Nothing is left out in silence.
+    (folder / "b.parquet").unlink()
+    (folder / "b.parquet").symlink_to("nowhere")
+    refused(folder, r"b\.parquet is a link that leads nowhere")
+    (folder / "b.parquet").unlink()
+    os.mkfifo(folder / "b.parquet")
+    refused(folder, r"b\.parquet is a link that leads nowhere, a pipe")
+    (folder / "b.parquet").unlink()
+    (folder / "again").symlink_to(folder)
+    refused(folder, r"again is a link to a folder that is read anyway")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="is a folder without files of Parquet"):
-        convert([str(tmp_path / "empty")], tmp_path / "o.h5", options)
-    assert not (tmp_path / "o.h5").exists()
+    refused(tmp_path / "empty", "is a folder without files of Parquet")
 
 
-def test_a_part_may_hold_no_value_of_a_column(tmp_path):
-    empty = {"x": pa.nulls(2), "word": pa.nulls(2), "y": [1, 2]}
-    path = two_parts(tmp_path / "t", {"x": [1.0, 3.0], "word": ["a", "b"], "y": [1, 2]}, empty)
-    options = ConvertOptions(label="y", one_hot=("word",), impute="mean", shuffle=False)
-    convert([path], tmp_path / "o.h5", options)
-    with h5py.File(tmp_path / "o.h5") as file:
-        assert file["X"][...].tolist() == [[1, 1, 0], [3, 0, 1], [2, 0, 0], [2, 0, 0]]
+def test_a_part_may_hold_no_value_of_a_column(parts, tmp_path):
+    folder = parts({"x": pa.nulls(2), "word": pa.nulls(2), "y": [1, 2]}, word=["a", "b"])
+    options = {"label": "y", "one_hot": ("word",), "impute": "mean", "shuffle": False}
+    convert_files([str(folder)], tmp_path / "o.h5", **options)
+    assert read(tmp_path / "o.h5").X.tolist() == [[1, 1, 0], [3, 0, 1], [2, 0, 0], [2, 0, 0]]
+
+
+def test_columns_that_only_later_parts_have(parts, refused, tmp_path):
+    folder = parts({"x": [4.0, 5.0], "y": [1, 2], "z": ["u", "v"]})
+    message = r"a\.parquet lacks column 'z' of the other files .*leave the column out"
+    refused(folder, message, one_hot=["z"])
+    paths = [folder / "a.parquet", folder / "b.parquet"]
+    note = f"columns that {paths[0]} does not use are left out: z"
+    for inputs, drop, notes in (([folder], ["z"], ()), (paths, [], (note,))):
+        options = {"label": "y", "drop": drop, "shuffle": False}
+        assert convert_files(inputs, tmp_path / "o.h5", **options).notes == notes
+        assert read(tmp_path / "o.h5").X.tolist() == [[1], [3], [4], [5]]
 
 
 # -- addresses -----------------------------------------------------------------------------------
@@ -181,16 +205,12 @@ def served(folder):
 
 @pytest.mark.parametrize("name", ["one.csv", "one.parquet", "one.feather"])
 def test_files_of_a_server(served, expected, tmp_path, name):
-    X, labels, columns = converted(f"{served}/{name}", tmp_path)
-    np.testing.assert_array_equal(X, expected[0])
-    assert (labels.tolist(), columns) == (expected[1].tolist(), expected[2])
+    assert converted(f"{served}/{name}", tmp_path) == expected
 
 
-def test_addresses_without_a_file(served, tmp_path):
-    with pytest.raises(InputError, match=r"none\.csv does not exist; check the address"):
-        convert([f"{served}/none.csv"], tmp_path / "o.h5", OPTIONS)
-    with pytest.raises(InputError, match="Protocol not known"):
-        convert(["nowhere://b/t.csv"], tmp_path / "o.h5", OPTIONS)
+def test_addresses_without_a_file(served, refused):
+    refused(f"{served}/none.csv", r"none\.csv does not exist; check the address")
+    refused("nowhere://b/t.csv", "Protocol not known")
 
 
 @pytest.mark.parametrize("name", ["one.csv", "one.parquet", "parts-parquet", "keys-arrow"])

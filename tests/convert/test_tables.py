@@ -1,3 +1,5 @@
+"""Tables of every format, in files: what is converted, and what is refused."""
+
 from __future__ import annotations
 
 import csv
@@ -14,15 +16,14 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from converted import convert_libsvm, read
+from converted import convert_files, convert_libsvm, read
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.convert.arrow import CSVReader
-from ooc_fw.convert.convert import convert, open_table
+from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.readers import TableReader, Wanted
 from ooc_fw.convert.tables import TableRecord
-from ooc_fw.convert.verify import verify_file
 from ooc_fw.data.converted import GROUP, HEADER
 from ooc_fw.data.formats import detect_format
 from ooc_fw.data.opening import open_source
@@ -34,6 +35,7 @@ pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 NAMES = ("a", "b", "c", "d", "e")
+Y = {"label": "y"}
 
 
 @pytest.fixture
@@ -46,8 +48,7 @@ def run(tmp_path):
             inputs = tmp_path / "data.csv"
             inputs.write_bytes(data)
         inputs = inputs if isinstance(inputs, list) else [inputs]
-        options = ConvertOptions(**{"shuffle": False, **options})
-        report = convert(inputs, tmp_path / output, options)
+        report = convert_files(inputs, tmp_path / output, **{"shuffle": False, **options})
         return report, read(tmp_path / output)
 
     return run
@@ -69,12 +70,11 @@ def save(tmp_path):
 
     def save(name, *columns, **parts):
         path = tmp_path / name
-        kind = path.suffix
-        if kind == ".npy":
+        if path.suffix == ".npy":
             np.save(path, *columns)
-        elif kind == ".npz":
+        elif path.suffix == ".npz":
             np.savez(path, **parts)
-        elif kind == ".parquet":
+        elif path.suffix == ".parquet":
             parquet.write_table(columns[0] if columns else pa.table(parts), path)
         else:
             with h5py.File(path, "w") as file:
@@ -97,64 +97,53 @@ def data():
     return X.astype(np.float32), np.where(rng.random(300) < 0.4, 3.0, -7.0)
 
 
-def write_csv(path, X, y, delimiter=","):
-    names = [*NAMES[:2], "class", *NAMES[2:]]
-    rows = ([*row[:2], f"{label:g}", *row[2:]] for row, label in zip(X.tolist(), y, strict=True))
-    lines = [delimiter.join(map(str, row)) for row in (names, *rows)]
-    text = "\n".join([*lines, ""]).encode()
-    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
-
-
 def csr_parts(X):
     indptr = np.concatenate([[0], np.cumsum((X != 0).sum(axis=1))])
     parts = {"data": X[X != 0], "indices": np.nonzero(X)[1], "indptr": indptr}
     return {**parts, "shape": X.shape, "format": b"csr"}
 
 
-def write_table(kind, folder, X, y):
-    """Write the data in some format; the path and options to convert it."""
-    label = {"label": "class"}
+def write_table(kind, path, X, y):
+    """Write the data in some format to path; options to convert it."""
+    names = ["a", "b", "class", "c", "d", "e"]
+    columns = dict(zip(names, [*X.T[:2], y.astype(int), *X.T[2:]], strict=True))
+    np.save(path.with_name("y.npy"), y)
     if kind.startswith("csv"):
-        path = folder / kind
-        write_csv(path, X, y, ";" if kind == "csv-semicolon" else ",")
-        return path, label
-    columns = {name: X[:, j] for j, name in enumerate(NAMES)}
-    path = folder / f"data.{kind.split('-')[0]}"
-    np.save(folder / "y.npy", y)
-    if kind == "parquet":
-        parquet.write_table(pa.table({**columns, "class": y.astype(int)}), path, row_group_size=90)
+        delimiter = ";" if kind == "csv-semicolon" else ","
+        rows = [columns, *zip(*(column.tolist() for column in columns.values()), strict=True)]
+        text = "".join(delimiter.join(map(str, row)) + "\n" for row in rows).encode()
+        path.write_bytes(gzip.compress(text) if kind == "csv.gz" else text)
+    elif kind == "parquet":
+        parquet.write_table(pa.table(columns), path, row_group_size=90)
     elif kind == "npy":
         np.save(path, np.column_stack([X, y]))
-        label = {"label": "-1"}
+        return {"label": "-1"}
     elif kind == "npy-fortran":
         np.save(path, np.asfortranarray(X))
-        label = {"labels": folder / "y.npy"}
+        return {"labels": path.with_name("y.npy")}
     elif kind == "npy-records":
-        table = np.empty(len(X), dtype=[(name, "f4") for name in NAMES] + [("class", "i8")])
-        for name, column in (columns | {"class": y}).items():
-            table[name] = column
-        np.save(path, table)
+        np.save(path, np.rec.fromarrays([*columns.values()], names=names))
     elif kind == "npz":
         np.savez(path, X=X, y=y, other=np.zeros(3))
-        label = {}
+        return {}
     elif kind == "npz-packed":
-        np.savez_compressed(path, **columns, **{"class": y})
+        np.savez_compressed(path, **columns)
     elif kind == "npz-csr":
         np.savez(path, **csr_parts(X))
-        label = {"labels": folder / "y.npy"}
+        return {"labels": path.with_name("y.npy")}
     else:
         with h5py.File(path, "w") as file:
             if kind == "hdf5-columns":
-                for name, column in (columns | {"class": y}).items():
+                for name, column in columns.items():
                     file.create_dataset(name, data=column, chunks=(64,), compression="gzip")
             elif kind == "hdf5-csr":
                 write_csr_group(file.create_group("table"), X)
                 file["target"] = y
-                label = {"x_name": "table", "y_name": "target"}
+                return {"x_name": "table", "y_name": "target"}
             else:
                 file["X"], file["y"] = X, y
-                label = {}
-    return path, label
+                return {}
+    return {"label": "class"}
 
 
 KINDS = (
@@ -176,8 +165,9 @@ CHOICES = [
 def test_table_equals_the_same_data_as_text(kind, options, data, write_text, tmp_path, monkeypatch):
     monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 2000)
     convert_libsvm([write_text(*data)], tmp_path / "text.h5", **options)
-    path, choice = write_table(kind, tmp_path, *data)
-    report = convert([path], tmp_path / "table.h5", ConvertOptions(**choice, **options))
+    path = tmp_path / f"data.{kind.split('-')[0]}"
+    choice = write_table(kind, path, *data)
+    report = convert_files([path], tmp_path / "table.h5", **choice, **options)
     *arrays, attributes, _ = read(tmp_path / "table.h5")
     *expected, of_text, _ = read(tmp_path / "text.h5")
     for found, wanted in zip(arrays, expected, strict=True):
@@ -198,78 +188,67 @@ def test_table_equals_the_same_data_as_text(kind, options, data, write_text, tmp
     assert report.text_bytes > 0
 
 
-def test_formats_are_told_apart(tmp_path):
-    path = tmp_path / "data"
-    texts = {
-        "libsvm": ["1 1:2 3:4\n", "# a, b\n1 1:2\n", "1,2 1:2\n", "1\n2\n"],
-        "csv": ["a,b\n1,2\n", "1;2\n"],
-    }
-    for expected, text in ((kind, text) for kind, several in texts.items() for text in several):
-        path.write_text(text)
-        assert detect_format(str(path)) == expected
-        assert detect_format(str(path), is_table=True) == "csv"
-
-
-def test_several_files_in_one_and_columns_in_any_order(data, run, tmp_path):
-    X, y = data
-    write_csv(tmp_path / "1.csv", X[:100], y[:100])
-    table = {"class": y[100:], **{name: X[100:, j] for j, name in reversed([*enumerate(NAMES)])}}
-    rows = [table, *zip(*table.values(), strict=True)]
-    (tmp_path / "2.csv").write_text("\n".join(",".join(map(str, row)) for row in rows))
-    _, found = run([tmp_path / "1.csv", tmp_path / "2.csv"], label="class")
-    np.testing.assert_array_equal(found.X, X)
-    np.testing.assert_array_equal(found.y, y)
-
-
-def test_standard_input(run, monkeypatch, refused):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\ty\n1\t0\n2\t1\n")))
-    assert run(["-"], label="y")[1].X.tolist() == [[1], [2]]
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a,y\n1,0\n2,1\n")))
-    refused(["-"], "two passes over the table, and standard input", label="y", impute="mean")
-
-
 @pytest.mark.parametrize(
-    ("text", "options"), [("1 1:1\n2 1:2\n", {}), ("a,y\n1,1\n2,2\n", {"label": "y"})]
+    ("expected", "text"),
+    [
+        *(("libsvm", text) for text in ("1 1:2 3:4\n", "# a, b\n1 1:2\n", "1,2 1:2\n", "1\n2\n")),
+        *(("csv", text) for text in ("a,b\n1,2\n", "1;2\n")),
+    ],
 )
-def test_pipes_are_read_from_their_first_byte(tmp_path, run, text, options):
+def test_formats_are_told_apart(tmp_path, expected, text):
+    (tmp_path / "data").write_text(text)
+    assert detect_format(str(tmp_path / "data")) == expected
+    assert detect_format(str(tmp_path / "data"), is_table=True) == "csv"
+
+
+def test_several_files_in_one_and_columns_in_any_order(run, refused, tmp_path):
+    paths = [tmp_path / "first.csv", tmp_path / "second.csv"]
+    paths[0].write_text("a,b,y\n1,2,0\n")
+    paths[1].write_text("y,b,a\n1,4,3\n")
+    _, found = run(paths, **Y)
+    assert (found.X.tolist(), found.y.tolist()) == ([[1, 2], [3, 4]], [0, 1])
+    paths[1].write_text("a,y\n1,1\n")
+    refused(paths, r"second\.csv lacks column 'b', which .*first\.csv has", **Y)
+
+
+def test_standard_input_and_pipes(run, monkeypatch, refused, tmp_path):
+    for text in (b"a\ty\n1\t1\n2\t2\n", b"a,y\n1,0\n2,1\n"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+        if b"\t" in text:
+            assert run(["-"], **Y)[1].X.tolist() == [[1], [2]]
+        else:
+            refused(["-"], "two passes over the table, and standard input", **Y, impute="mean")
     os.mkfifo(tmp_path / "pipe")
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit((tmp_path / "pipe").write_text, text)
-        _, found = run(tmp_path / "pipe", **options)
-        writing.result()
-    assert (found.X.tolist(), found.y.tolist()) == ([[1], [2]], [1, 2])
+    for text, options in (("1 1:1\n2 1:2\n", {}), ("a,y\n1,1\n2,2\n", Y)):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit((tmp_path / "pipe").write_text, text)
+            _, found = run(tmp_path / "pipe", **options)
+        assert (found.X.tolist(), found.y.tolist()) == ([[1], [2]], [1, 2])
 
 
 def test_blanks_quotes_empty_lines_and_carriage_returns(run, tmp_path):
     text = b'\xef\xbb\xbf\r\n"a, b", c , y\r\n\r\n 1.5 , 2 ,cat\r\n3,+4, dog\r\n'
-    _, found = run(text, label="y")
+    _, found = run(text, **Y)
     assert found.X.tolist() == [[1.5, 2], [3, 4]]
     assert found.attrs["columns"].tolist() == [b"a, b", b"c"]
     with open_source(tmp_path / "out.h5") as source:
         assert source.labels(0, 2).tolist() == ["cat", "dog"]
 
 
-def test_quoted_cells_with_line_breaks(run, tmp_path, monkeypatch):
+def test_quoted_cells_with_line_breaks(run, monkeypatch):
     """Whatever the blocks, rows are those of Python's csv module."""
     rng = np.random.default_rng(0)
     parts = ["n", "\n", "\r\n", '"', ",", "5' 3\" tall"]
-    rows = [["a\n(cm)", "note", "y"]]
-    rows += [[str(i), "x" + "".join(rng.choice(parts, 4)), f"c{i % 3}"] for i in range(200)]
-    with open(tmp_path / "data.csv", "w", newline="") as file:
-        csv.writer(file).writerows(rows)
-    text = (tmp_path / "data.csv").read_bytes()
-    found = []
+    rows = [[str(i), "x" + "".join(rng.choice(parts, 4)), f"c{i % 3}"] for i in range(60)]
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([["a\n(cm)", "note", "y"], *rows])
+    notes = sorted({note.strip() for _, note, _ in rows})
+    expected = [[int(i), *(note.strip() == other for other in notes)] for i, note, _ in rows]
     for block_bytes in (1, 7, 100, 1 << 20):
         monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", block_bytes)
-        options = {"label": "y", "one_hot": ["note"]}
-        found.append(run(text, **options)[1])
-    notes = sorted({note.strip() for _, note, _ in rows[1:]} - {""})
-    for one in found:
-        np.testing.assert_array_equal(one.X[:, 0], np.arange(200))
-        np.testing.assert_array_equal(
-            one.X[:, 1:], [[note.strip() == other for other in notes] for _, note, _ in rows[1:]]
-        )
-        assert one.attrs["columns"][0] == b"a\n(cm)"
+        _, found = run(text.getvalue(), **Y, one_hot=["note"])
+        np.testing.assert_array_equal(found.X, expected)
+        assert found.attrs["columns"][0] == b"a\n(cm)"
 
 
 def test_sparse_arrays_with_stored_zeros_and_log1p(run, save):
@@ -289,9 +268,8 @@ def test_parsing_line_by_line_gives_the_same(tmp_path_factory, rows):
     """The slow parser, which finds errors, is the naive twin of the fast one."""
     path = tmp_path_factory.mktemp("csv") / "data.csv"
     path.write_text("a,b,y\n" + "".join(",".join(row) + "\n" for row in rows))
-    wanted = Wanted("y", ("a",), ("b",))
     with CSVReader(str(path), ConvertOptions()) as reader:
-        reader.choose(wanted)
+        reader.choose(Wanted("y", ("a",), ("b",)))
         (block,) = reader.blocks()
         try:
             slow = reader.parse_by_line(block)
@@ -313,34 +291,38 @@ def test_parsing_line_by_line_gives_the_same(tmp_path_factory, rows):
 TRAIN = "age,colour,size,buys\n30,red,1.5,yes\n40,blue,2.5,no\n50,red,0,no\n"
 
 
-def test_one_hot_and_like(run, tmp_path):
+def test_one_hot_and_like(run, refused, save, ooc_fw, tmp_path):
     names = [b"age", b"colour=blue", b"colour=red", b"size"]
-    _, train = run(TRAIN, label="buys", one_hot=["colour"])
+    like = tmp_path / "train.h5"
+    _, train = run(TRAIN, "train.h5", label="buys", one_hot=["colour"])
     assert train.X.tolist() == [[30, 0, 1, 1.5], [40, 1, 0, 2.5], [50, 0, 1, 0]]
     assert train.y.tolist() == [1, 0, 0]
     assert train.attrs["columns"].tolist() == names
     text = "size,extra,buys,colour,age\n7,0,no,green,1\n8,0,yes,blue,2\n"
-    report, test = run(text, "test.h5", like=tmp_path / "out.h5")
+    report, test = run(text, like=like)
     assert test.X.tolist() == [[1, 0, 0, 7], [2, 1, 0, 8]]
     assert test.y.tolist() == [0, 1]
     assert test.attrs["columns"].tolist() == names
     unknown, extra = report.notes
     assert "column 'colour': 1 rows without a category, or with one that" in unknown
     assert extra.endswith("does not use are left out: extra")
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
-def test_new_rows_need_no_labels(tmp_path, run, save, kind):
-    run(TRAIN, "train.h5", label="buys", one_hot=["colour"])
+    # New rows need no labels.
     new = {"age": [1], "colour": ["red"], "size": [2]}
-    path = "age,colour,size\n1,red,2\n" if kind == "csv" else save(f"new.{kind}", **new)
-    report, _ = run(path, like=tmp_path / "train.h5")
-    assert report.class_counts == {}
-    assert report.notes[0].startswith("there are no labels: the file is for prediction only")
-    with open_source(tmp_path / "out.h5") as source:
-        assert not source.has_labels
-        assert source.read(0, 1).tolist() == [[1, 0, 1, 2]]
-    assert verify_file(tmp_path / "out.h5").intact
+    for inputs in ("age,colour,size\n1,red,2\n", save("n.parquet", **new), save("n.npz", **new)):
+        report, _ = run(inputs, like=like)
+        assert report.class_counts == {}
+        assert report.notes[0].startswith("there are no labels: the file is for prediction only")
+        with open_source(tmp_path / "out.h5") as source:
+            assert not source.has_labels
+            assert source.read(0, 1).tolist() == [[1, 0, 1, 2]]
+    assert ooc_fw("verify", tmp_path / "out.h5").status == 0
+    # Other columns and options are refused.
+    for text, message, options in (
+        ("age,buys\n1,no\n", r"lacks columns 'colour', 'size', which .*train\.h5 needs", {}),
+        (TRAIN, r"come from .*train\.h5 here; leave out --one-hot", {"one_hot": ["colour"]}),
+        (TRAIN.replace("30", ""), r"correct or delete the row, as .*train\.h5 takes no such", {}),
+    ):
+        refused(text, message, like=like, **options)
 
 
 def test_numbers_may_be_categories(run, save):
@@ -353,7 +335,7 @@ def test_numbers_may_be_categories(run, save):
 
 def test_impute_mean_and_like(run, tmp_path):
     text = "a,b,c,y\n1,,x,0\nNA,4,,1\n3,8,z,0\n"
-    report, found = run(text, label="y", one_hot=["c"], impute="mean")
+    report, found = run(text, **Y, one_hot=["c"], impute="mean")
     assert found.X.tolist() == [[1, 6, 1, 0], [2, 4, 0, 0], [3, 8, 0, 1]]
     assert report.notes == (
         "2 missing values became the means of their columns",
@@ -374,28 +356,14 @@ def test_columns_by_number_without_a_header(run, tmp_path):
 
 
 def test_like_a_file_made_of_text_goes_by_position(run, tmp_path):
-    like = tmp_path / "train.h5"
     (tmp_path / "train.txt").write_text("1 1:1 2:2\n2 1:3\n")
-    convert_libsvm([tmp_path / "train.txt"], like)
-    assert run("y,a,b,c\n1,5,6,7\n", like=like, label="y", drop=["a"])[1].X.tolist() == [[6, 7]]
-    assert run("y,a\n1,5\n", like=like, label="y")[1].X.tolist() == [[5, 0]]
+    run(tmp_path / "train.txt", "train.h5")
+    options = {**Y, "like": tmp_path / "train.h5"}
+    assert run("y,a,b,c\n1,5,6,7\n", **options, drop=["a"])[1].X.tolist() == [[6, 7]]
+    assert run("y,a\n1,5\n", **options)[1].X.tolist() == [[5, 0]]
 
 
-def test_like_with_other_columns_or_options(run, refused, tmp_path):
-    run(TRAIN, "train.h5", label="buys", one_hot=["colour"])
-    like = tmp_path / "train.h5"
-    refused(
-        "age,buys\n1,no\n",
-        r"data\.csv lacks columns 'colour', 'size', which .*train\.h5 needs",
-        like=like,
-    )
-    message = r"come from .*train\.h5 here; leave out --one-hot"
-    refused(TRAIN, message, like=like, one_hot=["colour"])
-    message = r"is missing; correct or delete the row, as .*train\.h5 takes no such values"
-    refused(TRAIN.replace("30", ""), message, like=like)
-
-
-@pytest.mark.parametrize("names", [["__index_level_0__"], ["city"], ["city", "year"], [{"k": 0}]])
+@pytest.mark.parametrize("names", [["__index_level_0__"], ["city", "year"], [{"k": 0}]])
 def test_the_index_of_pandas_is_no_feature(run, save, tmp_path, names):
     own = [name for name in names if isinstance(name, str)]  # a range index has no column
     columns = {"a": [1.0, 2.0], "y": [0, 1], **{name: [5, 6] for name in own}}
@@ -438,50 +406,39 @@ def test_a_first_line_with_numbers_is_no_header_but_names_that_tools_give_are(
 
 
 def test_labels_that_are_words(run, tmp_path):
-    report, found = run('a,y\n1,münchen\n2,"b, c"\n3,a\n4,münchen\n', label="y")
+    like, text = tmp_path / "out.h5", tmp_path / "t.txt"
+    report, found = run('a,y\n1,münchen\n2,"b, c"\n3,a\n4,münchen\n', **Y)
     assert report.class_counts == {"a": 1, "b, c": 1, "münchen": 2}
     assert found.y.dtype == np.float64
     assert found.y.tolist() == [2, 1, 0, 2]
     assert found.attrs["class_names"].tolist() == [0, 1, 2]
-    with h5py.File(tmp_path / "out.h5") as file:
+    with h5py.File(like) as file:
         assert file["y"].attrs["label_names"].dtype.kind == "S"
-    with open_source(tmp_path / "out.h5") as source:
+    with open_source(like) as source:
         assert source.labels(1, 4).tolist() == ["b, c", "a", "münchen"]
+    # New rows take the codes of the training file.
+    report, found = run("a,y\n1,münchen\n", "new.h5", **Y, like=like)
+    assert found.y.tolist() == [2]
+    assert (report.unseen_labels, report.class_counts) == ((), {"münchen": 1})
+    report, _ = run("a,y\n1,a\n2,7\n", "new.h5", **Y, like=like)
+    assert report.unseen_labels == ("7",)
+    with open_source(tmp_path / "new.h5") as source:
+        assert source.labels(0, 2).tolist() == ["a", "7"]
+    text.write_text("1 1:1\n")
+    with pytest.raises(InputError, match=r"labels of .*out\.h5 are words \(a, b, c, münchen\)"):
+        convert_libsvm([text], tmp_path / "no.h5", like=like)
 
 
 @pytest.mark.parametrize("words", [["1", "1.0", "+2"], ["0", "1", "1e0"], ["-1", "+1", "-1"]])
 def test_labels_that_are_numbers_stay_numbers(run, words):
-    report, found = run("a,y\n" + "".join(f"1,{word}\n" for word in words), label="y")
+    report, found = run("a,y\n" + "".join(f"1,{word}\n" for word in words), **Y)
     assert found.y.tolist() == [float(word) for word in words]
     assert len(report.class_counts) == 2
 
 
-def test_like_keeps_the_codes_of_the_training_file(run, tmp_path):
-    like = tmp_path / "train.h5"
-    run("a,y\n1,cat\n2,dog\n", "train.h5", label="y")
-    report, found = run("a,y\n1,dog\n", label="y", like=like)
-    assert found.y.tolist() == [1]
-    assert (report.unseen_labels, report.class_counts) == ((), {"dog": 1})
-    report, _ = run("a,y\n1,dog\n2,7\n", label="y", like=like)
-    assert report.unseen_labels == ("7",)
-    with open_source(tmp_path / "out.h5") as source:
-        assert source.labels(0, 2).tolist() == ["dog", "7"]
-    (tmp_path / "t.txt").write_text("1 1:1\n")
-    with pytest.raises(InputError, match=r"labels of .*train\.h5 are words \(cat, dog\)"):
-        convert_libsvm([tmp_path / "t.txt"], tmp_path / "t.h5", like=like)
-
-
-@pytest.mark.parametrize("kind", [".npz", ".hdf5"])
-@pytest.mark.parametrize("y", [np.array(["no", "yes"]), np.array([b"no", b"yes"])])
-def test_text_labels_of_arrays(run, save, kind, y):
-    y = y.astype(object) if kind == ".hdf5" else y
-    report, _ = run(save(f"data{kind}", X=np.eye(2), y=y))
-    assert report.class_counts == {"no": 1, "yes": 1}
-
-
 @pytest.mark.parametrize("change", ["label_names", "columns", "table"])
 def test_names_are_protected_by_the_header_checksum(run, tmp_path, change):
-    run("a,y\n1,cat\n2,dog\n", label="y")
+    run("a,y\n1,cat\n2,dog\n", **Y)
     with h5py.File(tmp_path / "out.h5", "r+") as file:
         attributes = file["y"].attrs if change == "label_names" else file.attrs
         kept = attributes[change]
@@ -493,76 +450,66 @@ def test_names_are_protected_by_the_header_checksum(run, tmp_path, change):
         open_source(tmp_path / "out.h5")
 
 
-def write_annotated(path, codes, *, sparse):
-    """A file as AnnData writes it, with categories as labels."""
-    X = np.arange(1, 2 * len(codes) + 1, dtype=np.float64).reshape(-1, 2)
+@pytest.mark.parametrize(("sparse", "name"), [(False, "y_name"), (True, "label")])
+def test_categories_of_annotated_tables_are_labels(run, refused, tmp_path, sparse, name):
+    """Files as AnnData writes them."""
+    path, X = tmp_path / "a.h5ad", np.arange(1.0, 9.0).reshape(-1, 2)
     with h5py.File(path, "w") as file:
         if sparse:
             write_csr_group(file.create_group("X"), X)
         else:
             file["X"] = X
-        group = file.create_group("obs/cell_type")
-        group["codes"] = np.array(codes, dtype=np.int8)
-        group["categories"] = np.array(["T cell", "B cell é"], dtype=object)
-        file["obs/batch"] = np.arange(len(codes))
-    return path
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("option", [{"y_name": "obs/cell_type"}, {"label": "cell_type"}])
-def test_categories_of_annotated_tables_are_labels(run, refused, tmp_path, sparse, option):
-    path = write_annotated(tmp_path / "a.h5ad", [0, 1, 0], sparse=sparse)
-    report, _ = run(path, **option)
-    assert report.class_counts == {"B cell é": 1, "T cell": 2}
-    assert report.n_features == 2
-    path = write_annotated(tmp_path / "b.h5ad", [0, -1, 1, -1], sparse=sparse)
-    refused(path, "2 of 4 rows have no label in .*b.h5ad: '(obs/)?cell_type'; leave", **option)
-    _, found = run(path, **option, missing_labels="drop")
-    assert found.X.tolist() == [[1, 2], [5, 6]]
-
-
-def test_what_else_annotated_tables_have_is_listed(refused, tmp_path):
-    path = write_annotated(tmp_path / "a.h5ad", [0, 1], sparse=True)
-    refused(path, "no column 'z'; it has obs/batch, obs/cell_type", label="z")
+        file["obs/cell_type/codes"] = np.array([0, 0, 1, 0], np.int8)
+        file["obs/cell_type/categories"] = np.array(["T cell", "B cell é"], dtype=object)
+        file["obs/batch"] = np.arange(4)
+    option = {name: "obs/cell_type" if name == "y_name" else "cell_type"}
+    report, found = run(path, **option)
+    assert report.class_counts == {"B cell é": 1, "T cell": 3}
+    np.testing.assert_array_equal(found.X, X)
     with h5py.File(path, "a") as file:
-        file["obs/cell_type/codes"][0] = 7
-    refused(path, "codes that are none of its 2 categories", label="cell_type")
+        file["obs/cell_type/codes"][1::2] = -1
+    refused(path, "2 of 4 rows have no label in .*a.h5ad: '(obs/)?cell_type'; leave", **option)
+    _, found = run(path, **option, missing_labels="drop")
+    np.testing.assert_array_equal(found.X, X[::2])
+
+
+@pytest.mark.parametrize("kind", [".npz", ".hdf5"])
+@pytest.mark.parametrize("y", [np.array(["no", "yes"]), np.array([b"no", b"yes"])])
+def test_text_labels_of_arrays(run, save, kind, y):
+    y = y.astype(object) if kind == ".hdf5" else y
+    report, _ = run(save(f"data{kind}", X=np.eye(2), y=y))
+    assert report.class_counts == {"no": 1, "yes": 1}
 
 
 def test_missing_labels_are_refused_or_dropped(run, refused):
     for marker in ("NA", "nan", "NaN", "", "null", "None", "?", "N/A"):
         text = f"a,y\n1,0\n2,{marker}\n3,1\n"
-        refused(text, r"line 3: the label is missing.*--missing-labels drop", label="y")
-        report, _ = run(text, label="y", missing_labels="drop")
+        refused(text, r"line 3: the label is missing.*--missing-labels drop", **Y)
+        report, _ = run(text, **Y, missing_labels="drop")
         assert report.class_counts == {0: 1, 1: 1}
         assert report.notes == ("1 rows without a label are left out",)
-
-
-def test_a_dash_is_a_label_a_category_and_a_missing_number(run):
-    report, _ = run("a,y\n1,+\n-,-\n3,-\n", label="y", impute="mean")
+    # A dash is a label, a missing number and a category.
+    report, _ = run("a,y\n1,+\n-,-\n3,-\n", **Y, impute="mean")
     assert report.class_counts == {"+": 1, "-": 2}
     assert "1 missing values became" in report.notes[0]
-    assert run("a,y\n-,0\nb,1\n", label="y", one_hot=["a"])[0].n_features == 2
+    assert run("a,y\n-,0\nb,1\n", **Y, one_hot=["a"])[0].n_features == 2
 
 
 LARGE = 2**53
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npy", "npy-unsigned", "npz", "decimal"])
-def test_large_whole_labels_stay_apart_or_are_refused(run, refused, save, kind):
-    y = np.array([LARGE, LARGE + 1], dtype=np.uint64 if "unsigned" in kind else np.int64)
-    if kind == "csv":
-        report, _ = run(f"a,y\n1,{LARGE}\n2,{LARGE + 1}\n", label="y")
-        assert report.class_counts == {f"{LARGE}": 1, f"{LARGE + 1}": 1}
-        return
-    if kind in ("parquet", "decimal"):
-        labels = pa.array(y) if kind == "parquet" else pa.array(y).cast(pa.decimal128(20, 0))
-        path, options = save("data.parquet", a=[1.0, 2.0], y=labels), {"label": "y"}
-    elif kind == "npz":
-        path, options = save("data.npz", X=np.eye(2), y=y), {}
-    else:
-        path, options = save("data.npy", np.eye(2)), {"labels": save("y.npy", y)}
-    refused(path, rf"row 1: label {LARGE + 1} is a whole number that float", **options)
+def test_large_whole_labels_stay_apart_or_are_refused(run, refused, save):
+    report, _ = run(f"a,y\n1,{LARGE}\n2,{LARGE + 1}\n", **Y)
+    assert report.class_counts == {f"{LARGE}": 1, f"{LARGE + 1}": 1}
+    y = np.array([LARGE, LARGE + 1])
+    decimal = pa.array(y).cast(pa.decimal128(20, 0))
+    for path, options in (
+        (save("whole.parquet", a=[1.0, 2.0], y=pa.array(y)), Y),
+        (save("decimal.parquet", a=[1.0, 2.0], y=decimal), Y),
+        (save("data.npz", X=np.eye(2), y=y), {}),
+        (save("data.npy", np.eye(2)), {"labels": save("y.npy", y.astype(np.uint64))}),
+    ):
+        refused(path, rf"row 1: label {LARGE + 1} is a whole number that float", **options)
 
 
 @pytest.mark.parametrize("kind", ["npy", "hdf5-fixed", "hdf5-variable", "parquet"])
@@ -572,7 +519,7 @@ def test_labels_that_are_not_utf8_are_refused(refused, save, tmp_path, kind):
     if kind == "npy":
         path, options = save("X.npy", np.eye(2)), {"labels": save("y.npy", np.array(words))}
     elif kind == "parquet":
-        path, options = save("data.parquet", a=[1.0, 2.0], y=pa.array(words)), {"label": "y"}
+        path, options = save("data.parquet", a=[1.0, 2.0], y=pa.array(words)), Y
     else:
         with h5py.File(path, "w") as file:
             file["X"] = np.eye(2)
@@ -583,17 +530,14 @@ def test_labels_that_are_not_utf8_are_refused(refused, save, tmp_path, kind):
 
 # --- refused -------------------------------------------------------------------------------------
 
-Y = {"label": "y"}
 MANY = "".join(f"w{i},0\n" for i in range(5000))
-OTHER_ENCODINGS = ("latin1", "utf-16-le", "utf-16")
 
 
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
         (TRAIN, {}, r"data\.csv is a table: name the column .* --label \(it has age, colour, size"),
-        (TRAIN, {"label": "z"}, "--label: .* has no column 'z'; it has age, colour"),
-        (TRAIN, {"label": "4"}, "--label: .* has no column '4'"),
+        *((TRAIN, {"label": it}, f"--label: .* has no column '{it}'; it has age") for it in "z4"),
         (TRAIN, {"label": "buys", "drop": ["z"]}, "--drop: .* has no column 'z'"),
         (TRAIN, {"label": "buys", "one_hot": ["buys"]}, "named by --one-hot and by --label"),
         (
@@ -614,7 +558,6 @@ OTHER_ENCODINGS = ("latin1", "utf-16-le", "utf-16")
         ("a,y\n1e39,0\n", Y, "line 2: .* column 'a' is beyond float32"),
         ("a,b,y\n1,1,0\n1,-1,0\n", {**Y, "log1p": True}, "line 3: .* column 'b' has no log1p"),
         ("a,y\n1,0\n1,0,2\n", Y, "line 3: it has 3 cells for 2 columns"),
-        ('a,y\n1,0\n1,"0\n3",4\n', Y, "line 3: it has 3 cells for 2 columns; "),
         ('a,y\n1,0\n1,"0\n3\n', Y, r"line 3: .*; a quoted cell ends in a quote"),
         ("a,y\n", Y, r"data\.csv holds no rows"),
         ("", Y, r"data\.csv is empty"),
@@ -630,7 +573,7 @@ OTHER_ENCODINGS = ("latin1", "utf-16-le", "utf-16")
         ("a,c,y\n1,,0\n", {**Y, "one_hot": ["c"]}, "column 'c' is missing"),
         (b"a,y\n1,caf\xe9\n", Y, "line 2: it is not UTF-8 text; convert it"),
         (b"a,b,y\r1,2,x\r3,4,z\r", Y, "end in carriage returns alone; convert it by tr"),
-        ("a,b,y\n1,2,x\n".encode("utf-16"), Y, "is not UTF-8 text.* iconv"),
+        ("größe,y\n1,2\n".encode("utf-16"), Y, "is not UTF-8 text.* iconv"),
         (b'a,y\n"1,234",x\n', Y, "'1,234'; write numbers with decimal points and without"),
         ("a,y\n1,0\n", {**Y, "zero_based": True}, "--n-features are for LIBSVM text"),
         ("a,y\n1,0\n", {**Y, "labels": "y.npy"}, "labels in a column: name it with --label"),
@@ -640,7 +583,7 @@ OTHER_ENCODINGS = ("latin1", "utf-16-le", "utf-16")
             r"data\.csv, line 31: the value in column 'age' is beyond float32",
         ),
         ("age,y\n", {**Y, "impute": "mean"}, r"data\.csv has no rows"),
-        *(("größe,y\n1,0\n".encode(code), Y, "not UTF-8") for code in OTHER_ENCODINGS),
+        *(("größe,y\n1,0\n".encode(code), Y, "not UTF-8") for code in ("latin1", "utf-16-le")),
         *(
             (f"a,y\n1,0\n{dash},1\n", Y, "line 3: .* column 'a' is missing")
             for dash in ("-", "?", "None")
@@ -653,7 +596,7 @@ def test_wrong_tables(refused, text, options, message):
 
 def test_skipped_rows_are_counted(run):
     text = "a,b,y\n1,2,0\nx,2,0\n,3,0\n4,5,\n6,7,1\n8,9\n"
-    report, found = run(text, label="y", on_error="skip")
+    report, found = run(text, **Y, on_error="skip")
     assert (report.n_rows, report.n_skipped) == (2, 4)
     lines = [message.split(": ")[0].rsplit(", ")[-1] for message in report.skipped]
     assert lines == ["line 3", "line 7", "line 4"]
@@ -674,34 +617,41 @@ def test_options_that_do_not_fit_the_input(refused, save, tmp_path):
     refused(tmp_path / "missing.csv", r"missing\.csv does not exist", **Y)
 
 
-def test_arrays_that_do_not_fit(run, refused, save, tmp_path):
-    zeros = np.zeros(2)
-    path = save("a.npz", X=np.eye(3), y=zeros)
-    refused(path, r"differ in their number of rows \(X has 3, y has 2\)")
-    (tmp_path / "f.npz").write_bytes(path.read_bytes()[:200])
-    refused(tmp_path / "f.npz", "cannot be read as .npz")
+WORDS = {"a": np.array(["x", "y"]), "t": np.zeros(2, "M8[s]")}
+SPARSE = csr_parts(np.array([[1, 0, 0], [0, 0, np.inf]]))
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "message"),
+    [
+        ({"X": np.eye(3)}, {}, r"differ in their number of rows \(X has 3, y has 2\)"),
+        ({"X": np.asfortranarray(np.ones((2, 3)))}, {}, "stored column by column"),
+        ({"X": np.zeros((2, 2, 2))}, {}, "a table of two dimensions, not of 3"),
+        ({"X": np.array([None, 1])}, {}, "holds Python objects"),
+        ({"X": np.array([[1, np.nan], [1, 1]])}, {}, "row 0: the value in column '1' is missing"),
+        (WORDS, Y, "column 'a' of .* holds words, not numbers; give --one-hot a"),
+        (WORDS, {**Y, "one_hot": ["a"]}, "column 't' of .* holds datetime64"),
+        (WORDS, {**Y, "one_hot": ["a", "t"]}, "'t' of .*, not words; leave it out with --drop t"),
+        (SPARSE, {}, "row 1: the value in column '2' is not finite"),
+        (SPARSE, {"drop": ["1"]}, "holds sparse rows"),
+    ],
+)
+def test_arrays_that_do_not_fit(refused, save, parts, options, message):
+    refused(save("a.npz", **parts, y=np.zeros(2)), message, **options)
+
+
+def test_arrays_that_cannot_be_read(run, refused, save, tmp_path):
+    path = save("a.npz", X=np.eye(3), y=np.zeros(3))
+    path.write_bytes(path.read_bytes()[:200])
+    refused(path, "cannot be read as .npz")
     np.savez_compressed(path, X=np.eye(3), y=np.zeros(3))
     packed = bytearray(path.read_bytes())
     packed[55:57] = b"\xff\xff"  # the first bytes of X: no block of zlib begins like this
     path.write_bytes(packed)
     refused(path, "cannot be read as .npz")
-    columns = np.asfortranarray(np.ones((3, 2)))
-    refused(save("b.npz", X=columns, y=np.zeros(3)), "stored column by column")
-    refused(save("c.npz", X=np.zeros((2, 2, 2)), y=zeros), "a table of two dimensions, not of 3")
-    refused(save("d.npz", X=np.array([None, 1]), y=zeros), "holds Python objects")
-    path = save("e.npz", a=np.array(["x", "y"]), t=np.zeros(2, "M8[s]"), y=zeros)
-    refused(path, "column 'a' of .* holds words, not numbers; give --one-hot a", **Y)
-    refused(path, "column 't' of .* holds datetime64", **Y, one_hot=["a"])
-    refused(path, "'t' of .*, not words; leave it out with --drop t", **Y, one_hot=["a", "t"])
     with h5py.File(tmp_path / "g.hdf5", "w") as file:
         file.create_group("X")
     refused(tmp_path / "g.hdf5", "'/X' is neither an array nor a group of data, indices")
-    path = save("h.npz", X=np.array([[1, np.nan]]), y=np.zeros(1))
-    refused(path, r"h\.npz, row 0: the value in column '1' is missing")
-    labels = save("y.npy", zeros)
-    path = save("i.npz", **csr_parts(np.array([[1, 0, 0], [0, 0, np.inf]])))
-    refused(path, r"row 1: the value in column '2' is not finite", labels=labels)
-    refused(path, "holds sparse rows", labels=labels, drop=["1"])
     run("a,y\n1,0\n", **Y)
     refused(tmp_path / "out.h5", "is a converted file already: use it as it is")
 
@@ -725,69 +675,27 @@ def test_without_pyarrow(refused, monkeypatch):
     refused(TRAIN, r"CSV needs pyarrow: pip install 'ooc-fw\[tables\]'", label="buys")
 
 
-def test_the_first_of_several_tables_is_named(refused, tmp_path):
-    paths = [tmp_path / "first.csv", tmp_path / "second.csv"]
-    for path, text in zip(paths, ("a,b,y\n1,2,1\n", "a,y\n1,1\n"), strict=True):
-        path.write_text(text)
-    refused(paths, r"second\.csv lacks column 'b', which .*first\.csv has", label="y")
-
-
-# --- what is in silence left out, or takes too much memory ---------------------------------------
-
-
-def write_parts(folder, **parts):
-    folder.mkdir()
-    for name, columns in parts.items():
-        parquet.write_table(pa.table(columns), folder / f"{name}.parquet")
-    return folder
-
-
-def test_nothing_in_a_folder_is_left_out_in_silence(refused, tmp_path):
-    folder = write_parts(tmp_path / "parts", a={"a": [1.0, 2], "y": [0, 1]})
-    (folder / "b.parquet").symlink_to("nowhere")
-    refused(folder, r"b\.parquet is a link that leads nowhere", label="y")
-    (folder / "b.parquet").unlink()
-    os.mkfifo(folder / "b.parquet")
-    refused(folder, r"b\.parquet is a link that leads nowhere, a pipe", label="y")
-    (folder / "b.parquet").unlink()
-    (folder / "again").symlink_to(folder)
-    refused(folder, r"again is a link to a folder that is read anyway", label="y")
-
-
-def test_columns_that_only_later_parts_have(run, refused, tmp_path):
-    first, later = {"a": [1.0, 2], "y": [0, 1]}, {"a": [3.0, 4], "y": [0, 1], "z": ["u", "v"]}
-    folder = write_parts(tmp_path / "parts", a=first, b=later)
-    message = r"a\.parquet lacks column 'z' of the other files .*leave the column out"
-    refused(folder, message, label="y", one_hot=["z"])
-    report, found = run(folder, label="y", drop=["z"])
-    assert found.X.tolist() == [[1], [2], [3], [4]]
-    assert not report.notes
-    paths = [folder / "a.parquet", folder / "b.parquet"]
-    report, found = run(paths, label="y")
-    assert found.X.tolist() == [[1], [2], [3], [4]]
-    assert list(report.notes) == [f"columns that {paths[0]} does not use are left out: z"]
+# --- what takes too much memory or time ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("coded", [True, False])
 def test_text_of_parquet_is_read_as_it_is_stored_and_only_if_wanted(tmp_path, coded):
-    """Rows of 40 MB, of which each text is stored once."""
-    texts = [f"{k}" * 10_000 for k in range(3)]
+    """Rows of 4 MB, of which each text is stored once."""
+    texts = [f"{k % 3}" * 10_000 for k in range(400)]
     path = tmp_path / "t.parquet"
-    kind = pa.dictionary(pa.int32(), pa.string()) if coded else pa.string()
-    column = pa.array([texts[i % 3] for i in range(4000)], kind)
-    table = pa.table({"a": np.arange(4000.0), "t": column, "y": np.arange(4000) % 2})
-    parquet.write_table(table, path, row_group_size=1500)
-    for wanted, most in ((Wanted("y", ("a",)), 100_000), (Wanted("y", (), ("t",)), 2_000_000)):
+    column = pa.array(texts, pa.dictionary(pa.int32(), pa.string()) if coded else pa.string())
+    table = pa.table({"a": np.arange(400.0), "t": column, "y": np.arange(400) % 2})
+    parquet.write_table(table, path, row_group_size=150)
+    for wanted, most in ((Wanted("y", ("a",)), 10_000), (Wanted("y", (), ("t",)), 200_000)):
         with open_table(str(path), "parquet", ConvertOptions()) as reader:
             reader.choose(wanted)
             blocks = list(reader.blocks())
             for columns, _, _ in blocks:
                 assert sum(column.nbytes for column in columns.values()) < most
             _, n_rows, place = blocks[-1]
-            assert place(n_rows - 1) == f"{path}, row 3999"
+            assert place(n_rows - 1) == f"{path}, row 399"
     words = [reader.parse(block).words[0] for block in blocks]
-    found = [word for own in words for word in np.array(own.values)[own.codes]]
-    assert found == [texts[i % 3] for i in range(4000)]
+    assert [word for own in words for word in np.array(own.values)[own.codes]] == texts
 
 
 def test_words_that_no_row_has_are_no_categories(tmp_path, monkeypatch):
@@ -821,11 +729,11 @@ def test_only_wanted_columns_of_arrow_are_decoded(tmp_path):
 
 def test_long_cells_and_names(run, refused):
     long = "x" * 200_000
-    refused(f"a,{long},y\n1,2,0\n", r"name is 200000 letters long .*at most 4096", label="y")
+    refused(f"a,{long},y\n1,2,0\n", r"name is 200000 letters long .*at most 4096", **Y)
     table = f"a,b,y\n1,{long},0\n2,c,1\nq,d,1\n"
-    report, found = run(table, label="y", drop=["b"], on_error="skip")
+    report, found = run(table, **Y, drop=["b"], on_error="skip")
     assert (report.n_skipped, found.X.tolist()) == (1, [[1], [2]])
-    refused(table, r"'b' .* more than 4096 letters.*--drop b", label="y", one_hot=["b", "a"])
+    refused(table, r"'b' .* more than 4096 letters.*--drop b", **Y, one_hot=["b", "a"])
     refused(table, r"a label is 200000 letters long", label="b", one_hot=["a"])
 
 
@@ -834,12 +742,10 @@ def test_wide_tables_take_linear_time(run, monkeypatch):
     asked = []
     names = TableReader.columns.fget
     monkeypatch.setattr(TableReader, "columns", property(lambda own: asked.append(1) or names(own)))
+    monkeypatch.setattr("pyarrow.csv.read_csv", None)
     X = np.arange(4 * 5000).reshape(4, 5000) % 97
-    lines = [",".join(map(str, [*row, i % 2])) for i, row in enumerate(X.tolist())]
-    header = ",".join([*(f"c{j}" for j in range(5000)), "y"])
-    with monkeypatch.context() as without:
-        without.setattr("pyarrow.csv.read_csv", None)
-        _, found = run("\n".join([header, *lines, ""]), label="y")
+    rows = [[*(f"c{j}" for j in range(5000)), "y"], *np.c_[X, [0, 1, 0, 1]].tolist()]
+    _, found = run("".join(",".join(map(str, row)) + "\n" for row in rows), **Y)
     np.testing.assert_array_equal(found.X, X)
     assert len(asked) < 20
 
@@ -863,7 +769,7 @@ def test_headers_that_promise_too_much(refused, tmp_path, monkeypatch):
     kind = [("a", f"<U{1 << 20}"), ("y", "<f4")]
     monkeypatch.setattr("ooc_fw.convert.arrays.MAX_ROW_BYTES", 1 << 20)
     path = save_header(path, (1,), kind, bytes(4 * (1 << 20) + 4))
-    refused(path, "each row of .* takes 4 MiB, and the limit is 1 MiB", label="y", one_hot=["a"])
+    refused(path, "each row of .* takes 4 MiB, and the limit is 1 MiB", **Y, one_hot=["a"])
 
 
 def test_sparse_rows_are_cut_into_blocks_by_their_bytes(run, refused, save, monkeypatch):
@@ -878,17 +784,17 @@ def test_sparse_rows_are_cut_into_blocks_by_their_bytes(run, refused, save, monk
     refused(path, rf"row {lengths.argmax()} of its sparse matrix takes")
 
 
-@pytest.mark.parametrize("change", ["means", "categories", "columns", "JSON", "width"])
-def test_a_record_that_makes_no_sense(run, refused, tmp_path, change):
-    run("a,c,y\n1,u,0\n2,v,1\n", "train.h5", label="y", one_hot=["c"], impute="mean")
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("means", []), ("categories", []), ("categories", [[], ["u", "v", "w"]])]
+    + [("columns", [["a"], "c"]), (None, "no JSON")],
+)
+def test_a_record_that_makes_no_sense(run, refused, tmp_path, part, value):
+    run("a,c,y\n1,u,0\n2,v,1\n", "train.h5", **Y, one_hot=["c"], impute="mean")
     with h5py.File(tmp_path / "train.h5", "r+") as file:
         record = json.loads(file.attrs["table"])
-        if change == "width":
-            record["categories"][1] += ["w"]
-        elif change == "columns":
-            record["columns"][0] = ["a"]
-        elif change != "JSON":
-            del record[change][1:]
-        file.attrs["table"] = np.bytes_(json.dumps(record)[: -1 if change == "JSON" else None])
+        assert part is None or len(record[part]) == 2
+        text = value if part is None else json.dumps(record | {part: value})
+        file.attrs["table"] = np.bytes_(text)
         del file.attrs[HEADER], file[GROUP]
     refused("a,c,y\n1,u,0\n", r"train\.h5 is damaged: .*column", like=tmp_path / "train.h5")
