@@ -83,6 +83,7 @@ def test_a_screened_certificate_is_that_of_a_full_sweep(case, sparse):
         snapshot = dict(row_ids=ids, alpha=alpha, plain=plain[ids], norm2=norm2)
         screen = Screen.empty(len(problem.y), **snapshot, rounding=rounding)
         first = sweep(before, screen=screen)
+        assert (screen.lower <= plain + rounding).all()  # of vertices, too, once they have left
         _, _, norm2_now, plain, grad = parts(problem, now)
         rounding = 1e-12 * (1 + np.abs(grad).max()) + first.rounding * abs(first.rho)
         floor = float(grad[now > 0].min()) + rounding
