@@ -32,6 +32,9 @@ NOTES: dict[str, str] = {
 } | _OWN["notes"]
 """Sets that are not files as the papers had them, and what they are here."""
 
+SETS: dict[str, dict[str, Any]] = _OWN["sets"]
+"""Sizes of each set, sigma^2, and the C that validation chose, by `Run.chosen_at`."""
+
 TESTED = {"w8a": "w8a-part"}
 """Sets without a test file, and those whose accuracies are quoted for them."""
 
@@ -50,15 +53,6 @@ class Data:
     y: Labels
     X_test: Any
     y_test: Labels
-
-    def sizes(self) -> dict[str, int]:
-        """Rows to train on and to test, columns, and classes."""
-        return {
-            "n_train": len(self.y),
-            "n_test": len(self.y_test),
-            "n_features": self.X.shape[1],
-            "n_classes": len(np.unique(self.y)),
-        }
 
     def thinned(self) -> Data:
         """Random rows, at most `LARGEST_QUICK` of them, of every class at least a few."""

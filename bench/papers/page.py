@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.environment import environment
-from bench.papers import runs
-from bench.papers.data import NOTES
+from bench.papers.data import NOTES, SETS
 from bench.papers.entries import Claims, Entry
 from bench.papers.runs import Run, Study
 from bench.report import table
@@ -51,7 +50,7 @@ def write(entries: Mapping[Key, Entry | None], study: Study, figures: Path) -> s
         link = f"[{_words(key)['title']}](#{anchor})"
         rows.append([key[0], link, held, own.verdict, own.why])
     heads = ["paper", "table or figure", "claims that hold", "", "why"]
-    parts = [_head(study), "## Summary", table(heads, rows), "## Data", _data(study)]
+    parts = [_head(study), "## Summary", table(heads, rows), "## Data", _data()]
     for paper in dict.fromkeys(paper for paper, _ in sections):
         parts.append(f"## {WORDS[paper]['title']}")
         parts += [own.text for key, own in sections.items() if key[0] == paper]
@@ -78,27 +77,16 @@ def _head(study: Study) -> str:
     machine = f"Machine: {own['cpu']}, {own['cpus']} CPUs, one of which was used. {packages}."
     if study.library.quick:
         machine += " **Thinned data (`--quick`): figures do not compare with the printed ones.**"
-    return (HOME / "head.md").read_text().format(
-        machine=machine,
-        model_rows=runs.MODEL_ROWS,
-        repeat=study.repeat,
-        brief_seconds=runs.BRIEF_SECONDS,
-        seconds=runs.MOST_SECONDS,
-        path_seconds=runs.MOST_PATH_SECONDS,
-        watched_seconds=runs.MOST_WATCHED_SECONDS,
-    )  # fmt: skip
+    return (HOME / "head.md").read_text().format(machine=machine, repeat=study.repeat)
 
 
-def _data(study: Study) -> str:
+def _data() -> str:
     """Sizes and parameters of every set, and what stands in for those that are not at hand."""
-    choices = {at: study.choices(at) for at in AT}
     rows = []
-    for name in sorted(set().union(*choices.values())):
-        own = {at: found[name] for at, found in choices.items() if name in found}
-        Cs = [f"{own[at]['C']:g}" if at in own else "" for at in choices]
-        first = next(iter(own.values()))
-        sizes = [f"{first[field]:,}" for field in ("n_train", "n_test", "n_features", "n_classes")]
-        rows.append([name, *sizes, f"{1 / (2 * first['gamma']):.4g}", *Cs, NOTES.get(name, "")])
+    for name, own in SETS.items():
+        Cs = [f"{own['C'][at]:g}" if at in own["C"] else "" for at in AT]
+        sizes = [f"{size:,}" for size in own["sizes"]]
+        rows.append([name, *sizes, f"{own['sigma2']:g}", *Cs, NOTES.get(name, "")])
     heads = ["set", "training rows", "test rows", "features", "classes", "sigma^2"]
     heads += [*(f"C, {whose}" for whose, _ in AT.values()), "note"]
     return (

@@ -20,33 +20,22 @@ from typing import Any
 
 import numpy as np
 
-from bench.papers.data import LOADERS, TESTED, Data, Library
+from bench.papers.data import SETS, TESTED, Data, Library
 from bench.papers.watched import watch_gaps
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.statistics import sigma2
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.loop import solve
 from ooc_fw.solver.state import SolverState, Status
-from ooc_fw.training.tuning import tune
 
 Record = dict[str, Any]
 
 DECADES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 """Gaps at which a path notes what it took to get there."""
 
-MODEL_ROWS = 10_000
-"""Rows of a set, drawn at random, on which C and gamma are chosen."""
-
-CROSS_VALIDATED = ("usps", "pendigits")
-"""Sets whose gamma is chosen along with C, by ten folds; of the others it is that of sigma^2."""
-
-SIGMA2S, CS = [2.0**e for e in range(-15, 6, 4)], [2.0**e for e in range(-5, 16, 4)]
-"""The grid of these sets: every fourth power of the papers' grid."""
-
-QUICK_ITERATIONS, QUICK_CS = 1_000, [1.0, 16.0, 256.0]
-"""Most iterations on thinned data, of all pairs of classes, and the C that are tried there."""
+QUICK_ITERATIONS = 1_000
+"""Most iterations on thinned data, of all pairs of classes."""
 
 MOST_SECONDS = {"gap": 600.0, "ball": 150.0, "optimum": 150.0}
 """Time after which a run ends as it is, by its `Run.chosen_at`."""
@@ -57,17 +46,16 @@ MOST_PATH_SECONDS, MOST_WATCHED_SECONDS = 300.0, 120.0
 BRIEF_SECONDS = 10.0
 """A run that takes no more is repeated with other seeds."""
 
-_GROWTH = 1.02  # factor of the iterations between two points of a path that are kept
-_EQUAL = 1e-4  # difference of accuracies below which the larger C is chosen
-_TEST_ROWS = 1 << 16  # rows that are predicted at once
+GROWTH = 1.02
+"""Factor of the iterations between two points of a path that are kept."""
 
 
 @dataclass(frozen=True)
 class Run:
     """A training, or with `path` the gaps on its way.
 
-    Where `C` is None it is the one chosen for the set: by models at their "optimum", or by those of
-    a `Selection`. With `watched`, the gap over all rows is noted beside that of the rows drawn.
+    Where `C` is None it is that of the set for models that end where `chosen_at` says. With
+    `watched`, the gap over all rows is noted beside that of the rows drawn.
     """
 
     data: str
@@ -93,9 +81,7 @@ class Run:
         return dataclasses.replace(data, X=data.X[some], y=data.y[some])
 
     def __str__(self) -> str:
-        """The run in a few words; runs that differ by their seeds are alike."""
-        words = [self.data, self.method, self.oracle, f"{self.stopping} {self.tol:g}"]
-        words += [self.kernel] * (self.kernel != "rbf")
+        words = [self.data, self.method, self.oracle, f"{self.stopping} {self.tol:g}", self.kernel]
         words += [] if self.C is None else [f"C {self.C:g}"]
         return " ".join(words + ["path"] * self.path + ["watched"] * self.watched)
 
@@ -109,21 +95,6 @@ class Run:
     def key(self) -> str:
         """The run as text, by which it is found again."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
-
-
-SELECTIONS = {
-    "gap": (Run("", "partan", lmo="random", chosen_at="gap"), [2.0**e for e in range(-1, 10, 2)]),
-    "ball": (
-        Run("", "cvm", "random", 59, "meb", 1e-6, chosen_at="ball"),
-        [2.0**e for e in range(0, 13, 3)],
-    ),
-}
-"""How C is chosen by models that stop where those of a paper do, by `Run.chosen_at`.
-
-70 % of the rows train as the run says with each C, and the others validate. Of values whose
-accuracies are equal to a hundredth of a point, the largest is taken, which takes least time. With a
-large C, runs that stop so are far from the optimum.
-"""
 
 
 class Study:
@@ -140,13 +111,9 @@ class Study:
     """
 
     def __init__(self, library: Library, file: Path, repeat: int) -> None:
-        self.library, self.repeat = library, repeat
-        self._file = file
-        self._records: dict[str, Record] = {}
-        if file.exists():
-            for line in file.read_text().splitlines():
-                record = json.loads(line)
-                self._records[record.pop("key")] = record
+        self.library, self.repeat, self._file = library, repeat, file
+        records = map(json.loads, file.read_text().splitlines() if file.exists() else ())
+        self._records: dict[str, Record] = {record.pop("key"): record for record in records}
 
     def __getitem__(self, run: Run) -> Record:
         """The record of a run that was made."""
@@ -205,111 +172,35 @@ class Study:
         with self._file.open("ab", buffering=0) as file:  # at once: another command may write, too
             file.write(line.encode())
 
-    # -- C and gamma -----------------------------------------------------------------------------
-
-    def chosen(self, name: str, at: str = "optimum") -> tuple[float, float]:
-        """C and gamma of a set, found by validation once; see `CROSS_VALIDATED` and `Selection`."""
-        key = _choice(name, at)
-        if key not in self._records:
-            data = self.library.get(name)
-            if at == "optimum":
-                record = self._choose(data, name in CROSS_VALIDATED)
-            elif name in CROSS_VALIDATED:
-                self.chosen(name)
-                record = self._records[_choice(name, "optimum")]
-            else:
-                record = self._choose_as_stopped(data, at)
-            self._keep(key, record | data.sizes())
-        record = self._records[key]
-        return record["C"], record["gamma"]
-
-    def choices(self, at: str) -> dict[str, Record]:
-        """By set, the C and gamma that were chosen so far, and the sizes of the set."""
-        return {
-            name: self._records[_choice(name, at)]
-            for name in LOADERS
-            if _choice(name, at) in self._records
-        }
-
-    def _choose_as_stopped(self, data: Data, at: str) -> Record:
-        run, Cs = SELECTIONS[at]
-        train, test = np.split(
-            np.random.default_rng(1).permutation(len(data.y)), [round(0.7 * len(data.y))]
-        )
-        parts = Data(data.X[train], data.y[train], data.X[test], data.y[test])
-        gamma = self._auto_gamma(data, "rbf")
-        tried = {
-            C: _fit(parts, "rbf", gamma, 0, self._options(run, parts, C))
-            for C in (QUICK_CS if self.library.quick else Cs)
-        }
-        best = max(each["accuracy"] for each in tried.values())
-        C = max(C for C, each in tried.items() if best - each["accuracy"] < _EQUAL)
-        return {"C": C, "gamma": gamma, "tried": {f"{c:g}": each for c, each in tried.items()}}
-
-    def _choose(self, data: Data, cross_validated: bool) -> Record:
-        rows = np.random.default_rng(1).permutation(len(data.y))[:MODEL_ROWS]
-        search: dict[str, Any] = {"preset": "large"}
-        if self.library.quick:
-            search = {"Cs": QUICK_CS}
-        elif cross_validated:
-            search = {"sigma2s": SIGMA2S, "Cs": CS, "folds": 10}
-        began = time.perf_counter()
-        options = TrainOptions(threads=1, exact=True)
-        best = tune(data.X[rows], data.y[rows], options=options, refit=False, **search).best
-        gamma = best.gamma if "folds" in search else self._auto_gamma(data, "rbf")
-        seconds = time.perf_counter() - began
-        return {"C": best.C, "gamma": gamma, "error": best.error, "seconds": seconds}
-
-    def _auto_gamma(self, data: Data, kernel: str) -> float:
-        """From the average squared distance of two rows, as the papers choose it."""
-        with open_source(data.X, data.y) as source:
-            width = sigma2(source)
-        return 1 / width if kernel == "poly" else 1 / (2 * width)
-
-    # -- runs ------------------------------------------------------------------------------------
-
     def _perform(self, run: Run) -> Record:
-        C, gamma = self.chosen(run.data, run.chosen_at)
-        data = run.rows_of(self.library.get(run.data))
-        if run.kernel != "rbf":
-            gamma = self._auto_gamma(data, run.kernel)
-        options = self._options(run, data, C if run.C is None else run.C)
-        if run.watched:
-            record = watch_gaps(data, gamma, TrainOptions(seed=run.seed, **options))
-        elif run.path:
-            record = _path(data, make_kernel(run.kernel, gamma=gamma), run.seed, options)
-        else:
-            _warm_up(run.method, run.lmo, run.kernel)
-            record = _fit(data, run.kernel, gamma, run.seed, options)
-        return {"C": options["C"], "gamma": gamma, **record}
-
-    def _options(self, run: Run, data: Data, C: float) -> Record:
-        """Options of training, but for threads and seed."""
-        seconds = MOST_PATH_SECONDS if run.path else MOST_SECONDS[run.chosen_at]
-        if run.watched:
-            seconds = MOST_WATCHED_SECONDS
-        most = run.max_iter
+        data, own = run.rows_of(self.library.get(run.data)), SETS[run.data]
+        gamma = (1 if run.kernel == "poly" else 0.5) / own["sigma2"]
+        most, seconds = run.max_iter, MOST_SECONDS[run.chosen_at]
+        if run.path:
+            seconds = MOST_WATCHED_SECONDS if run.watched else MOST_PATH_SECONDS
         if self.library.quick:
             n_classes = len(np.unique(data.y))
             each = max(20, QUICK_ITERATIONS // (n_classes * (n_classes - 1) // 2))
             most = min(most or each, each)
-        return {
-            "C": C,
-            "method": run.method,
-            "lmo": run.lmo,
-            "sample_size": run.sample_size,
-            "stopping": run.stopping,
-            "tol": run.tol,
+        options: Record = {
+            "C": own["C"][run.chosen_at] if run.C is None else run.C,
             "max_iter": most,
             "max_time": seconds,
             "certify": False,
             "exact": True,
         }
-
-
-def _choice(name: str, at: str) -> str:
-    """Key of the record of what was chosen for a set."""
-    return f"chosen {name} {at}"
+        options |= {
+            name: getattr(run, name) for name in ("method", "lmo", "sample_size", "stopping", "tol")
+        }
+        told = {"C": options["C"], "gamma": gamma}
+        if not run.path:
+            _warm_up(run.method, run.lmo, run.kernel)
+            model = FrankWolfeSVC(run.kernel, gamma=gamma, n_jobs=1, random_state=run.seed)
+            return told | _fit(data, model.set_params(**options))
+        train_options = TrainOptions(seed=run.seed, threads=1, **options)
+        if run.watched:
+            return told | watch_gaps(data, gamma, train_options)
+        return told | _path(data, make_kernel(run.kernel, gamma=gamma), train_options)
 
 
 @cache
@@ -321,33 +212,25 @@ def _warm_up(method: str, lmo: str, kernel: str) -> None:
     model.fit(X, X[:, 0] > 0).predict(X)
 
 
-def _fit(data: Data, kernel: str, gamma: float, seed: int, options: Record) -> Record:
-    model = FrankWolfeSVC(kernel, gamma=gamma, n_jobs=1, random_state=seed, **options)
+def _fit(data: Data, model: FrankWolfeSVC) -> Record:
     began = time.perf_counter()
     model.fit(data.X, data.y)
     seconds = time.perf_counter() - began
-    solutions = [pair.solution for pair in model.pairs_]
+    ends = [pair.solution.status for pair in model.pairs_]
+    accuracy = None
+    if len(data.y_test):
+        predicted = model.set_params(n_jobs=None).predict(data.X_test)
+        accuracy = float(np.mean(predicted == data.y_test))
     return {
-        "accuracy": None if len(data.y_test) == 0 else _accuracy(model, data),
+        "accuracy": accuracy,
         "seconds": seconds,
         "iterations": int(model.n_iter_),
         "n_support": len(model.support_),
-        "kernel_evaluations": sum(each.kernel_evaluations for each in solutions),
-        "gap": max((each.sampled_gap or 0.0) * each.rho for each in solutions),
-        "status": str(min(solutions, key=lambda each: each.status.reached).status),
+        "status": str(min(ends, key=lambda status: status.reached)),
     }
 
 
-def _accuracy(model: FrankWolfeSVC, data: Data) -> float:
-    model.set_params(n_jobs=None)
-    right = 0
-    for start in range(0, len(data.y_test), _TEST_ROWS):
-        part = slice(start, start + _TEST_ROWS)
-        right += int(np.count_nonzero(model.predict(data.X_test[part]) == data.y_test[part]))
-    return right / len(data.y_test)
-
-
-def _path(data: Data, kernel: Any, seed: int, options: Record) -> Record:
+def _path(data: Data, kernel: Any, options: TrainOptions) -> Record:
     """Gaps, objectives and counts on the way, and where each decade is first reached."""
     signs = np.where(data.y == data.y.max(), 1, -1).astype(np.int8)
     points: list[Sequence[float]] = []
@@ -367,26 +250,25 @@ def _path(data: Data, kernel: Any, seed: int, options: Record) -> Record:
             return
         # The gap is that of the weights before the step that the state counts.
         gap, iteration = state.sampled_gap * 2 * objective, state.iteration - 1
-        note(iteration, gap, objective, state.elapsed_s, state.kernel_evaluations, state.n_support)
-        if not points or iteration >= points[-1][0] * _GROWTH:
+        counts = state.kernel_evaluations, state.n_support
+        note(iteration, gap, objective, state.elapsed_s, *counts)
+        if not points or iteration >= points[-1][0] * GROWTH:
             points.append(last[0])
 
     began = time.perf_counter()
     with open_source(data.X, data.y) as source:
-        told = TrainOptions(**options, threads=1, seed=seed)
-        solution = solve(source, signs, kernel, told, [watch])
-    seconds = time.perf_counter() - began
+        solution = solve(source, signs, kernel, options, [watch])
+    seconds, objective = time.perf_counter() - began, solution.objective
     iterations, n_support = solution.iterations, len(solution.alpha)
-    evaluations = solution.kernel_evaluations
     if solution.status is Status.SAMPLED:  # the test was passed after the last state was told
-        note(iterations, options["tol"], solution.objective, seconds, evaluations, n_support)
+        counts = solution.kernel_evaluations, n_support
+        note(iterations, options.tol, objective, seconds, *counts)
     return {
         "points": [*points, *last],
         "reached": reached,
         "seconds": seconds,
         "iterations": iterations,
         "n_support": n_support,
-        "objective": solution.objective,
-        "kernel_evaluations": evaluations,
+        "objective": objective,
         "status": str(solution.status),
     }
