@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.papers.data import NOTES
+from bench.papers.data import SETS
 from bench.papers.runs import Run, Study
 from bench.report import table
 
@@ -111,7 +111,7 @@ def near(pairs: Mapping[str, tuple[float, float]]) -> Claims:
 
     Keys begin with the name of the set.
     """
-    same = {key: pair for key, pair in pairs.items() if key.split()[0] not in NOTES}
+    same = {key: pair for key, pair in pairs.items() if "note" not in SETS[key.split()[0]]}
     far = [
         f"{key} {beside(*pair, '{:.2f}')}"
         for key, pair in same.items()

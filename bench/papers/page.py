@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.environment import environment
-from bench.papers.data import NOTES, SETS
+from bench.papers.data import SETS
 from bench.papers.entries import Claims, Entry
 from bench.papers.runs import Run, Study
 from bench.report import table
@@ -86,7 +86,7 @@ def _data() -> str:
     for name, own in SETS.items():
         Cs = [f"{own['C'][at]:g}" if at in own["C"] else "" for at in AT]
         sizes = [f"{size:,}" for size in own["sizes"]]
-        rows.append([name, *sizes, f"{own['sigma2']:g}", *Cs, NOTES.get(name, "")])
+        rows.append([name, *sizes, f"{own['sigma2']:g}", *Cs, own.get("note", "")])
     heads = ["set", "training rows", "test rows", "features", "classes", "sigma^2"]
     heads += [*(f"C, {whose}" for whose, _ in AT.values()), "note"]
     return (

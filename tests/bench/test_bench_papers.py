@@ -16,16 +16,12 @@ from bench.papers.runs import Study
 CLASSES = {"usps": 3, "kdd-10pc": 3}
 
 
-def made_up(n_classes):
-    """A loader of a few rows in as many clouds as there are classes."""
-
-    def load(_):
-        y = np.arange(120) % n_classes
-        X = np.random.default_rng(0).normal(size=(120, 3)) + 1.5 * np.cos(y[:, None] + range(3))
-        X, y = X.astype(np.float32), y.astype(float)
-        return data.Data(X[:80], y[:80], X[80:], y[80:])
-
-    return load
+def made_up(_, name):
+    """A few rows in as many clouds as there are classes."""
+    y = np.arange(120) % CLASSES.get(name, 2)
+    X = np.random.default_rng(0).normal(size=(120, 3)) + 1.5 * np.cos(y[:, None] + range(3))
+    X, y = X.astype(np.float32), y.astype(float)
+    return data.Data(X[:80], y[:80], X[80:], y[80:])
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +36,7 @@ def folder(tmp_path_factory):
         return made[kind]
 
     with pytest.MonkeyPatch.context() as patch:
-        loaders = {name: made_up(CLASSES.get(name, 2)) for name in data.LOADERS}
-        patch.setattr(data, "LOADERS", loaders)
+        patch.setattr(data.Library, "_load", made_up)
         patch.setattr(runs, "QUICK_ITERATIONS", 10)
         patch.setattr(Study, "_perform", perform_once)
         assert command.main(["all", "--quick", "--work", str(work), "--output", str(work)]) == 0
