@@ -19,7 +19,7 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.data.views import CachedSource, ColumnSource, ScaledSource, SubsetSource
-from tests.support.contracts import RowSourceContract, small_table, to_dense
+from tests.support.contracts import RowSourceContract, to_dense
 from tests.support.files import write_csr_group, write_dense, write_sparse
 
 IDENTITY = Scaling("maxabs", False, np.zeros(5), np.ones(5))
@@ -279,14 +279,3 @@ class TestEverySource(RowSourceContract):
         # The recipe of an array of Dask holds its graph, and here the few values, too.
         assert len(image) < (20_000 if kind == "dask" else 2000)
         np.testing.assert_array_equal(to_dense(pickle.loads(image).read(0, 57)), X)
-
-
-@pytest.mark.parametrize("kind", ["hdf5 chunks", "hdf5 csr gzip"])
-def test_converted_files_know_their_history(kind, tmp_path):
-    X = small_table()
-    with SOURCES[kind][1](X, np.ones(57), tmp_path) as source:
-        assert source.shuffled is True
-        assert source.scaling.kind == "none"
-        np.testing.assert_allclose(source.statistics.mean, X.astype(float).mean(axis=0))
-        assert source.statistics.mean_square_norm > 0
-        np.testing.assert_array_equal(source.row_ids(0, 57), np.arange(57)[::-1])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 
-import h5py
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
@@ -15,10 +13,9 @@ from distributed import Client, LocalCluster
 from ooc_fw.certificate import sweep as certificate_module
 from ooc_fw.certificate.screening import Screen
 from ooc_fw.certificate.sweep import Search, SupportWeights, certify
-from ooc_fw.data import parallel
 from ooc_fw.data import statistics as stats
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.parallel import Workers, borrow_workers
+from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.views import ScaledSource
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.kernels.engine import Engine
@@ -27,12 +24,11 @@ from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
 from tests.support.files import write_dense, write_sparse
 
+pytestmark = pytest.mark.process
+
 N_ROWS, N_FEATURES = 60_000, 40  # 9.6 MB: three blocks of a sweep
 SUPPORT = np.sort(np.random.default_rng(1).permutation(N_ROWS)[:150])
 SUSPECTS = np.arange(5, N_ROWS, 2)
-
-
-pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +45,6 @@ def address(cluster) -> str:
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[Workers]:
-    """Two processes for all tests: each takes seconds to start."""
-    with borrow_workers("processes", 2) as workers:
-        yield workers
-
-
-@pytest.fixture(scope="module")
 def table() -> tuple[np.ndarray, np.ndarray]:
     """Rows of which a third are repeats, and labels that follow from them with noise."""
     rng = np.random.default_rng(0)
@@ -66,18 +55,9 @@ def table() -> tuple[np.ndarray, np.ndarray]:
     return X, y
 
 
-@pytest.fixture(scope="module", params=["dense", "sparse"])
-def path(request, table, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    if request.param == "dense":
-        return write_dense(folder / "dense.h5", *table, chunks=(1000, N_FEATURES))
-    return write_sparse(folder / "sparse.h5", *table, chunks=(10_000,))
-
-
-def forget_statistics(path):
-    with h5py.File(path, "a") as file:
-        file.attrs.clear()
-    return path
+@pytest.fixture
+def path(table, tmp_path):
+    return write_dense(tmp_path / "dense.h5", *table, chunks=(1000, N_FEATURES))
 
 
 def image(value):
@@ -85,11 +65,11 @@ def image(value):
     return value.tobytes() if isinstance(value, np.ndarray) else repr(value)
 
 
-def statistics_of(path, dask, threads=2):
+def statistics_of(path, dask, threads=2, on_rows=None):
     with open_source(path) as source:
         scaling = stats.fit_scaling(source, "standard", threads=threads, dask=dask)
         assert source.rows_read == N_ROWS
-        spread = stats.sigma2(ScaledSource(source, scaling), threads, dask=dask)
+        spread = stats.sigma2(ScaledSource(source, scaling), threads, dask=dask, on_rows=on_rows)
         assert source.rows_read == 2 * N_ROWS
     return [image(value) for value in (scaling.offset, scaling.factor, spread)]
 
@@ -100,16 +80,10 @@ def sweep_of(path, dask, threads=2, suspects=None, on_block=None):
         y = np.where(source.labels(0, N_ROWS) > 0, 1, -1).astype(np.int8)
         rows = source.take(SUPPORT)
         alpha = np.random.default_rng(2).dirichlet(np.ones(len(SUPPORT)))
-        screen = None
+        screen, plain = None, np.zeros(len(SUPPORT))
         if suspects is None:
-            screen = Screen.empty(
-                N_ROWS,
-                row_ids=SUPPORT,
-                alpha=alpha,
-                plain=np.zeros(len(SUPPORT)),
-                norm2=1.0,
-                rounding=0.0,
-            )
+            known = {"row_ids": SUPPORT, "alpha": alpha, "plain": plain}
+            screen = Screen.empty(N_ROWS, **known, norm2=1.0, rounding=0.0)
         with Engine(make_kernel("rbf", gamma=0.02), threads) as engine:
             certificate = certify(
                 BinaryProblem(source, y, engine.kernel),
@@ -131,17 +105,19 @@ def model(table):
     return FrankWolfeSVC(C=1.0, gamma=0.02, tol=0.1).fit(X[:500], y[:500]).model_
 
 
-def test_statistics(path, processes, address, monkeypatch):
+def test_statistics(path, address, monkeypatch):
     monkeypatch.setattr(stats, "TASK_ROWS", 7000)
     expected = statistics_of(path, None, threads=1)
-    for dask in (None, processes, address):
+    for dask in (None, "threads", address):
         assert statistics_of(path, dask) == expected
 
 
-@pytest.mark.parametrize("suspects", [None, SUSPECTS], ids=["all", "suspects"])
-def test_sweep(path, processes, address, suspects):
+@pytest.mark.parametrize(("kind", "suspects"), [("dense", None), ("sparse", SUSPECTS)])
+def test_sweep(path, table, address, tmp_path, kind, suspects):
+    if kind == "sparse":
+        path = write_sparse(tmp_path / "sparse.h5", *table, chunks=(10_000,))
     expected = sweep_of(path, None, 1, suspects)
-    for dask in (None, processes, address):
+    for dask in (None, "threads", address):
         seen = []
         assert sweep_of(path, dask, 3, suspects, seen.append) == expected
         assert seen == sorted(seen)
@@ -149,9 +125,9 @@ def test_sweep(path, processes, address, suspects):
         assert seen[-1] == (N_ROWS if suspects is None else len(SUSPECTS))
 
 
-def test_decision_function(path, processes, address, model):
+def test_decision_function(path, address, model):
     expected = model.decision_function(path)
-    for dask in (None, processes, address):
+    for dask in (None, "threads", address):
         seen = []
         values = model.decision_function(path, threads=2, dask=dask, on_rows=seen.append)
         assert values.tobytes() == expected.tobytes()
@@ -165,12 +141,11 @@ def test_an_estimator_trains_the_same_model(tmp_path, table, address):
     path = write_dense(tmp_path / "small.h5", table[0][:3000], table[1][:3000])
     options = {"tol": 0.1, "C": 0.1, "n_jobs": 2, "random_state": 0}
     expected = FrankWolfeSVC(**options).fit(path)
-    for dask in ("processes", address):
-        found = FrankWolfeSVC(**options, dask=dask).fit(path)
-        assert found.dual_coef_.tobytes() == expected.dual_coef_.tobytes()
-        assert found.certified_gap_ == expected.certified_gap_
-        assert found.solution_.kernel_evaluations == expected.solution_.kernel_evaluations
-        assert found.solution_.rows_read == expected.solution_.rows_read
+    found = FrankWolfeSVC(**options, dask=address).fit(path)
+    assert found.dual_coef_.tobytes() == expected.dual_coef_.tobytes()
+    assert found.certified_gap_ == expected.certified_gap_
+    assert found.solution_.kernel_evaluations == expected.solution_.kernel_evaluations
+    assert found.solution_.rows_read == expected.solution_.rows_read
     with pytest.raises(InputError, match="in the memory of this one"):
         found.fit(*table)
     # Arrays are predicted here.
@@ -178,58 +153,39 @@ def test_an_estimator_trains_the_same_model(tmp_path, table, address):
     assert values.tobytes() == expected.decision_function(table[0][:10]).tobytes()
 
 
-def test_a_worker_killed_amid_a_graph_changes_nothing(cluster, table, tmp_path, monkeypatch):
+@pytest.mark.parametrize("n_killed", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("work", [statistics_of, sweep_of])
+def test_workers_killed_amid_their_work_change_nothing(cluster, path, work, n_killed, monkeypatch):
+    """When all are killed, what tasks share is lost too and is made anew on their successors."""
     monkeypatch.setattr(stats, "TASK_ROWS", 1000)
-    path = forget_statistics(write_dense(tmp_path / "data.h5", *table))
-    expected = stats.sigma2(open_source(path))
+    monkeypatch.setattr(certificate_module, "_NUMBERED_ROWS", 250)
+    suspects = {} if work is statistics_of else {"suspects": SUSPECTS}
+    expected = work(path, None, **suspects)
+    cluster.wait_for_workers(2)
+    pids = [worker.pid for worker in cluster.workers.values()][:n_killed]
     seen = []
-    pids = [worker.pid for worker in cluster.workers.values()][:1]
 
     def kill(rows_seen):
         seen.append(rows_seen)
         while pids:
             os.kill(pids.pop(), signal.SIGKILL)
 
-    with open_source(path) as source:
-        found = stats.sigma2(source, dask=cluster.scheduler_address, on_rows=kill)
-    assert found == expected
-    assert seen[0] < N_ROWS == seen[-1]
-
-
-@pytest.mark.parametrize("n_killed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_workers_killed_amid_a_sweep_change_nothing(
-    cluster, table, tmp_path, n_killed, monkeypatch
-):
-    """When all are killed, what tasks share is lost too and is made anew on their successors."""
-    path = write_dense(tmp_path / "data.h5", *table)
-    monkeypatch.setattr(certificate_module, "_NUMBERED_ROWS", 250)
-    expected, _ = sweep_of(path, None, suspects=SUSPECTS)
-    seen_at_the_kill = []
-    cluster.wait_for_workers(2)
-    pids = [worker.pid for worker in cluster.workers.values()][:n_killed]
-
-    def kill(rows_seen):
-        while pids:
-            os.kill(pids.pop(), signal.SIGKILL)
-            seen_at_the_kill.append(rows_seen)
-
-    found, _ = sweep_of(path, cluster.scheduler_address, suspects=SUSPECTS, on_block=kill)
-    assert seen_at_the_kill == [250] * n_killed
-    assert found == expected
+    told = {"on_rows" if work is statistics_of else "on_block": kill}
+    assert work(path, cluster.scheduler_address, **suspects, **told) == expected
+    assert pids == []
+    assert seen[0] < seen[-1] == (N_ROWS if work is statistics_of else len(SUSPECTS))
 
 
 # -- files that are not what they were -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["replaced", "touched"])
-def test_a_file_replaced_amid_a_sweep_is_an_error(
-    table, processes, address, tmp_path, how, monkeypatch
-):
+def test_a_file_replaced_amid_a_sweep_is_an_error(table, address, tmp_path, how, monkeypatch):
     monkeypatch.setattr(certificate_module, "_NUMBERED_ROWS", 250)
     here = r"\.h5 was changed while it was in use"
     # A process may open the file for its first block after the change.
     afar = rf"{here}|\.h5 is not the file it was when the work began"
-    for k, (dask, said) in enumerate(((None, here), (processes, afar), (address, afar))):
+    for k, (dask, said) in enumerate(((None, here), (address, afar))):
         path = write_dense(tmp_path / f"{k}.h5", *table)
 
         def change(rows_seen, path=path):
@@ -254,17 +210,16 @@ def test_workers_do_not_read_a_file_put_there_after_the_start(table, address, tm
     assert after.tobytes() == model.decision_function(path).tobytes() != before.tobytes()
 
 
-def test_bad_values_are_named_from_afar(table, processes, address, tmp_path):
-    X = table[0][:100].copy()
+def test_bad_values_are_named_from_afar(table, address, tmp_path):
+    X = table[0][:99].copy()
     X[30, 2] = np.nan
-    path = write_dense(tmp_path / "data.h5", X, table[1][:100])
-    for dask in (processes, address):
-        with pytest.raises(InputError, match=r"data\.h5: row 30 .* column 2 .* replace the value$"):
-            stats.fit_scaling(open_source(path), "minmax", dask=dask)
+    path = write_dense(tmp_path / "data.h5", X, table[1][:99])
+    with pytest.raises(InputError, match=r"data\.h5: row 30 .* column 2 .* replace the value$"):
+        stats.fit_scaling(open_source(path), "minmax", dask=address)
 
 
 def test_clusters_that_cannot_work(monkeypatch):
-    monkeypatch.setattr(parallel, "_CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("ooc_fw.data.parallel._CONNECT_SECONDS", 0.5)
     with LocalCluster(n_workers=0, dashboard_address=":0") as cluster:
         for address, message in (
             ("tcp://127.0.0.1:9", r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
@@ -272,17 +227,3 @@ def test_clusters_that_cannot_work(monkeypatch):
         ):
             with pytest.raises(InputError, match=message), borrow_workers(address, 1):
                 pass
-
-
-def _pid(source, block):
-    return os.getpid(), parallel.Counts(0, 0)
-
-
-def test_interrupts_are_the_callers(processes, table, tmp_path):
-    """Ctrl-C reaches all processes of a terminal; the workers leave it to the one that decides."""
-    with open_source(write_dense(tmp_path / "data.h5", table[0][:9], table[1][:9])) as source:
-        pids = {pid for _, pid in processes.over(source, _pid, list(range(9)))}
-        for pid in pids:
-            os.kill(pid, signal.SIGINT)
-        time.sleep(0.1)
-        assert {pid for _, pid in processes.over(source, _pid, list(range(20)))} <= pids

@@ -1,8 +1,10 @@
-"""Rows in HDF5 files, written here by hand as the layout says."""
+"""Files of HDF5, many of which somebody else wrote: what is not in them is said at once."""
 
+from __future__ import annotations
+
+import fcntl
 import os
-import subprocess
-import sys
+import time
 
 import h5py
 import numpy as np
@@ -10,156 +12,231 @@ import pytest
 
 from ooc_fw.data import hdf5
 from ooc_fw.data.arrays import FileArray, ReadArray
+from ooc_fw.data.hdf5 import check_plain_tree, structure_errors
 from ooc_fw.data.opening import open_source
 from ooc_fw.system.errors import DamageError, InputError
 from tests.support.contracts import small_table
-from tests.support.files import write_dense
+from tests.support.files import write_dense, write_sparse
+
+X = small_table(60, 4)
+y = (X[:, 0] > 0).astype(np.float64)
 
 
 @pytest.fixture
-def X():
-    return small_table()
+def path(tmp_path):
+    return write_dense(tmp_path / "data.h5", X, y, chunks=(10, 4))
 
 
 @pytest.fixture
-def y(X):
-    return X[:, 0] > 0
+def make(tmp_path):
+    """Make data.h5, beside other.h5, of arrays, links, groups (None), attributes (after @)."""
+
+    def make(contents):
+        with h5py.File(tmp_path / "other.h5", "w") as other:
+            other["X"], other["y"] = X, y
+        with h5py.File(tmp_path / "data.h5", "w") as file:
+            for name, value in contents.items():
+                node, _, attribute = name.partition("@")
+                if attribute:
+                    file[node or "/"].attrs[attribute] = value
+                elif value is None:
+                    file.create_group(name)
+                elif isinstance(value, dict):
+                    file.create_dataset(name, **value)
+                else:
+                    file[name] = value
+        return tmp_path / "data.h5"
+
+    return make
 
 
-@pytest.fixture
-def path(X, y, tmp_path):
-    return write_dense(tmp_path / "data.h5", X, y, chunks=(10, 5))
+# -- what is read --------------------------------------------------------------------------------
 
 
-def replace(file, name, value):
-    """Put an array in the place of a data set, or an empty group."""
-    del file[name]
-    file.create_group(name) if value is None else file.create_dataset(name, data=value)
-
-
-@pytest.mark.parametrize("layout", ["virtual", "user block"])
-def test_unusual_storage_is_read_through_h5py(X, tmp_path, layout):
+def test_how_rows_are_read(tmp_path):
     path = tmp_path / "data.h5"
-    block = {"userblock_size": 512} if layout == "user block" else {}
-    with h5py.File(path, "w", **block) as file:
-        if layout == "virtual":
-            file["part"] = X
-            virtual = h5py.VirtualLayout(X.shape, X.dtype)
-            virtual[...] = h5py.VirtualSource(file["part"])
-            file.create_virtual_dataset("X", virtual)
-        else:
-            file.create_dataset("X", data=X, chunks=(10, 5))
-    with open_source(path) as source:
-        assert isinstance(source._array, ReadArray)
-        np.testing.assert_array_equal(source.read(0, 57), X)
+    for chunks in (None, (10, 4)):  # uncompressed: by offset
+        with open_source(write_dense(path, X, y, chunks=chunks)) as source:
+            assert isinstance(source._array, FileArray)
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file.create_dataset("X", data=X, chunks=(10, 4))
+        virtual = h5py.VirtualLayout(X.shape, X.dtype)
+        virtual[...] = h5py.VirtualSource(file["X"])
+        file.create_virtual_dataset("V", virtual)
+    for name in ("X", "V"):  # unusual storage: through h5py
+        with open_source(path, x_name=name) as source:
+            assert isinstance(source._array, ReadArray)
+            np.testing.assert_array_equal(source.read(0, 60), X)
 
 
-@pytest.mark.parametrize("compression", [None, "lzf"])
-def test_a_file_cut_short_while_open(X, tmp_path, compression):
-    storage = {"chunks": (10, 5), "compression": compression}
-    rows = np.tile(X, (100, 1))
-    source = open_source(write_dense(tmp_path / "data.h5", rows, np.ones(5700), **storage))
-    os.truncate(tmp_path / "data.h5", 20_000)
-    with pytest.raises(InputError, match=r"data.h5 (was cut short|was changed|cannot be read)"):
-        source.read(0, 5600)
-
-
-def test_a_file_changed_while_open(path):
-    source = open_source(path)
-    os.utime(path, ns=(1, 1))
-    for read in (source.read, source.labels, source.row_ids):
-        with pytest.raises(InputError, match=r"data.h5 was changed while it was in use"):
-            read(0, 1)
-
-
-def test_what_a_converted_file_says_of_its_rows(X, path):
+def test_what_a_converted_file_says_of_its_rows(path):
+    for write in (write_sparse, write_dense):
+        with open_source(write(path, X, y)) as source:
+            assert (source.shuffled, source.scaling.kind) == (True, "none")
+            np.testing.assert_allclose(source.statistics.mean, X.astype(float).mean(axis=0))
+            assert source.statistics.mean_square_norm > 0
+            np.testing.assert_array_equal(source.row_ids(0, 60), np.arange(60)[::-1])
     with h5py.File(path, "a") as file:
         file.attrs["scaling"] = "minmax"
-        file["scaling/offset"], file["scaling/factor"] = np.zeros(5), np.full(5, 2.0)
+        file["scaling/offset"], file["scaling/factor"] = np.zeros(4), np.full(4, 2.0)
         file["raw"] = X
-        del file["mean"], file["row"]
-    with open_source(path, np.arange(57)) as source:
+        del file["mean"], file["row"], file["y"]
+    with open_source(path, np.arange(60)) as source:
         assert source.scaling.kind == "minmax"
         np.testing.assert_array_equal(source.scaling.factor, 2)
         assert source.statistics is None
-        np.testing.assert_array_equal(source.row_ids(0, 57), np.arange(57))
-        np.testing.assert_array_equal(source.labels(3, 5), [3, 4])  # those given win
+        np.testing.assert_array_equal(source.row_ids(0, 60), np.arange(60))
+        np.testing.assert_array_equal(source.labels(3, 5), [3, 4])
     with open_source(path, x_name="raw") as source:
-        assert (source.scaling, source.shuffled) == (None, None)
+        assert (source.scaling, source.shuffled, source.has_labels) == (None, None, False)
+        with pytest.raises(InputError, match=r"data.h5 has no labels; name .*--y-name"):
+            source.labels(0, 1)
 
 
-def test_how_rows_are_read(X, y, tmp_path):
-    for chunks in (None, (10, 5)):  # uncompressed: by offset
-        with open_source(write_dense(tmp_path / "data.h5", X, y, chunks=chunks)) as source:
-            assert isinstance(source._array, FileArray)
-    path = write_dense(tmp_path / "data.h5", X, y, chunks=(10, 5), compression="gzip")
-    with open_source(path) as source:  # compressed: each chunk once
-        source.take(np.array([0, 9, 31, 35]))
-        assert source.bytes_read == X[:10].nbytes + X[30:40].nbytes
-
-
-def test_a_data_set_of_the_caller_stays_open(X, tmp_path):
+def test_a_data_set_of_the_caller_stays_open(tmp_path):
     with h5py.File(tmp_path / "own.h5", "w") as file:
         open_source(file.create_dataset("a", data=X)).close()
         assert file["a"][0, 0] == X[0, 0]
 
 
+def test_links_inside_the_file_are_followed(make):
+    links = {"deep/alias": h5py.SoftLink("rows"), "X": h5py.SoftLink("/deep/alias")}
+    with open_source(make({"deep/rows": X, "y": y, **links})) as source:
+        np.testing.assert_array_equal(source.read(0, 60), X)
+
+
+def test_a_chunk_is_no_shorter_than_compression_could_make_it(make):
+    storage = {"chunks": (1000, 1000), "compression": "gzip"}
+    path = make({"X": {"data": np.zeros((1000, 1000), "f4"), **storage}})
+    with open_source(path) as source:
+        assert not source.read(0, 1000).any()
+    with h5py.File(path, "a") as file:
+        assert file["X"].id.get_storage_size() * 900 < file["X"].nbytes  # near the bound
+        file["X"].id.write_direct_chunk((0, 0), b"x" * 100)
+    with pytest.raises(InputError, match="a chunk of 4000000 bytes stored in 100"):
+        open_source(path)
+
+
+# -- what is refused -----------------------------------------------------------------------------
+
+OUTSIDE = h5py.ExternalLink("other.h5", "/X")
+AWAY = r"is a link to another file \(other\.h5\)"
+RAGGED = np.array([np.arange(k % 3) for k in range(60)], dtype=object)
+CSR = {
+    "X/data": np.ones(60, np.float32),
+    "X/indices": np.arange(60) % 4,
+    "X/indptr": np.arange(61),
+    "X@shape": (60, 4),
+    "y": y,
+}
+
+
+def never_written(n_rows, **storage):
+    chunks = {"chunks": (1000, 4)} if storage else {}
+    return {
+        "X": {"shape": (n_rows, 4), "dtype": "f4", **storage, **chunks},
+        "y": {"shape": (n_rows,), "dtype": "f8", **storage},
+    }
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("contents", "message"),
     [
-        (lambda file: file.move("X", "Z"), r"data.h5 has no 'X' \(it has: Z, mean, row, y\); name"),
-        (lambda file: file.clear(), r"has no 'X' \(it has: nothing\)"),
-        (lambda file: replace(file, "X", None), "'/X' is neither an array nor a group of data"),
-        (lambda file: replace(file, "X", np.zeros((0, 5))), r"data.h5 is empty \(0 rows, 5 col"),
-        (lambda file: replace(file, "y", np.ones(56)), "data.h5 has 57 rows but 56 labels"),
-        (lambda file: replace(file, "y", np.ones((57, 1))), "'y' must be an array of one dimen"),
-        (lambda file: file.attrs.update(complete=0), "was not finished when it was written; conv"),
+        ({"X": OUTSIDE, "y": y}, AWAY),
+        ({"X": X, "y": OUTSIDE}, AWAY),
+        ({"Z": h5py.ExternalLink("other.h5", "/"), "X": h5py.SoftLink("/Z/X")}, AWAY),
+        (CSR | {"X/indices": OUTSIDE}, AWAY),
+        ({"X": h5py.SoftLink("/X")}, "lead in a circle"),
+        ({"X": h5py.SoftLink("/Z"), "Z": h5py.SoftLink("/X")}, "lead in a circle"),
+        ({"X": h5py.SoftLink("/none")}, "the link 'X' leads to nothing"),
+        *(
+            (never_written(10**12, **storage), r"to have 1000000000000 rows, but .* never written")
+            for storage in ({}, {"chunks": (1000,)}, {"compression": "gzip"})
+        ),
         (
-            lambda file: file.attrs.update(format_version=2),
-            "version 2, newer than 1; update",
+            {"X": {"shape": X.shape, "dtype": "f4", "external": [("raw.bin", 0, X.nbytes)]}},
+            r"keeps its values in another file \(raw\.bin\)",
+        ),
+        (CSR | {"X/indices": np.where(np.arange(60) == 3, np.nan, 1.0)}, "must be whole numbers"),
+        (CSR | {"X/indices": np.arange(60) % 4 + 0.5}, "must be whole numbers"),
+        (CSR | {"X/indices": np.zeros((60, 2), int)}, "must be an array of one dimension"),
+        (CSR | {"X/indices": np.zeros(3, int)}, "60 sparse values but 3 column numbers"),
+        (CSR | {"X/indptr": np.arange(61) + 0.5}, "must be whole numbers"),
+        (CSR | {"X/indptr": np.zeros((61, 2), int)}, "must be an array of one dimension"),
+        (CSR | {"X/indptr": np.arange(5)}, r"is it stored by columns \(CSC\)"),
+        (CSR | {"X/indptr": np.zeros(3, int)}, "60 sparse rows but 3 row pointers instead of 61"),
+        (CSR | {"X/indptr": np.zeros(61, int)}, "'/X/indptr': row pointers do not rise from 0"),
+        (CSR | {"X/data": np.zeros((60, 2))}, "must be an array of one dimension"),
+        (CSR | {"X@shape": (np.nan, 4.0)}, "must be two whole numbers"),
+        (CSR | {"X@shape": (-60, 4)}, "must be two whole numbers"),
+        (CSR | {"X@shape": 3}, "'shape' of .*/X' must be two whole numbers"),
+        (CSR | {"X@shape": (60, 2**40)}, "columns, more than the 2147483647"),
+        (CSR | {"X@h5sparse_format": b"csc"}, "is a csc; write it by rows"),
+        (CSR | {"X@encoding-type": "csc_matrix"}, "'/X' is a csc_matrix; write it by rows"),
+        ({"Z": X, "y": y}, r"data.h5 has no 'X' \(it has: Z, y\); name"),
+        ({}, r"has no 'X' \(it has: nothing\)"),
+        ({"X": None}, "'/X' is neither an array nor a group of data"),
+        ({"X": np.zeros((0, 5)), "y": y}, r"data.h5 is empty \(0 rows, 5 col"),
+        ({"X": np.float32(1)}, "two dimensions, not of 0"),
+        ({"X": h5py.Empty("f4")}, "two dimensions, not of 0"),
+        ({"X": X, "y": np.ones(59)}, "data.h5 has 60 rows but 59 labels"),
+        ({"X": X, "y": np.ones((60, 1))}, "'y' must be an array of one dimension"),
+        *(
+            ({"X": X, "y": labels}, "must be numbers or text")
+            for labels in (
+                y.astype(complex),
+                np.zeros(60, [("a", "f4"), ("b", "i4")]),
+                np.zeros(60, "V4"),
+                {"data": [h5py.Reference()] * 60, "dtype": h5py.ref_dtype},
+                {"data": RAGGED, "dtype": h5py.vlen_dtype(np.int32)},
+            )
         ),
     ],
 )
-def test_files_that_cannot_be_used(path, change, message):
+def test_files_that_cannot_be_used(make, tmp_path, contents, message):
+    path, started = make(contents), time.perf_counter()
+    with pytest.raises(InputError, match=message) as caught, open_source(path) as source:
+        source.read(0, 1)
+    assert time.perf_counter() - started < 2
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["X", "y"])
+def test_parts_never_written(make, name):
+    contents = {"X": X, "y": y}
+    chunks = (10, *contents[name].shape[1:])
+    odd = {"shape": contents[name].shape, "dtype": "f8", "chunks": chunks}
+    path = make(contents | {name: odd})
     with h5py.File(path, "a") as file:
-        change(file)
-    with pytest.raises(InputError, match=message):
-        open_source(path)
+        file[name][:20] = contents[name][:20]
+    with pytest.raises(InputError, match="4 of its 6 chunks were never written"):
+        open_source(path).read(0, 1)
 
 
-def test_labels_that_are_not_there(path):
+def test_converted_files_that_cannot_be_used(path):
     with pytest.raises(InputError, match=r"data.h5 has no labels 'Z'; it has X, mean, row, y"):
         open_source(path, y_name="Z")
-    with h5py.File(path, "a") as file:
-        del file["y"]
-    with open_source(path) as source:
-        assert not source.has_labels
-        with pytest.raises(InputError, match=r"data.h5 has no labels; name .*--y-name"):
-            source.labels(0, 1)
+    for attribute, value, message in (
+        ("complete", 0, "was not finished when it was written; conv"),
+        ("format_version", 2, "version 2, newer than 1; update"),
+    ):
+        with h5py.File(path, "a") as file:
+            file.attrs[attribute] = value
+        with pytest.raises(InputError, match=message):
+            open_source(path)
 
 
-def test_missing_compression_plugin(path, monkeypatch):
-    monkeypatch.setattr(h5py.h5z, "filter_avail", lambda code: False)
-    with h5py.File(path, "a") as file:
-        del file["X"]
-        file.create_dataset("X", data=np.ones((57, 5)), compression="gzip")
-    with pytest.raises(InputError, match=r"filter 1 \(deflate\), which is not installed; try: pip"):
-        open_source(path)
-
-
-def test_a_damaged_chunk(X, y, tmp_path):
-    path = write_dense(tmp_path / "data.h5", X, y, chunks=(57, 5), compression="gzip")
-    with h5py.File(path) as file:
-        offset = file["X"].id.get_chunk_info(0).byte_offset
-    with open(path, "r+b") as raw:
-        raw.seek(offset)
-        raw.write(b"\xff" * 20)
-    with open_source(path) as source, pytest.raises(InputError, match=r"data.h5 cannot be read"):
-        source.read(0, 57)
-
-
-def test_a_file_replaced_while_it_is_opened(path, X, y, tmp_path, monkeypatch):
-    other = write_dense(tmp_path / "other.h5", X[:40], y[:40], chunks=(10, 5))
+def test_files_that_change(path, tmp_path, monkeypatch):
+    with open(path) as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match=r"data\.h5 is being written by another program; wait"):
+            open_source(path)
+    source = open_source(path)
+    os.utime(path, ns=(1, 1))
+    for read in (source.read, source.labels, source.row_ids):
+        with pytest.raises(InputError, match=r"data.h5 was changed while it was in use"):
+            read(0, 1)
+    other = write_dense(tmp_path / "other.h5", X[:40], y[:40], chunks=(10, 4))
     find = hdf5.find_in_file
 
     def replace_and_find(dataset):
@@ -172,43 +249,97 @@ def test_a_file_replaced_while_it_is_opened(path, X, y, tmp_path, monkeypatch):
         open_source(path)
 
 
-def test_a_file_that_is_being_written(path):
-    writing = "import h5py, sys; f = h5py.File(sys.argv[1], 'a'); print(flush=True); input()"
-    writer = subprocess.Popen(
-        [sys.executable, "-c", writing, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert writer.stdout
-    writer.stdout.readline()
-    with pytest.raises(InputError, match=r"data\.h5 is being written by another program; wait"):
-        open_source(path)
-    writer.communicate("\n")
-    open_source(path).close()
-
-
 def test_values_outside_the_file(path, monkeypatch):
     monkeypatch.setattr(os.path, "getsize", lambda _: 2000)
     with pytest.raises(DamageError, match=r"should lie in bytes up to \d+, but the file has 2000"):
         open_source(path)
 
 
-def test_a_chunk_larger_than_the_cache_of_hdf5_is_decoded_once(tmp_path, monkeypatch):
-    table = np.random.default_rng(0).random((60_000, 20), dtype=np.float32)
-    with h5py.File(tmp_path / "data.h5", "w") as file:
-        file.create_dataset("X", data=table, chunks=(30_000, 20), compression="gzip")
-    decoded = []
-    decode = hdf5.HDF5Array.read
-    monkeypatch.setattr(
-        hdf5.HDF5Array,
-        "read",
-        lambda s, *part: decoded.append(part) or decode(s, *part),
-    )
-    with open_source(tmp_path / "data.h5") as source:
-        for start in range(0, 60_000, 1000):
-            np.testing.assert_array_equal(
-                source.read(start, start + 1000), table[start : start + 1000]
-            )
-        assert sum(stop - start for start, stop in decoded) == 60_000
-        assert source.cache_bytes == table.nbytes
+@pytest.mark.parametrize("kind", [OSError, KeyError, RuntimeError])
+def test_a_failing_disk_is_no_damage(kind):
+    failure = "Can't open object (file read failed: errno = 5, error message = 'x', offset = 9)"
+    with pytest.raises(InputError, match=r"d\.h5 cannot be read \(Input/output error\)") as raised:
+        with structure_errors("d.h5"):
+            raise kind(failure)
+    assert not isinstance(raised.value, DamageError)
+    with pytest.raises(DamageError, match=r"d\.h5 is damaged"), structure_errors("d.h5"):
+        raise kind("Can't open object (wrong signature, errno = 0)")
+
+
+@pytest.mark.parametrize("odd", [OUTSIDE, h5py.SoftLink("/a"), "circle", "virtual"])
+def test_models_have_no_links(make, odd):
+    with h5py.File(make({"a": X}), "a") as file:
+        if odd == "virtual":
+            layout = h5py.VirtualLayout(X.shape, X.dtype)
+            layout[...] = h5py.VirtualSource("other.h5", "X", X.shape)
+            file.create_virtual_dataset("b", layout)
+        else:
+            file["b"] = file["/"] if odd == "circle" else odd
+        with pytest.raises(InputError):
+            check_plain_tree(file)
+
+
+# -- virtual data sets ---------------------------------------------------------------------------
+
+
+def virtual(path, parts, n_rows=120):
+    """Write a virtual table; `parts` are (file, data set, its rows, where they go)."""
+    layout = h5py.VirtualLayout((n_rows, 4), "f4")
+    for name, dataset, length, place in parts:
+        layout[place] = h5py.VirtualSource(name, dataset, (length, 4))
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("X", layout, fillvalue=0)
+    return str(path)
+
+
+UPPER = ("other.h5", "X", 60, slice(0, 60))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([UPPER, ("gone.h5", "X", 60, slice(60, 120))], r"needs the file gone\.h5"),
+        ([UPPER, ("other.h5", "Z", 60, slice(60, 120))], "needs 'Z'"),
+        ([UPPER], "does not say for each of its values"),
+        ([UPPER, ("other.h5", "X", 60, slice(30, 90))], "does not say for each of its values"),
+        ([("other.h5", "X", 120, slice(0, 120))], r"in another shape than \(60, 4\)"),
+        ([UPPER, ("data.h5", "X", 60, slice(60, 120))], "no data set with values of its own"),
+        ([UPPER, ("part.h5", "X", 60, slice(60, 120))], r"part\.h5.* never written"),
+        ([UPPER, ("odd.h5", "X", 60, slice(60, 120))], r"odd\.h5, which is no data set with valu"),
+    ],
+)
+def test_virtual_rows_that_are_not_there(make, tmp_path, parts, message):
+    path = make(never_written(60))
+    path.rename(tmp_path / "part.h5")
+    virtual(tmp_path / "odd.h5", [UPPER], 60)
+    with pytest.raises(InputError, match=message):
+        open_source(virtual(path, parts))
+
+
+def test_virtual_rows_that_are_there(make, tmp_path, monkeypatch):
+    path = make({})
+    monkeypatch.chdir("/")
+    full = str(tmp_path / "other.h5")
+    odd = [("other.h5", "X", 60, slice(0, 120, 2)), (full, "X", 60, slice(1, 120, 2))]
+    with open_source(virtual(path, odd)) as source:
+        np.testing.assert_array_equal(source.read(0, 120), np.repeat(X, 2, axis=0))
+        os.utime(full, ns=(0, 0))
+        with pytest.raises(InputError, match=r"other\.h5 was changed"):
+            source.read(0, 10)
+
+
+def test_virtual_rows_behind_a_link(make, tmp_path, monkeypatch):
+    """The file that is checked is the one that HDF5 reads."""
+    path, folder = virtual(make({}), [UPPER], 60), tmp_path / "links"
+    folder.mkdir()
+    (folder / "data.h5").symlink_to(path)
+    monkeypatch.chdir(folder)
+    with open_source("data.h5") as source:
+        np.testing.assert_array_equal(source.read(0, 60), X)
+    with h5py.File("other.h5", "w") as other:
+        other.create_dataset("X", (60, 4), "f4")
+    with pytest.raises(InputError, match=r"other\.h5: '/X' is said .* never written"):
+        open_source("data.h5")
+    monkeypatch.setenv("HDF5_VDS_PREFIX", "/")
+    with pytest.raises(InputError, match="HDF5_VDS_PREFIX must not be set"):
+        open_source("data.h5")

@@ -1,283 +1,253 @@
-"""Files that somebody else wrote: what is not in them is not read, and said at once."""
+"""What `open_source` opens, and what it says of arrays and files that it cannot use."""
 
-from __future__ import annotations
-
+import gzip
 import os
-import time
+import pickle
 
-import h5py
+import dask.array as da
 import numpy as np
 import pytest
+import scipy.sparse
 
-from ooc_fw.data.hdf5 import check_plain_tree, check_storage, find_node, structure_errors
+from ooc_fw.data.arrays import open_npy
 from ooc_fw.data.opening import open_source
-from ooc_fw.system.errors import DamageError, InputError
-from tests.support.contracts import small_table
+from ooc_fw.data.sources import CSRSource
+from ooc_fw.system.errors import InputError
+from tests.support.contracts import small_table, to_dense
+from tests.support.files import write_dense
 
-X = small_table(60, 4)
-y = (X[:, 0] > 0).astype(np.float64)
-PARTS = {
-    "data": np.ones(60, np.float32),
-    "indices": np.arange(60) % 4,
-    "indptr": np.arange(61),
-}
+X = small_table()
 
 
-@pytest.fixture
-def file(tmp_path):
-    """A file to be filled; closed by the test or by `refused`."""
-    with h5py.File(tmp_path / "other.h5", "w") as other:
-        other["X"], other["y"] = X, y
-    with h5py.File(tmp_path / "data.h5", "w") as opened:
-        yield opened
+def save(folder, array, name="X.npy"):
+    np.save(folder / name, array)
+    return folder / name
 
 
-def refused(file, message):
-    path = file.filename
-    file.close()
-    started = time.perf_counter()
-    with pytest.raises(InputError, match=message) as caught:
-        with open_source(path) as source:
-            source.read(0, 1)
-    assert time.perf_counter() - started < 2
-    assert os.path.dirname(path) in str(caught.value)
+def mapped(folder, view=np.s_[:], mode="r"):
+    return np.load(save(folder, X), mmap_mode=mode)[view]
 
 
-# -- links ---------------------------------------------------------------------------------------
+def unknown_lengths():
+    array = da.from_array(X, chunks=10)
+    return array[array[:, 0] > 0]
 
 
-@pytest.mark.parametrize("name", ["X", "y", "soft", "X/indices"])
-def test_links_to_other_files_are_not_followed(file, name):
-    outside = h5py.ExternalLink("other.h5", "/X")
-    if name == "soft":
-        file["elsewhere"] = h5py.ExternalLink("other.h5", "/")
-        file["X"] = h5py.SoftLink("/elsewhere/X")
-    elif name == "X/indices":
-        file["X/data"], file["X/indptr"], file["X/indices"] = *list(PARTS.values())[::2], outside
-        file["X"].attrs["shape"] = (60, 4)
-    else:
-        file["y" if name == "X" else "X"] = y if name == "X" else X
-        file[name] = outside
-    refused(file, r"is a link to another file \(other\.h5\)")
-
-
-def test_links_inside_the_file_are_followed(file):
-    file["deep/rows"], file["y"] = X, y
-    file["deep/alias"] = h5py.SoftLink("rows")
-    file["X"] = h5py.SoftLink("/deep/alias")
-    assert find_node(file, "X") == file["deep/rows"]
-    assert find_node(file, "X/none") is None
-    path = file.filename
-    file.close()
-    with open_source(path) as source:
-        np.testing.assert_array_equal(source.read(0, 60), X)
+# -- refused -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("links", "message"),
+    ("name", "content", "message"),
     [
-        ({"X": "/X"}, "lead in a circle"),
-        ({"X": "/Z", "Z": "/X"}, "lead in a circle"),
-        ({"X": "/none"}, "the link 'X' leads to nothing"),
+        ("a9a.txt", b"+1 3:1 11:0.5\n", "is LIBSVM text; .*ooc-fw convert .*a9a.txt a9a.h5"),
+        ("data.h5", b"-1 1:2\n", "data.h5 is LIBSVM text; .* converted-data.h5"),
+        ("a.csv", b"1,2,3\n", r"a.csv is a table; .* ooc-fw convert \S*a.csv a.h5 --label COLUMN$"),
+        ("a.tsv.gz", b"\x1f\x8b\x08", r"tsv.gz is a table; .* ooc-fw convert .* --label COLUMN$"),
+        ("a", b"x;y\n1;2\n", r"a is a table; .* ooc-fw convert \S*a a.h5 --label COLUMN$"),
+        ("a.parquet", b"PAR1\x15\x04", "a.parquet is a table; .* a.h5 --label COLUMN$"),
+        ("a.txt.gz", gzip.compress(b"1 1:1", mtime=0), "a.txt.gz is compressed; .*a.txt.gz a.h5"),
+        ("a.h5", b"\x00\x01\x02" * 9, "a.h5 is neither HDF5 nor .npy, or it is damaged"),
+        ("a.h5", b"", "a.h5 is empty; give a file with rows"),
+        ("a.npz", None, "a.npz does not exist"),
+        (".", None, "is a folder without files of Parquet"),
+        ("a\0.h5", None, "cannot be the name of a file"),
+        ("pipe.h5", None, "a pipe or a device"),
     ],
 )
-def test_soft_links_that_lead_nowhere(file, links, message):
-    for name, target in links.items():
-        file[name] = h5py.SoftLink(target)
-    refused(file, message)
-
-
-def test_external_storage_is_not_followed(file, tmp_path):
-    X.tofile(tmp_path / "raw.bin")
-    file.create_dataset("X", X.shape, X.dtype, external=[("raw.bin", 0, X.nbytes)])
-    refused(file, r"keeps its values in another file \(raw\.bin\)")
-
-
-# -- sizes ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("storage", [{}, {"chunks": (1000,)}, {"compression": "gzip"}])
-def test_a_trillion_rows_never_written(file, storage):
-    n = 10**12
-    chunked = {"chunks": (1000, 4)} if storage else {}
-    file.create_dataset("X", (n, 4), "f4", **(storage | chunked))
-    file.create_dataset("y", (n,), "f8", **storage)
-    refused(file, r"is said to have 1000000000000 rows, but .* never written")
-
-
-@pytest.mark.parametrize("name", ["X", "y"])
-def test_parts_never_written(file, name):
-    file["y" if name == "X" else "X"] = y if name == "X" else X
-    table = X if name == "X" else y
-    part = file.create_dataset(name, table.shape, table.dtype, chunks=(10, *table.shape[1:]))
-    part[:20] = table[:20]
-    refused(file, "4 of its 6 chunks were never written")
-
-
-def test_a_chunk_is_no_shorter_than_compression_could_make_it(file):
-    zeros = np.zeros((1000, 1000), "f4")
-    rows = file.create_dataset("X", data=zeros, chunks=zeros.shape, compression="gzip")
-    assert rows.id.get_storage_size() * 900 < rows.nbytes  # near the bound
-    assert check_storage(rows) == []
-    rows.id.write_direct_chunk((0, 0), b"x" * 100)
-    refused(file, "a chunk of 4000000 bytes stored in 100")
-
-
-# -- virtual data sets ---------------------------------------------------------------------------
-
-
-def virtual(path, parts, n_rows=120):
-    """Write a virtual table; `parts` are (file, data set, its rows, where they go)."""
-    layout = h5py.VirtualLayout((n_rows, 4), "f4")
-    for name, dataset, length, place in parts:
-        layout[place] = h5py.VirtualSource(name, dataset, (length, 4))
-    with h5py.File(path, "w") as file:
-        file.create_virtual_dataset("X", layout, fillvalue=0)
-    return str(path)
-
-
-UPPER = ("other.h5", "X", 60, slice(0, 60))
-
-
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ([UPPER, ("gone.h5", "X", 60, slice(60, 120))], r"needs the file gone\.h5"),
-        ([UPPER, ("other.h5", "Z", 60, slice(60, 120))], "needs 'Z'"),
-        ([UPPER], "does not say for each of its values"),
-        ([UPPER, ("other.h5", "X", 60, slice(30, 90))], "does not say for each of its values"),
-        ([("other.h5", "X", 120, slice(0, 120))], r"in another shape than \(60, 4\)"),
-        ([UPPER, ("data.h5", "X", 60, slice(60, 120))], "no data set with values of its own"),
-        ([UPPER, ("part.h5", "X", 60, slice(60, 120))], r"part\.h5.* never written"),
-        ([UPPER, ("odd.h5", "X", 60, slice(60, 120))], r"odd\.h5, which is no data set with valu"),
-    ],
-)
-def test_virtual_rows_that_are_not_there(file, tmp_path, parts, message):
-    with h5py.File(tmp_path / "part.h5", "w") as part:
-        part.create_dataset("X", (60, 4), "f4", chunks=(10, 4))
-    file.close()
-    virtual(tmp_path / "odd.h5", [UPPER], 60)
-    path = virtual(tmp_path / "data.h5", parts)
+def test_files_that_are_no_rows(tmp_path, name, content, message):
+    os.mkfifo(tmp_path / "pipe.h5")
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
-        open_source(path)
+        open_source(str(tmp_path / name))
 
 
-def test_virtual_rows_that_are_there(file, tmp_path, monkeypatch):
-    file.close()
-    monkeypatch.chdir("/")
-    full = str(tmp_path / "other.h5")
-    odd = [("other.h5", "X", 60, slice(0, 120, 2)), (full, "X", 60, slice(1, 120, 2))]
-    with open_source(virtual(tmp_path / "odd.h5", odd)) as source:
-        np.testing.assert_array_equal(source.read(0, 120), np.repeat(X, 2, axis=0))
-        os.utime(tmp_path / "other.h5", ns=(0, 0))
-        with pytest.raises(InputError, match=r"other\.h5 was changed"):
-            source.read(0, 10)
-
-
-def test_virtual_rows_behind_a_link(file, tmp_path, monkeypatch):
-    """The file that is checked is the one that HDF5 reads."""
-    file.close()
-    path, folder = virtual(tmp_path / "data.h5", [UPPER], 60), tmp_path / "links"
-    folder.mkdir()
-    (folder / "data.h5").symlink_to(path)
-    monkeypatch.chdir(tmp_path / "links")
-    with open_source("data.h5") as source:
-        np.testing.assert_array_equal(source.read(0, 60), X)
-    with h5py.File("other.h5", "w") as other:
-        other.create_dataset("X", (60, 4), "f4")
-    with pytest.raises(InputError, match=r"other\.h5: '/X' is said .* never written"):
-        open_source("data.h5")
-    monkeypatch.setenv("HDF5_VDS_PREFIX", "/")
-    with pytest.raises(InputError, match="HDF5_VDS_PREFIX must not be set"):
-        open_source("data.h5")
-
-
-# -- values of other kinds -----------------------------------------------------------------------
-
-
-def test_labels_of_a_kind_that_labels_are_not(file):
-    file["X"] = X
-    for k, labels in enumerate(
-        [y.astype(complex), np.zeros(60, [("a", "f4"), ("b", "i4")]), np.zeros(60, "V4")]
-    ):
-        file[f"y{k}"] = labels
-    file.create_dataset("y3", (60,), dtype=h5py.ref_dtype)[0] = file["X"].ref
-    file.create_dataset("y4", (60,), dtype=h5py.vlen_dtype(np.int32))[0] = [1, 2]
-    for k in range(5):
-        with pytest.raises(InputError, match="must be numbers or text"):
-            open_source(file, y_name=f"y{k}")
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((0, 3)), r"is empty \(0 rows, 3 columns\)"),
+        (np.zeros((3, 0)), r"is empty \(3 rows, 0 columns\)"),
+        (np.zeros((2, 2, 2)), "two dimensions, not of 3"),
+        (np.zeros(4), "two dimensions, not of 1"),
+        (np.zeros(()), "two dimensions, not of 0"),
+        (np.zeros((2, 2), complex), "type complex128, but must be real numbers"),
+        (np.array([["a"]]), "must be real numbers"),
+        (np.array([[None]], dtype=object), "real numbers|cannot be read as a .npy file"),
+    ],
+)
+def test_arrays_that_are_no_rows(tmp_path, array, message, stored):
+    with pytest.raises(InputError, match=message):
+        open_source(save(tmp_path, array) if stored else array)
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "message"),
+    ("make", "message"),
     [
-        ("indices", np.where(np.arange(60) == 3, np.nan, 1.0), "must be whole numbers"),
-        ("indices", np.arange(60) % 4 + 0.5, "must be whole numbers"),
-        ("indices", np.zeros((60, 2), int), "must be an array of one dimension"),
-        ("indptr", np.arange(61) + 0.5, "must be whole numbers"),
-        ("indptr", np.zeros((61, 2), int), "must be an array of one dimension"),
-        ("data", np.zeros((60, 2)), "must be an array of one dimension"),
-        ("indptr", np.arange(5), r"is it stored by columns \(CSC\)"),
-        ("shape", (np.nan, 4.0), "must be two whole numbers"),
-        ("shape", (-60, 4), "must be two whole numbers"),
-        ("indices", np.zeros(3, int), "60 sparse values but 3 column numbers"),
-        ("indptr", np.zeros(3, int), "60 sparse rows but 3 row pointers instead of 61"),
-        ("indptr", np.zeros(61, int), "'/X/indptr': row pointers do not rise from 0 to the 60"),
-        ("h5sparse_format", b"csc", "is a csc; write it by rows"),
-        ("encoding-type", "csc_matrix", "'/X' is a csc_matrix; write it by rows"),
-        ("shape", 3, "'shape' of .*/X' must be two whole numbers"),
-        ("shape", (60, 2**40), "columns, more than the 2147483647"),
+        (lambda _: [[1, 2], [3]], "the array cannot be made an array"),
+        (lambda _: scipy.sparse.csr_array((1, 3 * 10**9)), "3000000000 columns, more than the 214"),
+        (lambda _: da.zeros(4), "two dimensions"),
+        (lambda _: unknown_lengths(), r"unknown; call compute_chunk_sizes\(\)"),
+        (
+            lambda _: da.from_array(X, chunks=(10, 5)).map_blocks(scipy.sparse.csr_array),
+            "blocks of type csr_array; make them numpy arrays",
+        ),
+        (lambda folder: mapped(folder, np.s_[::-1]), "X.npy has neither its rows nor its columns"),
+        (lambda folder: mapped(folder, np.s_[:, ::-1]), "neither its rows nor its columns"),
+        (lambda folder: mapped(folder, np.s_[::2, ::2]), "neither its rows nor its columns"),
     ],
 )
-def test_sparse_rows_of_odd_parts(file, part, value, message):
-    file["y"] = y
-    group = file.create_group("X")
-    group.attrs["shape"] = (60, 4)
-    if part not in PARTS:
-        group.attrs[part] = value
-    for name, array in PARTS.items():
-        group[name] = value if name == part else array
-    refused(file, message)
+def test_objects_that_are_no_rows(tmp_path, make, message):
+    with pytest.raises(InputError, match=message):
+        open_source(make(tmp_path))
 
 
-def test_rows_that_are_no_table(file):
-    file["X"], file["null"] = np.float32(1), h5py.Empty("f4")
-    for name in ("X", "null"):
-        with pytest.raises(InputError, match="two dimensions, not of 0"):
-            open_source(file, x_name=name)
+@pytest.mark.parametrize(
+    ("shape", "descr"),
+    [
+        *((shape, "'<f4'") for shape in ((-60, 4), (-60, -4), (True, 4), (60.0, 4), (10**15, 4))),
+        *(((2**40, 2**40), "'<f4'"), ((240,), "[('a', '<f4')]")),
+        *(((2, 2), "'|O'"), ((60, 4), "'zzz'")),
+    ],
+)
+def test_odd_npy_files(tmp_path, shape, descr):
+    """960 bytes of zeros whose header says something else."""
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    head = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little")
+    (tmp_path / "X.npy").write_bytes(head + text.encode() + bytes(960))
+    with pytest.raises(InputError, match=r"X\.npy"):
+        open_source(tmp_path / "X.npy")
+    whole = save(tmp_path, X).read_bytes()
+    for length in (-1, 60, 7):
+        (tmp_path / "X.npy").write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"X\.npy"):
+            open_source(tmp_path / "X.npy")
 
 
-# -- files ---------------------------------------------------------------------------------------
+def test_labels_that_are_none(tmp_path):
+    (tmp_path / "y.txt").write_text("1\n-1\n")
+    for labels, message in (
+        ([1, 2, 3], "array has 57 rows but 3 labels; give one"),
+        (np.ones((57, 1)), "labels must have one dimension, not 2"),
+        (save(tmp_path, np.ones((57, 1)), "y.npy"), r"y.npy must have one dimension, not 2"),
+        (tmp_path / "y.txt", r"y.txt must be a .npy file; write it with numpy.save"),
+        (np.ones(57, complex), "labels are of type complex128"),
+    ):
+        with pytest.raises(InputError, match=message):
+            open_source(X, labels)
+    for data in (X, save(tmp_path, X)):
+        source = open_source(data)
+        assert not source.has_labels
+        with pytest.raises(InputError, match=r"has no labels; name them .* \(--labels"):
+            source.labels(0, 1)
+
+
+# -- arrays --------------------------------------------------------------------------------------
+
+
+def test_rows_in_ram_are_views_and_a_source_is_returned_as_it_is():
+    source = open_source(X)
+    assert np.shares_memory(source.read(3, 9), X)
+    assert open_source(source) is source
+    with pytest.raises(InputError, match="is open already; give the labels where it is opened"):
+        open_source(source, labels=np.ones(57))
+    lists = open_source([[1, 2], [3, 4]], ["no", "yes"])
+    np.testing.assert_array_equal(lists.read(0, 2), [[1, 2], [3, 4]])
+    assert lists.labels(1, 2).tolist() == ["yes"]
+
+
+def test_columns_in_any_order_are_put_in_order_and_the_matrix_is_left_alone():
+    parts = np.array([4.0, 2, 2, 3]), np.array([3, 0, 0, 2]), np.array([0, 3, 4])
+    matrix = scipy.sparse.csr_matrix(parts, (2, 4))
+    assert CSRSource(matrix).read(0, 2).toarray().tolist() == [[4, 0, 0, 4], [0, 0, 3, 0]]
+    assert matrix.data.tolist() == [4, 2, 2, 3]
+    assert matrix.indices.tolist() == [3, 0, 0, 2]
+    matrix.indices = np.array([0, 7, 2, 1])
+    with pytest.raises(InputError, match="column number outside 0 to 3"):
+        CSRSource(matrix).read(0, 2)
+    empty = open_source(scipy.sparse.csr_array((4, 3)))
+    assert not to_dense(empty.read(0, 4)).any()
+    assert not to_dense(empty.take(np.array([0, 3]))).any()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint16, bool, np.float16])
+def test_other_numbers_become_float32(dtype):
+    table = (X > 0).astype(dtype)
+    rows = open_source(table).read(2, 9)
+    assert rows.dtype == np.float32
+    np.testing.assert_array_equal(rows, table[2:9])
+
+
+def test_float64_is_rounded_to_the_nearest_float32():
+    source = open_source(np.array([[1 + 0.75 * 2.0**-23], [1e300]]))
+    assert source.read(0, 1)[0, 0] == np.float32(1 + 2.0**-23)
+    with pytest.raises(InputError, match=r"array: row 1 holds a value in column 0 .* too large"):
+        source.read(0, 2)
+
+
+# -- flat files ----------------------------------------------------------------------------------
+
+
+def test_gapped_rows_are_read_in_bounded_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr("ooc_fw.data.arrays.READ_BYTES", 100)
+    source = open_source(mapped(tmp_path, np.s_[::2, 1:3]))
+    np.testing.assert_array_equal(source.read(0, source.n_rows), X[::2, 1:3])
 
 
 def test_a_name_of_two_lines(tmp_path):
-    with h5py.File(tmp_path / "two\nlines.h5", "w") as file:
-        file["X"], file["y"] = X, y
-    with open_source(tmp_path / "two\nlines.h5") as source:
-        assert source.n_rows == 60
+    path = write_dense(tmp_path / "two\nlines.h5", X, np.ones(57))
+    assert open_source(path).n_rows == 57
 
 
-@pytest.mark.parametrize("what", ["external", "soft", "circle", "virtual"])
-def test_models_have_no_links(file, what):
-    file["a"] = X
-    if what == "circle":
-        file["group"] = file["/"]
-    elif what == "virtual":
-        layout = h5py.VirtualLayout(X.shape, "f4")
-        layout[...] = h5py.VirtualSource("other.h5", "X", X.shape)
-        file.create_virtual_dataset("b", layout)
-    else:
-        file["b"] = h5py.SoftLink("/a") if what == "soft" else h5py.ExternalLink("other.h5", "/X")
-    with pytest.raises(InputError):
-        check_plain_tree(file)
+@pytest.mark.parametrize("mode", ["r+", "c"])
+def test_changes_of_a_map_are_seen(tmp_path, mode):
+    """Those of a private map are in RAM only, so its file is not read."""
+    table = mapped(tmp_path, mode=mode)
+    table[3] = 5
+    source = open_source(table)
+    assert source.in_memory == (mode == "c")
+    assert (source.read(3, 4) == 5).all()
+    assert open_source(table[[1, 2]]).in_memory  # a copy
 
 
-@pytest.mark.parametrize("kind", [OSError, KeyError, RuntimeError])
-def test_a_failing_disk_is_no_damage(kind):
-    failure = "Can't open object (file read failed: errno = 5, error message = 'x', offset = 9)"
-    with pytest.raises(InputError, match=r"d\.h5 cannot be read \(Input/output error\)") as raised:
-        with structure_errors("d.h5"):
-            raise kind(failure)
-    assert not isinstance(raised.value, DamageError)
-    with pytest.raises(DamageError, match=r"d\.h5 is damaged"), structure_errors("d.h5"):
-        raise kind("Can't open object (wrong signature, errno = 0)")
+def test_a_file_cut_short_or_gone_is_an_error_and_kills_no_process(tmp_path):
+    path = save(tmp_path, np.tile(X, (1000, 1)))
+    array, source = open_npy(str(path)), open_source(path)
+    mapped = np.load(path, mmap_mode="r")
+    table = open_source(mapped)
+    os.truncate(path, os.path.getsize(path) - 30)
+    np.testing.assert_array_equal(array[0:50], X[:50])
+    with pytest.raises(InputError, match=r"X.npy was cut short: 30 bytes"):
+        array[56_950:57_000]
+    for read in (source.read, table.read):
+        with pytest.raises(InputError, match=r"X.npy was changed while it was in use"):
+            read(56_950, 57_000)
+    path.unlink()
+    with pytest.raises(InputError, match=r"X.npy went away while it was in use"):
+        source.check_unchanged()
+    with pytest.raises(InputError, match=r"X.npy cannot be opened: No such file"):
+        open_source(mapped)
+
+
+# -- sent to other processes ---------------------------------------------------------------------
+
+
+def test_a_map_travels_as_its_place_in_the_file(tmp_path):
+    source = open_source(mapped(tmp_path, np.s_[7:40]), labels=np.arange(33))
+    image = pickle.dumps(source)
+    copy = pickle.loads(image)
+    assert pickle.loads(image) is copy  # one open file per process
+    np.testing.assert_array_equal(copy.read(0, 33), X[7:40])
+    assert not copy.has_labels
+    save(tmp_path, X[::-1])
+    with pytest.raises(InputError, match=r"is not the file it was when the work began|was changed"):
+        pickle.loads(pickle.dumps(source)).check_unchanged()
+
+
+def test_labels_given_apart_do_not_travel(tmp_path):
+    """And those in the file, which they replace, do not come in their stead."""
+    path = write_dense(tmp_path / "data.h5", X, np.ones(len(X)))
+    copy = pickle.loads(pickle.dumps(open_source(path, np.zeros(len(X)))))
+    np.testing.assert_array_equal(copy.read(0, 57), X)
+    assert not copy.has_labels
+    assert pickle.loads(pickle.dumps(open_source(path))).has_labels
