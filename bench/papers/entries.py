@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +31,6 @@ FIELDS = {
     "n_support": ("support vectors", "{:,.0f}"),
 }
 """Fields of a record in the order of the printed tables: title, and form of a cell."""
-
-ORDER_HEADS = ("least first", "printed", "ours", "pairs that agree")
 
 
 class Shown(NamedTuple):
@@ -76,29 +73,16 @@ def compare(
         }
         for field in FIELDS
     }
-    rows, orders, pairs = [], [], {}
+    rows, pairs = [], {}
     for name, values in printed.items():
         for field, (title, form) in FIELDS.items():
             own = [found[field][name, method] for method in methods]
             cells = [beside(*pair, form) for pair in zip(values[field], own, strict=True)]
             rows.append([name if field == "accuracy" else "", title, *cells])
-            if field in ("seconds", "iterations"):
-                order = order_cells(list(methods), values[field], own)
-                orders.append([name if field == "seconds" else "", title, *order])
         for method, value in zip(methods, values["accuracy"], strict=True):
             pairs[f"{name} {method}"] = value, found["accuracy"][name, method]
     text = table(["set", "printed / ours", *methods], rows)
-    return Compared(text + "\n\n" + table(["set", *ORDER_HEADS], orders), found, near(pairs))
-
-
-def order_cells(
-    methods: Sequence[str], printed: Sequence[float], ours: Sequence[float]
-) -> list[str]:
-    """The order of some methods, printed and ours, and how many pairs are in the same order."""
-    pairs = list(combinations(range(len(methods)), 2))
-    agree = sum((printed[a] < printed[b]) == (ours[a] < ours[b]) for a, b in pairs)
-    both = [", ".join(methods[k] for k in np.argsort(values)) for values in (printed, ours)]
-    return [*both, f"{agree} of {len(pairs)}"]
+    return Compared(text, found, near(pairs))
 
 
 def beside(printed: float, ours: float, form: str = "{:.3g}") -> str:

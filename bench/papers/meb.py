@@ -8,7 +8,7 @@ the SWAP paper.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import numpy as np
 from scipy import stats
 
 from bench.papers.entries import (
-    ORDER_HEADS,
     PRINTED,
     Claims,
     Entry,
@@ -25,7 +24,6 @@ from bench.papers.entries import (
     beside,
     draw,
     near,
-    order_cells,
 )
 from bench.papers.runs import Run, Study
 from bench.report import table
@@ -46,6 +44,7 @@ STYLES = {label: {"color": c, "marker": "o", "markersize": 3} for label, c in CO
 EFFECT_SETS = ("shuttle", "kdd-10pc", "pendigits", "reuters")
 EFFECT_CS = [2.0**e for e in range(0, 13, 2)]
 POLY_SETS = ("shuttle", "reuters", *WEB)
+TABLES_2_3 = PRINTED["meb"]["tables2and3"]
 PAIRS = (("fw", "cvm"), ("mfw", "cvm"), ("fw", "mfw"))
 LEVEL = 0.05  # of the tests of hypotheses
 
@@ -81,26 +80,41 @@ def speed_ups(study: Study, sets: Sequence[str], methods: Sequence[str]) -> Valu
 
 
 def plot_sets(
-    study: Study,
-    folder: Path,
-    name: str,
-    sets: Sequence[str],
-    methods: Sequence[str],
-    **more: Any,
+    study: Study, folder: Path, name: str, sets: Sequence[str], methods: Sequence[str], **more: Any
 ) -> str:
     """Accuracy, seconds, speed-up over CVM and support vectors of some methods over some sets."""
     fields = ("accuracy", "seconds", "n_support")
     accuracy, seconds, support = (medians(study, sets, methods, f, **more) for f in fields)
-    panels = {"accuracy, %": accuracy, "seconds": seconds}
+    panels, text = {"accuracy, %": accuracy, "seconds": seconds}, ""
     if "cvm" in methods:
-        panels["speed-up over CVM"] = speed_ups(study, sets, [m for m in methods if m != "cvm"])
+        title, own = "speed-up over CVM", speed_ups(study, sets, methods[1:])
+        panels[title] = own
+        rows = [[LABELS[m], *(f"{value:.2g}" for value in own[m])] for m in own]
+        text = "\n\n" + table([title, *sets], rows)
     panels["support vectors"] = support
     drawn = []
     for title, values in panels.items():
         lines = {LABELS[m]: zip(sets, line, strict=True) for m, line in values.items()}
         yscale = "linear" if title == "accuracy, %" else "log"
         drawn.append(Panel(lines, {"yscale": yscale, "title": title}))
-    return draw(folder, name, drawn, (14, 3.6), styles=STYLES)
+    return draw(folder, name, drawn, (14, 3.6), styles=STYLES) + text
+
+
+def collection(
+    name: str,
+    sets: Sequence[str],
+    methods: Sequence[str],
+    claims: Callable[[Values, Values], Claims],
+) -> Entry:
+    """Several sets; `claims` are given speed-ups over CVM, and how much less accurate one is."""
+
+    def show(study: Study, folder: Path) -> Shown:
+        text = plot_sets(study, folder, name, sets, methods)
+        accuracy = medians(study, sets, methods, "accuracy")
+        losses = {m: accuracy["cvm"] - accuracy[m] for m in methods[1:]}
+        return Shown(text, claims(speed_ups(study, sets, methods[1:]), losses))
+
+    return Entry(grid(sets, methods), show)
 
 
 # -- tables 2 and 3, figures 3 to 6 --------------------------------------------------------------
@@ -108,26 +122,19 @@ def plot_sets(
 
 def _table(study: Study, field: str, form: str) -> tuple[str, Values]:
     found = medians(study, SETS, METHODS, field)
-    printed = PRINTED["meb"]["tables2and3"]
-    rows = [
-        [
-            name,
-            *(
-                beside(printed[name][field][j], found[m][k], form)
-                + f" ± {form.format(np.std(study.values(fit(name, m), field)))}"
-                for j, m in enumerate(METHODS)
-            ),
-        ]
-        for k, name in enumerate(SETS)
-    ]
+    rows = []
+    for k, name in enumerate(SETS):
+        printed = TABLES_2_3[name][field]
+        cells = [beside(printed[j], found[m][k], form) for j, m in enumerate(METHODS)]
+        spread = [form.format(np.std(study.values(fit(name, m), field))) for m in METHODS]
+        rows.append([name, *(f"{cell} ± {own}" for cell, own in zip(cells, spread, strict=True))])
     return table(["set, printed / ours", *(LABELS[m] for m in METHODS)], rows), found
 
 
 def table2(study: Study, _: Path) -> Shown:
     text, found = _table(study, "accuracy", "{:.2f}")
-    printed = PRINTED["meb"]["tables2and3"]
     pairs = {
-        f"{s} {LABELS[m]}": (printed[s]["accuracy"][j], found[m][k])
+        f"{s} {LABELS[m]}": (TABLES_2_3[s]["accuracy"][j], found[m][k])
         for k, s in enumerate(SETS)
         for j, m in enumerate(METHODS)
     }
@@ -140,38 +147,20 @@ def table2(study: Study, _: Path) -> Shown:
     })  # fmt: skip
 
 
+def _faster(own: Values, _: Values, sets: str = "of the sets") -> Claims:
+    return {
+        f"{LABELS[m]} is faster than CVM on most {sets}": np.mean(own[m] > 1) > 0.5 for m in own
+    }
+
+
+def _growing(own: Values, losses: Values) -> Claims:
+    text = "the speed-up of FW is larger on the largest set than on the smallest"
+    return _faster(own, losses) | {text: own["fw"][-1] > own["fw"][0]}
+
+
 def table3(study: Study, _: Path) -> Shown:
-    text, found = _table(study, "seconds", "{:.3g}")
-    labels = [LABELS[m] for m in METHODS]
-    orders = []
-    for k, name in enumerate(SETS):
-        printed = PRINTED["meb"]["tables2and3"][name]["seconds"]
-        order = order_cells(labels, printed, [found[m][k] for m in METHODS])
-        orders.append([name, "seconds", *order])
-    text += "\n\n" + table(["set", *ORDER_HEADS], orders)
-    return Shown(text, {
-        f"{LABELS[m]} is faster than CVM on most sets": np.mean(found[m] < found["cvm"]) > 0.5
-        for m in ("fw", "mfw")
-    })  # fmt: skip
-
-
-def collection(number: int, sets: Sequence[str]) -> Entry:
-    def show(study: Study, folder: Path) -> Shown:
-        text = plot_sets(study, folder, f"meb-figure{number}", sets, METHODS)
-        own = speed_ups(study, sets, METHODS[1:])
-        text += "\n\nSpeed-up over CVM: " + "; ".join(
-            f"{LABELS[m]} {', '.join(f'{value:.2g}' for value in own[m])}" for m in own
-        )
-        claims: Claims = {
-            f"{LABELS[m]} is faster than CVM on most of the sets": np.mean(own[m] > 1) > 0.5
-            for m in own
-        }
-        if sets in (WEB, ADULT):
-            text_of_sizes = "the speed-up of FW is larger on the largest set than on the smallest"
-            claims[text_of_sizes] = own["fw"][-1] > own["fw"][0]
-        return Shown(text, claims)
-
-    return Entry(grid(sets, METHODS), show)
+    text, _found = _table(study, "seconds", "{:.3g}")
+    return Shown(text, _faster(speed_ups(study, SETS, METHODS[1:]), {}, "sets"))
 
 
 # -- tables 4 to 7: statistical tests ------------------------------------------------------------
@@ -294,10 +283,10 @@ def both_kernels(sets: Sequence[str], methods: Sequence[str]) -> list[Run]:
 ENTRIES = {
     "table2": Entry(grid(SETS, METHODS), table2),
     "table3": Entry(grid(SETS, METHODS), table3),
-    "figure3": collection(3, WEB),
-    "figure4": collection(4, ADULT),
-    "figure5": collection(5, (*MEDIUM, "protein")),
-    "figure6": collection(6, LARGE),
+    "figure3": collection("meb-figure3", WEB, METHODS, _growing),
+    "figure4": collection("meb-figure4", ADULT, METHODS, _growing),
+    "figure5": collection("meb-figure5", (*MEDIUM, "protein"), METHODS, _faster),
+    "figure6": collection("meb-figure6", LARGE, METHODS, _faster),
     "tables5to7": Entry(grid(SETS, METHODS), tables5to7),
     "figure7": effect(7, EFFECT_SETS[:2]),
     "figure8": effect(8, EFFECT_SETS[2:]),

@@ -5,31 +5,15 @@ The runs are those of `bench.papers.meb`, with SWAP and SWAP-2o as further metho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.papers import meb
 from bench.papers.entries import PRINTED, Claims, Entry, Panel, Shown, beside, draw
-from bench.papers.meb import (
-    ADULT,
-    LABELS,
-    LARGE,
-    MEDIUM,
-    POLY_SETS,
-    SETS,
-    WEB,
-    Values,
-    agreement,
-    both_kernels,
-    friedman,
-    grid,
-    medians,
-    plot_sets,
-    speed_ups,
-    wilcoxon,
-)
+from bench.papers.meb import LABELS, Values
 from bench.papers.runs import Run, Study
 from bench.report import table
 
@@ -38,21 +22,6 @@ FRANK_WOLFE = METHODS[1:]
 LINEAR_SET, LINEAR_ROWS, LINEAR_TOL = "w7a", 500, 1e-9
 LINEAR = {"fw": "FW", "partan": "PARTAN", "mfw": "MFW", "swap": "SWAP", "swap2": "SWAP-2o"}
 DROPS = ("mfw", "swap", "swap2")
-
-
-def figure(name: str, sets: Sequence[str], claims: Callable[[Values, Values], Claims]) -> Entry:
-    """Accuracies, times and sizes; `claims` are given speed-ups and losses of accuracy to CVM."""
-
-    def show(study: Study, folder: Path) -> Shown:
-        text = plot_sets(study, folder, f"swap-{name}", sets, METHODS)
-        own = speed_ups(study, sets, FRANK_WOLFE)
-        rows = [[LABELS[m], *(f"{value:.2g}" for value in own[m])] for m in FRANK_WOLFE]
-        text += "\n\n" + table(["speed-up over CVM", *sets], rows)
-        accuracy = medians(study, sets, METHODS, "accuracy")
-        losses = {m: accuracy["cvm"] - accuracy[m] for m in FRANK_WOLFE}
-        return Shown(text, claims(own, losses))
-
-    return Entry(grid(sets, METHODS), show)
 
 
 def _web(own: Values, losses: Values) -> Claims:
@@ -102,13 +71,13 @@ def _protein(own: Values, _: Values) -> Claims:
 
 
 def table2(study: Study, _: Path) -> Shown:
-    seconds = medians(study, SETS, METHODS, "seconds")
-    accuracy = medians(study, SETS, METHODS, "accuracy")
+    seconds = meb.medians(study, meb.SETS, METHODS, "seconds")
+    accuracy = meb.medians(study, meb.SETS, METHODS, "accuracy")
     rows: list[list[str]] = []
     claims: Claims = {}
     for first, second, time_side, time_p, side, p in PRINTED["swap"]["table2"]:
-        own_time = wilcoxon(seconds[first], seconds[second], time_side)[1]
-        own = wilcoxon(accuracy[first], accuracy[second], side)[1]
+        own_time = meb.wilcoxon(seconds[first], seconds[second], time_side)[1]
+        own = meb.wilcoxon(accuracy[first], accuracy[second], side)[1]
         pair = f"{LABELS[first]}, {LABELS[second]}"
         faster = f"{LABELS[first]} is faster" if time_side == "less" else "times differ"
         words = {
@@ -117,10 +86,10 @@ def table2(study: Study, _: Path) -> Shown:
             "greater": f"{LABELS[first]} is more accurate",
         }[side]
         rows.append([pair, faster, beside(time_p, own_time), words, beside(p, own)])
-        claims |= agreement(f"{pair}: {faster}, ", time_p, own_time)
-        claims |= agreement(f"{pair}: {words}, ", p, own)
+        claims |= meb.agreement(f"{pair}: {faster}, ", time_p, own_time)
+        claims |= meb.agreement(f"{pair}: {words}, ", p, own)
     heads = ["pair", "time", "p, printed / ours", "accuracy", "p, printed / ours"]
-    multiple = [friedman([values[m] for m in METHODS])[1] for values in (seconds, accuracy)]
+    multiple = [meb.friedman([values[m] for m in METHODS])[1] for values in (seconds, accuracy)]
     text = table(heads, rows) + (
         f"\n\nFriedman's test over all five: p {multiple[0]:.2g} for time and {multiple[1]:.2g} "
         "for accuracy (printed: below 0.001 for both)."
@@ -133,14 +102,14 @@ def polynomial(name: str, sets: Sequence[str]) -> Entry:
     """Figures 10 and 11: the polynomial kernel."""
 
     def show(study: Study, folder: Path) -> Shown:
-        text = plot_sets(study, folder, f"swap-{name}", sets, FRANK_WOLFE, kernel="poly")
-        poly = medians(study, sets, FRANK_WOLFE, "accuracy", kernel="poly")
-        rbf = medians(study, sets, FRANK_WOLFE, "accuracy")
+        text = meb.plot_sets(study, folder, f"swap-{name}", sets, FRANK_WOLFE, kernel="poly")
+        poly = meb.medians(study, sets, FRANK_WOLFE, "accuracy", kernel="poly")
+        rbf = meb.medians(study, sets, FRANK_WOLFE, "accuracy")
         worst = max(np.abs(poly[m] - rbf[m]).max() for m in FRANK_WOLFE)
         text += f"\n\nLargest difference of accuracy from the RBF kernel: {worst:.2f} points."
         return Shown(text, {"accuracies are comparable to those of RBF (3 points)": worst < 3})
 
-    return Entry(both_kernels(sets, FRANK_WOLFE), show)
+    return Entry(meb.both_kernels(sets, FRANK_WOLFE), show)
 
 
 # -- the claim of linear convergence -------------------------------------------------------------
@@ -210,13 +179,13 @@ def linear(study: Study, folder: Path) -> Shown:
 
 
 ENTRIES = {
-    "figures2to4web": figure("web", WEB, _web),
-    "figures2to4adult": figure("adult", ADULT, _adult),
-    "figures5and7and9medium": figure("medium", MEDIUM, _medium),
-    "figures5and7and9large": figure("large", LARGE, _large),
-    "figures6and8": figure("protein", ("protein",), _protein),
-    "table2": Entry(grid(SETS, METHODS), table2),
-    "figure10": polynomial("figure10", WEB),
-    "figure11": polynomial("figure11", POLY_SETS[:2]),
+    "figures2to4web": meb.collection("swap-web", meb.WEB, METHODS, _web),
+    "figures2to4adult": meb.collection("swap-adult", meb.ADULT, METHODS, _adult),
+    "figures5and7and9medium": meb.collection("swap-medium", meb.MEDIUM, METHODS, _medium),
+    "figures5and7and9large": meb.collection("swap-large", meb.LARGE, METHODS, _large),
+    "figures6and8": meb.collection("swap-protein", ("protein",), METHODS, _protein),
+    "table2": Entry(meb.grid(meb.SETS, METHODS), table2),
+    "figure10": polynomial("figure10", meb.WEB),
+    "figure11": polynomial("figure11", meb.POLY_SETS[:2]),
     "linear": Entry([*LINEAR_RUNS.values()], linear),
 }
