@@ -5,23 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from tqdm import tqdm
 
 from bench.datasets import DEFAULT_DATA
-from bench.papers import meb, page, partan, randomization, rules, swap
+from bench.papers import page
 from bench.papers.data import Library
 from bench.papers.entries import Entry
 from bench.papers.runs import Run, Study
 from bench.run import DEFAULT_WORK
 
 PAPERS: dict[str, dict[str, Entry]] = {
-    "partan": partan.ENTRIES,
-    "randomization": randomization.ENTRIES,
-    "swap": swap.ENTRIES,
-    "meb": meb.ENTRIES,
-    "rules": rules.ENTRIES,
+    name: import_module(f"bench.papers.{name}").ENTRIES for name in page.WORDS
 }
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.environment import environment
 from bench.papers.data import SETS
-from bench.papers.entries import Claims, Entry
+from bench.papers.entries import Entry
 from bench.papers.runs import Run, Study
 from bench.report import table
 from ooc_fw.solver.state import Status
@@ -29,41 +30,19 @@ Key = tuple[str, str]
 """Names of a paper and of an entry."""
 
 
-class Section(NamedTuple):
-    """An entry as it stands in the summary, and below."""
-
-    claims: Claims
-    verdict: str
-    why: str
-    text: str
-
-
 def write(entries: Mapping[Key, Entry | None], study: Study, figures: Path) -> str:
     """Show entries whose runs are there; the page as Markdown."""
-    sections = {key: _section(key, entry, study, figures) for key, entry in entries.items()}
-    rows = []
-    for key, own in sections.items():
-        held = f"{sum(map(bool, own.claims.values()))} of {len(own.claims)}" if own.claims else ""
-        heading = _heading(key)
-        kept = (each for each in heading.lower() if each.isalnum() or each in " -_")
-        anchor = "".join(kept).replace(" ", "-")
-        link = f"[{_words(key)['title']}](#{anchor})"
-        rows.append([key[0], link, held, own.verdict, own.why])
+    summary = []
+    sections: dict[str, list[str]] = {}
+    for key, entry in entries.items():
+        row, *texts = _section(key, entry, study, figures)
+        summary.append(row)
+        sections.setdefault(f"## {WORDS[key[0]]['title']}", []).extend(texts)
     heads = ["paper", "table or figure", "claims that hold", "", "why"]
-    parts = [_head(study), "## Summary", table(heads, rows), "## Data", _data()]
-    for paper in dict.fromkeys(paper for paper, _ in sections):
-        parts.append(f"## {WORDS[paper]['title']}")
-        parts += [own.text for key, own in sections.items() if key[0] == paper]
+    parts = [_head(study), "## Summary", table(heads, summary), "## Data", _data()]
+    for title, texts in sections.items():
+        parts += [title, *texts]
     return "\n\n".join(part.strip() for part in parts) + "\n"
-
-
-def _words(key: Key) -> dict[str, str]:
-    own: dict[str, str] = WORDS[key[0]]["entries"][key[1]]
-    return own
-
-
-def _heading(key: Key) -> str:
-    return f"{key[0].upper()}, {_words(key)['title']}"
 
 
 def _head(study: Study) -> str:
@@ -95,35 +74,39 @@ def _data() -> str:
     )
 
 
-def _section(key: Key, entry: Entry | None, study: Study, figures: Path) -> Section:
-    words, lines = _words(key), [f"### {_heading(key)}"]
+def _section(key: Key, entry: Entry | None, study: Study, figures: Path) -> Iterator[Any]:
+    """A row of the summary, then paragraphs."""
+    words: dict[str, str] = WORDS[key[0]]["entries"][key[1]]
+    heading = f"{key[0].upper()}, {words['title']}"
+    anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+    row = [key[0], f"[{words['title']}](#{anchor})"]
     if entry is None:
         why = words["absent"]
-        text = "\n\n".join([*lines, why[0].upper() + why[1:] + "."])
-        return Section({}, "cannot be had, or holds no measurement", why, text)
-    shown = entry.show(study, figures)
-    made = study.all_of(entry.runs)
-    code = f"`bench/papers/{key[0]}.py`, `python -m bench.papers {key[0]} {key[1]}`"
-    lines += [code, _parameters(made), shown.text]
-    lines += [words["text"]] if "text" in words else []
-    stopped = [
-        f"{run.data} {run.method} ({study[run]['seconds']:.0f} s)"
-        for run in made
-        if study[run]["status"] == Status.TIME_LIMIT
-    ]
-    if stopped:
-        lines.append(
-            f"Ended by the time limit, so that seconds are a lower bound: {', '.join(stopped)}."
-        )
-    if shown.claims:
-        rows = [[text, "yes" if holds else "**no**"] for text, holds in shown.claims.items()]
-        lines.append(table(["claim", "here"], rows))
+        yield [*row, "", "cannot be had, or holds no measurement", why]
+        yield f"### {heading}"
+        yield why[0].upper() + why[1:] + "."
+        return
+    text, claims = entry.show(study, figures)
+    failed = [claim for claim, holds in claims.items() if not holds]
+    held = f"{len(claims) - len(failed)} of {len(claims)}" if claims else ""
     differs = "" if study.library.quick else " ".join(words.get("differs", "").split())
+    why = differs or "; ".join(failed)
+    yield [*row, held, "differs" if failed else "reproduced", why]
+    yield f"### {heading}"
+    yield f"`bench/papers/{key[0]}.py`, `python -m bench.papers {key[0]} {key[1]}`"
+    made = study.all_of(entry.runs)
+    yield _parameters(made)
+    yield text
+    if "text" in words:
+        yield words["text"]
+    limit = [run for run in made if study[run]["status"] == Status.TIME_LIMIT]
+    if limit:
+        ended = (f"{run.data} {run.method} ({study[run]['seconds']:.0f} s)" for run in limit)
+        yield f"Ended by the time limit, so that seconds are a lower bound: {', '.join(ended)}."
+    if claims:
+        yield table(["claim", "here"], [[c, "yes" if h else "**no**"] for c, h in claims.items()])
     if differs:
-        lines.append(f"Why figures differ: {differs}")
-    failed = [text for text, holds in shown.claims.items() if not holds]
-    verdict = "differs" if failed else "reproduced"
-    return Section(shown.claims, verdict, differs or "; ".join(failed), "\n\n".join(lines))
+        yield f"Why figures differ: {differs}"
 
 
 def _parameters(made: Sequence[Run]) -> str:

@@ -37,11 +37,8 @@ DECADES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 QUICK_ITERATIONS = 1_000
 """Most iterations on thinned data, of all pairs of classes."""
 
-MOST_SECONDS = {"gap": 600.0, "ball": 150.0, "optimum": 150.0}
-"""Time after which a run ends as it is, by its `Run.chosen_at`."""
-
-MOST_PATH_SECONDS, MOST_WATCHED_SECONDS = 300.0, 120.0
-"""That of a run whose gaps are noted, and of one that is watched."""
+MOST_SECONDS = {"gap": 600.0, "ball": 150.0, "optimum": 150.0, "path": 300.0, "watched": 120.0}
+"""Time after which a run ends as it is, by its `Run.chosen_at`, or by what is noted of it."""
 
 BRIEF_SECONDS = 10.0
 """A run that takes no more is repeated with other seeds."""
@@ -162,22 +159,19 @@ class Study:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of runs that end at a limit
                 record = self._perform(run)
-            self._keep(run.key, {**record, "total_seconds": time.perf_counter() - began})
+            record["total_seconds"] = time.perf_counter() - began
+            self._records[run.key] = record
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            line = json.dumps({"key": run.key, **record}) + "\n"
+            with self._file.open("ab", buffering=0) as file:  # another command may write, too
+                file.write(line.encode())
         return self[run]
-
-    def _keep(self, key: str, record: Record) -> None:
-        self._records[key] = record
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps({"key": key, **record}) + "\n"
-        with self._file.open("ab", buffering=0) as file:  # at once: another command may write, too
-            file.write(line.encode())
 
     def _perform(self, run: Run) -> Record:
         data, own = run.rows_of(self.library.get(run.data)), SETS[run.data]
         gamma = (1 if run.kernel == "poly" else 0.5) / own["sigma2"]
-        most, seconds = run.max_iter, MOST_SECONDS[run.chosen_at]
-        if run.path:
-            seconds = MOST_WATCHED_SECONDS if run.watched else MOST_PATH_SECONDS
+        kind = "watched" if run.watched else "path" if run.path else run.chosen_at
+        most = run.max_iter
         if self.library.quick:
             n_classes = len(np.unique(data.y))
             each = max(20, QUICK_ITERATIONS // (n_classes * (n_classes - 1) // 2))
@@ -185,7 +179,7 @@ class Study:
         options: Record = {
             "C": own["C"][run.chosen_at] if run.C is None else run.C,
             "max_iter": most,
-            "max_time": seconds,
+            "max_time": MOST_SECONDS[kind],
             "certify": False,
             "exact": True,
         }
