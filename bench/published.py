@@ -78,6 +78,17 @@ TABLES: dict[str, tuple[dict[str, Callable[[Any], str]], str, tuple[Column, ...]
             ("ROC AUC of OneClassSVM", "sklearn-one-class", "score"),
         ),
     ),
+    "regression": (
+        FORMS,
+        "target",
+        (
+            ("rows", "svr", "n_trained"),
+            ("R^2, FrankWolfeSVR", "svr", "score"),
+            ("SVR", "sklearn-svr", "score"),
+            ("FrankWolfeSVR, epsilon 0", "epsilon 0", "score"),
+            ("KernelRidge", "kernel-ridge", "score"),
+        ),
+    ),
 }
 """By name: how fields are written, the head of the first column, and the others. A row is made of
 the records of one `label`; a column without a solver takes what each of them has."""
