@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from bench.papers import meb
-from bench.papers.entries import PRINTED, Claims, Entry, Panel, Shown, beside, draw
-from bench.papers.meb import LABELS, Values
+from bench.papers.entries import Claims, Entry, Panel, Shown, draw
+from bench.papers.meb import Values
 from bench.papers.runs import Run, Study
 from bench.report import table
 
@@ -68,34 +68,6 @@ def _protein(own: Values, _: Values) -> Claims:
             min(own.values()) > 1,
         "MFW, SWAP and SWAP-2o are faster than FW": all(own[m] > own["fw"] for m in DROPS),
     }  # fmt: skip
-
-
-def table2(study: Study, _: Path) -> Shown:
-    seconds = meb.medians(study, meb.SETS, METHODS, "seconds")
-    accuracy = meb.medians(study, meb.SETS, METHODS, "accuracy")
-    rows: list[list[str]] = []
-    claims: Claims = {}
-    for first, second, time_side, time_p, side, p in PRINTED["swap"]["table2"]:
-        own_time = meb.wilcoxon(seconds[first], seconds[second], time_side)[1]
-        own = meb.wilcoxon(accuracy[first], accuracy[second], side)[1]
-        pair = f"{LABELS[first]}, {LABELS[second]}"
-        faster = f"{LABELS[first]} is faster" if time_side == "less" else "times differ"
-        words = {
-            "two-sided": "accuracies differ",
-            "less": f"{LABELS[second]} is more accurate",
-            "greater": f"{LABELS[first]} is more accurate",
-        }[side]
-        rows.append([pair, faster, beside(time_p, own_time), words, beside(p, own)])
-        claims |= meb.agreement(f"{pair}: {faster}, ", time_p, own_time)
-        claims |= meb.agreement(f"{pair}: {words}, ", p, own)
-    heads = ["pair", "time", "p, printed / ours", "accuracy", "p, printed / ours"]
-    multiple = [meb.friedman([values[m] for m in METHODS])[1] for values in (seconds, accuracy)]
-    text = table(heads, rows) + (
-        f"\n\nFriedman's test over all five: p {multiple[0]:.2g} for time and {multiple[1]:.2g} "
-        "for accuracy (printed: below 0.001 for both)."
-    )
-    claims["Friedman's tests find differences (p below 0.001)"] = max(multiple) < 1e-3
-    return Shown(text, claims)
 
 
 def polynomial(name: str, sets: Sequence[str]) -> Entry:
@@ -184,7 +156,7 @@ ENTRIES = {
     "figures5and7and9medium": meb.collection("swap-medium", meb.MEDIUM, METHODS, _medium),
     "figures5and7and9large": meb.collection("swap-large", meb.LARGE, METHODS, _large),
     "figures6and8": meb.collection("swap-protein", ("protein",), METHODS, _protein),
-    "table2": Entry(meb.grid(meb.SETS, METHODS), table2),
+    "table2": meb.hypotheses("swap", METHODS),
     "figure10": polynomial("figure10", meb.WEB),
     "figure11": polynomial("figure11", meb.POLY_SETS[:2]),
     "linear": Entry([*LINEAR_RUNS.values()], linear),
