@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
-import os
 import random
 import subprocess
 import sys
@@ -354,53 +353,25 @@ def default_sets(data: Path) -> tuple[str, ...]:
 
 # -- the command ---------------------------------------------------------------------------------
 
-HDF5_SUFFIXES = (".h5", ".hdf5")
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make what the arguments ask for."""
     args = _parser().parse_args(argv)
-    hdf5 = args.output.suffix in HDF5_SUFFIXES
-    if (args.sparse or args.test_output) and not hdf5:
-        print(
-            f"--sparse and --test-output are for HDF5, and {args.output} is text; name an output "
-            f"that ends in {' or '.join(HDF5_SUFFIXES)}",
-            file=sys.stderr,
-        )
-        return 2
-    data = args.data.resolve()
-    text, test_text = kdd_full(args.seed, args.rows)(data, Path())
+    text = kdd_full(args.seed, args.rows)(args.data.resolve(), Path())[0]
+    assert isinstance(text, tuple)
+    if args.output.suffix not in (".h5", ".hdf5"):
+        with args.output.open("wb") as out:
+            status = subprocess.run(text, cwd=ROOT, stdout=out, check=False).returncode
+        if status != 0:
+            args.output.unlink()
+        return status
     try:
-        if not hdf5:
-            return _write_text(text, args.output)
-        train = args.output.absolute()
-        storage = "--sparse" if args.sparse else "--dense"
-        measured = convert(text, train, *KDD_SCALING, storage)
-        print(f"{train}: {measured.seconds:.1f} s, peak {measured.peak_rss_bytes / 1e6:.0f} MB")
-        if args.test_output is not None:
-            test = args.test_output.absolute()
-            convert(test_text, test, "--like", str(train))
-            print(test)
+        measured = convert(text, args.output.absolute(), *KDD_SCALING, "--dense")
     except ChildError as error:
         print(error, file=sys.stderr)
         return 1
+    print(f"{args.output}: {measured.seconds:.1f} s, peak {measured.peak_rss_bytes / 1e6:.0f} MB")
     return 0
-
-
-def _write_text(text: Text, output: Path) -> int:
-    """Run the command that writes `text` into a file, or on standard output for ``-``."""
-    assert isinstance(text, tuple)
-    if output == Path("-"):
-        return subprocess.run(text, cwd=ROOT, check=False).returncode
-    begun = output.with_name(output.name + ".part")
-    try:
-        with begun.open("wb") as out:
-            status = subprocess.run(text, cwd=ROOT, stdout=out, check=False).returncode
-        if status == 0:
-            os.replace(begun, output)
-    finally:
-        begun.unlink(missing_ok=True)
-    return status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -414,29 +385,12 @@ def _parser() -> argparse.ArgumentParser:
         description="Write the synthetic stand-in for the full KDD Cup 99 set: the seven classes "
         "that the 10 % set thinned out are drawn from it anew, as often as the full set has them, "
         "with continuous values moved a little; the other 4,645 rows are kept. HDF5 files hold "
-        "log(1 + x) scaled to [0, 1] by the training range, and rows are shuffled. The same seed "
-        "gives the same bytes of text.",
+        "log(1 + x) scaled to [0, 1], and rows are shuffled. The same seed gives the same text.",
     )
-    kdd.add_argument(
-        "--output",
-        "-o",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="HDF5 where the name ends in .h5 (dense: 2.5 GB), else LIBSVM text (0.5 GB); - is "
-        "text on standard output, to be piped into 'ooc-fw convert -' or 'train --stream -'",
-    )
-    kdd.add_argument("--sparse", action="store_true", help="HDF5 with CSR rows instead of dense")
-    kdd.add_argument(
-        "--test-output",
-        type=Path,
-        metavar="TEST.h5",
-        help="also convert the corrected set, scaled by the ranges of this training file",
-    )
+    help_output = "HDF5 where the name ends in .h5 (dense: 2.5 GB), else LIBSVM text (0.5 GB)"
+    kdd.add_argument("--output", "-o", type=Path, required=True, metavar="FILE", help=help_output)
     kdd.add_argument("--seed", type=int, default=0, help="of every random draw (default: 0)")
-    kdd.add_argument(
-        "--rows", type=int, metavar="N", help="only the first N rows, a fair sample (default: all)"
-    )
+    kdd.add_argument("--rows", type=int, metavar="N", help="only the first N, a fair sample")
     kdd.add_argument("--data", type=Path, default=DEFAULT_DATA, help="folder of the real sets")
     return parser
 

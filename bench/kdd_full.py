@@ -19,8 +19,8 @@ import gzip
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -59,17 +59,31 @@ FIRST_FACTOR = U64(0xBF58476D1CE4E5B9)
 SECOND_FACTOR = U64(0x94D049BB133111EB)
 
 
-@dataclass(frozen=True)
-class Sample:
-    """The 10 % set, equal rows once."""
+class Table(NamedTuple):
+    """Distinct rows of the 10 % set, as compiled code takes them."""
 
     columns: npt.NDArray[np.int32]  # from 1, of each nonzero cell
     values: npt.NDArray[np.int32]  # of each nonzero cell: 1, an integer, or hundredths
-    indptr: npt.NDArray[np.int64]  # where the cells of each distinct row begin
-    labels: npt.NDArray[np.int8]  # of each distinct row: +1 for an attack, -1 for normal
+    indptr: npt.NDArray[np.int64]  # where the cells of each row begin
+    labels: npt.NDArray[np.int8]  # of each row: +1 for an attack, -1 for normal
     kinds: npt.NDArray[np.int8]  # NOMINAL, INTEGER or RATE, by column
     largest: npt.NDArray[np.int32]  # value of each column
-    members: dict[str, npt.NDArray[np.int32]]  # class -> distinct row of each of its rows
+
+
+class Plan(NamedTuple):
+    """Which rows are written. They are numbered class by class, those that are kept last."""
+
+    members: npt.NDArray[np.int32]  # distinct row of each row of the sample
+    starts: npt.NDArray[np.int64]  # where the members of each drawn class begin
+    ends: npt.NDArray[np.int64]  # where the numbers of each drawn class begin
+    order: npt.NDArray[np.uint32]  # number of each line
+
+
+class Sample(NamedTuple):
+    """The 10 % set, equal rows once, and the distinct row of each row of each class."""
+
+    table: Table
+    members: dict[str, npt.NDArray[np.int32]]
 
 
 def read_sample(data: Path) -> Sample:
@@ -82,32 +96,25 @@ def read_sample(data: Path) -> Sample:
             name = line[line.rindex(",") + 1 :].strip().rstrip(".")
             members.setdefault(name, []).append(number.setdefault(line, len(number)))
     fields = [_Field(columns) for columns in columns_of]
-    labels = []
-    codes: list[int] = []
-    for line in number:
-        *texts, name = line.split(",")
-        codes += [field[text] for field, text in zip(fields, texts, strict=True)]
-        labels.append(-1 if name.strip().rstrip(".") == NORMAL else 1)
-    table = np.array(codes, dtype=np.int64).reshape(len(number), len(fields))
+    labels = np.ones(len(number), dtype=np.int8)
+    labels[members.get(NORMAL, [])] = -1
+    codes = [
+        [field[text] for field, text in zip(fields, line.split(",")[:-1], strict=True)]
+        for line in number
+    ]
+    table = np.array(codes, dtype=np.int64)
     filled = table != 0
-    cells = table[filled]
-    columns = (cells >> COLUMN_SHIFT).astype(np.int32)
-    values = (cells & ((1 << COLUMN_SHIFT) - 1)).astype(np.int32)
+    columns = (table[filled] >> COLUMN_SHIFT).astype(np.int32)
+    values = (table[filled] & ((1 << COLUMN_SHIFT) - 1)).astype(np.int32)
     kinds = np.zeros(1 + max(max(numbers.values()) for numbers in columns_of), dtype=np.int8)
     for field in fields:
         if field.column is not None:
             kinds[field.column] = field.kind
     largest = np.zeros(len(kinds), dtype=np.int32)
     np.maximum.at(largest, columns, values)
-    return Sample(
-        columns,
-        values,
-        np.concatenate([[0], np.cumsum(filled.sum(axis=1))]),
-        np.array(labels, dtype=np.int8),
-        kinds,
-        largest,
-        {name: np.array(rows, dtype=np.int32) for name, rows in members.items()},
-    )
+    indptr = np.concatenate([[0], np.cumsum(filled.sum(axis=1))])
+    own = {name: np.array(rows, dtype=np.int32) for name, rows in members.items()}
+    return Sample(Table(columns, values, indptr, labels, kinds, largest), own)
 
 
 def _read_features(path: Path) -> list[dict[str, int]]:
@@ -167,45 +174,25 @@ class Generator:
     ) -> None:
         if counts is None:
             counts = {name: n for name, n in CLASS_COUNTS.items() if name in sample.members}
-        drawn = counts
-        kept = [rows for name, rows in sample.members.items() if name not in drawn]
-        self._sample = sample
-        self._moved = moved
-        # Rows are numbered class by class, those that are kept last.
-        parts = [sample.members[name] for name in drawn]
-        self._members = np.concatenate([*parts, *kept])
-        self._starts = np.cumsum([0, *map(len, parts)]).astype(np.int64)
-        self._ends = np.cumsum([0, *drawn.values()]).astype(np.int64)
-        self.n_rows = int(self._ends[-1]) + sum(map(len, kept))
+        drawn = [sample.members[name] for name in counts]
+        kept = [rows for name, rows in sample.members.items() if name not in counts]
+        starts, ends = np.cumsum([0, *map(len, drawn)]), np.cumsum([0, *counts.values()])
+        self.n_rows = int(ends[-1]) + sum(map(len, kept))
         self._key = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
-        self._order = np.arange(self.n_rows, dtype=np.uint32)
-        _shuffle(self._order, self._key)
-        longest = int(np.diff(sample.indptr).max())
-        self._out = np.empty(
-            BLOCK_ROWS * (longest * LONGEST_CELL + LONGEST_LABEL + 1), dtype=np.uint8
-        )
+        order = np.arange(self.n_rows, dtype=np.uint32)
+        _shuffle(order, self._key)
+        self._table, self._moved = sample.table, moved
+        self._plan = Plan(np.concatenate([*drawn, *kept]), starts, ends, order)
+        longest = int(np.diff(sample.table.indptr).max()) * LONGEST_CELL + LONGEST_LABEL + 1
+        self._out = np.empty(BLOCK_ROWS * longest, dtype=np.uint8)
 
     def blocks(self, n_rows: int | None = None) -> Iterator[memoryview]:
         """Text of the first `n_rows` lines, or of all; a block is overwritten by the next one."""
         stop = self.n_rows if n_rows is None else min(n_rows, self.n_rows)
         for first in range(0, stop, BLOCK_ROWS):
-            n_bytes = _write_rows(
-                first,
-                min(first + BLOCK_ROWS, stop),
-                self._order,
-                self._key,
-                self._ends,
-                self._starts,
-                self._members,
-                self._sample.columns,
-                self._sample.values,
-                self._sample.indptr,
-                self._sample.labels,
-                self._sample.kinds,
-                self._sample.largest,
-                self._moved,
-                self._out,
-            )
+            last = min(first + BLOCK_ROWS, stop)
+            how = self._key, self._moved
+            n_bytes = _write_rows(first, last, self._table, self._plan, *how, self._out)
             yield self._out[:n_bytes].data
 
 
@@ -234,44 +221,26 @@ def _shuffle(order, key):
 
 
 @njit(cache=True)
-def _write_rows(
-    first,
-    stop,
-    order,
-    key,
-    ends,
-    starts,
-    members,
-    columns,
-    values,
-    indptr,
-    labels,
-    kinds,
-    largest,
-    moved,
-    out,
-):
+def _write_rows(first, stop, table, plan, key, moved, out):
     """Write lines ``first:stop`` into `out`, of unsigned bytes; returns how many bytes."""
-    at = 0
+    at, n_drawn = 0, plan.ends.size - 1
     for line in range(first, stop):
-        number = np.int64(order[line])
+        number = np.int64(plan.order[line])
         state = _mix(key + (U64(number) + U64(1)) * GAMMA)
         part = 0
-        while part < ends.size - 1 and number >= ends[part + 1]:
+        while part < n_drawn and number >= plan.ends[part + 1]:
             part += 1
-        drawn = part < ends.size - 1
-        if drawn:
-            size = starts[part + 1] - starts[part]
-            row = members[starts[part] + _below(state, size)]
+        if part < n_drawn:
+            place = _below(state, plan.starts[part + 1] - plan.starts[part])
         else:
-            row = members[starts[part] + number - ends[part]]
-        out[at] = 45 if labels[row] < 0 else 43  # - or +
+            place = number - plan.ends[part]
+        row = plan.members[plan.starts[part] + place]
+        out[at] = 45 if table.labels[row] < 0 else 43  # - or +
         out[at + 1] = 49
         at += 2
-        for k in range(indptr[row], indptr[row + 1]):
-            column = columns[k]
-            kind = kinds[column]
-            value = np.int64(values[k])
+        for k in range(table.indptr[row], table.indptr[row + 1]):
+            column = table.columns[k]
+            kind, value = table.kinds[column], np.int64(table.values[k])
             out[at] = 32
             at = _write_integer(np.int64(column), out, at + 1)
             out[at] = 58
@@ -280,12 +249,12 @@ def _write_rows(
                 out[at] = 49
                 at += 1
                 continue
-            if moved and drawn:
+            if moved and part < n_drawn:
                 most = (2 * PER_CENT * value + 100) // 200 if kind == INTEGER else HUNDREDTHS
                 if most > 0:
                     state += GAMMA
                     value += _below(_mix(state), 2 * most + 1) - most
-                    value = min(max(value, 1), np.int64(largest[column]))  # type: ignore[arg-type]
+                    value = min(max(value, 1), np.int64(table.largest[column]))  # type: ignore[arg-type]
             if kind == INTEGER:
                 at = _write_integer(value, out, at)
             else:
@@ -333,18 +302,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", type=int)
     args = parser.parse_args(argv)
-    with open(sys.stdout.fileno(), "wb", buffering=0, closefd=False) as out:
-        try:
-            for block in Generator(read_sample(args.data), args.seed).blocks(args.rows):
-                while block:
-                    block = block[out.write(block) :]
-        except BrokenPipeError:
-            # The reader has gone. Python would complain when it flushes stdout at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
-        except FileNotFoundError as error:
-            print(f"{error.filename} does not exist; name the folder with --data", file=sys.stderr)
-            return 1
+    try:
+        for block in Generator(read_sample(args.data), args.seed).blocks(args.rows):
+            sys.stdout.buffer.write(block)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # The reader has gone. Python would complain when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except FileNotFoundError as error:
+        print(f"{error.filename} does not exist; name the folder with --data", file=sys.stderr)
+        return 1
     return 0
 
 
