@@ -5,15 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw._core.products import (
-    clear_columns,
-    difference_tile,
-    distance_tile,
-    dot_tile,
-    row_norms,
-    scatter_columns,
-    sparse_difference_tile,
-)
+from ooc_fw._core import products
 from tests.support.reference import to_csr
 from tests.support.strategies import tables
 
@@ -25,7 +17,7 @@ def scattered(Z, dtype, spare):
     z = to_csr(Z)
     places = np.zeros(Z.shape[1], dtype=np.int32)
     columns = np.zeros((1 + np.any(Z != 0, axis=0).sum(), len(Z) + spare), dtype=dtype)
-    scatter_columns(z.data, z.indices, z.indptr, places, columns)
+    products.scatter_columns(z.data, z.indices, z.indptr, places, columns)
     return places, columns
 
 
@@ -39,7 +31,7 @@ def test_scatter_writes_columns_and_clear_undoes_it(Z, spare):
     places, columns = scattered(Z, np.float32, spare)
     np.testing.assert_array_equal(columns[places, : len(Z)], Z.T)
     assert not columns[:, len(Z) :].any()
-    clear_columns(*arrays(Z)[1:], places, columns)
+    products.clear_columns(*arrays(Z)[1:], places, columns)
     assert not columns.any()
     assert not places.any()
 
@@ -51,15 +43,15 @@ def test_dot_and_distance_tiles(distance, dtype, rtol, X, spare):
     cut = len(X) // 2
     wide = X.astype(np.float64)
     norms = np.abs(wide).sum(axis=1).astype(dtype)
-    x, z = arrays_of_few(X[:cut]), scattered(X[cut:], dtype, spare)
+    x, z = arrays(X[:cut]), scattered(X[cut:], dtype, spare)
     out = np.full((cut, len(X) - cut), np.nan, dtype=dtype)
     if distance:
-        distance_tile(x, *z, norms[:cut], norms[cut:], out)
+        products.distance_tile(x, *z, norms[:cut], norms[cut:], out)
         expected = np.abs(wide[:cut, None] - wide[cut:]).sum(axis=2)
         scale = norms[:cut, None] + norms[cut:]
     else:
         scratch = np.empty(20, dtype), np.empty(20, z[0].dtype)
-        dot_tile(x, *z, scratch, out)
+        products.dot_tile(x, *z, scratch, out)
         expected, scale = wide[:cut] @ wide[cut:].T, np.abs(wide[:cut]) @ np.abs(wide[cut:]).T
     assert (np.abs(out - expected) <= rtol * scale).all()
 
@@ -81,12 +73,12 @@ def test_difference_tile_errs_in_proportion_to_the_distance(dtype, unit, X, squa
     x, z = padded(X[:cut], dtype), padded(X[cut:], dtype)
     columns = np.ascontiguousarray(np.pad(z.T, [(0, 0), (0, spare)]))
     out = np.full((len(x), len(z)), np.nan, dtype=dtype)
-    difference_tile(x, columns, squared, out)
+    products.difference_tile(x, columns, squared, out)
     expected = naive_distances(X[:cut], X[cut:], squared)
     assert (np.abs(out - expected) <= (X.shape[1] + 3) * unit * expected + 1e-40).all()
     for j in range(len(z)):  # alone, by the loop for few vertices
         alone = np.empty((len(x), 1), dtype=dtype)
-        difference_tile(x, columns[:, j : j + 1].copy(), squared, alone)
+        products.difference_tile(x, columns[:, j : j + 1].copy(), squared, alone)
         np.testing.assert_array_equal(alone, out[:, j : j + 1])
 
 
@@ -94,19 +86,12 @@ def test_difference_tile_errs_in_proportion_to_the_distance(dtype, unit, X, squa
 def test_sparse_difference_tile_is_symmetric_and_errs_in_proportion(X, squared):
     cut = len(X) // 2
     out, turned = np.full((cut, len(X) - cut), np.nan), np.full((len(X) - cut, cut), np.nan)
-    rows, vertices = arrays_of_few(X[:cut]), arrays_of_few(X[cut:])
-    sparse_difference_tile(rows, vertices, squared, out)
-    sparse_difference_tile(vertices, rows, squared, turned)
+    rows, vertices = arrays(X[:cut]), arrays(X[cut:])
+    products.sparse_difference_tile(rows, vertices, squared, out)
+    products.sparse_difference_tile(vertices, rows, squared, turned)
     np.testing.assert_array_equal(out, turned.T)
     expected = naive_distances(X[:cut], X[cut:], squared)
     np.testing.assert_allclose(out, expected.astype(np.float64), rtol=1e-14)
-
-
-def arrays_of_few(X):
-    """Arrays of sparse rows, of none of them too."""
-    if len(X):
-        return arrays(X)
-    return np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(1, np.int64)
 
 
 @given(tables(max_rows=20))
@@ -114,6 +99,6 @@ def test_norms(X):
     data, _, indptr = arrays(X)
     for squared, power in ((True, 2), (False, 1)):
         out = np.empty(len(X))
-        row_norms(data, indptr, squared, out)
+        products.row_norms(data, indptr, squared, out)
         expected = (np.abs(X.astype(np.float64)) ** power).sum(axis=1)
         np.testing.assert_allclose(out, expected, rtol=1e-13)
