@@ -8,14 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import ooc_fw.solver.kernel_rows
-import ooc_fw.solver.plan
-import ooc_fw.system.memory
-from ooc_fw.data.opening import open_source
-from ooc_fw.kernels.functions import make_kernel
+from ooc_fw import InputError, Status, make_kernel, open_dataset
+from ooc_fw.solver import kernel_rows, plan
 from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint, save_checkpoint
-from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError
+from ooc_fw.system import memory
 from tests.support.files import write_dense, write_sparse
 from tests.support.methods import IN_TURN, SLOW, grid
 from tests.support.reference import DEFINITIONS, make_problem
@@ -97,7 +93,7 @@ def test_every_kernel_and_storage(kernel, sparse, path):
 @pytest.mark.parametrize("name", grid(["float32", "float64"], quick=1))
 def test_resumed_run_whose_kernel_values_change_their_type(name, monkeypatch, path):
     if name == "float32":
-        monkeypatch.setattr(ooc_fw.solver.kernel_rows, "_RIDGE_SHARE", 6e-5)  # from 47 vertices on
+        monkeypatch.setattr(kernel_rows, "_RIDGE_SHARE", 6e-5)  # from 47 vertices on
         problem = rbf(n_rows=500, C=1.0, overlap=2.0)
     else:
         problem = make_problem(make_kernel("rbf", gamma=0.3), n_rows=400, C=1e4, overlap=2.0)
@@ -118,18 +114,18 @@ def test_a_run_with_a_limit_of_support_vectors(method, path):
 @pytest.mark.parametrize("method", grid(["corrective", "partan"], quick=1))
 def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, path, monkeypatch):
     """Which rows are held decides in which order sums are formed."""
-    monkeypatch.setattr(ooc_fw.solver.plan, "memory_total", lambda: 0)
-    monkeypatch.setattr(ooc_fw.system.memory, "_LEAST_KERNEL_ROWS", 4 * 50**2)
+    monkeypatch.setattr(plan, "memory_total", lambda: 0)
+    monkeypatch.setattr(memory, "_LEAST_KERNEL_ROWS", 4 * 50**2)
     options = {"method": method, "lmo": "sampled", "tol": 1e-1 if method in SLOW else 1e-3}
     assert len(assert_resumes(rbf(n_rows=200, overlap=2), path, **options).rows) > 60
 
 
 @pytest.mark.parametrize(("lmo", "write"), [("full", write_dense), ("sampled", write_sparse)])
 def test_rows_on_disk(lmo, write, monkeypatch, path):
-    monkeypatch.setattr(ooc_fw.system.memory, "_CACHE_SHARE", 0)
+    monkeypatch.setattr(memory, "_CACHE_SHARE", 0)
     problem = rbf(n_rows=150, density=0.7)
     file = write(path.with_suffix(".h5"), problem.X, problem.y.astype(float), chunks=True)
-    with open_source(file) as source:
+    with open_dataset(file) as source:
         options = {"source": source, "method": "cvm", "lmo": lmo, "tol": 1e-4}
         assert_resumes(problem, path, lambda n: {4}, **options)
 
@@ -236,7 +232,7 @@ def test_a_file_is_known_by_size_and_time(path):
     write_dense(file, problem.X, problem.y.astype(float), chunks=True)
 
     def go_on(file, **arguments):
-        with open_source(file) as source:
+        with open_dataset(file) as source:
             train(problem, source=source, max_iter=1, **arguments)
 
     go_on(file, checkpoint=path)
@@ -249,7 +245,7 @@ def test_a_file_is_known_by_size_and_time(path):
 
 def test_too_little_memory_to_resume_is_said(checkpoint, monkeypatch):
     problem, path = checkpoint
-    monkeypatch.setattr(ooc_fw.solver.plan, "memory_total", lambda: 0)
+    monkeypatch.setattr(plan, "memory_total", lambda: 0)
     with pytest.raises(InputError, match=r"run of the checkpoint .* resume it where there is more"):
         train(problem, method="swap2", resume=path)
 

@@ -6,12 +6,9 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-import ooc_fw.solver.active_set
-import ooc_fw.solver.run
-import ooc_fw.solver.shell
-from ooc_fw.kernels.functions import make_kernel
+from ooc_fw import Status, make_kernel
+from ooc_fw.solver import active_set, run, shell
 from ooc_fw.solver.run import EarlierWeights, History
-from ooc_fw.solver.state import Status
 from tests.support.reference import make_problem
 from tests.support.solving import train_in_session
 
@@ -56,8 +53,8 @@ def compared(monkeypatch):
         found.extend(zip(states, values, strict=True))
         return values
 
-    original = ooc_fw.solver.run.primal_objectives
-    monkeypatch.setattr(ooc_fw.solver.run, "primal_objectives", record)
+    original = run.primal_objectives
+    monkeypatch.setattr(run, "primal_objectives", record)
     return found
 
 
@@ -120,8 +117,8 @@ def test_a_signal_cuts_a_long_corrective_step_short(monkeypatch, tmp_path):
         return False
 
     # A look at the clock for every step.
-    monkeypatch.setattr(ooc_fw.solver.active_set, "_STEP_WORK", 1.0)
-    monkeypatch.setattr(ooc_fw.solver.shell.Deadline, "is_over", is_over)
+    monkeypatch.setattr(active_set, "_STEP_WORK", 1.0)
+    monkeypatch.setattr(shell.Deadline, "is_over", is_over)
     path = tmp_path / "run.ckpt"
     solution = train(noisy(C=10.0, n_rows=3000), checkpoint=path, every_s=1000)
     assert solution.status is Status.INTERRUPTED
