@@ -11,16 +11,10 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
 from ooc_fw.data.rows import CSRRows
+from ooc_fw.kernels import functions
 from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
 from ooc_fw.kernels.engine import Engine, ManyWeights, Nearest
-from ooc_fw.kernels.functions import (
-    FLOAT32_DIFFERENCES,
-    FLOAT32_PRODUCTS,
-    FLOAT64_DIFFERENCES,
-    FLOAT64_PRODUCTS,
-    KERNELS,
-    make_kernel,
-)
+from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.kernels.products import TILE
 from ooc_fw.system.errors import InputError
 from tests.support.methods import grid
@@ -169,21 +163,14 @@ def test_no_rows_give_no_sums_and_no_vertices_sums_of_zero(name, sparse):
 # -- the choice of arithmetic --------------------------------------------------------------------
 
 
-def test_large_column_means_cost_no_digits():
-    X = (np.random.default_rng(0).normal(size=(50, 4)) + 300).astype(np.float32)
-    kernel = make_kernel("rbf", gamma=0.2)
-    with Engine(kernel, arithmetic=choose_arithmetic(kernel, X)) as engine:
-        assert np.abs(block_of(engine, X, X) - kernel_values(kernel, X, X)).max() < 1e-6
-
-
 @pytest.mark.parametrize("name", KERNELS)
 def test_what_rows_take_other_products_than_dense_ones_in_float32(name):
     problem = make_problem(make_kernel(name, gamma=1.0), n_rows=100, n_features=22)
     chosen = choose_arithmetic(problem.kernel, problem.X)
-    assert chosen == (None, False, FLOAT32_PRODUCTS, FLOAT64_PRODUCTS)
+    assert chosen == (None, False, functions.FLOAT32_PRODUCTS, functions.FLOAT64_PRODUCTS)
     large = choose_arithmetic(problem.kernel, problem.X * np.float32(1e4))
     scale_free = name in ("cosine", "tanimoto")
-    assert (large.fast == FLOAT32_PRODUCTS) == scale_free
+    assert (large.fast == functions.FLOAT32_PRODUCTS) == scale_free
     few = problem.X * (np.arange(22) < 5)
     assert choose_arithmetic(problem.kernel, few).sparse
     assert choose_arithmetic(problem.kernel, to_csr(problem.X)).sparse
@@ -257,11 +244,16 @@ def test_engines_on_several_threads_compute_the_same_bits_with_one_blas_thread()
 
 # -- rows of any size, and all methods -----------------------------------------------------------
 
-METHODS = [FLOAT32_PRODUCTS, FLOAT32_DIFFERENCES, FLOAT64_PRODUCTS, FLOAT64_DIFFERENCES]
+METHODS = [
+    functions.FLOAT32_PRODUCTS,
+    functions.FLOAT32_DIFFERENCES,
+    functions.FLOAT64_PRODUCTS,
+    functions.FLOAT64_DIFFERENCES,
+]
 INVARIANT = sorted(name for name in KERNELS if KERNELS[name].shift_invariant)
 
 
-@pytest.mark.parametrize("method", [FLOAT32_DIFFERENCES, FLOAT64_DIFFERENCES])
+@pytest.mark.parametrize("method", [functions.FLOAT32_DIFFERENCES, functions.FLOAT64_DIFFERENCES])
 @given(X=raw_tables(max_rows=30, max_features=32), name=st.sampled_from(INVARIANT))
 def test_differences_have_the_same_bits_from_dense_and_sparse_rows_of_any_size(method, X, name):
     """And err by few units, whatever gamma is."""
@@ -294,11 +286,14 @@ def methods_and_blocks(draw):
 
 
 @given(methods_and_blocks(), SEEDS)
-def test_a_value_has_the_same_bits_whatever_computes_it(case, seed):
-    """Either side, strips of any height and width, single pairs, rows prepared alone."""
+def test_a_value_and_a_sum_have_the_same_bits_whatever_computes_them(case, seed):
+    """Either side, strips of any height and width, single pairs, rows prepared alone, threads."""
     engine, rows, cut = case
     rng = np.random.default_rng(seed)
-    with engine:
+    weights = rng.normal(size=len(rows) - cut)
+    own = np.flatnonzero(weights > 0)
+    many = ManyWeights.of(len(weights), [own], [weights[own]])
+    with engine, engine.recipe()() as alone:
         whole = block_of(engine, rows[:cut], rows[cut:])
         np.testing.assert_array_equal(block_of(engine, rows[cut:], rows[:cut]).T, whole)
         n, m = whole.shape
@@ -313,57 +308,20 @@ def test_a_value_has_the_same_bits_whatever_computes_it(case, seed):
             value = block_of(engine, rows[cut + j : cut + j + 1], rows[i : i + 1])
             assert value[0, 0] == whole[i, j]
 
+        def sums(engine):
+            z = engine.prepare(rows[cut:], exact=True)
+            plain = engine.weighted_sum(x, z, weights)
+            return plain, engine.weighted_sums(x, z, many), engine.symmetric_sum(z, weights)
 
-def all_sums(engine, rows, n_vertices):
-    """Block and sums of every kind, as arrays of shape (len(rows), ...), and their weights."""
-    weights = np.random.default_rng(0).normal(size=n_vertices)
-    third = n_vertices // 3
-    places = [np.arange(2 * third), np.arange(third, n_vertices)]
-    many = ManyWeights.of(n_vertices, places, [weights[own] for own in places])
-    x, z = engine.prepare(rows), engine.prepare(rows[:n_vertices], exact=True)
-    found = [
-        block_of(engine, rows, rows[:n_vertices]),
-        engine.weighted_sum(x, z, weights),
-        engine.weighted_sums(x, z, many),
-        engine.symmetric_sum(z, weights),
-    ]
-    matrix = np.zeros((n_vertices, 2))
-    for k, own in enumerate(places):
-        matrix[own, k] = weights[own]
-    return found, [np.eye(n_vertices), weights, matrix, weights]
-
-
-SHAPES = (70, 3, 127), (300, 100, 40), (1500, 600, 1)
-
-
-@pytest.mark.parametrize(
-    ("shape", "method", "sparse"),
-    [(SHAPES[k % 3], method, k % 2 > 0) for k, method in enumerate([*METHODS, *METHODS[::-1]])],
-)
-def test_threads_and_recipes_change_no_bit_of_any_sum(shape, method, sparse):
-    """Whatever the shapes that BLAS treats differently: few rows, few columns, few products."""
-    n_rows, n_vertices, n_features = shape
-    names = INVARIANT if method.differences else list(KERNELS)
-    kernel = make_kernel(names[(n_rows + sparse) % len(names)], gamma=1.0)
-    problem = make_problem(kernel, n_rows=n_rows, n_features=n_features, density=0.5)
-    arithmetic = Arithmetic(problem.X.mean(axis=0), fast=method, exact=method)
-    with (
-        Engine(kernel, 1, arithmetic) as first,
-        Engine(kernel, 2, arithmetic) as second,
-        Engine(kernel, 5, arithmetic) as third,
-        second.recipe()() as fourth,
-    ):
-        assert fourth.threads == 1
-        engines = (first, second, third, fourth)
-        results = [all_sums(engine, problem.rows(sparse), n_vertices) for engine in engines]
-    found, weights = results[0]
-    for others, _ in results[1:]:
-        for own, other in zip(found, others, strict=True):
-            np.testing.assert_array_equal(own, other)
-    expected = kernel_values(kernel, problem.X, problem.X[:n_vertices]).astype(float)
-    atol = 1e-4 * np.abs(expected).max()
-    for own, by in zip(found, weights, strict=True):
-        np.testing.assert_allclose(own, (expected @ by)[: len(own)], atol=atol)
+        assert alone.threads == 1
+        for found, expected in zip(sums(engine), sums(alone), strict=True):
+            np.testing.assert_array_equal(found, expected)
+        plain, several, _ = sums(engine)
+        close = {"atol": 1e-4 * max(1, np.abs(whole).max()) * np.abs(weights).sum()}
+        np.testing.assert_allclose(plain, whole.astype(float) @ weights, **close)
+        np.testing.assert_allclose(
+            several[:, 0], whole[:, own].astype(float) @ weights[own], **close
+        )
 
 
 def test_rows_and_vertices_of_different_storage_are_refused():

@@ -14,7 +14,6 @@ import ooc_fw.kernels.products
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.functions import Linear, Method
 from ooc_fw.kernels.products import FEW_ROWS, STEP, Workspace, _DenseProduct, is_in_order
-from tests.support.strategies import SEEDS
 
 
 def products(workspace, rows, vertices):
@@ -22,21 +21,6 @@ def products(workspace, rows, vertices):
     x, z = (Operand(own, nothing[: len(own)], nothing, Method(dtype)) for own in (rows, vertices))
     ((_, _, tile),) = workspace.products(x, z, len(rows))
     return tile[:, : len(vertices)].copy()
-
-
-@pytest.mark.parametrize(("dtype", "unit"), [(np.float32, 2**-24), (np.float64, 2**-53)])
-@given(n=st.integers(1, 700), m=st.integers(1, 512), k=st.integers(1, 40), seed=SEEDS)
-def test_products_are_those_of_the_definition_in_any_part(dtype, unit, n, m, k, seed):
-    rng, workspace = np.random.default_rng(seed), Workspace(Linear(), None)
-    X, Z = rng.normal(size=(n, k)).astype(dtype), rng.normal(size=(m, k)).astype(dtype)
-    whole = products(workspace, X, Z)
-    wide = np.longdouble
-    scale = np.abs(X).astype(wide) @ np.abs(Z).T.astype(wide)
-    assert (np.abs(whole - X.astype(wide) @ Z.T.astype(wide)) <= (k + 2) * unit * scale).all()
-    a, b = sorted(rng.integers(0, n + 1, 2))
-    c, d = sorted(rng.integers(0, m + 1, 2))
-    if a < b and c < d:
-        np.testing.assert_array_equal(products(workspace, X[a:b], Z[c:d]), whole[a:b, c:d])
 
 
 @given(st.integers(1, 9000), st.integers(1, 512), st.integers(1, 2000))
