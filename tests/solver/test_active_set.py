@@ -256,15 +256,6 @@ def test_a_refresh_computes_what_moved_and_errs_by_no_more_than_it_says(name, sp
         assert active.rho == pytest.approx(float(truth.rho), rel=1e-10)
 
 
-def test_steps_and_refreshes_in_turn_converge_beyond_float32():
-    problem, active, _ = filled(N_ROWS, C=1000.0, overlap=3)
-    for _ in range(10):
-        active.optimise(1e-12, 100_000)
-        active.refresh()
-    assert active.rho / 2 == pytest.approx(problem.optimum.objective, rel=1e-12)
-    assert active.relative_gap() < 1e-9
-
-
 @pytest.mark.parametrize("most", [1, 5_000])
 def test_linear_systems_reach_the_minimum_where_kernel_values_are_float64(monkeypatch, most):
     """Whether or not they took more steps than those after which rho is summed anew."""

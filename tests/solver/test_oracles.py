@@ -17,8 +17,7 @@ from ooc_fw.solver import oracles
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.oracles import Request
-from ooc_fw.solver.state import StepKind
-from ooc_fw.solver.steps import STEP_RULES, Effort, StepRecord
+from ooc_fw.solver.steps import STEP_RULES, Effort
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense, write_sparse
 from tests.support.methods import NOT_LAZY
@@ -148,21 +147,18 @@ def test_updated_gradient_is_the_recomputed_one(kernel, name):
 @pytest.mark.parametrize("name", ["swap", "partan", "cvm"])
 def test_few_columns_and_rows_read_each_time_change_nothing(name, tmp_path):
     """A cache of two columns, and a file too large to be kept, against everything in RAM."""
-    results = []
-    for frugal in (False, True):
-        source = None
-        if frugal:
-            problem = Bench().problem
-            source = open_source(write_dense(tmp_path / "data.h5", problem.X, problem.y))
-        bench = Bench(source=source)
-        lmo = bench.full(method=name, keeps_rows=not frugal, column_bytes=0 if frugal else 1 << 20)
-        rule = STEP_RULES[name]()
-        for _ in range(40):
-            bench.step(rule, lmo)
-        results.append(bench.propose(lmo).grads)
-        rows_read = bench.source.rows_read
-        bench.propose(lmo, Request())
-        assert bench.source.rows_read <= rows_read + 1
+    results, problem = [], Bench().problem
+    with open_source(write_dense(tmp_path / "data.h5", problem.X, problem.y)) as file:
+        for source in (file, None):
+            bench, rule = Bench(source=source), STEP_RULES[name]()
+            column_bytes = 1 << 20 if source is None else 0
+            lmo = bench.full(method=name, keeps_rows=source is None, column_bytes=column_bytes)
+            for _ in range(40):
+                bench.step(rule, lmo)
+            results.append(bench.propose(lmo).grads)
+            rows_read = bench.source.rows_read
+            bench.propose(lmo, Request())
+            assert bench.source.rows_read <= rows_read + 1
     np.testing.assert_array_equal(*results)
 
 
@@ -266,15 +262,10 @@ def test_blocks_look_farther_from_the_margin_while_that_finds_violators():
         looks += 1
     assert found == set(bench.near(3).tolist())
     assert looks == 4
-
-
-def test_blocks_leave_the_search_to_sweeps_after_a_reset():
-    bench = Bench()
     lmo = bench.blocks()
-    lmo.reset()
+    lmo.reset()  # leaves the search to sweeps
     candidates = bench.propose(lmo)
-    assert candidates.rows is None
-    assert candidates.n_scanned == 0
+    assert (candidates.rows, candidates.n_scanned) == (None, 0)
     assert candidates.least == bench.active.grad.min()
 
 
@@ -303,24 +294,6 @@ def test_lazy_oracle_knows_of_the_steps_it_was_not_asked_after(name):
     rule, lmo = STEP_RULES[name](), bench.lazy()
     for _ in range(150):
         bench.step(rule, lmo)
-    lmo._gap = np.inf  # ask now
-    bench.assert_proposal(bench.propose(lmo, Request()), atol=1e-4)
-
-
-@pytest.mark.parametrize("seed", [0, 3])
-def test_lazy_oracle_learns_of_a_single_vertex_that_has_left(seed):
-    bench = Bench(start=20, seed=seed)
-    active, lmo = bench.active, bench.lazy()
-    bench.propose(lmo, Request())
-    j = int(active.alpha.argmin())
-    ids = active.ids[[j]].copy()
-    size = float(active.alpha[j] / (1 - active.alpha[j]))  # an away step, of all weight
-    active.move(1 + size, j, -size)
-    active.alpha[j] = 0.0
-    lmo.update(StepRecord(StepKind.AWAY, 1 + size, ids, np.array([-size]), drops=1), active)
-    active.grad[j] = active.rho  # no violator, so that it may go
-    active.prune(spare=0.0)
-    assert active.place_of(int(ids[0])) is None
     lmo._gap = np.inf  # ask now
     bench.assert_proposal(bench.propose(lmo, Request()), atol=1e-4)
 
