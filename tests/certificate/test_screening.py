@@ -32,21 +32,21 @@ def moves(draw):
 
 
 def parts(problem, alpha):
-    """Rows, weights, |w|^2 and exact gradients without and with a row's own alpha / C."""
+    """What a snapshot of weights holds, and exact gradients without and with a row's alpha / C."""
     ids = np.flatnonzero(alpha)
-    truth = problem.truth(ids, alpha[ids])
-    grad = truth.gradient.astype(np.float64)
+    grad = problem.truth(ids, alpha[ids]).gradient.astype(np.float64)
     plain = grad - alpha / problem.C
-    return ids, alpha[ids], float(alpha @ plain), plain, grad
+    rounding = 1e-12 * (1 + np.abs(grad).max())
+    snapshot = dict(row_ids=ids, alpha=alpha[ids], plain=plain[ids], norm2=float(alpha @ plain))
+    return snapshot | {"rounding": rounding}, plain, grad
 
 
 @given(moves(), st.booleans())
 def test_rows_screened_out_are_above_the_floor(case, with_nearest):
     problem, before, now = case
-    ids, alpha, norm2, plain_before, _ = parts(problem, before)
-    rounding = 1e-12 * (1 + np.abs(plain_before).max())
-    snapshot = dict(row_ids=ids, alpha=alpha, plain=plain_before[ids], norm2=norm2)
-    screen = Screen.empty(len(problem.y), **snapshot, rounding=rounding)
+    snapshot, plain_before, _ = parts(problem, before)
+    ids, rounding = snapshot["row_ids"], snapshot["rounding"]
+    screen = Screen.empty(len(problem.y), **snapshot)
     K = kernel_values(problem.kernel, problem.X, problem.X).astype(np.float64)
     diagonal = np.diag(K) * (1 + 1e-12)
     vertex = distance = None
@@ -57,12 +57,12 @@ def test_rows_screened_out_are_above_the_floor(case, with_nearest):
     lower = plain_before - rounding
     screen.store(slice(None), Bounds.outwards(lower, diagonal, vertex, distance))
 
-    support, _, norm2_now, plain, grad = parts(problem, now)
-    rounding = 1e-12 * (1 + np.abs(grad).max())
+    then, plain, grad = parts(problem, now)
+    rounding = then["rounding"]
     for floor in np.quantile(grad, [0.0, 0.1, 0.5, 1.0]):
-        unscreened = screen.unscreened(floor + rounding, problem.y, norm2_now, plain[ids], rounding)
+        at = floor + rounding, problem.y, then["norm2"], plain[ids], rounding
         below = np.flatnonzero(grad < floor)
-        assert set(below) <= set(unscreened) | set(support)
+        assert set(below) <= set(screen.unscreened(*at)) | set(then["row_ids"])
 
 
 @given(moves(), st.booleans())
@@ -78,17 +78,16 @@ def test_a_screened_certificate_is_that_of_a_full_sweep(case, sparse):
             binary = BinaryProblem(source, problem.y, problem.kernel)
             return certify(binary, engine, weights, Search(tol, **screening))
 
-        ids, alpha, norm2, plain, grad = parts(problem, before)
-        rounding = 1e-12 * (1 + np.abs(grad).max())
-        snapshot = dict(row_ids=ids, alpha=alpha, plain=plain[ids], norm2=norm2)
-        screen = Screen.empty(len(problem.y), **snapshot, rounding=rounding)
+        snapshot, plain, _ = parts(problem, before)
+        screen = Screen.empty(len(problem.y), **snapshot)
         first = sweep(before, screen=screen)
-        assert (screen.lower <= plain + rounding).all()  # of vertices, too, once they have left
-        _, _, norm2_now, plain, grad = parts(problem, now)
-        rounding = 1e-12 * (1 + np.abs(grad).max()) + first.rounding * abs(first.rho)
-        floor = float(grad[now > 0].min()) + rounding
+        # Of vertices, too, once they have left.
+        assert (screen.lower <= plain + snapshot["rounding"]).all()
+        then, plain, grad = parts(problem, now)
+        rounding = then["rounding"] + first.rounding * abs(first.rho)
+        floor, ids = float(grad[now > 0].min()) + rounding, snapshot["row_ids"]
         full = sweep(now)
-        unscreened = screen.unscreened(floor, problem.y, norm2_now, plain[ids], rounding)
+        unscreened = screen.unscreened(floor, problem.y, then["norm2"], plain[ids], rounding)
         screened = sweep(now, unscreened=unscreened)
     if np.isfinite(full.certified_gap):
         slack = full.rounding + screened.rounding
