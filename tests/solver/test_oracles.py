@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import take_rows
 from ooc_fw.data.views import BlockSampler, ScatteredSampler
-from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.solver import oracles
-from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.oracles import Request
 from ooc_fw.solver.steps import STEP_RULES, Effort
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense, write_sparse
 from tests.support.methods import NOT_LAZY
 from tests.support.reference import make_problem
+from tests.support.solving import activate
 from tests.support.strategies import SEEDS
 
 N_ROWS = 60
@@ -35,14 +33,12 @@ class Bench:
         self.problem = make_problem(
             make_kernel(kernel, gamma=1.0), n_rows=N_ROWS, C=C, density=0.7, seed=seed
         )
-        self.engine = Engine(self.problem.kernel)
-        self.engine.close()
         self.rows = self.problem.rows(sparse)
         self.source = self.problem.source(sparse) if source is None else source
-        self.active = ActiveSet(self.engine, C, KernelRows(N_ROWS, 1 << 30))
         self.rng = np.random.default_rng(seed)
-        self.add(self.rng.permutation(N_ROWS)[:start])
-        self.active.set_weights(self.rng.random(start))
+        row_ids = self.rng.permutation(N_ROWS)[:start]
+        self.active = activate(self.problem, row_ids, self.rng.random(start), sparse)
+        self.engine = self.active.engine
 
     def add(self, row_ids):
         self.active.add(row_ids, take_rows(self.rows, row_ids), self.problem.y[row_ids])

@@ -7,27 +7,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.solver import steps
-from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.state import StepKind
 from ooc_fw.solver.steps import STEP_RULES, Effort
 from tests.support.reference import SmallProblem, make_problem
+from tests.support.solving import activate
 from tests.support.strategies import SEEDS
 
 KERNEL_NAMES = st.sampled_from(sorted(KERNELS))
 RULES = pytest.mark.parametrize("name", STEP_RULES)
-
-
-def activate(problem, row_ids, weights):
-    """Active set of the given rows and weights."""
-    active = ActiveSet(Engine(problem.kernel), problem.C, KernelRows(len(problem.y), 1 << 30))
-    active.add(row_ids, problem.X[row_ids], problem.y[row_ids])
-    active.set_weights(weights)
-    active.engine.close()
-    return active
 
 
 def full_weights(active, problem):

@@ -1,4 +1,4 @@
-"""Runs with checkpoints and penalties of rows, which `solve` does not offer."""
+"""Active sets, and runs with checkpoints and penalties of rows, which `solve` does not offer."""
 
 from __future__ import annotations
 
@@ -6,15 +6,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ooc_fw.data.rows import Float64Array
+from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
 from ooc_fw.data.sources import RowSource
+from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
+from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.shell import CheckpointPlan
 from ooc_fw.solver.state import Solution
 from tests.support.reference import SmallProblem
+
+
+def activate(
+    problem: SmallProblem, row_ids: Int64Array, weights: Float64Array, sparse: bool = False
+) -> ActiveSet:
+    """Active set of the given rows and weights, with room for all rows."""
+    with Engine(problem.kernel) as engine:
+        active = ActiveSet(engine, problem.C, KernelRows(len(problem.y), 1 << 30))
+        active.add(row_ids, take_rows(problem.rows(sparse), row_ids), problem.y[row_ids])
+        active.set_weights(weights)
+    return active  # an engine that is closed still computes
 
 
 def train_in_session(
