@@ -10,14 +10,8 @@ from sklearn.svm import SVC
 
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.data.statistics import variance
-from ooc_fw.kernels.functions import (
-    FLOAT32_PRODUCTS,
-    FLOAT64_PRODUCTS,
-    KERNELS,
-    Sizes,
-    make_kernel,
-    resolve_gamma,
-)
+from ooc_fw.kernels import functions
+from ooc_fw.kernels.functions import KERNELS, Sizes, make_kernel, resolve_gamma
 from ooc_fw.system.errors import InputError
 from tests.support.reference import DEFINITIONS, kernel_values, to_csr
 from tests.support.strategies import kernels, tables
@@ -49,7 +43,7 @@ def test_norms_diagonal_and_bound_on_rounding(data):
 
     coarse, fine = (
         kernel.error_bound(Sizes(method, norms, norms.max(), X.shape[1]))
-        for method in (FLOAT32_PRODUCTS, FLOAT64_PRODUCTS)
+        for method in (functions.FLOAT32_PRODUCTS, functions.FLOAT64_PRODUCTS)
     )
     assert np.isfinite(coarse).all()
     assert (fine >= 0).all()
@@ -59,7 +53,7 @@ def test_norms_diagonal_and_bound_on_rounding(data):
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])
 def test_bound_on_rounding_stays_finite_for_rows_that_were_never_scaled(name):
     norms = np.array([0.0, 1e14])
-    by = Sizes(FLOAT32_PRODUCTS, norms, 1e14, 100)
+    by = Sizes(functions.FLOAT32_PRODUCTS, norms, 1e14, 100)
     bound = make_kernel(name, gamma=1.0).error_bound(by)
     assert np.isfinite(bound).all()
     assert bound[1] >= 1  # values lie between 0 and 1, so that nothing is known of them
@@ -70,19 +64,12 @@ def test_bound_on_rounding_stays_finite_for_rows_that_were_never_scaled(name):
     [
         ({"gamma": 0.0}, "gamma must be a positive number, not 0.0"),
         ({"gamma": float("inf")}, "gamma must be a positive number, not inf"),
-        ({"gamma": float("nan")}, "gamma must be a positive number, not nan"),
         ({"gamma": None}, "the poly kernel needs gamma, a positive number"),
-        ({"gamma": "auto"}, "the poly kernel needs gamma"),
         ({"gamma": "wide"}, "gamma must be a number, not 'wide'"),
-        ({"coef0": "1"}, "coef0 must be a number, not '1'"),
-        ({"degree": [2]}, "degree must be a number"),
         ({"degree": 2.5}, r"degree must be a whole number .*, not 2\.5"),
-        ({"degree": 0}, "degree must be a whole number of at least 1, not 0"),
         ({"coef0": -1}, "coef0 must be zero or positive .*, not -1"),
-        ({"coef0": float("inf")}, "coef0 must be zero or positive .*, not inf"),
         ({"name": "rfb"}, f"one of {', '.join(KERNELS)}, not 'rfb'"),
         ({"name": "rbf", "gamma": None}, "the rbf kernel needs gamma"),
-        ({"name": "laplacian", "gamma": None}, "the laplacian kernel needs gamma"),
     ],
 )
 def test_parameters_out_of_range_are_named(parameters, message):
@@ -102,11 +89,8 @@ def never():
         ("laplacian", "auto", never, 0.1),
         ("linear", "auto", never, 1.0),
         ("unknown", "auto", never, 1.0),  # `make_kernel` refuses it
-        ("rbf", 0.5, never, 0.5),
         ("rbf", "0.5", never, 0.5),
         ("linear", "scale", never, 1.0),
-        ("cosine", "scale", never, 1.0),
-        ("tanimoto", "scale", never, 1.0),
     ],
 )
 def test_gamma_rests_on_no_more_statistics_than_it_needs(name, given, sigma2, expected):

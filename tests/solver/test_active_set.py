@@ -17,34 +17,30 @@ from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
 from tests.support.contracts import to_dense
 from tests.support.reference import kernel_values, make_problem
+from tests.support.solving import activate
 
 N_ROWS = 40
 
 
-def make_active(problem, *, first=(), sparse=False, most=100, memory=1 << 20, engine=None):
-    """An active set of the first rows given, and a function that adds more by number.
-
-    The first weights are in proportion to 1, 2, 3 ...
-    """
-    engine = Engine(problem.kernel) if engine is None else engine
-    engine.close()  # it still computes
-    active = ActiveSet(engine, problem.C, KernelRows(most, memory))
+def adding(active, problem, sparse=False):
+    """A function that adds rows of the problem by number."""
     rows = problem.rows(sparse)
 
     def add(row_ids):
         row_ids = np.asarray(row_ids, dtype=np.int64)
         active.add(row_ids, take_rows(rows, row_ids), problem.y[row_ids])
 
-    if len(first):
-        add(first)
-        active.set_weights(np.arange(1.0, len(first) + 1))
-    return active, add
+    return add
 
 
-def filled(n, kernel="rbf", sparse=False, most=100, **options):
-    """A problem, an active set of its first rows, and a function that adds more."""
+def filled(n, kernel="rbf", sparse=False, **options):
+    """A problem, an active set of its first rows, and a function that adds more.
+
+    Weights are in proportion to 1, 2, 3 ...
+    """
     problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=N_ROWS, **options)
-    return problem, *make_active(problem, first=range(n), sparse=sparse, most=most)
+    active = activate(problem, np.arange(n), np.arange(1.0, n + 1), sparse)
+    return problem, active, adding(active, problem, sparse)
 
 
 def assert_valid(active, problem, tolerance=2e-6):
@@ -87,9 +83,11 @@ class ActiveSetMachine(RuleBasedStateMachine):
         engine = Engine(self.problem.kernel, arithmetic=Arithmetic(center, not densely))
         # Room for six whole rows of the kernel block at most, or for all.
         memory = 6 * (4 * N_ROWS + 4096) if tight else 1 << 20
-        self.active, self.add = make_active(
-            self.problem, first=first, sparse=sparse, most=N_ROWS, memory=memory, engine=engine
-        )
+        self.active = ActiveSet(engine, C, KernelRows(N_ROWS, memory))
+        self.add = adding(self.active, self.problem, sparse)
+        self.add(first)
+        self.active.set_weights(np.arange(1.0, len(first) + 1))
+        engine.close()  # it still computes
         total = len(first) * (len(first) + 1) / 2
         self.weights = {row: (k + 1) / total for k, row in enumerate(first)}
 
@@ -212,12 +210,14 @@ def test_squared_norm_is_that_of_the_hyperplane_with_its_bias():
 
 
 def test_growing_beyond_the_capacity_changes_nothing():
-    problem, active, add = filled(10, most=12)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=12)
+    active = activate(problem, np.arange(10), np.arange(1.0, 11))
+    beyond = np.arange(10, 13)
     with pytest.raises(MemoryError, match="no room for"):
-        add(np.arange(5, 13))
+        active.add(beyond, problem.X[:3], problem.y[:3])
     assert active.ids.tolist() == list(range(10))
     assert_valid(active, problem)
-    add(np.arange(5, 12))
+    adding(active, problem)(np.arange(5, 12))
     assert len(active) == 12
 
 

@@ -181,10 +181,7 @@ AT_77 = np.arange(200) == 77
     ("change", "said"),
     [
         ({"C": 2.0}, r"other options: C 1\.0 \(now 2\.0\)"),
-        ({"tol": 1e-2}, r"other options: tol 0\.001 \(now 0\.01\)"),
         ({"method": "fw"}, r"other options: method 'swap2' \(now 'fw'\)"),
-        ({"lmo": "sampled"}, r"other options: lmo 'full' \(now 'sampled'\)"),
-        ({"seed": 1}, r"other options: seed 0 \(now 1\)"),
         ({"certify": False}, r"other options: certify True \(now False\)"),
         (lambda p: {"kernel": make_kernel("rbf", gamma=3.0)}, "another kernel: gamma 0.2 .now 3.0"),
         (lambda p: {"X": p.X + AT_77[:, None]}, "other data: rows '"),
