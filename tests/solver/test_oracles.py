@@ -14,7 +14,8 @@ from ooc_fw.data.views import BlockSampler, ScatteredSampler
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.solver import oracles
 from ooc_fw.solver.oracles import Request
-from ooc_fw.solver.steps import STEP_RULES, Effort
+from ooc_fw.solver.state import StepKind
+from ooc_fw.solver.steps import STEP_RULES, Effort, StepRecord
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense, write_sparse
 from tests.support.methods import NOT_LAZY
@@ -290,6 +291,24 @@ def test_lazy_oracle_knows_of_the_steps_it_was_not_asked_after(name):
     rule, lmo = STEP_RULES[name](), bench.lazy()
     for _ in range(150):
         bench.step(rule, lmo)
+    lmo._gap = np.inf  # ask now
+    bench.assert_proposal(bench.propose(lmo, Request()), atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_lazy_oracle_learns_of_a_single_vertex_that_has_left(seed):
+    bench = Bench(start=20, seed=seed)
+    active, lmo = bench.active, bench.lazy()
+    bench.propose(lmo, Request())
+    j = int(active.alpha.argmin())
+    ids = active.ids[[j]].copy()
+    size = float(active.alpha[j] / (1 - active.alpha[j]))  # an away step, of all weight
+    active.move(1 + size, j, -size)
+    active.alpha[j] = 0.0
+    lmo.update(StepRecord(StepKind.AWAY, 1 + size, ids, np.array([-size]), drops=1), active)
+    active.grad[j] = active.rho  # no violator, so that it may go
+    active.prune(spare=0.0)
+    assert active.place_of(int(ids[0])) is None
     lmo._gap = np.inf  # ask now
     bench.assert_proposal(bench.propose(lmo, Request()), atol=1e-4)
 
