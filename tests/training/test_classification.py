@@ -1,6 +1,5 @@
 """The plan between an exact model and landmarks: each rule, and models as they were chosen."""
 
-import dataclasses
 import math
 import re
 
@@ -37,6 +36,10 @@ def rows(n_rows=N_ROWS, n_classes=2, noise=3.0):
     return X, scores.argmax(axis=1).astype(np.int64)
 
 
+def plan_of(problem, session=None, **options):
+    return plan_classes(problem, TrainOptions(**options), session or Session())
+
+
 @pytest.fixture
 def noisy():
     return ClassificationProblem(open_source(rows()[0]), rows()[1], KERNEL)
@@ -51,16 +54,20 @@ def clean():
 
 
 def test_noisy_rows_have_landmarks_and_clean_rows_an_exact_model(noisy, clean):
-    plan = plan_classes(noisy, TrainOptions(), Session())
+    plan = plan_of(noisy)
     assert plan.landmarks == LANDMARKS
     support = len(fit(noisy, TrainOptions(exact=True)).model.support_vectors)
     expected = int(re.search(r"about (\d+) are expected", plan.kind)[1])
     assert expected == pytest.approx(support, rel=0.1)
     assert str(LIMIT) in plan.kind
     assert "--exact" in plan.kind
-    other = plan_classes(clean, TrainOptions(), Session())
+    other = plan_of(clean)
     assert other.landmarks is None
     assert "--landmarks" in other.kind
+    assert plan_of(clean, max_support=30).landmarks == 30
+    assert plan_of(clean, max_support=290).landmarks is None
+    few = noisy.subset(open_source(rows()[0][:LIMIT]), np.arange(LIMIT))
+    assert (plan_of(few).landmarks, few.source.rows_read) == (None, 0)  # no sample
 
 
 def test_support_of_two_samples_is_extrapolated_by_a_power_law(clean):
@@ -74,13 +81,6 @@ def test_support_of_two_samples_is_extrapolated_by_a_power_law(clean):
     assert found.share == int(many) / 400
     one = expect_support(clean, TrainOptions(), Session(), N_ROWS, N_ROWS)
     assert one.expected == 12 * int(few)
-
-
-@pytest.mark.parametrize(("max_support", "landmarks"), [(30, 30), (290, None)])
-def test_max_support_says_what_is_too_much_and_how_many_landmarks(clean, max_support, landmarks):
-    assert (
-        plan_classes(clean, TrainOptions(max_support=max_support), Session()).landmarks == landmarks
-    )
 
 
 @pytest.mark.parametrize("storage", ["array", "sorted"])
@@ -99,18 +99,20 @@ def test_time_limit(monkeypatch, noisy, speed, landmarks):
     """An exact run would take 2.5 x 1200 x 1200 kernel values; landmarks 18,000 N + 800 N^2."""
     monkeypatch.setattr("ooc_fw.training.classification.MOST_SUPPORT", N_ROWS)
     monkeypatch.setattr("ooc_fw.training.classification.kernel_speed", lambda *_: (speed, 1.0))
-    plan = plan_classes(noisy, TrainOptions(max_time=130.0), Session())
-    found = plan.landmarks
-    assert found == (landmarks if landmarks is None else pytest.approx(landmarks, abs=2))
+    expected = landmarks if landmarks is None else pytest.approx(landmarks, abs=2)
+    assert plan_of(noisy, max_time=130.0).landmarks == expected
 
 
-def test_no_time_for_a_sample(noisy, monkeypatch):
+def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
     monkeypatch.setattr("ooc_fw.training.classification._SAMPLE_TIME", 1e-9)
-    late = plan_classes(noisy, TrainOptions(max_time=1e3), Session())
+    late = plan_of(noisy, max_time=1e3)
     assert late.landmarks == LANDMARKS
     assert "a sample alone" in late.kind
     with pytest.raises(OutOfTimeError):
-        plan_classes(noisy, TrainOptions(max_time=1e-9), Session())
+        plan_of(noisy, max_time=1e-9)
+    monkeypatch.setattr("ooc_fw.training.classification._PASS_VALUES", 40.5 * N_ROWS)
+    assert plan_of(noisy).landmarks == 40
+    assert plan_of(noisy, max_support=50).landmarks == 50
 
 
 def test_memory_limit(monkeypatch):
@@ -120,13 +122,12 @@ def test_memory_limit(monkeypatch):
     with pytest.raises(InputError) as caught:
         plan_exact(noisy, TrainOptions(memory_limit=1))
     smallest = int(re.search(r"(\d+)MiB$", str(caught.value))[1]) << 20
-    options = TrainOptions(memory_limit=smallest)
-    plan = plan_classes(noisy, options, Session())
+    plan = plan_of(noisy, memory_limit=smallest)
     assert plan.landmarks is not None
     assert "that memory holds" in plan.kind
     many = ClassificationProblem(noisy.source, np.arange(N_ROWS) % 50, KERNEL)
     with pytest.raises(InputError, match=r"; --landmarks \d+ would fit; .* is \d+MiB$"):
-        plan_classes(many, TrainOptions(memory_limit=smallest, landmarks=10**6), Session())
+        plan_of(many, memory_limit=smallest, landmarks=10**6)
 
 
 def refusal(function, *arguments):
@@ -161,24 +162,15 @@ def test_the_limit_that_is_named_is_that_of_the_model_that_is_trained(n_classes,
 
 def test_without_room_for_an_exact_model_there_are_landmarks():
     """Many rows take fewer numbers each, and no sample is solved."""
-    problem = ClassificationProblem(open_source(rows(3000)[0]), rows(3000)[1], KERNEL)
-    wide = dataclasses.replace(
-        problem, source=open_source(np.pad(rows(3000)[0], ((0, 0), (0, 4000))))
-    )
-    work = workload(wide, TrainOptions(), Session())
-    options = TrainOptions(memory_limit=least_bytes(work) - 1)
-    plan = plan_classes(wide, options, Session())
+    X, codes = rows(3000)
+    wide = ClassificationProblem(open_source(np.pad(X, ((0, 0), (0, 4000)))), codes, KERNEL)
+    limit = least_bytes(workload(wide, TrainOptions(), Session())) - 1
+    plan = plan_of(wide, memory_limit=limit)
     assert plan.landmarks >= 20
     assert "an exact model takes" in plan.kind
     assert wide.source.rows_read == 0
     with pytest.raises(OverLimitError):
-        plan_classes(wide, dataclasses.replace(options, exact=True), Session())
-
-
-def test_passes_over_many_rows_take_fewer_landmarks(noisy, monkeypatch):
-    monkeypatch.setattr("ooc_fw.training.classification._PASS_VALUES", 40.5 * N_ROWS)
-    assert plan_classes(noisy, TrainOptions(), Session()).landmarks == 40
-    assert plan_classes(noisy, TrainOptions(max_support=50), Session()).landmarks == 50
+        plan_of(wide, memory_limit=limit, exact=True)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +184,7 @@ def test_passes_over_many_rows_take_fewer_landmarks(noisy, monkeypatch):
     ],
 )
 def test_what_means_an_exact_model(noisy, options, reason):
-    plan = plan_classes(noisy, TrainOptions(**options), Session())
+    plan = plan_of(noisy, **options)
     assert plan.landmarks is None
     assert reason in plan.kind
 
@@ -218,7 +210,7 @@ def test_a_resumed_run_is_what_it_was(noisy, before, tmp_path):
     options = TrainOptions(landmarks=before, exact=before is None)
     save_checkpoint(path, run_identity(noisy, options), {"progress": {}})
     session = Session(resume=path)
-    plan = plan_classes(noisy, TrainOptions(), session)
+    plan = plan_of(noisy, session)
     assert plan.landmarks == before
     assert "as in the run of the checkpoint" in plan.kind
     assert plan_classes(noisy, plan.given, session).landmarks == before
@@ -226,13 +218,7 @@ def test_a_resumed_run_is_what_it_was(noisy, before, tmp_path):
         kind = "exact model" if before is None else "model with 100 landmarks"
         option = "--exact" if "exact" in other else "--landmarks"
         with pytest.raises(InputError, match=f"of an? {kind}; leave out {option}"):
-            plan_classes(noisy, TrainOptions(**other), session)
-
-
-def test_few_rows_are_not_sampled(noisy):
-    few = noisy.subset(open_source(rows()[0][:LIMIT]), np.arange(LIMIT))
-    plan = plan_classes(few, TrainOptions(), Session())
-    assert (plan.landmarks, few.source.rows_read) == (None, 0)
+            plan_of(noisy, session, **other)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -10,8 +10,6 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from sklearn.metrics import roc_auc_score
-from sklearn.svm import OneClassSVM
 
 from ooc_fw.certificate.sweep import Certificate
 from ooc_fw.data.opening import open_source
@@ -79,15 +77,6 @@ def rows():
     return X.astype(np.float32)
 
 
-@pytest.fixture(scope="module")
-def mixed(rows):
-    """Rows like those of training, and others; whether they are ordinary."""
-    rng = np.random.default_rng(1)
-    ordinary = rng.normal(size=(200, 4)) * [1, 2, 0.5, 1]
-    others = rng.uniform(-6, 6, (200, 4))
-    return np.vstack([ordinary, others]).astype(np.float32), np.repeat([1, -1], 200)
-
-
 def test_ball_is_the_smallest_one(rows):
     """Compared with the centre that a general optimiser finds, in coordinates of the kernel."""
     X, C = rows[:40], 5.0
@@ -118,28 +107,22 @@ def test_ball_is_the_smallest_one(rows):
     ("name", "form"),
     [(name, (np.asarray, scipy.sparse.csr_array)[k % 2]) for k, name in enumerate(DEFINITIONS)],
 )
-def test_scores_are_the_sum_over_support_vectors(rows, mixed, name, form):
+def test_scores_are_the_sum_over_support_vectors(rows, name, form):
+    mixed = np.random.default_rng(1).uniform(-6, 6, (200, 4)).astype(np.float32)
     model = FrankWolfeOneClass(name, gamma=0.2, C=10).fit(form(rows))
     vectors = rows[model.support_]
     kernel = make_kernel(name, gamma=0.2)
-    expected = kernel_values(kernel, mixed[0], vectors) @ model.dual_coef_[0]
+    expected = kernel_values(kernel, mixed, vectors) @ model.dual_coef_[0]
     scale = max(1.0, float(abs(expected).max()))
     np.testing.assert_allclose(
-        model.score_samples(form(mixed[0])), expected.astype(float), atol=2e-4 * scale
+        model.score_samples(form(mixed)), expected.astype(float), atol=2e-4 * scale
     )
     assert model.offset_ == model.rho_
     np.testing.assert_array_equal(model.intercept_, [-model.offset_])
-    values = model.decision_function(form(mixed[0]))
-    np.testing.assert_array_equal(model.predict(form(mixed[0])), np.where(values < 0, -1, 1))
+    values = model.decision_function(form(mixed))
+    np.testing.assert_array_equal(model.predict(form(mixed)), np.where(values < 0, -1, 1))
     assert model.dual_coef_.sum() == pytest.approx(1)
     assert model.n_support_.tolist() == [len(vectors)]
-
-
-@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
-def test_contamination_is_the_share_of_novel_rows(rows, share):
-    model = FrankWolfeOneClass(contamination=share, random_state=0).fit(rows)
-    assert (model.predict(rows) < 0).mean() == pytest.approx(share, abs=0.01)
-    assert model.fit_predict(rows).sum() == model.predict(rows).sum()
 
 
 @given(
@@ -160,15 +143,6 @@ def test_rows_with_one_score_are_novel_together(n, n_values, share, kernel, seed
     _, groups = np.unique(model.score_samples(X).round(6), return_inverse=True)
     up_to = np.cumsum(np.bincount(groups))
     assert np.count_nonzero(labels < 0) >= max(up_to[up_to <= share * n - 1], default=0)
-
-
-def test_novel_rows_are_told_as_well_as_by_the_linear_loss(rows, mixed):
-    X, y = mixed
-    own = FrankWolfeOneClass(gamma=0.2, C=1.0).fit(rows)
-    other = OneClassSVM(gamma=0.2, nu=0.1).fit(rows)
-    scores = [roc_auc_score(y, model.decision_function(X)) for model in (own, other)]
-    assert scores[0] >= scores[1] - 0.01
-    assert scores[0] > 0.9
 
 
 def test_weights_count_as_copies(rows):

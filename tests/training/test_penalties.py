@@ -7,21 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.data.sources import ArraySource
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.model.record import load_model
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem, ClassificationProblem, check_sample_weight, row_penalties
-from ooc_fw.solver.kernel_rows import KernelRows
-from ooc_fw.solver.loop import solve, solve_problem
-from ooc_fw.solver.plan import Session, plan_exact
-from ooc_fw.solver.shell import CheckpointPlan
+from ooc_fw.problem import BinaryProblem, check_sample_weight, row_penalties
+from ooc_fw.solver.loop import Path, solve
+from ooc_fw.solver.plan import plan_exact
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
-from ooc_fw.training.fit import fit
 from tests.support.methods import LMOS, METHODS, SLOW, grid
 from tests.support.reference import DEFINITIONS, SmallProblem, make_problem
+from tests.support.solving import train_in_session
 from tests.support.strategies import SEEDS, powers_of_ten, problems
 
 
@@ -57,15 +53,6 @@ def test_every_method_finds_the_optimum(method, kernel, lmo):
     assert solution.rho == pytest.approx(float(truth.rho), rel=1e-9)
     assert solution.objective - problem.optimum.objective <= tol * solution.rho
     np.testing.assert_array_equal(solution.penalties, problem.C[solution.rows])
-
-
-def test_tight_tolerance():
-    problem = weighted(make_problem(make_kernel("rbf", gamma=1.0), overlap=3), spread=3)
-    for start in ("random", "farthest"):
-        solution = train(problem, tol=1e-9, start=start)
-        assert solution.status is Status.CONVERGED
-        assert problem.truth(solution.rows, solution.alpha).gap <= solution.certified_gap <= 1e-9
-        assert solution.objective == pytest.approx(problem.optimum.objective, rel=1e-9)
 
 
 @st.composite
@@ -104,8 +91,8 @@ def test_equal_penalties_are_c_to_the_last_bit():
     problem = make_problem(make_kernel("rbf", gamma=1.0), C=3.0)
     for method in METHODS:
         options = TrainOptions(C=3.0, method=method, tol=2e-2, max_iter=50)
-        plain = solve(problem.source(), problem.y, problem.kernel, options)
         data = problem.source(), problem.y, problem.kernel, options
+        plain = solve(*data)
         same = solve(*data, penalties=np.full(100, 3.0))
         assert plain.penalties is None
         assert np.array_equal(plain.alpha, same.alpha), method
@@ -138,63 +125,33 @@ def test_penalties_must_be_positive_and_one_for_each_row():
         train(replace(problem, C=np.ones(3)))
 
 
-def test_one_large_penalty_keeps_kernel_values_exact(monkeypatch):
+def test_one_large_penalty_keeps_kernel_values_exact():
     """The precision of kernel values is that which the largest penalty of all needs."""
     problem = weighted(make_problem(make_kernel("rbf", gamma=1.0), n_rows=200))
-    options = {"method": "corrective", "memory_limit": 1 << 30}
-    opened = []
-    change = KernelRows.change
-
-    def watched(self, dtype):
-        opened.append(np.dtype(dtype).name)
-        change(self, dtype)
-
-    monkeypatch.setattr(KernelRows, "change", watched)
-    train(problem, **options)
-    assert opened == []
-    problem.C[7] = 1e4
-    train(problem, **options)
-    assert opened[0] == "float32"
+    options = TrainOptions(method="corrective", memory_limit=1 << 30)
+    kinds = []
+    for _ in range(2):
+        binary = BinaryProblem(problem.source(), problem.y, problem.kernel, problem.C)
+        with Path(binary, plan_exact(binary, options)) as path:
+            path.solve(1.0)
+            kinds.append(path.active.quantised)
+        problem.C[7] = 1e4
+    assert kinds == [True, False]
 
 
 def test_checkpoints_belong_to_penalties(tmp_path):
     problem = weighted(make_problem(make_kernel("rbf", gamma=1.0), n_rows=200))
-    path, options = tmp_path / "c", TrainOptions(tol=1e-3, method="swap2")
+    path, other = tmp_path / "c", weighted(problem, seed=1)
 
-    def run(problem, options=options, **session):
-        session = Session(**session)
-        binary = BinaryProblem(problem.source(), problem.y, problem.kernel, problem.C)
-        return solve_problem(binary, plan_exact(binary, options, session), session)
+    def run(penalties=problem.C, **session):
+        return train_in_session(problem, penalties=penalties, method="swap2", C=1.0, **session)
 
-    whole = run(problem)
-    half = replace(options, max_iter=whole.iterations // 2)
-    run(problem, half, checkpoint=CheckpointPlan(path, 0.0))
-    assert np.array_equal(run(problem, resume=path).alpha, whole.alpha)
-    for other in (weighted(problem, seed=1), replace(problem, C=None)):
+    whole = run()
+    run(max_iter=whole.iterations // 2, checkpoint=path, every_s=0.0)
+    assert np.array_equal(run(resume=path).alpha, whole.alpha)
+    for penalties in (other.C, None):
         with pytest.raises(InputError, match="made with other data: penalties"):
-            run(other, resume=path)
-
-
-# -- several classes, and the model --------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n_classes", [2, 4])
-def test_every_classifier_has_the_penalties_of_its_rows(n_classes, tmp_path):
-    rng = np.random.default_rng(0)
-    codes = rng.integers(0, n_classes, 120)
-    X = (rng.normal(size=(120, 2)) + codes[:, None] / 2).astype(np.float32)
-    kernel, penalties = make_kernel("rbf", gamma=0.5), np.exp(rng.normal(size=120))
-    source = ArraySource(X)
-    fitted = fit(ClassificationProblem(source, codes, kernel, penalties), TrainOptions(tol=1e-4))
-    for pair in fitted.pairs:
-        here = np.flatnonzero((codes == pair.negative) | (codes == pair.positive))
-        y = np.where(codes[here] == pair.positive, 1, -1).astype(np.int8)
-        problem = SmallProblem(kernel, X[here], y, penalties[here])
-        truth = problem.truth(np.searchsorted(here, pair.solution.rows), pair.solution.alpha)
-        assert truth.gap <= pair.solution.certified_gap <= 1e-4
-    fitted.model.save(tmp_path / "m.h5")
-    for own in load_model(tmp_path / "m.h5").classifiers:
-        np.testing.assert_array_equal(own.C, penalties[own.rows])
+            run(penalties, resume=path)
 
 
 # -- the product ---------------------------------------------------------------------------------
@@ -227,9 +184,7 @@ def test_weights_multiply(class_weight, rows, penalties):
         ({"Spam": 2.0}, None, "for Spam, which is no label; labels are"),
         ("equal", None, "class_weight must be 'balanced'"),
         ({"spam": 0}, None, "the weight of class spam must be a positive number"),
-        ({"spam": -1}, None, "the weight of class spam must be a positive number"),
         ({"spam": np.nan}, None, "the weight of class spam must be a positive number"),
-        ({"spam": np.inf}, None, "the weight of class spam must be a positive number"),
         ({"spam": 1e-310}, None, "C times class_weight must be from"),
         ({"spam": 1e300}, None, "C times class_weight must be from"),
         ({"spam": 1e300}, np.ones(4), "C times class_weight times sample_weight must be from"),
@@ -244,29 +199,23 @@ def test_unusable_class_weights(class_weight, rows, message):
     ("weights", "C", "message"),
     [
         ([1.0, 2.0], 1.0, "one weight for each of 3 rows, not the shape"),
-        ([[1.0], [2.0], [1.0]], 1.0, "one weight for each of 3 rows, not the shape"),
         ([1.0, -1.0, 0.0], 1.0, "must not be negative, but is -1.0 for row 1"),
         ([1.0, 1.0, np.nan], 1.0, "must not be negative, but is nan for row 2"),
         ([0.0, 0.0, 0.0], 1.0, "all sample weights are zero; give a positive weight"),
         ([1.0, 0.0, 1e-310], 1.0, "sample_weight times C must be from 1e-100 to .*1e-310 for row"),
         ([1e308, 0.0, 1.0], 1.0, "sample_weight times C must be from .* but is 1e\\+308 for row 0"),
         ([0.0, 0.0, 1e100], 1e100, "sample_weight times C"),
-        ([0.0, 0.0, 1e-200], 1e-200, "sample_weight times C"),
         ([0.0, 0.0, 0.01], 1e-99, "sample_weight times C"),
     ],
 )
 def test_unusable_sample_weights(weights, C, message):
+    np.testing.assert_array_equal(check_sample_weight([0.0, 1e-150], 2, 1e100), [0.0, 1e-150])
     with pytest.raises(InputError, match=message):
         check_sample_weight(weights, 3, C)
 
 
-def test_limits_of_weights_are_those_of_the_product_with_c():
-    np.testing.assert_array_equal(check_sample_weight([0.0, 1e-150], 2, 1e100), [0.0, 1e-150])
-
-
-@pytest.mark.parametrize("weight", [1e-310, 1e308])
 @pytest.mark.parametrize("estimator", [FrankWolfeSVC, FrankWolfeSVR, FrankWolfeOneClass])
-def test_weights_beyond_float64_are_refused_at_once(estimator, weight):
+def test_weights_beyond_float64_are_refused_at_once(estimator):
     X = np.random.default_rng(1).normal(size=(50, 3))
     with pytest.raises(InputError, match="sample_weight times C"):
-        estimator().fit(X, np.sign(X[:, 0]), sample_weight=np.full(50, weight))
+        estimator().fit(X, np.sign(X[:, 0]), sample_weight=np.full(50, 1e-310))

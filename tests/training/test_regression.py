@@ -11,7 +11,6 @@ import scipy.linalg
 import scipy.sparse
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVR
 
 from ooc_fw._core.steps import tube_slopes
@@ -56,6 +55,13 @@ def optimum(K, y, C, epsilon, beta=None):
     return beta, best
 
 
+def weights_of(model, n, dtype=np.longdouble):
+    """Weights of the model on each of `n` rows."""
+    (own,), beta = model.classifiers, np.zeros(n, dtype=dtype)
+    beta[own.rows] = own.beta
+    return beta
+
+
 @given(
     st.data(), tables(max_mean=0.0), powers_of_ten(-2, 3), st.sampled_from([0.0, 0.1, 0.8]), SEEDS
 )
@@ -71,8 +77,7 @@ def test_gap_holds_for_any_problem(data, X, C, epsilon, seed):
     scaled = (y - model.offset) / spread
     (own,) = model.classifiers
     K = kernel_values(kernel, X, X) + 1
-    beta = np.zeros(len(X), dtype=np.longdouble)
-    beta[own.rows] = own.beta
+    beta = weights_of(model, len(X))
     primal = float(objective(K, beta, scaled, C, epsilon / spread))
     assert primal <= own.primal * (1 + 1e-9)
     if found.gap_scope == "all":
@@ -121,8 +126,7 @@ def test_gap_holds_where_epsilon_nearly_meets_the_targets(seed):
     (own,), mean, spread = found.model.classifiers, found.model.offset, found.model.spread
     assert found.gap_scope == "all"
     K = kernel_values(kernel, X, X) + 1
-    beta = np.zeros(n, dtype=np.longdouble)
-    beta[own.rows] = own.beta
+    beta = weights_of(found.model, n)
     problems = {
         "as stated": ((y.astype(long) - long(mean)) / long(spread), long(epsilon) / long(spread)),
         "rounded": (scaled.astype(long), long(epsilon / spread)),
@@ -134,13 +138,6 @@ def test_gap_holds_where_epsilon_nearly_meets_the_targets(seed):
         least = min(optimum(K, targets, long(C), half_width, b)[1] for b in starts)
         assert own.dual <= least * (1 + 1e-12), name
         assert primal - least <= own.certified_gap * primal * (1 + 1e-12), name
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 0.5])
-def test_equal_rows_get_the_mean_of_their_targets(epsilon):
-    own = FrankWolfeSVR(gamma=1.0, epsilon=epsilon).fit(np.ones((3, 2)), [1.0, 2.0, 6.0])
-    assert own.certified_gap_ <= 1e-3
-    np.testing.assert_allclose(own.predict(np.zeros((1, 2))), 3.0, atol=1e-3 + epsilon)
 
 
 @pytest.fixture(scope="module")
@@ -163,16 +160,6 @@ def test_exact_models_are_optimal(waves, name, epsilon):
     assert least * (1 - 1e-9) <= mine.primal <= least / (1 - mine.certified_gap)
     expected = y.mean() + y.std() * (K @ beta)
     np.testing.assert_allclose(own.predict(X), expected, atol=0.05 * y.std())
-
-
-def test_epsilon_0_is_kernel_ridge_regression(waves):
-    X, y = waves
-    own = FrankWolfeSVR(gamma=0.3, C=5, epsilon=0, tol=1e-4).fit(X[:500], y[:500])
-    K = np.exp(-0.3 * np.square(X[:500, None].astype(float) - X[:500]).sum(axis=2)) + 1
-    T = np.exp(-0.3 * np.square(X[500:, None].astype(float) - X[:500]).sum(axis=2)) + 1
-    ridge = KernelRidge(alpha=1 / 5, kernel="precomputed").fit(K, y[:500] - y[:500].mean())
-    expected = y[:500].mean() + ridge.predict(T)
-    np.testing.assert_allclose(own.predict(X[500:]), expected, atol=5e-3 * y.std())
 
 
 @pytest.mark.parametrize("landmarks", [None, 150])
@@ -258,42 +245,50 @@ def test_a_pilot_whose_rows_lose_nothing(certify):
 
 
 @pytest.mark.parametrize(
-    ("options", "change", "message"),
+    ("options", "epsilon", "change", "message"),
     [
-        ({}, lambda y: 0 * y + 3, "all targets of array are 3, so that there is nothing"),
-        ({}, lambda y: 0 * y + 0.1, r"all targets of array are 0\.1, so that there is nothing"),
-        ({}, lambda y: 1e-160 * y, "the targets of array reach .* too little"),
-        ({}, lambda y: 1e-302 * y, "the targets of array reach .* too little"),
-        ({}, lambda y: 1e160 * y, "the targets of array reach .* too large"),
-        ({}, lambda y: 1e300 * y, "the targets of array reach .* too large"),
-        ({"epsilon": 1000.0}, np.copy, "epsilon 1000 is so large"),
-        ({"epsilon": -1}, np.copy, "epsilon must be a number that is not negative, not -1"),
-        ({"epsilon": None}, np.copy, "epsilon must be a number.*, not None"),
-        ({"epsilon": "a"}, np.copy, "epsilon must be a number.*, not 'a'"),
-        ({"epsilon": "0.1"}, np.copy, "epsilon must be a number.*, not '0.1'"),
+        ({}, 0.1, lambda y: 0 * y + 3, "all targets of array are 3, so that there is nothing"),
+        (
+            {},
+            0.1,
+            lambda y: 0 * y + 0.1,
+            r"all targets of array are 0\.1, so that there is nothing",
+        ),
+        ({}, 0.1, lambda y: 1e-160 * y, "the targets of array reach .* too little"),
+        ({}, 0.1, lambda y: 1e300 * y, "the targets of array reach .* too large"),
+        ({}, 0.1, lambda y: np.append(y[:-1], np.nan), r"the target of row 699 of .* is nan"),
+        ({}, 1000.0, np.copy, "epsilon 1000 is so large"),
+        ({}, -1, np.copy, "epsilon must be a number that is not negative, not -1"),
+        ({}, None, np.copy, "epsilon must be a number.*, not None"),
+        ({}, "0.1", np.copy, "epsilon must be a number.*, not '0.1'"),
+        ({"method": "fw"}, 0.1, np.copy, "for which method fw has no meaning"),
+        ({"stopping": "meb"}, 0.1, np.copy, "for which stopping meb has no meaning"),
+        ({"max_support": 100}, 0.1, np.copy, "for which max_support 100 has no meaning"),
     ],
 )
-def test_what_cannot_be_trained(waves, options, change, message):
+def test_what_cannot_be_trained(waves, options, epsilon, change, message):
+    data = open_source(waves[0]), change(waves[1]), make_kernel("rbf", gamma=0.3)
     with pytest.raises(InputError, match=message):
-        FrankWolfeSVR(**options).fit(waves[0], change(waves[1]))
-
-
-@pytest.mark.parametrize("name", ["method fw", "stopping meb", "max_support 100"])
-def test_options_without_a_meaning(waves, name):
-    option, value = name.split()
-    problem = RegressionProblem(open_source(waves[0]), waves[1], make_kernel("linear"))
-    options = TrainOptions(**{option: int(value) if value.isdigit() else value})
-    with pytest.raises(InputError, match=f"for which {name} has no meaning"):
-        fit(problem, options)
-
-
-def test_targets_are_numbers(waves):
-    y = np.where(np.arange(700) == 2, np.nan, waves[1])
-    with pytest.raises(InputError, match=r"the target of row 2 of .* is nan"):
-        RegressionProblem(open_source(waves[0]), y, make_kernel("linear"))
+        fit(RegressionProblem(*data, epsilon), TrainOptions(**options))
 
 
 # -- the commands ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("train {}.h5 --task regression --probability", "has no classes; leave out --probability"),
+        ("train {}.h5 --epsilon 1", "--epsilon goes with --task regression"),
+        ("train {}.h5", "train with --task regression"),
+        ("convert {0}.csv {0}.new --label b --targets", "is no number, and --targets are numbers"),
+    ],
+)
+def test_what_commands_refuse(ooc_fw, tmp_path, waves, command, message):
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file["X"], file["y"] = waves
+    (tmp_path / "d.csv").write_text("a,b\n1,x\n2,y\n")
+    ooc_fw(*command.format(tmp_path / "d").split()).assert_refused(message)
 
 
 def test_from_a_table_to_predictions(ooc_fw, waves, tmp_path):
@@ -357,32 +352,9 @@ def test_certify_gives_the_gap_and_scope_of_training(ooc_fw, waves, tmp_path, ga
         assert f"(within the span of the {trained['n_support']} landmarks)" in text
         return
     assert "span" not in text
-    (own,) = load_model(model).classifiers
-    C, targets = 1e4, ((y - y.mean()) / y.std()).astype(np.longdouble)
+    targets = ((y - y.mean()) / y.std()).astype(np.longdouble)
     K = kernel_values(load_model(model).kernel, X, X) + 1
-    beta = np.zeros(200, dtype=np.longdouble)
-    beta[own.rows] = own.beta
-    primal = objective(K, beta, targets, C, 0.0)
-    _, least = optimum(K, targets, C, 0.0, beta)
+    beta = weights_of(load_model(model), 200)
+    primal = objective(K, beta, targets, 1e4, 0.0)
+    _, least = optimum(K, targets, 1e4, 0.0, beta)
     assert primal - least <= again["certified_gap"] * primal
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--task regression --probability", "has no classes; leave out --probability"),
-        ("--task regression --method fw", "for which method fw has no meaning"),
-        ("--epsilon 1", "--epsilon goes with --task regression"),
-        ("", "train with --task regression"),
-    ],
-)
-def test_what_training_refuses(ooc_fw, tmp_path, waves, options, message):
-    with h5py.File(tmp_path / "d.h5", "w") as file:
-        file["X"], file["y"] = waves
-    ooc_fw("train", tmp_path / "d.h5", *options.split()).assert_refused(message)
-
-
-def test_words_are_no_targets(ooc_fw, tmp_path):
-    (tmp_path / "t.csv").write_text("a,b\n1,x\n2,y\n")
-    outcome = ooc_fw("convert", tmp_path / "t.csv", tmp_path / "t.h5", "--label", "b", "--targets")
-    outcome.assert_refused("is no number, and --targets are numbers")
