@@ -247,12 +247,11 @@ def test_a_pilot_whose_rows_lose_nothing(certify):
 @pytest.mark.parametrize(
     ("options", "epsilon", "change", "message"),
     [
-        ({}, 0.1, lambda y: 0 * y + 3, "all targets of array are 3, so that there is nothing"),
         (
             {},
             0.1,
             lambda y: 0 * y + 0.1,
-            r"all targets of array are 0\.1, so that there is nothing",
+            r"all targets of array are 0\.1, so that there",
         ),
         ({}, 0.1, lambda y: 1e-160 * y, "the targets of array reach .* too little"),
         ({}, 0.1, lambda y: 1e300 * y, "the targets of array reach .* too large"),

@@ -2,6 +2,7 @@
 
 import pickle
 import signal
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from ooc_fw.solver.loop import Path, solve
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.streams import PairStreams, vertex_ids
+from tests.support.contracts import to_dense
 from tests.support.reference import SmallProblem, make_problem, to_csr
 
 TOL = 1e-4
@@ -56,22 +58,16 @@ def cut(problem, *ends, form=np.asarray):
         yield form(problem.X[start:stop]), problem.y[start:stop]
 
 
-def taught(problem, *ends, epochs=1, form=np.asarray, **parameters):
+def taught(problem, *ends, epochs=1, **parameters):
     stream = open_stream(problem, **parameters)
-    for _ in range(epochs):
-        for chunk in cut(problem, *ends, form=form):
-            learn(stream, [chunk])
+    learn(stream, [*cut(problem, *ends)] * epochs)
     return stream
-
-
-def table(rows):
-    return rows.toarray() if isinstance(rows, CSRRows) else rows
 
 
 def assert_consistent(solution, problem):
     """Vectors, labels and positions belong together, and rho is that of brute force."""
     places = solution.rows % len(problem.y)
-    np.testing.assert_array_equal(table(solution.support_vectors), problem.X[places])
+    np.testing.assert_array_equal(to_dense(solution.support_vectors), problem.X[places])
     np.testing.assert_array_equal(solution.labels, problem.y[places])
     assert (solution.alpha > 0).all()
     assert solution.alpha.sum() == pytest.approx(1, abs=1e-12)
@@ -82,26 +78,23 @@ def assert_consistent(solution, problem):
     return truth
 
 
-forms = pytest.mark.parametrize("form", [np.asarray, to_csr])
-
-
 @pytest.mark.parametrize(
-    ("name", "form", "full_rows"),
+    ("name", "forms", "full_rows"),
     [
-        *(("rbf", np.asarray, 2048), ("rbf", to_csr, 0), ("poly", np.asarray, 0)),
-        *(("poly", to_csr, 2048), ("linear", np.asarray, 2048), ("linear", to_csr, 0)),
-        *(("laplacian", np.asarray, 0), ("laplacian", to_csr, 2048)),
+        *(("rbf", [np.asarray], 2048), ("rbf", [to_csr], 0), ("poly", [np.asarray], 0)),
+        *(("poly", [to_csr], 2048), ("linear", [np.asarray], 2048), ("linear", [to_csr], 0)),
+        *(("laplacian", [np.asarray, to_csr], 0), ("laplacian", [to_csr, np.asarray], 2048)),
     ],
 )
-def test_chunks_that_come_again_lead_to_the_optimum(name, form, full_rows, monkeypatch):
-    """Also where all chunks are trained on as large ones are."""
+def test_chunks_that_come_again_lead_to_the_optimum(name, forms, full_rows, monkeypatch):
+    """Also where all chunks are trained on as large ones are, and kinds of rows take turns."""
     monkeypatch.setattr("ooc_fw.training.streams._FULL_ROWS", full_rows)
     problem = make_problem(make_kernel(name, gamma=0.5), n_rows=120, C=2.0, density=0.7)
-    stream = open_stream(problem)
+    stream, forms = open_stream(problem), cycle(forms)
     for _ in range(12):
         gaps = []
-        for chunk in cut(problem, 40, 70, form=form):
-            learn(stream, [chunk])
+        for X, y in cut(problem, 40, 70):
+            learn(stream, [(next(forms)(X), y)])
             gaps.append(solution_of(stream).sampled_gap)
         truth = assert_consistent(solution_of(stream), problem)
         if truth.gap <= TOL:
@@ -159,56 +152,37 @@ def test_equal_rows_count_once_and_by_label(problem):
     assert len(solution_of(opposed).rows) > 30
 
 
-@forms
-def test_kinds_of_rows_may_change(problem, form):
-    stream = open_stream(problem)
-    other = {np.asarray: to_csr, to_csr: np.asarray}[form]
-    chunks = list(cut(problem, 100, 180))
-    for (X, y), kind in zip(chunks, (form, other, form), strict=True):
-        learn(stream, [(kind(X), y)])
-    expected = taught(problem, 100, 180)
-    assert solution_of(stream).objective == pytest.approx(solution_of(expected).objective, rel=1e-6)
-    assert_consistent(solution_of(stream), problem)
-
-
 @pytest.mark.parametrize("density", [0.05, 0.9])
 def test_columns_may_come_late(density):
     """Narrow rows before and after wide ones; what was held dense may turn sparse."""
     problem = make_problem(RBF(gamma=8.0), n_rows=150, n_features=30, density=density, C=3.0)
     problem.X[:100, 20:] = 0
     narrow = to_csr(problem.X[:100, :20]), problem.y[:100]
-    wide = to_csr(problem.X[100:]), problem.y[100:]
+    rows, labels = to_csr(problem.X[100:]), problem.y[100:]
+    widest = CSRRows(rows.data, rows.indices, rows.indptr, 10**6), labels
+    expected = solution_of(taught(problem, 100, epochs=7)).objective
     stream = open_stream(problem)
     learn(stream, [narrow])
     assert stream.n_features == 20
-    for chunks in ([wide], [narrow, wide] * 6):
-        learn(stream, chunks)
-        assert stream.n_features == 30
-        assert_consistent(solution_of(stream), problem)
-    expected = taught(problem, 100, epochs=7)
-    assert solution_of(stream).objective == pytest.approx(
-        solution_of(expected).objective, rel=2 * TOL
-    )
-    rows = wide[0]
-    wider = CSRRows(rows.data, rows.indices, rows.indptr, 10**6)
-    learn(stream, [(wider, wide[1])])
+    learn(stream, [(rows, labels)])
+    assert stream.n_features == 30
+    assert_consistent(solution_of(stream), problem)
+    learn(stream, [narrow, (rows, labels)] * 6)
+    assert_consistent(solution_of(stream), problem)
+    assert solution_of(stream).objective == pytest.approx(expected, rel=2 * TOL)
+    learn(stream, [widest])
     assert isinstance(solution_of(stream).support_vectors, CSRRows)
-    assert solution_of(stream).objective == pytest.approx(
-        solution_of(expected).objective, rel=2 * TOL
-    )
+    assert solution_of(stream).objective == pytest.approx(expected, rel=2 * TOL)
 
 
 def test_classes_may_come_one_after_the_other(problem):
     order = np.argsort(problem.y, kind="stable")
     rest = SmallProblem(problem.kernel, problem.X[order], problem.y[order], problem.C)
-    n_negative = int((rest.y < 0).sum())
-    stream = open_stream(rest)
-    chunks = list(cut(rest, n_negative))
+    stream, chunks = open_stream(rest), list(cut(rest, int((rest.y < 0).sum())))
     learn(stream, chunks[:1])
     assert (solution_of(stream).labels == -1).all()
-    learn(stream, chunks[1:])
+    learn(stream, chunks[1:] + chunks * 8)
     assert set(solution_of(stream).labels.tolist()) == {-1, 1}
-    learn(stream, chunks * 8)
     assert assert_consistent(solution_of(stream), rest).gap <= TOL
 
 
@@ -312,7 +286,7 @@ def test_solution_with_equal_rows_is_gone_on_from(problem):
     assert len(solution_of(bounded).rows) <= 40
 
 
-@forms
+@pytest.mark.parametrize("form", [np.asarray, to_csr])
 def test_pickled_stream_goes_on(problem, form):
     chunks = list(cut(problem, 100, form=form))
     stream = open_stream(problem)
@@ -333,29 +307,27 @@ def test_failure_leaves_everything_as_it_was(problem, monkeypatch):
     stream = open_stream(problem)
     huge = problem.X.copy()
     huge[3, 2] = 1e38
+    broken = np.vstack([chunks[1][0], huge[:80]]), np.append(chunks[1][1], problem.y[:80])
+
+    def fail(state):
+        raise KeyboardInterrupt
+
     with pytest.raises(InputError, match="too large"):
         learn(stream, [(huge, problem.y)])
     assert (stream.n_rows, stream.n_features) == (0, 0)
     learn(stream, chunks[:1])
     before = solution_of(stream)
-
-    broken = np.vstack([chunks[1][0], huge[:80]]), np.append(chunks[1][1], problem.y[:80])
     monkeypatch.setattr("ooc_fw.training.streams.POOL_BYTES", 80 * 5 * 4)
-
-    def fail(state):
-        raise KeyboardInterrupt
-
     with pytest.raises(InputError, match="too large"):
         learn(stream, [broken])
     monkeypatch.undo()
     with pytest.raises(KeyboardInterrupt):
         learn(stream, chunks[1:], [fail])
     assert solution_of(stream) is before
-    assert (stream.n_rows, solution_of(stream).rows_read) == (100, 100)
+    assert (stream.n_rows, before.rows_read) == (100, 100)
     learn(stream, chunks[1:])
-    expected = open_stream(problem)
-    learn(expected, chunks)
-    assert solution_of(stream).objective == pytest.approx(solution_of(expected).objective, rel=1e-5)
+    expected = solution_of(taught(problem, 100, 180)).objective
+    assert solution_of(stream).objective == pytest.approx(expected, rel=1e-5)
     assert solution_of(stream).rows.max() < 240
     assert_consistent(solution_of(stream), problem)
 
@@ -378,18 +350,14 @@ def test_large_sources_come_in_chunks(monkeypatch, problem):
 def test_ids_are_those_of_values_and_label(problem):
     X, y = problem.X.copy(), problem.y
     X[5] = X[7]
-    ids = ids_of(X, y)
-    sparse = to_csr(X)
-    wide = CSRRows(sparse.data, sparse.indices, sparse.indptr, 99)
-    np.testing.assert_array_equal(ids_of(wide, y), ids)
-    np.testing.assert_array_equal(ids_of(np.where(X == 0, np.float32(-0.0), X), y), ids)
-    stored = CSRRows(
-        X.reshape(-1).copy(),
-        np.tile(np.arange(5, dtype=np.int32), 240),
-        np.arange(0, 1201, 5, dtype=np.int64),
-        5,
-    )
-    np.testing.assert_array_equal(ids_of(stored, y), ids)
+    ids, sparse = ids_of(X, y), to_csr(X)
+    every = np.tile(np.arange(5, dtype=np.int32), 240), np.arange(0, 1201, 5, dtype=np.int64)
+    for same in (
+        CSRRows(sparse.data, sparse.indices, sparse.indptr, 99),
+        CSRRows(X.reshape(-1).copy(), *every, 5),  # zeros are stored
+        np.where(X == 0, np.float32(-0.0), X),
+    ):
+        np.testing.assert_array_equal(ids_of(same, y), ids)
     assert (ids_of(X, -y) != ids).all()
     assert len(np.unique(ids)) == len(np.unique(np.column_stack([X, y]), axis=0))
     np.testing.assert_array_equal(ids_of(take_rows(sparse, np.array([7])), y[7:8]), ids[[7]])
@@ -412,14 +380,13 @@ def test_a_stream_settles_at_a_large_penalty():
 
 
 def test_a_stream_that_does_not_settle_says_so(problem, monkeypatch, caplog):
-    monkeypatch.setattr("ooc_fw.solver.loop._IDLE_ROUNDS", 0)
     stream = open_stream(problem)
-    learn(stream, cut(problem, 80, 160))
+    with monkeypatch.context() as short:
+        short.setattr("ooc_fw.solver.loop._IDLE_ROUNDS", 0)
+        learn(stream, cut(problem, 80, 160))
     assert solution_of(stream).status is Status.UNSETTLED
     assert solution_of(stream).sampled_gap > TOL
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "does not settle" in caplog.text
-    monkeypatch.undo()
-    for _ in range(2):
-        learn(stream, cut(problem))
+    learn(stream, [*cut(problem)] * 2)
     assert solution_of(stream).status is Status.STREAMED
