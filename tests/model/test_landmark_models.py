@@ -24,20 +24,20 @@ from tests.support.reference import kernel_values, to_csr
 N, D = 12, 3
 
 
-def make_solution(k, *, size=1.0, seed=0, **changes):
+def make_solution(k, *, size=1.0, **changes):
     """A made-up solution, whose landmarks are rows 0, 3, 6 ..."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     rows = rng.normal(size=(N, D)).astype(np.float32)
     beta = size * rng.normal(size=(k, N))
     beta[:, 0] = 0.0
-    solution = LandmarkSolution(
+    fields = {
         **{"status": Status.MAX_ITER, "choice": "", "rows": 3 * np.arange(N), "landmarks": rows},
         **{"beta": beta, "jitter": 2e-6, "primal": np.arange(3.0, 3 + k), "dual": np.full(k, 2.5)},
         **{"certified_gap": None, "sampled_gap": np.full(k, 0.25), "iterations": 7, "passes": 3.0},
         **{"kernel_evaluations": 1, "rows_read": 1, "bytes_read": 1, "seconds": 1.0},
         **{"sweep_seconds": None, "signal": None},
-    )
-    return dataclasses.replace(solution, **changes)
+    }
+    return LandmarkSolution(**fields | changes)
 
 
 def make_model(n_classes=2, *, names=False, penalties=None, **changes):
@@ -64,21 +64,17 @@ def exact_decisions(model, X):
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 1e3, 1e6])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("n_classes", "sparse"), [(2, False), (3, True)])
 def test_decision_values_are_within_their_accuracy_however_large_the_weights(
     size, n_classes, sparse
 ):
     model = make_model(n_classes, size=size)
     X = np.random.default_rng(5).normal(size=(300, D)).astype(np.float32)
-    expected = exact_decisions(model, X)
     source = CSRSource(to_csr(X)) if sparse else open_source(X)
+    expected = exact_decisions(model, X)
     found = model.decision_function(source, threads=2).reshape(len(X), -1)
     assert np.abs(found - expected).max() <= DECISION_ACCURACY
-    if n_classes == 2:
-        places = (expected[:, 0] > 0).astype(np.int64)
-    else:
-        places = expected.argmax(axis=1)
+    places = expected.argmax(axis=1) if n_classes == 3 else (expected[:, 0] > 0).astype(int)
     assert np.array_equal(model.predict(source), model.classes[places])
 
 
@@ -109,20 +105,15 @@ def test_probabilities_of_classes_against_the_rest_are_normalised(values):
 
 
 def test_probabilities_of_a_model():
-    model = make_model(3)
-    values = np.array([[-1.0, 0.5, 2.0]])
+    model, values = make_model(3), np.array([-1.0, 0.5, 2.0])
     with pytest.raises(InputError, match="no probabilities"):
-        model.probabilities(values)
+        model.probabilities(values[None])
     sure = model.with_sigmoids([(-1.0, 0.0), (-2.0, 0.5), (-3.0, 1.0)])
-    each = [
-        1 / (1 + np.exp(a * f + b))
-        for f, (a, b) in zip(values[0], [(-1, 0), (-2, 0.5), (-3, 1)], strict=True)
-    ]
-    np.testing.assert_allclose(sure.probabilities(values)[0], each / np.sum(each))
+    each = 1 / (1 + np.exp(np.array([-1, -2, -3]) * values + [0, 0.5, 1]))
+    np.testing.assert_allclose(sure.probabilities(values[None])[0], each / np.sum(each))
     two = make_model().with_sigmoids([(-1.0, 0.0)])
-    np.testing.assert_allclose(
-        two.probabilities(np.array([2.0])), [[1 / (1 + np.exp(2)), 1 / (1 + np.exp(-2))]]
-    )
+    p = 1 / (1 + np.exp(-values))
+    np.testing.assert_allclose(two.probabilities(values), np.stack([1 - p, p], axis=1))
 
 
 # -- record ----------------------------------------------------------------------------------------
@@ -158,6 +149,7 @@ def test_fields_of_a_model():
         ({"landmarks": np.arange(1, N + 1)}, "points outside the 12 vectors"),
         ({"landmarks": np.arange(N)[::-1]}, "have the same landmarks"),
         ({"rows": np.arange(N)}, "have the same landmarks"),
+        (None, r"for each of them against the rest, not 3 .* 2 class"),
     ],
 )
 def test_impossible_models_are_refused(changes, message):
@@ -165,24 +157,19 @@ def test_impossible_models_are_refused(changes, message):
     first, second, third = model.classifiers
 
     def change():
-        own = dataclasses.replace(second, **changes)
-        dataclasses.replace(model, classifiers=[first, own, third])
+        own = [first, third]
+        if changes is not None:
+            own.insert(1, dataclasses.replace(second, **changes))
+        dataclasses.replace(model, classifiers=own)
 
     with pytest.raises(InputError, match=message):
         change()
 
 
-def test_wrong_number_of_classifiers_is_refused():
-    model = make_model(4)
-    with pytest.raises(InputError, match=r"for each of them against the rest, not 4 .* 3 class"):
-        dataclasses.replace(model, classifiers=model.classifiers[:3])
-
-
 # -- file ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("more", [False, True])
+@pytest.mark.parametrize(("n_classes", "more"), [(2, False), (2, True), (3, True)])
 def test_save_and_load_give_the_model_back(tmp_path, n_classes, more):
     weights = {"penalties": np.arange(1.0, 99.0), "names": True} if more else {"primal": None}
     model = make_model(n_classes, **weights)
@@ -196,10 +183,7 @@ def test_save_and_load_give_the_model_back(tmp_path, n_classes, more):
     for found, expected in zip(loaded.classifiers, model.classifiers, strict=True):
         assert isinstance(found, LandmarkClassifier)
         for field in dataclasses.fields(expected):
-            a, b = getattr(found, field.name), getattr(expected, field.name)
-            assert np.array_equal(a, b), field.name
-            if isinstance(b, np.ndarray):
-                assert a.dtype == b.dtype, field.name
+            np.testing.assert_array_equal(getattr(found, field.name), getattr(expected, field.name))
 
 
 def test_layout_is_the_documented_one(tmp_path):
@@ -223,7 +207,6 @@ def test_layout_is_the_documented_one(tmp_path):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda f: f.attrs.__setitem__("format_version", 9), "its format is 9"),
         (lambda f: f.attrs.__setitem__("decision", "ovo"), "its decision is not 'ovr'"),
         (lambda f: f["machines/0"].attrs.__setitem__("kind", "x"), "of a kind 'x'"),
         (lambda f: f["machines/0"].attrs.__delitem__("kind"), "damaged"),
@@ -236,12 +219,11 @@ def test_layout_is_the_documented_one(tmp_path):
 )
 def test_damaged_file(tmp_path, edit, message):
     path = tmp_path / "m.h5"
-    make_model(3).save(path)
     for keeps_checksum in (False, True):
+        make_model(3).save(path)
         with h5py.File(path, "r+") as file:
             edit(file)
             if not keeps_checksum:
                 del file.attrs[CONTENT]
         with pytest.raises(InputError, match=f"m.h5.*({message}|checksum)"):
             load_model(path)
-        make_model(3).save(path)
