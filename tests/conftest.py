@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pytest
@@ -112,6 +113,15 @@ class Outcome(NamedTuple):
     status: int
     out: str
     err: str
+
+    def done(self) -> Self:
+        """Itself, after a check that the command succeeded."""
+        assert self.status == 0, self.err
+        return self
+
+    def json(self) -> Any:
+        """What the command that succeeded printed as JSON."""
+        return json.loads(self.done().out)
 
     def assert_refused(self, *parts: str) -> None:
         """Check for one sentence on standard error that holds `parts`, and status 2."""

@@ -78,6 +78,7 @@ def write_files(folder, rng):
         pd.DataFrame({"x": x, "kind": kind, "y": y}).to_parquet(folder / path)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", WALKS)
 def test_commands_in_guides_run(name, tmp_path):
     """The shell runs them one by one; the first that fails ends the test."""
@@ -100,6 +101,7 @@ def test_commands_in_guides_run(name, tmp_path):
     assert made <= {path.name for path in tmp_path.iterdir()}
 
 
+@pytest.mark.process
 def test_session_of_the_readme(tmp_path):
     """The printed lines are those of the commands, with numbers that are close."""
     package = Path(ooc_fw.__file__).parent

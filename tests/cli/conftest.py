@@ -17,6 +17,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from tests.support.landmarks import solve_landmarks
+from tests.support.methods import grid
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def sure_model(data_file, tmp_path_factory):
     return path
 
 
-@pytest.fixture(params=[2, 3])
+@pytest.fixture(params=grid([2, 3], quick=1))
 def landmark_model(request, tmp_path):
     """Files of noisy rows of 2 or 3 classes, and of a landmark model of these rows."""
     rng = np.random.default_rng(request.param)

@@ -37,8 +37,8 @@ def trained(request, ooc_fw, tmp_path):
     rows = lines(np.random.default_rng(0), 300, words=request.param)
     table.write_text("\n".join(rows) + "\n", encoding="utf-8")
     encoding = ("--one-hot", "city", "--impute", "mean", "--scale", "standard", "--log1p")
-    assert ooc_fw("convert", table, data, "--label", "kind", *encoding, "--quiet").status == 0
-    assert ooc_fw("train", data, "-o", model, "--C", 10, "--quiet").status == 0
+    ooc_fw("convert", table, data, "--label", "kind", *encoding, "--quiet").done()
+    ooc_fw("train", data, "-o", model, "--C", 10, "--quiet").done()
     return table, data, model
 
 
@@ -48,8 +48,7 @@ def test_a_table_gives_what_its_converted_file_gives(ooc_fw, trained):
         expected = ooc_fw("predict", model, data, *options).out
         assert ooc_fw("predict", model, table, *options, "--quiet").out == expected
     expected, found = (
-        json.loads(ooc_fw("evaluate", model, name, "--json", "--quiet").out)
-        for name in (data, table)
+        ooc_fw("evaluate", model, name, "--json", "--quiet").json() for name in (data, table)
     )
     assert found["accuracy"] == expected["accuracy"] > 0.9
     assert found["confusion"] == expected["confusion"]
@@ -71,14 +70,13 @@ def test_columns_are_found_by_name_and_labels_are_not_needed(
     _, _, model = trained
     new = tmp_path / "new.csv"
     new.write_text("income,city,extra,age,kind\n100.5,Rom,1,60,\n2000,Paris,1,,?\n")
-    outcome = ooc_fw("predict", model, new, "--decision")
-    assert outcome.status == 0
+    outcome = ooc_fw("predict", model, new, "--decision").done()
     assert "1 missing values became the means" in outcome.err
     assert "column 'city': 1 rows without a category" in outcome.err
     assert outcome.err.endswith("does not use are left out: extra\n")
     converted = tmp_path / "new.h5"
     new.write_text("income,city,age\n100.5,Rom,60\n2000,Paris,\n")
-    assert ooc_fw("convert", new, converted, "--like", model, "--quiet").status == 0
+    ooc_fw("convert", new, converted, "--like", model, "--quiet").done()
     assert ooc_fw("predict", model, converted, "--decision").out == outcome.out
     with open(new) as stream:
         monkeypatch.setattr(sys, "stdin", stream)
@@ -130,8 +128,8 @@ def test_rows_without_a_label_can_be_left_out(ooc_fw, trained, tmp_path):
     ooc_fw("evaluate", model, gaps).assert_refused("the label is missing", "--missing-labels drop")
     outcome = ooc_fw("evaluate", model, gaps, "--missing-labels", "drop", "--json")
     assert "7 rows without a label are left out" in outcome.err
-    found = json.loads(outcome.out)
-    expected = json.loads(ooc_fw("evaluate", model, rest, "--json").out)
+    found = outcome.json()
+    expected = ooc_fw("evaluate", model, rest, "--json").json()
     assert found | {"seconds": 0} == expected | {"seconds": 0}
     gaps.write_text("\n".join([header, *bare]), encoding="utf-8")
     outcome = ooc_fw("evaluate", model, gaps, "--missing-labels", "drop")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import pickle
 
 import h5py
@@ -16,7 +15,7 @@ from tests.support.reference import kernel_values
 def test_brute_force_in_double_precision_agrees(ooc_fw, model_file, data_file):
     outcome = ooc_fw("certify", model_file, data_file, "--json")
     assert (outcome.status, outcome.err) == (0, "")
-    result = json.loads(outcome.out)
+    result = outcome.json()
     names = ["certified_gap", "gap_scope", "pair_gap", "objective", "rho", "n_violators"]
     assert list(result) == names
     assert result["gap_scope"] == "all"
@@ -81,7 +80,7 @@ def test_rows_of_weight_0_do_not_count(ooc_fw, table, tmp_path, estimator, sever
     np.testing.assert_array_equal(own.solution_.rows, own.model_.classifiers[0].rows)
     outcome = ooc_fw("certify", model, data, "--json", "--tol", 2e-2)
     assert (outcome.status, outcome.err) == (0, "")
-    gap = json.loads(outcome.out)["certified_gap"]
+    gap = outcome.json()["certified_gap"]
     assert gap == pytest.approx(own.certified_gap_, rel=1e-3)
     again = pickle.loads(pickle.dumps(own)).model_
     np.testing.assert_array_equal(again.weighted_rows, own.model_.weighted_rows)
@@ -108,11 +107,12 @@ def test_weights_that_landmarks_do_not_show(ooc_fw, table, tmp_path, certify):
     ooc_fw("certify", model, data).assert_refused("was trained with weights of rows")
 
 
+@pytest.mark.process
 def test_gap_of_a_landmark_model(ooc_fw, landmark_model):
     data, model_path = landmark_model
     outcome = ooc_fw("certify", model_path, data, "--json", "--threads", 2)
     assert (outcome.status, outcome.err) == (0, "")
-    result, model = json.loads(outcome.out), load_model(model_path)
+    result, model = outcome.json(), load_model(model_path)
     several = len(model.classes) > 2
     names = ["certified_gap", "gap_scope", "primal", "dual", "n_support"]
     assert list(result) == names + ["classifiers"] * several
@@ -153,9 +153,8 @@ def test_landmark_model_of_other_data_is_refused(ooc_fw, landmark_model):
 
 def test_gap_of_a_landmark_model_against_the_exact_kernel(ooc_fw, landmark_model, model_file):
     data, model_path = landmark_model
-    outcome = ooc_fw("certify", model_path, data, "--json", "--exact-kernel")
-    assert outcome.status == 0
-    result, model = json.loads(outcome.out), load_model(model_path)
+    outcome = ooc_fw("certify", model_path, data, "--json", "--exact-kernel").done()
+    result, model = outcome.json(), load_model(model_path)
     with h5py.File(data) as file:
         X, y = file["X"][...], file["y"][...]
     K = kernel_values(model.kernel, X, X) + 1
@@ -180,9 +179,9 @@ def test_storage_of_the_rows_may_be_another(ooc_fw, text_file, tmp_path, landmar
             "convert", text_file, tmp_path / f"{storage}.h5", f"--{storage}", "--scale", "maxabs"
         )
     model, options = tmp_path / "m.h5", ["--landmarks", 20] if landmarks else []
-    assert ooc_fw("train", tmp_path / f"{first}.h5", "-o", model, "--quiet", *options).status == 0
+    ooc_fw("train", tmp_path / f"{first}.h5", "-o", model, "--quiet", *options).done()
     results = [
-        json.loads(ooc_fw("certify", model, tmp_path / f"{storage}.h5", "--json").out)
+        ooc_fw("certify", model, tmp_path / f"{storage}.h5", "--json").json()
         for storage in ("dense", "sparse")
     ]
     name = "primal" if landmarks else "rho"

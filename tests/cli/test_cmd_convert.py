@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
 
 import h5py
 import pytest
@@ -40,7 +39,7 @@ def test_report_on_stderr_or_as_json(ooc_fw, text, tmp_path):
         "log1p": True,
         "seed": 7,
     }
-    assert expected.items() <= json.loads(outcome.out).items()
+    assert expected.items() <= outcome.json().items()
 
 
 def test_report_of_unusual_things(ooc_fw, text, tmp_path):
@@ -92,8 +91,7 @@ def test_table_options(ooc_fw, tmp_path):
     outcome = ooc_fw(
         *("convert", path, out, "--label", "buys", "--one-hot", "colour", "--impute", "mean"),
         *("--drop", "age", "--no-shuffle", "--dense"),
-    )
-    assert outcome.status == 0
+    ).done()
     lines = outcome.err.splitlines()
     assert lines[1] == "classes: no (1), yes (1)"
     assert "note: 1 missing values became the means of their columns" in lines
@@ -101,8 +99,7 @@ def test_table_options(ooc_fw, tmp_path):
         assert file["X"][...].tolist() == [[0, 1, 2], [1, 0, 2]]
         assert file.attrs["columns"].tolist() == [b"colour=blue", b"colour=red", b"size"]
     (tmp_path / "test.csv").write_text(TABLE.replace("yes", "maybe"))
-    outcome = ooc_fw("convert", tmp_path / "test.csv", tmp_path / "test.h5", "--like", out)
-    assert outcome.status == 0
+    outcome = ooc_fw("convert", tmp_path / "test.csv", tmp_path / "test.h5", "--like", out).done()
     assert "labels the training file does not have: maybe; their rows are kept" in outcome.err
 
 
@@ -111,7 +108,7 @@ def test_names_with_commas_repeated_options_and_a_chosen_delimiter(ooc_fw, tmp_p
     path, out = tmp_path / "table", tmp_path / "out.h5"
     path.write_text("a, b\tc\td\ty\n1\t2\t5\t0\n3\t4\t5\t1\n")
     drop = "--drop", '"a, b"', "--drop", "d"
-    assert ooc_fw("convert", path, out, "--label", "y", *drop, "--delimiter", "tab").status == 0
+    ooc_fw("convert", path, out, "--label", "y", *drop, "--delimiter", "tab").done()
     with h5py.File(out) as file:
         assert file.attrs["columns"].tolist() == [b"c"]
 

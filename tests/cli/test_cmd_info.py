@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 import shlex
 
@@ -14,7 +13,7 @@ from ooc_fw.model.record import load_model
 def describe(ooc_fw, *arguments):
     outcome = ooc_fw("info", *arguments, "--json")
     assert (outcome.status, outcome.err) == (0, "")
-    return json.loads(outcome.out)
+    return outcome.json()
 
 
 def test_data_file(ooc_fw, data_file, table):
@@ -93,7 +92,7 @@ def test_checkpoint(ooc_fw, data_file, tmp_path):
     path, model = tmp_path / "run 1.ckpt", tmp_path / "m.h5"
     options = "--C", "3", "--kernel", "laplacian", "--no-certify", "--memory", "1GiB"
     train = "train", data_file, "-o", model, "--quiet", *options
-    assert ooc_fw(*train, "--max-iter", "2", "--checkpoint", path).status == 0
+    ooc_fw(*train, "--max-iter", "2", "--checkpoint", path).done()
     result = describe(ooc_fw, path)
     known = {"kind": "checkpoint", "n_rows": 200, "n_features": 4, "kernel": "laplacian", "C": 3}
     assert (
@@ -104,7 +103,7 @@ def test_checkpoint(ooc_fw, data_file, tmp_path):
     command = shlex.split(command)
     assert command[:3] == ["ooc-fw", "train", "DATA"]
     resumed = ooc_fw("train", data_file, *command[3:], "-o", model, "--json", "--quiet")
-    assert json.loads(resumed.out)["iterations"] > 2
+    assert resumed.json()["iterations"] > 2
     out = "-o", tmp_path / "out.h5"
     for command in (("train",), ("verify",), ("convert", *out), ("train", "--stream", *out)):
         ooc_fw(*command, path).assert_refused(f"{path} is a checkpoint", "resume")
@@ -130,7 +129,7 @@ def test_names_of_columns_and_labels(ooc_fw, tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "t.csv"
     path.write_text("age,income,y\n1,20000,no\n2,90000,yes\n")
-    assert ooc_fw("convert", path, tmp_path / "t.h5", "--label", "y").status == 0
+    ooc_fw("convert", path, tmp_path / "t.h5", "--label", "y").done()
     result = describe(ooc_fw, tmp_path / "t.h5")
     assert result["columns"] == ["age", "income"]
     assert result["classes"] == {"no": 1, "yes": 1}
@@ -227,7 +226,7 @@ def test_a_row_with_too_few_cells_is_reported(ooc_fw, tmp_path):
     assert "short.csv, line 3: it has 2 cells for 3 columns" in first
     output = str(tmp_path / "o.h5")
     command = shlex.split(last.removeprefix("convert it: ").replace("OUT.h5", output))
-    assert ooc_fw(*command[1:]).status == 0
+    ooc_fw(*command[1:]).done()
 
 
 def test_a_regression_model_counts_its_own_landmarks_and_has_no_classes(ooc_fw, tmp_path):
@@ -237,9 +236,10 @@ def test_a_regression_model_counts_its_own_landmarks_and_has_no_classes(ooc_fw, 
     np.save(tmp_path / "y.npy", X @ [1.0, 2.0, 3.0] + 0.1 * rng.normal(size=200))
     model = tmp_path / "m.h5"
     named = "--labels", tmp_path / "y.npy", "--kernel", "linear", "--landmarks", "50"
-    outcome = ooc_fw("train", tmp_path / "X.npy", "--task", "regression", *named, "-o", model)
-    assert outcome.status == 0, outcome.err
-    found = json.loads(ooc_fw("info", model, "--json").out)
+    outcome = ooc_fw(
+        "train", tmp_path / "X.npy", "--task", "regression", *named, "-o", model
+    ).done()
+    found = ooc_fw("info", model, "--json").json()
     n_kept = found["n_support"]
     assert n_kept < 50
     expected = f"{n_kept} landmarks (50 asked for, the others depend on them) of 200 rows"

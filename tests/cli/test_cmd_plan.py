@@ -1,7 +1,6 @@
 """`ooc-fw plan`: the table adds up, the estimate is one, a limit too small is refused."""
 
 import dataclasses
-import json
 import re
 import resource
 
@@ -12,6 +11,7 @@ import pytest
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.training.fit import make_plan
 from tests.support.files import write_csr_group, write_dense, write_sparse
+from tests.support.methods import grid
 from tests.support.reference import make_problem
 
 
@@ -20,14 +20,13 @@ def plan(ooc_fw):
     """The plan for a file as JSON."""
 
     def make(path, *arguments):
-        outcome = ooc_fw("plan", path, "--json", *arguments)
-        assert outcome.status == 0
-        return json.loads(outcome.out)
+        outcome = ooc_fw("plan", path, "--json", *arguments).done()
+        return outcome.json()
 
     return make
 
 
-@pytest.fixture(params=["dense", "sparse"])
+@pytest.fixture(params=grid(["dense", "sparse"], quick=1))
 def data(request, tmp_path):
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=200, density=0.5)
     write = write_dense if request.param == "dense" else write_sparse
@@ -75,6 +74,7 @@ def test_the_scratch_of_sparse_rows_is_planned(tmp_path, ooc_fw):
     assert needed[1] >= needed[0] + 4 * 30_000_000
 
 
+@pytest.mark.grid
 def test_large_chunks_of_foreign_files_are_planned(tmp_path, plan):
     X = np.random.default_rng(0).normal(size=(20_000, 20)).astype(np.float32)
     buffers = []
@@ -88,6 +88,7 @@ def test_large_chunks_of_foreign_files_are_planned(tmp_path, plan):
     assert buffers[1] >= buffers[0] + X.nbytes
 
 
+@pytest.mark.grid
 def test_without_memory_no_more_is_planned_than_a_process_may_take(tmp_path, plan, monkeypatch):
     """As under ``ulimit -v``: the machine's own memory does not count."""
     X = np.random.default_rng(0).normal(size=(40_000, 2)).astype(np.float32)
@@ -96,7 +97,7 @@ def test_without_memory_no_more_is_planned_than_a_process_may_take(tmp_path, pla
     assert sum(plan(path, "--gamma", "0.5")["memory"].values()) <= 3 << 30
 
 
-@pytest.mark.parametrize("fits", [True, False])
+@pytest.mark.parametrize("fits", grid([True, False], quick=1))
 def test_kernel_values_that_do_not_fit_are_told(ooc_fw, data, monkeypatch, fits):
     def make(*arguments):
         found = make_plan(*arguments)
@@ -106,4 +107,4 @@ def test_kernel_values_that_do_not_fit_are_told(ooc_fw, data, monkeypatch, fits)
 
     monkeypatch.setattr("ooc_fw.cli.train.make_plan", make)
     assert ("do not all fit the memory" in ooc_fw("plan", data).out) is not fits
-    assert json.loads(ooc_fw("plan", data, "--json").out)["kernel_values_fit"] is fits
+    assert ooc_fw("plan", data, "--json").json()["kernel_values_fit"] is fits

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import lzma
 import subprocess
 import sys
@@ -58,7 +57,7 @@ def test_output_file_is_replaced(ooc_fw, model_file, data_file, tmp_path):
     out = tmp_path / "out"
     out.write_text("old")
     outcome = ooc_fw("predict", model_file, data_file, "-o", out, "--json")
-    result = json.loads(outcome.out)
+    result = outcome.json()
     assert (result["output"], result["n_rows"]) == (str(out), 200)
     assert len(out.read_text().splitlines()) == 200
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -179,7 +178,7 @@ def test_table_and_hdf5_of_words(ooc_fw, tmp_path):
     np.save(data, X.astype(np.float32))
     np.save(tmp_path / "y.npy", np.array(["a,b", "blå", "c"])[codes])
     train = "train", data, "--labels", tmp_path / "y.npy", "--probability", "--quiet"
-    assert ooc_fw(*train, "-o", path).status == 0
+    ooc_fw(*train, "-o", path).done()
     model = load_model(path)
     values = model.decision_function(np.load(data))
     labels = model.classes[model.class_places(values)].tolist()
@@ -211,6 +210,7 @@ def test_text_of_several_blocks_as_hdf5(ooc_fw, model_file, table, write_text, t
         np.testing.assert_allclose(file["decision"], np.tile(single, 60), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.process
 def test_peak_of_the_process_does_not_grow_with_the_rows(tmp_path):
     """Rows of 80 MB and results of 80 MB, on disk, in another order."""
     rng = np.random.default_rng(0)
@@ -241,7 +241,7 @@ def test_landmark_model_has_a_decision_value_for_each_class(ooc_fw, landmark_mod
     with h5py.File(data) as file:
         X = file["X"][...]
     values = model.decision_function(X).reshape(len(X), -1)
-    assert ooc_fw("predict", path, data, "--decision", "-o", tmp_path / "p.csv").status == 0
+    ooc_fw("predict", path, data, "--decision", "-o", tmp_path / "p.csv").done()
     with open(tmp_path / "p.csv") as file:
         header = file.readline().strip().split(",")
     names = ["decision"] if len(model.classes) == 2 else ["decision_5", "decision_6", "decision_7"]

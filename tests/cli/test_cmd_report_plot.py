@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from ooc_fw.cli.main import main
+from tests.support.methods import grid
 
 pytest.importorskip("matplotlib")
 
@@ -42,23 +43,27 @@ def test_events_hold_what_figures_need(logs):
     assert end["certified_gap"] <= 1e-3
 
 
+@pytest.mark.grid
 def test_report(ooc_fw, logs, tmp_path):
     page = tmp_path / "r.html"
     assert ooc_fw("report", *logs, "-o", page)[:2] == (0, f"{page}\n")  # slow machines show lines
     text = page.read_text()
     for word in ("corrective", "mfw", "stream", "certified gap", "streamed"):
         assert word in text
-    result = json.loads(ooc_fw("report", *logs, "-o", page, "--json").out)
+    result = ooc_fw("report", *logs, "-o", page, "--json").json()
     assert result == {"output": str(page), "runs": 3}
 
 
 @pytest.mark.parametrize(
     ("name", "begins", "more"),
-    [
-        ("gap.png", b"\x89PNG", ["--against", "time"]),
-        ("gap.svg", b"<?xml", ["--panels", "gap,memory", "--against", "time"]),
-        ("gap.PDF", b"%PDF", ["--panels", "support"]),
-    ],
+    grid(
+        [
+            ("gap.PDF", b"%PDF", ["--panels", "support"]),
+            ("gap.png", b"\x89PNG", ["--against", "time"]),
+            ("gap.svg", b"<?xml", ["--panels", "gap,memory", "--against", "time"]),
+        ],
+        quick=1,
+    ),
 )
 def test_plot(ooc_fw, logs, tmp_path, name, begins, more):
     figure = tmp_path / name
@@ -88,28 +93,31 @@ def test_unusable_options(ooc_fw, logs, arguments, message):
     ooc_fw("plot", logs[0], *arguments).assert_refused(message)
 
 
+@pytest.mark.grid
 def test_logs_of_runs_that_died(ooc_fw, logs, tmp_path):
     """Their figures and pages have default names."""
     path = tmp_path / "cut.jsonl"
     path.write_text(logs[0].read_text().splitlines()[0])
     ooc_fw("plot", path).assert_refused("no progress to draw")
-    assert ooc_fw("report", path).status == 0
+    ooc_fw("report", path).done()
     path.write_bytes(logs[1].read_bytes()[:-800])
     assert ooc_fw("plot", path, "--panels", "gap").out == f"{path.with_suffix('.png')}\n"
     assert ooc_fw("report", path, logs[0]).out == f"{path.with_suffix('.html')}\n"
     assert "The run was killed, or is still under way" in path.with_suffix(".html").read_text()
 
 
+@pytest.mark.grid
 def test_a_resumed_run_continues_in_its_log(ooc_fw, data_file, tmp_path):
     log, checkpoint = tmp_path / "run.jsonl", tmp_path / "run.ckpt"
     run = ["train", data_file, "-o", tmp_path / "m.h5", "--quiet", "--log", log, "--method", "mfw"]
     ooc_fw(*run, "--max-iter", 50, "--checkpoint", checkpoint)
-    assert ooc_fw(*run, "--max-iter", 90, "--resume", checkpoint).status == 0
+    ooc_fw(*run, "--max-iter", 90, "--resume", checkpoint).done()
     assert [event["event"] for event in events_of(log)].count("start") == 2
-    assert ooc_fw("plot", log, "-o", tmp_path / "f.svg", "--panels", "gap").status == 0
+    ooc_fw("plot", log, "-o", tmp_path / "f.svg", "--panels", "gap").done()
     assert "resumed" in (tmp_path / "f.svg").read_text()
 
 
+@pytest.mark.process
 def test_help_does_not_load_matplotlib():
     code = (
         "import sys; from ooc_fw.cli.main import main; main(['plot', '--help']); "

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 
 import h5py
@@ -25,8 +24,7 @@ def convert(ooc_fw, tmp_path, *options):
     (tmp_path / "t.csv").write_text("\n".join(lines))
     data = tmp_path / "data.h5"
     table = "--label", "kind", "--one-hot", "colour", "--scale", "standard"
-    outcome = ooc_fw("convert", tmp_path / "t.csv", data, *table, *options)
-    assert outcome.status == 0, outcome.err
+    ooc_fw("convert", tmp_path / "t.csv", data, *table, *options).done()
     return data
 
 
@@ -35,7 +33,7 @@ def test_the_parts_are_the_rows_of_the_file(ooc_fw, tmp_path, options):
     data = convert(ooc_fw, tmp_path, *options)
     train, test = tmp_path / "train.h5", tmp_path / "test.h5"
     outcome = ooc_fw("split", data, train, test, "--test-share", "0.25", "--json")
-    parts = json.loads(outcome.out)["parts"]
+    parts = outcome.json()["parts"]
     assert [part["n_rows"] for part in parts] == [45, 15]
     assert [part["classes"] for part in parts] == [{"cat": 36, "dog": 9}, {"cat": 12, "dog": 3}]
     whole, both = rows_of(data), [rows_of(path) for path in (train, test)]
@@ -55,9 +53,9 @@ def test_the_parts_are_the_rows_of_the_file(ooc_fw, tmp_path, options):
         for name in same:
             assert np.array_equal(one.attrs[name], other.attrs[name]), name
     for path in (train, test):
-        assert ooc_fw("verify", path).status == 0
-    assert ooc_fw("train", train, "-o", tmp_path / "m.h5").status == 0
-    assert ooc_fw("evaluate", tmp_path / "m.h5", test).status == 0
+        ooc_fw("verify", path).done()
+    ooc_fw("train", train, "-o", tmp_path / "m.h5").done()
+    ooc_fw("evaluate", tmp_path / "m.h5", test).done()
     assert ooc_fw("evaluate", tmp_path / "m.h5", tmp_path / "t.csv").status in (0, 2)
 
 
@@ -65,10 +63,9 @@ def test_rows_that_a_file_names(ooc_fw, tmp_path, data_file):
     (tmp_path / "rows.txt").write_text("7\n3\n")
     np.save(tmp_path / "rows.npy", np.array([3, 7]))
     for name in ("rows.txt", "rows.npy"):
-        outcome = ooc_fw(
+        ooc_fw(
             "split", data_file, tmp_path / "a.h5", tmp_path / "b.h5", "--rows", tmp_path / name
-        )
-        assert outcome.status == 0, outcome.err
+        ).done()
         X, y, _ = rows_of(data_file)
         found = rows_of(tmp_path / "b.h5")
         np.testing.assert_array_equal(found[0], X[[3, 7]])
@@ -79,8 +76,7 @@ def test_rows_without_labels_and_rows_of_an_array(ooc_fw, tmp_path):
     X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
     np.save(tmp_path / "X.npy", X)
     parts = [tmp_path / "a.h5", tmp_path / "b.h5"]
-    outcome = ooc_fw("split", tmp_path / "X.npy", *parts, "--seed", "3")
-    assert outcome.status == 0, outcome.err
+    ooc_fw("split", tmp_path / "X.npy", *parts, "--seed", "3").done()
     with open_source(str(parts[1])) as source:
         assert not source.has_labels
         rows = [int(np.flatnonzero((X == row).all(axis=1))[0]) for row in source.read(0, 12)]

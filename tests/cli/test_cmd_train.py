@@ -21,9 +21,8 @@ KEYS = {
 
 def test_json_log_and_model_agree(ooc_fw, data_file, tmp_path):
     path, log = tmp_path / "m.h5", tmp_path / "log.jsonl"
-    outcome = ooc_fw("train", data_file, "-o", path, "--json", "--C", 5, "--log", log)
-    assert outcome.status == 0
-    result = json.loads(outcome.out)
+    outcome = ooc_fw("train", data_file, "-o", path, "--json", "--C", 5, "--log", log).done()
+    result = outcome.json()
     assert set(result) == KEYS
     assert (result["status"], result["n_rows"], result["model"]) == ("converged", 200, str(path))
     assert 0 <= result["certified_gap"] <= result["tol"]
@@ -176,7 +175,7 @@ def test_three_classes_from_training_to_certificate(ooc_fw, table, tmp_path):
     np.save(tmp_path / "y.npy", y)
     data = [tmp_path / "X.npy", "--labels", tmp_path / "y.npy"]
     outcome = ooc_fw("train", *data, "-o", tmp_path / "m.h5", "--C", 10, "--json")
-    result = json.loads(outcome.out)
+    result = outcome.json()
     assert result["status"] == "converged"
     assert result["n_classes"] == 3
     assert [(each["negative"], each["positive"]) for each in result["classifiers"]] == [
@@ -186,9 +185,8 @@ def test_three_classes_from_training_to_certificate(ooc_fw, table, tmp_path):
     assert result["certified_gap"] == max(gaps) <= 1e-3
     assert "the worst of 3 pairs of classes" in outcome.err
 
-    outcome = ooc_fw("certify", tmp_path / "m.h5", *data, "--json")
-    assert outcome.status == 0
-    certified = json.loads(outcome.out)
+    outcome = ooc_fw("certify", tmp_path / "m.h5", *data, "--json").done()
+    certified = outcome.json()
     assert [each["certified_gap"] for each in certified["classifiers"]] == pytest.approx(
         gaps, rel=1e-3, abs=1e-7
     )
@@ -197,7 +195,7 @@ def test_three_classes_from_training_to_certificate(ooc_fw, table, tmp_path):
 
     predicted = ooc_fw("predict", tmp_path / "m.h5", tmp_path / "X.npy").out.split()
     outcome = ooc_fw("evaluate", tmp_path / "m.h5", *data, "--json")
-    assert json.loads(outcome.out)["accuracy"] == (np.array(predicted) == y).mean() > 0.9
+    assert outcome.json()["accuracy"] == (np.array(predicted) == y).mean() > 0.9
     lines = ooc_fw("predict", "--decision", tmp_path / "m.h5", tmp_path / "X.npy").out.splitlines()
     assert {len(line.split()) for line in lines} == {3}
 
@@ -210,7 +208,7 @@ def test_balanced_class_weights(ooc_fw, table, tmp_path):
     with h5py.File(tmp_path / "d.h5", "w") as file:
         file["rows"], file["target"] = table
     names = "--x-name", "rows", "--y-name", "target"
-    assert ooc_fw("train", tmp_path / "d.h5", *names, "--class-weight", "balanced").status == 0
+    ooc_fw("train", tmp_path / "d.h5", *names, "--class-weight", "balanced").done()
     (classifier,) = load_model(tmp_path / "d.model.h5").classifiers
     counts = [np.sum(table.y == label) for label in (-7, 3)]
     np.testing.assert_allclose(
@@ -220,8 +218,7 @@ def test_balanced_class_weights(ooc_fw, table, tmp_path):
 
 def test_class_weights_are_in_the_model_and_its_certificate(ooc_fw, data_file, tmp_path):
     path = tmp_path / "m.h5"
-    outcome = ooc_fw("train", data_file, "-o", path, "--C", 2, "--class-weight=-7=0.5,3=4")
-    assert outcome.status == 0
+    ooc_fw("train", data_file, "-o", path, "--C", 2, "--class-weight=-7=0.5,3=4").done()
     model = load_model(path)
     (classifier,) = model.classifiers
     np.testing.assert_array_equal(classifier.C, np.where(classifier.labels > 0, 8.0, 1.0))
@@ -230,7 +227,7 @@ def test_class_weights_are_in_the_model_and_its_certificate(ooc_fw, data_file, t
         X, y = file["X"][...], np.where(file["y"][...] == 3, 1, -1).astype(np.int8)
     problem = SmallProblem(model.kernel, X, y, 2 * np.where(y > 0, 4.0, 0.5))
     truth = problem.truth(classifier.rows, classifier.alpha)
-    result = json.loads(ooc_fw("certify", path, data_file, "--json").out)
+    result = ooc_fw("certify", path, data_file, "--json").json()
     assert truth.gap <= result["certified_gap"] <= min(1e-3, truth.gap + 1e-6)
 
     ooc_fw("train", data_file, "-o", tmp_path / "plain.h5", "--C", 2)

@@ -31,9 +31,8 @@ def landmarks_of(path):
 def test_json_log_and_model_agree(ooc_fw, noisy, tmp_path):
     path, log = tmp_path / "m.h5", tmp_path / "log.jsonl"
     options = "--json", "--landmarks", 40, "--class-weight", "balanced", "--log", log
-    outcome = ooc_fw("train", noisy, "-o", path, *options)
-    assert outcome.status == 0
-    result, model = json.loads(outcome.out), load_model(path)
+    outcome = ooc_fw("train", noisy, "-o", path, *options).done()
+    result, model = outcome.json(), load_model(path)
     expected = {"status": "converged", "kind": "landmarks", "gap_scope": "span", "n_support": 40}
     assert expected.items() <= result.items()
     assert result["passes"] == pytest.approx(result["kernel_evaluations"] / (600 * 40))
@@ -50,11 +49,11 @@ def test_json_log_and_model_agree(ooc_fw, noisy, tmp_path):
     assert end == {"event": "end", **result}
     assert result["choice"] in outcome.err
     assert "within the span of the 40 landmarks, certified over all rows" in outcome.err
-    assert ooc_fw("report", log, "-o", tmp_path / "run.html").status == 0
+    ooc_fw("report", log, "-o", tmp_path / "run.html").done()
     assert "within the span of the 40 landmarks" in (tmp_path / "run.html").read_text()
-    certified = json.loads(ooc_fw("certify", path, noisy, "--json").out)
+    certified = ooc_fw("certify", path, noisy, "--json").json()
     assert certified["certified_gap"] == pytest.approx(model.certified_gap, rel=1e-3, abs=1e-7)
-    assert json.loads(ooc_fw("evaluate", path, noisy, "--json").out)["accuracy"] > 0.6
+    assert ooc_fw("evaluate", path, noisy, "--json").json()["accuracy"] > 0.6
 
 
 def class_penalties(path):
@@ -80,10 +79,10 @@ def test_max_support_takes_landmarks_unless_exact(ooc_fw, noisy, tmp_path):
     assert "more than --max-support 40; --exact takes the optimum" in chosen.err
     ooc_fw("train", noisy, "-o", tmp_path / "n.h5", "--landmarks", 40)
     np.testing.assert_array_equal(landmarks_of(path), landmarks_of(tmp_path / "n.h5"))
-    assert ooc_fw("train", noisy, "-o", exact, "--max-support", 40, "--exact").status == 0
+    ooc_fw("train", noisy, "-o", exact, "--max-support", 40, "--exact").done()
     model = load_model(exact)
     assert (model.kind, model.status) == ("exact", "support_limit")
-    planned = json.loads(ooc_fw("plan", noisy, "--max-support", 40, "--json").out)
+    planned = ooc_fw("plan", noisy, "--max-support", 40, "--json").json()
     assert (planned["kind"], planned["landmarks"]) == ("landmarks", 40)
     assert planned["choice"] in chosen.err
     assert "matrices between landmarks" in planned["memory"]
@@ -93,7 +92,7 @@ def test_max_support_takes_landmarks_unless_exact(ooc_fw, noisy, tmp_path):
 def test_probabilities(ooc_fw, noisy, tmp_path):
     path = tmp_path / "m.h5"
     outcome = ooc_fw("train", noisy, "-o", path, "--landmarks", 40, "--probability", "--json")
-    assert json.loads(outcome.out)["calibrated"]
+    assert outcome.json()["calibrated"]
     model = load_model(path)
     with h5py.File(noisy) as file:
         X, y = file["X"][...], file["y"][...]
@@ -106,8 +105,7 @@ def test_probabilities(ooc_fw, noisy, tmp_path):
 def test_a_limit_of_iterations_is_a_warning(ooc_fw, noisy, tmp_path):
     path = tmp_path / "m.h5"
     limited = "--landmarks", 40, "--max-iter", 1, "--tol", 1e-7
-    outcome = ooc_fw("train", noisy, "-o", path, *limited)
-    assert outcome.status == 0
+    outcome = ooc_fw("train", noisy, "-o", path, *limited).done()
     assert "stopped by the limit of iterations before the relative gap reached 2e-07" in outcome.err
     assert load_model(path).status == "max_iter"
 
@@ -115,7 +113,7 @@ def test_a_limit_of_iterations_is_a_warning(ooc_fw, noisy, tmp_path):
 def test_a_run_that_was_ended_resumes_to_the_same_file(ooc_fw, noisy, tmp_path, monkeypatch):
     whole, model, checkpoint = (tmp_path / name for name in ("whole.h5", "m.h5", "run.ckpt"))
     options = "--tol", 1e-7, "--quiet"
-    assert ooc_fw("train", noisy, "--landmarks", 40, *options, "-o", whole).status == 0
+    ooc_fw("train", noisy, "--landmarks", 40, *options, "-o", whole).done()
 
     def gradient(passes, b, *, exact=False):
         if exact:
@@ -129,7 +127,7 @@ def test_a_run_that_was_ended_resumes_to_the_same_file(ooc_fw, noisy, tmp_path, 
     assert "--landmarks 40" in ooc_fw("info", checkpoint).out
     os.unlink(model)
     monkeypatch.undo()
-    assert ooc_fw("train", noisy, *options, "--resume", checkpoint, "-o", model).status == 0
+    ooc_fw("train", noisy, *options, "--resume", checkpoint, "-o", model).done()
     assert model.read_bytes() == whole.read_bytes()
 
 

@@ -16,10 +16,11 @@ from ooc_fw.system.errors import OutOfTimeError
 
 def test_only_sigmoids_are_added(ooc_fw, data_file, tmp_path):
     options = "train", data_file, "--C", 5, "--json"
-    plain = json.loads(ooc_fw(*options, "-o", tmp_path / "plain.h5").out)
-    outcome = ooc_fw(*options, "-o", tmp_path / "m.h5", "--probability", "--log", tmp_path / "log")
-    assert outcome.status == 0
-    result = json.loads(outcome.out)
+    plain = ooc_fw(*options, "-o", tmp_path / "plain.h5").json()
+    outcome = ooc_fw(
+        *options, "-o", tmp_path / "m.h5", "--probability", "--log", tmp_path / "log"
+    ).done()
+    result = outcome.json()
     assert result.pop("calibrated") is True
     assert 0 < result.pop("calibration_seconds") < result["seconds"]
     assert list(result) == list(plain)
@@ -71,10 +72,11 @@ def test_the_model_is_there_if_calibration_ends_early(
     assert not model.calibrated
 
 
+@pytest.mark.process
 def test_time_limit_covers_calibration(ooc_fw, data_file, tmp_path):
     options = "--max-time", 1, "--tol", 1e-12, "--C", 1e6, "--probability", "--json", "--quiet"
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", *options)
-    result = json.loads(outcome.out)
+    result = outcome.json()
     assert result["seconds"] < 4
     assert load_model(tmp_path / "m.h5").calibrated
 

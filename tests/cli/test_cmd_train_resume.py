@@ -27,10 +27,9 @@ def wait_for(path, process):
 def test_time_limit_is_a_good_end(ooc_fw, data_file, tmp_path):
     outcome = ooc_fw(
         "train", data_file, "-o", tmp_path / "m.h5", "--json", "--max-time", "1.5s", *LONG
-    )
-    assert outcome.status == 0
+    ).done()
     assert "stopped by the time limit" in outcome.err
-    result = json.loads(outcome.out)
+    result = outcome.json()
     assert result["status"] == "time_limit"
     assert 0.5 < result["seconds"] < 2.5
     assert result["certified_gap"] is not None
@@ -47,6 +46,7 @@ def test_no_time_for_a_model(ooc_fw, data_file, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
@@ -154,8 +154,7 @@ def test_resuming_by_command(ooc_fw, data_file, tmp_path):
         "train", data_file, "-o", tmp_path / "b.h5", "--checkpoint", checkpoint, "--max-iter", 1,
         *options,
     )  # fmt: skip
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "b.h5", "--resume", checkpoint, *options)
-    assert outcome.status == 0
+    ooc_fw("train", data_file, "-o", tmp_path / "b.h5", "--resume", checkpoint, *options).done()
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 

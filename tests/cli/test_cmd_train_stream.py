@@ -45,9 +45,8 @@ def small_blocks(monkeypatch):
 def test_json_log_and_model_agree(ooc_fw, text_file, tmp_path):
     path, log = tmp_path / "m.h5", tmp_path / "log"
     command = "train", "--stream", text_file, "-o", path, "--json", "--log", log
-    outcome = ooc_fw(*command, "--C", 5, "--max-support", 190)
-    assert outcome.status == 0
-    result = json.loads(outcome.out)
+    outcome = ooc_fw(*command, "--C", 5, "--max-support", 190).done()
+    result = outcome.json()
     assert set(result) == KEYS
     assert (result["status"], result["n_rows"]) == ("streamed", 200)
     assert result["n_support"] <= result["max_support"] == 190
@@ -96,10 +95,9 @@ def test_positions_are_those_of_the_text(ooc_fw, text_file, tmp_path):
     """So that a file converted without shuffling can certify the model."""
     ooc_fw("convert", text_file, tmp_path / "d.h5", "--no-shuffle")
     ooc_fw("train", "--stream", text_file, "-o", tmp_path / "m.h5")
-    outcome = ooc_fw("certify", tmp_path / "m.h5", tmp_path / "d.h5", "--json")
-    assert outcome.status == 0
+    outcome = ooc_fw("certify", tmp_path / "m.h5", tmp_path / "d.h5", "--json").done()
     assert outcome.err == ""
-    assert json.loads(outcome.out)["certified_gap"] <= 1e-3
+    assert outcome.json()["certified_gap"] <= 1e-3
 
 
 def test_the_larger_label_is_positive_whichever_comes_first(ooc_fw, table, write_text, tmp_path):
@@ -156,9 +154,9 @@ def test_features_may_appear_late(ooc_fw, tmp_path, small_blocks):
     path, model = tmp_path / "d.txt", tmp_path / "m.h5"
     path.write_text("".join(lines))
     outcome = ooc_fw("train", "--stream", path, "-o", model, "--json", "--zero-based")
-    assert json.loads(outcome.out)["n_features"] == 9
+    assert outcome.json()["n_features"] == 9
     outcome = ooc_fw("evaluate", model, path, "--json", "--zero-based")
-    assert json.loads(outcome.out)["accuracy"] > 0.9
+    assert outcome.json()["accuracy"] > 0.9
 
 
 @pytest.mark.parametrize(
@@ -193,6 +191,7 @@ def text_of(n_rows):
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_with_the_model_of_what_was_read(program, tmp_path, number):
     """The pipe stays open: the signal arrives while the reader waits."""
@@ -216,6 +215,7 @@ def test_a_signal_ends_with_the_model_of_what_was_read(program, tmp_path, number
     assert load_model(model).status == "interrupted"
 
 
+@pytest.mark.process
 def test_memory_does_not_grow_with_the_stream(program, tmp_path):
     text, data = text_of(30_000), tmp_path / "text"
     peaks = []

@@ -16,8 +16,7 @@ from ooc_fw.solver.state import Status
 
 def test_table_and_model(ooc_fw, data_file, tmp_path):
     model = tmp_path / "best.h5"
-    outcome = ooc_fw("tune", data_file, "--C", "1,8", "-o", model)
-    assert outcome.status == 0
+    outcome = ooc_fw("tune", data_file, "--C", "1,8", "-o", model).done()
     lines = outcome.out.splitlines()
     assert lines[0].split()[:3] == ["C", "gamma", "error"]
     assert sum(line.startswith("*") for line in lines) == 1
@@ -26,7 +25,7 @@ def test_table_and_model(ooc_fw, data_file, tmp_path):
     assert lines[-1] == str(model)
     assert outcome.err.count("error") == 2  # a line for each point, and no warnings
     assert load_model(model).C in (1, 8)
-    assert ooc_fw("certify", model, data_file).status == 0
+    ooc_fw("certify", model, data_file).done()
 
 
 def test_json_and_files(ooc_fw, data_file, tmp_path):
@@ -37,7 +36,7 @@ def test_json_and_files(ooc_fw, data_file, tmp_path):
         *("--json", "--quiet", "--points", points, "--figure", figure, "-o", model),
     )
     assert (outcome.status, outcome.err) == (0, "")
-    values = json.loads(outcome.out)
+    values = outcome.json()
     assert values == json.loads(points.read_text())
     assert {point["C"] for point in values["points"]} == {1, 4, 16}
     assert len(values["points"]) == 6
@@ -51,8 +50,7 @@ def test_metric(ooc_fw, data_file, tmp_path):
     outcome = ooc_fw(
         *("tune", data_file, "--C", "1,8", "--metric", "auc", "--no-refit"),
         *("--points", tmp_path / "r.json"),
-    )
-    assert outcome.status == 0
+    ).done()
     assert "1 - AUC %" in outcome.out.splitlines()[0]
     values = json.loads((tmp_path / "r.json").read_text())
     assert values["metric"] == "auc"
@@ -61,8 +59,9 @@ def test_metric(ooc_fw, data_file, tmp_path):
 
 
 def test_landmarks(ooc_fw, data_file, tmp_path):
-    outcome = ooc_fw("tune", data_file, "--C", "1,8", "--landmarks", 30, "-o", tmp_path / "m.h5")
-    assert outcome.status == 0
+    outcome = ooc_fw(
+        "tune", data_file, "--C", "1,8", "--landmarks", 30, "-o", tmp_path / "m.h5"
+    ).done()
     n_landmarks = len(load_model(tmp_path / "m.h5").support_vectors)
     assert n_landmarks <= 30
     assert f"within the span of the {n_landmarks} landmarks" in outcome.out

@@ -27,7 +27,7 @@ def test_intact(ooc_fw, data_file):
     assert lines[0] == "header: matches its checksum"
     assert "X: 3200 bytes in 1 chunk, intact" in lines
     assert lines[-1] == f"{data_file}: intact"
-    result = json.loads(ooc_fw("verify", data_file, "--json").out)
+    result = ooc_fw("verify", data_file, "--json").json()
     assert (result["intact"], result["checksums"]) == (True, "crc32")
 
 

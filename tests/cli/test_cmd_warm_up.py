@@ -78,6 +78,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.process
 def test_nothing_is_compiled_after_it(program, tmp_path):
     if WARMED is None:
         first = program("warm-up")

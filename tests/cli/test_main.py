@@ -183,8 +183,7 @@ def test_threads_are_those_of_the_machine_by_default():
 
 
 def test_demo_shows_every_command_with_its_result(ooc_fw, tmp_path):
-    outcome = ooc_fw("demo", tmp_path / "new")
-    assert outcome.status == 0
+    outcome = ooc_fw("demo", tmp_path / "new").done()
     for command in DEMO:
         assert f"$ ooc-fw {command}\n" in outcome.out
     words = outcome.out.split()
@@ -323,7 +322,7 @@ def test_predictions_are_escaped_on_a_terminal_only(ooc_fw, hostile, monkeypatch
     with h5py.File("w.h5", "w") as file:
         file["X"] = np.load("X.npy")
         file["y"] = [name if x > 0 else "b" for x in file["X"][:, 0]]
-    assert ooc_fw("train", "w.h5", "-o", "w.model.h5", "--quiet").status == 0
+    ooc_fw("train", "w.h5", "-o", "w.model.h5", "--quiet").done()
     piped = ooc_fw("predict", "w.model.h5", "X.npy").out
     assert set(piped.splitlines()) == {name, "b"}
     ours, theirs = pty.openpty()
@@ -332,10 +331,11 @@ def test_predictions_are_escaped_on_a_terminal_only(ooc_fw, hostile, monkeypatch
     shown = os.read(ours, 1 << 16).decode()
     os.close(ours)
     assert set(shown.splitlines()) == {name.encode("unicode_escape").decode(), "b"}
-    assert ooc_fw("train", "d.h5", "-o", "d.model.h5", "--quiet").status == 0
+    ooc_fw("train", "d.h5", "-o", "d.model.h5", "--quiet").done()
     ooc_fw("predict", "d.model.h5", "X.npy").assert_refused("line breaks", "give -o FILE.csv")
 
 
+@pytest.mark.process
 def test_training_needs_neither_scikit_learn_nor_dask(data_file, tmp_path):
     code = (
         "import sys; from ooc_fw.cli.main import main; "

@@ -33,6 +33,7 @@ def noisy(tmp_path_factory):
     return write_dense(tmp_path_factory.mktemp("data") / "noisy.h5", X, y)
 
 
+@pytest.mark.process
 def test_the_peak_stays_below_the_limit(noisy, tmp_path):
     options = ["--C", "1", "--gamma", "0.05", "--tol", "1e-2"]
     refused = command("train", noisy, *options, "--memory", "1MiB", "-o", tmp_path / "no.h5")
@@ -52,6 +53,7 @@ def test_the_peak_stays_below_the_limit(noisy, tmp_path):
     assert result["peak_rss_bytes"] <= limit << 20
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "options",
     [
@@ -96,6 +98,7 @@ def test_program_and_compiled_code_take_no_more_than_planned(density, tmp_path):
     assert json.loads(done.stdout)["peak_rss_bytes"] <= memory.PROGRAM_BYTES
 
 
+@pytest.mark.grid
 def test_one_command_gives_the_same_bytes_whatever_threads_and_after_a_resume(tmp_path, ooc_fw):
     """Kernel rows are evicted, so that the course depends on how many fit."""
     rng = np.random.default_rng(0)
@@ -108,8 +111,7 @@ def test_one_command_gives_the_same_bytes_whatever_threads_and_after_a_resume(tm
     command += ["--memory", re.search(r"would do is (\d+MiB)", said)[1], "-o", model]
 
     def train(*more):
-        outcome = ooc_fw(*command, *more)
-        assert outcome.status == 0, outcome.err
+        ooc_fw(*command, *more).done()
         return model.read_bytes()
 
     expected = train("--threads", "1")

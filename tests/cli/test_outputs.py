@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import stat
 
@@ -130,7 +129,7 @@ def many(tmp_path_factory):
 
 
 def test_info_of_a_model_of_several_classes(ooc_fw, many):
-    result = json.loads(ooc_fw("info", many[1], "--json").out)
+    result = ooc_fw("info", many[1], "--json").json()
     assert len(result["classifiers"]) == 91
     assert result["certified_gap"] == max(own["certified_gap"] for own in result["classifiers"])
     assert [result["classifiers"][0][side] for side in ("negative", "positive")] == [0, 1]
@@ -142,7 +141,7 @@ def test_info_of_a_model_of_several_classes(ooc_fw, many):
 
 def test_evaluate_leaves_out_a_matrix_that_is_too_wide(ooc_fw, many, monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
-    result = json.loads(ooc_fw("evaluate", *reversed(many), "--json").out)
+    result = ooc_fw("evaluate", *reversed(many), "--json").json()
     matrix = np.array(result["confusion"])
     assert matrix.shape == (14, 14)
     text = ooc_fw("evaluate", *reversed(many)).out
@@ -152,12 +151,12 @@ def test_evaluate_leaves_out_a_matrix_that_is_too_wide(ooc_fw, many, monkeypatch
     assert "confusion (given below" in ooc_fw("evaluate", *reversed(many)).out
 
 
+@pytest.mark.grid
 def test_train_names_all_rows(ooc_fw, many, tmp_path):
     for method, says in (("auto", "here 280 rows"), ("fw", "full oracle")):
         outcome = ooc_fw(
             "train", many[0], "-o", tmp_path / "m.h5", "--method", method, "--max-iter", 3
-        )
-        assert outcome.status == 0
+        ).done()
         choice = next(line for line in outcome.err.splitlines() if line.startswith("method "))
         assert says in choice
         assert "here 40 rows" not in choice
@@ -169,5 +168,5 @@ def test_two_runs_do_not_share_a_log(ooc_fw, data_file, tmp_path):
     with open_growing(path):
         ooc_fw(*train).assert_refused(f"{path} is being written by another run")
     assert not model.exists()
-    assert ooc_fw(*train).status == 0
+    ooc_fw(*train).done()
     assert len(read_runs([path])) == 1

@@ -15,6 +15,7 @@ from ooc_fw.convert import writer as writer_module
 from ooc_fw.data import converted as checksums
 from ooc_fw.solver import shell as checkpoint
 from tests.support.files import write_dense, write_sparse
+from tests.support.methods import grid
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def refused(ooc_fw, model):
     return run
 
 
-@pytest.fixture(params=["dense", "sparse", "npy"])
+@pytest.fixture(params=grid(["dense", "sparse", "npy"], quick=1))
 def data(request, ooc_fw, table, text_file, tmp_path, monkeypatch):
     """A tiny file in several chunks of several stretches, and the arguments it is trained with."""
     if request.param == "npy":
@@ -49,7 +50,7 @@ def data(request, ooc_fw, table, text_file, tmp_path, monkeypatch):
     monkeypatch.setattr(checksums, "STRETCH_BYTES", 200)
     monkeypatch.setattr(writer_module, "CHUNK_BYTES", 800)
     path = tmp_path / "data.h5"
-    assert ooc_fw("convert", text_file, path, f"--{request.param}", "--quiet").status == 0
+    ooc_fw("convert", text_file, path, f"--{request.param}", "--quiet").done()
     return path, ()
 
 
@@ -72,7 +73,7 @@ def test_a_bit_changed_before_the_run(ooc_fw, refused, data, model):
         pytest.skip(".npy files hold no checksums")
     whole = path.read_bytes()
     train = "train", path, *options, "--max-iter", 20
-    assert ooc_fw(*train, "-o", model, "--quiet").status == 0
+    ooc_fw(*train, "-o", model, "--quiet").done()
     expected = model.read_bytes()
     rng = np.random.default_rng(0)
     n_found = 0
@@ -141,7 +142,7 @@ def test_changed_during_the_run(ooc_fw, data, model, tmp_path, monkeypatch, chan
     train = "train", path, *options, *FW
     saving = "--checkpoint", tmp_path / "run.ckpt", "--checkpoint-every", 0.0001
     fresh, resumed = tmp_path / "fresh.h5", tmp_path / "resumed.h5"
-    assert ooc_fw(*train, "-o", fresh).status == 0
+    ooc_fw(*train, "-o", fresh).done()
     save, iterations = checkpoint.save_checkpoint, []
 
     def saving_and_changing(*arguments):
@@ -156,7 +157,7 @@ def test_changed_during_the_run(ooc_fw, data, model, tmp_path, monkeypatch, chan
     assert model.read_bytes() == before
     path.write_bytes(whole)  # as it was, including its time of change
     os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
-    assert ooc_fw(*train, "--resume", tmp_path / "run.ckpt", "-o", resumed).status == 0
+    ooc_fw(*train, "--resume", tmp_path / "run.ckpt", "-o", resumed).done()
     assert resumed.read_bytes() == fresh.read_bytes()
 
 

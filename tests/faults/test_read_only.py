@@ -49,6 +49,7 @@ def test_before_the_run(ooc_fw, locking, data_file, model_file, text_file):
         assert [path.name for path in folder.iterdir()] == ["old.h5"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("what", ["model", "checkpoint", "spool", "output"])
 def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what):
     folder, lock = locking
@@ -62,7 +63,7 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what
         "spool": ((*convert, "--no-shuffle"), "ooc_fw.convert.passes.parse_inputs", out),
         "output": (convert, "ooc_fw.convert.convert.atomic_path", out),
     }[what]
-    assert ooc_fw(*command).status == 0
+    ooc_fw(*command).done()
     before = {path: path.read_bytes() for path in folder.iterdir()}
     original = pkgutil.resolve_name(moment)
 
