@@ -62,25 +62,29 @@ class Compared(NamedTuple):
 
 
 def compare(
-    study: Study, printed: Printed, methods: Mapping[str, Callable[[str], Run]]
+    study: Study,
+    printed: Printed,
+    methods: Mapping[str, Callable[[str], Run]],
+    fields: Sequence[str] = tuple(FIELDS),
+    *,
+    spread: bool = False,
 ) -> Compared:
     """Put a printed table beside ours; `methods` are titles of columns and their runs by set."""
-    found = {
-        field: {
-            (name, method): study.median(run(name), field)
-            for name in printed
-            for method, run in methods.items()
-        }
-        for field in FIELDS
-    }
+    found: dict[str, dict[tuple[str, str], float]] = {field: {} for field in fields}
     rows, pairs = [], {}
     for name, values in printed.items():
-        for field, (title, form) in FIELDS.items():
-            own = [found[field][name, method] for method in methods]
-            cells = [beside(*pair, form) for pair in zip(values[field], own, strict=True)]
-            rows.append([name if field == "accuracy" else "", title, *cells])
-        for method, value in zip(methods, values["accuracy"], strict=True):
-            pairs[f"{name} {method}"] = value, found["accuracy"][name, method]
+        for field in fields:
+            title, form = FIELDS[field]
+            row = [name if field == fields[0] else "", title]
+            for (method, run), value in zip(methods.items(), values[field], strict=True):
+                own = study.median(run(name), field)
+                found[field][name, method] = own
+                row.append(beside(value, own, form))
+                if spread:
+                    row[-1] += f" ± {form.format(np.std(study.values(run(name), field)))}"
+                if field == "accuracy":
+                    pairs[f"{name} {method}"] = value, own
+            rows.append(row)
     text = table(["set", "printed / ours", *methods], rows)
     return Compared(text, found, near(pairs))
 
