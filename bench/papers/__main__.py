@@ -5,31 +5,27 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 
 from tqdm import tqdm
 
 from bench.datasets import DEFAULT_DATA
-from bench.papers import page
+from bench.papers import ball, gap, page, rules
 from bench.papers.data import Library
-from bench.papers.entries import Entry
 from bench.papers.runs import Run, Study
 from bench.run import DEFAULT_WORK
 
-PAPERS: dict[str, dict[str, Entry]] = {
-    name: import_module(f"bench.papers.{name}").ENTRIES for name in page.WORDS
-}
+PAPERS = gap.ENTRIES | ball.ENTRIES | rules.ENTRIES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the runs that are wanted and not there yet, and print or write what they show."""
     args = _parser().parse_args(argv)
     known = {
-        (paper, key): own.get(key)
-        for paper, own in PAPERS.items()
+        (paper, key): PAPERS[paper].get(key)
+        for paper, words in page.WORDS.items()
         if args.paper in (paper, "all")
-        for key in page.WORDS[paper]["entries"]
+        for key in words["entries"]
     }
     unknown = sorted(set(args.entries) - {key for _, key in known})
     if unknown:

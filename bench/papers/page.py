@@ -93,7 +93,7 @@ def _section(key: Key, entry: Entry | None, study: Study, figures: Path) -> Iter
     why = differs or "; ".join(failed)
     yield [*row, held, "differs" if failed else "reproduced", why]
     yield f"### {heading}"
-    yield f"`bench/papers/{key[0]}.py`, `python -m bench.papers {key[0]} {key[1]}`"
+    yield f"`python -m bench.papers {key[0]} {key[1]}`"
     made = study.all_of(entry.runs)
     yield _parameters(made)
     yield text

@@ -73,4 +73,5 @@ def shown(study: Study, folder: Path) -> Shown:
     })  # fmt: skip
 
 
-ENTRIES = {"rules": Entry([_run(name, rule) for name in SETS for rule in RULES], shown)}
+RUNS = [_run(name, rule) for name in SETS for rule in RULES]
+ENTRIES = {"rules": {"rules": Entry(RUNS, shown)}}

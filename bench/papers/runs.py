@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 import warnings
 from collections.abc import Sequence
@@ -21,12 +22,16 @@ from typing import Any
 import numpy as np
 
 from bench.papers.data import SETS, TESTED, Data, Library
-from bench.papers.watched import watch_gaps
 from ooc_fw.data.opening import open_source
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
+from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve
+from ooc_fw.solver.oracles import FullLMO, Request
+from ooc_fw.solver.plan import Session, plan_exact, prepare
+from ooc_fw.solver.run import RunState, start
+from ooc_fw.solver.shell import Deadline
 from ooc_fw.solver.state import SolverState, Status
 
 Record = dict[str, Any]
@@ -43,8 +48,11 @@ MOST_SECONDS = {"gap": 600.0, "ball": 150.0, "optimum": 150.0, "path": 300.0, "w
 BRIEF_SECONDS = 10.0
 """A run that takes no more is repeated with other seeds."""
 
-GROWTH = 1.02
+GROWTH, WATCHED_GROWTH = 1.02, 1.01
 """Factor of the iterations between two points of a path that are kept."""
+
+COLUMN_BYTES = 4 << 30
+"""Kernel columns kept of the oracle over all rows that looks on at a watched run."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +201,7 @@ class Study:
             return told | _fit(data, model.set_params(**options))
         train_options = TrainOptions(seed=run.seed, threads=1, **options)
         if run.watched:
-            return told | watch_gaps(data, gamma, train_options)
+            return told | _watched(data, gamma, train_options)
         return told | _path(data, make_kernel(run.kernel, gamma=gamma), train_options)
 
 
@@ -265,4 +273,51 @@ def _path(data: Data, kernel: Any, options: TrainOptions) -> Record:
         "n_support": n_support,
         "objective": objective,
         "status": str(solution.status),
+    }
+
+
+def _watched(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any]:
+    """Points (iteration, gap of the sample, gap of all rows) until two samples pass the test.
+
+    Gaps are absolute, and so is the tolerance. A limit of iterations or time ends the run earlier.
+    """
+    signs = np.where(data.y == data.y.max(), 1, -1).astype(np.int8)
+    points: list[tuple[int, float, float]] = []
+    with open_source(data.X, data.y) as source:
+        problem = BinaryProblem(source, signs, make_kernel("rbf", gamma=gamma))
+        with prepare(problem, plan_exact(problem, options), Session()) as workspace:
+            state = RunState.begin(workspace, Deadline(None, time.perf_counter()), SolverState())
+            start(state, None)
+            active, most = state.active, options.max_iter or math.inf
+            began = time.perf_counter()
+            ends = began + (options.max_time or math.inf)
+            parts = {**workspace.plan.memory.parts, "column_cache": COLUMN_BYTES}
+            memory = dataclasses.replace(workspace.plan.memory, parts=parts)
+            plan = dataclasses.replace(workspace.plan, memory=memory)
+            full = FullLMO(dataclasses.replace(workspace, plan=plan))
+            iteration = passed = 0
+            while passed < 2 and iteration < most and time.perf_counter() < ends:
+                seen = state.oracle.propose(active, state.rng, Request())
+                sampled = active.rho - seen.least
+                passed = passed + 1 if sampled <= options.tol else 0
+                if passed or not points or iteration >= points[-1][0] * WATCHED_GROWTH:
+                    exact = full.propose(active, state.rng, Request()).least
+                    points.append((iteration, sampled, active.rho - exact))
+                if passed:
+                    continue
+                if seen.rows is not None:
+                    active.add(seen.row_ids, seen.rows, seen.labels)
+                place = active.place_of(int(seen.row_ids[0]))
+                assert place is not None
+                record = state.rule.step(active, place)
+                full.update(record, active)
+                state.rule.prune(active)
+                iteration += 1
+    status = Status.SAMPLED if passed == 2 else Status.TIME_LIMIT
+    seconds = time.perf_counter() - began
+    return {
+        "points": points,
+        "seconds": seconds,
+        "iterations": iteration,
+        "status": str(status),
     }
