@@ -4,13 +4,20 @@ import copy
 import functools
 from concurrent.futures import ThreadPoolExecutor
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ooc_fw._core import steps as core
-from ooc_fw._core.pairwise import LANES, optimise_pairwise, second_order_away
+from ooc_fw._core.pairwise import (
+    LANES,
+    meet,
+    new_barrier,
+    optimise_pairwise,
+    second_order_away,
+)
 from ooc_fw.kernels.functions import make_kernel
 from tests.support.reference import kernel_values, make_problem, minimise
 from tests.support.strategies import SEEDS
@@ -188,6 +195,27 @@ def test_handed_the_rows_threads_share_scans_without_a_difference(plain, real, s
         assert found == results[0][0]
         np.testing.assert_array_equal(alpha, results[0][1])
         np.testing.assert_array_equal(grad, results[0][2])
+
+
+@numba.njit(nogil=True)
+def count_together(cells, counts, thread):
+    """Each thread adds to its count and looks at the others' after they have met."""
+    wrong = 0
+    for turn in range(1, 2001):
+        counts[thread, 0] = turn
+        meet(cells, thread)
+        for other in range(counts.shape[0]):
+            wrong += counts[other, 0] != turn
+        meet(cells, thread)
+    return wrong
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_threads_that_meet_see_what_the_others_wrote_before(n_threads):
+    cells, counts = new_barrier(n_threads), np.zeros((n_threads, 64), dtype=np.int64)
+    with ThreadPoolExecutor(n_threads) as pool:
+        wrong = pool.map(lambda thread: count_together(cells, counts, thread), range(n_threads))
+    assert list(wrong) == [0] * n_threads
 
 
 @given(st.integers(1, 30), SEEDS)

@@ -286,24 +286,20 @@ def test_files_that_are_no_checkpoint(checkpoint, model_file, monkeypatch):
         load_checkpoint(path)
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(28, "No space left on device"), InputError("it is a pipe")]
-)
-def test_a_checkpoint_that_cannot_be_written_is_a_warning(checkpoint, monkeypatch, caplog, error):
+def test_a_checkpoint_that_cannot_be_written_is_a_warning(checkpoint, monkeypatch, caplog):
     """Said once, tried again each time; the old one stays."""
     problem, path = checkpoint
     before, tries = path.read_bytes(), []
 
     def fail(_):
         tries.append(0)
-        raise error
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("ooc_fw.system.files.flush_to_disk", fail)
-    often = {"checkpoint": path, "every_s": 0}
-    train(problem, method="swap2", resume=path, max_iter=20, **often)
+    train(problem, method="swap2", resume=path, max_iter=20, checkpoint=path, every_s=0)
     assert len(tries) > 10
     (warning,) = [text for text in caplog.messages if str(path) in text]
-    assert str(getattr(error, "strerror", error)) in warning
+    assert "No space left on device" in warning
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
 
@@ -312,9 +308,6 @@ def test_a_checkpoint_that_would_replace_a_pipe_is_refused_before(path):
     os.mkfifo(path)
     with pytest.raises(InputError, match="is a pipe"):
         train(rbf(), checkpoint=path)
-
-
-@pytest.mark.parametrize("every", [-1.0, float("nan"), float("inf")])
-def test_unusable_plan(every):
-    with pytest.raises(InputError, match="seconds apart"):
-        CheckpointPlan("run.ckpt", every)
+    for every in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(InputError, match="seconds apart"):
+            CheckpointPlan("run.ckpt", every)

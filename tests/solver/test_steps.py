@@ -55,71 +55,44 @@ def least_on_segment(problem, start, end):
     return np.einsum("ki,ki->k", points @ problem.dual_matrix, points).min() / 2
 
 
-def assert_exact_line_search(problem, active, before, end, growth=0.0):
-    """What was reached is as low as any point from `before` to `end`, and lies between them.
-
-    `growth` is the factor by which the step multiplies the gradient, and the rounding to float32
-    that is in it.
-    """
-    after = full_weights(active, problem)
-    scale = np.abs(problem.dual_matrix).max()
-    assert objective(problem, after) <= least_on_segment(problem, before, end) + 1e-6 * scale
+@pytest.mark.parametrize("kind", [StepKind.TOWARD, StepKind.AWAY, StepKind.PAIRWISE])
+@given(actives(), st.integers(0, 100), st.integers(0, 100))
+def test_a_step_is_an_exact_line_search(kind, case, first, second):
+    """As low as any point from the weights before to where its vertex, i or j, has 1 or 0."""
+    problem, active = case
+    i, j = first % len(active), int(active.support[second % len(active.support)])
+    before = full_weights(active, problem)
+    end, growth, decrease = before.copy(), 0.0, None  # growth: factor of the gradient's rounding
+    if kind is StepKind.TOWARD:
+        assume(before[i] < 1)
+        end = np.eye(len(before))[i]
+        record = steps.toward_step(active, i)
+    elif kind is StepKind.AWAY:
+        assume(active.grad[j] > active.rho)
+        end[j] = 0
+        record = steps.away_step(active, j)
+        growth = (1 - active.alpha[j]) / end.sum()  # of the other weights: 1 + step size
+        end /= end.sum()
+    else:
+        assume(i != j and active.grad[j] > active.grad[i])
+        end[i], end[j] = end[i] + end[j], 0
+        size, decrease = steps.pairwise_size(active, i, j)
+        record = steps.pairwise_step(active, i, j, size)
+    after, scale = full_weights(active, problem), np.abs(problem.dual_matrix).max()
+    assert record.kind is kind
+    assert kind is StepKind.TOWARD or record.drops == (active.alpha[j] == 0)
+    reached = objective(problem, after)
+    assert reached <= least_on_segment(problem, before, end) + 1e-6 * scale
     rounding = (2e-6 + np.finfo(np.float32).eps * growth) * scale
-    assert active.rho / 2 == pytest.approx(objective(problem, after), abs=rounding)
+    assert active.rho / 2 == pytest.approx(reached, abs=rounding)
     d, moved = end - before, after - before
     share = (moved @ d) / (d @ d)
     assert -1e-12 <= share <= 1 + 1e-12
     np.testing.assert_allclose(moved, share * d, atol=1e-12)
-
-
-@given(actives(), st.integers(0, 100))
-def test_toward_step(case, number):
-    problem, active = case
-    i = number % len(active)
-    before, vertex = full_weights(active, problem), np.eye(len(problem.y))[i]
-    assume(before[i] < 1)
-    record = steps.toward_step(active, i)
-    assert record.kind is StepKind.TOWARD
-    assert_exact_line_search(problem, active, before, vertex)
-
-
-@given(actives(least_size=2), st.integers(0, 100))
-def test_away_step(case, number):
-    """To the border of the simplex opposite vertex j, if the line search leads that far."""
-    problem, active = case
-    j = int(active.support[number % len(active.support)])
-    assume(active.grad[j] > active.rho)
-    before = full_weights(active, problem)
-    end = before.copy()
-    end[j] = 0
-    record = steps.away_step(active, j)
-    assert record.kind is StepKind.AWAY
-    growth = (1 - active.alpha[j]) / end.sum()  # of the other weights: 1 + step size
-    assert_exact_line_search(problem, active, before, end / end.sum(), growth)
-    assert record.drops == (active.alpha[j] == 0)
-
-
-@given(actives(least_size=2), st.integers(0, 100), st.integers(0, 100))
-def test_pairwise_step(case, first, second):
-    problem, active = case
-    i, j = first % len(active), int(active.support[second % len(active.support)])
-    assume(i != j and active.grad[j] > active.grad[i])
-    before = full_weights(active, problem)
-    end = before.copy()
-    end[i], end[j] = end[i] + end[j], 0
-    size, decrease = steps.pairwise_size(active, i, j)
-    record = steps.pairwise_step(active, i, j, size)
-    assert record.kind is StepKind.PAIRWISE
-    assert_exact_line_search(problem, active, before, end)
-    scale = np.abs(problem.dual_matrix).max()
-    assert decrease == pytest.approx(
-        objective(problem, before) - objective(problem, full_weights(active, problem)),
-        abs=1e-6 * scale,
-    )
-    assert record.drops == (active.alpha[j] == 0)
-    whole = steps.pairwise_step(active, i, j, float(active.alpha[j]))  # of all the weight left
-    assert active.alpha[j] == 0.0
-    assert whole.drops == 1
+    if kind is StepKind.PAIRWISE:
+        assert decrease == pytest.approx(objective(problem, before) - reached, abs=1e-6 * scale)
+        whole = steps.pairwise_step(active, i, j, float(active.alpha[j]))  # of all the weight left
+        assert (active.alpha[j], whole.drops) == (0.0, 1)
 
 
 def test_away_step_to_its_bound_leaves_an_exact_zero():
