@@ -12,8 +12,7 @@ from sklearn import datasets
 
 import ooc_fw
 from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset, solve
-from ooc_fw.solver import kernel_rows, oracles, plan, shell
-from ooc_fw.system import memory
+from ooc_fw.solver import kernel_rows, oracles, plan
 from ooc_fw.system.interrupt import Terminated, terminating
 from tests.support.contracts import to_dense
 from tests.support.methods import IN_TURN, LMOS, METHODS, NOT_LAZY, SLOW, grid
@@ -152,7 +151,7 @@ def test_time_limit(method, lmo, certify):
 
 def test_a_sweep_that_cannot_end_in_time_is_given_up(monkeypatch):
     problem = rbf(overlap=3)
-    monkeypatch.setattr(shell.Deadline, "pass_is_late", lambda *_: True)
+    monkeypatch.setattr("ooc_fw.solver.shell.Deadline.pass_is_late", lambda *_: True)
     solution = train(problem, max_time=60.0)
     assert_consistent(solution, problem)
     assert solution.status is Status.TIME_LIMIT
@@ -226,9 +225,9 @@ def test_the_sampled_gap_is_that_of_the_rows_drawn(method, lmo, n_rows, options)
 
 
 def test_a_full_kernel_block_ends_the_run_with_a_model(monkeypatch):
-    monkeypatch.setattr(kernel_rows, "_WIDEST", 1)
-    monkeypatch.setattr(plan, "memory_total", lambda: 0)
-    monkeypatch.setattr(memory, "_LEAST_KERNEL_ROWS", 4 * 25**2)
+    monkeypatch.setattr("ooc_fw.solver.kernel_rows._WIDEST", 1)
+    monkeypatch.setattr("ooc_fw.solver.plan.memory_total", lambda: 0)
+    monkeypatch.setattr("ooc_fw.system.memory._LEAST_KERNEL_ROWS", 4 * 25**2)
     problem = rbf(C=100.0, overlap=5)
     solution = train(problem, method="corrective", lmo="sampled")
     assert_consistent(solution, problem)
@@ -268,7 +267,7 @@ def test_a_limit_takes_rows_as_they_come_before_it_takes_violators(monkeypatch):
         proposals.append((request.threshold == np.inf, len(candidates.row_ids)))
         return candidates
 
-    monkeypatch.setattr(oracles.BlockLMO, "propose", watched)
+    monkeypatch.setattr("ooc_fw.solver.oracles.BlockLMO.propose", watched)
     problem = rbf(n_rows=2000, C=1.0, overlap=2)
     solution = train(problem, method="corrective", lmo="sampled", max_support=600, tol=1e-2)
     assert solution.status is Status.SUPPORT_LIMIT
@@ -374,14 +373,14 @@ def test_values_in_16_bits_lead_to_the_same_optimum_and_give_way_as_vertices_gro
     options = {"method": "corrective", "lmo": "auto", "tol": 1e-6}
     expected, held = train(problem, **options), []
     if share is not None:
-        monkeypatch.setattr(kernel_rows, "_RIDGE_SHARE", share)
+        monkeypatch.setattr("ooc_fw.solver.kernel_rows._RIDGE_SHARE", share)
     change = kernel_rows.KernelRows.change
 
     def watched(self, dtype):
         held.append((str(self.dtype), str(np.dtype(dtype)), len(self)))
         change(self, dtype)
 
-    monkeypatch.setattr(kernel_rows.KernelRows, "change", watched)
+    monkeypatch.setattr("ooc_fw.solver.kernel_rows.KernelRows.change", watched)
     solution = train(problem, memory_limit=4 << 30, **options)
     assert_consistent(solution, problem)
     if share is not None:
@@ -459,7 +458,7 @@ def test_rows_that_repeat(rows, method, lmo, farthest):
 
 def test_rows_in_the_order_of_their_labels_are_noted(caplog, tmp_path, monkeypatch):
     """And rows that stay on disk are counted as they are read."""
-    monkeypatch.setattr(memory, "_CACHE_SHARE", 0)
+    monkeypatch.setattr("ooc_fw.system.memory._CACHE_SHARE", 0)
     problem = rbf()
     order = np.argsort(problem.y, kind="stable")
     np.save(tmp_path / "X.npy", problem.X[order])

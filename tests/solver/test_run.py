@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ooc_fw import Status, make_kernel
-from ooc_fw.solver import active_set, run, shell
+from ooc_fw.solver import run
 from ooc_fw.solver.run import EarlierWeights, History
 from tests.support.reference import make_problem
 from tests.support.solving import train_in_session
@@ -54,7 +54,7 @@ def compared(monkeypatch):
         return values
 
     original = run.primal_objectives
-    monkeypatch.setattr(run, "primal_objectives", record)
+    monkeypatch.setattr("ooc_fw.solver.run.primal_objectives", record)
     return found
 
 
@@ -109,8 +109,8 @@ def test_a_signal_cuts_a_long_corrective_step_short(monkeypatch, tmp_path):
         return False
 
     # A look at the clock for every step.
-    monkeypatch.setattr(active_set, "_STEP_WORK", 1.0)
-    monkeypatch.setattr(shell.Deadline, "is_over", is_over)
+    monkeypatch.setattr("ooc_fw.solver.active_set._STEP_WORK", 1.0)
+    monkeypatch.setattr("ooc_fw.solver.shell.Deadline.is_over", is_over)
     path = tmp_path / "run.ckpt"
     solution = train(noisy(C=10.0, n_rows=3000), checkpoint=path, every_s=1000)
     assert solution.status is Status.INTERRUPTED
