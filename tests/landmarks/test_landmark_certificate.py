@@ -9,10 +9,6 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks.certificate import ExactKernelView
 from ooc_fw.landmarks.passes import SpanProblem
-from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem
-from ooc_fw.solver.loop import solve_problem
-from ooc_fw.solver.plan import plan_exact
 from tests.support.reference import kernel_values, to_csr
 
 
@@ -51,17 +47,6 @@ def test_bound_is_close_below_the_dual_objective(kernel, sparse, part_rows, monk
     assert (found <= expected).all()
     np.testing.assert_allclose(found, expected.astype(float), rtol=1e-3)
     assert done[-1] == 1.0
-
-
-def test_no_weights_are_better_than_the_bound():
-    X, view, own = make_view(k=1)
-    y, C = view.problem.targets[:, 0], view.problem.penalties
-    with Engine(own) as engine:
-        (bound,) = view.dual(engine)
-    options, problem = TrainOptions(tol=1e-6), BinaryProblem(open_source(X), y, own, C)
-    best = solve_problem(problem, plan_exact(problem, options))
-    # The exact model with margin 1 has P = 1 / (2 rho).
-    assert bound <= 1 / (2 * best.rho) * (1 + 1e-5)
 
 
 @pytest.mark.process

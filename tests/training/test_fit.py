@@ -118,22 +118,6 @@ def test_a_pair_of_few_rows_gets_time_to_begin(blobs):
     assert shares[pairs.index((0, 2))] < limit / 2
 
 
-@pytest.mark.parametrize("most_rows", [1000, 0])
-def test_an_interrupt_gives_every_pair_a_classifier(blobs, most_rows, monkeypatch):
-    """Of few rows, callbacks only see classifiers that are trained."""
-    monkeypatch.setattr("ooc_fw.training.small_pairs._MOST_ROWS", most_rows)
-    X, codes = blobs
-
-    def stop_in_the_third(state):
-        assert state.n_classifiers == 6
-        return state.classifier != 2
-
-    pairs = train(open_source(X), codes, callbacks=[stop_in_the_third]).pairs
-    statuses = [str(pair.solution.status) for pair in pairs]
-    n_trained = 3 if most_rows > 0 else 2
-    assert statuses == ["converged"] * n_trained + ["interrupted"] * (6 - n_trained)
-
-
 @pytest.mark.parametrize(
     ("change", "session", "error", "message"),
     [
@@ -163,16 +147,3 @@ def test_a_full_disk_is_noticed_before_the_partition(blobs, tmp_path, monkeypatc
     with open_source(write_dense(tmp_path / "d.h5", X, codes.astype(float))) as source:
         with pytest.raises(InputError, match=r"d\.h5 has 4 classes.* are free; .*TMPDIR"):
             train(source, codes)
-
-
-@pytest.mark.parametrize("n_classes", [2, 4])
-def test_classifiers_begin_with_the_weights_before(blobs, n_classes):
-    X, codes = blobs
-    problem = ClassificationProblem(open_source(X), codes % n_classes, KERNEL)
-    plan = plan_exact(problem, OPTIONS)
-    with partition_classes(problem) as partition, PairTrainer(partition, plan, ()) as trainer:
-        cold, warm = trainer.fit(4.0), trainer.fit(4.0)
-    for before, after in zip(cold, warm, strict=True):
-        assert after.solution.certified_gap <= 1e-3
-        assert after.solution.iterations < before.solution.iterations
-        assert after.solution.objective == pytest.approx(before.solution.objective, rel=2e-3)

@@ -91,22 +91,6 @@ def test_sigmoids_are_those_of_classifiers_of_the_other_rows(problem, monkeypatc
         np.testing.assert_allclose(found[k], expected, rtol=0.01, atol=0.005)
 
 
-def test_noise_gets_the_prior(problem):
-    """Values on training rows would promise more: the classifier learns them by heart."""
-    rng = np.random.default_rng(1)
-    X, codes = rng.normal(size=(600, 2)).astype(np.float32), (rng.random(600) < 0.3).astype(int)
-    kernel, options = make_kernel("rbf", gamma=20.0), replace(OPTIONS, C=100.0)
-    with open_source(X) as source:
-        problem = ClassificationProblem(source, codes, kernel)
-        ((a, b),) = held_out_sigmoids(problem, options)
-        model = fit(problem, options).model.with_sigmoids([(a, b)])
-    fresh = model.probabilities(model.decision_function(rng.normal(size=(500, 2))))
-    assert np.abs(fresh[:, 1].mean() - 0.3) < 0.05
-    assert fresh[:, 1].std() < 0.1
-    own = model.decision_function(X)
-    assert fit_sigmoid(own, codes == 1)[0] < 3 * min(a, 0) - 1
-
-
 def test_what_comes_before():
     source, labels = open_source(np.zeros((4, 1))), np.array(["a", "b"])
     problem = ClassificationProblem(source, np.array([0, 0, 0, 1]), KERNEL, None, labels)

@@ -16,7 +16,7 @@ from ooc_fw.solver.plan import plan_exact
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from tests.support.methods import LMOS, METHODS, SLOW, grid
-from tests.support.reference import DEFINITIONS, SmallProblem, make_problem
+from tests.support.reference import DEFINITIONS, make_problem
 from tests.support.solving import train_in_session
 from tests.support.strategies import SEEDS, powers_of_ten, problems
 
@@ -97,22 +97,6 @@ def test_equal_penalties_are_c_to_the_last_bit():
         assert plain.penalties is None
         assert np.array_equal(plain.alpha, same.alpha), method
         assert np.array_equal(plain.rows, same.rows), method
-
-
-def test_a_row_with_twice_the_penalty_is_two_rows():
-    """Copies of a row share its weight evenly; objective and decision are those of one row."""
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=60, C=2.0)
-    times = np.random.default_rng(0).integers(1, 5, 60)
-    copied = SmallProblem(
-        problem.kernel, problem.X.repeat(times, axis=0), problem.y.repeat(times), 2.0
-    )
-    once = replace(problem, C=2.0 * times)
-    assert once.optimum.objective == pytest.approx(copied.optimum.objective, rel=1e-10)
-    sums = np.add.reduceat(copied.optimum.alpha, np.cumsum(times) - times)
-    np.testing.assert_allclose(once.optimum.alpha, sums, atol=1e-9)
-    solution = train(once, tol=1e-8)
-    assert solution.objective == pytest.approx(copied.optimum.objective, rel=1e-8)
-    np.testing.assert_allclose(solution.alpha, sums[solution.rows], atol=1e-4)
 
 
 def test_penalties_must_be_positive_and_one_for_each_row():
