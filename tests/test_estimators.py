@@ -360,13 +360,13 @@ def test_files_of_a_run_that_are_refused(table, tmp_path):
         ({"resume": checkpoint}, "made with other options: C 5"),
         (
             {"checkpoint": checkpoint, "checkpoint_every": "soon"},
-            "must be a positive number of sec",
+            "must be a positive number",
         ),
     ):
         with pytest.raises(InputError, match=message):
             FrankWolfeSVC(C=4).fit(*table, **options)
     with pytest.raises(InputError, match="would replace the input"):
-        FrankWolfeSVC().fit(log, log=log)
+        FrankWolfeSVC().fit(checkpoint, log=checkpoint)
 
 
 # -- names of features ---------------------------------------------------------------------------

@@ -124,6 +124,21 @@ def test_bounds_hold_the_objectives_of_any_weights(kernel, n_classes, sparse):
             np.testing.assert_allclose(found.certified_gap, trained, rtol=1e-3, atol=1e-8)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_fields_of_a_model(n_classes):
+    _, problem = make_problem(n_classes, weights="rows")
+    model = train(problem)
+    kinds = ("landmarks", "ovo" if n_classes == 2 else "ovr", "converged")
+    assert (model.kind, model.decision, model.status) == kinds
+    assert model.certified_gap == max(own.certified_gap for own in model.classifiers)
+    for own, label in zip(model.classifiers, [1] if n_classes == 2 else range(3), strict=True):
+        assert (own.positive, own.negative) == (label, 0 if n_classes == 2 else "rest")
+        assert own.objective == own.dual
+        np.testing.assert_array_equal(own.C, problem.penalties[own.rows])
+        assert own.alpha.sum() == pytest.approx(1)
+        np.testing.assert_allclose(own.alpha * own.labels / own.rho, own.beta, rtol=1e-14)
+
+
 def test_any_jitter_is_the_one_stored():
     X, problem = make_problem(2)
     model = train(problem)

@@ -118,6 +118,19 @@ def test_coupling_finds_probabilities_that_agree_with_all_pairs(weights):
     np.testing.assert_allclose(couple(of_pairs, 5)[0], p, rtol=1e-8)
 
 
+@given(arrays(np.float64, (6, 4), elements=st.floats(-1e4, 1e4)))
+def test_probabilities_of_classes_against_the_rest_are_normalised(values):
+    sigmoids = [(-1.5, 0.2), (-2.0, 0.0), (0.5, -1.0), (-1.0, 3.0)]
+    found = class_probabilities(values, sigmoids, 4, "ovr")
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
+    each = np.stack([sigmoid(values[:, k], a, b) for k, (a, b) in enumerate(sigmoids)], axis=1)
+    some = each.sum(axis=1) > 1e-200
+    total = each[some].sum(axis=1, keepdims=True)
+    # Sigmoids below the least normal number have fewer digits.
+    rounding = 1e-9 * found[some] + np.finfo(float).tiny / total
+    assert (np.abs(found[some] - each[some] / total) <= rounding).all()
+
+
 def test_two_classes_keep_small_probabilities():
     found = class_probabilities(np.array([-50.0, 50.0]), [(-2.0, 0.0)], 2)
     np.testing.assert_allclose(found, [[1, np.exp(-100)], [np.exp(-100), 1]], rtol=1e-12)

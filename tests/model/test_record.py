@@ -25,6 +25,7 @@ from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
 from ooc_fw.model.prediction import (
+    DECISION_ACCURACY,
     check_source,
     decide,
     iter_decisions,
@@ -35,9 +36,11 @@ from ooc_fw.model.prediction import (
 from ooc_fw.model.record import Model, check_training_rows, load_model
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import to_dense
+from tests.support.methods import grid
 from tests.support.reference import kernel_values, to_csr
 
 D = 3
+OTHER_KERNELS = [name for name in KERNELS if name != "rbf"]
 
 
 def random_rows(n, d=D, seed=0, density=0.7):
@@ -63,15 +66,41 @@ def make_model(vectors, *, kernel=None, scaling=None, sparse=False, **changes):
     )
 
 
+def with_landmarks(model, n_classes=2, size=1.0, **changes):
+    """The model with weights of landmarks, one set for each of more than two classes."""
+    (own,), rng = model.classifiers, np.random.default_rng(0)
+    n, names, classes = len(own.sv), [(own.positive, own.negative)], model.classes
+    if n_classes > 2:
+        classes = np.array([-7.0, 3.0, 4.0, 9.0])[:n_classes]
+        names = [(label, "rest") for label in classes]
+    common = {
+        **{"landmarks": np.arange(n), "rows": 3 * np.arange(n), "primal": 3.0, "dual": 2.5},
+        **{"certified_gap": None, "sampled_gap": 0.25, "jitter": 2e-6, "C": own.C},
+        **{"sigmoid_a": own.sigmoid_a, "sigmoid_b": own.sigmoid_b},
+    }
+    classifiers = [
+        LandmarkClassifier(beta=size * rng.normal(size=n), positive=one, negative=other, **common)
+        for one, other in names
+    ]
+    classifiers[-1] = dataclasses.replace(classifiers[-1], **changes)
+    return dataclasses.replace(model, classes=classes, classifiers=classifiers)
+
+
 def minmax(d=D):
     return Scaling("minmax", False, np.arange(d, dtype=float), np.full(d, 0.5))
 
 
 def exact_decision(model, vectors, X):
-    """The decision function by definition, in extended precision."""
-    (own,) = model.classifiers
-    values = kernel_values(model.kernel, X, vectors[own.sv]) + 1
-    return values @ (own.alpha * own.labels).astype(np.longdouble) / own.rho
+    """The decision function by definition, in extended precision, shape (n_rows, k)."""
+    values = kernel_values(model.kernel, X, vectors) + 1
+    columns = []
+    for own in model.classifiers:
+        if isinstance(own, LandmarkClassifier):
+            columns.append(values[:, own.landmarks] @ own.beta.astype(np.longdouble))
+        else:
+            beta = (own.alpha * own.labels).astype(np.longdouble)
+            columns.append(values[:, own.sv] @ beta / own.rho)
+    return np.stack(columns, axis=1)
 
 
 # -- decision function -------------------------------------------------------------------------
@@ -93,7 +122,7 @@ def test_decision_function_is_the_sum_over_support_vectors(
     vectors, X = random_rows(9), random_rows(20, seed=5)
     kernel = make_kernel(name, gamma=0.3, degree=3, coef0=1.0)
     model = make_model(vectors, kernel=kernel, sparse=sparse_model)
-    expected, done = exact_decision(model, vectors, X), []
+    expected, done = exact_decision(model, vectors, X)[:, 0], []
     for threads in (1, 2):
         (values,) = decide(model, [to_csr(X) if sparse_data else X], threads=threads)
         np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-4)
@@ -130,15 +159,25 @@ def test_decision_values_have_the_labels_of_predict(one_class):
 
 
 @pytest.mark.parametrize(
-    ("name", "sparse", "labels_only"),
+    ("name", "sparse", "labels_only", "landmarks"),
     [
-        pytest.param(name, k % 2 > 0, k // 2 % 2 > 0, marks=[pytest.mark.grid] * (k > 1))
-        for k, name in enumerate(KERNELS)
+        *(("rbf", False, False, False), ("rbf", True, True, True)),
+        *grid(
+            [
+                *((name, k % 2 > 0, k // 2 > 0, False) for k, name in enumerate(OTHER_KERNELS)),
+                ("rbf", False, False, True),
+            ],
+            quick=0,
+        ),
     ],
 )
-def test_a_row_alone_has_the_decision_value_it_has_among_others(name, sparse, labels_only):
+def test_a_row_alone_has_the_decision_value_it_has_among_others(
+    name, sparse, labels_only, landmarks
+):
     """By the predictor that is kept, in any thread, and by that of passes over files."""
     model = make_model(random_rows(500, seed=8), kernel=make_kernel(name, gamma=0.5), sparse=sparse)
+    if landmarks:
+        model = with_landmarks(model, 3, 1e4)
     X = random_rows(300, seed=9)
     expected = model.decision_function(X, threads=2, labels_only=labels_only)
     assert not suits_few(model, len(X), threads=2)
@@ -152,6 +191,19 @@ def test_a_row_alone_has_the_decision_value_it_has_among_others(name, sparse, la
     with ThreadPoolExecutor(4) as pool:
         parts = pool.map(found, range(len(X)))
         np.testing.assert_array_equal(np.concatenate(list(parts)), expected)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize(("n_classes", "sparse"), [(2, False), (3, True)])
+def test_values_of_landmarks_are_accurate_however_large_the_weights(size, n_classes, sparse):
+    vectors, X = random_rows(12), random_rows(300, seed=5)
+    model = with_landmarks(make_model(vectors), n_classes, size)
+    source = open_source(scipy.sparse.csr_array(X) if sparse else X)
+    expected = exact_decision(model, vectors, X)
+    found = model.decision_function(source, threads=2).reshape(len(X), -1)
+    assert np.abs(found - expected).max() <= DECISION_ACCURACY
+    places = expected.argmax(axis=1) if n_classes == 3 else (expected[:, 0] > 0).astype(int)
+    np.testing.assert_array_equal(model.predict(source), model.classes[places])
 
 
 @pytest.mark.process
@@ -300,9 +352,35 @@ def test_training_rows_are_recognised(monkeypatch, change):
 def test_impossible_classifier_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         make_model(random_rows(4), **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"beta": np.full(4, np.nan)}, "beta must be finite"),
+        ({"beta": np.ones(3)}, "must be of one length"),
+        ({"jitter": -1.0}, "jitter must be"),
+        ({"primal": np.inf}, "primal must be"),
+        ({"dual": -1.0}, "dual must be"),
+        ({"C": np.zeros(4)}, "C must be positive"),
+        ({"landmarks": np.arange(1, 5)}, "points outside the 4 vectors"),
+        ({"landmarks": np.arange(4)[::-1]}, "have the same landmarks"),
+        ({"rows": np.arange(4)}, "have the same landmarks"),
+    ],
+)
+def test_impossible_landmarks_are_refused(changes, message):
+    model = make_model(random_rows(4))
+    with pytest.raises(InputError, match=message):
+        with_landmarks(model, 3, **changes)
+
+
+def test_classes_need_as_many_classifiers():
     model = make_model(random_rows(4))
     with pytest.raises(InputError, match="for each pair of them, not 3 classes and 1 classifiers"):
         dataclasses.replace(model, classes=np.arange(3.0))
+    model = with_landmarks(model, 3)
+    with pytest.raises(InputError, match=r"for each of them against the rest, not 3 .* 2 class"):
+        dataclasses.replace(model, classifiers=model.classifiers[:2])
 
 
 # -- file ------------------------------------------------------------------------------------------
@@ -315,8 +393,11 @@ def test_impossible_classifier_is_refused(changes, message):
     name=st.sampled_from(list(KERNELS)),
     gap=st.none() | st.floats(0, 1),
     more=st.booleans(),
+    landmarks=st.booleans(),
 )
-def test_save_and_load_give_the_model_back(tmp_path_factory, n, d, sparse, name, gap, more):
+def test_save_and_load_give_the_model_back(
+    tmp_path_factory, n, d, sparse, name, gap, more, landmarks
+):
     """Also long names of classes, sigmoids and penalties."""
     path = tmp_path_factory.mktemp("model") / "model.h5"
     kernel = make_kernel(name, gamma=0.1, degree=3, coef0=0.5)
@@ -326,19 +407,24 @@ def test_save_and_load_give_the_model_back(tmp_path_factory, n, d, sparse, name,
         names = {"negative": classes[0], "positive": classes[1], "C": np.arange(1.0, n + 1)}
         own = dataclasses.replace(model.classifiers[0], **names, sigmoid_a=-1.5, sigmoid_b=0.25)
         model = dataclasses.replace(model, classes=classes, classifiers=[own], scaling=minmax(d))
+    if landmarks:
+        model = with_landmarks(model, 2 if more else 3)
     model.save(path)
     loaded = load_model(path)
+    assert (loaded.kind, loaded.decision) == (model.kind, model.decision)
     assert loaded.kernel == model.kernel
     assert (loaded.C, loaded.status) == (model.C, model.status)
     assert loaded.calibrated == more
     assert np.array_equal(loaded.classes, model.classes)
-    assert_same_fields(loaded.classifiers[0], model.classifiers[0])
+    for pair in zip(loaded.classifiers, model.classifiers, strict=True):
+        assert_same_fields(*pair)
     assert np.array_equal(to_dense(loaded.support_vectors), to_dense(model.support_vectors))
     assert type(loaded.support_vectors) is type(model.support_vectors)
     assert loaded.scaling.same_as(model.scaling) if more else loaded.scaling is None
 
 
 def assert_same_fields(found, expected):
+    assert type(found) is type(expected)
     for field in dataclasses.fields(expected):
         a, b = getattr(found, field.name), getattr(expected, field.name)
         assert np.array_equal(a, b), field.name
@@ -374,6 +460,22 @@ def test_layout_is_the_documented_one(tmp_path, sparse):
             **{"rho": 0.125, "objective": 0.0625, "certified_gap": 1e-4},
             **{"positive": 3.0, "negative": -7.0},
         }
+
+
+def test_layout_of_landmarks_is_the_documented_one(tmp_path):
+    own = make_model(random_rows(4), C=np.ones(4))
+    for n_classes, decision, version in ((3, b"ovr", 2), (2, b"ovo", 2)):
+        with_landmarks(own, n_classes).save(tmp_path / "m.h5")
+        with h5py.File(tmp_path / "m.h5") as file:
+            assert (file.attrs["decision"], file.attrs["format_version"]) == (decision, version)
+            first = file["machines/0"]
+            kinds = {"beta": "float64", "landmarks": "int64", "rows": "int64", "C": "float64"}
+            assert {name: str(values.dtype) for name, values in first.items()} == kinds
+            assert dict(first.attrs) == {
+                **{"kind": b"landmarks", "primal": 3.0, "dual": 2.5, "sampled_gap": 0.25},
+                **{"jitter": 2e-6, "positive": -7.0 if n_classes == 3 else 3.0},
+                **{"negative": b"rest" if n_classes == 3 else -7.0},
+            }
 
 
 def test_equal_models_give_equal_files():
@@ -445,6 +547,17 @@ def one_class_twice(file):
     file["machines/0"].attrs["negative"] = 3.0
 
 
+OF_LANDMARKS = [
+    (attribute("/", "decision", "ovo"), "its decision is not 'ovr'"),
+    (attribute("machines/0", "kind", "x"), "of a kind 'x'"),
+    (attribute("machines/0", "kind", None), "damaged"),
+    (attribute("machines/0", "jitter", None), "damaged"),
+    (lambda file: file["machines/0"].__delitem__("beta"), "damaged"),
+    (first_value("machines/1/landmarks", 4), "outside the 4 vectors"),
+    (first_value("machines/1/rows", 1), "have the same landmarks"),
+]
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
@@ -459,12 +572,10 @@ def one_class_twice(file):
         (attribute("/", "class_names", [np.nan, 3.0]), "not those of its classes"),
         (one_class_twice, "classes must be .* all different"),
         (attribute("machines/0", "certified_gap", -1.0), "cannot be -1"),
-        (attribute("machines/0", "sigmoid_a", 1.0), "no sigmoid"),
         (attribute("machines/0", "rho", 1e-320), "rho must be"),
         (attribute("support_vectors", "shape", [4, 0]), "CSR|columns"),
         (attribute("support_vectors", "shape", [4, 2**40]), "columns"),
         (compress, "is compressed, which no such file is"),
-        (lambda file: file.__delitem__("support_vectors"), "damaged"),
         (lambda file: file["machines/0"].__delitem__("alpha"), "damaged"),
         (lambda file: file.move("machines/0", "machines/1"), "damaged"),
         (first_value("machines/0/alpha", 7.0), "alpha must be non-negative"),
@@ -479,11 +590,13 @@ def one_class_twice(file):
         (replaced("support_vectors/indices", lambda own: own + np.int64(2**32)), "outside 0 to"),
         (replaced("support_vectors/data", lambda own: 1e300 + own.astype(float)), "too large"),
         (replaced("scaling/offset", np.ones(2)), "differ in shape"),
+        *OF_LANDMARKS,
     ],
 )
 def test_damaged_file(tmp_path, edit, message):
     path = tmp_path / "model.h5"
-    make_model(random_rows(4), sparse=True, scaling=minmax()).save(path)
+    model = make_model(random_rows(4), sparse=True, scaling=minmax())
+    (with_landmarks(model, 3) if (edit, message) in OF_LANDMARKS else model).save(path)
     good = path.read_bytes()
     for checked in (False, True):
         path.write_bytes(good)
@@ -527,15 +640,7 @@ def test_a_bit_anywhere_in_a_model_is_found_or_harmless(tmp_path):
     paths = [str(tmp_path / name) for name in ("dense.h5", "sparse.h5", "landmarks.h5")]
     for path in paths:
         model = make_model(random_rows(40), sparse="sparse" in path, scaling=minmax())
-        if "landmarks" in path:
-            (own,) = model.classifiers
-            own = LandmarkClassifier(
-                **{"beta": own.alpha, "landmarks": own.sv, "rows": own.rows},
-                **{"primal": 3.0, "dual": 2.0, "certified_gap": None, "sampled_gap": 0.5},
-                **{"jitter": 1e-6, "positive": own.positive, "negative": own.negative},
-            )
-            model = dataclasses.replace(model, classifiers=[own])
-        model.save(path)
+        (with_landmarks(model) if "landmarks" in path else model).save(path)
     run = subprocess.run(
         [sys.executable, "-c", FLIP, *paths], capture_output=True, text=True, timeout=120
     )
@@ -548,7 +653,6 @@ FLIP = """
 import random, sys
 from pathlib import Path
 from ooc_fw.system.errors import InputError
-from tests.support.reference import kernel_values, to_csr
 from ooc_fw.model.record import load_model
 
 for path in map(Path, sys.argv[1:]):
