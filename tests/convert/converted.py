@@ -1,13 +1,12 @@
 """What a converted file holds."""
 
-from __future__ import annotations
-
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
 
-from ooc_fw.convert.convert import ConversionReport, convert
+from ooc_fw.convert.convert import convert
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
@@ -37,13 +36,9 @@ def read(path: Path) -> Contents:
         return Contents(X[...], *arrays, dict(file.attrs), Scaling.read(file))
 
 
-def convert_files(
-    inputs: Any, output: Any, *, progress: Any = None, **options: Any
-) -> ConversionReport:
-    """Convert tables or text; `options` are fields of `ConvertOptions`."""
+def convert_files(inputs: Any, output: Any, *, progress: Any = None, **options: Any) -> Any:
+    """Convert tables or text, with fields of `ConvertOptions`, and return the report."""
     return convert(inputs, output, ConvertOptions(**options), progress=progress)
 
 
-def convert_libsvm(inputs: Any, output: Any, **options: Any) -> ConversionReport:
-    """Convert LIBSVM text."""
-    return convert_files(inputs, output, format="libsvm", **options)
+convert_libsvm = partial(convert_files, format="libsvm")

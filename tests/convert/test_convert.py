@@ -1,20 +1,18 @@
 """LIBSVM text as an HDF5 file: what is written, from whom it learns, and what is refused."""
 
-from __future__ import annotations
-
 import io
 import lzma
 import os
-from collections import namedtuple
 from pathlib import Path
 
 import h5py
-import naive_libsvm as naive
 import numpy as np
 import pytest
 from converted import convert_files, convert_libsvm, read
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.sparse import csr_array
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from ooc_fw.convert.passes import shuffle_keys
@@ -24,6 +22,7 @@ from ooc_fw.data.statistics import fit_scaling
 from ooc_fw.data.views import ScaledSource
 from ooc_fw.system.errors import InputError
 from tests.conftest import libsvm_lines
+from tests.support.contracts import to_dense
 
 TRAIN = "+1 1:1 2:4 4:8\n-1 1:2 3:0.5\n+1 1:3 2:-2\n-1 1:4\n"
 
@@ -44,16 +43,13 @@ def out(tmp_path) -> Path:
     return tmp_path / "out.h5"
 
 
-# --- what is written -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("dense", "compression"), [(True, "none"), (False, "gzip"), (None, "lz4"), (False, "zstd")]
 )
 def test_layout(train, out, dense, compression):
     report = convert_libsvm([train], out, dense=dense, seed=3, compression=compression)
     order = np.argsort(shuffle_keys(np.arange(4), 3))
-    X = naive.dense(naive.parse(TRAIN)[1], 4)[order]
+    X = np.array([[1, 4, 0, 8], [2, 0, 0.5, 0], [3, -2, 0, 0], [4, 0, 0, 0]])[order]
     contents = read(out)
     np.testing.assert_array_equal(contents.X, X)
     assert contents.y.dtype == np.float64
@@ -92,37 +88,28 @@ def test_layout(train, out, dense, compression):
             assert types == [np.float32, np.int32, np.int64]
 
 
-cells = st.dictionaries(st.integers(1, 6), st.integers(0, 9).map(float), max_size=6)
-
-
 @given(
-    table=st.lists(st.tuples(st.integers(0, 2), cells), min_size=1, max_size=20),
+    raw=arrays(np.float32, st.tuples(st.integers(1, 20), st.just(6)), elements=st.integers(0, 9)),
     kind=st.sampled_from(KINDS),
     log1p=st.booleans(),
     dense=st.booleans(),
     shuffle=st.booleans(),
 )
 def test_text_to_file_equals_the_in_memory_answer(
-    tmp_path_factory, table, kind, log1p, dense, shuffle
+    tmp_path_factory, raw, kind, log1p, dense, shuffle
 ):
     folder = tmp_path_factory.mktemp("convert")
-    text = "1 6:1\n" + "\n".join(
-        " ".join([str(label), *(f"{j}:{value}" for j, value in row.items())])
-        for label, row in table
-    )
+    raw[0, 5], labels = 1, np.arange(len(raw)) % 3
     out, dense = folder / "out.h5", dense or kind in ("minmax", "standard")
     arguments = {"scale": kind, "log1p": log1p, "shuffle": shuffle, "dense": dense}
-    convert_libsvm([write(folder, text)], out, **arguments)
+    convert_libsvm([write(folder, libsvm_lines(raw, labels))], out, **arguments)
     contents = read(out)
-    assert contents.attrs["shuffled"] == shuffle
-    labels, rows = naive.parse(text)
-    raw = naive.dense(rows, 6)[contents.row]
     order = sorted(contents.row) if shuffle else contents.row.tolist()
-    assert order == list(range(len(labels)))
-    assert ("shuffle_seed" in contents.attrs) == shuffle
+    assert order == list(range(len(raw)))
+    assert contents.attrs["shuffled"] == shuffle == ("shuffle_seed" in contents.attrs)
     np.testing.assert_array_equal(contents.y, labels[contents.row])
     assert contents.scaling is not None
-    expected = contents.scaling.apply(raw, 6)
+    expected = contents.scaling.apply(raw[contents.row], 6)
     np.testing.assert_array_equal(contents.X, expected)
     np.testing.assert_allclose(contents.mean, expected.mean(axis=0, dtype=float), atol=1e-12)
     if kind == "minmax":
@@ -206,9 +193,6 @@ def test_bits_are_those_of_scaling_rows_one_after_the_other(
         assert found.attrs["mean_square_norm"] == squares.sum() / 900
 
 
-# --- large offsets -------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def offset(tmp_path):
     """A column of seconds since 1970, one that means nothing, and labels that follow the first."""
@@ -224,17 +208,19 @@ SCALERS = {"minmax": MinMaxScaler, "maxabs": MaxAbsScaler, "standard": StandardS
 @pytest.mark.parametrize("log1p", [False, True])
 @pytest.mark.parametrize("scale", SCALERS)
 def test_values_are_scaled_before_they_are_rounded(offset, out, scale, log1p):
-    """And `fit_scaling` chooses the same bits."""
+    """And `fit_scaling` chooses the same bits, whatever the storage and the threads."""
     X, text = offset
     report, stored = convert_libsvm([text], out, scale=scale, log1p=log1p), read(out)
     exact = SCALERS[scale]().fit_transform(np.log1p(X) if log1p else X)[stored.row]
     np.testing.assert_allclose(stored.X, exact, atol=2e-6)
-    with open_source(X) as source:
-        found = fit_scaling(source, scale, log1p=log1p)
-        scaled = ScaledSource(source, found).read(0, 500)
-    assert found.offset.tolist() == report.scaling.offset.tolist()
-    assert found.factor.tolist() == report.scaling.factor.tolist()
-    np.testing.assert_array_equal(scaled[stored.row], stored.X)
+    for data, dask in ((X, None), (X, "threads"), (csr_array(X), None), (csr_array(X), "threads")):
+        with open_source(data) as source:
+            found = fit_scaling(source, scale, log1p=log1p, threads=2, dask=dask)
+            scaled = to_dense(ScaledSource(source, found).read(0, 500))
+        assert (found.kind, found.log1p) == (scale, log1p)
+        assert found.offset.tolist() == report.scaling.offset.tolist()
+        assert found.factor.tolist() == report.scaling.factor.tolist()
+        np.testing.assert_array_equal(scaled[stored.row], stored.X)
 
 
 @pytest.mark.parametrize(("scale", "done"), [("none", ""), ("maxabs", " after --scale maxabs")])
@@ -245,9 +231,6 @@ def test_columns_that_float32_cannot_tell_apart_are_named(offset, tmp_path, out,
     constant = write(tmp_path, "1 1:1600000000.5 2:1\n0 1:1600000000.5 2:2\n", "constant.txt")
     for path, other in ((constant, scale), (offset[1], "minmax"), (offset[1], "standard")):
         assert not convert_libsvm([path], out, scale=other).notes
-
-
-# --- like ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("dense", "kind"), [(True, "minmax"), (False, "maxabs")])
@@ -296,9 +279,6 @@ def test_like_a_model(offset, tmp_path, out, ooc_fw):
         convert_libsvm([text], tmp_path / "no.h5", like=model)
 
 
-# --- refused -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -331,28 +311,13 @@ def test_what_cannot_be_used(train, tmp_path, monkeypatch, options, message):
     assert train.read_text() == TRAIN
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("os.access", False, "cannot be written to"),
-        ("shutil.disk_usage", 10, "has 10 B free, and temporary files will take about"),
-        ("shutil.disk_usage", 100, "has 100 B free, and the output will take about"),
-    ],
-)
-def test_what_the_disk_refuses_is_noticed_before(
-    train, tmp_path, out, monkeypatch, name, value, message
-):
-    value = namedtuple("usage", "free")(value) if name == "shutil.disk_usage" else value
-    monkeypatch.setattr(name, lambda *_: value)
-    with pytest.raises(InputError, match=message):
-        convert_libsvm([train], out)
-    assert os.listdir(tmp_path) == ["data.txt"]
-
-
-def test_missing_plugin(train, out, monkeypatch):
+def test_missing_plugin_and_folders_that_cannot_be_written_to(train, out, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "hdf5plugin", None)
     with pytest.raises(InputError, match=r"pip install 'ooc-fw\[compression\]', or choose gzip"):
         convert_libsvm([train], out, compression="zstd")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(InputError, match="cannot be written to"):
+        convert_libsvm([train], out)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Peak memory of a conversion does not grow with the input."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

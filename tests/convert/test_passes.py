@@ -1,10 +1,7 @@
 """Rows that are set aside, shuffled and counted between reading and writing."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -17,30 +14,16 @@ from ooc_fw.convert.passes import (
     UNKNOWN_SIZE_BITS,
     RowBlock,
     Spool,
-    rounded_away,
     shuffle_bits,
     shuffle_keys,
 )
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.rows import CSRRows
-from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.statistics import ColumnRanges
 
 
 @given(labels=st.lists(st.integers(-20, 20).map(float), max_size=60))
 def test_labels_are_counted(labels):
     assert count_labels(np.array(labels)) == Counter(labels)
-
-
-def test_columns_that_rounding_makes_one_are_found():
-    rng = np.random.default_rng(0)
-    near = rng.uniform(0, 100, size=500)
-    columns = [1.6e9 + near, near, np.full(500, 1.6e9), 2.0**24 - np.arange(500) % 3, 0 * near]
-    X = np.stack(columns, axis=1)
-    for kind, lost in (("none", [0]), ("maxabs", [0]), ("minmax", []), ("standard", [])):
-        ranges = ColumnRanges(kind).add(X)
-        found = rounded_away(*ranges.range(5), Scaling.fit(ranges, False, 5))
-        assert found.tolist() == lost, kind
 
 
 def make_block(start, stop):
@@ -107,14 +90,6 @@ def test_columns_of_any_width_come_back(tmp_path, largest, bucket_bytes):
         2: (np.pi, [1, 2, largest - 1, largest], [3, 4, 5, 6]),
         3: (0.0, [largest], [7]),
     }
-
-
-def test_threads_may_add_at_once(tmp_path):
-    spool = Spool(tmp_path, 1, 4)
-    blocks = [make_block(start, start + 100) for start in range(0, 5000, 100)]
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(spool.add, blocks))
-    assert rows_of(list(spool.blocks(3))) == naive_shuffle(5000, 1)
 
 
 @pytest.mark.parametrize("seed", [None, 0])

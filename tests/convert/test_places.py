@@ -1,12 +1,12 @@
 """Tables in folders of Parquet or Arrow files, and at addresses: the same rows as from one file."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -162,53 +162,40 @@ def test_columns_that_only_later_parts_have(parts, refused, tmp_path):
         assert read(tmp_path / "o.h5").X.tolist() == [[1], [3], [4], [5]]
 
 
-# -- addresses -----------------------------------------------------------------------------------
-
-
 class Parts(SimpleHTTPRequestHandler):
     """Serves files and parts of them."""
 
-    def log_message(self, *_):
-        """Stay silent."""
-
     def do_GET(self):
         wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        path = self.translate_path(self.path)
-        if wanted is None or not os.path.isfile(path):
+        path = Path(self.translate_path(self.path))
+        if wanted is None or not path.is_file():
             super().do_GET()
             return
-        with open(path, "rb") as file:
-            content = file.read()
-        first, last = int(wanted[1]), min(int(wanted[2]), len(content) - 1)
+        first, content = int(wanted[1]), path.read_bytes()
+        part = content[first : int(wanted[2]) + 1]
         self.send_response(206)
-        self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
-        self.send_header("Content-Length", str(last + 1 - first))
+        self.send_header("Content-Range", f"bytes {first}-{first + len(part) - 1}/{len(content)}")
+        self.send_header("Content-Length", str(len(part)))
         self.end_headers()
-        self.wfile.write(content[first : last + 1])
+        self.wfile.write(part)
 
 
 @pytest.fixture
 def served(folder):
     """Address of a local server."""
     pytest.importorskip("aiohttp")
-
-    def handler(*arguments):
-        return Parts(*arguments, directory=str(folder))
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), partial(Parts, directory=str(folder))) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        pool.submit(server.serve_forever)
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("name", ["one.csv", "one.parquet", "one.feather"])
-def test_files_of_a_server(served, expected, tmp_path, name):
+def test_files_of_a_server(served, expected, tmp_path, refused, name):
     assert converted(f"{served}/{name}", tmp_path) == expected
-
-
-def test_addresses_without_a_file(served, refused):
     refused(f"{served}/none.csv", r"none\.csv does not exist; check the address")
     refused("nowhere://b/t.csv", "Protocol not known")
 
@@ -216,12 +203,7 @@ def test_addresses_without_a_file(served, refused):
 @pytest.mark.parametrize("name", ["one.csv", "one.parquet", "parts-parquet", "keys-arrow"])
 def test_object_stores(folder, expected, tmp_path, name):
     """fsspec's file system in memory has folders as object stores have."""
-    fsspec = pytest.importorskip("fsspec")
-    memory = fsspec.filesystem("memory")
+    memory = pytest.importorskip("fsspec").filesystem("memory")
     place = f"/{tmp_path.name}/{name}"
     memory.put(str(folder / name), place, recursive=(folder / name).is_dir())
-    try:
-        found = converted(f"memory:/{place}", tmp_path)
-    finally:
-        memory.rm(f"/{tmp_path.name}", recursive=True)
-    assert in_order(*found) == in_order(*expected)
+    assert in_order(*converted(f"memory:/{place}", tmp_path)) == in_order(*expected)

@@ -1,27 +1,21 @@
 """What is found in data before a run, and what is advised."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
 from ooc_fw.convert import preflight
-from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.preflight import (
     advice,
-    advice_on_table,
     inspect_labels,
     inspect_rows,
     inspect_source,
-    inspect_table,
     measure_labels,
     sample_slices,
 )
 from ooc_fw.data import labels as labels_module
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import CSRRows
-from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
 storages = pytest.mark.parametrize("storage", [np.asarray, csr_array])
@@ -172,15 +166,3 @@ def test_a_word_on_gamma_where_columns_are_raw():
     X = np.random.default_rng(0).uniform(-1, 1, (200, 5))
     assert "--gamma auto" in said(3000 * X)
     assert "--gamma auto" not in said(X)
-
-
-def test_sparse_table_without_labels(tmp_path):
-    parts = {"data": np.ones(3), "indices": np.arange(3), "indptr": np.arange(4)}
-    np.savez(tmp_path / "x.npz", **parts, shape=(3, 3), format=b"csr")
-    with open_table(str(tmp_path / "x.npz"), "npz", ConvertOptions()) as reader:
-        n_rows, columns, bad = inspect_table(reader)
-    assert bad == ()
-    assert (n_rows, columns) == (3, [])
-    assert list(advice_on_table(columns, n_rows, None, ["convert"])) == [
-        "convert it: convert --label COLUMN"
-    ]

@@ -28,10 +28,9 @@ from tests.support.files import write_csr_group
 class Slices:
     """The least that is asked of an array; counts what is read, and may fail."""
 
-    def __init__(self, table, error=None):
-        self.table, self.error = table, error
-        self.shape, self.dtype, self.chunks = table.shape, table.dtype, (10, 5)
-        self.n_read = 0
+    def __init__(self, error=None):
+        self.table, self.error, self.n_read = small_table(), error, 0
+        self.shape, self.dtype, self.chunks = self.table.shape, self.table.dtype, (10, 5)
 
     def __getitem__(self, key):
         if self.error is not None:
@@ -42,7 +41,7 @@ class Slices:
 
 
 def test_a_chunk_is_read_once_and_when_it_is_asked_for():
-    array = Slices(small_table())
+    array = Slices()
     source = open_source(array, np.ones(57))
     assert (source.chunk_rows, array.n_read) == (10, 0)
     source.take(np.array([0, 9, 35]))
@@ -74,7 +73,7 @@ def test_bytes_read_are_those_decoded(kind):
 @pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("bad"), ValueError("bad")])
 def test_what_cannot_be_read(error):
     with pytest.raises(DamageError, match="rows 0 to 9 of array of chunks cannot be read"):
-        open_source(Slices(small_table(), error)).read(3, 5)
+        open_source(Slices(error)).read(3, 5)
 
 
 @pytest.mark.parametrize(("threads", "length"), [(1, 900), (3, 900), (3, 20_000)])
@@ -99,36 +98,10 @@ def test_each_block_is_computed_once_a_pass(threads, length):
         assert max(Counter(computed).values()) <= 3
 
 
-def test_arrays_of_files_can_be_opened_by_other_processes(tmp_path):
-    """A recipe of the array is sent; an array whose values are in memory stays where it is."""
-    table = small_table()
-    np.save(tmp_path / "x.npy", table)
-    stored = da.map_blocks(
-        lambda: np.load(tmp_path / "x.npy"), chunks=((len(table),), (table.shape[1],)), dtype="f4"
-    )
-    with open_source(stored, np.arange(len(table))) as source:
-        other = pickle.loads(pickle.dumps(source))
-        np.testing.assert_array_equal(other.read(0, len(table)), source.read(0, len(table)))
-        assert not other.has_labels
+def test_large_arrays_in_memory_stay_where_they_are():
     held = da.from_array(np.ones((5 << 10, 1 << 10), np.float32), chunks=(1 << 10, 1 << 10))
     with pytest.raises(TypeError, match="dask array cannot be sent to another process"):
         pickle.dumps(open_source(held))
-
-
-def test_threads_wait_for_the_one_that_decodes():
-    counts = Counter()
-
-    def decode(start, stop):
-        counts[start, stop] += 1
-        time.sleep(0.02)
-        return np.arange(start, stop)
-
-    chunks = DecodedChunks((300,), np.int64, decode, 100)
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda k: chunks[7 * k : 7 * k + 7], range(42)))
-    np.testing.assert_array_equal(np.concatenate(found), np.arange(294))
-    decoded = np.concatenate([np.arange(*part) for part in counts.elements()])
-    np.testing.assert_array_equal(np.sort(decoded), np.arange(300))
 
 
 def test_a_chunk_on_its_way_is_not_decoded_again(monkeypatch):
@@ -194,9 +167,6 @@ def test_chunks_count_among_the_bytes_that_reading_takes():
     assert few > many
 
 
-# -- zarr stores that somebody else wrote --------------------------------------------------------
-
-
 @pytest.fixture
 def store(tmp_path):
     """A store of 8 rows, and the file of its chunk of rows."""
@@ -234,10 +204,8 @@ def test_chunks_that_decode_to_too_much_are_refused_and_others_are_not(store, co
 @pytest.mark.parametrize(
     ("shape", "chunks"),
     [
-        ([8, 10**12], [8, 10**12]),
-        ([8, 10**12], [8, 10]),
-        ([10**12, 2], [8, 2]),
-        ([10**30, 2], [8, 2]),
+        *(([8, 10**12], [8, length]) for length in (10, 10**12)),
+        *(([n_rows, 2], [8, 2]) for n_rows in (10**12, 10**30)),
         ([8, 2], [10**8, 10]),
     ],
 )
@@ -266,10 +234,9 @@ def test_links_within_a_store_are_followed_and_others_refused(store, tmp_path, k
 
 
 def test_metadata_of_a_store_that_make_no_sense(store):
-    names = store[0] / "var"
-    names.mkdir()
-    (names / ".zgroup").write_text('{"zarr_format": 2}')
-    (names / ".zattrs").write_text('{"_index": "../../.."}')
+    (store[0] / "var").mkdir()
+    (store[0] / "var" / ".zgroup").write_text('{"zarr_format": 2}')
+    (store[0] / "var" / ".zattrs").write_text('{"_index": "../../.."}')
     with open_source(str(store[0])) as source:
         assert source.columns is None
     path = store[0] / "y" / ".zarray"

@@ -22,7 +22,8 @@ from ooc_fw.data.views import CachedSource, ColumnSource, ScaledSource, SubsetSo
 from tests.support.contracts import RowSourceContract, to_dense
 from tests.support.files import write_csr_group, write_dense, write_sparse
 
-IDENTITY = Scaling("maxabs", False, np.zeros(5), np.ones(5))
+KEEPING = Scaling("maxabs", False, np.zeros(5), np.full(5, 0.5))
+MOVING = Scaling("minmax", False, np.full(5, -2.0), np.full(5, 0.5))
 
 
 def npy(folder, array, name="X.npy"):
@@ -68,11 +69,11 @@ def foreign(X, y, folder):
 
 def foreign_sparse(X, y, folder):
     """A sparse group of float64 with 64-bit columns."""
+    parts = scipy.sparse.csr_array(X.astype(float))
     with h5py.File(folder / "foreign.h5", "w") as file:
-        write_csr_group(file.create_group("X"), X.astype(float))
-        columns = file["X/indices"][...].astype(np.int64)
-        del file["X/indices"]
-        file["X/indices"] = columns
+        file["X/data"], file["X/indptr"] = parts.data, parts.indptr
+        file["X/indices"] = parts.indices.astype(np.int64)
+        file["X"].attrs["shape"] = X.shape
     return open_source(folder / "foreign.h5", y)
 
 
@@ -98,43 +99,36 @@ def annotated(kind):
     place, form = kind.split()
 
     def open_it(X, y, folder):
-        twice = np.full((2 * len(X), X.shape[1]), 7, dtype=np.float32)
-        codes = np.full(2 * len(X), -1)
         values, places = np.unique(y, return_inverse=True)
-        twice[: len(X)], codes[: len(X)] = X, places
+        codes = np.concatenate([places, np.full(len(X), -1)])
         column = pd.Categorical.from_codes(codes, categories=values)
-        obs = pd.DataFrame({"kind": column}, index=[f"cell {k}" for k in range(len(twice))])
+        obs = pd.DataFrame({"kind": column}, index=[f"cell {k}" for k in range(len(codes))])
+        twice = np.concatenate([X, np.full_like(X, 7)])
         rows = scipy.sparse.csr_matrix(twice) if form == "csr" else twice
-        data, named = anndata.AnnData(rows, obs=obs), {"y_name": "kind", "missing_labels": "drop"}
-        if place == "object":
-            return open_source(data, **named)
+        data, path = anndata.AnnData(rows, obs=obs), folder / f"cells.{place}"
         if place == "zarr":
             with warnings.catch_warnings(action="ignore"):  # of what anndata will do one day
-                data.write_zarr(folder / "cells.zarr")
-            return open_source(folder / "cells.zarr", **named)
-        data.write_h5ad(folder / "cells.h5ad")
+                data.write_zarr(path)
+        elif place != "object":
+            data.write_h5ad(path)
         if place == "backed":
-            return open_source(anndata.read_h5ad(folder / "cells.h5ad", backed="r"), **named)
-        return open_source(folder / "cells.h5ad", **named)
+            path = anndata.read_h5ad(path, backed="r")
+        path = data if place == "object" else path
+        return open_source(path, y_name="kind", missing_labels="drop")
 
     return open_it
 
 
-def zarr_store(version):
-    """A store of arrays X and y in a version of the format."""
+def zarr_store(version, as_group=False):
+    """A store of arrays X and y in a version of the format, or the open group."""
 
     def open_it(X, y, folder):
         root = zarr.open_group(str(folder / "data.zarr"), mode="w", zarr_format=version)
         root.create_array("X", data=X, chunks=(10, 2))
         root.create_array("y", data=y, chunks=(8,))
-        return open_source(folder / "data.zarr")
+        return open_source(root if as_group else folder / "data.zarr")
 
     return open_it
-
-
-def open_group(write, X, y, folder):
-    write(X, y, folder).close()
-    return open_source(zarr.open(str(folder / "data.zarr"), mode="r"))
 
 
 def cached(write, max_bytes=1 << 20):
@@ -146,8 +140,16 @@ def cached(write, max_bytes=1 << 20):
     return open_it
 
 
-def scaled(write):
-    return lambda X, y, folder: ScaledSource(open_source(write(folder / "data.h5", X, y)), IDENTITY)
+def scaled(scaling):
+    """Rows in float64, of which the scaling makes those of the table without rounding."""
+
+    def open_it(X, y, folder):
+        unscaled = X / scaling.factor + scaling.offset
+        sparse = scipy.sparse.csr_array(unscaled)
+        rows = npy(folder, unscaled) if scaling.moves_zero else sparse
+        return ScaledSource(open_source(rows, y), scaling)
+
+    return open_it
 
 
 def columns_of(write):
@@ -208,7 +210,7 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
     "zarr": (DISK, zarr_arrays),
     "zarr store, version 2": (DISK, zarr_store(2)),
     "zarr store, version 3": (DISK, zarr_store(3)),
-    "zarr group": (DISK, lambda X, y, folder: open_group(zarr_store(3), X, y, folder)),
+    "zarr group": (DISK, zarr_store(3, as_group=True)),
     "AnnData zarr": (DISK, annotated("zarr dense")),
     "AnnData zarr csr": (SPARSE, annotated("zarr csr")),
     "AnnData file": (DISK, annotated("file dense")),
@@ -224,8 +226,8 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
     "cached": (DISK, cached(write_dense)),
     "cached csr": (SPARSE, cached(write_sparse)),
     "too large to be cached": (DISK, cached(write_dense, 100)),
-    "scaled": (DISK, scaled(write_dense)),
-    "scaled csr": (SPARSE, scaled(write_sparse)),
+    "scaled": (DISK, scaled(MOVING)),
+    "scaled csr": (SPARSE, scaled(KEEPING)),
     "columns": (DISK, columns_of(write_dense)),
     "columns of csr": (SPARSE, columns_of(write_sparse)),
     "first rows": (DISK, part_of(lambda X, y, folder: open_source(npy(folder, X), y), [0, 57])),
@@ -236,26 +238,15 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
 
 
 # The fast loop leaves out what another kind tries almost as well.
-SLOW = {
-    *(name for name in SOURCES if name.startswith("AnnData") and name != "AnnData file csr"),
-    "zarr store, version 2",
-    "zarr group",
-    "zarr",
-    "hdf5 zstd",
-    "foreign",
-    "cached",
-    "too large to be cached",
-    "Fortran npy",
+SLOW = {name for name in SOURCES if name.startswith("AnnData")} - {"AnnData file csr"} | {
+    *("zarr", "zarr store, version 2", "zarr group", "hdf5 zstd", "foreign", "Fortran npy"),
+    *("cached", "too large to be cached"),
 }
+KINDS = [pytest.param(name, marks=[pytest.mark.grid] * (name in SLOW)) for name in SOURCES]
 
 
 class TestEverySource(RowSourceContract):
-    @pytest.fixture(
-        autouse=True,
-        params=[
-            pytest.param(name, marks=[pytest.mark.grid] if name in SLOW else []) for name in SOURCES
-        ],
-    )
+    @pytest.fixture(autouse=True, params=KINDS)
     def kind(self, request):
         (self.sparse, self.in_memory), self.opener = SOURCES[request.param]
         self.bad_value = (np.nan, np.inf, -np.inf)[[*SOURCES].index(request.param) % 3]

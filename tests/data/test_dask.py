@@ -1,10 +1,7 @@
 """The same numbers to the last bit: without Dask, on its threads, its processes, and a cluster."""
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -32,20 +29,20 @@ SUSPECTS = np.arange(5, N_ROWS, 2)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
+def cluster():
     """Two workers for all tests; those that are killed get successors."""
     options = {"processes": True, "dashboard_address": ":0", "silence_logs": 50}
     with LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def address(cluster) -> str:
+@pytest.fixture
+def address(cluster):
     return cluster.scheduler_address
 
 
 @pytest.fixture(scope="module")
-def table() -> tuple[np.ndarray, np.ndarray]:
+def table():
     """Rows of which a third are repeats, and labels that follow from them with noise."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N_ROWS, N_FEATURES)).astype(np.float32)
@@ -174,9 +171,6 @@ def test_workers_killed_amid_their_work_change_nothing(cluster, path, work, n_ki
     assert work(path, cluster.scheduler_address, **suspects, **told) == expected
     assert pids == []
     assert seen[0] < seen[-1] == (N_ROWS if work is statistics_of else len(SUSPECTS))
-
-
-# -- files that are not what they were -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["replaced", "touched"])

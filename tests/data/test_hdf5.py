@@ -1,7 +1,5 @@
 """Files of HDF5, many of which somebody else wrote: what is not in them is said at once."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time
@@ -48,9 +46,6 @@ def make(tmp_path):
         return tmp_path / "data.h5"
 
     return make
-
-
-# -- what is read --------------------------------------------------------------------------------
 
 
 def test_how_rows_are_read(tmp_path):
@@ -117,11 +112,13 @@ def test_a_chunk_is_no_shorter_than_compression_could_make_it(make):
         open_source(path)
 
 
-# -- what is refused -----------------------------------------------------------------------------
-
 OUTSIDE = h5py.ExternalLink("other.h5", "/X")
 AWAY = r"is a link to another file \(other\.h5\)"
-RAGGED = np.array([np.arange(k % 3) for k in range(60)], dtype=object)
+MANY_ROWS = "to have 1000000000000 rows, but .* never written"
+ELSEWHERE = {"shape": X.shape, "dtype": "f4", "external": [("raw.bin", 0, X.nbytes)]}
+REFERENCES = {"data": [h5py.Reference()] * 60, "dtype": h5py.ref_dtype}
+RAGGED = [np.arange(k % 3) for k in range(60)]
+RAGGED = {"data": np.array(RAGGED, dtype=object), "dtype": h5py.vlen_dtype(np.int32)}
 CSR = {
     "X/data": np.ones(60, np.float32),
     "X/indices": np.arange(60) % 4,
@@ -149,14 +146,10 @@ def never_written(n_rows, **storage):
         ({"X": h5py.SoftLink("/X")}, "lead in a circle"),
         ({"X": h5py.SoftLink("/Z"), "Z": h5py.SoftLink("/X")}, "lead in a circle"),
         ({"X": h5py.SoftLink("/none")}, "the link 'X' leads to nothing"),
-        *(
-            (never_written(10**12, **storage), r"to have 1000000000000 rows, but .* never written")
-            for storage in ({}, {"chunks": (1000,)}, {"compression": "gzip"})
-        ),
-        (
-            {"X": {"shape": X.shape, "dtype": "f4", "external": [("raw.bin", 0, X.nbytes)]}},
-            r"keeps its values in another file \(raw\.bin\)",
-        ),
+        (never_written(10**12), MANY_ROWS),
+        (never_written(10**12, chunks=(1000,)), MANY_ROWS),
+        (never_written(10**12, compression="gzip"), MANY_ROWS),
+        ({"X": ELSEWHERE}, r"keeps its values in another file \(raw\.bin\)"),
         (CSR | {"X/indices": np.where(np.arange(60) == 3, np.nan, 1.0)}, "must be whole numbers"),
         (CSR | {"X/indices": np.arange(60) % 4 + 0.5}, "must be whole numbers"),
         (CSR | {"X/indices": np.zeros((60, 2), int)}, "must be an array of one dimension"),
@@ -181,16 +174,11 @@ def never_written(n_rows, **storage):
         ({"X": h5py.Empty("f4")}, "two dimensions, not of 0"),
         ({"X": X, "y": np.ones(59)}, "data.h5 has 60 rows but 59 labels"),
         ({"X": X, "y": np.ones((60, 1))}, "'y' must be an array of one dimension"),
-        *(
-            ({"X": X, "y": labels}, "must be numbers or text")
-            for labels in (
-                y.astype(complex),
-                np.zeros(60, [("a", "f4"), ("b", "i4")]),
-                np.zeros(60, "V4"),
-                {"data": [h5py.Reference()] * 60, "dtype": h5py.ref_dtype},
-                {"data": RAGGED, "dtype": h5py.vlen_dtype(np.int32)},
-            )
-        ),
+        ({"X": X, "y": y.astype(complex)}, "must be numbers or text"),
+        ({"X": X, "y": np.zeros(60, [("a", "f4"), ("b", "i4")])}, "must be numbers or text"),
+        ({"X": X, "y": np.zeros(60, "V4")}, "must be numbers or text"),
+        ({"X": X, "y": REFERENCES}, "must be numbers or text"),
+        ({"X": X, "y": RAGGED}, "must be numbers or text"),
     ],
 )
 def test_files_that_cannot_be_used(make, tmp_path, contents, message):
@@ -279,9 +267,6 @@ def test_models_have_no_links(make, odd):
             check_plain_tree(file)
 
 
-# -- virtual data sets ---------------------------------------------------------------------------
-
-
 def virtual(path, parts, n_rows=120):
     """Write a virtual table; `parts` are (file, data set, its rows, where they go)."""
     layout = h5py.VirtualLayout((n_rows, 4), "f4")
@@ -317,6 +302,7 @@ def test_virtual_rows_that_are_not_there(make, tmp_path, parts, message):
 
 
 def test_virtual_rows_that_are_there(make, tmp_path, monkeypatch):
+    """The file that is checked is the one that HDF5 reads, also behind a link."""
     path = make({})
     monkeypatch.chdir("/")
     full = str(tmp_path / "other.h5")
@@ -326,14 +312,10 @@ def test_virtual_rows_that_are_there(make, tmp_path, monkeypatch):
         os.utime(full, ns=(0, 0))
         with pytest.raises(InputError, match=r"other\.h5 was changed"):
             source.read(0, 10)
-
-
-def test_virtual_rows_behind_a_link(make, tmp_path, monkeypatch):
-    """The file that is checked is the one that HDF5 reads."""
-    path, folder = virtual(make({}), [UPPER], 60), tmp_path / "links"
-    folder.mkdir()
-    (folder / "data.h5").symlink_to(path)
-    monkeypatch.chdir(folder)
+    virtual(path, [UPPER], 60)
+    (tmp_path / "links").mkdir()
+    monkeypatch.chdir(tmp_path / "links")
+    os.symlink(path, "data.h5")
     with open_source("data.h5") as source:
         np.testing.assert_array_equal(source.read(0, 60), X)
     with h5py.File("other.h5", "w") as other:

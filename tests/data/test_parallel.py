@@ -68,44 +68,32 @@ def test_over_blocks_is_the_tree(source, n, threads):
 
 
 @ways
-@pytest.mark.parametrize("n_blocks", [0, 1, 2, 29])
-def test_results_come_in_the_order_of_the_blocks(source, dask, threads, n_blocks):
+def test_results_come_in_the_order_of_the_blocks(source, dask, threads, monkeypatch):
+    """Without Dask, which graphs need; few of them wait, and errors come through."""
+    monkeypatch.setitem(sys.modules, "dask", None)
+    begun = []
+
     def work(rows, block, factor):
         assert rows is source
+        begun.append(block)
         time.sleep(0.002 * (block % 3))
         return factor * block, NOTHING
 
-    with borrow_workers(dask, threads) as workers:
-        found = list(workers.over(source, work, list(range(n_blocks)), 10))
-    assert found == [(block, 10 * block) for block in range(n_blocks)]
-
-
-@ways
-def test_few_results_wait_when_the_caller_is_slow(source, dask, threads):
-    begun = []
-    with borrow_workers(dask, threads) as workers:
-        results = workers.over(source, lambda _, k: (begun.append(k), NOTHING), list(range(200)))
-        next(results)
-        results.close()
-    assert len(begun) <= 4 * threads
-
-
-@ways
-def test_errors_come_through(source, dask, threads):
     def fail(source, start, error):
         raise error(f"row {start}")
 
     with borrow_workers(dask, threads) as workers:
+        for n in (0, 1, 2, 29):
+            found = list(workers.over(source, work, list(range(n)), 10))
+            assert found == [(block, 10 * block) for block in range(n)]
+        begun.clear()
+        results = workers.over(source, work, list(range(200)), 10)
+        next(results)
+        results.close()
+        assert len(begun) <= 4 * threads
         for error in (InputError, KeyError):
             with pytest.raises(error, match="row 0"):
                 list(workers.over(source, fail, [0, 1], error))
-
-
-def test_no_dask_for_blocks_in_order(source, monkeypatch):
-    monkeypatch.setitem(sys.modules, "dask", None)
-    for dask, threads in ((None, 1), (None, 2), ("threads", 2)):
-        with borrow_workers(dask, threads) as workers:
-            assert list(workers.over(source, itself, [0, 1])) == [(0, 0), (1, 1)]
 
 
 @given(n_rows=st.integers(1, 100), length=st.integers(1, 120))
@@ -122,17 +110,12 @@ def test_places_to_run(monkeypatch):
     with borrow_workers(None, 2, here=1) as workers:
         assert workers.threads == 1
     monkeypatch.setitem(sys.modules, "distributed", None)
-    is_none = "must be threads, processes or the address"
-    needs = r"needs the package distributed.*ooc-fw\[cluster\]"
-    for dask, message in (
-        *((place, is_none) for place in ("thread", "localhost", 3, "")),
-        *((place, needs) for place in ("processes", "tcp://127.0.0.1:9")),
-    ):
+    is_none, is_missing = "must be threads, processes or the address", "needs the package distribut"
+    messages = dict.fromkeys(("thread", "localhost", 3, ""), is_none)
+    messages |= dict.fromkeys(("processes", "tcp://127.0.0.1:9"), is_missing)
+    for dask, message in messages.items():
         with pytest.raises(InputError, match=message), borrow_workers(dask, 1):
             pass
-
-
-# -- shared objects and processes ------------------------------------------------------------------
 
 
 def test_shared_objects_are_themselves_where_they_were_made():

@@ -11,14 +11,12 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import (
     CSRRows,
     canonical_csr,
-    check_finite,
     concat_rows,
     distinct_rows,
     row_hashes,
     take_rows,
 )
 from ooc_fw.data.sources import iter_blocks, split_spans
-from ooc_fw.system.errors import InputError
 from tests.support.contracts import small_table, to_dense
 from tests.support.reference import to_csr
 from tests.support.strategies import SEEDS
@@ -71,14 +69,6 @@ def test_canonical_csr_equals_adding_up(data, n_rows, origin):
     again = canonical_csr(rows.data, rows.indices, rows.indptr, 4, "x")
     assert again.data is rows.data  # rows in order are not copied
     assert total == 0 or np.shares_memory(again.indices, rows.indices)
-
-
-def test_the_bad_value_of_sparse_rows_is_found():
-    # Row 0 is empty, so that row 1 begins at the same place.
-    data = np.array([1, np.nan], np.float32)
-    rows = canonical_csr(data, np.array([1, 3]), np.array([0, 0, 2]), 4, "x")
-    with pytest.raises(InputError, match="x: row 8 holds a value in column 3"):
-        check_finite(rows, "x", range(7, 9))
 
 
 @given(

@@ -74,26 +74,22 @@ def test_draws_touch_few_places():
 
 
 @pytest.mark.parametrize(
-    ("shuffled", "in_memory", "sorted_labels", "kind"),
+    ("shuffled", "sorted_labels", "on_disk", "in_memory"),
     [
-        (True, False, True, SliceSampler),
-        (True, True, True, SliceSampler),
-        (False, False, False, ChunkSampler),
-        (False, True, False, ScatteredSampler),
-        (None, False, False, SliceSampler),
-        (None, False, True, ChunkSampler),
-        (None, True, False, SliceSampler),
-        (None, True, True, ScatteredSampler),
+        (True, True, SliceSampler, SliceSampler),
+        (False, False, ChunkSampler, ScatteredSampler),
+        (None, False, SliceSampler, SliceSampler),
+        (None, True, ChunkSampler, ScatteredSampler),
     ],
 )
-def test_choice(shuffled, in_memory, sorted_labels, kind):
+def test_choice(shuffled, sorted_labels, on_disk, in_memory):
     labels = np.random.default_rng(0).choice([-1, 1], 1000)
     labels = np.sort(labels) if sorted_labels else labels
-    assert isinstance(choose_sampler(1000, 100, shuffled, in_memory, labels), kind)
+    assert isinstance(choose_sampler(1000, 100, shuffled, False, labels), on_disk)
+    assert isinstance(choose_sampler(1000, 100, shuffled, True, labels), in_memory)
 
 
-@pytest.mark.parametrize("share", [0.5, 0.05, 0.002])
-@pytest.mark.parametrize("n_classes", [2, 5])
+@pytest.mark.parametrize(("share", "n_classes"), [(0.5, 2), (0.05, 5), (0.002, 2)])
 def test_random_order_looks_shuffled(share, n_classes):
     rng = np.random.default_rng(0)
     for _ in range(50):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import h5py
 import numpy as np
 import pytest
@@ -43,17 +41,13 @@ def test_dense_and_sparse_rows_equal_the_formula(scaling, dense):
     assert isinstance(scaling.apply(CSRRows.from_dense(dense), 3), np.ndarray) == scaling.moves_zero
 
 
-@pytest.mark.parametrize("convert", [CSRRows.from_dense, np.asarray])
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 6])
-def test_wide_columns_are_dropped_and_missing_ones_are_raw_zeros(convert, width):
+def test_wide_columns_are_dropped_and_missing_ones_are_raw_zeros(width):
     dense = np.arange(1, 2 * width + 1, dtype=np.float32).reshape(2, width)
     fitted = np.zeros((2, 3), np.float32)
     fitted[:, : min(3, width)] = dense[:, :3]
-    result = as_dense(SCALED.apply(convert(dense), 3))
-    np.testing.assert_array_equal(result, naive(SCALED, fitted))
-
-
-def test_zero_row():
+    for rows in (dense, CSRRows.from_dense(dense)):
+        np.testing.assert_array_equal(as_dense(SCALED.apply(rows, 3)), naive(SCALED, fitted))
     assert SCALED.zero_row(3).tolist() == [0, -0.5, 0]
     assert not np.signbit(STAYS_SPARSE.zero_row(3)).any()
 

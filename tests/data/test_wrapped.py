@@ -1,7 +1,5 @@
 """Sources made of other sources: subsets, pairs, scaled rows and kept rows."""
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,10 +22,13 @@ from tests.support.contracts import small_table, to_dense
 from tests.support.files import write_dense, write_sparse
 
 MOVING = Scaling("minmax", False, np.full(5, -2.0), np.full(5, 0.5))
+
+
+def rows_of(ranges):
+    return np.concatenate([np.arange(0), *(np.arange(*pair) for pair in ranges)])
+
+
 both_writers = pytest.mark.parametrize("write", [write_dense, write_sparse])
-
-
-# -- subsets ---------------------------------------------------------------------------------------
 
 
 @given(
@@ -39,14 +40,14 @@ both_writers = pytest.mark.parametrize("write", [write_dense, write_sparse])
 def test_parts_share_no_row(sizes, more, shuffled, seed):
     n = sum(sizes) + more
     parts = draw_parts(n, sizes, shuffled, np.random.default_rng(seed))
-    rows = [np.concatenate([np.arange(*pair) for pair in part]) for part in parts]
+    rows = [rows_of(part) for part in parts]
     assert [len(part) for part in rows] == sizes
     assert len(np.unique(np.concatenate(rows))) == sum(sizes)
     for part, ranges in zip(rows, parts, strict=True):
         np.testing.assert_array_equal(ranges_of(part), ranges)
         assert len(ranges) <= 2 or not shuffled
-        rest = [np.arange(*pair) for pair in complement(ranges, n)]
-        np.testing.assert_array_equal(np.sort(np.concatenate([part, *rest])), np.arange(n))
+        both = np.concatenate([part, rows_of(complement(ranges, n))])
+        np.testing.assert_array_equal(np.sort(both), np.arange(n))
 
 
 @given(
@@ -63,19 +64,13 @@ def test_parts_have_the_same_share_of_each_class(counts, n_parts, shuffled, seed
     if min(sizes) == 0:
         return
     parts = draw_parts(n, sizes, shuffled, rng, codes)
-    rows = [np.concatenate([np.arange(*pair) for pair in part]) for part in parts]
+    rows = [rows_of(part) for part in parts]
     np.testing.assert_array_equal(np.sort(np.concatenate(rows)), np.arange(n))
     for part, size in zip(rows, sizes, strict=True):
         assert len(part) == size
         found = np.bincount(codes[part], minlength=len(counts))
         # Each class is off by less than a row at either end, and by the ties of the others.
         assert (np.abs(found - np.array(counts) * size / n) <= 2 + len(counts)).all()
-
-
-def test_stratified_split(tmp_path):
-    X, y = np.arange(400.0).reshape(200, 2), np.arange(200) % 10 == 0
-    train, test = ooc_fw.train_test_split(X, 0.3, labels=y, stratify=True)
-    assert (train.labels(0, 140).sum(), test.labels(0, 60).sum()) == (14, 6)
 
 
 def test_split_of_a_shuffled_file_is_contiguous(tmp_path):
@@ -100,9 +95,9 @@ def test_split_of_rows_in_order_is_random():
     for share in (0, 1, -0.1, 0.001):
         with pytest.raises(InputError, match="share"):
             ooc_fw.train_test_split(source, share)
-
-
-# -- pairs -----------------------------------------------------------------------------------------
+    source = open_source(np.eye(200, 2), np.arange(200) % 10 == 0)
+    train, test = ooc_fw.train_test_split(source, 0.3, stratify=True)
+    assert (train.labels(0, 140).sum(), test.labels(0, 60).sum()) == (14, 6)
 
 
 @given(n_first=st.integers(1, 40), n_second=st.integers(1, 40))
@@ -142,25 +137,6 @@ def test_a_pair_of_files(write, tmp_path):
     (tmp_path / "1.h5").write_bytes(b"other")
     with pytest.raises(InputError, match=r"1\.h5 was changed"):
         pair.check_unchanged()
-
-
-# -- scaled rows -----------------------------------------------------------------------------------
-
-
-@both_writers
-def test_rows_are_scaled_here_and_in_other_processes(tmp_path, write):
-    X = small_table()
-    expected = MOVING.apply(X, 5)
-    source = ScaledSource(open_source(write(tmp_path / "data.h5", X, X[:, 0])), MOVING)
-    assert not source.sparse  # zeros are moved
-    assert source.scaling is MOVING
-    assert source.statistics is None
-    for each in (source, pickle.loads(pickle.dumps(source))):
-        np.testing.assert_array_equal(to_dense(each.read(3, 40)), expected[3:40])
-        np.testing.assert_array_equal(to_dense(each.take(np.array([0, 9]))), expected[[0, 9]])
-
-
-# -- kept rows -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fits", [True, False])
