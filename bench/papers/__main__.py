@@ -60,10 +60,11 @@ def make(study: Study, runs: Sequence[Run]) -> None:
     """Make the runs that are not there, set by set, and say what each took."""
     wanted = dict.fromkeys(study.all_of(runs))
     missing = [run for run in wanted if not study.known(run)]
-    missing.sort(key=lambda run: run.data)
+    order = {name: k for k, name in enumerate(dict.fromkeys(run.data for run in missing))}
+    missing.sort(key=lambda run: order[run.data])
     for run in tqdm(missing, file=sys.stderr, disable=not missing):
         seconds = study.make(run)["total_seconds"]
-        tqdm.write(f"{seconds:8.1f} s  {run.data} {run.method} {run.oracle}", file=sys.stderr)
+        tqdm.write(f"{seconds:8.1f} s  {run}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -45,14 +45,23 @@ class Data:
     y_test: Labels
 
     def thinned(self) -> Data:
-        """Random rows, at most about `LARGEST_QUICK` of them, of every class at least a few."""
-        rng, chosen = np.random.default_rng(0), []
-        for y, most in zip((self.y, self.y_test), LARGEST_QUICK, strict=True):
-            order = rng.permutation(len(y))
-            few = [order[y[order] == label][:20] for label in np.unique(y)]
-            chosen.append(np.unique(np.concatenate([order[:most], *few])))
-        some, others = chosen
+        """Random rows, at most `LARGEST_QUICK` of them, of every class at least a few."""
+        train, test = LARGEST_QUICK
+        rng = np.random.default_rng(0)
+        some, others = _some(self.y, train, rng), _some(self.y_test, test, rng)
         return Data(self.X[some], self.y[some], self.X_test[others], self.y_test[others])
+
+
+def _some(labels: Labels, most: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    """At most about `most` rows, each class in its share, but 20 rows of each at least."""
+    if len(labels) <= most:
+        return np.arange(len(labels))
+    parts = []
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        wanted = max(20, round(most * len(rows) / len(labels)))
+        parts.append(rng.permutation(rows)[:wanted])
+    return np.sort(np.concatenate(parts))
 
 
 class Library:

@@ -53,8 +53,12 @@ class Entry(NamedTuple):
 # -- tables --------------------------------------------------------------------------------------
 
 
-Compared = tuple[str, dict[str, dict[tuple[str, str], float]], Claims]
-"""A table in Markdown; medians by field, set and method; and the claim on accuracies."""
+class Compared(NamedTuple):
+    """A printed table beside ours, in Markdown, our figures, and the claim on accuracies."""
+
+    text: str
+    found: dict[str, dict[tuple[str, str], float]]  # by field: medians by set and method
+    near: Claims
 
 
 def compare(
@@ -82,7 +86,7 @@ def compare(
                     pairs[f"{name} {method}"] = value, own
             rows.append(row)
     text = table(["set", "printed / ours", *methods], rows)
-    return text, found, near(pairs)
+    return Compared(text, found, near(pairs))
 
 
 def beside(printed: float, ours: float, form: str = "{:.3g}") -> str:

@@ -68,7 +68,7 @@ def table2(study: Study, _: Path) -> Shown:
 
 def table4(study: Study, _: Path) -> Shown:
     text, found, near = _compared(study, 4, 194)
-    full = _compared(study, 2, None)[1]
+    full = _compared(study, 2, None).found
     steps, all_steps = found["iterations"], full["iterations"]
     return Shown(text, near | {
         "sampled runs of FW take no more iterations than those over all rows":
@@ -168,7 +168,7 @@ def sizes(study: Study, _: Path) -> Shown:
 
 def costs(study: Study, _: Path) -> Shown:
     """Kernel values of samples and of all rows, where the paper's rule says which is cheaper."""
-    found = _sizes(study)[1]
+    found = _sizes(study).found
     steps = {key: own / found["iterations"][key] for key, own in found["seconds"].items()}
     rows, right = [], []
     for name, size in product(N_ROWS, SAMPLES):

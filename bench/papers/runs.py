@@ -48,7 +48,7 @@ MOST_SECONDS = {"gap": 600.0, "ball": 150.0, "optimum": 150.0, "path": 300.0, "w
 BRIEF_SECONDS = 10.0
 """A run that takes no more is repeated with other seeds."""
 
-GROWTH = 1.02
+GROWTH, WATCHED_GROWTH = 1.02, 1.01
 """Factor of the iterations between two points of a path that are kept."""
 
 COLUMN_BYTES = 4 << 30
@@ -84,6 +84,11 @@ class Run:
             return data
         some = np.random.default_rng(2).permutation(len(data.y))[: self.rows]
         return dataclasses.replace(data, X=data.X[some], y=data.y[some])
+
+    def __str__(self) -> str:
+        words = [self.data, self.method, self.oracle, f"{self.stopping} {self.tol:g}", self.kernel]
+        words += [] if self.C is None else [f"C {self.C:g}"]
+        return " ".join(words + ["path"] * self.path + ["watched"] * self.watched)
 
     @property
     def oracle(self) -> str:
@@ -194,9 +199,10 @@ class Study:
             _warm_up(run.method, run.lmo, run.kernel)
             model = FrankWolfeSVC(run.kernel, gamma=gamma, n_jobs=1, random_state=run.seed)
             return told | _fit(data, model.set_params(**options))
-        watch = _watched if run.watched else _path
-        own_options = TrainOptions(seed=run.seed, threads=1, **options)
-        return told | watch(data, make_kernel(run.kernel, gamma=gamma), own_options)
+        train_options = TrainOptions(seed=run.seed, threads=1, **options)
+        if run.watched:
+            return told | _watched(data, gamma, train_options)
+        return told | _path(data, make_kernel(run.kernel, gamma=gamma), train_options)
 
 
 @cache
@@ -254,20 +260,23 @@ def _path(data: Data, kernel: Any, options: TrainOptions) -> Record:
     began = time.perf_counter()
     with open_source(data.X, data.y) as source:
         solution = solve(source, signs, kernel, options, [watch])
-    own: Record = {
-        "iterations": solution.iterations,
-        "objective": solution.objective,
-        "seconds": time.perf_counter() - began,
-        "n_support": len(solution.alpha),
+    seconds, objective = time.perf_counter() - began, solution.objective
+    iterations, n_support = solution.iterations, len(solution.alpha)
+    if solution.status is Status.SAMPLED:  # the test was passed after the last state was told
+        counts = solution.kernel_evaluations, n_support
+        note(iterations, options.tol, objective, seconds, *counts)
+    return {
+        "points": [*points, *last],
+        "reached": reached,
+        "seconds": seconds,
+        "iterations": iterations,
+        "n_support": n_support,
+        "objective": objective,
         "status": str(solution.status),
     }
-    if solution.status is Status.SAMPLED:  # the test was passed after the last state was told
-        counts = solution.kernel_evaluations, own["n_support"]
-        note(own["iterations"], options.tol, own["objective"], own["seconds"], *counts)
-    return own | {"points": [*points, *last], "reached": reached}
 
 
-def _watched(data: Data, kernel: Any, options: TrainOptions) -> Record:
+def _watched(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any]:
     """Points (iteration, gap of the sample, gap of all rows) until two samples pass the test.
 
     Gaps are absolute, and so is the tolerance. A limit of iterations or time ends the run earlier.
@@ -275,7 +284,7 @@ def _watched(data: Data, kernel: Any, options: TrainOptions) -> Record:
     signs = np.where(data.y == data.y.max(), 1, -1).astype(np.int8)
     points: list[tuple[int, float, float]] = []
     with open_source(data.X, data.y) as source:
-        problem = BinaryProblem(source, signs, kernel)
+        problem = BinaryProblem(source, signs, make_kernel("rbf", gamma=gamma))
         with prepare(problem, plan_exact(problem, options), Session()) as workspace:
             state = RunState.begin(workspace, Deadline(None, time.perf_counter()), SolverState())
             start(state, None)
@@ -291,7 +300,7 @@ def _watched(data: Data, kernel: Any, options: TrainOptions) -> Record:
                 seen = state.oracle.propose(active, state.rng, Request())
                 sampled = active.rho - seen.least
                 passed = passed + 1 if sampled <= options.tol else 0
-                if passed or not points or iteration >= points[-1][0] * GROWTH:
+                if passed or not points or iteration >= points[-1][0] * WATCHED_GROWTH:
                     exact = full.propose(active, state.rng, Request()).least
                     points.append((iteration, sampled, active.rho - exact))
                 if passed:
@@ -304,6 +313,11 @@ def _watched(data: Data, kernel: Any, options: TrainOptions) -> Record:
                 full.update(record, active)
                 state.rule.prune(active)
                 iteration += 1
-    status = str(Status.SAMPLED if passed == 2 else Status.TIME_LIMIT)
+    status = Status.SAMPLED if passed == 2 else Status.TIME_LIMIT
     seconds = time.perf_counter() - began
-    return {"points": points, "seconds": seconds, "iterations": iteration, "status": status}
+    return {
+        "points": points,
+        "seconds": seconds,
+        "iterations": iteration,
+        "status": str(status),
+    }

@@ -156,7 +156,9 @@ def _messages_on_stderr() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
-            warnings.showwarning = lambda message, *_, **__: logger.warning("%s", message)
+            warnings.showwarning = lambda message, kind, *_, **__: logger.log(
+                logging.DEBUG if issubclass(kind, DeprecationWarning) else logging.WARNING, message
+            )
             yield
     finally:
         logger.removeHandler(handler)

@@ -435,8 +435,7 @@ class Minimum:
     -----
     With u = alpha / rho the conditions are u >= 0, Qu >= 1 and u'(Qu - 1) = 0. Many vertices are
     exchanged at once (block principal pivoting) as long as that leaves fewer wrong ones. Otherwise
-    vertices enter one by one and leave where a weight reaches 0 (Lawson and Hanson), which cannot
-    cycle.
+    vertices enter one by one and leave where a weight reaches 0 (Lawson and Hanson): no cycles.
 
     References
     ----------

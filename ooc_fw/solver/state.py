@@ -180,8 +180,7 @@ class Work:
 class Solution(Work):
     """What `ooc_fw.solver.loop.solve` returns.
 
-    Weights sum to 1; `rows` are positions in the source as stored; gaps are relative, None where
-    not known.
+    Weights sum to 1; `rows` are positions in the source as stored; gaps are relative, or None.
     """
 
     status: Status

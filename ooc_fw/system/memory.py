@@ -369,15 +369,15 @@ def kernel_rows_budget() -> int:
 def memory_total(root: str = "/") -> int:
     """Bytes of memory that this process may ever use.
 
-    The least of the memory of the machine, the limits of control groups and what ``ulimit -v``
-    allows. What other processes and the page cache take at the moment does not count. `root` is
-    the folder in which ``proc`` and ``sys`` are looked up.
+    The least of the memory of the machine, the limits of control groups and what ``ulimit -v`` and
+    ``-d`` allow. What others take at the moment does not count. `root` holds ``proc`` and ``sys``.
     """
     files = {"": ["memory.max"], "memory": ["memory.limit_in_bytes"]}
     sizes = [limit for (limit,) in group_limits(files, 1, Path(root))]
-    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if addresses != resource.RLIM_INFINITY:
-        sizes.append(max(0, addresses - _ADDRESS_SPACE) // _RESERVED)
+    for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        addresses, _ = resource.getrlimit(limit)
+        if addresses != resource.RLIM_INFINITY:
+            sizes.append(max(0, addresses - _ADDRESS_SPACE) // _RESERVED)
     return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *sizes])
 
 

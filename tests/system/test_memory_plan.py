@@ -109,8 +109,10 @@ def test_scratch_reading_and_rows_held_are_part_of_the_plan():
     assert more.parts["program"] == plain.parts["program"] + 5 * MIB
 
 
-def test_ulimit_v_leaves_room_for_what_is_reserved(tmp_path, monkeypatch):
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (4 << 30, resource.RLIM_INFINITY))
+@pytest.mark.parametrize("limited", [resource.RLIMIT_AS, resource.RLIMIT_DATA])
+def test_ulimits_leave_room_for_what_is_reserved(tmp_path, monkeypatch, limited):
+    limits = {limited: (4 << 30, resource.RLIM_INFINITY)}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits.get(kind, (-1, -1)))
     assert 0 < memory_total(str(tmp_path)) <= 1 << 30
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 20, resource.RLIM_INFINITY))
     assert memory_total(str(tmp_path)) == 0
