@@ -63,13 +63,6 @@ def test_options_and_lines_that_are_no_rows():
     assert parse("1 2147483648:1").rows.indices.tolist() == [2**31 - 1]
 
 
-def test_long_unsorted_row():
-    order = np.random.default_rng(0).permutation(5000)
-    parsed = parse("1 " + " ".join(f"{j + 1}:{j + 1}" for j in order))
-    np.testing.assert_array_equal(parsed.rows.indices, np.arange(5000))
-    np.testing.assert_array_equal(parsed.rows.data, np.arange(1, 5001))
-
-
 decimals = st.builds(
     lambda sign, whole, fraction, exponent: sign + whole + fraction + exponent,
     st.sampled_from(["", "-", "+"]),
@@ -152,6 +145,9 @@ def test_iter_libsvm_does_not_depend_on_the_block(tmp_path, monkeypatch, block_b
         expected = X[first_line - 1 :][: len(rows), : rows.n_features]
         np.testing.assert_array_equal(rows.toarray(), expected)
     assert sum(len(rows) for _, rows, _ in blocks) == 40
+    path.write_text("\n\n# nothing")
+    with pytest.raises(InputError, match=r"data\.txt holds no rows"):
+        list(iter_libsvm(path))
 
 
 NO_VALUES = "1: 1:x 1:1.2.3 1:1e 1:1e+ 1:- 1:. 1:1_0 1:0x1 1:i 1:nope 1:NaN 1:+infinity"

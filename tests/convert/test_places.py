@@ -14,6 +14,7 @@ from converted import convert_files, read
 
 from ooc_fw.data.opening import open_source
 from ooc_fw.system.errors import InputError
+from tests.support.methods import grid
 
 pa = pytest.importorskip("pyarrow")
 dataset = pytest.importorskip("pyarrow.dataset")
@@ -193,14 +194,14 @@ def served(folder):
         server.shutdown()
 
 
-@pytest.mark.parametrize("name", ["one.csv", "one.parquet", "one.feather"])
+@pytest.mark.parametrize("name", grid(["one.csv", "one.parquet", "one.feather"], 1))
 def test_files_of_a_server(served, expected, tmp_path, refused, name):
     assert converted(f"{served}/{name}", tmp_path) == expected
     refused(f"{served}/none.csv", r"none\.csv does not exist; check the address")
     refused("nowhere://b/t.csv", "Protocol not known")
 
 
-@pytest.mark.parametrize("name", ["one.csv", "one.parquet", "parts-parquet", "keys-arrow"])
+@pytest.mark.parametrize("name", grid(["keys-arrow", "one.csv", "one.parquet", "parts-parquet"], 1))
 def test_object_stores(folder, expected, tmp_path, name):
     """fsspec's file system in memory has folders as object stores have."""
     memory = pytest.importorskip("fsspec").filesystem("memory")

@@ -23,6 +23,7 @@ from ooc_fw.data.statistics import fit_scaling
 from ooc_fw.system.errors import DamageError, InputError
 from tests.support.contracts import small_table
 from tests.support.files import write_csr_group
+from tests.support.methods import grid
 
 
 class Slices:
@@ -76,7 +77,7 @@ def test_what_cannot_be_read(error):
         open_source(Slices(error)).read(3, 5)
 
 
-@pytest.mark.parametrize(("threads", "length"), [(1, 900), (3, 900), (3, 20_000)])
+@pytest.mark.parametrize(("threads", "length"), grid([(3, 900), (1, 900), (3, 20_000)], 1))
 def test_each_block_is_computed_once_a_pass(threads, length):
     """Blocks smaller and larger than what tasks, sweeps and samples read at once."""
     table = np.random.default_rng(0).random((10 * length, 40), dtype=np.float32)
@@ -186,10 +187,10 @@ def refused(store, message, **names):
         source.read(0, 8)
 
 
-SLOW_CODECS = [pytest.param(codec, marks=pytest.mark.grid) for codec in ("bz2", "lzma")]
+CODECS = [None, "zstd", "blosc", "gzip", "zlib", "lz4", "bz2", "lzma"]
 
 
-@pytest.mark.parametrize("codec", [None, "zstd", "gzip", "zlib", "lz4", "blosc", *SLOW_CODECS])
+@pytest.mark.parametrize("codec", grid(CODECS, 3))
 def test_chunks_that_decode_to_too_much_are_refused_and_others_are_not(store, codec):
     codecs = pytest.importorskip("numcodecs")
     change_metadata(store, compressor=codec and {"id": codec})

@@ -240,7 +240,8 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
 # The fast loop leaves out what another kind tries almost as well.
 SLOW = {name for name in SOURCES if name.startswith("AnnData")} - {"AnnData file csr"} | {
     *("zarr", "zarr store, version 2", "zarr group", "hdf5 zstd", "foreign", "Fortran npy"),
-    *("cached", "too large to be cached"),
+    *("cached", "too large to be cached", "float64", "big-endian view", "csc", "big-endian npy"),
+    *("hdf5 contiguous", "hdf5 csr", "columns", "first rows", "rows in RAM", "open data set"),
 }
 KINDS = [pytest.param(name, marks=[pytest.mark.grid] * (name in SLOW)) for name in SOURCES]
 

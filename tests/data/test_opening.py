@@ -221,6 +221,10 @@ def test_a_map_travels_as_its_place_in_the_file(tmp_path):
     save(tmp_path, X[::-1])
     with pytest.raises(InputError, match=r"is not the file it was when the work began|was changed"):
         pickle.loads(pickle.dumps(source)).check_unchanged()
+    image = pickle.dumps(open_source(mapped(tmp_path)))
+    os.utime(tmp_path / "X.npy", ns=(1, 1))
+    with pytest.raises(InputError, match="is not the file it was when the work began"):
+        pickle.loads(image)
 
 
 def test_labels_given_apart_do_not_travel(tmp_path):

@@ -1,6 +1,7 @@
 """Passes over blocks, wherever they are worked on."""
 
 import os
+import pickle
 import signal
 import sys
 import time
@@ -119,8 +120,9 @@ def test_places_to_run(monkeypatch):
 
 
 def test_shared_objects_are_themselves_where_they_were_made():
-    value = object()
-    assert Shared(value, object).get() is value
+    shared = Shared([1], partial(list, (2,)))
+    assert shared.get() is shared.get() == [1]
+    assert pickle.loads(pickle.dumps(shared)).get() == [2]
 
 
 def _identity_of(source, block, values):

@@ -121,6 +121,7 @@ def test_a_small_file_does_not_load_dask(monkeypatch):
 
 def test_scaling_that_does_not_fit():
     source = open_source(np.eye(3))
+    assert fit_scaling(source, "none").same_as(Scaling())
     with pytest.raises(InputError, match="must be one of none, minmax, maxabs, standard, not 'z'"):
         fit_scaling(source, "z")
     with pytest.raises(InputError, match="is for 2 features, and array has 3"):
