@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from bench.datasets import DEFAULT_DATA
 from bench.papers import ball, gap, page, rules
-from bench.papers.data import Library
+from bench.papers.data import HOME, Library
 from bench.papers.runs import Run, Study
 from bench.run import DEFAULT_WORK
 
@@ -60,11 +60,10 @@ def make(study: Study, runs: Sequence[Run]) -> None:
     """Make the runs that are not there, set by set, and say what each took."""
     wanted = dict.fromkeys(study.all_of(runs))
     missing = [run for run in wanted if not study.known(run)]
-    order = {name: k for k, name in enumerate(dict.fromkeys(run.data for run in missing))}
-    missing.sort(key=lambda run: order[run.data])
+    missing.sort(key=lambda run: run.data)
     for run in tqdm(missing, file=sys.stderr, disable=not missing):
         seconds = study.make(run)["total_seconds"]
-        tqdm.write(f"{seconds:8.1f} s  {run}", file=sys.stderr)
+        tqdm.write(f"{seconds:8.1f} s  {run.data} {run.method} {run.oracle}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--repeat", type=int, default=3, help="seeds of runs that take little time (default: 3)")
     add("--data", type=Path, default=DEFAULT_DATA, help="folder of the real sets")
     add("--work", type=Path, default=DEFAULT_WORK, help="folder of what is kept")
-    add("--output", type=Path, default=page.HOME, help="folder of RESULTS.md and of figures/")
+    add("--output", type=Path, default=HOME, help="folder of RESULTS.md and of figures/")
     return parser
 
 

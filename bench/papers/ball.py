@@ -16,18 +16,9 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
+from sklearn.metrics.pairwise import rbf_kernel
 
-from bench.papers.entries import (
-    PRINTED,
-    Claims,
-    Compared,
-    Entry,
-    Panel,
-    Shown,
-    beside,
-    compare,
-    draw,
-)
+from bench.papers.entries import PRINTED, Compared, Entry, Panel, Shown, beside, compare, draw
 from bench.papers.runs import Run, Study
 from bench.report import table
 
@@ -80,9 +71,9 @@ def medians(
 
 
 def speed_ups(study: Study, sets: Sequence[str], methods: Sequence[str]) -> Values:
-    """Seconds of CVM over those of other methods."""
-    seconds = medians(study, sets, ("cvm", *methods), "seconds")
-    return {m: seconds["cvm"] / seconds[m] for m in methods}
+    """Seconds of CVM, the first of the methods, over those of the others."""
+    seconds = medians(study, sets, methods, "seconds")
+    return {m: seconds["cvm"] / seconds[m] for m in methods[1:]}
 
 
 def plot_sets(
@@ -93,7 +84,7 @@ def plot_sets(
     accuracy, seconds, support = (medians(study, sets, methods, f, **more) for f in fields)
     panels, text = {"accuracy, %": accuracy, "seconds": seconds}, ""
     if "cvm" in methods:
-        title, own = "speed-up over CVM", speed_ups(study, sets, methods[1:])
+        title, own = "speed-up over CVM", speed_ups(study, sets, methods)
         panels[title] = own
         rows = [[LABELS[m], *(f"{value:.2g}" for value in own[m])] for m in own]
         text = "\n\n" + table([title, *sets], rows)
@@ -106,21 +97,67 @@ def plot_sets(
     return draw(folder, name, drawn, (14, 3.6), styles=STYLES) + text
 
 
-def collection(
-    name: str,
-    sets: Sequence[str],
-    methods: Sequence[str],
-    claims: Callable[[Values, Values], Claims],
-) -> Entry:
-    """Several sets; `claims` are given speed-ups over CVM, and how much less accurate one is."""
+def collection(name: str, sets: Sequence[str], methods: Sequence[str]) -> Entry:
+    """Several sets, and what `CLAIMS` has of speed-ups over CVM and losses of accuracy to it."""
 
     def show(study: Study, folder: Path) -> Shown:
         text = plot_sets(study, folder, name, sets, methods)
-        accuracy = medians(study, sets, methods, "accuracy")
-        losses = {m: accuracy["cvm"] - accuracy[m] for m in methods[1:]}
-        return Shown(text, claims(speed_ups(study, sets, methods[1:]), losses))
+        accuracy, own = medians(study, sets, methods, "accuracy"), speed_ups(study, sets, methods)
+        losses = {m: accuracy["cvm"] - accuracy[m] for m in own}
+        return Shown(text, {claim: holds(own, losses) for claim, holds in CLAIMS[name].items()})
 
     return Entry(grid(sets, methods), show)
+
+
+Claim = Callable[[Values, Values], "bool | np.bool_"]
+
+FASTER: dict[str, Claim] = {
+    "FW is faster than CVM on most of the sets": lambda own, _: np.mean(own["fw"] > 1) > 0.5,
+    "MFW is faster than CVM on most of the sets": lambda own, _: np.mean(own["mfw"] > 1) > 0.5,
+}
+GROWING: dict[str, Claim] = {
+    "the speed-up of FW is larger on the largest set than on the smallest":
+        lambda own, _: own["fw"][-1] > own["fw"][0],
+}  # fmt: skip
+CLAIMS: dict[str, dict[str, Claim]] = {
+    "meb-figure3": FASTER | GROWING,
+    "meb-figure4": FASTER | GROWING,
+    "meb-figure5": FASTER,
+    "meb-figure6": FASTER,
+    "swap-web": {
+        "every method is faster than CVM on all sets of the collection (12.6 to 106 for FW)":
+            lambda own, _: min(map(min, own.values())) > 1,
+        "MFW is slower than FW on every set": lambda own, _: all(own["mfw"] < own["fw"]),
+        "SWAP is faster than MFW on every set": lambda own, _: all(own["swap"] > own["mfw"]),
+        "CVM is the most accurate, in the median, by less than a point":
+            lambda _, losses: all(-0.1 < np.median(loss) < 1.5 for loss in losses.values()),
+    },
+    "swap-adult": {
+        "SWAP, MFW and SWAP-2o are faster than CVM on all sets (medians 15.5, -, 20.5)":
+            lambda own, _: min(min(own[m]) for m in DROPS) > 1,
+        "the median speed-up of SWAP and SWAP-2o is larger than that of FW (1.45)":
+            lambda own, _: np.median(own["fw"])
+            < min(np.median([own["swap"], own["swap2"]], axis=1)),
+        "accuracies are within a point of CVM's":
+            lambda _, losses: max(np.abs(loss).max() for loss in losses.values()) < 1,
+    },
+    "swap-medium": {
+        "no method is more than ten times faster or slower than CVM on most of these sets":
+            lambda own, _: np.mean(np.abs(np.log10([*own.values()])) < 1) > 0.5,
+    },
+    "swap-large": {
+        "the methods are faster than CVM most of the time":
+            lambda own, _: np.mean(np.array([*own.values()]) > 1) > 0.5,
+        "SWAP is faster than MFW on most of the large sets":
+            lambda own, _: np.mean(own["swap"] > own["mfw"]) > 0.5,
+    },
+    "swap-protein": {
+        "every method is faster than CVM (20.8, 123.5, 157.3 and 358 times)":
+            lambda own, _: min(own.values()) > 1,
+        "MFW, SWAP and SWAP-2o are faster than FW":
+            lambda own, _: all(own[m] > own["fw"] for m in DROPS),
+    },
+}  # fmt: skip
 
 
 # -- tables 2 and 3, figures 3 to 6 --------------------------------------------------------------
@@ -143,23 +180,12 @@ def table2(study: Study, _: Path) -> Shown:
     })  # fmt: skip
 
 
-def _faster(own: Values, _: Values, sets: str = "of the sets") -> Claims:
-    return {
-        f"{LABELS[m]} is faster than CVM on most {sets}": np.mean(own[m] > 1) > 0.5 for m in own
-    }
-
-
-def _growing(own: Values, losses: Values) -> Claims:
-    text = "the speed-up of FW is larger on the largest set than on the smallest"
-    return _faster(own, losses) | {text: own["fw"][-1] > own["fw"][0]}
-
-
 def table3(study: Study, _: Path) -> Shown:
-    text = _compared(study, "seconds").text
-    return Shown(text, _faster(speed_ups(study, SETS, METHODS[1:]), {}, "sets"))
-
-
-# -- tables 4 to 7: statistical tests ------------------------------------------------------------
+    own = speed_ups(study, SETS, METHODS)
+    return Shown(_compared(study, "seconds")[0], {
+        "FW is faster than CVM on most sets": np.mean(own["fw"] > 1) > 0.5,
+        "MFW is faster than CVM on most sets": np.mean(own["mfw"] > 1) > 0.5,
+    })  # fmt: skip
 
 
 def wilcoxon(first: Sequence[float], second: Sequence[float], side: str) -> float:
@@ -186,26 +212,18 @@ def hypotheses(paper: str, methods: Sequence[str]) -> Entry:
     printed = PRINTED[paper]["tests"]
 
     def show(study: Study, _: Path) -> Shown:
-        seconds = medians(study, SETS, methods, "seconds")
-        accuracy = medians(study, SETS, methods, "accuracy")
+        fields = ("seconds", "accuracy")
+        seconds, accuracy = (medians(study, SETS, methods, field) for field in fields)
         rows, claims = [], {}
-        for m, other, time_side, time_p, side, p in printed["pairs"]:
-            words = {
-                "two-sided": "accuracies differ",
-                "less": f"{LABELS[other]} is more accurate",
-                "greater": f"{LABELS[m]} is more accurate",
-            }
-            faster = f"{LABELS[m]} is faster" if time_side == "less" else "times differ"
-            pair, row = f"{LABELS[m]}, {LABELS[other]}", []
-            for text, values, side_, p_ in (
-                (faster, seconds, time_side, time_p),
-                (words[side], accuracy, side, p),
-            ):
-                own = wilcoxon(values[m], values[other], side_)
-                row += [text, beside(p_, own)]
-                found = "found" if p_ < LEVEL else "not found"
-                claims[f"{pair}: {text}, {found} at 5 %"] = (p_ < LEVEL) == (own < LEVEL)
-            rows.append([pair, *row])
+        for m, other, *tests in printed["pairs"]:
+            pair = f"{LABELS[m]}, {LABELS[other]}"
+            row = [pair]
+            for values, (text, side, p) in zip((seconds, accuracy), tests, strict=True):
+                own = wilcoxon(values[m], values[other], side)
+                row += [text, beside(p, own)]
+                found = "found" if p < LEVEL else "not found"
+                claims[f"{pair}: {text}, {found} at 5 %"] = (p < LEVEL) == (own < LEVEL)
+            rows.append(row)
         heads = ["pair", "time", "p, printed / ours", "accuracy", "p, printed / ours"]
         over = [friedman([values[m] for m in methods]) for values in (seconds, accuracy)]
         claims["Friedman's tests find differences (p below 0.001)"] = max(over) < 1e-3
@@ -216,9 +234,6 @@ def hypotheses(paper: str, methods: Sequence[str]) -> Entry:
         return Shown(text, claims)
 
     return Entry(grid(SETS, methods), show)
-
-
-# -- figures 7 and 8: the effect of C ------------------------------------------------------------
 
 
 def effect(number: int, sets: Sequence[str]) -> Entry:
@@ -235,16 +250,10 @@ def effect(number: int, sets: Sequence[str]) -> Entry:
                 panels.append(Panel(lines, axes | {"yscale": yscale}))
         text = draw(folder, f"meb-figure{number}", panels, (9, 6), 2, styles=STYLES)
         times = {s: line(s, "cvm", "seconds") for s in sets}
-        return Shown(text, {
-            f"on {s} CVM takes less time with the largest C than with the smallest":
-                times[s][-1] < times[s][0]
-            for s in sets
-        })  # fmt: skip
+        claim = "on {} CVM takes less time with the largest C than with the smallest"
+        return Shown(text, {claim.format(s): own[-1] < own[0] for s, own in times.items()})
 
     return Entry([fit(s, m, C=C) for s in EFFECT_SETS for m in METHODS for C in EFFECT_CS], show)
-
-
-# -- table 8: the polynomial kernel --------------------------------------------------------------
 
 
 def both_kernels(sets: Sequence[str], methods: Sequence[str]) -> list[Run]:
@@ -269,52 +278,6 @@ def table8(study: Study, _: Path) -> Shown:
 # -- the SWAP paper ------------------------------------------------------------------------------
 
 
-def _web(own: Values, losses: Values) -> Claims:
-    return {
-        "every method is faster than CVM on all sets of the collection (12.6 to 106 for FW)":
-            min(map(min, own.values())) > 1,
-        "MFW is slower than FW on every set": all(own["mfw"] < own["fw"]),
-        "SWAP is faster than MFW on every set": all(own["swap"] > own["mfw"]),
-        "CVM is the most accurate, in the median, by less than a point":
-            all(-0.1 < np.median(loss) < 1.5 for loss in losses.values()),
-    }  # fmt: skip
-
-
-def _adult(own: Values, losses: Values) -> Claims:
-    middle = {m: np.median(values) for m, values in own.items()}
-    return {
-        "SWAP, MFW and SWAP-2o are faster than CVM on all sets (medians 15.5, -, 20.5)":
-            min(min(own[m]) for m in DROPS) > 1,
-        "the median speed-up of SWAP and SWAP-2o is larger than that of FW (1.45)":
-            min(middle["swap"], middle["swap2"]) > middle["fw"],
-        "accuracies are within a point of CVM's":
-            max(np.abs(loss).max() for loss in losses.values()) < 1,
-    }  # fmt: skip
-
-
-def _medium(own: Values, _: Values) -> Claims:
-    values = np.concatenate([*own.values()])
-    text = "no method is more than ten times faster or slower than CVM on most of these sets"
-    return {text: np.mean((values > 0.1) & (values < 10)) > 0.5}
-
-
-def _large(own: Values, _: Values) -> Claims:
-    return {
-        "the methods are faster than CVM most of the time":
-            np.mean(np.concatenate([*own.values()]) > 1) > 0.5,
-        "SWAP is faster than MFW on most of the large sets":
-            np.mean(own["swap"] > own["mfw"]) > 0.5,
-    }  # fmt: skip
-
-
-def _protein(own: Values, _: Values) -> Claims:
-    return {
-        "every method is faster than CVM (20.8, 123.5, 157.3 and 358 times)":
-            min(own.values()) > 1,
-        "MFW, SWAP and SWAP-2o are faster than FW": all(own[m] > own["fw"] for m in DROPS),
-    }  # fmt: skip
-
-
 def polynomial(name: str, sets: Sequence[str]) -> Entry:
     """Figures 10 and 11: the polynomial kernel."""
 
@@ -327,8 +290,6 @@ def polynomial(name: str, sets: Sequence[str]) -> Entry:
     return Entry(both_kernels(sets, FRANK_WOLFE), show)
 
 
-# -- the claim of linear convergence -------------------------------------------------------------
-
 LINEAR_RUNS = {
     m: Run(LINEAR_SET, m, tol=LINEAR_TOL, rows=LINEAR_ROWS, path=True, max_iter=100_000)
     for m in LINEAR
@@ -340,11 +301,9 @@ def _guaranteed_rate(study: Study) -> float:
     """Least decrease of log (f - f*) by a step that is no drop step, from the constants of Q."""
     run = LINEAR_RUNS["fw"]
     data, record = run.rows_of(study.library.get(run.data)), study[run]
-    X = np.asarray(data.X.toarray() if hasattr(data.X, "toarray") else data.X, dtype=np.float64)
+    K = rbf_kernel(data.X.astype(np.float64), gamma=record["gamma"])
     y = np.where(data.y == data.y.max(), 1.0, -1.0)
-    squares = (X * X).sum(axis=1)
-    distances = np.maximum(squares[:, None] + squares - 2 * X @ X.T, 0.0)
-    Q = np.outer(y, y) * (np.exp(-record["gamma"] * distances) + 1) + np.eye(len(y)) / record["C"]
+    Q = np.outer(y, y) * (K + 1) + np.eye(len(y)) / record["C"]
     eigenvalues = np.linalg.eigvalsh(Q)
     width, diameter = 4 / len(y), 2.0  # squared, of the simplex
     return float(eigenvalues[0] / (4 * eigenvalues[-1]) * width / diameter)
@@ -397,21 +356,21 @@ ENTRIES = {
     "meb": {
         "table2": Entry(grid(SETS, METHODS), table2),
         "table3": Entry(grid(SETS, METHODS), table3),
-        "figure3": collection("meb-figure3", WEB, METHODS, _growing),
-        "figure4": collection("meb-figure4", ADULT, METHODS, _growing),
-        "figure5": collection("meb-figure5", (*MEDIUM, "protein"), METHODS, _faster),
-        "figure6": collection("meb-figure6", LARGE, METHODS, _faster),
+        "figure3": collection("meb-figure3", WEB, METHODS),
+        "figure4": collection("meb-figure4", ADULT, METHODS),
+        "figure5": collection("meb-figure5", (*MEDIUM, "protein"), METHODS),
+        "figure6": collection("meb-figure6", LARGE, METHODS),
         "tables5to7": hypotheses("meb", METHODS),
         "figure7": effect(7, EFFECT_SETS[:2]),
         "figure8": effect(8, EFFECT_SETS[2:]),
         "table8": Entry(both_kernels(POLY_SETS, ("fw", "mfw")), table8),
     },
     "swap": {
-        "figures2to4web": collection("swap-web", WEB, ALL_METHODS, _web),
-        "figures2to4adult": collection("swap-adult", ADULT, ALL_METHODS, _adult),
-        "figures5and7and9medium": collection("swap-medium", MEDIUM, ALL_METHODS, _medium),
-        "figures5and7and9large": collection("swap-large", LARGE, ALL_METHODS, _large),
-        "figures6and8": collection("swap-protein", ("protein",), ALL_METHODS, _protein),
+        "figures2to4web": collection("swap-web", WEB, ALL_METHODS),
+        "figures2to4adult": collection("swap-adult", ADULT, ALL_METHODS),
+        "figures5and7and9medium": collection("swap-medium", MEDIUM, ALL_METHODS),
+        "figures5and7and9large": collection("swap-large", LARGE, ALL_METHODS),
+        "figures6and8": collection("swap-protein", ("protein",), ALL_METHODS),
         "table2": hypotheses("swap", ALL_METHODS),
         "figure10": polynomial("figure10", WEB),
         "figure11": polynomial("figure11", POLY_SETS[:2]),

@@ -22,7 +22,15 @@ from bench.storage import read_labelled
 
 Labels = npt.NDArray[np.float64]
 
-_OWN: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("sets.toml").read_text())
+HOME = Path(__file__).parent
+
+
+def read_toml(name: str) -> dict[str, dict[str, Any]]:
+    """A file of this folder."""
+    return tomllib.loads((HOME / name).read_text())
+
+
+_OWN = read_toml("sets.toml")
 SETS: dict[str, dict[str, Any]] = _OWN["sets"]
 
 TESTED = {"w8a": "w8a-part"}
@@ -31,8 +39,7 @@ TESTED = {"w8a": "w8a-part"}
 KINDS = {name: int(kind) for kind, names in _OWN["kinds"].items() for name in names}
 """Kinds of traffic in the KDD Cup: normal, denial of service, probe, remote to local, to root."""
 
-LARGEST_QUICK = 800, 600
-"""Rows of a thinned set, to train on and to test."""
+LARGEST_QUICK = 800, 600  # rows of a thinned set, to train on and to test
 
 
 @dataclass(frozen=True)
@@ -45,36 +52,20 @@ class Data:
     y_test: Labels
 
     def thinned(self) -> Data:
-        """Random rows, at most `LARGEST_QUICK` of them, of every class at least a few."""
-        train, test = LARGEST_QUICK
-        rng = np.random.default_rng(0)
-        some, others = _some(self.y, train, rng), _some(self.y_test, test, rng)
+        """Random rows, at most about `LARGEST_QUICK` of them, of every class at least a few."""
+        rng, chosen = np.random.default_rng(0), []
+        for y, most in zip((self.y, self.y_test), LARGEST_QUICK, strict=True):
+            order = rng.permutation(len(y))
+            few = [order[y[order] == label][:20] for label in np.unique(y)]
+            chosen.append(np.unique(np.concatenate([order[:most], *few])))
+        some, others = chosen
         return Data(self.X[some], self.y[some], self.X_test[others], self.y_test[others])
 
 
-def _some(labels: Labels, most: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
-    """At most about `most` rows, each class in its share, but 20 rows of each at least."""
-    if len(labels) <= most:
-        return np.arange(len(labels))
-    parts = []
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        wanted = max(20, round(most * len(rows) / len(labels)))
-        parts.append(rng.permutation(rows)[:wanted])
-    return np.sort(np.concatenate(parts))
-
-
 class Library:
-    """Loads sets by name; the one used last is kept.
+    """Loads sets by name, thinned ones if `quick`; the one used last is kept.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the real sets.
-    work : Path
-        Where converted files are kept.
-    quick : bool
-        Whether sets are thinned.
+    `folder` is that of the real sets, and `work` has converted files.
     """
 
     def __init__(self, folder: Path, work: Path, *, quick: bool = False) -> None:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.papers.data import SETS
+from bench.papers.data import SETS, read_toml
 from bench.papers.runs import Run, Study
 from bench.report import table
 
 Claims = dict[str, bool | np.bool_]
 """Statements of a paper, and whether our runs say the same."""
 
-Printed = Mapping[str, Mapping[str, Sequence[float]]]
-"""By set and field, a value for each method."""
-
-PRINTED: dict[str, dict[str, Any]] = tomllib.loads(
-    Path(__file__).with_name("printed.toml").read_text()
-)
+PRINTED = read_toml("printed.toml")
 """What the papers print, by paper and table."""
 
 FIELDS = {
@@ -53,23 +47,22 @@ class Entry(NamedTuple):
 # -- tables --------------------------------------------------------------------------------------
 
 
-class Compared(NamedTuple):
-    """A printed table beside ours, in Markdown, our figures, and the claim on accuracies."""
-
-    text: str
-    found: dict[str, dict[tuple[str, str], float]]  # by field: medians by set and method
-    near: Claims
+Compared = tuple[str, dict[str, dict[tuple[str, str], float]], Claims]
+"""A table in Markdown; medians by field, set and method; and the claim on accuracies."""
 
 
 def compare(
     study: Study,
-    printed: Printed,
+    printed: Mapping[str, Any],
     methods: Mapping[str, Callable[[str], Run]],
     fields: Sequence[str] = tuple(FIELDS),
     *,
     spread: bool = False,
 ) -> Compared:
-    """Put a printed table beside ours; `methods` are titles of columns and their runs by set."""
+    """Put a printed table beside ours: by set and field, it has a value for each method.
+
+    `methods` are titles of columns and their runs by set.
+    """
     found: dict[str, dict[tuple[str, str], float]] = {field: {} for field in fields}
     rows, pairs = [], {}
     for name, values in printed.items():
@@ -86,7 +79,7 @@ def compare(
                     pairs[f"{name} {method}"] = value, own
             rows.append(row)
     text = table(["set", "printed / ours", *methods], rows)
-    return Compared(text, found, near(pairs))
+    return text, found, near(pairs)
 
 
 def beside(printed: float, ours: float, form: str = "{:.3g}") -> str:

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from bench.papers.entries import PRINTED, Compared, Entry, Panel, Shown, compare, draw
-from bench.papers.runs import Run, Study
+from bench.papers.runs import DECADES, Run, Study
 from bench.report import table
 
 LABELS = {"fw": "FW", "mfw": "MFW", "swap": "SWAP", "partan": "PARTAN"}
 SETS = ("a9a", "w8a", "ijcnn1", "usps-ext", "kdd-binary")
 SPARSE = ("w8a", "ijcnn1", "usps-ext", "kdd-binary")  # where the paper finds few support vectors
 PATHS = ("a9a", "w8a", "ijcnn1")
-TOLERANCES = (1e-3, 1e-4, 1e-5, 1e-6)
+TOLERANCES = DECADES[1:]
 
 
 def to_gap(name: str, method: str, sample: int | None = None, **more: Any) -> Run:
@@ -68,7 +68,7 @@ def table2(study: Study, _: Path) -> Shown:
 
 def table4(study: Study, _: Path) -> Shown:
     text, found, near = _compared(study, 4, 194)
-    full = _compared(study, 2, None).found
+    full = _compared(study, 2, None)[1]
     steps, all_steps = found["iterations"], full["iterations"]
     return Shown(text, near | {
         "sampled runs of FW take no more iterations than those over all rows":
@@ -81,8 +81,6 @@ def table4(study: Study, _: Path) -> Shown:
             all(steps[s, "PARTAN"] < steps[s, "FW"] for s in SETS),
     })  # fmt: skip
 
-
-# -- table 3 and figure 3 ------------------------------------------------------------------------
 
 _path = partial(to_gap, tol=1e-6, path=True)
 """One run to the smallest tolerance, which passes all the others on its way."""
@@ -147,11 +145,8 @@ def _sizes(study: Study) -> Compared:
 def sizes(study: Study, _: Path) -> Shown:
     text, found, near = _sizes(study)
     seconds, support = found["seconds"], found["n_support"]
-    falling = [
-        ((name, TITLES[large]), (name, TITLES[small]))
-        for name in N_ROWS
-        for large, small in pairwise(SAMPLES)
-    ]
+    samples = [TITLES[size] for size in SAMPLES]
+    falling = [((s, large), (s, small)) for s in N_ROWS for large, small in pairwise(samples)]
     return Shown(text, near | {
         "iterations fall with the sample size":
             all(found["iterations"][b] <= 1.03 * found["iterations"][a] for a, b in falling),
@@ -168,7 +163,7 @@ def sizes(study: Study, _: Path) -> Shown:
 
 def costs(study: Study, _: Path) -> Shown:
     """Kernel values of samples and of all rows, where the paper's rule says which is cheaper."""
-    found = _sizes(study).found
+    found = _sizes(study)[1]
     steps = {key: own / found["iterations"][key] for key, own in found["seconds"].items()}
     rows, right = [], []
     for name, size in product(N_ROWS, SAMPLES):
@@ -185,9 +180,6 @@ def costs(study: Study, _: Path) -> Shown:
         f"{len(right)} cases."
     )
     return Shown(text, {"the rule picks the cheaper step in most cases": np.mean(right) > 0.5})
-
-
-# -- figures -------------------------------------------------------------------------------------
 
 
 def _watched(name: str, size: int | None) -> Run:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.environment import environment
-from bench.papers.data import SETS
+from bench.papers.data import HOME, SETS, read_toml
 from bench.papers.entries import Entry
 from bench.papers.runs import Run, Study
 from bench.report import table
@@ -22,8 +21,7 @@ AT = {
 }
 """By `Run.chosen_at`, whose C it is, and of what models."""
 
-HOME = Path(__file__).parent
-WORDS: dict[str, dict[str, Any]] = tomllib.loads((HOME / "entries.toml").read_text())
+WORDS = read_toml("entries.toml")
 """By paper: its title, and the words of each entry."""
 
 Key = tuple[str, str]
@@ -115,10 +113,8 @@ def _parameters(made: Sequence[Run]) -> str:
         "kernel": [run.kernel for run in made],
         "oracle": [run.oracle for run in made],
         "stopping": [f"{run.stopping} {run.tol:g}" for run in made],
-        "C": [
-            f"chosen for {AT[run.chosen_at][1]}" if run.C is None else "each of those drawn"
-            for run in made
-        ],
+        "C": [f"chosen for {AT[run.chosen_at][1]}" for run in made if run.C is None]
+        or ["each of those drawn"],
         "seeds": sorted({str(run.seed) for run in made}),
     }
     return "; ".join(f"{name}: {' or '.join(dict.fromkeys(own))}" for name, own in fields.items())

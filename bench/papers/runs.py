@@ -36,23 +36,12 @@ from ooc_fw.solver.state import SolverState, Status
 
 Record = dict[str, Any]
 
-DECADES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-"""Gaps at which a path notes what it took to get there."""
-
-QUICK_ITERATIONS = 1_000
-"""Most iterations on thinned data, of all pairs of classes."""
-
+DECADES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # gaps at which a path notes what it took so far
+QUICK_ITERATIONS = 1_000  # on thinned data, of all pairs of classes
+BRIEF_SECONDS = 10.0  # a run that takes no more is repeated with other seeds
+GROWTH = 1.02  # factor of the iterations between two points of a path that are kept
 MOST_SECONDS = {"gap": 600.0, "ball": 150.0, "optimum": 150.0, "path": 300.0, "watched": 120.0}
 """Time after which a run ends as it is, by its `Run.chosen_at`, or by what is noted of it."""
-
-BRIEF_SECONDS = 10.0
-"""A run that takes no more is repeated with other seeds."""
-
-GROWTH, WATCHED_GROWTH = 1.02, 1.01
-"""Factor of the iterations between two points of a path that are kept."""
-
-COLUMN_BYTES = 4 << 30
-"""Kernel columns kept of the oracle over all rows that looks on at a watched run."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +74,6 @@ class Run:
         some = np.random.default_rng(2).permutation(len(data.y))[: self.rows]
         return dataclasses.replace(data, X=data.X[some], y=data.y[some])
 
-    def __str__(self) -> str:
-        words = [self.data, self.method, self.oracle, f"{self.stopping} {self.tol:g}", self.kernel]
-        words += [] if self.C is None else [f"C {self.C:g}"]
-        return " ".join(words + ["path"] * self.path + ["watched"] * self.watched)
-
     @property
     def oracle(self) -> str:
         """The oracle, and how many rows it draws."""
@@ -103,16 +87,9 @@ class Run:
 
 
 class Study:
-    """All runs that were made, and those still to be made.
+    """All runs that were made, kept in `file`, and those still to be made.
 
-    Parameters
-    ----------
-    library : Library
-        The sets.
-    file : Path
-        Where records are kept; made if it is not there.
-    repeat : int
-        Seeds of each training that depends on chance and takes `BRIEF_SECONDS` at most.
+    A training that depends on chance and takes `BRIEF_SECONDS` at most has `repeat` seeds.
     """
 
     def __init__(self, library: Library, file: Path, repeat: int) -> None:
@@ -199,10 +176,9 @@ class Study:
             _warm_up(run.method, run.lmo, run.kernel)
             model = FrankWolfeSVC(run.kernel, gamma=gamma, n_jobs=1, random_state=run.seed)
             return told | _fit(data, model.set_params(**options))
-        train_options = TrainOptions(seed=run.seed, threads=1, **options)
-        if run.watched:
-            return told | _watched(data, gamma, train_options)
-        return told | _path(data, make_kernel(run.kernel, gamma=gamma), train_options)
+        watch = _watched if run.watched else _path
+        own_options = TrainOptions(seed=run.seed, threads=1, **options)
+        return told | watch(data, make_kernel(run.kernel, gamma=gamma), own_options)
 
 
 @cache
@@ -260,23 +236,20 @@ def _path(data: Data, kernel: Any, options: TrainOptions) -> Record:
     began = time.perf_counter()
     with open_source(data.X, data.y) as source:
         solution = solve(source, signs, kernel, options, [watch])
-    seconds, objective = time.perf_counter() - began, solution.objective
-    iterations, n_support = solution.iterations, len(solution.alpha)
-    if solution.status is Status.SAMPLED:  # the test was passed after the last state was told
-        counts = solution.kernel_evaluations, n_support
-        note(iterations, options.tol, objective, seconds, *counts)
-    return {
-        "points": [*points, *last],
-        "reached": reached,
-        "seconds": seconds,
-        "iterations": iterations,
-        "n_support": n_support,
-        "objective": objective,
+    own: Record = {
+        "iterations": solution.iterations,
+        "objective": solution.objective,
+        "seconds": time.perf_counter() - began,
+        "n_support": len(solution.alpha),
         "status": str(solution.status),
     }
+    if solution.status is Status.SAMPLED:  # the test was passed after the last state was told
+        counts = solution.kernel_evaluations, own["n_support"]
+        note(own["iterations"], options.tol, own["objective"], own["seconds"], *counts)
+    return own | {"points": [*points, *last], "reached": reached}
 
 
-def _watched(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any]:
+def _watched(data: Data, kernel: Any, options: TrainOptions) -> Record:
     """Points (iteration, gap of the sample, gap of all rows) until two samples pass the test.
 
     Gaps are absolute, and so is the tolerance. A limit of iterations or time ends the run earlier.
@@ -284,23 +257,21 @@ def _watched(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any]:
     signs = np.where(data.y == data.y.max(), 1, -1).astype(np.int8)
     points: list[tuple[int, float, float]] = []
     with open_source(data.X, data.y) as source:
-        problem = BinaryProblem(source, signs, make_kernel("rbf", gamma=gamma))
+        problem = BinaryProblem(source, signs, kernel)
         with prepare(problem, plan_exact(problem, options), Session()) as workspace:
             state = RunState.begin(workspace, Deadline(None, time.perf_counter()), SolverState())
             start(state, None)
             active, most = state.active, options.max_iter or math.inf
             began = time.perf_counter()
             ends = began + (options.max_time or math.inf)
-            parts = {**workspace.plan.memory.parts, "column_cache": COLUMN_BYTES}
-            memory = dataclasses.replace(workspace.plan.memory, parts=parts)
-            plan = dataclasses.replace(workspace.plan, memory=memory)
+            plan = plan_exact(problem, dataclasses.replace(options, lmo="full"))
             full = FullLMO(dataclasses.replace(workspace, plan=plan))
             iteration = passed = 0
             while passed < 2 and iteration < most and time.perf_counter() < ends:
                 seen = state.oracle.propose(active, state.rng, Request())
                 sampled = active.rho - seen.least
                 passed = passed + 1 if sampled <= options.tol else 0
-                if passed or not points or iteration >= points[-1][0] * WATCHED_GROWTH:
+                if passed or not points or iteration >= points[-1][0] * GROWTH:
                     exact = full.propose(active, state.rng, Request()).least
                     points.append((iteration, sampled, active.rho - exact))
                 if passed:
@@ -313,11 +284,6 @@ def _watched(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any]:
                 full.update(record, active)
                 state.rule.prune(active)
                 iteration += 1
-    status = Status.SAMPLED if passed == 2 else Status.TIME_LIMIT
+    status = str(Status.SAMPLED if passed == 2 else Status.TIME_LIMIT)
     seconds = time.perf_counter() - began
-    return {
-        "points": points,
-        "seconds": seconds,
-        "iterations": iteration,
-        "status": str(status),
-    }
+    return {"points": points, "seconds": seconds, "iterations": iteration, "status": status}

@@ -56,7 +56,7 @@ def test_every_entry_is_on_the_page(folder):
     assert "|  | iterations | 20,200 / " in text
     assert "| the gap of the sample is never above that of all rows | yes |" in text
     drawn = {path.name for path in (folder / "figures").iterdir()}
-    assert drawn == {path.name for path in (page.HOME / "figures").iterdir()}
+    assert drawn == {path.name for path in (data.HOME / "figures").iterdir()}
 
 
 @pytest.mark.grid
@@ -77,5 +77,5 @@ def test_statistics_are_those_of_the_papers():
     columns = zip(*(row["seconds"] for row in rows), strict=True)
     times = dict(zip(ball.METHODS, columns, strict=True))
     assert ball.friedman([*times.values()]) == pytest.approx(1.72e-5, rel=0.6)
-    for first, second, side, p, *_ in PRINTED["meb"]["tests"]["pairs"]:
+    for first, second, (_, side, p), *_ in PRINTED["meb"]["tests"]["pairs"]:
         assert ball.wilcoxon(times[first], times[second], side) == pytest.approx(p, rel=1e-3)
