@@ -158,7 +158,9 @@ def test_stopped_from_outside_in_any_iteration_or_sweep(method, phase, path, cap
 
         stopped = train(rare_violator, callbacks=[stop], checkpoint=path, **options)
         assert stopped.status is Status.INTERRUPTED
+        caplog.clear()
         assert_same(train(rare_violator, resume=path, **options), expected)
+    assert "screening leaves" in caplog.text
 
 
 # -- which run is it? ----------------------------------------------------------------------------
