@@ -102,9 +102,8 @@ def test_attributes_make_up_the_decision_function(fitted, table):
     ids=str,
 )
 def test_what_changes_no_classifier(fitted, table, options, weight):
-    weights = None if weight is None else np.full(200, float(weight))
     again = FrankWolfeSVC(**{"C": 5, "random_state": 0} | options)
-    again.fit(*table, sample_weight=weights)
+    again.fit(*table, sample_weight=None if weight is None else np.full(200, weight))
     np.testing.assert_array_equal(again.dual_coef_, fitted.dual_coef_)
     assert again.certified_gap_ == fitted.certified_gap_
     assert fitted.model_.classifiers[0].C is None
@@ -614,18 +613,15 @@ def test_chunks_that_come_again_give_the_classifier_of_fit(table, thirds, severa
         np.testing.assert_allclose(again.decision_function(table.X), values[1], atol=1e-3)
 
 
-@pytest.mark.parametrize("convert", [scipy.sparse.csr_matrix, np.ndarray.tolist, frame])
-def test_chunks_of_every_kind(table, convert):
-    taught, expected = teach(table, convert=convert), teach(table)
-    assert taught.solution_.objective == pytest.approx(expected.solution_.objective, rel=1e-3)
-    assert np.mean(taught.predict(convert(table.X)) == expected.predict(table.X)) > 0.99
-
-
-def test_chunks_on_disk(table, data_file, tmp_path):
+@pytest.mark.parametrize("kind", ["sparse", "lists", "frame", "memory map"])
+def test_chunks_of_every_kind(table, data_file, tmp_path, kind):
     np.save(tmp_path / "X.npy", table.X)
-    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    taught = teach(table._replace(X=mapped), convert=lambda part: part)
-    assert np.array_equal(taught.dual_coef_, teach(table).dual_coef_)
+    forms = {"sparse": scipy.sparse.csr_matrix, "lists": np.ndarray.tolist, "frame": frame}
+    form = forms.get(kind, lambda part: part)
+    X = np.load(tmp_path / "X.npy", mmap_mode="r") if kind == "memory map" else table.X
+    taught, expected = teach((X, table.y), form=form), teach(table)
+    assert taught.solution_.objective == pytest.approx(expected.solution_.objective, rel=1e-3)
+    assert np.mean(taught.predict(form(X)) == expected.predict(table.X)) > 0.99
     from_file = FrankWolfeSVC(C=5).partial_fit(data_file, classes=CLASSES)
     assert from_file.model_.scaling.kind == "minmax"
     assert from_file.score(data_file) > 0.8

@@ -332,13 +332,11 @@ def problem(data):
     [("corrective", 1e-3), pytest.param("swap", 5e-3, marks=pytest.mark.grid)],
 )
 def test_a_path_ends_where_single_trainings_do(problem, method, tol):
-    source, y, kernel = problem
-    options = TrainOptions(method=method, tol=tol, sample_size=300)
-    problem = BinaryProblem(source, y, kernel)
-    with Path(problem, plan_exact(problem, options)) as path:
+    options, binary = TrainOptions(method=method, tol=tol, sample_size=300), BinaryProblem(*problem)
+    with Path(binary, plan_exact(binary, options)) as path:
         for C in (2.0, 8.0, 4.0):
             warm = path.solve(C)
-            cold = solve(source, y, kernel, TrainOptions(C=C, tol=1e-5))
+            cold = solve(*problem, TrainOptions(C=C, tol=1e-5))
             assert warm.status == "converged"
             assert warm.certified_gap <= tol
             # f* >= f (1 - d)^2, both ways
@@ -346,15 +344,14 @@ def test_a_path_ends_where_single_trainings_do(problem, method, tol):
             assert warm.objective * (1 - tol) ** 2 <= cold.objective
             assert warm.rows_read >= 0
             assert warm.kernel_evaluations > 0
-            again = solve(source, y, kernel, TrainOptions(C=C), warm=(cold.rows, 3 * cold.alpha))
+            again = solve(*problem, TrainOptions(C=C), warm=(cold.rows, 3 * cold.alpha))
             assert again.iterations < cold.iterations
 
 
 def test_a_warm_start_that_does_not_fit_keeps_the_heaviest(problem):
-    source, y, kernel = problem
-    cold = solve(source, y, kernel, TrainOptions(C=8))
+    cold = solve(*problem, TrainOptions(C=8))
     options = TrainOptions(C=8, max_support=30)
-    warm = solve(source, y, kernel, options, warm=(cold.rows, cold.alpha))
+    warm = solve(*problem, options, warm=(cold.rows, cold.alpha))
     assert len(warm.rows) <= 30
     assert warm.status == "support_limit"
     assert warm.certified_gap is not None
@@ -368,6 +365,5 @@ def test_a_warm_start_that_does_not_fit_keeps_the_heaviest(problem):
     ],
 )
 def test_warm_starts_that_mean_nothing(problem, rows, alpha):
-    source, y, kernel = problem
     with pytest.raises(InputError, match="warm"):
-        solve(source, y, kernel, TrainOptions(), warm=(np.array(rows), np.array(alpha, float)))
+        solve(*problem, TrainOptions(), warm=(np.array(rows), np.array(alpha, float)))
