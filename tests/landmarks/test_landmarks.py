@@ -83,33 +83,6 @@ KERNELS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "sparse", "n_classes"),
-    [
-        *(("rbf", False, 2), ("rbf", True, 3), ("poly", True, 2), ("poly", False, 3)),
-        *(("laplacian", False, 2), ("laplacian", True, 3), ("linear", True, 2)),
-        ("linear", False, 3),
-    ],
-)
-def test_gap_is_at_least_the_true_one_and_within_the_tolerance(name, sparse, n_classes):
-    X, codes = noisy(600, n_classes)
-    kernel = KERNELS[name]
-    source = CSRSource(to_csr(X)) if sparse else ArraySource(X)
-    C = np.random.default_rng(1).uniform(0.5, 5, len(X))
-    solution = solve(ClassificationProblem(source, codes, kernel, C), 25)
-    assert solution.status is Status.CONVERGED
-    positive = [1] if n_classes == 2 else range(n_classes)
-    signs = np.where(codes[:, None] == np.array(positive), 1, -1)
-    primal, dual = objectives(solution, X, signs, C, kernel)
-    assert (solution.primal >= primal).all()
-    assert (solution.dual <= dual).all()
-    assert (solution.certified_gap <= relative_target(1e-3)).all()
-    np.testing.assert_allclose(solution.primal, primal, rtol=1e-4)
-    np.testing.assert_allclose(solution.dual, dual, rtol=1e-4)
-    if name == "linear":  # as many landmarks as there are columns, and one, span everything
-        assert len(solution.rows) <= 7
-
-
-@pytest.mark.parametrize(
     ("n_rows", "sparse", "threads", "dask"),
     [
         (3000, False, 2, None),
@@ -206,24 +179,40 @@ def test_a_checkpoint_of_another_run_is_refused(seed, n_landmarks, message, tmp_
         solve(data, n_landmarks, seed=seed, session=Session(resume=path))
 
 
-@pytest.mark.parametrize(("n_rows", "n_classes"), [(3000, 3), (300, 2)])
-def test_a_path_has_the_landmarks_of_its_first_model(n_rows, n_classes):
+@pytest.mark.parametrize(
+    ("name", "n_rows", "n_classes", "sparse"),
+    [
+        *(("rbf", 3000, 3, False), ("poly", 600, 2, True), ("linear", 300, 3, True)),
+        *(("laplacian", 600, 3, False), ("rbf", 300, 2, True)),
+    ],
+)
+def test_a_path_is_certified_and_has_the_landmarks_of_its_first_model(
+    name, n_rows, n_classes, sparse
+):
     X, codes = noisy(n_rows, n_classes)
-    problem = gaussian(X, codes)
+    weights, kernel = np.random.default_rng(1).uniform(0.5, 5, n_rows), KERNELS[name]
+    source = CSRSource(to_csr(X)) if sparse else ArraySource(X)
+    problem = ClassificationProblem(source, codes, kernel)
     signs = np.where(codes[:, None] == np.arange(n_classes)[n_classes == 2 :], 1, -1)
     plan = plan_of(problem, 30, TrainOptions(threads=2))
     with LandmarkPath(problem, plan, Session()) as path:
         solutions = [path.solve(C) for C in (0.5, 20, 1)]
-    for C, own in zip((0.5, 20, 1), solutions, strict=True):
+    start = LandmarkStart(solutions[0].rows, np.zeros_like(solutions[0].beta))
+    for own in solutions:
+        np.testing.assert_array_equal(own.rows, start.rows)
+    # From the same landmarks, without the weights of another C; and with penalties of rows.
+    anew = [solve(problem, 30, C=C, warm=start) for C in (0.5, 20, 1)]
+    other = solve(ClassificationProblem(source, codes, kernel, weights), 30, warm=start)
+    for own, C in [*zip(solutions + anew, 2 * (0.5, 20, 1), strict=True), (other, weights)]:
         assert own.status is Status.CONVERGED
-        np.testing.assert_array_equal(own.rows, solutions[0].rows)
-        primal, dual = objectives(own, X, signs, np.full(len(X), float(C)), KERNELS["rbf"])
+        primal, dual = objectives(own, X, signs, np.broadcast_to(C, n_rows), kernel)
         assert (own.primal >= primal).all()
         assert (own.dual <= dual).all()
         assert (own.certified_gap <= relative_target(1e-3)).all()
-        # From the same landmarks, without the weights of another C.
-        anew = solve(problem, 30, C=C, warm=LandmarkStart(own.rows, np.zeros_like(own.beta)))
-        np.testing.assert_allclose(own.primal, anew.primal, rtol=2e-3)
+        np.testing.assert_allclose(own.primal, primal, rtol=1e-4)
+        np.testing.assert_allclose(own.dual, dual, rtol=1e-4)
+    if name == "linear":  # one landmark more than there are columns spans everything
+        assert len(start.rows) <= 7
     assert solutions[1].kernel_evaluations > 0
     assert solutions[1].seconds < sum(solution.seconds for solution in solutions)
 
