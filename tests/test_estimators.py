@@ -3,7 +3,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
-from itertools import pairwise
 
 import anndata
 import dask.array
@@ -313,15 +312,13 @@ def pickled(estimator):
 @pytest.mark.parametrize(
     ("copied", "convert", "several"),
     [
-        (pickled, np.asarray, False),
-        (pickled, scipy.sparse.csr_matrix, True),
-        (copy.deepcopy, np.asarray, True),
-        (copy.deepcopy, scipy.sparse.csr_matrix, False),
+        *((pickled, np.asarray, False), (pickled, scipy.sparse.csr_matrix, True)),
+        *((copy.deepcopy, np.asarray, True), (copy.deepcopy, scipy.sparse.csr_matrix, False)),
     ],
 )
 def test_copies_are_the_same(table, thirds, several, convert, copied):
-    y = thirds if several else table.y
-    fitted = FrankWolfeSVC(C=5, class_weight="balanced").fit(convert(table.X), y)
+    X, y = convert(table.X), thirds if several else table.y
+    fitted = FrankWolfeSVC(C=5, class_weight="balanced").fit(X, y)
     again = copied(fitted)
     assert vars(again).keys() == vars(fitted).keys()
     assert again.get_params() == fitted.get_params()
@@ -336,7 +333,7 @@ def test_copies_are_the_same(table, thirds, several, convert, copied):
             if field.name == "support_vectors":
                 values = [to_dense(rows) for rows in values]
             np.testing.assert_array_equal(*values)
-    again.set_params(warm_start=True).fit(convert(table.X), y)
+    again.set_params(warm_start=True).fit(X, y)
     assert again.n_iter_ <= len(again.pairs_)
     assert not hasattr(copied(FrankWolfeSVC(C=3)), "model_")
 
@@ -484,9 +481,8 @@ def test_attributes_of_an_svc(table, thirds, tmp_path):
 def test_landmark_models(table, thirds, several):
     X, y = table.X, thirds if several else table.y
     weights = np.where(np.arange(len(y)) % 5 == 0, 0, 2)
-    fitted = FrankWolfeSVC(C=5, landmarks=30, probability=True, class_weight="balanced").fit(
-        X, y, sample_weight=weights
-    )
+    fitted = FrankWolfeSVC(C=5, landmarks=30, probability=True, class_weight="balanced")
+    fitted.fit(X, y, sample_weight=weights)
     assert (fitted.kind_, fitted.gap_scope_, fitted.pairs_) == ("landmarks", "span", [])
     assert fitted.certified_gap_ <= 2e-3
     assert fitted.n_iter_ > 0
@@ -502,9 +498,7 @@ def test_landmark_models(table, thirds, several):
     assert fitted.score(X, y) > 0.75
     np.testing.assert_allclose(fitted.predict_proba(X).sum(axis=1), 1)
     np.testing.assert_allclose(np.exp(fitted.predict_log_proba(X)), fitted.predict_proba(X))
-    again = pickled(fitted)
-    np.testing.assert_array_equal(again.decision_function(X), decisions)
-    np.testing.assert_array_equal(again.solution_.landmarks, fitted.support_vectors_)
+    np.testing.assert_array_equal(pickled(fitted).decision_function(X), decisions)
     with pytest.raises(InputError, match="cannot continue"):
         fitted.partial_fit(X, y)
     support, evaluations = fitted.support_, fitted.landmarks_.kernel_evaluations
@@ -550,27 +544,14 @@ def test_a_function_as_kernel(table, form, options, tmp_path):
 # -- partial_fit ---------------------------------------------------------------------------------
 
 
-def teach(
-    table,
-    *,
-    weights=None,
-    classes=CLASSES,
-    chunk=60,
-    start=0,
-    epochs=1,
-    convert=np.asarray,
-    estimator=None,
-    **parameters,
-):
-    """Train by chunks, of which the first has `start` rows if that is not 0."""
-    estimator = estimator or FrankWolfeSVC(**{"C": 5, "gamma": 0.1} | parameters)
-    X, y = table
-    cuts = np.unique([0, *range(start, len(y), chunk), len(y)])
-    for _ in range(epochs):
-        for part in (slice(*ends) for ends in pairwise(cuts)):
-            own = None if weights is None else weights[part]
-            estimator.partial_fit(convert(X[part]), y[part], classes=classes, sample_weight=own)
-    return estimator
+def teach(data, *, weights=None, classes=CLASSES, chunk=60, epochs=1, form=np.asarray, **options):
+    """Train by chunks."""
+    own, (X, y) = FrankWolfeSVC(**{"C": 5, "gamma": 0.1} | options), data
+    for start in [*range(0, len(y), chunk)] * epochs:
+        part = slice(start, start + chunk)
+        some = None if weights is None else weights[part]
+        own.partial_fit(form(X[part]), y[part], classes=classes, sample_weight=some)
+    return own
 
 
 def test_what_partial_fit_says_of_itself(table, tmp_path):
@@ -593,23 +574,23 @@ def test_what_partial_fit_says_of_itself(table, tmp_path):
 def test_chunks_that_come_again_give_the_classifier_of_fit(table, thirds, several):
     """Rows come again with their weights, class weights and zeros included; or lack classes."""
     weights = np.random.default_rng(0).choice([0.0, 0.5, 1.0, 3.0], 200)
-    own, classes = table, CLASSES
+    data, classes = table, CLASSES
     options = {"C": 5, "gamma": 0.2, "tol": 1e-5, "class_weight": {3: 2.0}}
     if several:
         order, weights, classes = np.argsort(thirds, kind="stable"), None, ["low", "mid", "top"]
-        own = type(table)(table.X[order], thirds[order])
+        data = table.X[order], thirds[order]
         options |= {"class_weight": None, "decision_function_shape": "ovo"}
-        first = teach(own._replace(X=own.X[:40], y=own.y[:40]), classes=classes)
+        first = teach((data[0][:40], data[1][:40]), classes=classes)
         assert set(first.predict(table.X)) == {"low"}  # no other was seen
-    expected = FrankWolfeSVC(**options).fit(*own, sample_weight=weights)
-    taught = teach(own, weights=weights, classes=classes, chunk=40, epochs=4, **options)
+    expected = FrankWolfeSVC(**options).fit(*data, sample_weight=weights)
+    taught = teach(data, weights=weights, classes=classes, chunk=40, epochs=4, **options)
     values = [each.decision_function(table.X) for each in (expected, taught)]
     np.testing.assert_allclose(*values, atol=1e-3)
     np.testing.assert_array_equal(taught.class_weight_, expected.class_weight_)
     assert taught.n_support_.sum() == len(taught.support_)
     assert taught.n_rows_seen_ == 800
     for again in (expected, pickled(taught)):
-        again.partial_fit(*own, sample_weight=weights)
+        again.partial_fit(*data, sample_weight=weights)
         np.testing.assert_allclose(again.decision_function(table.X), values[1], atol=1e-3)
 
 
@@ -628,11 +609,12 @@ def test_chunks_of_every_kind(table, data_file, tmp_path, kind):
 
 
 def test_gamma_comes_from_the_first_chunk_and_fit_starts_anew(table):
-    taught = teach(table, gamma="auto", chunk=1, start=150)
+    taught = teach(table, gamma="auto", chunk=150)
     first = FrankWolfeSVC().fit(table.X[:150], table.y[:150])
     assert taught.model_.kernel.gamma == first.model_.kernel.gamma
+    taught.partial_fit(table.X[:1], table.y[:1])
     assert taught.score(*table) > 0.75
-    assert taught.n_rows_seen_ == 200
+    assert taught.n_rows_seen_ == 201
     assert taught.fit(*table).solution_.status == "converged"
     assert taught.model_.kernel.gamma == FrankWolfeSVC().fit(*table).model_.kernel.gamma
     assert taught.n_rows_seen_ == 200
@@ -703,28 +685,22 @@ def spoilt(X, row, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda X, y: (spoilt(X, 17, np.nan), y), "row 17 holds a value in column 1"),
         (lambda X, y: (spoilt(X, 17, np.inf), y), "row 17 holds a value in column 1"),
-        (
-            lambda X, y: (scipy.sparse.csr_matrix(spoilt(X, 17, np.nan)), y),
-            "row 17 holds a value in column 1",
-        ),
+        (lambda X, y: (scipy.sparse.csr_matrix(spoilt(X, 17, np.nan)), y), "row 17 holds a value"),
         (lambda X, y: (X[:, :3], y), "X has 3 features, but FrankWolfeSVC is expecting 4"),
         (lambda X, y: (X, np.where(np.arange(60) == 5, 8, y)), "row 5 of the chunk has the label"),
         (lambda X, y: (X, np.where(np.arange(60) == 5, np.nan, y)), "row 5 of the chunk"),
         (lambda X, y: (X, y[:-1]), "inconsistent numbers of samples"),
         (lambda X, y: (X[:0], y[:0]), "0 sample"),
         (lambda X, y: (X, y, [-7, 4]), "differ from those of earlier calls"),
+        (lambda X, y: (open_source(X[:, :3], y), None), "has 3 features but the model was"),
     ],
 )
-def test_unusable_chunk_changes_nothing(table, tmp_path, change, message):
+def test_unusable_chunk_changes_nothing(table, change, message):
     taught, untouched = teach(table, chunk=100), teach(table, chunk=100)
     before = dict(vars(taught))
     with pytest.raises(ValueError, match=message):
         taught.partial_fit(*change(table.X[:60], table.y[:60]))
-    np.save(tmp_path / "X.npy", table.X[:, :3])
-    with pytest.raises(InputError, match="has 3 features but the model was trained on 4"):
-        taught.partial_fit(tmp_path / "X.npy", table.y)
     assert vars(taught).keys() == before.keys()
     for name in ("pairs_", "model_", "classes_", "n_features_in_", "n_rows_seen_"):
         assert getattr(taught, name) is before[name], name

@@ -54,24 +54,15 @@ def write(folder, n_rows, names):
     block = 0.05 * rng.standard_normal((BLOCK, WIDTH), dtype=np.float32)
     block[:, 0] += y
     np.save(folder / "y.npy", np.resize(y, n_rows))
-    shape, chunks = (n_rows, WIDTH), (2000, WIDTH)
-    with h5py.File(folder / "X.h5", "w") as file:
-        stored = []
-        if "memmap" in names:
-            stored.append(np.lib.format.open_memmap(folder / "X.npy", "w+", np.float32, shape))
-        if "h5py" in names:
-            stored.append(file.create_dataset("X", shape, np.float32, chunks=chunks))
-        if "zarr" in names:
-            zarr = pytest.importorskip("zarr")
-            path = str(folder / "X.zarr")
-            stored.append(
-                zarr.create_array(
-                    path, shape=shape, dtype=np.float32, chunks=chunks, compressors=None
-                )
-            )
-        for array in stored:
-            for start in range(0, n_rows, BLOCK):
-                array[start : start + BLOCK] = block[: n_rows - start]
+    X = np.lib.format.open_memmap(folder / "X.npy", "w+", np.float32, (n_rows, WIDTH))
+    for start in range(0, n_rows, BLOCK):
+        X[start : start + BLOCK] = block[: n_rows - start]
+    if "h5py" in names:
+        with h5py.File(folder / "X.h5", "w") as file:
+            file.create_dataset("X", data=X, chunks=(2000, WIDTH))
+    if "zarr" in names:
+        zarr = pytest.importorskip("zarr")
+        zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(2000, WIDTH), compressors=None)
 
 
 @pytest.mark.process

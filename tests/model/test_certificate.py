@@ -28,27 +28,17 @@ def make_problem(n_classes, *, weights=None, sparse=False, kernel="rbf"):
     rng = np.random.default_rng(n_classes)
     X = rng.normal(size=(N_ROWS, 5)).astype(np.float32)
     codes = (X[:, :n_classes] + rng.normal(size=(N_ROWS, n_classes))).argmax(axis=1)
-    penalties = {
-        None: None,
-        "classes": C * np.arange(1.0, n_classes + 1)[codes],
-        "rows": rng.uniform(0.5, 5, N_ROWS),
-    }[weights]
+    classes = C * np.arange(1.0, n_classes + 1)[codes]
+    penalties = {None: None, "classes": classes, "rows": rng.uniform(0.5, 5, N_ROWS)}[weights]
     own = make_kernel(kernel, gamma=0.3, degree=2, coef0=1.0)
-    return X, ClassificationProblem(
-        CSRSource(to_csr(X)) if sparse else open_source(X), codes, own, penalties
-    )
+    source = CSRSource(to_csr(X)) if sparse else open_source(X)
+    return X, ClassificationProblem(source, codes, own, penalties)
 
 
-def train(problem, n_landmarks=25, **options):
-    solution = solve_landmarks(problem, n_landmarks, TrainOptions(C=C, **options), Session())
-    return Model.of(
-        solution,
-        None,
-        kernel=problem.kernel,
-        C=C,
-        classes=problem.classes,
-        penalties=problem.penalties,
-    )
+def train(problem):
+    solution = solve_landmarks(problem, 25, TrainOptions(C=C), Session())
+    own = {"classes": problem.classes, "penalties": problem.penalties}
+    return Model.of(solution, None, kernel=problem.kernel, C=C, **own)
 
 
 def certify(model, problem, **options):
@@ -157,28 +147,28 @@ def test_where_blocks_are_read_changes_no_bit(tmp_path):
     assert np.array_equal(here.dual, there.dual)
 
 
+@pytest.mark.parametrize("weights", ["classes", "rows"])
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_weights_of_classes_are_known_and_those_of_rows_must_be_given(n_classes):
-    X, problem = make_problem(n_classes, weights="classes")
-    model = train(problem)
-    np.testing.assert_array_equal(derived_penalties(model, problem.codes), problem.penalties)
-    found = certify(model, dataclasses.replace(problem, penalties=None))
+def test_weights_of_classes_are_known_and_those_of_rows_must_be_given(n_classes, weights):
+    X, problem = make_problem(n_classes, weights=weights)
+    model, without = train(problem), dataclasses.replace(problem, penalties=None)
+    given = problem if weights == "rows" else without
+    found = certify(model, given)
     np.testing.assert_allclose(found.primal, objectives(model, X, problem)[0], rtol=1e-6)
-
-    X, problem = make_problem(n_classes, weights="rows")
-    model = train(problem)
-    with pytest.raises(InputError, match="the penalties of all rows"):
-        certify(model, dataclasses.replace(problem, penalties=None))
-    found = certify(model, problem)
-    np.testing.assert_allclose(found.primal, objectives(model, X, problem)[0], rtol=1e-6)
+    if weights == "classes":
+        np.testing.assert_array_equal(derived_penalties(model, problem.codes), problem.penalties)
+    else:
+        with pytest.raises(InputError, match="the penalties of all rows"):
+            certify(model, without)
 
 
 def test_other_data_are_refused():
     X, problem = make_problem(3)
     model = train(problem)
-    other = X.copy()
-    other[model.classifiers[0].rows[0]] += 1
-    with pytest.raises(InputError, match="is not the model's support vector"):
-        certify(model, dataclasses.replace(problem, source=open_source(other)))
-    with pytest.raises(InputError, match="has 3 classes and the data have 2"):
-        certify(model, dataclasses.replace(problem, codes=np.minimum(problem.codes, 1)))
+    X[model.classifiers[0].rows[0]] += 1
+    for other, message in (
+        ({"source": open_source(X)}, "is not the model's support vector"),
+        ({"codes": np.minimum(problem.codes, 1)}, "has 3 classes and the data have 2"),
+    ):
+        with pytest.raises(InputError, match=message):
+            certify(model, dataclasses.replace(problem, **other))

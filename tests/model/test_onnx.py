@@ -84,16 +84,14 @@ def test_probabilities(n_classes, options):
 
 
 def test_rows_are_scaled_in_the_graph():
-    X = rows()
-    scaling = Scaling("standard", True, np.arange(5.0), np.full(5, 0.25))
-    raw = np.abs(rows(seed=3)).astype(np.float64) * 100
+    X, raw = rows(), np.abs(rows(seed=3)).astype(np.float64) * 100
     own = FrankWolfeSVC(gamma=0.2).fit(X, X[:, 0] > 0)
+    scaling = Scaling("standard", True, np.arange(5.0), np.full(5, 0.25))
     model = replace(own.model_, scaling=scaling)
     (expected,) = decide(model, like_training(model, [raw]))
-    np.testing.assert_allclose(run(model, raw)["decision"], expected, atol=1e-4)
-    np.testing.assert_allclose(
-        run(model, raw.astype(np.float32), double_input=False)["decision"], expected, atol=1e-4
-    )
+    found = run(model, raw), run(model, raw.astype(np.float32), double_input=False)
+    for outputs in found:
+        np.testing.assert_allclose(outputs["decision"], expected, atol=1e-4)
 
 
 def test_types_of_labels_and_sparse_vectors():
@@ -115,9 +113,8 @@ def test_other_tasks():
     assert set(found["label"]) == {-1, 1}
     assert (found["label"] == own.predict(X)).mean() > 0.98
     own = FrankWolfeSVR(gamma=0.2, landmarks=50).fit(X, X[:, 0])
-    np.testing.assert_allclose(
-        run(own.model_, X.astype(np.float64))["prediction"], own.predict(X), atol=2e-4
-    )
+    found = run(own.model_, X.astype(np.float64))
+    np.testing.assert_allclose(found["prediction"], own.predict(X), atol=2e-4)
 
 
 def test_what_cannot_be_written():

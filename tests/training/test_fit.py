@@ -119,23 +119,18 @@ def test_a_pair_of_few_rows_gets_time_to_begin(blobs):
 
 
 @pytest.mark.parametrize(
-    ("change", "session", "error", "message"),
+    ("change", "session", "message"),
     [
-        (
-            {},
-            {"checkpoint": CheckpointPlan("c")},
-            InputError,
-            "4 classes, and exact models of more than two",
-        ),
-        ({"memory_limit": 100 << 20}, {}, InputError, "limit of 100 MiB cannot be met"),
-        ({"max_time": 1e-9}, {}, OutOfTimeError, "time limit of 1e-09 s was over before there was"),
+        ({}, {"checkpoint": CheckpointPlan("c")}, "4 classes, and exact models of more than two"),
+        ({"memory_limit": 100 << 20}, {}, "limit of 100 MiB cannot be met"),
+        ({"max_time": 1e-9}, {}, "time limit of 1e-09 s was over before there was"),
     ],
 )
-def test_what_is_refused_before_the_first_classifier(blobs, change, session, error, message):
+def test_what_is_refused_before_the_first_classifier(blobs, change, session, message):
     X, codes = blobs
     states = []
     session = {"callbacks": [states.append], **session}
-    with pytest.raises(error, match=message):
+    with pytest.raises((InputError, OutOfTimeError), match=message):
         train(open_source(X), codes, replace(OPTIONS, **change), **session)
     assert states == []
 

@@ -81,19 +81,16 @@ def test_ball_is_the_smallest_one(rows):
     """Compared with the centre that a general optimiser finds, in coordinates of the kernel."""
     X, C = rows[:40], 5.0
     model = FrankWolfeOneClass(gamma=0.3, C=C, tol=1e-6).fit(X)
-    Q = matrix(model.model_.kernel, X, C).astype(float)
-    L = np.linalg.cholesky(Q)  # its rows are the points
+    points = np.linalg.cholesky(matrix(model.model_.kernel, X, C).astype(float))
 
-    def radius(centre):
-        return np.square(L - centre).sum(axis=1).max()
+    def squares(centre):
+        return np.square(points - centre).sum(axis=1)
 
-    start = np.concatenate([L.mean(axis=0), [radius(L.mean(axis=0))]])
+    centre = points.mean(axis=0)
+    inside = {"type": "ineq", "fun": lambda z: z[-1] - squares(z[:-1])}
     found = minimize(
-        lambda z: z[-1],
-        start,
-        constraints={"type": "ineq", "fun": lambda z: z[-1] - np.square(L - z[:-1]).sum(axis=1)},
-        method="SLSQP",
-        options={"maxiter": 500, "ftol": 1e-12},
+        *(lambda z: z[-1], np.append(centre, squares(centre).max())),
+        **{"constraints": inside, "method": "SLSQP", "options": {"maxiter": 500, "ftol": 1e-12}},
     )
     assert model.radius_**2 == pytest.approx(found.x[-1], rel=1e-4)
     for other in (

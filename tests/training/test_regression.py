@@ -186,21 +186,17 @@ def test_weights_count_as_copies(waves):
 def test_slopes_along_a_line(seed, epsilon):
     """The compiled slope against differences of the loss."""
     rng = np.random.default_rng(seed)
-    n, k = 40, 2
-    targets, penalties = rng.normal(size=(n, k)), rng.random(n) + 0.1
-    before, after = (rng.normal(size=(n, k)).astype(np.float32) for _ in range(2))
-    t = rng.random(k)
+    targets, penalties = rng.normal(size=(40, 2)), rng.random(40) + 0.1
+    before, after = (rng.normal(size=(40, 2)).astype(np.float32) for _ in range(2))
+    t, out = rng.random(2), np.zeros(2)
 
     def loss(t):
-        values = before.astype(float) + t * (after.astype(float) - before)
-        return 0.5 * (
-            penalties[:, None] * np.maximum(0, np.abs(targets - values) - epsilon) ** 2
-        ).sum(axis=0)
+        residuals = targets - before - t * (after.astype(float) - before)
+        return penalties @ np.maximum(0, np.abs(residuals) - epsilon) ** 2 / 2
 
-    out = np.zeros(k)
     tube_slopes(targets, before, after, penalties, t, epsilon, out)
-    h = 1e-6
-    np.testing.assert_allclose(out, (loss(t + h) - loss(t - h)) / (2 * h), rtol=1e-4, atol=1e-4)
+    slopes = (loss(t + 1e-6) - loss(t - 1e-6)) / 2e-6
+    np.testing.assert_allclose(out, slopes, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("certify", [True, False])
