@@ -68,9 +68,10 @@ def test_gap_holds_for_any_problem(data, X, C, epsilon, seed):
     rng = np.random.default_rng(seed)
     y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=len(X)) + 5
     assume(np.abs(y - y.mean()).max() > 1.01 * epsilon)
-    wanted = data.draw(st.sampled_from([None, 20]))
+    wanted, sparse = data.draw(st.sampled_from([None, 20])), data.draw(st.booleans())
+    source = open_source(scipy.sparse.csr_array(X) if sparse else X)
     options = TrainOptions(C=C, tol=1e-2, landmarks=wanted, seed=seed % 100)
-    found = fit(RegressionProblem(open_source(X), y, kernel, epsilon), options)
+    found = fit(RegressionProblem(source, y, kernel, epsilon), options)
     model, spread = found.model, found.model.spread
     scaled = (y - model.offset) / spread
     (own,) = model.classifiers
