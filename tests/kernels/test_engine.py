@@ -160,9 +160,6 @@ def test_no_rows_give_no_sums_and_no_vertices_sums_of_zero(name, sparse):
             assert engine.error_bound(x, none).shape == (4,)
 
 
-# -- the choice of arithmetic --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", KERNELS)
 def test_what_rows_take_other_products_than_dense_ones_in_float32(name):
     problem = make_problem(make_kernel(name, gamma=1.0), n_rows=100, n_features=22)
@@ -200,9 +197,6 @@ def test_what_float32_cannot_hold_is_refused(name, value, parameters, form, word
             engine.prepare(X)
 
 
-# -- BLAS ----------------------------------------------------------------------------------------
-
-
 def blas_threads() -> list[int]:
     """Threads of numpy's BLAS; scipy may load one of its own at any time."""
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
@@ -238,8 +232,6 @@ def test_engines_hold_blas_to_one_thread_until_the_last_is_closed():
             assert set(threads) <= {1}
     assert blas_threads() == before
 
-
-# -- rows of any size, and all methods -----------------------------------------------------------
 
 METHODS = [
     functions.FLOAT32_PRODUCTS,

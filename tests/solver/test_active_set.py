@@ -23,12 +23,14 @@ N_ROWS = 40
 
 
 def adding(active, problem, sparse=False):
-    """A function that adds rows of the problem by number."""
+    """A function that adds rows of the problem by number, and then overwrites what it gave."""
     rows = problem.rows(sparse)
 
     def add(row_ids):
         row_ids = np.asarray(row_ids, dtype=np.int64)
-        active.add(row_ids, take_rows(rows, row_ids), problem.y[row_ids])
+        given = take_rows(rows, row_ids)
+        active.add(row_ids, given, problem.y[row_ids])
+        (given.data if sparse else given)[:] = 0
 
     return add
 

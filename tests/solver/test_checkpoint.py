@@ -55,8 +55,6 @@ def assert_resumes(problem, path, choose=lambda n: {n // 2}, more=None, **option
     return expected
 
 
-# -- bit for bit ---------------------------------------------------------------------------------
-
 CASES = [
     *((method, lmo) for method, lmo, _ in IN_TURN),
     ("bpcg", "lazy"),  # its checkpoint holds steps that the gradient of all rows has not learned of
@@ -163,9 +161,6 @@ def test_stopped_from_outside_in_any_iteration_or_sweep(method, phase, path, cap
     assert "screening leaves" in caplog.text
 
 
-# -- which run is it? ----------------------------------------------------------------------------
-
-
 @pytest.fixture
 def checkpoint(path):
     problem = rbf(n_rows=200)
@@ -234,9 +229,6 @@ def test_too_little_memory_to_resume_is_said(checkpoint, monkeypatch):
     monkeypatch.setattr("ooc_fw.solver.plan.memory_total", lambda: 0)
     with pytest.raises(InputError, match=r"run of the checkpoint .* resume it where there is more"):
         train(problem, method="swap2", resume=path)
-
-
-# -- the file ------------------------------------------------------------------------------------
 
 
 def test_file_gives_back_what_it_got(path):

@@ -39,9 +39,6 @@ def test_rows_that_outgrow_their_budget_stay_within_it(quantised):
         assert resident_bytes() - before <= 1.25 * BUDGET
 
 
-# -- types of values -----------------------------------------------------------------------------
-
-
 def test_the_type_of_values_follows_from_penalty_and_vertices():
     assert value_type(10_000, 10.0, 1.0, quantised=True) == "uint16"
     assert value_type(10_000, 10.0, 1.0, quantised=False) == "float32"

@@ -471,13 +471,6 @@ def test_rows_in_the_order_of_their_labels_are_noted(caplog, tmp_path, monkeypat
     assert solution.objective == pytest.approx(problem.optimum.objective, rel=2e-3)
 
 
-def test_labels_that_no_binary_problem_has():
-    """With 0 and 1 a run has no margin to reach, and would not end."""
-    problem = rbf(n_rows=40)
-    with pytest.raises(InputError, match="labels"):
-        solve(problem.source(), problem.y > 0, problem.kernel, TrainOptions(max_iter=50))
-
-
 # -- what callers are told -----------------------------------------------------------------------
 
 

@@ -266,9 +266,6 @@ def test_blocks_look_farther_from_the_margin_while_that_finds_violators():
     assert candidates.least == bench.active.grad.min()
 
 
-# -- the papers' sample, and the lazy oracle -----------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", [oracles.RandomLMO, oracles.RandomFullLMO])
 @given(kernel=st.sampled_from(sorted(KERNELS)), size=st.integers(1, N_ROWS), seed=SEEDS)
 def test_random_oracles_propose_the_best_row_drawn_vertex_or_not(kind, kernel, size, seed):

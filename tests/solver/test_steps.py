@@ -123,9 +123,6 @@ def test_curvature_lost_in_rounding_keeps_the_weights_feasible(scale):
             assert decrease >= 0
 
 
-# -- every rule ----------------------------------------------------------------------------------
-
-
 def run(rule, problem, active, count, tol=1e-3):
     """Steps with an oracle that knows every gradient; yields (record, weights before)."""
     for _ in range(count):

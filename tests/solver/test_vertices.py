@@ -1,12 +1,8 @@
-"""Growing arrays and rows against plain concatenation."""
+"""Growing arrays against plain concatenation; growing rows are tried as those of active sets."""
 
 import numpy as np
-import pytest
 
-from ooc_fw.data.rows import CSRRows
-from ooc_fw.solver.vertices import GrowingArray, GrowingRows
-from tests.support.contracts import to_dense
-from tests.support.reference import to_csr
+from ooc_fw.solver.vertices import GrowingArray
 
 
 def test_array_holds_what_was_appended_and_kept():
@@ -22,21 +18,3 @@ def test_array_holds_what_was_appended_and_kept():
     array.keep(np.array([1, 4]))
     array.append(whole[:1])
     np.testing.assert_array_equal(array.view, whole[[1, 4, 0]])
-
-
-@pytest.mark.parametrize("form", [np.copy, to_csr], ids=["dense", "sparse"])
-def test_rows_hold_copies_of_what_was_appended_and_kept(form):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(30, 4)).astype(np.float32) * (rng.random((30, 4)) < 0.5)
-    X[7] = 0
-    rows = GrowingRows()
-
-    for start, stop in ((0, 1), (1, 20), (20, 20), (20, 30)):
-        given = form(X[start:stop])
-        rows.append(given)
-        (given.data if isinstance(given, CSRRows) else given)[:] = 0
-        np.testing.assert_array_equal(to_dense(rows.view), X[:stop])
-    rows.keep(np.array([3, 7, 20]))
-    np.testing.assert_array_equal(to_dense(rows.view), X[[3, 7, 20]])
-    rows.append(form(X[:2]))
-    np.testing.assert_array_equal(to_dense(rows.view), X[[3, 7, 20, 0, 1]])
