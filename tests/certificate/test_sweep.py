@@ -48,11 +48,6 @@ def two_points(X, y, C=1.0):
     return problem, (np.array([0, 1]), np.array([0.5, 0.5]))
 
 
-def even_model(n_rows, size, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.permutation(n_rows)[:size], rng.dirichlet(np.ones(size))
-
-
 @st.composite
 def cases(draw):
     """A problem, any model of it, and one of the ways to compute, in blocks of any size."""
@@ -141,7 +136,7 @@ def test_tiny_rho_below_the_rounding_of_the_bias(seed, scale, C):
     X = (rng.normal(size=(60, 3)) * scale).astype(np.float32)
     problem = SmallProblem(make_kernel("linear"), X, y, C)
     model = np.arange(60), alpha
-    certificate = certificate_of(problem, model)
+    certificate = certificate_of(problem, model, source=ReadInStrips(problem, 25))
     truth = problem.truth(*model)
     assert certificate.certified_gap >= truth.gap
     assert certificate.certified_gap <= truth.gap * (1 + 1e-6) + 1e-6 + 2 * certificate.rounding
@@ -182,6 +177,18 @@ def test_threshold_in_the_midst_of_equal_rows():
             problem, model, tol=tol + shift, source=ReadInStrips(problem, 3)
         )
         assert certificate.n_violators == expected
+
+
+def test_rows_far_from_the_origin():
+    """Large column means cost float32 all its digits, not the certificate."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=60, seed=4)
+    far = SmallProblem(problem.kernel, problem.X + np.float32(5000), problem.y, 10.0)
+    rng = np.random.default_rng(0)
+    model = rng.permutation(60)[:20], rng.dirichlet(np.ones(20))
+    truth = far.truth(*model)
+    for center in (None, far.X.mean(axis=0)):
+        gap = certificate_of(far, model, arithmetic=Arithmetic(center)).certified_gap
+        assert truth.gap <= gap <= truth.gap * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(
