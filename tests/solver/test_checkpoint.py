@@ -125,7 +125,7 @@ def test_a_run_stopped_before_its_first_step_takes_the_same_course(path):
 @pytest.mark.parametrize(("method", "every"), grid([("corrective", 1), ("partan", 97)], quick=1))
 def test_a_run_may_be_stopped_again_and_again(method, every, path):
     """The file that it is resumed from is the one where checkpoints are left."""
-    problem, resume = rbf(n_rows=1000, overlap=0.5), None
+    problem, resume = rbf(n_rows=3000, overlap=0.5), None
     options = {"method": method, "lmo": "sampled", "tol": 5e-2}
     expected = train(problem, **options)
     for stop in itertools.count(every, every):
