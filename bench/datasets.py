@@ -96,20 +96,17 @@ def files(train: str, test: str) -> Texts:
     return lambda data, _: (data / train, data / test)
 
 
-def packaged(train: str, test: str) -> Texts:
-    """Two files that the package carries."""
-    return lambda *_: (PACKAGE_DATA / train, PACKAGE_DATA / test)
+def pair(stem: str) -> Texts:
+    """The files of the data folder for training and test that share a stem."""
+    return files(f"{stem}.xz", f"{stem}.t.xz")
 
 
-def one_against_rest(train: str, test: str, positive: str) -> Texts:
-    """Two files of the data folder, with label 1 for the class `positive` and 0 for all others."""
+def one_against_rest(stem: str, positive: str) -> Texts:
+    """The same, with label 1 for the class `positive` and 0 for all others."""
 
     def write(data: Path, folder: Path) -> tuple[Path, Path]:
-        targets = folder / "train.txt", folder / "test.txt"
-        for source, target in zip((train, test), targets, strict=True):
-            with target.open("w") as out:
-                out.writelines(_lines(data / source, positive))
-        return targets
+        parts = (_lines(data / f"{stem}{end}", positive) for end in (".xz", ".t.xz"))
+        return _write(folder, "", *parts)
 
     return write
 
@@ -130,13 +127,8 @@ def first_rows(name: str, n: int, positive: str) -> Texts:
     """The first `n` lines of one file, for a class against the rest; a tenth of the rest tests."""
 
     def write(data: Path, folder: Path) -> tuple[Path, Path]:
-        targets = folder / "train.txt", folder / "test.txt"
         lines = _lines(data / name, positive)
-        parts = islice(lines, n), islice(lines, 0, None, 10)
-        for target, part in zip(targets, parts, strict=True):
-            with target.open("w") as out:
-                out.writelines(part)
-        return targets
+        return _write(folder, "", islice(lines, n), islice(lines, 0, None, 10))
 
     return write
 
@@ -150,12 +142,8 @@ def thinned(dataset: Dataset, every: int) -> Dataset:
     """The same set with one in `every` of its rows, for the test, too."""
 
     def texts(data: Path, folder: Path) -> tuple[Path, Path]:
-        targets = folder / "thin-train.txt", folder / "thin-test.txt"
-        for source, target in zip(dataset.texts(data, folder), targets, strict=True):
-            assert isinstance(source, Path)
-            with target.open("w") as out:
-                out.writelines(islice(_lines(source), 0, None, every))
-        return targets
+        sources = (source for source in dataset.texts(data, folder) if isinstance(source, Path))
+        return _write(folder, "thin-", *(islice(_lines(one), 0, None, every) for one in sources))
 
     return replace(dataset, name=f"{dataset.name}-1in{every}", texts=texts)
 
@@ -193,6 +181,17 @@ def _draw_rows(n_chosen: int, n_rows: int) -> Iterator[bool]:
         chosen = rng.random() * n_left < n_chosen
         n_chosen -= chosen
         yield chosen
+
+
+def _write(
+    folder: Path, prefix: str, train: Iterable[str], test: Iterable[str]
+) -> tuple[Path, Path]:
+    """Write lines to train on, then those to test."""
+    targets = folder / f"{prefix}train.txt", folder / f"{prefix}test.txt"
+    for target, lines in zip(targets, (train, test), strict=True):
+        with target.open("w") as out:
+            out.writelines(lines)
+    return targets
 
 
 def _write_split(lines: Iterable[str], held_out: Iterable[bool], folder: Path) -> tuple[Path, Path]:
@@ -256,86 +255,36 @@ def topics(rng: random.Random) -> Iterator[str]:
 # -- the list ------------------------------------------------------------------------------------
 
 KDD_SCALING = ("--log1p", "--scale", "minmax")  # the test file takes over the training range
+MINMAX, MAXABS = ("--scale", "minmax"), ("--scale", "maxabs")
+COVTYPE = "covtype_352k/covtype_352k.xz"  # noisy; class 2 against the rest
+COVTYPE_GAMMA = 4.167  # 30 / (2 sigma^2)
+KDD = "kddcup99/kddcup99_10pct_binary.xz", "kddcup99/kddcup99_corrected_binary.xz"
 
 DATASETS = {
     dataset.name: dataset
     for dataset in (
-        Dataset("ijcnn1", files("ijcnn1/ijcnn1.xz", "ijcnn1/ijcnn1.t.xz"), C=10, gamma=1.5418),
-        Dataset("w7a", files("w8a/w7a.xz", "w8a/w7a.t.xz"), C=10),
-        Dataset("a9a", files("a9a/a9a.xz", "a9a/a9a.t.xz"), C=1),
-        Dataset("a8a", files("a9a/a8a.xz", "a9a/a8a.t.xz"), C=1),
-        Dataset(
-            "kdd99",
-            files(
-                "kddcup99/kddcup99_10pct_binary.xz",
-                "kddcup99/kddcup99_corrected_binary.xz",
-            ),
-            C=10,
-            convert=KDD_SCALING,
-        ),
+        Dataset("ijcnn1", pair("ijcnn1/ijcnn1"), C=10, gamma=1.5418),
+        Dataset("w7a", pair("w8a/w7a"), C=10),
+        Dataset("a9a", pair("a9a/a9a")),
+        Dataset("a8a", pair("a9a/a8a")),
+        Dataset("kdd99", files(*KDD), C=10, convert=KDD_SCALING),
         Dataset("kdd-full", kdd_full(), C=10, convert=(*KDD_SCALING, "--dense")),
         Dataset("kdd-full-sparse", kdd_full(), C=10, convert=(*KDD_SCALING, "--sparse")),
-        Dataset(
-            "covtype",  # class 2 against the rest; noisy
-            split("covtype_352k/covtype_352k.xz", test=39_098, positive="2"),
-            C=10,
-            gamma=4.167,  # 30 / (2 sigma^2)
-            convert=("--scale", "minmax"),
-        ),
-        Dataset(
-            "covtype-40k",
-            first_rows("covtype_352k/covtype_352k.xz", 40_000, positive="2"),
-            C=10,
-            gamma=4.167,
-            convert=("--scale", "minmax"),
-        ),
-        Dataset(
-            "skin",
-            split("skin_nonskin/skin_nonskin.xz", test=0.2),
-            C=10,
-            convert=("--scale", "minmax"),
-        ),
-        Dataset("phishing", split("phishing/phishing.xz", test=0.2), C=10),
+        Dataset("covtype", split(COVTYPE, 39_098, "2"), 10, COVTYPE_GAMMA, MINMAX),
+        Dataset("covtype-40k", first_rows(COVTYPE, 40_000, "2"), 10, COVTYPE_GAMMA, MINMAX),
+        Dataset("skin", split("skin_nonskin/skin_nonskin.xz", 0.2), C=10, convert=MINMAX),
+        Dataset("phishing", split("phishing/phishing.xz", 0.2), C=10),
         Dataset("reuters", files("reuters/reuters.trn.xz", "reuters/reuters.tst.xz"), C=10),
-        Dataset(
-            "mnist8",
-            one_against_rest("mnist/mnist.xz", "mnist/mnist.t.xz", positive="8"),
-            C=10,
-            convert=("--scale", "maxabs"),
-        ),
+        Dataset("mnist8", one_against_rest("mnist/mnist", "8"), C=10, convert=MAXABS),
         # Several classes, one-versus-one.
-        Dataset(
-            "usps",
-            files("usps/usps.xz", "usps/usps.t.xz"),
-            C=10,
-            gamma=0.0078125,
-        ),
-        Dataset(
-            "pendigits",
-            files("pendigits/pendigits.xz", "pendigits/pendigits.t.xz"),
-            C=10,
-            gamma=2.0,
-            convert=("--scale", "minmax"),
-        ),
-        Dataset(
-            "letter", files("letter/letter.scale.xz", "letter/letter.scale.t.xz"), C=10, gamma=2.0
-        ),
-        Dataset(
-            "shuttle",
-            files("shuttle/shuttle.scale.xz", "shuttle/shuttle.scale.t.xz"),
-            C=1000,
-            gamma=16.0,
-        ),
-        Dataset(
-            "mnist",
-            files("mnist/mnist.xz", "mnist/mnist.t.xz"),
-            C=10,
-            gamma=0.025,
-            convert=("--scale", "maxabs"),
-        ),
-        Dataset("a1a", packaged("a1a.xz", "a1a.t.xz"), C=1),
+        Dataset("usps", pair("usps/usps"), C=10, gamma=0.0078125),
+        Dataset("pendigits", pair("pendigits/pendigits"), C=10, gamma=2.0, convert=MINMAX),
+        Dataset("letter", pair("letter/letter.scale"), C=10, gamma=2.0),
+        Dataset("shuttle", pair("shuttle/shuttle.scale"), C=1000, gamma=16.0),
+        Dataset("mnist", pair("mnist/mnist"), C=10, gamma=0.025, convert=MAXABS),
+        Dataset("a1a", lambda *_: (PACKAGE_DATA / "a1a.xz", PACKAGE_DATA / "a1a.t.xz")),
         Dataset("shell", generated(shell), C=10),
-        Dataset("words", generated(words), C=1),
+        Dataset("words", generated(words)),
         Dataset("topics", generated(topics), C=10),
     )
 }
