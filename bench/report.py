@@ -125,35 +125,29 @@ def versions(record: Record) -> str:
 
 
 def _main_table(summaries: list[Summary], baseline: str) -> str:
-    rivals = [s for s in summaries if s.solver == baseline and s.seconds]
-
-    def ratio(summary: Summary) -> str:
-        if not rivals:
-            return ""
-        return f"{summary.median_seconds / _fastest(rivals).median_seconds:.2f}"
+    rivals = [s.median_seconds for s in summaries if s.solver == baseline and s.seconds]
 
     def number(key: str, form: str, scale: float = 1.0) -> Callable[[Summary], str]:
         return lambda summary: (
             f"{scale * summary.medians[key]:{form}}" if key in summary.medians else ""
         )
 
-    def pair(summary: Summary) -> str:
-        known = summary.medians
-        value = known.get("pair_gap", known.get("verified_pair_gap"))
-        return "" if value is None else f"{value:.2e}"
+    def seconds(summary: Summary) -> str:
+        times = summary.seconds
+        return f"{summary.median_seconds:.2f} ({min(times):.2f} to {max(times):.2f})"
 
     columns: dict[str, Callable[[Summary], str]] = {
-        "solver": lambda summary: f"`{summary.spec}`",
-        "status": lambda summary: summary.status,
-        "seconds": _spread,
-        f"/ {baseline}": ratio,
+        "seconds": seconds,
+        f"/ {baseline}": lambda one: f"{one.median_seconds / min(rivals):.2f}" if rivals else "",
         "CPU s": number("cpu_seconds", ".2f"),
         "peak MB": number("peak_rss_bytes", ".0f", 1e-6),
         "test accuracy %": number("accuracy", ".2f", 100),
         "score": number("score", ".4f"),
         "certified gap": number("certified_gap", ".2e"),
         "brute-force gap": number("verified_gap", ".2e"),
-        "pair gap": pair,
+        "pair gap": lambda one: (
+            number("pair_gap", ".2e")(one) or number("verified_pair_gap", ".2e")(one)
+        ),
         "support": number("n_support", ".0f"),
         "iterations": number("iterations", ".0f"),
         "passes": number("passes", ".2f"),
@@ -162,20 +156,9 @@ def _main_table(summaries: list[Summary], baseline: str) -> str:
     }
     rows = []
     for summary in summaries:
-        if summary.seconds:
-            rows.append([cell(summary) for cell in columns.values()])
-        else:
-            rows.append([f"`{summary.spec}`", summary.status, *[""] * (len(columns) - 2)])
-    return table(list(columns), rows)
-
-
-def _spread(summary: Summary) -> str:
-    times = summary.seconds
-    return f"{summary.median_seconds:.2f} ({min(times):.2f} to {max(times):.2f})"
-
-
-def _fastest(summaries: list[Summary]) -> Summary:
-    return min(summaries, key=lambda summary: summary.median_seconds)
+        cells = [cell(summary) if summary.seconds else "" for cell in columns.values()]
+        rows.append([f"`{summary.spec}`", summary.status, *cells])
+    return table(["solver", "status", *columns], rows)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -206,50 +189,31 @@ def draw(records: Sequence[Record], path: Path) -> None:
     figure = Figure(figsize=(11, 3.6 * len(datasets)), layout="constrained")
     axes = figure.subplots(len(datasets), 2, squeeze=False)
     panels = (
-        ("accuracy", 100, "test accuracy (%)"),
-        ("certified_gap", 1, "certified relative gap"),
+        ("accuracy", 100, "test accuracy (%)", "linear"),
+        ("certified_gap", 1, "certified relative gap", "log"),
     )
     for row, dataset in zip(axes, datasets, strict=True):
-        for ax, (key, scale, label) in zip(row, panels, strict=True):
+        for ax, (key, scale, label, yscale) in zip(row, panels, strict=True):
             for color, family in enumerate(families):
                 chosen = [s for s in summaries if (s.dataset, s.solver) == (dataset, family)]
                 _draw_family(ax, chosen, key, scale, f"C{color}")
-            ax.set(title=dataset, xlabel="wall time (s)", ylabel=label)
-            scale_logarithmic(ax, [s.median_seconds for s in summaries if s.dataset == dataset])
-            if key == "certified_gap":
-                ax.set_yscale("log")
+            ax.set(title=dataset, xlabel="wall time (s)", ylabel=label, xscale="log", yscale=yscale)
             ax.grid(alpha=0.3, which="both")
             if ax.lines:
                 ax.legend(fontsize="small")
     figure.savefig(path, dpi=120)
 
 
-def scale_logarithmic(ax: Any, places: list[float]) -> None:
-    """Logarithmic x axis with ticks at 1, 2 and 5 of each decade, or at 1 if decades are many."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    ax.set_xscale("log")
-    ax.set_xlim(min(places) / 2, max(places) * 2)
-    subs = (1, 2, 5) if max(places) < 1000 * min(places) else (1,)
-    ax.xaxis.set_major_locator(LogLocator(subs=subs))
-    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
-
-
 def _draw_family(ax: Any, chosen: list[Summary], key: str, scale: float, color: str) -> None:
     """One line through the settings of a solver, with the spread of their times."""
     known = sorted((s for s in chosen if key in s.medians), key=lambda s: s.median_seconds)
-    if not known:
-        return
-    times = [s.median_seconds for s in known]
-    spread = [
-        [s.median_seconds - min(s.seconds) for s in known],
-        [max(s.seconds) - s.median_seconds for s in known],
-    ]
-    values = [scale * s.medians[key] for s in known]
-    ax.errorbar(
-        times, values, xerr=spread, marker="o", capsize=2, color=color, label=known[0].solver
-    )
+    if known:
+        times = [s.median_seconds for s in known]
+        least = [s.median_seconds - min(s.seconds) for s in known]
+        most = [max(s.seconds) - s.median_seconds for s in known]
+        values = [scale * s.medians[key] for s in known]
+        how = {"marker": "o", "capsize": 2, "color": color, "label": known[0].solver}
+        ax.errorbar(times, values, xerr=[least, most], **how)
 
 
 # -- command -------------------------------------------------------------------------------------
