@@ -109,6 +109,14 @@ def test_scratch_reading_and_rows_held_are_part_of_the_plan():
     assert more.parts["program"] == plain.parts["program"] + 5 * MIB
 
 
+def test_vertices_are_planned_with_all_copies_of_their_rows():
+    """As read, centred and growing, and for products in float32 and (twice as wide) float64."""
+    wide = Workload(n_rows=10**5, decoded_bytes=10**5 * 8000, block_bytes=MIB)
+    plan = plan_memory(wide, 1 << 30, 0)
+    assert plan.parts["vertices"] >= plan.max_vertices * 6 * 8000
+    assert plan_memory(replace(wide, decoded_bytes=0), 1 << 30, 0).max_vertices > plan.max_vertices
+
+
 @pytest.mark.parametrize("limited", [resource.RLIMIT_AS, resource.RLIMIT_DATA])
 def test_ulimits_leave_room_for_what_is_reserved(tmp_path, monkeypatch, limited):
     limits = {limited: (4 << 30, resource.RLIM_INFINITY)}
