@@ -257,12 +257,9 @@ def test_like_takes_width_scaling_and_storage(tmp_path, out, dense, kind):
     test.write_text("1 1:1\n1 1:-1\n")
     with pytest.raises(InputError, match=r"test\.txt, line 2: .* no log1p"):
         convert_libsvm([test], out, like=like)
-
-
-def test_like_a_file_of_another_tool(train, tmp_path, out):
-    with h5py.File(tmp_path / "other.h5", "w") as file:
+    with h5py.File(like, "w") as file:  # as another tool may write it
         file["X"] = np.zeros((2, 3), np.float32)
-    report = convert_libsvm([train], out, like=tmp_path / "other.h5")
+    report = convert_libsvm([test], out, like=like)
     assert (report.n_features, report.scaling.kind, report.unseen_labels) == (3, "none", ())
 
 
@@ -335,6 +332,7 @@ def test_missing_plugin_and_folders_that_cannot_be_written_to(train, out, monkey
         ("1 2000000000:1", "has a feature index of 2000000000, and the limit is 67108864"),
         ("\n".join(f"{i} 1:1" for i in range(5000)), "different labels above 4096"),
     ],
+    ids=lambda value: repr(value)[:40],
 )
 def test_errors_leave_the_old_output_and_nothing_else(tmp_path, out, text, message):
     path = write(tmp_path, text)

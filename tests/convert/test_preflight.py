@@ -147,6 +147,7 @@ def test_advice():
             "4096 MiB are compressed together, which every block of rows, in every pass",
             *(X, y, packed),
         ),
+        ("--gamma auto", np.tile(rng.uniform(-3000, 3000, (100, 5)), (2, 1)), np.tile(y, 2), {}),
         ("no checksums", X, y, {"has_checksums": False}),
         ("only 0 % of the values are zeros", X, y, {"sparse": True}),
         ("ooc-fw convert makes a file", X, y, {"is_text": True}),
@@ -160,9 +161,3 @@ def test_text_may_grow_wider():
     blocks = [CSRRows.from_dense(np.array(rows, np.float32)) for rows in ([[1, 2]], [[1, 0, 5]])]
     found = inspect_rows(blocks)
     assert (found.low.tolist(), found.high.tolist()) == ([1, 0, 0], [1, 2, 5])
-
-
-def test_a_word_on_gamma_where_columns_are_raw():
-    X = np.random.default_rng(0).uniform(-1, 1, (200, 5))
-    assert "--gamma auto" in said(3000 * X)
-    assert "--gamma auto" not in said(X)

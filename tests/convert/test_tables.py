@@ -22,7 +22,6 @@ from ooc_fw.convert.arrow import CSVReader
 from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.readers import Wanted
 from ooc_fw.data.converted import GROUP, HEADER
-from ooc_fw.data.formats import detect_format
 from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -177,14 +176,6 @@ def test_table_equals_the_same_data_as_text(kind, options, data, write_text, tmp
     assert report.text_bytes > 0
 
 
-def test_formats_are_told_apart(tmp_path):
-    path = tmp_path / "data"
-    for text in ("1 1:2 3:4\n", "# a, b\n1 1:2\n", "1,2 1:2\n", "1\n2\n", "a,b\n1,2\n", "1;2\n"):
-        path.write_text(text)
-        assert detect_format(str(path)) == ("csv" if text in ("a,b\n1,2\n", "1;2\n") else "libsvm")
-        assert detect_format(str(path), is_table=True) == "csv"
-
-
 def test_several_files_in_one_and_columns_in_any_order(run, refused, tmp_path):
     paths = [tmp_path / "first.csv", tmp_path / "second.csv"]
     paths[0].write_text("a,b,y\n1,2,0\n")
@@ -233,15 +224,6 @@ def test_quoted_cells_with_line_breaks(run, monkeypatch):
         _, found = run(text.getvalue(), **Y, one_hot=["note"])
         np.testing.assert_array_equal(found.X, expected)
         assert found.attrs["columns"][0] == b"a\n(cm)"
-
-
-def test_sparse_arrays_with_stored_zeros_and_log1p(run, save):
-    parts = {"data": np.array([1, 0, 3], np.float32), "indices": np.array([0, 1, 2], np.int32)}
-    path = save("x.npz", **parts, indptr=[0, 2, 3], shape=(2, 4), format=b"csr")
-    report, found = run(path, labels=save("y.npy", np.arange(2)), log1p=True)
-    assert report.density == 2 / 8
-    expected = np.log1p([[1.0, 0, 0, 0], [0, 0, 3, 0]]).astype(np.float32)
-    np.testing.assert_array_equal(found.X, expected)
 
 
 cells = st.sampled_from(["1", "-2.5", "", " 3 ", "NA", "x", '"4"', "1e3", '"a""b"', "+7", "?"])
@@ -336,14 +318,11 @@ def test_columns_by_number_without_a_header(run, tmp_path):
     assert run(text, label="-2", drop=["0"], **options)[1].X.tolist() == [[1], [2]]
     _, found = run("7,y,0\n8,x,2\n", like=tmp_path / "train.h5")  # the training file knows
     assert (found.X.tolist(), found.y.tolist()) == ([[7, 0], [8, 2]], [1, 0])
-
-
-def test_like_a_file_made_of_text_goes_by_position(run, tmp_path):
-    (tmp_path / "train.txt").write_text("1 1:1 2:2\n2 1:3\n")
+    (tmp_path / "train.txt").write_text("1 1:1 2:2\n2 1:3\n")  # whose columns have no names
     run(tmp_path / "train.txt", "train.h5")
-    options = {**Y, "like": tmp_path / "train.h5"}
-    assert run("y,a,b,c\n1,5,6,7\n", **options, drop=["a"])[1].X.tolist() == [[6, 7]]
-    assert run("y,a\n1,5\n", **options)[1].X.tolist() == [[5, 0]]
+    like = {**Y, "like": tmp_path / "train.h5"}
+    assert run("y,a,b,c\n1,5,6,7\n", **like, drop=["a"])[1].X.tolist() == [[6, 7]]
+    assert run("y,a\n1,5\n", **like)[1].X.tolist() == [[5, 0]]
 
 
 @pytest.mark.parametrize("names", [["__index_level_0__"], ["city", "year"], [{"k": 0}]])
@@ -479,11 +458,7 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
         (TRAIN, {**BUYS, "drop": ["z"]}, "--drop: .* has no column 'z'"),
         (TRAIN, {**BUYS, "drop": ["age", "colour", "size"]}, "has no column left"),
         (TRAIN, {**BUYS, "one_hot": ["buys"]}, "named by --one-hot and by --label"),
-        (
-            TRAIN,
-            BUYS,
-            r"line 2: column 'colour' does not hold a number but 'red'; give --one-hot c",
-        ),
+        (TRAIN, BUYS, r"line 2: column 'colour' does not hold a number but 'red'; give --one-h"),
         (TRAIN, {"label": "age"}, r"'red' \(nor do 'buys'\); give --one-hot colour,buys for"),
         ("a,y\n1,0\n\n,1\n", Y, r"line 4: .* column 'a' is missing; give --impute"),
         ("a,y\n1,0\n1,\n", Y, r"line 3: the label is missing"),
@@ -496,11 +471,7 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
         ("", Y, r"data\.csv is empty"),
         ("a,a,y\n1,2,0\n", Y, "has two columns 'a'"),
         ("a,y\n1,0\n", {**Y, "delimiter": "ab"}, "must be one character of ASCII, not 'ab'"),
-        (
-            "a,y\n" + MANY,
-            {**Y, "one_hot": ["a"]},
-            "'a' of .* has more than 4096 words, .* --drop a",
-        ),
+        ("a,y\n" + MANY, {**Y, "one_hot": ["a"]}, "'a' of .* more than 4096 words, .* --drop a"),
         (LONG.replace("b", "x" * 200_000), Y, r"name is 200000 letters long .*at most 4096"),
         (LONG, {**Y, "one_hot": ["b", "a"]}, r"'b' .* more than 4096 letters.*--drop b"),
         (LONG, {"label": "b", "one_hot": ["a"]}, r"a label is 200000 letters long"),
@@ -518,6 +489,7 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
         *(("größe,y\n1,0\n".encode(code), Y, "not UTF-8") for code in ("latin1", "utf-16-le")),
         *((f"a,y\n1,0\n{it},1\n", Y, "line 3: .* 'a' is missing") for it in ("-", "?", "None")),
     ],
+    ids=lambda value: repr(value)[:40],
 )
 def test_wrong_tables(refused, text, options, message):
     refused(text, message, **options)
@@ -662,6 +634,14 @@ def test_headers_that_promise_too_much(refused, tmp_path, monkeypatch):
             file.write(values)
         options = {**Y, "one_hot": ["a"]} if values else {"label": "0"}
         refused(path, message, **options)
+
+
+def test_sparse_arrays_with_stored_zeros_and_log1p(run, save):
+    parts = {"data": np.float32([1, 0, 3]), "indices": np.arange(3), "indptr": [0, 2, 3]}
+    path = save("x.npz", **parts, shape=(2, 4), format=b"csr")
+    report, found = run(path, labels=save("y.npy", np.arange(2)), log1p=True)
+    assert report.density == 2 / 8
+    np.testing.assert_array_equal(found.X, np.log1p(np.float32([[1, 0, 0, 0], [0, 0, 3, 0]])))
 
 
 def test_sparse_rows_are_cut_into_blocks_by_their_bytes(run, refused, save, monkeypatch):

@@ -49,6 +49,9 @@ def test_a_chunk_is_read_once_and_when_it_is_asked_for():
     assert array.n_read == 20  # a chunk is decoded whole, whatever is asked of it
     source.take(np.array([31, 36]))
     assert array.n_read == 20
+    for error in (OSError("gone"), RuntimeError("bad"), ValueError("bad")):
+        with pytest.raises(DamageError, match="rows 0 to 9 of array of chunks cannot be read"):
+            open_source(Slices(error)).read(3, 5)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -69,12 +72,6 @@ def test_bytes_read_are_those_decoded(kind):
             for start in range(0, 2000, 30):
                 source.read(start, min(start + 30, 2000))
             assert source.bytes_read == stored
-
-
-@pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("bad"), ValueError("bad")])
-def test_what_cannot_be_read(error):
-    with pytest.raises(DamageError, match="rows 0 to 9 of array of chunks cannot be read"):
-        open_source(Slices(error)).read(3, 5)
 
 
 @pytest.mark.parametrize(("threads", "length"), grid([(3, 900), (1, 900), (3, 20_000)], 1))

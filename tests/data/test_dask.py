@@ -2,6 +2,7 @@
 
 import os
 import signal
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -41,8 +42,8 @@ def address(cluster):
     return cluster.scheduler_address
 
 
-@pytest.fixture(scope="module")
-def table():
+@cache
+def make_table():
     """Rows of which a third are repeats, and labels that follow from them with noise."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N_ROWS, N_FEATURES)).astype(np.float32)
@@ -50,6 +51,11 @@ def table():
     X[::3] = X[rng.integers(0, 50, len(X[::3]))]
     y = np.where(X[:, 0] + 0.3 * rng.normal(size=N_ROWS) > 0, 3.0, -7.0)
     return X, y
+
+
+@pytest.fixture
+def table():
+    return make_table()
 
 
 @pytest.fixture
@@ -71,7 +77,7 @@ def statistics_of(path, dask, threads=2, on_rows=None):
     return [image(value) for value in (scaling.offset, scaling.factor, spread)]
 
 
-def sweep_of(path, dask, threads=2, suspects=None, on_block=None):
+def sweep_of(path, dask, threads=2, on_rows=None, suspects=None):
     """Bits of the certificate of some weights, of the screen it fills, and all counters."""
     with open_source(path) as source:
         y = np.where(source.labels(0, N_ROWS) > 0, 1, -1).astype(np.int8)
@@ -82,55 +88,52 @@ def sweep_of(path, dask, threads=2, suspects=None, on_block=None):
             known = {"row_ids": SUPPORT, "alpha": alpha, "plain": plain}
             screen = Screen.empty(N_ROWS, **known, norm2=1.0, rounding=0.0)
         with Engine(make_kernel("rbf", gamma=0.02), threads) as engine:
-            certificate = certify(
-                BinaryProblem(source, y, engine.kernel),
-                engine,
-                SupportWeights(rows, SUPPORT, alpha, 10.0),
-                Search(1e-3, 100, screen, suspects),
-                on_block,
-                dask,
-            )
+            problem = BinaryProblem(source, y, engine.kernel)
+            support = SupportWeights(rows, SUPPORT, alpha, 10.0)
+            search = Search(1e-3, 100, screen, suspects)
+            certificate = certify(problem, engine, support, search, on_rows, dask)
             counts = engine.evaluations, source.rows_read
     assert certificate.n_violators > 100
     bounds = [] if screen is None else [image(part) for part in vars(screen).values()]
     return [image(value) for value in vars(certificate).values()] + bounds, counts
 
 
-@pytest.fixture(scope="module")
-def model(table):
-    X, y = table
+sweep_of_suspects = partial(sweep_of, suspects=SUSPECTS)
+
+
+@cache
+def model():
+    X, y = make_table()
     return FrankWolfeSVC(C=1.0, gamma=0.02, tol=0.1).fit(X[:500], y[:500]).model_
 
 
-def test_statistics(path, address, monkeypatch):
+def predictions_of(path, dask, threads=2, on_rows=None):
+    options = {"threads": threads, "dask": dask, "on_rows": on_rows}
+    return image(model().decision_function(path, **options))
+
+
+@pytest.mark.parametrize(
+    ("kind", "work", "n_rows"),
+    [
+        ("dense", statistics_of, N_ROWS),
+        ("dense", sweep_of, N_ROWS),
+        ("sparse", sweep_of_suspects, len(SUSPECTS)),
+        ("dense", predictions_of, N_ROWS),
+    ],
+)
+def test_work_on_all_rows(table, path, address, tmp_path, monkeypatch, kind, work, n_rows):
     monkeypatch.setattr(stats, "TASK_ROWS", 7000)
-    expected = statistics_of(path, None, threads=1)
-    for dask in (None, "threads", address):
-        assert statistics_of(path, dask) == expected
-
-
-@pytest.mark.parametrize(("kind", "suspects"), [("dense", None), ("sparse", SUSPECTS)])
-def test_sweep(path, table, address, tmp_path, kind, suspects):
     if kind == "sparse":
         path = write_sparse(tmp_path / "sparse.h5", *table, chunks=(10_000,))
-    expected = sweep_of(path, None, 1, suspects)
+    expected = work(path, None, threads=1)
     for dask in (None, "threads", address):
         seen = []
-        assert sweep_of(path, dask, 3, suspects, seen.append) == expected
+        assert work(path, dask, 3, seen.append) == expected
         assert seen == sorted(seen)
         assert len(seen) > 2
-        assert seen[-1] == (N_ROWS if suspects is None else len(SUSPECTS))
-
-
-def test_decision_function(path, address, model):
-    expected = model.decision_function(path)
-    for dask in (None, "threads", address):
-        seen = []
-        values = model.decision_function(path, threads=2, dask=dask, on_rows=seen.append)
-        assert values.tobytes() == expected.tobytes()
-        assert seen[-1] == N_ROWS
+        assert seen[-1] == n_rows
     with Client(address, set_as_default=False) as client:
-        model.predict(path, dask=client)
+        assert work(path, client) == expected
         assert client.status == "running"  # the caller's own is left open
 
 
@@ -151,13 +154,12 @@ def test_an_estimator_trains_the_same_model(tmp_path, table, address):
 
 
 @pytest.mark.parametrize("n_killed", [1, pytest.param(2, marks=pytest.mark.long)])
-@pytest.mark.parametrize("work", [statistics_of, sweep_of])
+@pytest.mark.parametrize("work", [statistics_of, sweep_of_suspects])
 def test_workers_killed_amid_their_work_change_nothing(cluster, path, work, n_killed, monkeypatch):
     """When all are killed, what tasks share is lost too and is made anew on their successors."""
     monkeypatch.setattr(stats, "TASK_ROWS", 1000)
     monkeypatch.setattr(certificate_module, "_NUMBERED_ROWS", 250)
-    suspects = {} if work is statistics_of else {"suspects": SUSPECTS}
-    expected = work(path, None, **suspects)
+    expected = work(path, None)
     cluster.wait_for_workers(2)
     pids = [worker.pid for worker in cluster.workers.values()][:n_killed]
     seen = []
@@ -167,10 +169,9 @@ def test_workers_killed_amid_their_work_change_nothing(cluster, path, work, n_ki
         while pids:
             os.kill(pids.pop(), signal.SIGKILL)
 
-    told = {"on_rows" if work is statistics_of else "on_block": kill}
-    assert work(path, cluster.scheduler_address, **suspects, **told) == expected
+    assert work(path, cluster.scheduler_address, on_rows=kill) == expected
     assert pids == []
-    assert seen[0] < seen[-1] == (N_ROWS if work is statistics_of else len(SUSPECTS))
+    assert seen[0] < seen[-1]
 
 
 @pytest.mark.parametrize("how", ["replaced", "touched"])
@@ -189,19 +190,18 @@ def test_a_file_replaced_amid_a_sweep_is_an_error(table, address, tmp_path, how,
                 write_dense(tmp_path / "other.h5", 2 * table[0], table[1]).replace(path)
 
         with pytest.raises(InputError, match=said):
-            sweep_of(path, dask, 1, SUSPECTS, change)
+            sweep_of_suspects(path, dask, 1, change)
 
 
-def test_workers_do_not_read_a_file_put_there_after_the_start(table, address, tmp_path, model):
+def test_workers_do_not_read_a_file_put_there_after_the_start(table, address, tmp_path):
     """Not even one of the same shape, and whatever an earlier run left open on the workers."""
     path = write_dense(tmp_path / "data.h5", table[0][:99], table[1][:99])
-    before = model.decision_function(path, dask=address)
+    before = predictions_of(path, address)
     with open_source(path) as source:
         write_dense(tmp_path / "other.h5", -table[0][:99], table[1][:99]).replace(path)
         with pytest.raises(InputError, match=r"is not the file it was when the work began|changed"):
-            model.decision_function(source, dask=address)
-    after = model.decision_function(path, dask=address)
-    assert after.tobytes() == model.decision_function(path).tobytes() != before.tobytes()
+            predictions_of(source, address)
+    assert predictions_of(path, address) == predictions_of(path, None) != before
 
 
 def test_bad_values_are_named_from_afar(table, address, tmp_path):

@@ -24,33 +24,30 @@ from tests.support.strategies import SEEDS
 both_kinds = pytest.mark.parametrize("kind", [np.asarray, CSRRows.from_dense])
 
 
-@given(n_rows=st.integers(0, 9), start=st.integers(-12, 12), stop=st.integers(-12, 12))
-def test_slices(n_rows, start, stop):
-    table = small_table(10, 4)[:n_rows]
-    rows = CSRRows.from_dense(table)
-    assert rows.shape == (n_rows, 4)
-    part = rows[start:stop]
-    np.testing.assert_array_equal(to_dense(part), table[start:stop])
-    assert len(part.data) == 0 or np.shares_memory(part.data, rows.data)
+@both_kinds
+@given(
+    start=st.integers(-60, 60),
+    stop=st.integers(-60, 60),
+    indices=st.lists(st.integers(0, 56)),
+    lengths=st.lists(st.integers(0, 8), min_size=1, max_size=7),
+)
+def test_slices_choices_and_unions_are_those_of_dense_rows(kind, start, stop, indices, lengths):
+    table = small_table()
+    rows = kind(table)
+    assert rows.shape == (57, 5)
+    np.testing.assert_array_equal(to_dense(rows[start:stop]), table[start:stop])
+    taken = take_rows(rows, np.array(indices, dtype=np.int64))
+    np.testing.assert_array_equal(to_dense(taken), table[indices])
+    blocks = [rows[a:b] for a, b in pairwise(np.cumsum([0, *lengths]))]
+    np.testing.assert_array_equal(to_dense(concat_rows(blocks)), table[: sum(lengths)])
+    assert concat_rows(blocks[:1]) is blocks[0]
+
+
+def test_slices_of_sparse_rows_are_views():
+    rows = CSRRows.from_dense(small_table())
+    assert np.shares_memory(rows[3:30].data, rows.data)
     with pytest.raises(ValueError, match="use take_rows"):
         rows[::2]
-
-
-@both_kinds
-@given(indices=st.lists(st.integers(0, 56)))
-def test_take(kind, indices):
-    table = small_table()
-    taken = take_rows(kind(table), np.array(indices, dtype=np.int64))
-    np.testing.assert_array_equal(to_dense(taken), table[indices])
-
-
-@both_kinds
-@given(lengths=st.lists(st.integers(0, 8), min_size=1, max_size=7))
-def test_concat(kind, lengths):
-    table = small_table()[: sum(lengths)]
-    blocks = [kind(table[a:b]) for a, b in pairwise(np.cumsum([0, *lengths]))]
-    np.testing.assert_array_equal(to_dense(concat_rows(blocks)), table)
-    assert concat_rows(blocks[:1]) is blocks[0]
 
 
 @given(data=st.data(), n_rows=st.integers(0, 6), origin=st.integers(0, 9))

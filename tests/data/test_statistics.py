@@ -181,6 +181,13 @@ def test_columns_that_are_constant_or_never_met_become_zero(kind):
     assert Scaling.fit(ranges, False, 3).factor.tolist() == [0.25, 0, 0]
 
 
+def test_zeros_that_are_not_stored_count():
+    for column, offset in (([[-2.0], [0.0]], -2), ([[2.0], [0.0]], 0)):
+        ranges = ColumnRanges("minmax").add(CSRRows.from_dense(np.array(column)))
+        scaling = Scaling.fit(ranges, False, 1)
+        assert (scaling.offset.tolist(), scaling.factor.tolist()) == ([offset], [0.5])
+
+
 @given(
     seed=st.integers(0, 1000),
     cuts=st.lists(st.integers(0, 200), max_size=6),
