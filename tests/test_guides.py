@@ -18,16 +18,17 @@ import pandas as pd
 import pytest
 
 import ooc_fw
+from tests.support.methods import grid
 
 GUIDES = {
     path.name.removesuffix(".md"): path.read_text(encoding="utf-8")
     for path in sorted((files("ooc_fw") / "guides").iterdir(), key=lambda path: path.name)
 }
-RUN = ("cells", "export", "novelty", "python", "regression")
+RUN = ("python", "cells", "export", "novelty", "regression")
 WALKS = ("intrusion", "large", "xgboost")
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", grid(RUN, quick=1))
 def test_python_in_guides_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)

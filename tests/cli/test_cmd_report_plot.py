@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -115,12 +113,3 @@ def test_a_resumed_run_continues_in_its_log(ooc_fw, data_file, tmp_path):
     assert [event["event"] for event in events_of(log)].count("start") == 2
     ooc_fw("plot", log, "-o", tmp_path / "f.svg", "--panels", "gap").done()
     assert "resumed" in (tmp_path / "f.svg").read_text()
-
-
-@pytest.mark.process
-def test_help_does_not_load_matplotlib():
-    code = (
-        "import sys; from ooc_fw.cli.main import main; main(['plot', '--help']); "
-        "sys.exit('matplotlib' in sys.modules or 'numpy' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

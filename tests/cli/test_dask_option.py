@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import h5py
 import numpy as np
 import pytest
@@ -11,10 +9,14 @@ import pytest
 UNEQUAL = {"seconds", "sweep_seconds", "peak_rss_bytes", "model"}  # from run to run
 
 
-def numbers(text):
+DASK = pytest.mark.parametrize(
+    "dask", ["threads", pytest.param("processes", marks=pytest.mark.process)]
+)
+
+
+def numbers(outcome):
     """JSON result without what differs from run to run."""
-    result = json.loads(text)
-    return {k: v for k, v in result.items() if k not in UNEQUAL}
+    return {k: v for k, v in outcome.json().items() if k not in UNEQUAL}
 
 
 @pytest.fixture(scope="module", params=["hdf5", "npy"])
@@ -30,32 +32,24 @@ def foreign(request, table, tmp_path_factory):
     return [folder / "X.npy", "--labels", folder / "y.npy"]
 
 
-@pytest.mark.parametrize("dask", ["threads", pytest.param("processes", marks=pytest.mark.process)])
+@DASK
 def test_train(ooc_fw, foreign, tmp_path, dask):
-    models, results = [], []
-    for options in ((), ("--dask", dask)):
-        model = tmp_path / f"{len(models)}.h5"
-        outcome = ooc_fw("train", *foreign, "-o", model, "--json", "--threads", 2, *options).done()
-        results.append(numbers(outcome.out))
-        models.append(model.read_bytes())
-    assert models[0] == models[1]
-    results[0].pop("bytes_read")
-    results[1].pop("bytes_read")
+    models, results = [tmp_path / "plain.h5", tmp_path / "spread.h5"], []
+    for model, options in zip(models, ((), ("--dask", dask)), strict=True):
+        command = "train", *foreign, "-o", model, "--json", "--threads", 2
+        results.append(numbers(ooc_fw(*command, *options)))
+        results[-1].pop("bytes_read")
+    assert models[0].read_bytes() == models[1].read_bytes()
     assert results[0] == results[1]
 
 
-@pytest.mark.process
-def test_certify_evaluate_and_predict(ooc_fw, model_file, data_file):
-    for dask in ("threads", "processes"):
-        for command in (
-            ("certify", model_file, data_file, "--json"),
-            ("evaluate", model_file, data_file, "--json"),
-        ):
-            plain, spread = ooc_fw(*command), ooc_fw(*command, "--dask", dask)
-            assert plain.status == spread.status == 0
-            assert numbers(plain.out) == numbers(spread.out)
+@DASK
+def test_certify_evaluate_and_predict(ooc_fw, model_file, data_file, dask):
+    for name in ("certify", "evaluate"):
+        command = name, model_file, data_file, "--json"
+        assert numbers(ooc_fw(*command)) == numbers(ooc_fw(*command, "--dask", dask))
     plain = ooc_fw("predict", model_file, data_file, "--decision")
-    assert ooc_fw("predict", model_file, data_file, "--decision", "--dask", "threads") == plain
+    assert ooc_fw("predict", model_file, data_file, "--decision", "--dask", dask) == plain
 
 
 def test_what_is_refused_before_any_work(ooc_fw, data_file, model_file, text_file, tmp_path):

@@ -188,6 +188,7 @@ def test_demo_stops_at_the_first_failure(ooc_fw, tmp_path, monkeypatch):
     assert "a1a.xz" not in outcome.out
 
 
+@pytest.mark.process
 def test_closed_pipe_is_quiet(model_file, data_file):
     reading, writing = os.pipe()
     os.close(reading)
@@ -224,6 +225,7 @@ sys.exit(program())
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("at", ["loading", "ending", "ended"])
 def test_signals_around_a_command(number, at):
@@ -233,6 +235,7 @@ def test_signals_around_a_command(number, at):
     assert (run.returncode, run.stderr) == (0 if at == "ended" else 128 + number, "")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("arguments", [["predict", "{model}", "{data}"], ["--help"]])
 def test_standard_output_that_cannot_be_written(model_file, data_file, arguments):
     """A status and a sentence, no traceback; the same if nobody can hear the message."""
@@ -304,6 +307,7 @@ def test_files_give_no_orders_to_the_terminal(ooc_fw, hostile, monkeypatch):
         assert "\nfake" not in text, command
 
 
+@pytest.mark.process
 def test_predictions_are_escaped_on_a_terminal_only(ooc_fw, hostile, monkeypatch):
     monkeypatch.chdir(hostile)
     name = f"a{ORDERS[0]}"

@@ -61,7 +61,7 @@ def test_cut_before_the_run(refused, data):
     path, options = data
     size = path.stat().st_size
     whole = path.read_bytes()
-    for length in [*range(0, size, size // 12), size - 1]:
+    for length in [*range(0, size, size // 6), size - 1]:
         path.write_bytes(whole[:length])
         refused("train", path, *options, says=[path])
 
@@ -77,7 +77,7 @@ def test_a_bit_changed_before_the_run(ooc_fw, refused, data, model):
     expected = model.read_bytes()
     rng = np.random.default_rng(0)
     n_found = 0
-    for place in rng.integers(len(whole), size=40).tolist():
+    for place in rng.integers(len(whole), size=25).tolist():
         flipped = bytearray(whole)
         flipped[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(flipped)
@@ -174,6 +174,7 @@ def test_rows_that_are_not_finite(refused, table, tmp_path, write, value):
         refused("train", path, says=[f"{path}: row {row} holds a value in column 2"])
 
 
+@pytest.mark.process
 def test_a_compression_that_is_not_installed(nursery, table, tmp_path, model):
     path = write_dense(tmp_path / "data.h5", table.X, table.y)
     with h5py.File(path, "a") as file:

@@ -12,6 +12,8 @@ import pytest
 from ooc_fw.model.record import load_model
 from ooc_fw.solver.shell import load_checkpoint
 
+pytestmark = pytest.mark.process
+
 FULL = "File too large"  # what a limit on the size of files is called
 NO_SPACE = "No space left on device"
 OOC_FW = (sys.executable, "-m", "ooc_fw.cli.main")

@@ -15,6 +15,8 @@ from ooc_fw.model.record import load_model
 from ooc_fw.solver.shell import load_checkpoint
 from tests.support.files import write_dense
 
+pytestmark = pytest.mark.process
+
 LONG = [(kind, 50) for kind in ("--dense", "--sparse", "fw", "corrective")]
 
 
