@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import subprocess
 import sys
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """AnnData and zarr by name on the command line, and as objects in Python."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 
@@ -85,8 +83,7 @@ def test_one_command_trains_the_model_of_the_same_rows(
     model = load_model(model_file)
     np.testing.assert_array_equal(model.classes, TYPES)
     own = FrankWolfeSVC(C=3, random_state=0).fit(
-        found.read(0, found.n_rows) if rows != "X" else typed.X,
-        typed.obs["cell_type"].astype(str),
+        found.read(0, found.n_rows) if rows != "X" else typed.X, typed.obs["cell_type"].astype(str)
     )
     assert model.certified_gap <= 1e-3
     values = [each.decision_function(found) for each in (model, own.model_)]
@@ -232,14 +229,6 @@ def test_genes_are_found_by_name(ooc_fw, tmp_path, cells, typed):
     assert ooc_fw("predict", tmp_path / "m.h5", tmp_path / "reversed.h5ad").out.split() == expected
     with pytest.raises(InputError, match=r"lacks 2 of the 8 features .* \(gene 6, gene 7\)"):
         own.predict(cells[:, :6].copy())
-    stream, same = (FrankWolfeSVC(C=3, random_state=0) for _ in range(2))
-    first, last = typed[:100].copy(), typed[100:].copy()
-    for learner, chunks in ((stream, (first, last[:, ::-1].copy())), (same, (first, last))):
-        for chunk in chunks:
-            types = chunk.obs["cell_type"].astype(str).to_numpy()
-            learner.partial_fit(chunk, types, classes=TYPES)
-    assert stream.model_.columns == same.model_.columns == tuple(cells.var_names)
-    assert stream.predict(cells).tolist() == same.predict(reversed_genes).tolist()
 
 
 def test_hdf5_is_not_read_from_elsewhere(ooc_fw):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 
 import h5py
@@ -89,13 +87,12 @@ def test_rows_of_weight_0_do_not_count(ooc_fw, table, tmp_path, estimator, sever
     ooc_fw("certify", model, data).assert_refused("400 rows", "give the file it was trained on")
 
 
-@pytest.mark.parametrize("certify", [False, True])
-def test_weights_that_landmarks_do_not_show(ooc_fw, table, tmp_path, certify):
+def test_weights_that_landmarks_do_not_show(ooc_fw, table, tmp_path):
     """A row that is no landmark has a weight of its own."""
     data, model = tmp_path / "d.h5", tmp_path / "m.h5"
     with h5py.File(data, "w") as file:
-        file["X"], file["y"] = table.X, table.y
-    options = dict(C=5, gamma=0.2, landmarks=20, random_state=0, certify=certify)
+        file["X"], file["y"] = table
+    options = dict(C=5, gamma=0.2, landmarks=20, random_state=0)
     for row in range(200):
         weights = np.where(np.arange(200) == row, 50.0, 1.0)
         own = FrankWolfeSVC(**options).fit(*table, sample_weight=weights)
@@ -171,19 +168,15 @@ def test_gap_of_a_landmark_model_against_the_exact_kernel(ooc_fw, landmark_model
     ooc_fw("certify", model_file, data, "--exact-kernel").assert_refused("leave out --exact-kernel")
 
 
-@pytest.mark.parametrize("landmarks", [False, True])
-@pytest.mark.parametrize("first", ["dense", "sparse"])
-def test_storage_of_the_rows_may_be_another(ooc_fw, text_file, tmp_path, landmarks, first):
-    for storage in ("dense", "sparse"):
-        ooc_fw(
-            "convert", text_file, tmp_path / f"{storage}.h5", f"--{storage}", "--scale", "maxabs"
-        )
-    model, options = tmp_path / "m.h5", ["--landmarks", 20] if landmarks else []
-    ooc_fw("train", tmp_path / f"{first}.h5", "-o", model, "--quiet", *options).done()
-    results = [
-        ooc_fw("certify", model, tmp_path / f"{storage}.h5", "--json").json()
-        for storage in ("dense", "sparse")
-    ]
-    name = "primal" if landmarks else "rho"
+@pytest.mark.parametrize(
+    ("first", "options", "name"), [("dense", (), "rho"), ("sparse", ("--landmarks", 20), "primal")]
+)
+def test_storage_of_the_rows_may_be_another(ooc_fw, text_file, tmp_path, first, options, name):
+    files = {kind: tmp_path / f"{kind}.h5" for kind in ("dense", "sparse")}
+    model = tmp_path / "m.h5"
+    for storage, path in files.items():
+        ooc_fw("convert", text_file, path, f"--{storage}", "--scale", "maxabs").done()
+    ooc_fw("train", files[first], "-o", model, "--quiet", *options).done()
+    results = [ooc_fw("certify", model, path, "--json").json() for path in files.values()]
     assert results[0][name] == pytest.approx(results[1][name], rel=1e-9)
     assert max(result["certified_gap"] for result in results) <= 2e-3

@@ -1,13 +1,10 @@
-from __future__ import annotations
-
 import numpy as np
 import onnxruntime
 
 
 def test_export(ooc_fw, sure_model, data_file, table, tmp_path):
     out = tmp_path / "m.onnx"
-    outcome = ooc_fw("export", sure_model, out, "--json").done()
-    assert outcome.json()["probabilities"] is True
+    assert ooc_fw("export", sure_model, out, "--json").json()["probabilities"] is True
     session = onnxruntime.InferenceSession(out.read_bytes())
     X = table.X.astype(np.float64)  # as they were before the conversion, which scaled them
     names = [output.name for output in session.get_outputs()]

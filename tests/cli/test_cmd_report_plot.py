@@ -1,7 +1,5 @@
 """`ooc-fw report` and `ooc-fw plot`, on logs of real runs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -30,15 +28,6 @@ def logs(data_file, text_file, tmp_path_factory):
 
 def events_of(log):
     return [json.loads(line) for line in log.read_text().splitlines() if line]
-
-
-def test_events_hold_what_figures_need(logs):
-    start, *between, end = events_of(logs[0])
-    assert start["resume"] is None
-    assert start["time"].endswith("+00:00")
-    assert all(0 < event["rss_bytes"] <= event["peak_rss_bytes"] for event in between)
-    assert (between[-1]["phase"], between[-1]["sweep_fraction"]) == ("certify", 1)
-    assert end["certified_gap"] <= 1e-3
 
 
 @pytest.mark.grid
@@ -97,7 +86,6 @@ def test_logs_of_runs_that_died(ooc_fw, logs, tmp_path):
     path = tmp_path / "cut.jsonl"
     path.write_text(logs[0].read_text().splitlines()[0])
     ooc_fw("plot", path).assert_refused("no progress to draw")
-    ooc_fw("report", path).done()
     path.write_bytes(logs[1].read_bytes()[:-800])
     assert ooc_fw("plot", path, "--panels", "gap").out == f"{path.with_suffix('.png')}\n"
     assert ooc_fw("report", path, logs[0]).out == f"{path.with_suffix('.html')}\n"

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 
 import h5py
@@ -32,8 +30,7 @@ def convert(ooc_fw, tmp_path, *options):
 def test_the_parts_are_the_rows_of_the_file(ooc_fw, tmp_path, options):
     data = convert(ooc_fw, tmp_path, *options)
     train, test = tmp_path / "train.h5", tmp_path / "test.h5"
-    outcome = ooc_fw("split", data, train, test, "--test-share", "0.25", "--json")
-    parts = outcome.json()["parts"]
+    parts = ooc_fw("split", data, train, test, "--test-share", "0.25", "--json").json()["parts"]
     assert [part["n_rows"] for part in parts] == [45, 15]
     assert [part["classes"] for part in parts] == [{"cat": 36, "dog": 9}, {"cat": 12, "dog": 3}]
     whole, both = rows_of(data), [rows_of(path) for path in (train, test)]
@@ -56,16 +53,14 @@ def test_the_parts_are_the_rows_of_the_file(ooc_fw, tmp_path, options):
         ooc_fw("verify", path).done()
     ooc_fw("train", train, "-o", tmp_path / "m.h5").done()
     ooc_fw("evaluate", tmp_path / "m.h5", test).done()
-    assert ooc_fw("evaluate", tmp_path / "m.h5", tmp_path / "t.csv").status in (0, 2)
 
 
 def test_rows_that_a_file_names(ooc_fw, tmp_path, data_file):
     (tmp_path / "rows.txt").write_text("7\n3\n")
     np.save(tmp_path / "rows.npy", np.array([3, 7]))
     for name in ("rows.txt", "rows.npy"):
-        ooc_fw(
-            "split", data_file, tmp_path / "a.h5", tmp_path / "b.h5", "--rows", tmp_path / name
-        ).done()
+        parts = tmp_path / "a.h5", tmp_path / "b.h5"
+        ooc_fw("split", data_file, *parts, "--rows", tmp_path / name).done()
         X, y, _ = rows_of(data_file)
         found = rows_of(tmp_path / "b.h5")
         np.testing.assert_array_equal(found[0], X[[3, 7]])
@@ -100,9 +95,7 @@ def test_what_cannot_be_split(ooc_fw, tmp_path, data_file, monkeypatch, options,
     for name, text in (("words", "a"), ("twice", "1\n1"), ("far", "1\n100000")):
         (tmp_path / f"{name}.txt").write_text(text)
     np.save("half.npy", np.array([0.5]))
-    outcome = ooc_fw("split", data_file, "a.h5", "b.h5", *options)
-    assert outcome.status == 2
-    assert message in outcome.err
+    ooc_fw("split", data_file, "a.h5", "b.h5", *options).assert_refused(message)
     assert not os.path.exists("a.h5")
 
 

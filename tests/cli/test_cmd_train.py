@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import h5py
@@ -21,8 +19,7 @@ KEYS = {
 
 def test_json_log_and_model_agree(ooc_fw, data_file, tmp_path):
     path, log = tmp_path / "m.h5", tmp_path / "log.jsonl"
-    outcome = ooc_fw("train", data_file, "-o", path, "--json", "--C", 5, "--log", log).done()
-    result = outcome.json()
+    result = ooc_fw("train", data_file, "-o", path, "--json", "--C", 5, "--log", log).json()
     assert set(result) == KEYS
     assert (result["status"], result["n_rows"], result["model"]) == ("converged", 200, str(path))
     assert 0 <= result["certified_gap"] <= result["tol"]
@@ -66,8 +63,9 @@ def test_json_log_and_model_agree(ooc_fw, data_file, tmp_path):
             "converged",
             True,
             [
-                *("train.h5: 200 rows, 4 features", "method corrective", "memory plan: program "),
-                *("ooc-fw: train after ", "ooc-fw: certify after ", "converged: relative gap"),
+                *("train.h5: 200 rows, 4 features", "exact: there are 200 rows"),
+                *("method corrective", "memory plan: program ", "ooc-fw: train after "),
+                *("ooc-fw: certify after ", "converged: relative gap"),
             ],
         ),
     ],
@@ -78,24 +76,13 @@ def test_what_is_said_of_a_run(ooc_fw, data_file, tmp_path, options, status, gap
     (tmp_path / "train.h5").symlink_to(data)
     outcome = ooc_fw("train", tmp_path / "train.h5", *options, "-o", path)
     assert (outcome.status, outcome.out) == (0, f"{path}\n")
-    assert all(words in outcome.err for words in said)
+    places = [outcome.err.index(words) for words in said]
+    assert places == sorted(places)
     assert ("warning" in outcome.err) is (status == "max_iter")
     model = load_model(path)
     assert (model.status, model.certified_gap is not None) == (status, gap)
     if not options:
         assert ooc_fw("train", data, "--quiet") == (0, f"{path}\n", "")
-
-
-def test_what_was_chosen_is_said_before_the_first_step(ooc_fw, data_file, tmp_path):
-    err = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--verbose").err
-    assert err.count("exact: there are 200 rows") == 1
-    assert err.index("exact: there are 200 rows") < err.index("ooc-fw: train after ")
-
-
-def test_seed_fixes_the_file(ooc_fw, data_file, tmp_path):
-    for name in ("a.h5", "b.h5"):
-        ooc_fw("train", data_file, "-o", tmp_path / name, "--seed", 3, "--lmo", "sampled")
-    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
 def test_array_file_with_labels(ooc_fw, table, tmp_path):
@@ -118,10 +105,7 @@ def test_help_names_every_kernel_and_step_rule(ooc_fw):
     ("arguments", "message"),
     [
         (("--x-name", "Z"), "has no 'Z'"),
-        (
-            ("--kernel", "cubic"),
-            "kernel must be one of rbf, linear, poly, laplacian, cosine, tanimoto",
-        ),
+        (("--kernel", "cubic"), "kernel must be one of rbf, linear, poly, laplacian, cosine, tani"),
         (("--method", "newton"), "'newton'"),
         (("--lmo", "half"), "--lmo: must be one of auto, full, lazy, sampled, "),
         (("--C", "nan"), "--C: must be a positive number, not 'nan'"),
@@ -185,11 +169,9 @@ def test_three_classes_from_training_to_certificate(ooc_fw, table, tmp_path):
     assert result["certified_gap"] == max(gaps) <= 1e-3
     assert "the worst of 3 pairs of classes" in outcome.err
 
-    outcome = ooc_fw("certify", tmp_path / "m.h5", *data, "--json").done()
-    certified = outcome.json()
-    assert [each["certified_gap"] for each in certified["classifiers"]] == pytest.approx(
-        gaps, rel=1e-3, abs=1e-7
-    )
+    certified = ooc_fw("certify", tmp_path / "m.h5", *data, "--json").json()["classifiers"]
+    again = [each["certified_gap"] for each in certified]
+    assert again == pytest.approx(gaps, rel=1e-3, abs=1e-7)
     lines = ooc_fw("certify", tmp_path / "m.h5", *data).out.splitlines()
     assert lines[-1].startswith("klein against mittel  ")
 
@@ -211,9 +193,8 @@ def test_balanced_class_weights(ooc_fw, table, tmp_path):
     ooc_fw("train", tmp_path / "d.h5", *names, "--class-weight", "balanced").done()
     (classifier,) = load_model(tmp_path / "d.model.h5").classifiers
     counts = [np.sum(table.y == label) for label in (-7, 3)]
-    np.testing.assert_allclose(
-        classifier.C, 100 / np.where(classifier.labels > 0, counts[1], counts[0])
-    )
+    expected = 100 / np.where(classifier.labels > 0, counts[1], counts[0])
+    np.testing.assert_allclose(classifier.C, expected)
 
 
 def test_class_weights_are_in_the_model_and_its_certificate(ooc_fw, data_file, tmp_path):

@@ -58,17 +58,6 @@ def test_json_log_and_model_agree(ooc_fw, noisy, tmp_path):
     assert ooc_fw("evaluate", path, noisy, "--json").json()["accuracy"] > 0.6
 
 
-def test_dask_and_threads_change_nothing_and_quiet_says_nothing(ooc_fw, noisy, tmp_path):
-    models = []
-    for k, options in enumerate([("--threads", 1), ("--threads", 2), ("--dask", "threads")]):
-        path = tmp_path / f"{k}.h5"
-        outcome = ooc_fw("train", noisy, "-o", path, "--landmarks", 40, "--quiet", *options)
-        assert outcome == (0, f"{path}\n", "")
-        models.append(landmarks_of(path))
-    for other in models[1:]:
-        np.testing.assert_array_equal(models[0], other)
-
-
 def test_max_support_takes_landmarks_unless_exact(ooc_fw, noisy, tmp_path):
     path, exact = tmp_path / "m.h5", tmp_path / "e.h5"
     chosen = ooc_fw("train", noisy, "-o", path, "--max-support", 40)
@@ -83,27 +72,6 @@ def test_max_support_takes_landmarks_unless_exact(ooc_fw, noisy, tmp_path):
     assert planned["choice"] in chosen.err
     assert "matrices between landmarks" in planned["memory"]
     assert planned["choice"] in ooc_fw("plan", noisy, "--max-support", 40).out
-
-
-def test_probabilities(ooc_fw, noisy, tmp_path):
-    path = tmp_path / "m.h5"
-    outcome = ooc_fw("train", noisy, "-o", path, "--landmarks", 40, "--probability", "--json")
-    assert outcome.json()["calibrated"]
-    model = load_model(path)
-    with h5py.File(noisy) as file:
-        X, y = file["X"][...], file["y"][...]
-    found = model.probabilities(model.decision_function(X))
-    np.testing.assert_allclose(found.sum(axis=1), 1)
-    truth = found[np.arange(len(y)), np.searchsorted(model.classes, y)]
-    assert np.log(truth).mean() > -np.log(len(model.classes)) + 0.1
-
-
-def test_a_limit_of_iterations_is_a_warning(ooc_fw, noisy, tmp_path):
-    path = tmp_path / "m.h5"
-    limited = "--landmarks", 40, "--max-iter", 1, "--tol", 1e-7
-    outcome = ooc_fw("train", noisy, "-o", path, *limited).done()
-    assert "stopped by the limit of iterations before the relative gap reached 2e-07" in outcome.err
-    assert load_model(path).status == "max_iter"
 
 
 def test_a_run_that_was_ended_resumes_to_the_same_file(ooc_fw, noisy, tmp_path, monkeypatch):

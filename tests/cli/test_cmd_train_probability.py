@@ -1,7 +1,5 @@
 """``ooc-fw train --probability``: the same model, with sigmoids."""
 
-from __future__ import annotations
-
 import json
 import signal
 from dataclasses import replace
@@ -9,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model.record import load_model
 from ooc_fw.system.errors import OutOfTimeError
 
@@ -35,15 +32,6 @@ def test_only_sigmoids_are_added(ooc_fw, data_file, tmp_path):
     assert events[-1]["calibrated"] is True
     iterations = [event["iteration"] for event in events if event["event"] == "progress"]
     assert iterations == sorted(iterations), "other runs are not logged"
-
-
-def test_the_estimator_gives_the_same(ooc_fw, data_file, table, tmp_path):
-    ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--probability", "--threads", 1)
-    estimator = FrankWolfeSVC(probability=True, random_state=0).fit(data_file)
-    for classifier, other in zip(
-        load_model(tmp_path / "m.h5").classifiers, estimator.model_.classifiers, strict=True
-    ):
-        assert (classifier.sigmoid_a, classifier.sigmoid_b) == (other.sigmoid_a, other.sigmoid_b)
 
 
 def late(*_):

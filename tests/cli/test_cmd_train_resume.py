@@ -1,7 +1,5 @@
 """Runs of the command that are stopped by clock, signal or kill, and go on."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time
@@ -39,9 +37,7 @@ def test_time_limit_is_a_good_end(ooc_fw, data_file, tmp_path):
 def test_no_time_for_a_model(ooc_fw, data_file, tmp_path):
     """Labels and statistics count, too."""
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--max-time", "0.001", "--quiet")
-    assert outcome.status == 3
-    assert outcome.out == ""
-    assert outcome.err.count("\n") == 1
+    assert (outcome.status, outcome.out, outcome.err.count("\n")) == (3, "", 1)
     assert "time limit of 0.001 s was over before there was a model" in outcome.err
     assert list(tmp_path.iterdir()) == []
 
@@ -80,7 +76,7 @@ def interrupted(monkeypatch):
     monkeypatch.setattr(Shell, "report", report)
 
 
-def test_an_interrupted_run_leaves_the_model_that_stood_there(
+def test_an_interrupted_run_keeps_the_old_model(
     ooc_fw, data_file, model_file, tmp_path, interrupted
 ):
     model, whole = tmp_path / "m.h5", model_file.read_bytes()
@@ -146,24 +142,17 @@ def test_sigterm_before_and_after_the_run_leaves_nothing(ooc_fw, data_file, tmp_
         monkeypatch.undo()
 
 
-def test_resuming_by_command(ooc_fw, data_file, tmp_path):
-    options = ("--lmo", "sampled", "--quiet", "--seed", 3)
-    ooc_fw("train", data_file, "-o", tmp_path / "a.h5", *options)
-    checkpoint = tmp_path / "run.ckpt"
-    ooc_fw(
-        "train", data_file, "-o", tmp_path / "b.h5", "--checkpoint", checkpoint, "--max-iter", 1,
-        *options,
-    )  # fmt: skip
-    ooc_fw("train", data_file, "-o", tmp_path / "b.h5", "--resume", checkpoint, *options).done()
-    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
-
-
-def test_another_file_is_refused(ooc_fw, data_file, table, tmp_path, write_text):
-    checkpoint = tmp_path / "run.ckpt"
-    saving = "--checkpoint", checkpoint, "--max-iter", 2
-    ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet", *saving)
+def test_resuming_by_command(ooc_fw, data_file, table, tmp_path, write_text):
+    whole, model, other, checkpoint = (
+        tmp_path / name for name in ("whole.h5", "m.h5", "other.h5", "run.ckpt")
+    )
+    options = "--lmo", "sampled", "--quiet", "--seed", 3
+    ooc_fw("train", data_file, "-o", whole, *options)
+    train = "train", data_file, "-o", model, *options
+    ooc_fw(*train, "--checkpoint", checkpoint, "--max-iter", 1)
+    ooc_fw(*train, "--resume", checkpoint).done()
+    assert model.read_bytes() == whole.read_bytes()
     text = write_text(table.X[:-5], table.y[:-5])
-    ooc_fw("convert", text, tmp_path / "other.h5", "--scale", "minmax")
-    ooc_fw(
-        "train", tmp_path / "other.h5", "--resume", checkpoint, "--quiet"
-    ).assert_refused("run.ckpt was made with other data: n_rows 200 (now 195)")  # fmt: skip
+    ooc_fw("convert", text, other, "--scale", "minmax")
+    refused = ooc_fw("train", other, "--resume", checkpoint, *options)
+    refused.assert_refused("run.ckpt was made with other data: n_rows 200 (now 195)")

@@ -1,17 +1,13 @@
 """`ooc-fw tune`: a table, JSON, a figure and a model."""
 
-from __future__ import annotations
-
 import json
 import signal
-from dataclasses import replace
 
 import pytest
 
 from ooc_fw.cli.arguments import value_list
 from ooc_fw.model.record import load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
-from ooc_fw.solver.state import Status
 
 
 def test_table_and_model(ooc_fw, data_file, tmp_path):
@@ -58,36 +54,17 @@ def test_metric(ooc_fw, data_file, tmp_path):
     assert outcome.err.count(": 1 - AUC ") == 2
 
 
-def test_landmarks(ooc_fw, data_file, tmp_path):
-    outcome = ooc_fw(
-        "tune", data_file, "--C", "1,8", "--landmarks", 30, "-o", tmp_path / "m.h5"
-    ).done()
-    n_landmarks = len(load_model(tmp_path / "m.h5").support_vectors)
-    assert n_landmarks <= 30
-    assert f"within the span of the {n_landmarks} landmarks" in outcome.out
-
-
-def test_an_interrupt_shows_what_is_known(ooc_fw, data_file, tmp_path, monkeypatch):
-    from ooc_fw.training import tuning
-
-    fit = tuning.PairTrainer.fit
-
-    def interrupted_at_two(trainer, C, warm=None):
-        (pair,) = fit(trainer, C, warm)
-        status = Status.INTERRUPTED if C == 2 else pair.solution.status
-        return [replace(pair, solution=replace(pair.solution, status=status))]
-
-    monkeypatch.setattr(tuning.PairTrainer, "fit", interrupted_at_two)
-    outcome = ooc_fw("tune", data_file, "--C", "1,2,4", "-o", tmp_path / "m.h5")
-    assert outcome.status == 130
-    assert outcome.out.count("interrupted") == 2
-    assert not (tmp_path / "m.h5").exists()
-
-
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    ("at", "number", "status"),
+    [
+        ("first", signal.SIGINT, 130),
+        ("first", signal.SIGTERM, 143),
+        ("training", signal.SIGTERM, 143),
+        ("validation", signal.SIGHUP, 129),
+        ("refit", signal.SIGINT, 130),
+        ("late", signal.SIGTERM, 143),
+    ],
 )
-@pytest.mark.parametrize("at", ["first", "training", "validation", "refit", "late"])
 def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, number, status, at):
     """Before anything is known there is a word; from then on there is what is known."""
     from ooc_fw.solver.shell import Shell
@@ -144,9 +121,7 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
 def test_mistakes(ooc_fw, data_file, arguments, parts):
     pytest.importorskip("matplotlib")
     arguments = (argument.format(data=data_file) for argument in arguments)
-    outcome = ooc_fw("tune", data_file, *arguments)
-    assert outcome.status == 2
-    assert all(part in outcome.err for part in parts)
+    ooc_fw("tune", data_file, *arguments).assert_refused(*parts)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,8 @@ COMMANDS = (
 )
 
 
-@pytest.mark.process
+# Compiling all takes a minute, unless it has been done ahead.
+@(pytest.mark.long if WARMED is None else pytest.mark.process)
 def test_nothing_is_compiled_after_it(program, tmp_path):
     if WARMED is None:
         first = program("warm-up")

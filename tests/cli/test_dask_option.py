@@ -1,7 +1,5 @@
 """``--dask`` of every command that goes through a file."""
 
-from __future__ import annotations
-
 import h5py
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """What all commands have in common: statuses, messages, help, usage errors."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import logging

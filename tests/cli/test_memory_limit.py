@@ -12,40 +12,30 @@ import pytest
 from ooc_fw.system import memory
 from tests.support.files import write_dense, write_sparse
 
-N_ROWS, N_FEATURES = 6000, 12
+
+def command(*args, **options):
+    """Run a command in a process of its own."""
+    program = [sys.executable, "-m", "ooc_fw.cli.main", *map(str, args)]
+    return subprocess.run(program, capture_output=True, text=True, **options)
 
 
-def command(*args):
-    return subprocess.run(
-        [sys.executable, "-m", "ooc_fw.cli.main", *map(str, args)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-@pytest.fixture(scope="module")
-def noisy(tmp_path_factory):
-    """Rows of which most become support vectors."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(N_ROWS, N_FEATURES)).astype(np.float32)
-    y = np.where(X[:, 0] + 3 * rng.normal(size=N_ROWS) > 0, 1.0, -1.0)
-    return write_dense(tmp_path_factory.mktemp("data") / "noisy.h5", X, y)
+def smallest_limit(refused):
+    return int(re.search(r"would do is (\d+)MiB$", refused.strip())[1])
 
 
 @pytest.mark.process
-def test_the_peak_stays_below_the_limit(noisy, tmp_path):
-    options = ["--C", "1", "--gamma", "0.05", "--tol", "1e-2"]
-    refused = command("train", noisy, *options, "--memory", "1MiB", "-o", tmp_path / "no.h5")
+def test_the_peak_stays_below_the_limit(tmp_path):
+    """Most of the rows become support vectors, whose kernel values would take 60 MiB."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 12)).astype(np.float32)
+    y = np.where(X[:, 0] + 3 * rng.normal(size=len(X)) > 0, 1.0, -1.0)
+    train = "train", write_dense(tmp_path / "noisy.h5", X, y), "-o", tmp_path / "model.h5"
+    train += "--C", 1, "--gamma", 0.05, "--tol", 1e-2, "--json", "--quiet", "--memory"
+    refused = command(*train, "1MiB")
     assert refused.returncode == 2
-    assert not (tmp_path / "no.h5").exists()
-    smallest = int(re.search(r"would do is (\d+)MiB", refused.stderr)[1])
-
-    limit = smallest + 12  # kernel values of all support vectors would take 60 MiB
-    model = tmp_path / "model.h5"
-    done = command(
-        "train", noisy, *options, "--memory", f"{limit}MiB", "-o", model, "--json", "--quiet"
-    )
+    assert not (tmp_path / "model.h5").exists()
+    limit = smallest_limit(refused.stderr) + 12
+    done = command(*train, f"{limit}MiB")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["n_support"] > 4000
@@ -62,7 +52,7 @@ def test_the_peak_stays_below_the_limit(noisy, tmp_path):
         ["--task", "regression", "--landmarks", "100"],
     ],
 )
-def test_the_smallest_limit_that_is_named_suffices(options, tmp_path):
+def test_the_smallest_limit_that_is_named_suffices(options, tmp_path, ooc_fw):
     """For few rows that are wide, with words as labels where there are classes."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 8000)).astype(np.float32)
@@ -71,13 +61,12 @@ def test_the_smallest_limit_that_is_named_suffices(options, tmp_path):
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", X[:, 0] if numbers else np.resize(["benign", "malign"], len(X)))
     run = ["train", tmp_path / "X.npy", "--labels", tmp_path / "y.npy", *options, "--json"]
-    refused = command(*run, "--memory", "1MiB")
-    smallest = int(re.search(r"would do is (\d+)MiB$", refused.stderr.strip())[1])
+    smallest = smallest_limit(ooc_fw(*run, "--memory", "1MiB").err)
     done = command(*run, "--memory", f"{smallest}MiB")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["peak_rss_bytes"] <= smallest << 20
-    less = command(*run, "--memory", f"{smallest - 1}MiB")
-    assert (less.returncode, f"would do is {smallest}MiB" in less.stderr) == (2, True)
+    less = ooc_fw(*run, "--memory", f"{smallest - 1}MiB")
+    less.assert_refused(f"would do is {smallest}MiB")
 
 
 @pytest.mark.long
@@ -88,13 +77,8 @@ def test_program_and_compiled_code_take_no_more_than_planned(density, tmp_path):
     X = (rng.normal(size=(200, 5)) * (rng.random((200, 5)) < density)).astype(np.float32)
     write = write_dense if density == 1 else write_sparse
     data = write(tmp_path / "few.h5", X, np.where(np.arange(200) % 2, 1.0, -1.0))
-    done = subprocess.run(
-        [sys.executable, "-m", "ooc_fw.cli.main", "train", data, "--memory", "1GiB", "--json"],
-        env=os.environ | {"OOC_FW_CACHE": str(tmp_path / "empty")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environment = os.environ | {"OOC_FW_CACHE": str(tmp_path / "empty")}
+    done = command("train", data, "--memory", "1GiB", "--json", env=environment, check=True)
     assert json.loads(done.stdout)["peak_rss_bytes"] <= memory.PROGRAM_BYTES
 
 
@@ -107,8 +91,8 @@ def test_one_command_gives_the_same_bytes_whatever_threads_and_after_a_resume(tm
     data = write_dense(tmp_path / "noisy.h5", X, y)
     model, state = tmp_path / "model.h5", tmp_path / "run.ckpt"
     command = ["train", data, "--C", "1", "--gamma", "0.05", "--tol", "1e-2", "--quiet"]
-    said = ooc_fw(*command, "--memory", "1MiB", "-o", model).err
-    command += ["--memory", re.search(r"would do is (\d+MiB)", said)[1], "-o", model]
+    limit = smallest_limit(ooc_fw(*command, "--memory", "1MiB", "-o", model).err)
+    command += ["--memory", f"{limit}MiB", "-o", model]
 
     def train(*more):
         ooc_fw(*command, *more).done()

@@ -1,7 +1,5 @@
 """Outputs of all commands: what is no regular file is written to as a stream, or refused."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import stat
@@ -78,13 +76,8 @@ def run_log(data_file, tmp_path_factory):
 def test_streams(ooc_fw, data_file, model_file, run_log, tmp_path, command, name, begins):
     out = tmp_path / name
     os.mkfifo(out)
-    names = {
-        "out": out,
-        "data": data_file,
-        "model": model_file,
-        "log": run_log,
-        "new": tmp_path / "m",
-    }
+    names = {"out": out, "data": data_file, "model": model_file, "log": run_log}
+    names |= {"new": tmp_path / "m"}
     pipe = os.open(out, os.O_RDWR | os.O_NONBLOCK)  # a reader, for whom nobody waits
     fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)
     with open(pipe, "rb", buffering=0) as reader:
@@ -154,9 +147,8 @@ def test_evaluate_leaves_out_a_matrix_that_is_too_wide(ooc_fw, many, monkeypatch
 @pytest.mark.grid
 def test_train_names_all_rows(ooc_fw, many, tmp_path):
     for method, says in (("auto", "here 280 rows"), ("fw", "full oracle")):
-        outcome = ooc_fw(
-            "train", many[0], "-o", tmp_path / "m.h5", "--method", method, "--max-iter", 3
-        ).done()
+        options = "-o", tmp_path / "m.h5", "--method", method, "--max-iter", 3
+        outcome = ooc_fw("train", many[0], *options).done()
         choice = next(line for line in outcome.err.splitlines() if line.startswith("method "))
         assert says in choice
         assert "here 40 rows" not in choice

@@ -1,7 +1,5 @@
 """kill -9 at random moments: a file is there whole or as it was, and the next run is well."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import signal
@@ -22,11 +20,7 @@ LONG = [(kind, 50) for kind in ("--dense", "--sparse", "fw", "corrective")]
 
 @pytest.mark.parametrize(
     ("kind", "n_trials"),
-    [
-        ("--dense", 2),
-        ("fw", 2),
-        *(pytest.param(*case, marks=pytest.mark.long) for case in LONG),
-    ],
+    [("--dense", 2), ("fw", 2), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG)],
 )
 def test_killed_at_random_moments(nursery, long_text, data_file, tmp_path, kind, n_trials):
     """From the first moment on, through checkpoints and the writing of the output."""

@@ -1,7 +1,5 @@
 """Directories that cannot be written to, before a run and during one."""
 
-from __future__ import annotations
-
 import pkgutil
 import shutil
 import subprocess
