@@ -7,14 +7,6 @@ import numpy as np
 import pytest
 
 from ooc_fw.cli.main import main
-from ooc_fw.data.labels import encode_labels
-from ooc_fw.data.opening import open_source
-from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.model.record import Model
-from ooc_fw.options import TrainOptions
-from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.plan import Session
-from tests.support.landmarks import solve_landmarks
 from tests.support.methods import grid
 
 
@@ -42,19 +34,20 @@ def sure_model(data_file, tmp_path_factory):
 
 
 @pytest.fixture(params=grid([2, 3], quick=1))
-def landmark_model(request, tmp_path):
-    """Files of noisy rows of 2 or 3 classes, and of a landmark model of these rows."""
+def noisy(request, tmp_path):
+    """A file of noisy rows of 2 or 3 classes."""
     rng = np.random.default_rng(request.param)
     X = rng.normal(size=(500, 4)).astype(np.float32)
     y = (X[:, : request.param] + rng.normal(size=(500, request.param))).argmax(axis=1) + 5.0
     with h5py.File(tmp_path / "noisy.h5", "w") as file:
         file["X"], file["y"] = X, y
-    with open_source(str(tmp_path / "noisy.h5")) as source:
-        classes, codes = encode_labels(source)
-        problem = ClassificationProblem(
-            source, codes, make_kernel("rbf", gamma=0.3), class_labels=classes
-        )
-        solution = solve_landmarks(problem, 20, TrainOptions(C=3.0), Session())
-        known = {"kernel": problem.kernel, "C": 3.0, "classes": classes, "scaling": source.scaling}
-        Model.of(solution, None, **known).save(tmp_path / "landmarks.h5")
-    return tmp_path / "noisy.h5", tmp_path / "landmarks.h5"
+    return tmp_path / "noisy.h5"
+
+
+@pytest.fixture
+def landmark_model(noisy):
+    """Files of noisy rows and of a landmark model of these rows."""
+    path = noisy.with_name("landmarks.h5")
+    options = "--landmarks", "20", "--gamma", "0.3", "--C", "3", "--quiet"
+    assert main(["train", str(noisy), "-o", str(path), *options]) == 0
+    return noisy, path

@@ -11,18 +11,6 @@ import pytest
 from ooc_fw.landmarks import relative_target
 from ooc_fw.landmarks.passes import Passes
 from ooc_fw.model.record import load_model
-from tests.support.methods import grid
-
-
-@pytest.fixture(params=grid([2, 3], quick=1))
-def noisy(request, tmp_path):
-    """A file of noisy rows of 2 or 3 classes."""
-    rng = np.random.default_rng(request.param)
-    X = rng.normal(size=(600, 4)).astype(np.float32)
-    y = (X[:, : request.param] + rng.normal(size=(600, request.param))).argmax(axis=1) + 5.0
-    with h5py.File(tmp_path / "noisy.h5", "w") as file:
-        file["X"], file["y"] = X, y
-    return tmp_path / "noisy.h5"
 
 
 def landmarks_of(path):
@@ -36,7 +24,7 @@ def test_json_log_and_model_agree(ooc_fw, noisy, tmp_path):
     result, model = outcome.json(), load_model(path)
     expected = {"status": "converged", "kind": "landmarks", "gap_scope": "span", "n_support": 40}
     assert expected.items() <= result.items()
-    assert result["passes"] == pytest.approx(result["kernel_evaluations"] / (600 * 40))
+    assert result["passes"] == pytest.approx(result["kernel_evaluations"] / (500 * 40))
     assert 0 <= result["certified_gap"] == model.certified_gap <= relative_target(1e-3)
     each = result.get("classifiers", [result])
     assert len(each) == len(model.classifiers) == (1 if result["n_classes"] == 2 else 3)
@@ -45,7 +33,7 @@ def test_json_log_and_model_agree(ooc_fw, noisy, tmp_path):
         assert found["certified_gap"] == pytest.approx((own.primal - own.dual) / own.primal)
     with h5py.File(noisy) as file:
         _, codes, counts = np.unique(file["y"][...], return_inverse=True, return_counts=True)
-    penalties = (600 / (len(counts) * counts))[codes]
+    penalties = (500 / (len(counts) * counts))[codes]
     np.testing.assert_allclose(model.classifiers[0].C, penalties[model.classifiers[0].rows])
     *_, end = (json.loads(line) for line in log.read_text().splitlines())
     assert end == {"event": "end", **result}
@@ -62,7 +50,8 @@ def test_max_support_takes_landmarks_unless_exact(ooc_fw, noisy, tmp_path):
     path, exact = tmp_path / "m.h5", tmp_path / "e.h5"
     chosen = ooc_fw("train", noisy, "-o", path, "--max-support", 40)
     assert "more than --max-support 40; --exact takes the optimum" in chosen.err
-    ooc_fw("train", noisy, "-o", tmp_path / "n.h5", "--landmarks", 40)
+    ooc_fw("train", noisy, "-o", tmp_path / "n.h5", "--landmarks", 40, "--probability")
+    assert load_model(tmp_path / "n.h5").calibrated
     np.testing.assert_array_equal(landmarks_of(path), landmarks_of(tmp_path / "n.h5"))
     ooc_fw("train", noisy, "-o", exact, "--max-support", 40, "--exact").done()
     model = load_model(exact)

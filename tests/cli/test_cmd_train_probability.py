@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model.record import load_model
 from ooc_fw.system.errors import OutOfTimeError
 
@@ -14,17 +15,17 @@ from ooc_fw.system.errors import OutOfTimeError
 def test_only_sigmoids_are_added(ooc_fw, data_file, tmp_path):
     options = "train", data_file, "--C", 5, "--json"
     plain = ooc_fw(*options, "-o", tmp_path / "plain.h5").json()
-    outcome = ooc_fw(
-        *options, "-o", tmp_path / "m.h5", "--probability", "--log", tmp_path / "log"
-    ).done()
-    result = outcome.json()
+    options += "--log", tmp_path / "log", "--probability"
+    result = ooc_fw(*options, "-o", tmp_path / "m.h5").json()
     assert result.pop("calibrated") is True
     assert 0 < result.pop("calibration_seconds") < result["seconds"]
     assert list(result) == list(plain)
     for name in ("certified_gap", "objective", "iterations", "n_support"):
         assert result[name] == plain[name]
     model = load_model(tmp_path / "m.h5")
-    assert model.calibrated
+    estimator = FrankWolfeSVC(C=5, probability=True, random_state=0).fit(data_file)
+    (own,), (other,) = model.classifiers, estimator.model_.classifiers
+    assert (own.sigmoid_a, own.sigmoid_b) == (other.sigmoid_a, other.sigmoid_b)
     bare = replace(model.classifiers[0], sigmoid_a=None, sigmoid_b=None)
     replace(model, classifiers=[bare]).save(tmp_path / "bare.h5")
     assert (tmp_path / "bare.h5").read_bytes() == (tmp_path / "plain.h5").read_bytes()
