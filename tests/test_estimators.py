@@ -14,15 +14,19 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ooc_fw
-from ooc_fw.data.opening import open_source
-from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
-from ooc_fw.model.record import load_model, model_from_bytes
-from ooc_fw.options import KernelOptions, TaskOptions, TrainOptions, option_fields
-from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.testing import (
-    EXPECTED_FAILED_CHECKS,
-    EXPECTED_FAILED_CHECKS_WITH_PROBABILITY,
+from ooc_fw import (
+    FrankWolfeOneClass,
+    FrankWolfeSVC,
+    FrankWolfeSVR,
+    InputError,
+    TrainOptions,
+    load_model,
+    open_dataset,
 )
+from ooc_fw.model.record import model_from_bytes
+from ooc_fw.options import KernelOptions, TaskOptions, option_fields
+from ooc_fw.system.errors import OutOfTimeError
+from ooc_fw.testing import EXPECTED_FAILED_CHECKS, EXPECTED_FAILED_CHECKS_WITH_PROBABILITY
 from tests.support.contracts import to_dense
 from tests.support.reference import SmallProblem, kernel_values
 
@@ -206,7 +210,7 @@ def sources(table, folder):
     if zarr is not None:
         yield "zarr", zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(64, 4)), y
     yield "dask", dask.array.from_array(X, chunks=(64, 4)), y
-    yield "source", open_source(X, y), None
+    yield "source", open_dataset(X, y), None
 
 
 def test_every_source_gives_the_optimum_by_brute_force(table, weights, tmp_path):
@@ -693,7 +697,7 @@ def spoilt(X, row, value):
         (lambda X, y: (X, y[:-1]), "inconsistent numbers of samples"),
         (lambda X, y: (X[:0], y[:0]), "0 sample"),
         (lambda X, y: (X, y, [-7, 4]), "differ from those of earlier calls"),
-        (lambda X, y: (open_source(X[:, :3], y), None), "has 3 features but the model was"),
+        (lambda X, y: (open_dataset(X[:, :3], y), None), "has 3 features but the model was"),
     ],
 )
 def test_unusable_chunk_changes_nothing(table, change, message):

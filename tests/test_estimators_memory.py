@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
+from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 
 WIDTH, BLOCK = 250, 5000  # features, and rows that come again and again
 

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from ooc_fw.data.opening import open_source
+from ooc_fw import make_kernel, open_dataset
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks.certificate import ExactKernelView
 from ooc_fw.landmarks.passes import SpanProblem
 from tests.support.reference import kernel_values, to_csr
@@ -15,7 +14,7 @@ from tests.support.reference import kernel_values, to_csr
 def make_view(n_rows=300, k=2, *, kernel="rbf", sparse=False, inside=1.0):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n_rows, 4)).astype(np.float32)
-    source = CSRSource(to_csr(X)) if sparse else open_source(X)
+    source = CSRSource(to_csr(X)) if sparse else open_dataset(X)
     signs = rng.choice([-1, 1], (n_rows, k)).astype(np.int8)
     problem = SpanProblem(source, signs, rng.uniform(0.5, 5, n_rows))
     decisions = (signs * rng.uniform(inside - 1, 2, (n_rows, k))).astype(np.float32)
@@ -55,7 +54,7 @@ def test_where_parts_are_computed_changes_no_bit(tmp_path, monkeypatch):
     X, view, own = make_view()
     np.save(tmp_path / "X.npy", X)
     problem = SpanProblem(
-        open_source(str(tmp_path / "X.npy")), view.problem.targets, view.problem.penalties
+        open_dataset(str(tmp_path / "X.npy")), view.problem.targets, view.problem.penalties
     )
     view = ExactKernelView(problem, view.decisions)
     found = []

@@ -8,22 +8,19 @@ import scipy.sparse
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ooc_fw.data.opening import open_source
+from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset
 from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks import LandmarkStart, relative_target
 from ooc_fw.landmarks.newton import Preconditioner
 from ooc_fw.landmarks.passes import SpanProblem
 from ooc_fw.landmarks.solve import LandmarkPath
 from ooc_fw.landmarks.span import Landmarks, Span, draw_by_loss, draw_random
-from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint
-from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.errors import OutOfTimeError
 from tests.support.landmarks import (
     plan_of,
     solve_landmarks,
@@ -49,7 +46,7 @@ def solve(data, n_landmarks, *, warm=None, session=None, threads=2, **options):
 
 
 def gaussian(X, codes):
-    return ClassificationProblem(open_source(X), codes, KERNELS["rbf"])
+    return ClassificationProblem(open_dataset(X), codes, KERNELS["rbf"])
 
 
 def objectives(solution, X, signs, C, kernel):
@@ -240,7 +237,7 @@ def test_a_warm_start_keeps_its_landmarks():
 )
 def test_labels_that_cancel_each_other_are_refused(X, codes, gamma, n_landmarks, message):
     kernel = make_kernel("rbf", gamma=gamma)
-    problem = ClassificationProblem(open_source(X.astype(np.float32)), codes, kernel)
+    problem = ClassificationProblem(open_dataset(X.astype(np.float32)), codes, kernel)
     with pytest.raises(InputError, match=message):
         solve(problem, n_landmarks, seed=8)
 

@@ -7,16 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.data.opening import open_source
+from ooc_fw import InputError, Model, TrainOptions, certify_landmarks, make_kernel, open_dataset
 from ooc_fw.data.sources import CSRSource
-from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.model.certificate import certify_landmarks, derived_penalties
+from ooc_fw.model.certificate import derived_penalties
 from ooc_fw.model.pairs import LandmarkClassifier
-from ooc_fw.model.record import Model
-from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
-from ooc_fw.system.errors import InputError
 from tests.support.landmarks import solve_landmarks, span_objectives, span_values
 from tests.support.reference import kernel_values, to_csr
 from tests.support.strategies import SEEDS, kernels, raw_tables, tables
@@ -31,7 +27,7 @@ def make_problem(n_classes, *, weights=None, sparse=False, kernel="rbf"):
     classes = C * np.arange(1.0, n_classes + 1)[codes]
     penalties = {None: None, "classes": classes, "rows": rng.uniform(0.5, 5, N_ROWS)}[weights]
     own = make_kernel(kernel, gamma=0.3, degree=2, coef0=1.0)
-    source = CSRSource(to_csr(X)) if sparse else open_source(X)
+    source = CSRSource(to_csr(X)) if sparse else open_dataset(X)
     return X, ClassificationProblem(source, codes, own, penalties)
 
 
@@ -67,7 +63,7 @@ def test_bounds_hold_on_awkward_rows(X, sparse, seed, data):
     unknown = dict.fromkeys(("primal", "dual", "certified_gap", "sampled_gap"))
     landmarks = {"beta": beta, "landmarks": np.arange(n), "rows": rows, "jitter": jitter}
     vectors, source = (
-        (to_csr(X[rows]), CSRSource(to_csr(X))) if sparse else (X[rows], open_source(X))
+        (to_csr(X[rows]), CSRSource(to_csr(X))) if sparse else (X[rows], open_dataset(X))
     )
     model = Model(
         *(kernel, 10 ** rng.uniform(-3, 5), np.arange(2.0), None, "converged", vectors),
@@ -138,7 +134,7 @@ def test_fields_of_a_model(n_classes):
 def test_where_blocks_are_read_changes_no_bit(tmp_path):
     X, problem = make_problem(3)
     np.save(tmp_path / "X.npy", X)
-    problem = dataclasses.replace(problem, source=open_source(str(tmp_path / "X.npy")))
+    problem = dataclasses.replace(problem, source=open_dataset(str(tmp_path / "X.npy")))
     model, done = train(problem), []
     here = certify(model, problem, on_block=done.append)
     there = certify(model, problem, dask="processes")
@@ -167,7 +163,7 @@ def test_other_data_are_refused():
     model = train(problem)
     X[model.classifiers[0].rows[0]] += 1
     for other, message in (
-        ({"source": open_source(X)}, "is not the model's support vector"),
+        ({"source": open_dataset(X)}, "is not the model's support vector"),
         ({"codes": np.minimum(problem.codes, 1)}, "has 3 classes and the data have 2"),
     ):
         with pytest.raises(InputError, match=message):

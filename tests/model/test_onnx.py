@@ -9,12 +9,11 @@ import onnxruntime
 import pytest
 import scipy.sparse
 
+from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR, InputError
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.onnx import MAX_COUPLED, to_onnx
 from ooc_fw.model.prediction import decide, like_training
-from ooc_fw.system.errors import InputError
 from tests.support.reference import kernel_values
 
 

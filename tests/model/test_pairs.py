@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from ooc_fw import Status
 from ooc_fw.model.pairs import class_pairs, class_scores, is_decided, worst_status
-from ooc_fw.solver.state import Status
 from tests.support.strategies import SEEDS
 
 

@@ -16,12 +16,19 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw import (
+    FrankWolfeOneClass,
+    FrankWolfeSVR,
+    InputError,
+    Model,
+    load_model,
+    make_kernel,
+    open_dataset,
+)
 from ooc_fw.data.converted import CONTENT
-from ooc_fw.data.opening import open_source
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.views import SubsetSource
-from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVR
-from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
 from ooc_fw.model.prediction import (
     DECISION_ACCURACY,
@@ -32,8 +39,7 @@ from ooc_fw.model.prediction import (
     suited,
     suits_few,
 )
-from ooc_fw.model.record import Model, check_training_rows, load_model
-from ooc_fw.system.errors import InputError
+from ooc_fw.model.record import check_training_rows
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense
 from tests.support.methods import grid
@@ -198,7 +204,7 @@ def test_a_row_alone_has_the_decision_value_it_has_among_others(
 def test_values_of_landmarks_are_accurate_however_large_the_weights(size, n_classes, sparse):
     vectors, X = random_rows(12), random_rows(300, seed=5)
     model = with_landmarks(make_model(vectors), n_classes, size)
-    source = open_source(scipy.sparse.csr_array(X) if sparse else X)
+    source = open_dataset(scipy.sparse.csr_array(X) if sparse else X)
     expected = exact_decision(model, vectors, X)
     found = model.decision_function(source, threads=2).reshape(len(X), -1)
     assert np.abs(found - expected).max() <= DECISION_ACCURACY
@@ -225,18 +231,18 @@ def test_raw_rows_are_scaled_cut_and_padded(width, scaling):
 @pytest.mark.parametrize("labels_only", [False, True])
 def test_rows_of_unknown_scaling_are_raw_and_scaled_like_those_of_training(labels_only):
     model, raw = make_model(random_rows(4), scaling=minmax()), random_rows(60)
-    known = open_source(minmax().apply(raw, D))
+    known = open_dataset(minmax().apply(raw, D))
     known.scaling = minmax()
     expected = model.decision_function(known, labels_only=labels_only)
     assert np.ptp(expected) > 0
-    part = SubsetSource(open_source(raw), np.array([[0, 60]]))
+    part = SubsetSource(open_dataset(raw), np.array([[0, 60]]))
     for data in (raw, raw.astype(np.float64), scipy.sparse.csr_matrix(raw), part):
         for threads in (1, 2):
             found = model.decision_function(data, threads=threads, labels_only=labels_only)
             np.testing.assert_array_equal(found, expected)
-        (_, found), *_ = iter_decisions(model, open_source(data), labels_only=labels_only)
+        (_, found), *_ = iter_decisions(model, open_dataset(data), labels_only=labels_only)
         np.testing.assert_array_equal(found, expected)
-    sparse = open_source(scipy.sparse.csr_matrix(raw))
+    sparse = open_dataset(scipy.sparse.csr_matrix(raw))
     keeps_zero = dataclasses.replace(minmax(), kind="maxabs", offset=np.zeros(D))
     for scaling, kept in ((keeps_zero, True), (minmax(), False)):
         assert suited(dataclasses.replace(model, scaling=scaling), sparse).sparse is kept
@@ -256,7 +262,7 @@ def test_features_are_found_by_name(caplog, sparse):
     def named(places, names, scaled=False):
         table = np.column_stack([scaling.apply(raw, 3) if scaled else raw, np.full(9, 7)])
         values = table[:, places].astype(np.float32)
-        source = open_source(scipy.sparse.csr_matrix(values) if sparse else values)
+        source = open_dataset(scipy.sparse.csr_matrix(values) if sparse else values)
         source.columns = names
         if scaled:
             own = scaling.offset[places], scaling.factor[places]
@@ -275,7 +281,7 @@ def test_features_are_found_by_name(caplog, sparse):
 
 
 def test_data_must_be_like_the_training_data_if_that_is_known(caplog):
-    model, source = make_model(random_rows(4), scaling=minmax()), open_source(random_rows(2))
+    model, source = make_model(random_rows(4), scaling=minmax()), open_dataset(random_rows(2))
     for scaling in (None, minmax()):
         source.scaling = scaling
         check_source(model, source)
@@ -300,7 +306,7 @@ def test_training_rows_are_recognised(monkeypatch, change):
     X, codes = random_rows(8, seed=9), np.ones(8, dtype=np.int64)
     X[own.rows], codes[own.rows] = model.support_vectors[own.sv], own.labels > 0
     if change == "nothing":
-        check_training_rows(model, open_source(X), codes)
+        check_training_rows(model, open_dataset(X), codes)
         return
     message = "row 4 of array is not the model's support vector"
     if change == "value":
@@ -311,7 +317,7 @@ def test_training_rows_are_recognised(monkeypatch, change):
         X, codes = X[:6], codes[:6]
         message = "array has 6 rows but the model was trained on row 6"
     with pytest.raises(InputError, match=message):
-        check_training_rows(model, open_source(X), codes)
+        check_training_rows(model, open_dataset(X), codes)
 
 
 # -- record ----------------------------------------------------------------------------------------

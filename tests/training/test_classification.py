@@ -6,13 +6,11 @@ import re
 import numpy as np
 import pytest
 
-from ooc_fw.data.opening import open_source
-from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.options import TrainOptions
+from ooc_fw import InputError, TrainOptions, make_kernel, open_dataset
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact, workload
 from ooc_fw.solver.shell import run_identity, save_checkpoint
-from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, least_bytes
 from ooc_fw.training.classification import Classification, expect_support, plan_classes
 from ooc_fw.training.fit import fit
@@ -42,7 +40,7 @@ def plan_of(problem, session=None, **options):
 
 @pytest.fixture
 def noisy():
-    return ClassificationProblem(open_source(rows()[0]), rows()[1], KERNEL)
+    return ClassificationProblem(open_dataset(rows()[0]), rows()[1], KERNEL)
 
 
 @pytest.fixture
@@ -50,7 +48,7 @@ def clean():
     """Rows with a margin between the classes, so that few of them are support vectors."""
     X, codes = rows(noise=0.0)
     X[:, 0] += 8 * (codes == 0)
-    return ClassificationProblem(open_source(X), codes, KERNEL)
+    return ClassificationProblem(open_dataset(X), codes, KERNEL)
 
 
 def test_noisy_rows_have_landmarks_and_clean_rows_an_exact_model(noisy, clean):
@@ -66,7 +64,7 @@ def test_noisy_rows_have_landmarks_and_clean_rows_an_exact_model(noisy, clean):
     assert "--landmarks" in other.kind
     assert plan_of(clean, max_support=30).landmarks == 30
     assert plan_of(clean, max_support=290).landmarks is None
-    few = noisy.subset(open_source(rows()[0][:LIMIT]), np.arange(LIMIT))
+    few = noisy.subset(open_dataset(rows()[0][:LIMIT]), np.arange(LIMIT))
     assert (plan_of(few).landmarks, few.source.rows_read) == (None, 0)  # no sample
 
 
@@ -90,7 +88,7 @@ def test_a_class_that_a_sample_may_lack(storage):
     codes[[5, 600]] = 1, 2
     if storage == "sorted":
         codes.sort()
-    problem = ClassificationProblem(open_source(X), codes, KERNEL, np.linspace(1, 2, N_ROWS))
+    problem = ClassificationProblem(open_dataset(X), codes, KERNEL, np.linspace(1, 2, N_ROWS))
     assert expect_support(problem, TrainOptions(), Session(), 0, N_ROWS).expected <= N_ROWS
 
 
@@ -117,7 +115,7 @@ def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
 
 def test_memory_limit(monkeypatch):
     X, codes = rows()
-    noisy = ClassificationProblem(open_source(np.pad(X, ((0, 0), (0, 400)))), codes, KERNEL)
+    noisy = ClassificationProblem(open_dataset(np.pad(X, ((0, 0), (0, 400)))), codes, KERNEL)
     monkeypatch.setattr("ooc_fw.training.classification.MOST_SUPPORT", 10**6)
     with pytest.raises(InputError) as caught:
         plan_exact(noisy, TrainOptions(memory_limit=1))
@@ -140,7 +138,7 @@ def refusal(function, *arguments):
 @pytest.mark.parametrize("asked", [{}, {"exact": True}, {"landmarks": 500}])
 def test_the_limit_that_is_named_is_that_of_the_model_that_is_trained(n_classes, asked):
     X, _ = rows()
-    source = open_source(np.pad(X, ((0, 0), (0, 400))), np.arange(N_ROWS) % n_classes)
+    source = open_dataset(np.pad(X, ((0, 0), (0, 400))), np.arange(N_ROWS) % n_classes)
     least = refusal(Classification().read, source, TrainOptions(memory_limit=1, **asked))
     options = TrainOptions(memory_limit=least, **asked)
     answers, _ = Classification().read(source, options)
@@ -163,7 +161,7 @@ def test_the_limit_that_is_named_is_that_of_the_model_that_is_trained(n_classes,
 def test_without_room_for_an_exact_model_there_are_landmarks():
     """Many rows take fewer numbers each, and no sample is solved."""
     X, codes = rows(3000)
-    wide = ClassificationProblem(open_source(np.pad(X, ((0, 0), (0, 4000)))), codes, KERNEL)
+    wide = ClassificationProblem(open_dataset(np.pad(X, ((0, 0), (0, 4000)))), codes, KERNEL)
     limit = least_bytes(workload(wide, TrainOptions(), Session())) - 1
     plan = plan_of(wide, memory_limit=limit)
     assert plan.landmarks >= 20
@@ -206,7 +204,7 @@ def test_a_resumed_run_is_what_it_was(noisy, before, tmp_path):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_fit_is_what_was_chosen(n_classes):
     X, codes = rows(n_classes=n_classes)
-    problem = ClassificationProblem(open_source(X), codes, KERNEL)
+    problem = ClassificationProblem(open_dataset(X), codes, KERNEL)
     fitted = fit(problem, TrainOptions())
     wanted = LANDMARKS if n_classes == 2 else int(LANDMARKS / 3**0.5)
     asked = fit(problem, TrainOptions(landmarks=wanted))

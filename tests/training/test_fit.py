@@ -7,15 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ooc_fw.data.opening import open_source
-from ooc_fw.kernels.functions import make_kernel
+from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset
 from ooc_fw.model.pairs import class_pairs, union_of_rows
-from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.shell import CheckpointPlan, Deadline
-from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.training.fit import fit
 from ooc_fw.training.pairs import PairTrainer
 from ooc_fw.training.partition import partition_classes
@@ -50,9 +47,9 @@ def test_each_classifier_is_that_of_its_two_classes(write, in_ram, blobs, tmp_pa
         monkeypatch.setattr("ooc_fw.training.partition._RAM_BYTES", 0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    with open_source(write(tmp_path / "d.h5", X, codes.astype(float))) as source:
+    with open_dataset(write(tmp_path / "d.h5", X, codes.astype(float))) as source:
         fitted = train(source, codes)
-    expected = train(open_source(X), codes)
+    expected = train(open_dataset(X), codes)
     assert [(pair.negative, pair.positive) for pair in fitted.pairs] == class_pairs(4)
     for pair, in_array in zip(fitted.pairs, expected.pairs, strict=True):
         solution = pair.solution
@@ -75,7 +72,7 @@ def test_each_classifier_is_that_of_its_two_classes(write, in_ram, blobs, tmp_pa
 
 def test_rows_are_read_once_for_the_partition(blobs, tmp_path):
     X, codes = blobs
-    with open_source(write_dense(tmp_path / "d.h5", X, codes.astype(float))) as source:
+    with open_dataset(write_dense(tmp_path / "d.h5", X, codes.astype(float))) as source:
         problem = ClassificationProblem(source, codes, KERNEL)
         with partition_classes(problem) as partition:
             assert source.rows_read == 140
@@ -93,7 +90,7 @@ def test_rows_are_read_once_for_the_partition(blobs, tmp_path):
 def test_no_time_left_gives_every_pair_a_classifier(blobs):
     X, codes = blobs
     slow = [lambda state: time.sleep(0.6)]
-    pairs = train(open_source(X), codes, replace(OPTIONS, max_time=0.5), callbacks=slow).pairs
+    pairs = train(open_dataset(X), codes, replace(OPTIONS, max_time=0.5), callbacks=slow).pairs
     assert len(pairs) == 6
     assert {pair.solution.status for pair in pairs[1:]} == {Status.TIME_LIMIT}
     assert all(pair.solution.alpha.sum() == pytest.approx(1) for pair in pairs)
@@ -104,7 +101,7 @@ def test_a_pair_of_few_rows_gets_time_to_begin(blobs):
     X, codes = blobs
     X, codes = np.tile(X, (50, 1)), np.tile(codes, 50) + 2
     codes[:30] = np.arange(30) % 2  # two classes of 15 rows among thousands
-    problem = ClassificationProblem(open_source(X), codes, KERNEL)
+    problem = ClassificationProblem(open_dataset(X), codes, KERNEL)
     limit = 100.0
     options = replace(OPTIONS, max_time=limit)
     with (
@@ -131,7 +128,7 @@ def test_what_is_refused_before_the_first_classifier(blobs, change, session, mes
     states = []
     session = {"callbacks": [states.append], **session}
     with pytest.raises((InputError, OutOfTimeError), match=message):
-        train(open_source(X), codes, replace(OPTIONS, **change), **session)
+        train(open_dataset(X), codes, replace(OPTIONS, **change), **session)
     assert states == []
 
 
@@ -139,6 +136,6 @@ def test_a_full_disk_is_noticed_before_the_partition(blobs, tmp_path, monkeypatc
     X, codes = blobs
     monkeypatch.setattr("ooc_fw.training.partition._RAM_BYTES", 0)
     monkeypatch.setattr("ooc_fw.training.partition._SPARE_DISK", 1e15)
-    with open_source(write_dense(tmp_path / "d.h5", X, codes.astype(float))) as source:
+    with open_dataset(write_dense(tmp_path / "d.h5", X, codes.astype(float))) as source:
         with pytest.raises(InputError, match=r"d\.h5 has 4 classes.* are free; .*TMPDIR"):
             train(source, codes)

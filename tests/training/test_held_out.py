@@ -9,14 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_fw.training.held_out
-from ooc_fw.data.opening import open_source
-from ooc_fw.kernels.functions import make_kernel
+from ooc_fw import InputError, TrainOptions, make_kernel, open_dataset
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import fit_sigmoid
-from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
-from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import signal_of, terminating
 from ooc_fw.training.fit import fit
 from ooc_fw.training.held_out import before_calibration, choose_held_out, held_out_sigmoids
@@ -80,10 +77,10 @@ def test_sigmoids_are_those_of_classifiers_of_the_other_rows(problem, monkeypatc
     values, known = np.empty((240, 3)), codes
     for part in choose_held_out(codes, 3, False, np.random.default_rng(options.seed)):
         rest = np.setdiff1d(np.arange(240), part.rows)
-        with open_source(X[rest]) as source:
+        with open_dataset(X[rest]) as source:
             model = fit(ClassificationProblem(source, codes[rest], KERNEL), options).model
         values[part.rows] = model.decision_function(X[part.rows])
-    with open_source(X) as source:
+    with open_dataset(X) as source:
         found = held_out_sigmoids(ClassificationProblem(source, codes, KERNEL), options)
     for k, (j, i) in enumerate(class_pairs(3)):
         here = (known == i) | (known == j)
@@ -92,7 +89,7 @@ def test_sigmoids_are_those_of_classifiers_of_the_other_rows(problem, monkeypatc
 
 
 def test_what_comes_before():
-    source, labels = open_source(np.zeros((4, 1))), np.array(["a", "b"])
+    source, labels = open_dataset(np.zeros((4, 1))), np.array(["a", "b"])
     problem = ClassificationProblem(source, np.array([0, 0, 0, 1]), KERNEL, None, labels)
     with pytest.raises(InputError, match="the class b has one only"):
         before_calibration(problem, OPTIONS)
@@ -108,7 +105,7 @@ def test_an_interrupt_is_passed_on(problem, number):
     def interrupt(state):
         signal.raise_signal(number)
 
-    with open_source(X) as source:
+    with open_dataset(X) as source:
         problem = ClassificationProblem(source, codes, KERNEL)
         with terminating(), pytest.raises(KeyboardInterrupt) as raised:
             held_out_sigmoids(problem, OPTIONS, Session([interrupt]))

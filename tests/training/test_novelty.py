@@ -11,13 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from ooc_fw import FrankWolfeOneClass, InputError, TrainOptions, make_kernel, open_dataset
 from ooc_fw.certificate.sweep import Certificate
-from ooc_fw.data.opening import open_source
-from ooc_fw.estimators import FrankWolfeOneClass
-from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
-from ooc_fw.system.errors import InputError
 from ooc_fw.training.fit import fit
 from ooc_fw.training.novelty import NoveltyProblem
 from tests.support.reference import DEFINITIONS, Extended, exact_sum, kernel_values, minimise
@@ -43,7 +39,7 @@ def test_gap_and_rho_are_those_without_the_bias(data, X, C, seed):
     kernel = data.draw(kernels(X))
     method = data.draw(st.sampled_from(["auto", "mfw", "swap", "partan"]))
     options = TrainOptions(C=C, tol=1e-2, seed=seed % 100, method=method, max_iter=2000)
-    (solution,) = fit(NoveltyProblem(open_source(X), kernel), options).solutions
+    (solution,) = fit(NoveltyProblem(open_dataset(X), kernel), options).solutions
     exact, rho = gap_of(kernel, X, C, solution.rows, solution.alpha)
     assert exact <= solution.certified_gap * (1 + 1e-12)
     largest = 1 + max(kernel_values(kernel, x[None], x[None])[0, 0] for x in X)
@@ -165,6 +161,6 @@ def test_what_has_no_meaning_is_refused(rows):
         with pytest.raises(InputError, match=r"contamination must be a (positive )?number"):
             FrankWolfeOneClass(contamination=share).fit(rows)
     with pytest.raises(InputError, match="one-class models have no landmarks"):
-        fit(NoveltyProblem(open_source(rows), make_kernel("linear")), TrainOptions(landmarks=30))
+        fit(NoveltyProblem(open_dataset(rows), make_kernel("linear")), TrainOptions(landmarks=30))
     with pytest.raises(InputError, match="has the labels \\+1 only"):
-        BinaryProblem(open_source(rows), -np.ones(300), make_kernel("linear"), one_class=True)
+        BinaryProblem(open_dataset(rows), -np.ones(300), make_kernel("linear"), one_class=True)

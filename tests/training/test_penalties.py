@@ -7,14 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
-from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.options import TrainOptions
+from ooc_fw import (
+    FrankWolfeOneClass,
+    FrankWolfeSVC,
+    FrankWolfeSVR,
+    InputError,
+    Status,
+    TrainOptions,
+    make_kernel,
+    solve,
+)
 from ooc_fw.problem import BinaryProblem, check_sample_weight, row_penalties
-from ooc_fw.solver.loop import Path, solve
+from ooc_fw.solver.loop import Path
 from ooc_fw.solver.plan import plan_exact
-from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError
 from tests.support.methods import METHODS
 from tests.support.reference import make_problem
 from tests.support.solving import train_in_session

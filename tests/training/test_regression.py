@@ -12,15 +12,10 @@ import scipy.sparse
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from ooc_fw import FrankWolfeSVR, InputError, Status, TrainOptions, make_kernel, open_dataset
 from ooc_fw._core.steps import tube_slopes
-from ooc_fw.data.opening import open_source
-from ooc_fw.estimators import FrankWolfeSVR
-from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.options import TrainOptions
 from ooc_fw.problem import RegressionProblem
 from ooc_fw.solver.plan import Session
-from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError
 from ooc_fw.training.fit import fit
 from tests.support.reference import DEFINITIONS, kernel_values
 from tests.support.strategies import SEEDS, kernels, powers_of_ten, tables
@@ -69,7 +64,7 @@ def test_gap_holds_for_any_problem(data, X, C, epsilon, seed):
     y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=len(X)) + 5
     assume(np.abs(y - y.mean()).max() > 1.01 * epsilon)
     wanted, sparse = data.draw(st.sampled_from([None, 20])), data.draw(st.booleans())
-    source = open_source(scipy.sparse.csr_array(X) if sparse else X)
+    source = open_dataset(scipy.sparse.csr_array(X) if sparse else X)
     options = TrainOptions(C=C, tol=1e-2, landmarks=wanted, seed=seed % 100)
     found = fit(RegressionProblem(source, y, kernel, epsilon), options)
     model, spread = found.model, found.model.spread
@@ -120,7 +115,7 @@ def test_gap_holds_where_epsilon_nearly_meets_the_targets(seed):
     kernel = make_kernel(["rbf", "linear", "poly"][seed % 3], gamma=0.3)
     scaled = (y - y.mean()) / y.std()
     assume(np.abs(scaled).max() > epsilon / y.std())
-    problem = RegressionProblem(open_source(X), y, kernel, epsilon)
+    problem = RegressionProblem(open_dataset(X), y, kernel, epsilon)
     found = fit(problem, TrainOptions(C=C, tol=0.05))
     (own,), mean, spread = found.model.classifiers, found.model.offset, found.model.spread
     assert found.gap_scope == "all"
@@ -207,7 +202,7 @@ def test_what_is_no_bound_is_not_stored_as_one(certify):
     X, C = rng.normal(size=(300, 3)).astype(np.float32), 1e6
     y = np.sin(3 * X[:, 0]) + rng.normal(size=300)
     session = Session([lambda state: state.iteration < 3])
-    problem = RegressionProblem(open_source(X), y, make_kernel("rbf", gamma=0.1))
+    problem = RegressionProblem(open_dataset(X), y, make_kernel("rbf", gamma=0.1))
     found = fit(problem, TrainOptions(C=C, certify=certify), session)
     assert found.landmarks.status is Status.INTERRUPTED
     (own,) = found.model.classifiers
@@ -222,7 +217,7 @@ def test_a_pilot_whose_rows_lose_nothing(certify):
     X, y = rng.normal(size=(3000, 3)).astype(np.float32), np.zeros(3000)
     y[:3] = 5.0
     options = TrainOptions(landmarks=20, certify=certify)
-    problem = RegressionProblem(open_source(X), y, make_kernel("rbf", gamma=0.5), 0.5)
+    problem = RegressionProblem(open_dataset(X), y, make_kernel("rbf", gamma=0.5), 0.5)
     found = fit(problem, options)
     assert found.landmarks.status.reached
 
@@ -249,7 +244,7 @@ def test_a_pilot_whose_rows_lose_nothing(certify):
     ],
 )
 def test_what_cannot_be_trained(waves, options, epsilon, change, message):
-    data = open_source(waves[0]), change(waves[1]), make_kernel("rbf", gamma=0.3)
+    data = open_dataset(waves[0]), change(waves[1]), make_kernel("rbf", gamma=0.3)
     with pytest.raises(InputError, match=message):
         fit(RegressionProblem(*data, epsilon), TrainOptions(**options))
 

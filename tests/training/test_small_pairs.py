@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw import Status, TrainOptions, make_kernel
 from ooc_fw.data.sources import ArraySource, CSRSource
-from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact
-from ooc_fw.solver.state import Status
 from ooc_fw.training import small_pairs
 from ooc_fw.training.fit import fit
 from ooc_fw.training.partition import partition_classes

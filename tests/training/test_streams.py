@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw import InputError, Status, TrainOptions, make_kernel, solve
 from ooc_fw.data.rows import CSRRows, take_rows
 from ooc_fw.data.sources import ArraySource, rows_source
-from ooc_fw.kernels.functions import RBF, make_kernel
-from ooc_fw.options import TrainOptions
-from ooc_fw.solver.loop import Path, solve
-from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError
+from ooc_fw.kernels.functions import RBF
+from ooc_fw.solver.loop import Path
 from ooc_fw.training.streams import PairStreams, vertex_ids
 from tests.support.contracts import to_dense
 from tests.support.reference import SmallProblem, make_problem, to_csr

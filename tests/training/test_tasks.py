@@ -11,15 +11,20 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from ooc_fw.data.opening import open_source
-from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
-from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.model.record import load_model
-from ooc_fw.options import TaskOptions, TrainOptions
+from ooc_fw import (
+    FrankWolfeOneClass,
+    FrankWolfeSVC,
+    FrankWolfeSVR,
+    InputError,
+    Status,
+    TrainOptions,
+    load_model,
+    make_kernel,
+    open_dataset,
+)
+from ooc_fw.options import TaskOptions
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.solver.plan import Plan
-from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import OverLimitError
 from ooc_fw.testing import EXPECTED_FAILED_CHECKS
 from ooc_fw.training.fit import TASKS, describe, fit, make_plan, task_of
@@ -32,7 +37,7 @@ COMMON |= {"n_support", "certified_gap", "sampled_gap", "iterations", "passes", 
 @pytest.fixture
 def source():
     X = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
-    return open_source(X, np.where(X[:, 0] > 0, 1.0, -1.0))
+    return open_dataset(X, np.where(X[:, 0] > 0, 1.0, -1.0))
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -7,21 +7,18 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 import ooc_fw
-from ooc_fw import TrainOptions
+from ooc_fw import InputError, TrainOptions, make_kernel, open_dataset, solve, tune
 from ooc_fw.data.labels import encode_labels
-from ooc_fw.data.opening import open_source
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.data.views import SubsetSource, complement, draw_parts
-from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.metrics import METRICS, Estimate
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
-from ooc_fw.solver.loop import Path, solve
+from ooc_fw.solver.loop import Path
 from ooc_fw.solver.plan import Session, plan_exact
-from ooc_fw.system.errors import InputError
 from ooc_fw.training import tuning
 from ooc_fw.training.classification import landmark_fit
 from ooc_fw.training.fit import fit, make_plan, open_landmark_path
-from ooc_fw.training.tuning import PRESETS, Point, tune
+from ooc_fw.training.tuning import PRESETS, Point
 from tests.support.files import write_dense, write_sparse
 from tests.support.reference import SmallProblem
 
@@ -57,7 +54,7 @@ def parts_of(X, y, seed):
     """The rows that a search trains on, and those that it holds out."""
     n, codes = len(X), np.unique(y, return_inverse=True)[1]
     (ranges,) = draw_parts(n, [round(0.3 * n)], False, np.random.default_rng(seed), codes)
-    whole = open_source(X, y)
+    whole = open_dataset(X, y)
     return SubsetSource(whole, complement(ranges, n)), SubsetSource(whole, ranges)
 
 
@@ -242,7 +239,7 @@ def test_landmarks(data, thirds, n_classes):
     assert found.best.n_errors < 0.4 * held_out.n_rows
     assert (found.model.kind, found.refit()["gap_scope"]) == ("landmarks", "span")
     assert found.fitted.pairs == []
-    own = fit(problem_of(open_source(X, y)), TrainOptions(C=found.best.C, landmarks=40))
+    own = fit(problem_of(open_dataset(X, y)), TrainOptions(C=found.best.C, landmarks=40))
     assert found.refit()["certified_gap"] == own.model.certified_gap <= 2e-3
 
 
@@ -272,7 +269,7 @@ def test_scales_of_the_kernel(data):
     result = tune(*data, Cs=[4], sigma2s=[0.5, 2.0], refit=False)
     assert [point.gamma for point in result.points] == [0.25, 1.0]
     automatic = tune(*data, Cs=[4], refit=False)
-    assert automatic.best.gamma == pytest.approx(1 / (2 * sigma2(open_source(data[0]))))
+    assert automatic.best.gamma == pytest.approx(1 / (2 * sigma2(open_dataset(data[0]))))
 
 
 @pytest.mark.parametrize(
@@ -324,7 +321,7 @@ def test_a_memory_limit_holds_for_all_paths(data):
 @pytest.fixture(scope="module")
 def problem(data):
     X, y = data
-    return open_source(X), np.where(y > 2, 1, -1).astype(np.int8), make_kernel("rbf", gamma=0.7)
+    return open_dataset(X), np.where(y > 2, 1, -1).astype(np.int8), make_kernel("rbf", gamma=0.7)
 
 
 @pytest.mark.parametrize(
