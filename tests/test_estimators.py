@@ -626,12 +626,12 @@ def test_gamma_comes_from_the_first_chunk_and_fit_starts_anew(table):
 
 @pytest.mark.parametrize("several", [False, True])
 def test_partial_fit_goes_on_from_a_fit_that_left_rows_out(table, thirds, several):
-    y = thirds if several else table.y
-    weights = np.where(np.arange(100) < 50, 0, 1)
-    own = FrankWolfeSVC(C=5, gamma=0.1).fit(table.X[:100], y[:100], sample_weight=weights)
-    own.partial_fit(table.X[100:], y[100:])
+    X, y = table.X, thirds if several else table.y
+    weights = np.arange(100) >= 50
+    own = FrankWolfeSVC(C=5, gamma=0.1).fit(X[:100], y[:100], sample_weight=weights)
+    own.partial_fit(X[100:], y[100:])
     assert own.n_rows_seen_ == 200
-    np.testing.assert_array_equal(own.support_vectors_, table.X[own.support_])
+    np.testing.assert_array_equal(own.support_vectors_, X[own.support_])
 
 
 @pytest.mark.parametrize(("n_classes", "weighted"), [(5, False), (6, True)])

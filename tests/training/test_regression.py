@@ -213,12 +213,10 @@ def test_what_is_no_bound_is_not_stored_as_one(certify):
 
 @pytest.mark.parametrize("certify", [True, False])
 def test_a_pilot_whose_rows_lose_nothing(certify):
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(3000, 3)).astype(np.float32), np.zeros(3000)
-    y[:3] = 5.0
-    options = TrainOptions(landmarks=20, certify=certify)
+    X = np.random.default_rng(0).normal(size=(3000, 3)).astype(np.float32)
+    y = np.where(np.arange(3000) < 3, 5.0, 0.0)
     problem = RegressionProblem(open_dataset(X), y, make_kernel("rbf", gamma=0.5), 0.5)
-    found = fit(problem, options)
+    found = fit(problem, TrainOptions(landmarks=20, certify=certify))
     assert found.landmarks.status.reached
 
 

@@ -58,16 +58,17 @@ def parts_of(X, y, seed):
     return SubsetSource(whole, complement(ranges, n)), SubsetSource(whole, ranges)
 
 
+def problem_of(source, gamma):
+    classes, codes = encode_labels(source)
+    return ClassificationProblem(source, codes, make_kernel("rbf", gamma=gamma), None, classes)
+
+
 def assert_errors_are_those_of_single_trainings(X, y, result):
     """Up to one row, since the classifiers of the search have a larger gap."""
     train, held_out = parts_of(X, y, result.seed)
-    classes, codes = encode_labels(train)
     truth = held_out.labels(0, held_out.n_rows)
     for point in result.points:
-        problem = ClassificationProblem(
-            train, codes, make_kernel("rbf", gamma=point.gamma), None, classes
-        )
-        model = fit(problem, TrainOptions(C=point.C, tol=1e-4)).model
+        model = fit(problem_of(train, point.gamma), TrainOptions(C=point.C, tol=1e-4)).model
         assert point.n_validated == result.n_validation == len(truth) == round(0.3 * len(X))
         assert abs(point.n_errors - (model.predict(held_out) != truth).sum()) <= 1
         assert point.kernel_evaluations > 0
@@ -221,13 +222,8 @@ def test_landmarks(data, thirds, n_classes):
     """Points are those of one path on the same part, and the model is one of all rows."""
     X, y = data if n_classes == 2 else thirds
     found = tune(X, y, Cs=[1, 16], gammas=[0.5], options=TrainOptions(landmarks=40))
-
-    def problem_of(source):
-        classes, codes = encode_labels(source)
-        return ClassificationProblem(source, codes, make_kernel("rbf", gamma=0.5), None, classes)
-
     part, held_out = parts_of(X, y, seed=0)
-    problem = problem_of(part)
+    problem = problem_of(part, 0.5)
     plan = make_plan(problem, TrainOptions(landmarks=40, tol=tuning.PATH_TOL, certify=False))
     with open_landmark_path(problem, plan, Session()) as path:
         models = [landmark_fit(problem, plan, path.solve(p.C), p.C).model for p in found.points]
@@ -239,7 +235,7 @@ def test_landmarks(data, thirds, n_classes):
     assert found.best.n_errors < 0.4 * held_out.n_rows
     assert (found.model.kind, found.refit()["gap_scope"]) == ("landmarks", "span")
     assert found.fitted.pairs == []
-    own = fit(problem_of(open_dataset(X, y)), TrainOptions(C=found.best.C, landmarks=40))
+    own = fit(problem_of(open_dataset(X, y), 0.5), TrainOptions(C=found.best.C, landmarks=40))
     assert found.refit()["certified_gap"] == own.model.certified_gap <= 2e-3
 
 
