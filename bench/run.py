@@ -163,18 +163,12 @@ def _limit_memory(most: int) -> None:
 
 def available(solvers: Sequence[Chosen]) -> list[Chosen]:
     """Solvers whose packages are installed; says which are left out."""
-    chosen = []
-    for spec, solver, parameters in solvers:
-        missing = missing_packages(solver)
-        if missing:
-            names = ", ".join(missing)
-            print(
-                f"{spec} is left out: {names} not installed (pip install 'ooc-fw[bench]')",
-                file=sys.stderr,
-            )
-        else:
-            chosen.append((spec, solver, parameters))
-    return chosen
+    missing = {spec: ", ".join(missing_packages(solver)) for spec, solver, _ in solvers}
+    for spec, names in missing.items():
+        if names:
+            why = f"{names} not installed (pip install 'ooc-fw[bench]')"
+            print(f"{spec} is left out: {why}", file=sys.stderr)
+    return [one for one in solvers if not missing[one[0]]]
 
 
 def _cross(

@@ -15,7 +15,7 @@ import argparse
 import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,13 +145,13 @@ def _classifiers(group: h5py.Group) -> Iterator[dict[str, Any]]:
         yield parts | {name: own for name, own in numbers.items() if own == own}  # not NaN
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the gaps; status 1 when the certificate is off by more than 1 % and 1e-6."""
     parser = argparse.ArgumentParser(description="Check a model's certificate by brute force.")
     parser.add_argument("model", type=Path)
     parser.add_argument("train", type=Path, help="the converted file it was trained on")
     parser.add_argument("--json", action="store_true", help="print the two gaps as JSON")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     gaps, stated = model_gaps(args.model, args.train)
     if args.json:
         print(json.dumps({"verified_gap": gaps.relative, "verified_pair_gap": gaps.pair}))

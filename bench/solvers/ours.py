@@ -16,25 +16,9 @@ from bench.process import OOC_FW, run_measured
 from bench.solvers.base import Figures, Parameters, Problem
 
 REPORTED = (
-    "status",
-    "kind",
-    "method",
-    "lmo",
-    "n_support",
-    "objective",
-    "rho",
-    "primal",
-    "dual",
-    "gap_scope",
-    "sampled_gap",
-    "certified_gap",
-    "pair_gap",
-    "iterations",
-    "kernel_evaluations",
-    "passes",
-    "rows_read",
-    "bytes_read",
-)
+    "status kind method lmo n_support objective rho primal dual gap_scope sampled_gap "
+    "certified_gap pair_gap iterations kernel_evaluations passes rows_read bytes_read"
+).split()
 
 
 class OocFW:
