@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    check_sample_weight_equivalence_on_sparse_data,
+    parametrize_with_checks,
+)
 
 import ooc_fw
 from ooc_fw import (
@@ -44,6 +48,15 @@ CLASSES = [-7, 3]
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+def test_weights_of_rows_are_copies():
+    """Checks that are expected to fail pass with a small tolerance and a number for gamma."""
+    for check in (
+        check_sample_weight_equivalence_on_dense_data,
+        check_sample_weight_equivalence_on_sparse_data,
+    ):
+        check("FrankWolfeSVC", FrankWolfeSVC(tol=1e-9, gamma=0.2))
 
 
 @pytest.mark.long

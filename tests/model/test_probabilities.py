@@ -150,3 +150,14 @@ def test_brier_score_and_bins_of_two_classes():
         assert own["rows"] == here.sum()
         assert own["mean_probability"] == pytest.approx(p[here].mean())
         assert own["share"] == pytest.approx(codes[here].mean())
+
+
+def test_brier_score_and_bins_of_three_classes():
+    p = np.array([[0.5, 0.3, 0.2], [0.1, 0.05, 0.85], [0.2, 0.6, 0.2]])
+    reliability = Reliability(3)
+    reliability.add(p, np.array([0, 1, -1]))  # right, wrong, none of them
+    found = reliability.measures()
+    expected = [0.25 + 0.09 + 0.04, 0.01 + 0.95**2 + 0.85**2, 0.04 + 0.36 + 0.04]
+    assert found["brier_score"] == pytest.approx(np.mean(expected))
+    used = {own["from"]: own["share"] for own in found["reliability"] if own["rows"]}
+    assert used == {0.5: 1, 0.8: 0, 0.6: 0}
