@@ -32,6 +32,7 @@ from ooc_fw.options import KernelOptions, TaskOptions, option_fields
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.testing import EXPECTED_FAILED_CHECKS, EXPECTED_FAILED_CHECKS_WITH_PROBABILITY
 from tests.support.contracts import to_dense
+from tests.support.methods import grid
 from tests.support.reference import SmallProblem, kernel_values
 
 try:
@@ -532,7 +533,7 @@ def test_landmark_models(table, thirds, several):
     ("form", "options"),
     [
         (np.asarray, {"n_jobs": 2}),
-        (scipy.sparse.csr_array, {"method": "swap"}),
+        pytest.param(scipy.sparse.csr_array, {"method": "swap"}, marks=pytest.mark.grid),
         (scipy.sparse.csr_array, {"landmarks": 40}),
     ],
 )
@@ -647,7 +648,7 @@ def test_partial_fit_goes_on_from_a_fit_that_left_rows_out(table, thirds, severa
     np.testing.assert_array_equal(own.support_vectors_, X[own.support_])
 
 
-@pytest.mark.parametrize(("n_classes", "weighted"), [(5, False), (6, True)])
+@pytest.mark.parametrize(("n_classes", "weighted"), grid([(6, True), (5, False)], quick=1))
 def test_classes_that_no_chunk_holds(table, n_classes, weighted):
     """They change nothing for the others; a model, its file and its copies hold the same."""
     X, y = table.X, np.where(table.y == 3, n_classes - 1, n_classes - 2)

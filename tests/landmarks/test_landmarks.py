@@ -28,6 +28,7 @@ from tests.support.landmarks import (
     span_objectives,
     span_values,
 )
+from tests.support.methods import grid
 from tests.support.reference import kernel_values, to_csr
 
 
@@ -127,7 +128,7 @@ def test_limits_end_a_run_with_its_best_weights(max_iter):
     assert solution.certified_gap[0] >= (primal[0] - dual[0]) / primal[0] - 1e-15
 
 
-@pytest.mark.parametrize(("n_rows", "n_classes"), [(3000, 3), (150, 2)])
+@pytest.mark.parametrize(("n_rows", "n_classes"), grid([(150, 2), (3000, 3)], quick=1))
 def test_a_run_that_resumes_takes_the_same_course(n_rows, n_classes, tmp_path):
     """Stopped anywhere, within steps over all rows too; the smallest set has no sample."""
     X, codes = noisy(n_rows, n_classes)

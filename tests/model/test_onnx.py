@@ -14,6 +14,7 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.onnx import MAX_COUPLED, to_onnx
 from ooc_fw.model.prediction import decide, like_training
+from tests.support.methods import grid
 from tests.support.reference import kernel_values
 
 
@@ -70,7 +71,7 @@ def _by_definition(model, T):
     return found[:, 0] if len(columns) == 1 else found
 
 
-@pytest.mark.parametrize(("n_classes", "options"), [(2, {}), (5, {}), (5, {"landmarks": 40})])
+@pytest.mark.parametrize(("n_classes", "options"), grid([(2, {}), (5, {"landmarks": 40}), (5, {})]))
 def test_probabilities(n_classes, options):
     X, T = rows(400), rows(200, seed=1)
     own = FrankWolfeSVC(gamma=0.2, C=5, probability=True, **options).fit(X, labels(X, n_classes))

@@ -17,6 +17,7 @@ from ooc_fw._core.steps import tube_slopes
 from ooc_fw.problem import RegressionProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.training.fit import fit
+from tests.support.methods import grid
 from tests.support.reference import DEFINITIONS, kernel_values
 from tests.support.strategies import SEEDS, kernels, powers_of_ten, tables
 
@@ -142,7 +143,7 @@ def waves():
 
 
 @pytest.mark.parametrize(
-    ("name", "epsilon"), [(name, 2.0 * (k % 2)) for k, name in enumerate(DEFINITIONS)]
+    ("name", "epsilon"), grid([(name, 2.0 * (k % 2)) for k, name in enumerate(DEFINITIONS)])
 )
 def test_exact_models_are_optimal(waves, name, epsilon):
     X, y = waves[0][:200], waves[1][:200]
