@@ -34,11 +34,10 @@ def naive_map(kernel_map, tile, x_terms, z_terms):
 
 
 @st.composite
-def tiles(draw):
+def tiles(draw, code):
     """Map, tile and terms for `map_tile`; slightly negative products of the Laplacian included."""
     n, m = draw(st.integers(0, 9)), draw(st.integers(0, 70))
     rng = np.random.default_rng(draw(SEEDS))
-    code = draw(st.sampled_from(list(MapCode)))
     tile = rng.normal(size=(n, m))
     if code == MapCode.LAPLACIAN:
         tile = np.maximum(tile, -1e-6)
@@ -52,10 +51,11 @@ def tiles(draw):
 
 
 @PRECISIONS
-@given(case=tiles(), whole=st.booleans(), seed=SEEDS)
-def test_tiles_become_values_of_the_formula_or_their_weighted_sums(number, unit, case, whole, seed):
+@pytest.mark.parametrize("code", MapCode)
+@given(data=st.data(), whole=st.booleans(), seed=SEEDS)
+def test_tiles_become_values_of_the_formula_or_their_sums(code, number, unit, data, whole, seed):
     """In place; as whole multiples of a unit in rows some way apart; and summed up in float64."""
-    kernel_map, *arrays = case
+    kernel_map, *arrays = data.draw(tiles(code))
     kernel_map = kernel_map._replace(scale=number(kernel_map.scale), shift=number(kernel_map.shift))
     tile, *terms = (array.astype(number) for array in arrays)
     n, m = tile.shape
