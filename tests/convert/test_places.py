@@ -69,10 +69,8 @@ def expected(folder, tmp_path_factory):
 
 def in_order(X, labels, columns):
     """Rows whose order and whose columns' order do not matter."""
-    place = np.argsort(columns)
-    return sorted(columns), sorted(
-        (*np.array(row)[place], y) for row, y in zip(X, labels, strict=True)
-    )
+    rows = np.array(X)[:, np.argsort(columns)].tolist()
+    return sorted(columns), sorted(zip(rows, labels, strict=True))
 
 
 @pytest.mark.parametrize(

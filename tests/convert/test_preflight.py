@@ -125,6 +125,7 @@ def test_advice():
     sparse = np.zeros((100, 20))
     sparse[np.arange(100), np.arange(100) % 20] = np.arange(100) + 1
     packed = {"compression": "gzip", "chunk_rows": 100, "decoded_bytes": 4 << 30, "decoders": ()}
+    quarter = {"compression": "lz4", "chunk_rows": 25, "decoded_bytes": 1 << 30}
     holed = np.where((np.arange(100) == 3)[:, None], np.nan, X)
     for words, rows, labels, known in (
         ("there are no labels", X, None, {}),
@@ -139,14 +140,8 @@ def test_advice():
         ("may be in any order", X, y, {"shuffled": None}),
         ("keep the order of their input", X, y, {"shuffled": False}),
         ("gzip is slow", X, y, {"compression": "gzip", "chunk_rows": 1}),
-        (
-            "256 MiB are compressed together, which every draw of rows decodes",
-            *(X, y, {"compression": "lz4", "chunk_rows": 25, "decoded_bytes": 1 << 30}),
-        ),
-        (
-            "4096 MiB are compressed together, which every block of rows, in every pass",
-            *(X, y, packed),
-        ),
+        ("256 MiB are compressed together, which every draw of rows decodes", X, y, quarter),
+        ("4096 MiB are compressed together, which every block of rows, in every", X, y, packed),
         ("--gamma auto", np.tile(rng.uniform(-3000, 3000, (100, 5)), (2, 1)), np.tile(y, 2), {}),
         ("no checksums", X, y, {"has_checksums": False}),
         ("only 0 % of the values are zeros", X, y, {"sparse": True}),

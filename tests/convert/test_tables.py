@@ -133,11 +133,7 @@ TABLES = {  # name -> options, how the data are written
     "hdf5": (NAMED, lambda path, X, y: write_hdf5(path, rows=X, target=y)),
     "hdf5-columns": (CLASS, lambda path, X, y: write_hdf5(path, **columns_of(X, y))),
 }
-CHOICES = [
-    {"seed": 4},
-    {"scale": "standard", "shuffle": False},
-    {"scale": "maxabs", "dense": False},
-]
+CHOICES = {"seed": 4}, {"scale": "standard", "shuffle": False}, {"scale": "maxabs", "dense": False}
 
 
 @pytest.mark.parametrize(
@@ -445,6 +441,18 @@ def test_large_whole_labels_stay_apart_or_are_refused(run, refused, save):
         refused(path, rf"row 1: label {LARGE + 1} is a whole number that float", **options)
 
 
+def test_labels_that_are_not_utf8_are_refused(refused, save, tmp_path):
+    words = [b"caf\xc3\xa9", b"caf\xe9"]
+    message = r"row 1: b'caf\\xe9' is not UTF-8 text"
+    refused(save("X.npy", np.eye(2)), message, labels=save("y.npy", np.array(words)))
+    refused(save("data.parquet", a=[1.0, 2.0], y=pa.array(words)), message, **Y)
+    for length in (8, None):  # fixed and variable
+        with h5py.File(tmp_path / "data.hdf5", "w") as file:
+            file["X"] = np.eye(2)
+            file.create_dataset("y", data=words, dtype=h5py.string_dtype("utf-8", length))
+        refused(tmp_path / "data.hdf5", message)
+
+
 MANY = "".join(f"w{i},0\n" for i in range(5000))
 LONG = f"a,b,y\n1,{'x' * 200_000},0\n2,c,1\n"
 FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
@@ -609,8 +617,8 @@ def test_long_cells_may_be_left_out(run):
 
 
 def test_more_columns_than_rows(run):
-    X = np.arange(2 * 5000).reshape(2, 5000) % 97
-    rows = [[*(f"c{j}" for j in range(5000)), "y"], *np.c_[X, [0, 1]].tolist()]
+    X = np.arange(2 * 2000).reshape(2, 2000) % 97
+    rows = [[*(f"c{j}" for j in range(2000)), "y"], *np.c_[X, [0, 1]].tolist()]
     _, found = run("".join(",".join(map(str, row)) + "\n" for row in rows), **Y)
     np.testing.assert_array_equal(found.X, X)
 

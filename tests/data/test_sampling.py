@@ -17,6 +17,7 @@ from ooc_fw.data.views import (
     looks_shuffled,
     missing_runs,
 )
+from tests.support.methods import grid
 
 
 def make(kind, n_rows, chunk_rows=5):
@@ -43,7 +44,9 @@ def test_a_draw_is_a_set_of_rows(kind, n_rows, chunk_rows, size, seed):
 
 
 @every_sampler
-@pytest.mark.parametrize(("n_rows", "chunk_rows", "size"), [(23, 5, 7), (23, 5, 20), (40, 40, 3)])
+@pytest.mark.parametrize(
+    ("n_rows", "chunk_rows", "size"), grid([(23, 5, 7), (23, 5, 20), (40, 40, 3)], 1)
+)
 def test_every_row_is_equally_likely(kind, n_rows, chunk_rows, size):
     sampler, rng = make(kind, n_rows, chunk_rows), np.random.default_rng(0)
     draws = 2000
