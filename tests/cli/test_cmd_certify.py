@@ -132,7 +132,7 @@ def test_gap_of_a_landmark_model(ooc_fw, landmark_model):
         assert found["certified_gap"] == (found["primal"] - found["dual"]) / found["primal"]
     assert result["certified_gap"] == pytest.approx(model.certified_gap, rel=1e-3, abs=1e-7)
 
-    outcome = ooc_fw("certify", model_path, data, "--dask", "processes")
+    outcome = ooc_fw("certify", model_path, data, "--dask", "threads")
     lines = outcome.out.splitlines()
     assert lines[0].split()[0] == "certified_gap"
     assert lines[0].endswith("(within the span of the 20 landmarks)")

@@ -7,17 +7,12 @@ import pytest
 UNEQUAL = {"seconds", "sweep_seconds", "peak_rss_bytes", "model"}  # from run to run
 
 
-DASK = pytest.mark.parametrize(
-    "dask", ["threads", pytest.param("processes", marks=pytest.mark.process)]
-)
-
-
 def numbers(outcome):
     """JSON result without what differs from run to run."""
     return {k: v for k, v in outcome.json().items() if k not in UNEQUAL}
 
 
-@pytest.fixture(scope="module", params=["hdf5", "npy"])
+@pytest.fixture(scope="module")
 def foreign(request, table, tmp_path_factory):
     """DATA and its options: without statistics, so that gamma needs a pass."""
     folder = tmp_path_factory.mktemp("foreign")
@@ -30,7 +25,11 @@ def foreign(request, table, tmp_path_factory):
     return [folder / "X.npy", "--labels", folder / "y.npy"]
 
 
-@DASK
+@pytest.mark.parametrize(
+    ("foreign", "dask"),
+    [("hdf5", "threads"), pytest.param("npy", "processes", marks=pytest.mark.process)],
+    indirect=["foreign"],
+)
 def test_train(ooc_fw, foreign, tmp_path, dask):
     models, results = [tmp_path / "plain.h5", tmp_path / "spread.h5"], []
     for model, options in zip(models, ((), ("--dask", dask)), strict=True):
@@ -41,13 +40,22 @@ def test_train(ooc_fw, foreign, tmp_path, dask):
     assert results[0] == results[1]
 
 
-@DASK
-def test_certify_evaluate_and_predict(ooc_fw, model_file, data_file, dask):
-    for name in ("certify", "evaluate"):
+@pytest.mark.parametrize(
+    ("dask", "names"),
+    [
+        ("threads", ["certify", "evaluate"]),
+        pytest.param("processes", ["certify"], marks=pytest.mark.process),
+    ],
+)
+def test_certify_and_evaluate(ooc_fw, model_file, data_file, dask, names):
+    for name in names:
         command = name, model_file, data_file, "--json"
         assert numbers(ooc_fw(*command)) == numbers(ooc_fw(*command, "--dask", dask))
-    plain = ooc_fw("predict", model_file, data_file, "--decision")
-    assert ooc_fw("predict", model_file, data_file, "--decision", "--dask", dask) == plain
+
+
+def test_predict(ooc_fw, model_file, data_file):
+    predict = "predict", model_file, data_file, "--decision"
+    assert ooc_fw(*predict, "--dask", "threads") == ooc_fw(*predict)
 
 
 def test_what_is_refused_before_any_work(ooc_fw, data_file, model_file, text_file, tmp_path):

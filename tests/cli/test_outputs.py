@@ -69,8 +69,8 @@ def run_log(data_file, tmp_path_factory):
         ("predict {model} {data} -o {out}", "out.csv", "row,label\n"),
         ("train {data} -o {new} --log {out} --quiet", "out.log", '{"event": "start"'),
         ("tune {data} --C 1 --no-refit --points {out} --quiet", "out.json", '{"data"'),
-        ("report {log} -o {out}", "out.html", "<!DOCTYPE html>"),
-        ("plot {log} -o {out}", "out.svg", "<?xml"),
+        pytest.param("report {log} -o {out}", "out.html", "<!DOCTYPE", marks=pytest.mark.grid),
+        pytest.param("plot {log} -o {out}", "out.svg", "<?xml", marks=pytest.mark.grid),
     ],
 )
 def test_streams(ooc_fw, data_file, model_file, run_log, tmp_path, command, name, begins):
