@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 import ooc_fw
+from ooc_fw.solver.steps import STEP_RULES
 from tests.support.methods import grid
 
 GUIDES = {
@@ -102,14 +103,22 @@ def test_commands_in_guides_run(name, tmp_path):
     assert made <= {path.name for path in tmp_path.iterdir()}
 
 
+README = (Path(__file__).parents[1] / "README.md").read_text()
+
+
+@pytest.mark.parametrize("text", [README, GUIDES["methods"]], ids=["README", "methods"])
+def test_tables_of_methods_have_every_rule(text):
+    first = re.findall(r"^\|([^|]*)\|", text, flags=re.MULTILINE)
+    assert set(STEP_RULES) <= set(re.findall(r"`(\w+)`", "".join(first)))
+
+
 @pytest.mark.process
 def test_session_of_the_readme(tmp_path):
     """The printed lines are those of the commands, with numbers that are close."""
     package = Path(ooc_fw.__file__).parent
     for path in (package / "data" / "samples").glob("a1a*"):
         shutil.copy(path, tmp_path)
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    session = readme.split("```console\n")[1].split("```")[0]
+    session = README.split("```console\n")[1].split("```")[0]
     for shown in session.removeprefix("$ ooc-fw ").split("\n$ ooc-fw "):
         command, *expected = shown.strip().splitlines()
         outcome = subprocess.run(

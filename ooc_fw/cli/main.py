@@ -122,8 +122,7 @@ def _fail(message: str, status: int) -> int:
 def _replace_closed_streams() -> None:
     """Replace standard streams that were closed when the program began, which Python sets to None.
 
-    Reading and writing them then fails where it happens, as in other programs. Messages are
-    dropped.
+    Reading and writing them then fails where it happens, as elsewhere. Messages are dropped.
     """
     for name, flags, mode in (
         ("stdin", os.O_WRONLY, "r"),

@@ -169,8 +169,7 @@ def iter_libsvm(
 ) -> Iterator[tuple[Float64Array, CSRRows, int]]:
     """Labels and rows of LIBSVM text, block by block, and the number of the first line of each.
 
-    The rows are as wide as any so far. Values stay float64 if `exact`, to be scaled before they are
-    rounded.
+    The rows are as wide as any so far. Values are float64 if `exact`, to be scaled, then rounded.
     """
     options = ParseOptions(zero_based=zero_based)
     n_rows = width = 0

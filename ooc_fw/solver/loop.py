@@ -122,8 +122,7 @@ class Path(ExitStack):
 
     Each begins with the weights of the one before, which are feasible for any C, and keeps its rows
     in RAM and its kernel values. The parameters are those of `solve_problem`, but rows have no
-    penalties, and C of the options is not used. `active`, if any, has the first vertices and their
-    weights.
+    penalties, and C of the options is not used. `active`, if any, has the first weights.
     """
 
     def __init__(

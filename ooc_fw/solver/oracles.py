@@ -24,7 +24,7 @@ from ooc_fw.data.views import BlockSampler, block_sampler
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.state import Resumable, StepKind
-from ooc_fw.solver.steps import Partan, StepRecord, StepRule
+from ooc_fw.solver.steps import STEP_RULES, StepRecord, StepRule
 
 if TYPE_CHECKING:
     from ooc_fw.solver.plan import Workspace
@@ -250,7 +250,7 @@ class FullLMO(LMO):
         memory = workspace.plan.memory
         self._y = self._labels.astype(np.float64)
         self._C = np.broadcast_to(workspace.penalties, len(self._labels))
-        self._keeps_before = workspace.options.method == Partan.name  # for steps that extrapolate
+        self._keeps_before = STEP_RULES[workspace.options.method].extrapolates
         self._keeps_rows, self._column_bytes = memory.row_cache > 0, memory.parts["column_cache"]
         self._grad: Float64Array | None = None
         self._before: Float64Array | None = None

@@ -29,7 +29,7 @@ from ooc_fw.problem import BinaryProblem, ClassificationProblem, Problem
 from ooc_fw.solver.oracles import KEEPS_GRADIENT, LARGEST_BLOCK, SEES_DRAWN_ALONE
 from ooc_fw.solver.shell import CheckpointPlan, Deadline, Identity, State, load_checkpoint
 from ooc_fw.solver.state import Callback
-from ooc_fw.solver.steps import STEP_RULES, Partan
+from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.memory import MemoryPlan, Workload, format_bytes, memory_total, plan_memory
@@ -171,9 +171,9 @@ def with_method(options: TrainOptions, n_rows: int) -> TrainOptions:
             f"--lmo {lmo} proposes one vertex at a time, and method {method} takes many; give "
             f"another --method, such as bpcg, or leave out --lmo"
         )
-    if lmo == "lazy" and method == Partan.name:
+    if lmo == "lazy" and STEP_RULES[method].extrapolates:
         raise InputError(
-            "--lmo lazy puts steps together, and method partan goes on from each of them; give "
+            f"--lmo lazy puts steps together, and method {method} goes on from each of them; give "
             "another --method, such as bpcg, or --lmo full"
         )
     if lmo in SEES_DRAWN_ALONE and options.certify:

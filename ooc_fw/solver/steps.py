@@ -12,7 +12,7 @@ away     a - e_j     (g_j - rho) / (Q_jj - 2 g_j + rho)            a_j / (1 - a_
 pairwise e_i - e_j   (g_j - g_i) / (Q_ii + Q_jj - 2 Q_ij)          a_j
 ======== =========== ============================================= ===================
 
-To add a rule: a class here and a line in `STEP_RULES`. Rules know nothing of disk or of the oracle.
+To add a rule: a class here and its place in `_RULES`. Rules know nothing of disk or of the oracle.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class StepRule(Resumable):
     name: ClassVar[str]
     takes_many: ClassVar[bool] = False  # whether one step can use many new vertices at once
     optimises: ClassVar[bool] = False  # whether a step optimises on the whole active set
+    extrapolates: ClassVar[bool] = False  # whether a step goes on from an earlier iterate
 
     def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         """Move the weights, given the place `i` of the toward vertex."""
@@ -269,6 +270,7 @@ class Partan(StepRule):
     """
 
     name = "partan"
+    extrapolates = True
     saved = ("_before",)
     _before: Float64Array | None = None  # (2, m): weights and gradient of the iterate before
 
