@@ -1,7 +1,5 @@
 """Small data sets and the command line as a function, for all tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The Python and the commands in the guides, run in a folder with the files that they name."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

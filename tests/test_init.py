@@ -1,7 +1,5 @@
 """The public names of the package, and what importing them costs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

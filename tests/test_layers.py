@@ -1,7 +1,5 @@
 """The import rule: disk yields rows, kernels turn rows into numbers, the core sees only numbers."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data sets of the benchmarks: each line of text goes where it should."""
 
-from __future__ import annotations
-
 import lzma
 
 import pytest

@@ -1,7 +1,5 @@
 """The synthetic full KDD Cup 99 set: counts, determinism, and how far values are moved."""
 
-from __future__ import annotations
-
 import gzip
 import lzma
 from collections import Counter

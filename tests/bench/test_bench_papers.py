@@ -1,7 +1,5 @@
 """The papers' tables on very few rows: every entry is on the page, and runs are kept."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

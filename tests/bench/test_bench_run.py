@@ -1,7 +1,5 @@
 """Specs, one real cross of sets and solvers on tiny data, and the report made from it."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

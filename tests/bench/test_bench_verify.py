@@ -1,7 +1,5 @@
 """The brute force agrees with definitions, with ours and with LIBSVM's own tolerance."""
 
-from __future__ import annotations
-
 import h5py
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """No violator is ever screened out: the inequality, and the whole way through `certify`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

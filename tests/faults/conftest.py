@@ -1,7 +1,5 @@
 """A process that bears commands, and small files for them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

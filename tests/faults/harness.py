@@ -1,7 +1,5 @@
 """Commands run where they may be killed or starved, and what they must say when they fail."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

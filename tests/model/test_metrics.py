@@ -1,7 +1,5 @@
 """Metrics agree with scikit-learn, and their variances with what samples show."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """ONNX graphs against the model, in onnxruntime."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

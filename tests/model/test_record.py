@@ -1,7 +1,5 @@
 """A model applied by definition, the data that belong to it, and its file, whole and damaged."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """Logs of training runs that never took place."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

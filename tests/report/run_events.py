@@ -1,7 +1,5 @@
 """Events of training runs that never took place."""
 
-from __future__ import annotations
-
 START = {
     "event": "start",
     "data": "d.h5",

@@ -3,8 +3,6 @@
 What is special about one storage, and its error messages, is tested with it.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise

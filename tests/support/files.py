@@ -4,8 +4,6 @@ This second, independent implementation of the layout shows mistakes that reader
 share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ The code is slow and obviously right, for a few hundred rows in plain arrays. It
 solver nor the kernel engine nor compiled loops, and extended precision where rounding matters.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

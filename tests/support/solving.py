@@ -1,7 +1,5 @@
 """Active sets, and runs with checkpoints and penalties of rows, which `solve` does not offer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Only this module imports hypothesis, which the package does not depend on. Shape
 drawn by hypothesis and shrink; values come from a drawn seed and do not.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Novelty detection: the problem of one class by brute force, its gap, its ball and its scores."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

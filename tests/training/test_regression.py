@@ -1,7 +1,5 @@
 """Regression: objectives and gaps by brute force, agreement with scikit-learn, files and copies."""
 
-from __future__ import annotations
-
 import json
 
 import h5py

@@ -1,7 +1,5 @@
 """Choosing C and gamma: errors are those of single trainings, points are given up rightly."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
