@@ -55,7 +55,7 @@ def places(cells, tmp_path_factory):
     return {"h5ad": folder / "cells.h5ad", "zarr": folder / "cells.zarr"}
 
 
-FORMATS = pytest.mark.parametrize("name", ["h5ad", "zarr"])
+FORMATS = pytest.mark.parametrize("name", grid(["h5ad", "zarr"], quick=1))
 NAMED = "--label", "cell_type", "--missing-labels", "drop"
 
 

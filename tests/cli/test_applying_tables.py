@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.model.record import load_model
+from tests.support.methods import grid
 
 CITIES = ("Rom", "Köln, am Rhein", "Oslo")
 
@@ -21,11 +22,11 @@ def lines(rng, n_rows, *, words):
         yield f'{age if rng.random() > 0.05 else ""},"{city}",{income:.2f},{kind}'
 
 
-@pytest.fixture(params=[True, False], ids=["words", "numbers"])
+@pytest.fixture(params=grid(["words", "numbers"], quick=1))
 def trained(request, ooc_fw, tmp_path):
     """A table, its converted file and a model."""
     table, data, model = tmp_path / "t.csv", tmp_path / "t.h5", tmp_path / "m.h5"
-    rows = lines(np.random.default_rng(0), 300, words=request.param)
+    rows = lines(np.random.default_rng(0), 300, words=request.param == "words")
     table.write_text("\n".join(rows) + "\n", encoding="utf-8")
     encoding = ("--one-hot", "city", "--impute", "mean", "--scale", "standard", "--log1p")
     ooc_fw("convert", table, data, "--label", "kind", *encoding, "--quiet").done()

@@ -26,7 +26,14 @@ def convert(ooc_fw, tmp_path, *options):
     return data
 
 
-@pytest.mark.parametrize("options", [(), ("--sparse", "--scale", "none"), ("--no-shuffle",)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        pytest.param(("--sparse", "--scale", "none"), marks=pytest.mark.grid),
+        pytest.param(("--no-shuffle",), marks=pytest.mark.grid),
+    ],
+)
 def test_the_parts_are_the_rows_of_the_file(ooc_fw, tmp_path, options):
     data = convert(ooc_fw, tmp_path, *options)
     train, test = tmp_path / "train.h5", tmp_path / "test.h5"
