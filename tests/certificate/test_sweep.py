@@ -8,11 +8,15 @@ from hypothesis import strategies as st
 from ooc_fw.certificate.sweep import (
     Search,
     SupportWeights,
+    _Block,
+    _sweep_block,
+    _Target,
     certify,
 )
 from ooc_fw.data.rows import take_rows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.arithmetic import Arithmetic
+from ooc_fw.kernels.decisions import Approximation
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT32_PRODUCTS, Sizes, make_kernel
 from ooc_fw.problem import BinaryProblem
@@ -85,6 +89,37 @@ def test_is_an_upper_bound_and_a_tight_one(case):
     assert certificate.pair_gap >= certificate.certified_gap - certificate.rounding - 1e-12
     assert seen == sorted(set(seen))
     assert seen[-1] == len(problem.y)
+
+
+class Erring:
+    """Decision values of rows that hold their own, which float32 misses by all that it may."""
+
+    n_vertices = 1
+
+    def __init__(self, errors, bounds):
+        self.errors, self.bounds = errors, bounds
+
+    def approximate(self, rows, with_nearest):
+        return Approximation(rows[:, 0] + self.errors, self.bounds, rows, None)
+
+    def exact(self, rows):
+        return rows[:, 0].astype(np.float64), np.zeros(len(rows))
+
+
+@given(SEEDS, st.sampled_from([0.1, 1.0]))
+def test_the_least_gradient_is_known_however_float32_errs(seed, least_of_support):
+    n_rows, rng = 20, np.random.default_rng(seed)
+    values = rng.permutation(n_rows).astype(np.float32) / n_rows
+    bounds = rng.uniform(0, 1, n_rows)
+    errors = bounds * rng.choice([-1, -0.99, 0.99, 1], n_rows)
+    none, labels = np.empty(0, dtype=np.int64), np.ones(n_rows, dtype=np.int8)
+    found, _ = _sweep_block(
+        ArraySource(values[:, None], labels),
+        _Block(0, n_rows, None, none, labels),
+        Erring(errors, bounds),
+        _Target(make_kernel("linear"), -np.inf, least_of_support, 0, with_bounds=False),
+    )
+    assert found.least == 0.0
 
 
 @given(cases(), powers_of_ten(-4, 0), st.integers(0, 20))
