@@ -202,14 +202,14 @@ def test_text_of_several_blocks_as_hdf5(ooc_fw, model_file, table, write_text, t
 
 @pytest.mark.process
 def test_peak_of_the_process_does_not_grow_with_the_rows(tmp_path):
-    """Rows of 64 MB and results of 64 MB, on disk, in another order."""
+    """Rows of 80 MB and results of 80 MB, on disk, in another order."""
     rng = np.random.default_rng(0)
     data, model = tmp_path / "data.h5", tmp_path / "model.h5"
     few = rng.random((60, 4), dtype=np.float32)
     write_dense(data, few, np.where(few[:, 0] > 0.5, 1.0, -1.0))
     assert main(["train", str(data), "-o", str(model), "--quiet"]) == 0
     peaks = []
-    for n_rows in (500_000, 4_000_000):
+    for n_rows in (1_500_000, 5_000_000):
         write_dense(data, rng.random((n_rows, 4), dtype=np.float32), np.ones(n_rows))
         code = (
             "import sys; from ooc_fw.cli.main import main; assert main(sys.argv[1:]) == 0\n"
