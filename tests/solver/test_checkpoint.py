@@ -137,7 +137,11 @@ def test_a_run_may_be_stopped_again_and_again(method, every, path):
 
 
 @pytest.mark.parametrize(
-    ("method", "phase"), grid([("cvm", "certify"), ("cvm", "train"), ("swap2", "certify")], quick=1)
+    ("method", "phase"),
+    [
+        *grid([("cvm", "certify"), ("cvm", "train")], quick=1),
+        pytest.param("swap2", "certify", marks=pytest.mark.long),
+    ],
 )
 def test_stopped_from_outside_in_any_iteration_or_sweep(method, phase, path, caplog, rare_violator):
     """The state of passes and of what they leave out is kept too."""
