@@ -24,6 +24,14 @@ def test_table_and_model(ooc_fw, data_file, tmp_path):
     ooc_fw("certify", model, data_file).done()
 
 
+def test_landmarks(ooc_fw, data_file, tmp_path):
+    model = tmp_path / "m.h5"
+    outcome = ooc_fw("tune", data_file, "--C", "1,8", "--landmarks", 30, "-o", model).done()
+    n_landmarks = len(load_model(model).support_vectors)
+    assert n_landmarks <= 30
+    assert f"within the span of the {n_landmarks} landmarks" in outcome.out
+
+
 def test_json_and_files(ooc_fw, data_file, tmp_path):
     pytest.importorskip("matplotlib")
     points, figure, model = (tmp_path / name for name in ("r.json", "f.png", "m.h5"))
