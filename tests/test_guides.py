@@ -78,7 +78,7 @@ def write_files(folder, rng):
         pd.DataFrame({"x": x, "kind": kind, "y": y}).to_parquet(folder / path)
 
 
-@pytest.mark.process
+@pytest.mark.long
 @pytest.mark.parametrize("name", WALKS)
 def test_commands_in_guides_run(name, tmp_path):
     """The shell runs them one by one; the first that fails ends the test."""

@@ -31,8 +31,7 @@ mypy &
 checks=$!
 export OOC_FW_WARMED="$venv/warmed" OOC_FW_CACHE="$venv/compiled"
 OOC_FW_CACHE=$OOC_FW_WARMED ooc-fw warm-up --quiet
-rm -rf "$OOC_FW_CACHE"
-cp -Rp "$OOC_FW_WARMED" "$OOC_FW_CACHE"
+cp -Rpu "$OOC_FW_WARMED/." "$OOC_FW_CACHE"
 wait $checks
 
 pytest --numprocesses auto --dist worksteal "$@"

@@ -65,7 +65,7 @@ def records_file(tmp_path_factory, text_file):
     return folder / "standard.jsonl"
 
 
-@pytest.mark.process
+@pytest.mark.long
 def test_records_are_flat_and_complete(records_file):
     records = [json.loads(line) for line in records_file.read_text().splitlines()]
     assert len(records) == 6
@@ -83,7 +83,7 @@ def test_records_are_flat_and_complete(records_file):
     assert "verified_gap" not in records[3]  # the brute force runs once
 
 
-@pytest.mark.process
+@pytest.mark.long
 def test_report_names_every_solver_of_the_last_session(records_file, tmp_path):
     records = report.read_records(records_file)
     text = report.markdown(records, baseline="sklearn-svc")
