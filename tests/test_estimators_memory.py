@@ -88,6 +88,7 @@ def test_growth_does_not_depend_on_the_size_of_the_data(tmp_path, n_rows, names)
     assert max(growth.values()) < 60e6, growth
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "estimator",
     [

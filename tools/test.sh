@@ -21,6 +21,7 @@ if ! cmp -s pyproject.toml "$venv/installed.toml"; then
     echo '*' >"$venv/.gitignore"
     "$venv/bin/pip" install --quiet --no-compile --editable "$project[test]"
     cp pyproject.toml "$venv/installed.toml"
+    rm -f "$venv/warm"
 fi
 PATH=$venv/bin:$PATH
 ruff check
@@ -30,8 +31,11 @@ ruff format --check
 mypy &
 checks=$!
 export OOC_FW_WARMED="$venv/warmed" OOC_FW_CACHE="$venv/compiled"
-OOC_FW_CACHE=$OOC_FW_WARMED ooc-fw warm-up --quiet
-cp -Rpu "$OOC_FW_WARMED/." "$OOC_FW_CACHE"
+if [ ! -e "$venv/warm" ] || [ -n "$(find ooc_fw/_core -name '*.py' -newer "$venv/warm")" ]; then
+    OOC_FW_CACHE=$OOC_FW_WARMED ooc-fw warm-up --quiet
+    cp -Rpu "$OOC_FW_WARMED/." "$OOC_FW_CACHE"
+    touch "$venv/warm"
+fi
 wait $checks
 
 pytest --numprocesses auto --dist worksteal "$@"

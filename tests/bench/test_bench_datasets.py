@@ -8,6 +8,7 @@ from bench import datasets
 from bench.process import ChildError
 
 
+@pytest.mark.process
 def test_a_packaged_set_is_converted_once(tmp_path):
     prepared = datasets.prepare(datasets.DATASETS["a1a"], tmp_path / "absent", tmp_path)
     assert prepared.n_rows == 1605

@@ -48,13 +48,16 @@ def test_the_terms_add_up(ooc_fw, plan, data):
 
 @pytest.mark.parametrize(
     ("arguments", "n_bytes"),
-    [
-        (["--memory", "2GiB"], 2),
-        (["--memory", "2GiB", "--C", "10000"], 4),
-        (["--memory", "2GiB", "--class-weight=-1=10000"], 4),
-        ([], 4),
-        (["--C", "1e9"], 8),
-    ],
+    grid(
+        [
+            (["--memory", "2GiB"], 2),
+            (["--memory", "2GiB", "--class-weight=-1=10000"], 4),
+            (["--C", "1e9"], 8),
+            (["--memory", "2GiB", "--C", "10000"], 4),
+            ([], 4),
+        ],
+        quick=3,
+    ),
 )
 def test_plan_knows_the_precision_of_kernel_values(data, plan, arguments, n_bytes):
     assert plan(data, "--gamma", "0.5", *arguments)["kernel_value_bytes"] == n_bytes
@@ -97,6 +100,7 @@ def test_without_memory_no_more_is_planned_than_a_process_may_take(tmp_path, pla
     assert sum(plan(path, "--gamma", "0.5")["memory"].values()) <= 3 << 30
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("fits", grid([True, False], quick=1))
 def test_kernel_values_that_do_not_fit_are_told(ooc_fw, data, monkeypatch, fits):
     def make(*arguments):

@@ -46,6 +46,7 @@ def test_json_log_and_model_agree(ooc_fw, noisy, tmp_path):
     assert ooc_fw("evaluate", path, noisy, "--json").json()["accuracy"] > 0.6
 
 
+@pytest.mark.grid
 def test_max_support_takes_landmarks_unless_exact(ooc_fw, noisy, tmp_path):
     path, exact = tmp_path / "m.h5", tmp_path / "e.h5"
     chosen = ooc_fw("train", noisy, "-o", path, "--max-support", 40)

@@ -22,6 +22,7 @@ def wait_for(path, process):
         time.sleep(0.01)
 
 
+@pytest.mark.process
 def test_time_limit_is_a_good_end(ooc_fw, data_file, tmp_path):
     outcome = ooc_fw(
         "train", data_file, "-o", tmp_path / "m.h5", "--json", "--max-time", "1.5s", *LONG

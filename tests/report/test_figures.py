@@ -54,6 +54,7 @@ def test_binary_classifiers_are_drawn_one_after_the_other(make_run):
     assert np.isnan(figure.axes[0].lines[0].get_ydata()).sum() == 2
 
 
+@pytest.mark.grid
 def test_runs_with_little_to_show(make_run, tmp_path):
     short = make_run("short", n=1, end=False)
     empty = make_run("empty", n=0, end=False)
@@ -69,6 +70,7 @@ def test_time_is_given_in_a_fitting_unit(make_run, pace, unit, last):
     assert (ax.get_xlabel(), ax.lines[0].get_xdata()[-1]) == (f"time ({unit})", last)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     "form", ["svg", *(pytest.param(form, marks=pytest.mark.grid) for form in ("pdf", "png"))]
 )

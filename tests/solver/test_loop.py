@@ -313,6 +313,7 @@ def kernel_beyond_float64(seed):
     return SmallProblem(kernel, X, y, 10.0 ** rng.integers(-4, 5))
 
 
+@pytest.mark.grid
 @given(st.integers(0, 100_000), st.sampled_from(["corrective", "cvm"]), st.sampled_from(LMOS))
 @example(50, "corrective", "sampled")
 @example(388, "cvm", "full")

@@ -254,6 +254,7 @@ def test_bound_and_penalty_may_change(problem, bound, C):
     assert assert_consistent(solution_of(stream), other).gap <= TOL
 
 
+@pytest.mark.grid
 def test_bounds_that_cannot_be_kept(problem, monkeypatch, caplog):
     with pytest.raises(InputError, match="at least 2 support vectors"):
         open_stream(problem, max_support=1)
