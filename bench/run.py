@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -29,9 +28,6 @@ from bench.solvers.base import missing_packages
 
 DEFAULT_WORK = Path(tempfile.gettempdir()) / "ooc-fw-bench"
 FAILURES = ("timeout", "failed")  # statuses of runs without figures
-MEMORY_SHARE = 0.9
-"""Share of the machine's memory that a run may take; what would take more fails, and is recorded
-as such, before the machine runs out of it."""
 
 Chosen = tuple[str, Solver, Parameters]
 Record = dict[str, Any]
@@ -107,7 +103,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.resume and (earlier := read_lines(args.output)):
         common["session"] = earlier[-1]["session"]
         done = {_key(one) for one in earlier if one["session"] == common["session"]}
-    _limit_memory(int(MEMORY_SHARE * int(common["memory_bytes"] or 0)))
     try:
         _cross(config, names, available(solvers), common, done, args)
     except ChildError as error:
@@ -151,14 +146,6 @@ def limit_cpus(threads: int | None) -> int:
     allowed = sorted(os.sched_getaffinity(0))[:threads]
     os.sched_setaffinity(0, allowed)
     return len(allowed)
-
-
-def _limit_memory(most: int) -> None:
-    """Limit the private memory of this process, and so of each of its children."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def available(solvers: Sequence[Chosen]) -> list[Chosen]:

@@ -7,6 +7,7 @@ timed on fitting rows that are in RAM already, after a fit of a few rows to warm
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import time
@@ -23,6 +24,9 @@ from bench.storage import read_labelled
 from bench.verify import hinge_pair_gap
 
 WARM_UP_ROWS = 100  # of each class
+MEMORY_SHARE = 0.9
+"""Share of the machine's memory that a peer may take; what would take more fails, and is recorded
+as such, before the machine runs out of it."""
 
 
 def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
@@ -104,8 +108,17 @@ def _judged(estimator: Any, test: tuple[Any, Any], classes: Any) -> Figures:
     return figures
 
 
+def limit_memory(most: int) -> None:
+    """Limit the private memory of this process: a peer that wants more fails, not the machine."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
 def main() -> None:
     """Do what the request on the command line says."""
+    limit_memory(int(MEMORY_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
     request = json.loads(sys.argv[1])
     peer = SOLVERS[request["solver"]]
     assert isinstance(peer, Peer)

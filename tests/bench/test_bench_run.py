@@ -58,7 +58,6 @@ def records_file(tmp_path_factory, text_file):
     cpus = os.sched_getaffinity(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(DATASETS, "tiny", Dataset("tiny", lambda *_: (text_file, text_file), C=5))
-        patch.setattr(run, "_limit_memory", lambda most: None)  # which cannot be taken back
         assert run.main(arguments) == 0
         assert run.main([*arguments, "--resume"]) == 0  # there is nothing left to do
     os.sched_setaffinity(0, cpus)
@@ -160,8 +159,8 @@ def test_random_rows_of_as_much_support_as_wanted():
     assert estimator.decision_function(X).shape == (3000,)
 
 
-def test_memory_of_children_is_limited(monkeypatch):
+def test_memory_of_peers_is_limited(monkeypatch):
     limits = {}
     monkeypatch.setattr("resource.setrlimit", limits.__setitem__)
-    run._limit_memory(1 << 40)
+    child.limit_memory(1 << 40)
     assert limits[resource.RLIMIT_DATA][0] == 1 << 40
