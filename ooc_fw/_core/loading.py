@@ -9,7 +9,6 @@ temporary files. Without any of them, every process compiles again.
 from __future__ import annotations
 
 import functools
-import gc
 import logging
 import os
 import stat
@@ -17,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -28,19 +28,17 @@ def load_numba_alone() -> None:
     """Import numba a third faster, in processes that are only a command.
 
     It compares no version of scipy, reads no settings by yaml, tells coverage nothing of what it
-    compiles, and garbage collection is paused.
+    compiles, and looks for no extensions of it among installed packages.
     """
     if "numba" in sys.modules:
         return
-    absent = [name for name in ("scipy", "yaml", "coverage") if name not in sys.modules]
-    for name in absent:
-        sys.modules[name] = None  # type: ignore[assignment]  # importing it fails from here
-    gc.disable()
+    stand_ins: dict[str, Any] = dict.fromkeys(("scipy", "yaml", "coverage"))  # importing None fails
+    stand_ins["importlib.metadata"] = SimpleNamespace(entry_points=dict)
+    absent = stand_ins.keys() - sys.modules.keys()
+    sys.modules.update((name, stand_ins[name]) for name in absent)
     try:
         import numba  # noqa: F401
     finally:
-        gc.freeze()
-        gc.enable()
         for name in absent:
             del sys.modules[name]
 
@@ -88,14 +86,34 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Any], Any]:
 def _kept_code() -> Any:
     """A `FunctionCache` that loads compiled code without all from which numba compiles.
 
-    That of numba first registers every function it can compile, which takes longer than loading.
+    That of numba first registers every function it can compile and compiles its own runtime, of
+    which each kept function has a copy. It also parses the intermediate code of each, which only
+    compiling a caller needs: here that happens when a caller is compiled.
     """
-    from numba.core.caching import FunctionCache
-    from numba.core.runtime import rtsys
+    import llvmlite.binding as llvm
+    from numba.core import caching
+    from numba.core.runtime import _nrt_python
 
-    class KeptCode(FunctionCache):  # type: ignore[misc]
+    for name, address in _nrt_python.c_helpers.items():  # what compiled code calls
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+    no_code = llvm.parse_assembly("").as_bitcode()
+
+    class LinkedCode(caching.CompileResultCacheImpl):  # type: ignore[misc]
+        def rebuild(self, target_context: Any, payload: Any) -> Any:
+            (name, kind, (machine_code, intermediate)), description, *rest = payload
+            # numba looks only for functions that it has seen defined.
+            engine = target_context.codegen()._engine
+            engine._defined_symbols.add(description.llvm_cpython_wrapper_name)
+            payload = (name, kind, (machine_code, no_code)), description, *rest
+            result = super().rebuild(target_context, payload)
+            parse = functools.cache(functools.partial(llvm.parse_bitcode, intermediate))
+            result.library._get_module_for_linking = parse
+            return result
+
+    class KeptCode(caching.FunctionCache):  # type: ignore[misc]
+        _impl_class = LinkedCode
+
         def load_overload(self, sig: Any, target_context: Any) -> Any:
-            rtsys.initialize(target_context)
             with self._guard_against_spurious_io_errors():
                 return self._load_overload(sig, target_context)
 

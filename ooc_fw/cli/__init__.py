@@ -18,6 +18,7 @@ def program() -> int:
     The memory goes back to the system as a whole: a search for garbage would only take time.
     """
     leave_at_signals()
+    gc.disable()  # until the command begins: imports leave no garbage
     atexit.register(ignore_signals)  # the last thing to be called before the interpreter goes
     from ooc_fw.cli.main import main  # takes most of the time before a command begins
 

@@ -19,10 +19,12 @@ class Parser(argparse.ArgumentParser):
     """Argument parser whose errors are one sentence, like all others.
 
     Names of options are written in full: a new option would change what an abbreviation means.
+    `declare` adds the arguments when the first are parsed: one command of many is asked for.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, declare: Callable[[Parser], None] | None = None, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
+        self._declare = declare
 
     def error(self, message: str) -> NoReturn:
         """Raise the usage error as a user's mistake."""
@@ -34,6 +36,9 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Refuse unknown arguments here, where the command is known whose help lists the others."""
+        if self._declare is not None:
+            self._declare(self)
+            self._declare = None
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             start = unknown[0].partition("=")[0]

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import logging
 import os
@@ -17,6 +18,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
+from typing import Any
 
 import ooc_fw
 from ooc_fw._core.loading import load_numba_alone, noting_compilation
@@ -45,7 +47,8 @@ def build_parser() -> Parser:
     for name, command in COMMANDS.items():
         summary, _, description = (inspect.getdoc(command.declare) or "").partition("\n")
         short = summary[:1].lower() + summary[1:].removesuffix(".")
-        command.declare(parsers.add_parser(name, help=short, description=description or summary))
+        texts: dict[str, Any] = {"help": short, "description": description or summary}
+        parsers.add_parser(name, declare=command.declare, **texts)
     return parser
 
 
@@ -94,9 +97,12 @@ def _run(argv: Sequence[str] | None) -> int:
     command = COMMANDS[args.command]
     if command.computes:
         load_numba_alone()
+    module = import_module(f"ooc_fw.cli.{command.module}")
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
     announces = command.computes and not getattr(args, "quiet", False)
     with noting_compilation(_announce_compilation) if announces else nullcontext():
-        module = import_module(f"ooc_fw.cli.{command.module}")
         status: int = getattr(module, command.function)(args)
     return status
 

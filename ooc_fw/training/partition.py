@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.scaling import Scaling
@@ -153,6 +152,8 @@ def _in_ram(source: RowSource, codes: Int64Array, n_classes: int) -> list[RowSou
 def _on_disk(
     source: RowSource, codes: Int64Array, rows: Sequence[Int64Array], folder: Path
 ) -> list[RowSource]:
+    from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile  # 6 ms, rarely needed
+
     n_stored = source.decoded_bytes // 8 if source.sparse else 0
     layout = Layout(
         source.n_rows, source.n_features, n_stored, source.sparse, {}, source.name, Scaling()

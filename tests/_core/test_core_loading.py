@@ -98,6 +98,40 @@ def test_what_others_have_planted_is_not_used(kind, tmp_path, monkeypatch, caplo
     assert ("kept nowhere" in caplog.text) == (kind != "own")
 
 
+CALLERS = """
+from ooc_fw._core import loading
+@loading.njit(cache=True)
+def inner(x):
+    return x + 1 if x > 0 else 0
+@loading.njit(cache=True)
+def outer(x):
+    return 2 * inner(x)
+"""
+
+
+@pytest.mark.process
+def test_kept_code_is_linked_into_a_caller_that_is_compiled(tmp_path):
+    (tmp_path / "callers.py").write_text(CALLERS)
+    code = (
+        "import callers; assert callers.inner(2) == 3;"
+        "print(sum(callers.inner.stats.cache_hits.values()), callers.outer(2))"
+    )
+    environment = os.environ | {"OOC_FW_CACHE": str(tmp_path / "kept")}
+    found = []
+    for _ in range(3):
+        found += subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for path in (tmp_path / "kept").rglob("callers.outer*"):
+            path.unlink()
+    assert found == ["0 6", "1 6", "1 6"]
+
+
 def test_compilation_is_noted():
     double = loading.njit(cache=False)(lambda x: 2 * x)
     notes = []

@@ -29,6 +29,8 @@ PROGRAM = [sys.executable, "-m", "ooc_fw.cli.main"]
 def choices():
     """Parser of each command by its name."""
     (group,) = cli.build_parser()._subparsers._group_actions
+    for name, parser in group.choices.items():
+        COMMANDS[name].declare(parser)
     return group.choices
 
 
