@@ -175,10 +175,13 @@ def _describe_data(problem: Problem) -> None:
 def _announce(plan: Plan) -> None:
     """Say what will be trained before it takes its time, and what memory it may take."""
     lines = [plan.kind] if plan.kind else []
-    kernel_rows = plan.memory.parts.get("kernel_rows", 0)
-    if plan.memory.limit is None and kernel_rows > _MUCH_MEMORY:
-        size = memory.format_bytes(kernel_rows)
-        lines += [f"without --memory, the kernel values of an exact model may take up to {size}"]
+    name, whose = (
+        ("kernel_values", "landmarks") if plan.landmarks else ("kernel_rows", "an exact model")
+    )
+    n_bytes = plan.memory.parts.get(name, 0)
+    if plan.memory.limit is None and n_bytes > _MUCH_MEMORY:
+        size = memory.format_bytes(n_bytes)
+        lines += [f"without --memory, the kernel values of {whose} may take up to {size}"]
     common.print_lines(lines)
 
 

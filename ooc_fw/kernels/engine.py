@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from ooc_fw._core import maps
@@ -24,6 +25,7 @@ _STRIP_BYTES = 4 << 20  # of the values of a strip of rows; longer ones are no f
 _LEAST_STRIP = 128  # rows of a strip, however many vertices there are
 _LARGEST = float(np.finfo(np.float32).max) / 16  # of a product, with room for factors of a map
 
+UInt16Array: TypeAlias = npt.NDArray[np.uint16]
 _UseTile: TypeAlias = Callable[[slice, slice, AnyArray, Operand, Operand], None]
 
 
@@ -137,10 +139,7 @@ class Engine:
         """
         if len(x) < min(len(z), _FEW_ROWS):
             x, z, out = z, x, out.T
-        kernel_map, quantised = self._map(x), out.dtype == np.uint16
-        dtype = x.method.dtype
-        # Half a unit is added, since storing an integer truncates.
-        unit = (dtype(65535), dtype(0.5)) if quantised else (dtype(1), dtype(0))
+        kernel_map, unit = self._map(x), _unit(out, x)
 
         def fill(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
             part, narrow = out[rows, cols], len(zt) < _NARROW
@@ -223,13 +222,15 @@ class Engine:
         z: Operand,
         weights: Float64Array,
         use: Callable[[slice, Float64Array], tuple[Result, Float64Array]],
+        kept: UInt16Array | None = None,
     ) -> Iterator[tuple[Result, Float64Array]]:
         """Kernel sums both ways from the same values: over the vertices, and then over the rows.
 
         Rows go strip by strip. `use(rows, sums)` gets sum_j weights[c, j] k(x_i, z_j), of shape
         (n_rows, k), and returns any result, and factors f of the same shape. Yields that result
         and sum_i f[i, c] k(x_i, z_j), of shape (k, len(z)), in the order of the rows. Strips depend
-        neither on the number of threads nor, but for the last one, on that of the rows.
+        neither on the number of threads nor, but for the last one, on that of the rows. Kernel
+        values are written into `kept`, shape (len(x), len(z)), as `block` would.
         """
         kernel_map, itemsize = self._map(x), np.dtype(x.method.dtype).itemsize
         height = max(_LEAST_STRIP, _STRIP_BYTES // (len(z) * itemsize))
@@ -242,6 +243,9 @@ class Engine:
             for cols, zt, tile in self._workspace.strip(xt, z):
                 part = np.ascontiguousarray(weights[:, cols])
                 maps.sum_tile(kernel_map, tile, xt.terms, zt.terms, part, sums)
+                if kept is not None:
+                    flat, unit = kept[rows].reshape(-1), _unit(kept, x)
+                    maps.store_tile(tile, cols.start, len(zt), flat, len(z), unit)
                 tiles.append((cols, tile))
             result, factors = use(rows, sums)
             transposed = np.zeros((len(weights), len(z)))
@@ -316,3 +320,9 @@ class Engine:
                     use(slice(part.start + rows.start, part.start + rows.stop), cols, tile, xt, zt)
 
         self.pool.share(len(x), len(x) * len(z), run)
+
+
+def _unit(out: AnyArray, x: Operand) -> tuple[Any, Any]:
+    """Factor of values stored in `out`, and what is added: half a unit as integers truncate."""
+    dtype = x.method.dtype
+    return (dtype(65535), dtype(0.5)) if out.dtype == np.uint16 else (dtype(1), dtype(0))

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw._core import maps
 from ooc_fw.data.parallel import Counts, Workers
 from ooc_fw.data.rows import (
     AnyArray,
@@ -28,6 +29,7 @@ from ooc_fw.data.rows import (
     take_rows,
 )
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource, block_slices
+from ooc_fw.kernels.engine import UInt16Array
 from ooc_fw.landmarks.span import Landmarks
 from ooc_fw.problem import Problem, RegressionProblem
 
@@ -36,6 +38,9 @@ BoolArray = npt.NDArray[np.bool_]
 _HESSIAN_ROWS = 512  # rows whose products are added to a Hessian together
 _KERNEL_ROWS = 128  # of them, whose kernel values are computed in float32 together
 _HESSIAN_COLUMNS = 256  # columns of a Hessian that one thread computes together
+_UNIT = 1 / 65535  # of kernel values in 16 bits
+_STRIP_BYTES = 2 << 20  # of such values of rows whose products one thread adds up
+_LEAST_STRIP = 128  # rows of them, however many landmarks there are
 
 
 @dataclass(frozen=True)
@@ -118,10 +123,7 @@ def dual_terms(
 
 
 class Gradient(NamedTuple):
-    """What a pass over some rows found, for each of k classifiers, with beta_i = C_i xi_i.
-
-    For a product with the Hessian there are no decisions, and the product is in place of u.
-    """
+    """What a pass over some rows found, for each of k classifiers, with beta_i = C_i xi_i."""
 
     u: Float64Array  # (k, n_landmarks): sum beta_i s_i k(x_i), with the signs s_i of `slacks`
     # (4, k): the total that beta has in the dual beside its norm, sum beta_i, in regression
@@ -135,61 +137,115 @@ class Gradient(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Rows ``start:stop`` with their targets or, for a product with the Hessian, `active` ones."""
+    """Rows ``start:stop`` with their targets or, for a product with the Hessian, `active` ones.
+
+    `values` are their kernel values in 16 bits: kept ones, or the memory for those of a gradient.
+    """
 
     start: int
     stop: int
     penalties: Float64Array  # (n,)
-    targets: Int8Array | Float64Array | None = None  # (n, k)
+    targets: AnyArray = np.empty(0)  # (n, k), of int8 or float64
     epsilon: float | None = None
-    active: BoolArray | None = None  # (n, k): the rows inside the margin of each classifier
+    active: AnyArray = np.empty(0)  # (n, k): the rows inside the margin of each classifier
+    values: UInt16Array | None = None  # (n, n_landmarks)
 
 
-def _pass_block(
-    source: RowSource, block: _Block, landmarks: Landmarks, w: Float64Array, exact: bool
+def _gradient(
+    source: RowSource, block: _Block, landmarks: Landmarks, b: Float64Array, exact: bool
 ) -> tuple[Gradient, Counts]:
-    """Sums over a block of the gradient at weights `w`, or of the Hessian's product with `w`."""
-    engine, targets, epsilon = landmarks.engine, block.targets, block.epsilon
+    """Sums over a block of the gradient at weights `b`."""
+    engine, epsilon, k = landmarks.engine, block.epsilon, len(b)
     rows = source.read(block.start, block.stop)
-    n_read, n_bytes = len(rows), rows_bytes(rows)
-    factors = np.broadcast_to(block.penalties[:, None], (n_read, len(w)))
-    if block.active is not None:
-        places = np.flatnonzero(block.active.any(axis=1))
-        factors = np.where(block.active[places], factors[places], 0.0)
-        if len(places) < n_read:
-            rows = take_rows(rows, places)
-    k, bias = len(w), w.sum(axis=1)
-    decisions = np.empty((0 if targets is None else len(rows), k), dtype=np.float32)
+    bias, decisions = b.sum(axis=1), np.empty((len(rows), k), dtype=np.float32)
 
     def use(
         part: slice, sums: Float64Array
     ) -> tuple[tuple[Float64Array, Float64Array, int], Float64Array]:
-        h, terms = sums + bias, np.zeros((4, k))
-        if targets is None:
-            factored = h * factors[part]
-        else:
-            decisions[part] = h
-            slack, signs = slacks(targets[part], h, epsilon)
-            beta = factors[part] * slack
-            factored = beta * signs
-            terms = dual_terms(beta, slack, signs, targets[part], epsilon)
+        h, targets = sums + bias, block.targets[part]
+        decisions[part] = h
+        slack, signs = slacks(targets, h, epsilon)
+        beta = block.penalties[part, None] * slack
+        factored = beta * signs
+        terms = dual_terms(beta, slack, signs, targets, epsilon)
         return (factored.sum(axis=0), terms, len(h)), factored
 
     u, terms = np.zeros((k, len(landmarks))), np.zeros((4, k))
     x, z = engine.prepare(rows, exact), landmarks.exact if exact else landmarks.fast
     n_strips = longest = 0
-    for (total, of_strip, length), sums in engine.strips(x, z, w, use):
+    for (total, of_strip, length), sums in engine.strips(x, z, b, use, block.values):
         u += sums + total[:, None]
         terms += of_strip
         n_strips, longest = n_strips + 1, max(longest, length)
     error = float(engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
     largest = 1 + float(engine.kernel.diagonal(x.norms).max(initial=0.0))
-    counts = Counts(n_read, n_bytes, len(rows) * len(landmarks))
+    counts = Counts(len(rows), rows_bytes(rows), len(rows) * len(landmarks))
     return Gradient(u, terms, decisions, error, largest, n_strips + longest), counts
 
 
+def _product(
+    source: RowSource, block: _Block, landmarks: Landmarks, d: Float64Array, dtype: Any
+) -> tuple[Float64Array, Counts]:
+    """Product of the Hessian over a block with `d`, from kernel values in some precision.
+
+    They are the `values` of the block or, with the same bits, computed strip by strip.
+    """
+    engine, width, values = landmarks.engine, len(landmarks), block.values
+    places, counts = np.flatnonzero(block.active.any(axis=1)), Counts(0, 0)
+    factors = np.where(block.active[places], block.penalties[places, None], 0.0)
+    unit = _UNIT if dtype == np.uint16 else 1.0
+    n, height = len(places), max(_LEAST_STRIP, _STRIP_BYTES // (np.dtype(dtype).itemsize * width))
+    step, numbers = n, places
+    if values is None:
+        rows, exact = source.read(block.start, block.stop), dtype == np.float64
+        counts = Counts(len(rows), rows_bytes(rows), n * width)
+        x = engine.prepare(rows if n == len(rows) else take_rows(rows, places), exact)
+        z, step = landmarks.exact if exact else landmarks.fast, height * engine.threads
+        values, numbers = np.empty((min(step, n), width), dtype=dtype), np.arange(n) % step
+
+    def run(start: int) -> Float64Array:
+        strip, sums = slice(start, min(start + height, n)), np.zeros_like(d)
+        maps.add_products(values, numbers[strip], d, factors[strip], unit, sums)
+        return np.asarray(sums * unit + factors[strip].sum(axis=0)[:, None])
+
+    product = np.zeros_like(d)
+    for first in range(0, n, step):
+        stop = min(first + step, n)
+        if block.values is None:
+            engine.block(x[first:stop], z, values[: stop - first])
+        for sums in engine.pool.map(run, range(first, stop, height)):
+            product += sums
+    return product, counts
+
+
+class KeptValues:
+    """Memory for kernel values in 16 bits, those of the first rows of a source with landmarks.
+
+    Whoever asks for those of other rows or landmarks takes the memory over. Products with a Hessian
+    have the same bits whichever values are kept.
+    """
+
+    def __init__(self, n_bytes: int) -> None:
+        # Pages that are never written take no memory.
+        self._memory: UInt16Array = np.empty(n_bytes // 2, dtype=np.uint16)
+        self._of: tuple[RowSource, Landmarks] | None = None
+        self.filled: set[int] = set()  # first rows of the blocks whose values are there
+
+    def of_block(self, start: int, stop: int, source: RowSource, landmarks: Landmarks) -> Any:
+        """Values of a block, shape (n, n_landmarks), `filled` or not; None without memory."""
+        if self._of is None or self._of[0] is not source or self._of[1] is not landmarks:
+            self._of, self.filled = (source, landmarks), set()
+        width = len(landmarks)
+        if stop * width > len(self._memory):
+            return None
+        return self._memory[start * width : stop * width].reshape(-1, width)
+
+
 class Passes:
-    """Passes over the rows of a problem; `on_block` is told the share done, and may raise."""
+    """Passes over the rows of a problem; `on_block` is told the share done, and may raise.
+
+    Kernel values of gradients in float32 stay in `kept`, for products with the Hessian.
+    """
 
     def __init__(
         self,
@@ -197,24 +253,39 @@ class Passes:
         landmarks: Landmarks,
         workers: Workers | None = None,
         on_block: Callable[[float], None] | None = None,
+        kept: KeptValues | None = None,
     ) -> None:
         self.problem, self.landmarks = problem, landmarks
         self._workers = Workers(1) if workers is None else workers
         self._on_block = on_block
         self.gradient_seconds = self.exact_seconds = 0.0  # the longest, in float32 and float64
         self._shared = landmarks.shared()
+        in_unit = landmarks.engine.kernel.shift_invariant  # kernel values lie in [0, 1]
+        self._dtype = np.uint16 if in_unit else np.float32  # of those of products
+        self._kept = kept if in_unit and self._workers.client is None else None
+
+    def _values(self, start: int, stop: int, filled: bool) -> UInt16Array | None:
+        """Kernel values of a block that are kept, or memory that is yet to be `filled`."""
+        if self._kept is None:
+            return None
+        values = self._kept.of_block(start, stop, self.problem.source, self.landmarks)
+        return values if (start in self._kept.filled) is filled else None
 
     def gradient(self, b: Float64Array, *, exact: bool = False) -> Gradient:
         """Pass over all rows at weights `b`, shape (k, n_landmarks); `exact` in float64."""
         problem, blocks = self.problem, []
         for start, stop in block_slices(problem.source, 0, problem.n_rows):
             penalties, targets = problem.penalties[start:stop], problem.targets[start:stop]
-            blocks.append(_Block(start, stop, penalties, targets, problem.epsilon))
+            values = None if exact else self._values(start, stop, filled=False)
+            block = _Block(start, stop, penalties, targets, problem.epsilon, values=values)
+            blocks.append(block)
         decisions = np.empty(problem.targets.shape, dtype=np.float32)
         u, terms = np.zeros_like(b), np.zeros((4, len(b)))
         error, largest, depth = 0.0, 0.0, 0
         began = time.perf_counter()
-        for block, sums in self._map(blocks, b, exact):
+        for block, sums in self._map(_gradient, blocks, b, exact):
+            if self._kept is not None and block.values is not None:
+                self._kept.filled.add(block.start)
             decisions[block.start : block.stop] = sums.decisions
             u += sums.u
             terms += sums.terms
@@ -242,23 +313,24 @@ class Passes:
         self, active: BoolArray, d: Float64Array, *, exact: bool = False
     ) -> Float64Array:
         """Sum C_i k(x_i) k(x_i)'d over the active rows of each classifier, shape of `d`."""
-        product, problem = np.zeros_like(d), self.problem
-        blocks = [
-            _Block(start, stop, problem.penalties[start:stop], active=active[start:stop])
-            for start, stop in block_slices(problem.source, 0, problem.n_rows)
-            if active[start:stop].any()
-        ]
-        for _, sums in self._map(blocks, d, exact):
-            product += sums.u
+        product, problem, blocks = np.zeros_like(d), self.problem, []
+        for start, stop in block_slices(problem.source, 0, problem.n_rows):
+            if active[start:stop].any():
+                values = None if exact else self._values(start, stop, filled=True)
+                block = _Block(start, stop, problem.penalties[start:stop], values=values)
+                blocks.append(block._replace(active=active[start:stop]))
+        dtype = np.float64 if exact else self._dtype
+        for _, of_block in self._map(_product, blocks, d, dtype):
+            product += of_block
         return product
 
     def _map(
-        self, blocks: list[_Block], weights: Float64Array, exact: bool
-    ) -> Iterator[tuple[_Block, Gradient]]:
-        """Sums of all blocks, in order."""
+        self, work: Callable[..., tuple[Any, Counts]], blocks: list[_Block], *common: Any
+    ) -> Iterator[tuple[_Block, Any]]:
+        """What is found in all blocks, in order."""
         source, count = self.problem.source, self.landmarks.engine.count
-        over = partial(self._workers.over, source, _pass_block, blocks, count=count)
-        for number, (block, sums) in enumerate(over(self._shared, weights, exact), 1):
+        over = partial(self._workers.over, source, work, blocks, count=count)
+        for number, (block, sums) in enumerate(over(self._shared, *common), 1):
             if self._on_block is not None:
                 self._on_block(number / len(blocks))
             yield block, sums

@@ -27,7 +27,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_gap, relative_target
 from ooc_fw.landmarks.certificate import ExactKernelView, certify_point
 from ooc_fw.landmarks.newton import Newton, NewtonState, Point, Preconditioner
-from ooc_fw.landmarks.passes import Passes, SpanProblem
+from ooc_fw.landmarks.passes import KeptValues, Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Sample, Span, draw_by_loss, draw_random
 from ooc_fw.problem import Problem
 from ooc_fw.solver.plan import Plan, Session, lend_workers
@@ -130,6 +130,7 @@ class _Run(Shell):
         before = self.open_checkpoints(problem)
         self.snapshot: State = before or {"progress": asdict(self.progress)}
         self.n_landmarks = plan.memory.landmarks
+        self.kept = KeptValues(plan.memory.parts.get("kernel_values", 0))
         self.start: tuple[Newton, Float64Array] | None = None
         self._reset()
         self.rng = np.random.default_rng(options.seed)
@@ -296,7 +297,8 @@ class _Run(Shell):
     def _over(self, newton: Newton, problem: SpanProblem, sample: Int64Array | None) -> Newton:
         """Newton's method on other rows, of which the sample has the numbers `sample`."""
         workers = self.workers if problem is self.problem else None
-        passes = Passes(problem, newton.span.landmarks, workers, self.report)
+        kept = None if sample is None else self.kept
+        passes = Passes(problem, newton.span.landmarks, workers, self.report, kept)
         return replace(newton, passes=passes, sample=sample, state=NewtonState())
 
     def _over_all_rows(self, newton: Newton) -> Newton:

@@ -1,8 +1,7 @@
 """Decision values of a model on rows that pass block by block, and probabilities from them.
 
 All rows are first computed from float32 kernel values, whose error is bounded; what the bound
-leaves open is computed again in float64. The value of a row, or its label where only labels are
-wanted, depends on the row and the model alone.
+leaves open is computed again in float64. The value of a row depends on the row and the model alone.
 
 References
 ----------
@@ -46,7 +45,6 @@ PART_BYTES = 4 << 20  # of dense rows that are decided at once
 _PART_ROWS = 1 << 14  # rows decided at once by one classifier; more of them take fewer rows
 _LEAST_PART_ROWS = 256
 _HELD_BYTES = 16 << 20  # of support vectors whose predictors are held
-_FEW_ROWS = 8  # rows whose labels are found sooner in float64 than by two sums and their bounds
 _EXACT_ROWS = 1 << 12  # rows that are copied and decided in float64 at once
 _PROBE_VECTORS = 32  # support vectors that show whether float32 values decide most rows
 
@@ -120,7 +118,7 @@ class Predictor:
             self._accuracy, self._rho = DECISION_ACCURACY * rho[0], np.float64(1)
             self._shift = model.offset + math.fsum(classifiers[0].alpha)
         self._n_classes, self._decision = len(model.classes), model.decision
-        self.labels_only = labels_only
+        self._labels_only = labels_only
         self._sparse = engine.arithmetic.sparse
         probe = take_rows(vectors, np.arange(0, len(vectors), -(-len(vectors) // _PROBE_VECTORS)))
         _, is_open = self._approximate(probe)
@@ -137,21 +135,18 @@ class Predictor:
             if isinstance(rows, CSRRows) and not self._sparse:
                 rows = rows.toarray()
             if self._all_exact:
-                parts.append(self.exact(rows))
+                parts.append(self._exact(rows))
                 continue
             values, is_open = self._approximate(rows)
             places = np.flatnonzero(is_open)
             if len(places) > 0:
-                values[places] = self.exact(take_rows(rows, places))
+                values[places] = self._exact(take_rows(rows, places))
             parts.append(values)
         return np.concatenate(parts)
 
-    def exact(self, rows: Rows) -> Float64Array:
-        """Decision values in float64."""
-        parts = []
-        for start in range(0, max(1, len(rows)), _EXACT_ROWS):
-            x = self.engine.prepare(rows[start : start + _EXACT_ROWS], exact=True)
-            parts.append(self._function.exact_values(x))
+    def _exact(self, rows: Rows) -> Float64Array:
+        slices = range(0, max(1, len(rows)), _EXACT_ROWS)
+        parts = [self._function.exact(rows[start : start + _EXACT_ROWS])[0] for start in slices]
         return np.asarray(np.concatenate(parts) / self._rho - self._shift)
 
     def _approximate(self, rows: Rows) -> tuple[Float64Array, npt.NDArray[np.bool_]]:
@@ -160,7 +155,7 @@ class Predictor:
         values = approximation.values / self._rho - self._shift
         bound = (approximation.bound + self._function.rounding) / self._rho
         is_open = np.zeros(len(rows), dtype=bool)
-        if not self.labels_only:
+        if not self._labels_only:
             is_open |= bound.reshape(len(rows), -1).max(axis=1) > self._accuracy
         if self._has_labels and values.ndim == 1:
             is_open |= np.abs(values) <= bound
@@ -185,9 +180,8 @@ def decide_few(model: Model, rows: Rows, labels_only: bool) -> Float64Array:
     if predictor is None:
         with model.engine(serves=True) as engine:
             predictor = model.predictors[labels_only] = Predictor(model, labels_only, engine)
-    apply = predictor.exact if predictor.labels_only and len(rows) <= _FEW_ROWS else predictor
     with predictor.engine.pool.reopened():
-        return apply(rows)
+        return predictor(rows)
 
 
 def decide(

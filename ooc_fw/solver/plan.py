@@ -205,6 +205,7 @@ def workload(problem: Problem, options: TrainOptions, session: Session) -> Workl
         n_classifiers=problem.n_classifiers,
         weighted=problem.penalties is not None,
         targets=problem.task == "regression",
+        in_unit=problem.kernel.shift_invariant,
     )
 
 

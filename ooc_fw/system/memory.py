@@ -66,7 +66,7 @@ _LANDMARK_BYTES = 5 << 10  # for each landmark: a block of products on its way t
 _LANDMARK_THREAD_BYTES = 2 << 10  # for each landmark and thread: columns of the Hessian
 _SMALL_RUN_BYTES = 1 << 30  # of a run that is begun without a limit, whatever is available
 _LANDMARK_THREADS = 2  # that more landmarks than the fewest leave room for
-_STRIP_BYTES = 4 << 20  # for each thread: a strip of products
+_STRIP_BYTES = 6 << 20  # for each thread: a strip of products, and one of kernel values
 _MOST_LOADED = 8 << 20  # for each thread: a tile of landmarks, all columns counted
 
 # Of a limit on addresses (``ulimit -v``).
@@ -95,6 +95,7 @@ class Workload:
     weighted: bool = False  # whether rows have weights of their own
     targets: bool = False  # whether they have targets of a regression
     n_classifiers: int = 1  # of a landmark model: one of each class, but one of two
+    in_unit: bool = False  # whether kernel values lie in [0, 1], so that 16 bits can hold them
 
     @property
     def row_bytes(self) -> int:
@@ -127,6 +128,7 @@ _TERMS = {
     "sample": "rows of the sample",  # this and the next ones are of a landmark model
     "landmarks": "landmarks",
     "matrices": "matrices between landmarks",
+    "kernel_values": "kernel values with landmarks",
 }
 """Parts of a `MemoryPlan`, and what people are told they are."""
 
@@ -316,7 +318,10 @@ def plan_landmarks(
     rest = budget - sum(landmark_terms(work, n_landmarks).values())
     threads = min(threads, 1 + rest // _landmark_thread_bytes(work, n_landmarks))
     parts = landmark_terms(work, n_landmarks, threads)
-    spare = work.cacheable * min(_CACHE_BYTES, budget - sum(parts.values()))
+    rest = budget - sum(parts.values())
+    spare = work.cacheable * min(_CACHE_BYTES, rest)
+    kernel_values = 2 * work.n_rows * n_landmarks * work.in_unit  # in 16 bits
+    parts["kernel_values"] = min(kernel_values, rest - spare)
     return MemoryPlan(work, parts, limit, threads, landmarks=n_landmarks, spare=spare)
 
 

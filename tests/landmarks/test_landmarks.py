@@ -9,12 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset
+from ooc_fw.data.parallel import row_slices
 from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.landmarks import LandmarkStart, relative_target
+from ooc_fw.landmarks import LandmarkStart, passes, relative_target
 from ooc_fw.landmarks.newton import Preconditioner
-from ooc_fw.landmarks.passes import SpanProblem
+from ooc_fw.landmarks.passes import KeptValues, Passes, SpanProblem
 from ooc_fw.landmarks.solve import LandmarkPath
 from ooc_fw.landmarks.span import Landmarks, Span, draw_by_loss, draw_random
 from ooc_fw.problem import ClassificationProblem
@@ -39,11 +40,11 @@ def noisy(n_rows, n_classes=2, seed=0, n_features=6):
     return X, scores.argmax(axis=1).astype(np.int64)
 
 
-def solve(data, n_landmarks, *, warm=None, session=None, threads=2, **options):
+def solve(data, n_landmarks, *, warm=None, session=None, threads=2, kept_bytes=0, **options):
     """Solution for a problem, or for rows and classes with the Gaussian kernel."""
     problem = data if isinstance(data, ClassificationProblem) else gaussian(*data)
     options = TrainOptions(threads=threads, **options)
-    return solve_landmarks(problem, n_landmarks, options, session or Session(), warm)
+    return solve_landmarks(problem, n_landmarks, options, session or Session(), warm, kept_bytes)
 
 
 def gaussian(X, codes):
@@ -99,6 +100,51 @@ def test_threads_and_processes_change_no_bit(n_rows, sparse, threads, dask, tmp_
     np.testing.assert_array_equal(here.certified_gap, there.certified_gap)
     assert here.kernel_evaluations == there.kernel_evaluations
     assert (here.rows_read, here.bytes_read) == (there.rows_read, there.bytes_read)
+
+
+@pytest.mark.parametrize(("kernel", "n_classes"), [("rbf", 3), ("laplacian", 2), ("poly", 2)])
+def test_kept_kernel_values_spare_work_and_change_no_bit(kernel, n_classes, monkeypatch):
+    """None, those of half of the blocks, or all; the last gradient is from float64 either way."""
+    monkeypatch.setattr(passes, "block_slices", lambda _, *rows: row_slices(rows[1], 500))
+    X, codes = noisy(4000, n_classes)
+    problem = ClassificationProblem(ArraySource(X), codes, KERNELS[kernel])
+    solutions = [
+        solve(problem, 40, C=5, kept_bytes=2 * 40 * n_rows, threads=1 + n_rows % 2)
+        for n_rows in (0, 2001, 4000)
+    ]
+    for solution in solutions:
+        assert solution.status is Status.CONVERGED
+        np.testing.assert_array_equal(solution.beta, solutions[0].beta)
+        np.testing.assert_array_equal(solution.certified_gap, solutions[0].certified_gap)
+    counts = [solution.kernel_evaluations for solution in solutions]
+    assert counts == sorted(counts, reverse=True)
+    assert (counts[2] < counts[1] < counts[0]) == (kernel != "poly")
+
+
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 3), st.integers(0, 2**31))
+def test_a_product_of_16_bits_errs_by_no_more_than_their_rounding(n, n_landmarks, k, seed):
+    """Of values as computed for it and as kept, against extended precision."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3)).astype(np.float32)
+    Z = rng.normal(size=(n_landmarks, 3)).astype(np.float32)
+    C = rng.uniform(0.1, 10, n)
+    problem = SpanProblem(ArraySource(X), np.where(rng.random((n, k)) < 0.5, 1, -1), C)
+    active, d = rng.random((n, k)) < 0.7, rng.normal(size=(k, n_landmarks))
+    with Engine(KERNELS["rbf"], 2, choose_arithmetic(KERNELS["rbf"], X)) as engine:
+        landmarks, kept = Landmarks(engine, Z), KeptValues(2 * n * n_landmarks)
+        found = Passes(problem, landmarks).hessian_product(active, d)
+        with_kept = Passes(problem, landmarks, kept=kept)
+        with_kept.gradient(d)
+        before = engine.evaluations
+        np.testing.assert_array_equal(with_kept.hessian_product(active, d), found)
+        assert engine.evaluations == before
+        error = 0.5 / 65535 + float(engine.value_bound(engine.prepare(X), landmarks.fast).max())
+    K = kernel_values(KERNELS["rbf"], X, Z) + 1
+    for c in range(k):
+        h, weights = K @ d[c], C * active[:, c]
+        of_h = np.abs(d[c]).sum() * error
+        bound = (weights * (np.abs(h) * error + of_h * (2 + error))).sum()
+        assert np.abs(found[c] - K.T @ (weights * h)).max() <= bound * (1 + 1e-9)
 
 
 @pytest.mark.process

@@ -11,17 +11,22 @@ from ooc_fw.system.memory import MemoryPlan
 from tests.support.reference import kernel_values
 
 
-def plan_of(problem, n_landmarks, options):
-    """Plan of a model with any number of landmarks, whatever memory there is."""
+def plan_of(problem, n_landmarks, options, kept_bytes=0):
+    """Plan of a model with any number of landmarks, whatever memory there is.
+
+    So many bytes are for kernel values.
+    """
     work = sizes_of(problem.source, options)
     n_landmarks = min(n_landmarks, work.n_rows)
     options = replace(options, landmarks=max(n_landmarks, START_ROWS))
-    return Plan(options, options, MemoryPlan(work, {}, None, 8, landmarks=n_landmarks))
+    parts = {"kernel_values": kept_bytes}
+    return Plan(options, options, MemoryPlan(work, parts, None, 8, landmarks=n_landmarks))
 
 
-def solve_landmarks(problem, n_landmarks, options, session, warm=None):
+def solve_landmarks(problem, n_landmarks, options, session, warm=None, kept_bytes=0):
     """Solution of a model in the span of landmarks."""
-    with LandmarkPath(problem, plan_of(problem, n_landmarks, options), session, warm) as path:
+    plan = plan_of(problem, n_landmarks, options, kept_bytes)
+    with LandmarkPath(problem, plan, session, warm) as path:
         return path.solve(options.C)
 
 

@@ -42,6 +42,7 @@ def workloads(draw):
         weighted=draw(st.booleans()),
         targets=draw(st.booleans()),
         n_classifiers=draw(st.integers(1, 50)),
+        in_unit=draw(st.booleans()),
     )
 
 
@@ -162,6 +163,10 @@ def test_landmarks_fit_and_no_more_of_them_would(work, limit, threads):
     without = plan_landmarks(work, None, 2 * limit, 1, work.n_rows, threads)
     assert plan == replace(without, limit=limit)
     assert plan.total() + plan.row_cache <= limit
+    all_values = 2 * work.n_rows * plan.landmarks * work.in_unit
+    assert plan.parts["kernel_values"] == min(
+        all_values, limit - plan.row_cache - (plan.total() - plan.parts["kernel_values"])
+    )
     assert 8 * plan.landmarks**2 * (1 + work.n_classifiers) <= plan.total()
     assert 1 <= plan.max_threads <= threads
     other = plan_landmarks(work, limit, 0, 1, work.n_rows, 9 - threads)
