@@ -36,8 +36,8 @@ def _rows(n_rows: int, n_features: int) -> tuple[Any, Any]:
     return X, np.where(np.square(X[:, :4]).sum(axis=1) > 3.36, 1, -1).astype(np.int8)
 
 
-def _engine(n_features: int) -> Engine:
-    return Engine(make_kernel("rbf", gamma=1 / (4 * n_features)), threads=1)
+def _engine(n_features: int, kernel: str = "rbf") -> Engine:
+    return Engine(make_kernel(kernel, gamma=1 / (4 * n_features)), threads=1)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -55,11 +55,13 @@ def test_limit(benchmark: Any, width: int) -> None:
         benchmark(values)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_fused_sum(benchmark: Any, width: int) -> None:
+@pytest.mark.parametrize("exact", [False, True], ids=["float32", "float64"])
+@pytest.mark.parametrize("width", [8, 22, 54, 300])
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_fused_sum(benchmark: Any, kernel: str, width: int, exact: bool) -> None:
     X, _ = _rows(VERTICES, width)
-    with _engine(width) as engine:
-        rows = engine.prepare(X)
+    with _engine(width, kernel) as engine:
+        rows = engine.prepare(X, exact)
         benchmark(engine.weighted_sum, rows, rows, np.full(VERTICES, 1 / VERTICES))
 
 

@@ -28,16 +28,15 @@ class MapCode(IntEnum):
     RBF = 0
     LINEAR = 1
     POLYNOMIAL = 2
-    LAPLACIAN = 3
-    COSINE = 4
-    TANIMOTO = 5
+    COSINE = 3
+    TANIMOTO = 4
 
 
 class KernelMap(NamedTuple):
     """A map and its constants, in the precision of the tile.
 
-    RBF: `scale` is 2 gamma log2(e), or -gamma log2(e) for a tile of squared distances. Polynomial:
-    `scale` is gamma and `shift` coef0. Laplacian: `scale` is gamma log2(e).
+    RBF, Laplacian: `scale` is 2 gamma log2(e), or -gamma log2(e) for a tile of distances.
+    Polynomial: `scale` is gamma and `shift` coef0.
     """
 
     code: int  # a `MapCode`
@@ -47,7 +46,7 @@ class KernelMap(NamedTuple):
 
 
 # Plain integers: numba treats globals as constants and drops the branches not taken.
-_RBF, _POLYNOMIAL, _LAPLACIAN = int(MapCode.RBF), int(MapCode.POLYNOMIAL), int(MapCode.LAPLACIAN)
+_RBF, _POLYNOMIAL = int(MapCode.RBF), int(MapCode.POLYNOMIAL)
 _COSINE, _TANIMOTO = int(MapCode.COSINE), int(MapCode.TANIMOTO)
 _F, _SINGLE = np.float32, np.dtype(np.float32)
 _LEAST_FLOAT32, _LEAST_FLOAT64 = 2.0**-126, 2.0**-1022  # the least normal numbers
@@ -129,10 +128,6 @@ def _map_row(kernel_map, row, x_term, z_terms):
             row[j] = exp2_float32(t) if single else exp2_float64(t)
     elif code == _POLYNOMIAL:
         _polynomial_row(row, scale, shift, degree)
-    elif code == _LAPLACIAN:
-        for j in range(row.size):
-            t = -scale * max(row[j], zero)
-            row[j] = exp2_float32(t) if single else exp2_float64(t)
     elif code == _COSINE:
         for j in range(row.size):
             row[j] = row[j] * (x_term * z_terms[j])

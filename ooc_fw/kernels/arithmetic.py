@@ -48,10 +48,9 @@ class Arithmetic(NamedTuple):
         """The same without what does not apply to a kernel."""
         if isinstance(kernel, GivenKernel):
             return Arithmetic(None, self.sparse, FLOAT64_PRODUCTS, FLOAT64_PRODUCTS)
-        sparse = self.sparse or kernel.uses_distance
-        if self.center is None or sparse or not kernel.shift_invariant:
-            return self._replace(center=None, sparse=sparse)
-        return self._replace(center=np.asarray(self.center, dtype=np.float32), sparse=sparse)
+        if self.center is None or self.sparse or not kernel.shift_invariant:
+            return self._replace(center=None)
+        return self._replace(center=np.asarray(self.center, dtype=np.float32))
 
     def prepare(self, kernel: Kernel, rows: Rows, method: Method) -> Operand:
         """Rows, sparse or dense as all rows of that width, with their norms and map terms."""
@@ -68,7 +67,7 @@ class Arithmetic(NamedTuple):
         if not (sparse or method.differences):
             values = centred(rows, method.dtype, self.center)
         norms = kernel.norms(values)
-        terms = np.zeros(len(norms)) if method.differences else kernel.map_terms(norms)
+        terms = np.zeros(len(norms)) if method.differences else kernel.map_terms(norms, values)
         stored = values if method.dtype is np.float32 else rows
         return Operand(stored, norms, terms.astype(method.dtype), method)
 

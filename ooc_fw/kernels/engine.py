@@ -272,10 +272,8 @@ class Engine:
         method = x.method
         sparse_differences = method.differences and isinstance(x.values, CSRRows)
         n_terms = x.n_terms()  # a sum of products has no more terms than a row stores
-        if self.kernel.uses_distance or sparse_differences:
-            n_terms = np.maximum(n_terms, z.n_terms().max(initial=0))
-        if sparse_differences:
-            n_terms = 2 * n_terms  # a sum has a term for each value that either row stores
+        if sparse_differences:  # a sum has a term for each value that either row stores
+            n_terms = 2 * np.maximum(n_terms, z.n_terms().max(initial=0))
         summation = len(z) * FLOAT64_UNIT * self._largest_value(x, z)  # sums are always float64
         norms, z_norm = x.norms, float(z.norms.max(initial=0))
         if mean is not None and mean.ndim == 2:

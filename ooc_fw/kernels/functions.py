@@ -1,6 +1,7 @@
 """The kernels: formula, diagonal, bound on rounding and parameters of each.
 
-A kernel value is a product of two rows (their dot product, or their L1 distance) followed by a map.
+A kernel value is a product of two rows (their dot product, or what the L1 distance takes off their
+norms) followed by a map.
 To add a kernel: a map in :mod:`ooc_fw._core.maps`, a class here, and its name in `KERNELS`.
 """
 
@@ -78,7 +79,7 @@ class Kernel(ABC):
 
     name: ClassVar[str]
     code: ClassVar[MapCode]
-    uses_distance: ClassVar[bool] = False  # L1 distances instead of dot products
+    uses_distance: ClassVar[bool] = False  # products for L1 distances instead of dot products
     shift_invariant: ClassVar[bool] = False  # k(x - c, z - c) = k(x, z)
     constant_diagonal: ClassVar[bool] = False
     uses_gamma: ClassVar[bool] = True
@@ -110,7 +111,7 @@ class Kernel(ABC):
         """k(x, x) of rows with these `norms`, float64."""
         return np.ones(len(norms))
 
-    def map_terms(self, norms: Float64Array) -> Float64Array:
+    def map_terms(self, norms: Float64Array, rows: Rows) -> Float64Array:
         """What the compiled map needs to know of each row (`_core.maps.map_tile`)."""
         return np.zeros(len(norms))
 
@@ -220,7 +221,7 @@ class RBF(_Exponential):
     per_sigma2 = 0.5
     code = MapCode.RBF
 
-    def map_terms(self, norms: Float64Array) -> Float64Array:
+    def map_terms(self, norms: Float64Array, rows: Rows) -> Float64Array:
         return np.asarray(self.gamma * LOG2_E * norms)
 
     def map_constants(self, differences: bool) -> tuple[float, float, int]:
@@ -237,16 +238,22 @@ class Laplacian(_Exponential):
     """k(x, z) = exp(-gamma |x - z|_1)."""
 
     name = "laplacian"
-    code = MapCode.LAPLACIAN
+    code = MapCode.RBF
     uses_distance = True
 
+    def map_terms(self, norms: Float64Array, rows: Rows) -> Float64Array:
+        # The product of dense rows is a sum of minima, to which negative values belong.
+        sums = norms if isinstance(rows, CSRRows) else np.einsum("ij->i", rows, dtype=np.float64)
+        return np.asarray(self.gamma * LOG2_E * sums)
+
     def map_constants(self, differences: bool) -> tuple[float, float, int]:
-        return self.gamma * LOG2_E, 0.0, 1
+        return (-1 if differences else 2) * self.gamma * LOG2_E, 0.0, 1
 
     def exponent_bound(self, sizes: Sizes) -> Float64Array:
-        # Two additions a stored value, on partial sums of at most |x|_1 + 3 |z|_1.
-        units = (2 * sizes.n_terms + 8) * sizes.method.unit
-        return np.asarray(units * self.gamma * (sizes.x_norms + 3 * sizes.z_norm))
+        # The product, which counts twice, adds up minima of absolute sum |x|_1 + |z|_1 at most, and
+        # the map terms add up as many values in float64.
+        units = (2 * sizes.n_terms + 8) * sizes.method.unit + sizes.n_terms * FLOAT64_UNIT
+        return np.asarray(units * self.gamma * (sizes.x_norms + sizes.z_norm))
 
 
 @dataclass(frozen=True)
@@ -261,7 +268,7 @@ class Cosine(Kernel):
     def diagonal(self, norms: Float64Array) -> Float64Array:
         return (norms > 0).astype(np.float64)
 
-    def map_terms(self, norms: Float64Array) -> Float64Array:
+    def map_terms(self, norms: Float64Array, rows: Rows) -> Float64Array:
         with np.errstate(divide="ignore"):
             return np.where(norms > 0, 1 / np.sqrt(norms), 0.0)
 
@@ -288,7 +295,7 @@ class Tanimoto(Kernel):
     def diagonal(self, norms: Float64Array) -> Float64Array:
         return (norms > 0).astype(np.float64)
 
-    def map_terms(self, norms: Float64Array) -> Float64Array:
+    def map_terms(self, norms: Float64Array, rows: Rows) -> Float64Array:
         return norms
 
     def error_bound(self, sizes: Sizes) -> Float64Array:

@@ -26,6 +26,7 @@ TILE = 512  # vertices in a tile, and rows for that many: products fit the secon
 STEP = 16  # sides of a block for BLAS are multiples of this
 _SCRATCH_BYTES = 1 << 20  # of the dense array that holds a tile of vertices as columns
 _SPARSE_BYTES = 4 << 20  # of that array for sparse vertices, no two of which share a feature
+_CACHE_LINE = 64  # bytes, as many as the widest vectors have
 _LEAST_WIDTH = 16  # vertices of a tile, however many features there are
 
 _LOADED_BYTES = 8 << 20  # of vertices as dense rows up to which they stay loaded between strips
@@ -190,29 +191,39 @@ def is_in_order(dtype: type, n_features: int) -> bool:
     return np.array_equal(products, expected)
 
 
-class _DifferenceProduct(_Product):
-    """Squared or L1 distances of dense rows, as sums of differences."""
+class _ColumnProduct(_Product):
+    """Squared or L1 distances of dense rows from differences, or sums of minima."""
 
-    def __init__(self, dtype: type, n_features: int, squared: bool) -> None:
-        self._squared = squared
+    def __init__(
+        self, method: Method, n_features: int, squared: bool, center: AnyArray | None
+    ) -> None:
+        self._differences, self._squared, self._center = method.differences, squared, center
+        dtype = method.dtype
+        self._one = dtype(1)
         self._n_features = -(-n_features // 4) * 4  # a multiple of 4, as the compiled loop needs
         self._width = _fitting_width(dtype, n_features)
-        self._columns: AnyArray = np.zeros((self._n_features, self._width), dtype=dtype)
+        # Lines of no power of two bytes share no place in the cache.
+        shape = self._n_features, self._width + STEP
+        self._columns = _aligned(shape[0] * shape[1], dtype).reshape(shape)
 
     def width(self, z: Operand) -> int:
         return self._width
 
     def load(self, z: Operand) -> None:
-        values = np.asarray(z.values)
+        values = centred(z.values, type(self._one), self._center)
         self._columns[: values.shape[1], : len(z)] = values.T
 
     def into(self, x: Operand, tile: AnyArray) -> None:
-        rows = np.asarray(x.values)
-        if rows.shape[1] < self._n_features or rows.dtype != tile.dtype:
+        rows = centred(x.values, type(self._one), self._center)
+        if rows.shape[1] < self._n_features:
             padded: AnyArray = np.zeros((len(rows), self._n_features), dtype=tile.dtype)
             padded[:, : rows.shape[1]] = rows
             rows = padded
-        compiled.difference_tile(np.ascontiguousarray(rows), self._columns, self._squared, tile)
+        rows = np.ascontiguousarray(rows)
+        if self._differences:
+            compiled.difference_tile(rows, self._columns, self._squared, tile)
+        else:
+            compiled.minimum_tile(rows, self._columns, self._one, tile)
 
 
 class _SparseDifferenceProduct(_Product):
@@ -263,9 +274,7 @@ class _SparseProduct(_Product):
     def into(self, x: Operand, tile: AnyArray) -> None:
         rows = stored_arrays(x.values)
         if self._uses_distance:
-            assert self._z is not None
-            x_norms, z_norms = x.norms.astype(tile.dtype), self._z.norms.astype(tile.dtype)
-            compiled.distance_tile(rows, self._places, self._columns, x_norms, z_norms, tile)
+            compiled.overlap_tile(rows, self._places, self._columns, tile)
         else:
             data, _, indptr = rows
             longest = int(np.diff(indptr).max(initial=0))
@@ -290,6 +299,14 @@ class _GivenProduct(_Product):
 
     def into(self, x: Operand, tile: AnyArray) -> None:
         tile[: len(x), : len(self._z)] = self._kernel.values(x.values, self._z)
+
+
+def _aligned(size: int, dtype: DTypeLike) -> AnyArray:
+    """Zeros from the start of a cache line on: wide vectors that cross two take twice as long."""
+    n_bytes = size * np.dtype(dtype).itemsize
+    memory: AnyArray = np.zeros(n_bytes + _CACHE_LINE, dtype=np.uint8)
+    start = -memory.ctypes.data % _CACHE_LINE
+    return memory[start : start + n_bytes].view(dtype)
 
 
 def _fitting_width(dtype: DTypeLike, n_features: int) -> int:
@@ -382,7 +399,7 @@ class Workspace(threading.local):
         n_bytes = size * np.dtype(dtype).itemsize
         if n_bytes > len(self._memory):
             # Room for two tiles of float64 covers most padding; unused pages take no memory.
-            self._memory = np.empty(max(n_bytes, 8 * 2 * TILE * TILE), dtype=np.uint8)
+            self._memory = _aligned(max(n_bytes, 8 * 2 * TILE * TILE), np.uint8)
         return self._memory[:n_bytes].view(dtype)
 
     def _product(self, x: Operand) -> _Product:
@@ -396,13 +413,13 @@ class Workspace(threading.local):
     ) -> _Product:
         if isinstance(self._kernel, GivenKernel):
             return _GivenProduct(self._kernel)
-        if method.differences:
-            squared = not self._kernel.uses_distance
-            if sparse:
-                return _SparseDifferenceProduct(squared)
-            return _DifferenceProduct(method.dtype, n_features, squared)
+        squared = not self._kernel.uses_distance
+        if method.differences and sparse:
+            return _SparseDifferenceProduct(squared)
         if sparse:
             places = all_places.setdefault(n_features, np.zeros(n_features, dtype=np.int32))
             return _SparseProduct(method.dtype, self._kernel.uses_distance, places)
-        center = self._center if method.dtype is np.float64 else None
+        center = None if method.differences or method.dtype is np.float32 else self._center
+        if method.differences or self._kernel.uses_distance:
+            return _ColumnProduct(method, n_features, squared, center)
         return _DenseProduct(method.dtype, n_features, center)

@@ -23,8 +23,6 @@ def naive_map(kernel_map, tile, x_terms, z_terms):
         return 2.0 ** np.minimum(scale * tile - x_terms[:, None] - z_terms, 0)
     if code == MapCode.POLYNOMIAL:
         return (scale * tile + shift) ** degree
-    if code == MapCode.LAPLACIAN:
-        return 2.0 ** (-scale * np.maximum(tile, 0))
     if code == MapCode.COSINE:
         return tile * (x_terms[:, None] * z_terms)
     if code == MapCode.TANIMOTO:
@@ -35,12 +33,10 @@ def naive_map(kernel_map, tile, x_terms, z_terms):
 
 @st.composite
 def tiles(draw, code):
-    """Map, tile and terms for `map_tile`; slightly negative products of the Laplacian included."""
+    """Map, tile and terms for `map_tile`."""
     n, m = draw(st.integers(0, 9)), draw(st.integers(0, 70))
     rng = np.random.default_rng(draw(SEEDS))
     tile = rng.normal(size=(n, m))
-    if code == MapCode.LAPLACIAN:
-        tile = np.maximum(tile, -1e-6)
     scale = np.float32(draw(st.sampled_from([0.1, 1.0, LOG2_E])))
     shift = np.float32(draw(st.sampled_from([0.0, 1.0])))
     kernel_map = KernelMap(int(code), scale, shift, draw(st.integers(1, 5)))

@@ -37,18 +37,21 @@ def test_scatter_writes_columns_and_clear_undoes_it(Z, spare):
 
 
 @PRECISIONS
-@pytest.mark.parametrize("distance", [False, True])
+@pytest.mark.parametrize("overlap", [False, True])
 @given(X=tables(max_rows=30, max_features=20), spare=st.integers(0, 3))
-def test_dot_and_distance_tiles(distance, dtype, rtol, X, spare):
+def test_dot_and_overlap_tiles(overlap, dtype, rtol, X, spare):
     cut = len(X) // 2
     wide = X.astype(np.float64)
-    norms = np.abs(wide).sum(axis=1).astype(dtype)
     x, z = arrays(X[:cut]), scattered(X[cut:], dtype, spare)
     out = np.full((cut, len(X) - cut), np.nan, dtype=dtype)
-    if distance:
-        products.distance_tile(x, *z, norms[:cut], norms[cut:], out)
-        expected = np.abs(wide[:cut, None] - wide[cut:]).sum(axis=2)
-        scale = norms[:cut, None] + norms[cut:]
+    if overlap:
+        products.overlap_tile(x, *z, out)
+        norms = np.abs(wide).sum(axis=1)
+        twice = norms[:cut, None] + norms[cut:] - np.abs(wide[:cut, None] - wide[cut:]).sum(axis=2)
+        turned = np.full(out.T.shape, np.nan, dtype=dtype)
+        products.overlap_tile(arrays(X[cut:]), *scattered(X[:cut], dtype, spare), turned)
+        np.testing.assert_array_equal(turned, out.T)
+        expected, scale = twice / 2, norms[:cut, None] + norms[cut:]
     else:
         scratch = np.empty(20, dtype), np.empty(20, z[0].dtype)
         products.dot_tile(x, *z, scratch, out)
@@ -80,6 +83,28 @@ def test_difference_tile_errs_in_proportion_to_the_distance(dtype, unit, X, squa
         alone = np.empty((len(x), 1), dtype=dtype)
         products.difference_tile(x, columns[:, j : j + 1].copy(), squared, alone)
         np.testing.assert_array_equal(alone, out[:, j : j + 1])
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [(np.float32, 2**-24), (np.float64, 2**-53)])
+@given(X=tables(max_rows=70, max_features=20), spare=st.integers(0, 3), cut=st.integers(1, 69))
+def test_minimum_tile_is_the_sum_of_minima_whatever_computes_it(dtype, unit, X, spare, cut):
+    """Odd numbers of rows, few vertices and many; x and z exchanged; pairs alone."""
+    cut = min(cut, len(X) - 1)
+    x, z = padded(X[:cut], dtype), padded(X[cut:], dtype)
+
+    def minima(x, z):
+        columns = np.ascontiguousarray(np.pad(z.T, [(0, 0), (0, spare)]))
+        out = np.full((len(x), len(z)), np.nan, dtype=dtype)
+        products.minimum_tile(x, columns, dtype(1), out)
+        return out
+
+    out = minima(x, z)
+    terms = np.minimum(x[:, None], z).astype(np.longdouble)
+    error = np.abs(out - terms.sum(axis=2))
+    assert (error <= X.shape[1] * unit * np.abs(terms).sum(axis=2)).all()
+    np.testing.assert_array_equal(minima(z, x).T, out)
+    for j in range(len(z)):
+        np.testing.assert_array_equal(minima(x, z[j : j + 1])[:, 0], out[:, j])
 
 
 @given(X=tables(max_rows=40, max_features=20), squared=st.booleans())

@@ -94,6 +94,18 @@ def test_values_and_sums_are_within_useful_bounds_of_the_definition(raw, data, s
                 assert np.median(bound) <= share * largest
 
 
+@pytest.mark.parametrize("form", [np.asarray, to_csr])
+def test_sums_of_minima_that_lose_what_their_bound_says(form):
+    """Half a unit is lost with each addition to 1, as often as a row has features."""
+    unit, n_features = 2.0**-24, 200
+    X = np.full((1, n_features), unit, dtype=np.float32)
+    X[0, 0] = 1
+    with Engine(make_kernel("laplacian", gamma=1.0)) as engine:
+        x = engine.prepare(form(X))
+        (error,) = 1 - engine.weighted_sum(x, x, np.ones(1))
+        assert 2 * (n_features - 2) * unit < error <= engine.error_bound(x, x)[0] < 5 * error
+
+
 @pytest.mark.parametrize(
     ("name", "sparse"), grid([(name, k % 2 > 0) for k, name in enumerate(KERNELS)])
 )
