@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw.certificate.screening import Bounds, Screen
 from ooc_fw.data.parallel import Counts, Shared, borrow_workers, row_slices
@@ -27,10 +28,17 @@ from ooc_fw.data.rows import (
     rows_bytes,
     take_rows,
 )
-from ooc_fw.data.sources import RowSource, block_slices
-from ooc_fw.kernels.decisions import Approximation, DecisionFunctions, Weights
+from ooc_fw.data.sources import RowSource, block_slices, stretches
+from ooc_fw.kernels.decisions import (
+    Approximation,
+    AtVertices,
+    DecisionFunctions,
+    IsOpen,
+    Weights,
+)
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT, Kernel
+from ooc_fw.kernels.low_rank import Compression
 from ooc_fw.problem import BinaryProblem, check_weights, pair_gap
 
 _NUMBERED_ROWS = 8192  # rows of a block that are read by their numbers
@@ -97,6 +105,7 @@ class Search:
     # Increasing numbers of the only rows that are read. The caller knows, from a `Screen`, that no
     # other row is below the least gradient of the support.
     unscreened: Int64Array | None = None
+    low_rank_bytes: int | None = None  # of memory to look for a shorter way to gradients
 
 
 @dataclass(frozen=True)
@@ -171,10 +180,16 @@ def _least(ids: Int64Array, grads: Float64Array, size: int) -> tuple[Int64Array,
 
 
 def _decisions(
-    engine: Callable[[], Engine], rows: Rows, alpha: Float64Array, labels: Int8Array
+    engine: Callable[[], Engine],
+    rows: Rows,
+    alpha: Float64Array,
+    labels: Int8Array,
+    compression: Compression | None = None,
 ) -> DecisionFunctions:
     """The decision function of some weights; in another process its engine stays open."""
-    return DecisionFunctions(engine(), rows, [Weights(np.arange(len(alpha)), alpha, labels)])
+    decisions = DecisionFunctions(engine(), rows, [Weights(np.arange(len(alpha)), alpha, labels)])
+    decisions.compression = compression
+    return decisions
 
 
 def _exact(decisions: DecisionFunctions, rows: Rows) -> tuple[Float64Array, float, int]:
@@ -201,6 +216,18 @@ def _screen_bounds(
     return Bounds.outwards(lower, diagonal[groups], nearest.place[groups], distance[groups])
 
 
+def _is_open(
+    values: Float64Array, bound: Float64Array, target: _Target, y: Int8Array, groups: Groups
+) -> npt.NDArray[np.bool_]:
+    """Which distinct rows may be violators, or the least, with the label of any row like them."""
+    grad, error = y * values[groups], bound[groups]
+    least = min(target.least, float((grad + error).min()))
+    is_open = np.zeros(len(values), dtype=np.bool_)
+    of_rows = np.arange(len(values))[groups]
+    is_open[of_rows[grad - error <= max(target.threshold, least)]] = True
+    return is_open
+
+
 def _sweep_block(
     source: RowSource, block: _Block, decisions: DecisionFunctions, target: _Target
 ) -> tuple[_Findings, Counts]:
@@ -225,12 +252,13 @@ def _sweep_block(
         rows = take_rows(rows, others)
     y = block.labels[others]
 
-    # 1. Gradients from float32 kernel values, and bounds on their errors.
+    # 1. Gradients from float32 kernel values, and bounds on their errors. Few vertices leave open
+    # what may be a violator or the least of all.
     distinct, groups = distinct_rows(rows)
     with_nearest = target.with_bounds and target.kernel.constant_diagonal
-    fast = decisions.approximate(distinct, with_nearest)
-    grad, error = y * fast.values[groups], fast.bound[groups]
-    n_distinct = len(fast.x)
+    is_open = partial(_is_open, target=target, y=y, groups=groups)
+    fast = decisions.approximate(distinct, with_nearest, is_open)
+    grad, error, evaluations = y * fast.values[groups], fast.bound[groups], fast.evaluations
 
     # 2. In float64 those that may be the least of all.
     least, rounding = math.inf, 0.0
@@ -238,7 +266,7 @@ def _sweep_block(
     lowest = np.flatnonzero(grad - error <= floor)
     if len(lowest) > 0:
         values, rounding, n_again = _exact(decisions, take_rows(rows, lowest))
-        n_distinct += n_again
+        evaluations += n_again * decisions.n_vertices
         grad[lowest], error[lowest] = y[lowest] * values, rounding
         least = float(grad[lowest].min())
 
@@ -249,7 +277,7 @@ def _sweep_block(
         bounds = _screen_bounds(grad - error, target.kernel, decisions, groups, fast)
     worst, worst_grads = _least(ids[violators], grad[violators], target.n_worst)
     findings = _Findings(least, rounding, len(violators), worst, worst_grads, bounds)
-    return findings, read._replace(evaluations=n_distinct * decisions.n_vertices)
+    return findings, read._replace(evaluations=evaluations)
 
 
 def certify(
@@ -306,10 +334,18 @@ def certify(
         lower = grad - slack - rounding
         screen.store(row_ids, Bounds.outwards(lower, diagonal, places, no_distance))
 
+    at_vertices = _at_vertices(labels, alpha, grad - slack, rounding)
+    sample, n_rows = partial(_sample, problem, row_ids, search, target), source.n_rows
+    if search.unscreened is not None:
+        n_rows = len(search.unscreened)
+    decisions.compress(sample, n_rows, at_vertices, search.low_rank_bytes)
     findings = _Findings(least, rounding, int(np.count_nonzero(grad < target.threshold)))
     blocks = _blocks(source, problem.labels, row_ids, search.unscreened)
     rows_seen = 0
-    shared = Shared(decisions, partial(_decisions, engine.recipe(), rows, alpha, labels))
+    compression = decisions.compression
+    shared = Shared(
+        decisions, partial(_decisions, engine.recipe(), rows, alpha, labels, compression)
+    )
     # The engine has threads of its own; one block is read and prepared while another is searched.
     with borrow_workers(dask, engine.threads, here=min(2, engine.threads)) as workers:
         over = partial(workers.over, source, _sweep_block, blocks, count=engine.count)
@@ -322,6 +358,31 @@ def certify(
                 on_block(rows_seen)
     source.check_unchanged()  # other processes may have read their last block long ago
     return _certificate(alpha, slack, grad, findings)
+
+
+def _at_vertices(
+    labels: Int8Array, alpha: Float64Array, plain: Float64Array, rounding: float
+) -> AtVertices:
+    """Decision values at the support, given their gradient without slack and a bound on its error.
+
+    The slack was taken off in float64, and the sum for |w|^2 has a term for each support vector.
+    """
+    terms = (len(alpha) + 4) * FLOAT64_UNIT
+    rounding += terms * float(1 + 2 * np.abs(plain).max())
+    return AtVertices((labels * plain)[None], np.array([alpha @ plain]), rounding)
+
+
+def _sample(
+    problem: BinaryProblem, support: Int64Array, search: Search, target: _Target
+) -> tuple[Rows, IsOpen]:
+    """Some of the rows that a pass looks at, and what it asks of them."""
+    if search.unscreened is None:
+        row_ids = stretches(problem.source.n_rows)
+    else:
+        row_ids = search.unscreened[stretches(len(search.unscreened))]
+    row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
+    rows, y = problem.source.take(row_ids), problem.labels[row_ids]
+    return rows, partial(_is_open, target=target, y=y, groups=slice(None))
 
 
 def certificate_of_all(

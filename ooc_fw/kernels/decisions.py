@@ -1,19 +1,35 @@
 """Decision values of binary classifiers: from float32 kernel values with a bound, and from float64.
 
+Where a pass is long, the float32 values may come from few of the vertices, and from all of them for
+the rows that this leaves open.
+
 h(x) = sum_j alpha_j y_j (k(x_j, x) + 1), alpha on the simplex.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine, ManyWeights, Nearest
-from ooc_fw.kernels.functions import FLOAT64_UNIT
+from ooc_fw.kernels.functions import FLOAT64_UNIT, GivenKernel
+from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span
+
+logger = logging.getLogger(__name__)
+
+IsOpen: TypeAlias = Callable[[Float64Array, Float64Array], npt.NDArray[np.bool_]]
+"""Which rows decision values leave open, given these and bounds on their errors."""
+
+_OVERHEAD = 1.2  # time of a kernel value of a pivot, which serves two sums, over that of a vertex
+_WORTHWHILE = 0.75  # share of the time of a pass that few vertices may take, at most
+_HOPE = 3  # rounds like the last one that each of the next may be worth
+_LITTLE = 0.05  # share of what is left of w that all rounds together may leave of it
 
 
 class Weights(NamedTuple):
@@ -41,6 +57,15 @@ class Approximation(NamedTuple):
     bound: Float64Array  # on the error of each
     x: Operand
     nearest: Nearest | None  # vertices of the rows, if requested
+    evaluations: int  # kernel values computed
+
+
+class AtVertices(NamedTuple):
+    """Values of n decision functions at all of their vertices, from float64 kernel values."""
+
+    values: Float64Array  # (n, n_vertices)
+    squared_norms: Float64Array  # (n,): |w|^2, bias included
+    rounding: float  # bound on the error of each of them
 
 
 class DecisionFunctions:
@@ -54,7 +79,9 @@ class DecisionFunctions:
     """
 
     def __init__(self, engine: Engine, vertices: Rows, classifiers: Sequence[Weights]) -> None:
-        self.n_vertices = len(vertices)
+        self.n_vertices, self._vertices = len(vertices), vertices
+        self._classifiers = classifiers
+        self._low_rank: LowRank | None = None
         self.rounding = (self.n_vertices + 4) * FLOAT64_UNIT
         self._engine = engine
         self._z64 = engine.prepare(vertices, exact=True)
@@ -76,20 +103,107 @@ class DecisionFunctions:
             self._betas = ManyWeights.of(self.n_vertices, places, betas)
             self._alphas = ManyWeights.of(self.n_vertices, *zip(*self._classes, strict=True))
 
-    def approximate(self, rows: Rows, with_nearest: bool = False) -> Approximation:
-        """Decision values from float32 kernel values; `with_nearest` for a single classifier."""
-        x, z = self._engine.prepare(rows), self._z[0]
+    @property
+    def compression(self) -> Compression | None:
+        """What stands for the functions in the first stage of `approximate`, if anything does."""
+        return None if self._low_rank is None else self._low_rank.compression
+
+    @compression.setter
+    def compression(self, compression: Compression | None) -> None:
+        self._low_rank = None
+        if compression is not None:
+            pivots = self._engine.prepare(take_rows(self._vertices, compression.places))
+            self._low_rank = LowRank(self._engine, pivots, compression)
+
+    def compress(
+        self,
+        sample: Callable[[], tuple[Rows, IsOpen]],
+        n_rows: int,
+        at_vertices: AtVertices | None = None,
+        n_bytes: int | None = None,
+    ) -> None:
+        """Find a compression if that makes a pass over `n_rows` shorter, in `n_bytes` of memory.
+
+        `sample` gives some of these rows, and what is asked of them. Values at the vertices are
+        computed unless given.
+        """
+        effort = Effort.of(n_rows, self.n_vertices, n_bytes)
+        if effort is None or isinstance(self._engine.kernel, GivenKernel):
+            return
+        betas = np.zeros((len(self._classifiers), self.n_vertices))
+        for row, one in zip(betas, self._classifiers, strict=True):
+            row[one.places] = one.beta
+        at_vertices = at_vertices or self._at_vertices(betas)
+        span = Span(self._engine, self._z64, np.abs(betas).max(axis=0))
+        rows, is_open = sample()
+        x, n = self._engine.prepare(rows), self.n_vertices
+        best, least, norms = None, _WORTHWHILE * n, np.full(len(betas), np.inf)
+        while len(span.places) < effort.most and span.grow(effort):
+            n_pivots, before, few = len(span.places), norms, span.compress(*at_vertices)
+            self.compression, norms = few, few.norms
+            n_open = np.count_nonzero(is_open(*self._first_stage(x)[:2]))
+            cost = _OVERHEAD * n_pivots + n * n_open / len(x)  # of a row, in kernel values
+            if cost < least:
+                best, least = few, cost
+            # What is left of w falls ever faster where it falls at all.
+            rounds = (effort.most - n_pivots) / effort.step
+            hopeless = float((norms / before).max()) ** (_HOPE * rounds) > _LITTLE
+            if _OVERHEAD * (n_pivots + effort.step) >= least or (best is None and hopeless):
+                break
+        self.compression = best
+        if best is not None:
+            pivots, share = len(best.places), least / n
+            logger.info("%d of %d vertices take %.2g of the time of all", pivots, n, share)
+
+    def _at_vertices(self, betas: Float64Array) -> AtVertices:
+        sums = [self._engine.symmetric_sum(self._z64, beta) + beta.sum() for beta in betas]
+        values = np.array(sums)
+        error = float(self._engine.error_bound(self._z64, self._z64).max()) + self.rounding
+        rounding = error + self.rounding * float(np.abs(values).max())
+        return AtVertices(values, np.einsum("ij,ij->i", betas, values), rounding)
+
+    def approximate(
+        self, rows: Rows, with_nearest: bool = False, is_open: IsOpen | None = None
+    ) -> Approximation:
+        """Decision values from float32 kernel values; `with_nearest` for a single classifier.
+
+        Those that few vertices leave open, by `is_open`, come from all of them.
+        """
+        x = self._engine.prepare(rows)
+        if self._low_rank is None or is_open is None:
+            return self._from_all(x, with_nearest)
+        values, bound, nearest = self._first_stage(x)
+        places = np.flatnonzero(is_open(values, bound))
+        evaluations = len(x) * len(self._low_rank)
+        if len(places) > 0:
+            rest = self._from_all(x.take(places), with_nearest)
+            values[places], bound[places] = rest.values, rest.bound
+            evaluations += rest.evaluations
+            if nearest is not None and rest.nearest is not None:
+                nearest.value[places] = rest.nearest.value
+                nearest.place[places] = rest.nearest.place
+        return Approximation(values, bound, x, nearest if with_nearest else None, evaluations)
+
+    def _first_stage(self, x: Operand) -> tuple[Float64Array, Float64Array, Nearest | None]:
+        """Values, bounds on their errors and nearest vertices, from those of the compression."""
+        assert self._low_rank is not None
+        values, bound, nearest = self._low_rank.evaluate(x)
+        return (values[:, 0], bound[:, 0], nearest) if self._single else (values, bound, nearest)
+
+    def _from_all(self, x: Operand, with_nearest: bool) -> Approximation:
+        z, evaluations = self._z[0], len(x) * self.n_vertices
         if isinstance(self._betas, ManyWeights):
             positive, negative = np.split(self._engine.weighted_sums(x, z, self._alphas), 2, axis=1)
             bound = self._engine.error_bound(x, z, positive + negative)
-            return Approximation(positive - negative + self._bias, bound, x, None)
+            return Approximation(positive - negative + self._bias, bound, x, None, evaluations)
         if not self._single:
             largest = np.abs(self._betas).max(axis=0)
             size = float(largest.sum()) or 1.0
             sums = self._engine.weighted_sum(x, z, np.vstack([self._betas, largest / size]))
             bound = size * self._engine.error_bound(x, z, sums[:, -1:])
             values = sums[:, :-1] + self._bias
-            return Approximation(values, np.broadcast_to(bound, values.shape), x, None)
+            bound = np.broadcast_to(bound, values.shape)
+            return Approximation(values, bound, x, None, evaluations)
         nearest = Nearest(len(x)) if with_nearest else None
         positive, negative = (
             self._engine.weighted_sum(x, z, alpha, nearest)
@@ -99,7 +213,7 @@ class DecisionFunctions:
             nearest.place = np.concatenate([places for places, _ in self._classes])[nearest.place]
         bounds = [self._engine.error_bound(x, z, positive + negative) for z in self._z]
         values = self._bias + positive - negative
-        return Approximation(values, np.maximum.reduce(bounds), x, nearest)
+        return Approximation(values, np.maximum.reduce(bounds), x, nearest, evaluations)
 
     def value_bound(self, x: Operand) -> Float64Array:
         """Bound on the error of the kernel values of `Nearest`, for a single classifier."""

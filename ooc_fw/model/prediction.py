@@ -26,10 +26,11 @@ from ooc_fw.data.labels import feature_places
 from ooc_fw.data.parallel import Counts, Shared, borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows, rows_bytes, take_rows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource, block_slices
+from ooc_fw.data.sources import RowSource, block_slices, stretches
 from ooc_fw.data.views import ColumnSource, ScaledSource
-from ooc_fw.kernels.decisions import DecisionFunctions, Weights
+from ooc_fw.kernels.decisions import DecisionFunctions, IsOpen, Weights
 from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.low_rank import Compression
 from ooc_fw.model.pairs import Decision, class_pairs, is_decided
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import SMALL_WORK
@@ -104,9 +105,9 @@ class Predictor:
 
     def __init__(self, model: Model, labels_only: bool, engine: Engine) -> None:
         classifiers, vectors, self.engine = model.classifiers, model.support_vectors, engine
-        self.recipe = partial(_make_predictor, model, labels_only, engine.recipe())
+        self._recipe = partial(_make_predictor, model, labels_only, engine.recipe())
         weights = [Weights(one.sv, one.alpha, one.labels) for one in classifiers]
-        self._function = DecisionFunctions(engine, vectors, weights)
+        self.function = DecisionFunctions(engine, vectors, weights)
         rho = np.array([one.rho for one in classifiers])
         self._rho = rho if len(rho) > 1 else rho[0]
         self._accuracy, self._shift = DECISION_ACCURACY, 0.0
@@ -121,8 +122,22 @@ class Predictor:
         self._labels_only = labels_only
         self._sparse = engine.arithmetic.sparse
         probe = take_rows(vectors, np.arange(0, len(vectors), -(-len(vectors) // _PROBE_VECTORS)))
-        _, is_open = self._approximate(probe)
+        is_open = self._is_open(*self.function.approximate(probe)[:2])
         self._all_exact = bool(np.count_nonzero(is_open) > len(is_open) / 2)
+
+    def recipe(self) -> Callable[[], Predictor]:
+        """What another process calls for a predictor of the same values."""
+        return partial(self._recipe, self.function.compression)
+
+    def prepare_for(self, source: RowSource) -> None:
+        """Find a shorter way to the labels of many rows."""
+        if self._labels_only and not self._all_exact:
+
+            def sample() -> tuple[Rows, IsOpen]:
+                rows = source.take(stretches(source.n_rows))
+                return self._stored(rows), self._is_open
+
+            self.function.compress(sample, source.n_rows)
 
     def __call__(self, block: Rows) -> Float64Array:
         """Decision values of some rows, shape (n_rows,) or (n_rows, n_classifiers)."""
@@ -131,37 +146,39 @@ class Predictor:
             step = min(step, rows_at_once(block.shape[1]))
         parts = []
         for start in range(0, max(1, len(block)), step):
-            rows = block[start : start + step]
-            if isinstance(rows, CSRRows) and not self._sparse:
-                rows = rows.toarray()
+            rows = self._stored(block[start : start + step])
             if self._all_exact:
                 parts.append(self._exact(rows))
                 continue
-            values, is_open = self._approximate(rows)
-            places = np.flatnonzero(is_open)
+            fast = self.function.approximate(rows, is_open=self._is_open)
+            values = fast.values / self._rho - self._shift
+            places = np.flatnonzero(self._is_open(fast.values, fast.bound))
             if len(places) > 0:
                 values[places] = self._exact(take_rows(rows, places))
             parts.append(values)
         return np.concatenate(parts)
 
+    def _stored(self, rows: Rows) -> Rows:
+        """Rows that the engine takes: dense ones, unless it takes sparse ones."""
+        return rows.toarray() if isinstance(rows, CSRRows) and not self._sparse else rows
+
     def _exact(self, rows: Rows) -> Float64Array:
         slices = range(0, max(1, len(rows)), _EXACT_ROWS)
-        parts = [self._function.exact(rows[start : start + _EXACT_ROWS])[0] for start in slices]
+        parts = [self.function.exact(rows[start : start + _EXACT_ROWS])[0] for start in slices]
         return np.asarray(np.concatenate(parts) / self._rho - self._shift)
 
-    def _approximate(self, rows: Rows) -> tuple[Float64Array, npt.NDArray[np.bool_]]:
-        """Decision values from float32 kernel values, and which rows they leave open."""
-        approximation = self._function.approximate(rows)
-        values = approximation.values / self._rho - self._shift
-        bound = (approximation.bound + self._function.rounding) / self._rho
-        is_open = np.zeros(len(rows), dtype=bool)
+    def _is_open(self, values: Float64Array, bound: Float64Array) -> npt.NDArray[np.bool_]:
+        """Which rows may have another label, or another decision value where that is wanted."""
+        values = values / self._rho - self._shift
+        bound = (bound + self.function.rounding) / self._rho
+        is_open = np.zeros(len(values), dtype=bool)
         if not self._labels_only:
-            is_open |= bound.reshape(len(rows), -1).max(axis=1) > self._accuracy
+            is_open |= bound.reshape(len(values), -1).max(axis=1) > self._accuracy
         if self._has_labels and values.ndim == 1:
             is_open |= np.abs(values) <= bound
         elif self._has_labels:
             is_open |= ~is_decided(values, bound, self._n_classes, self._decision)
-        return values, is_open
+        return is_open
 
 
 def suits_few(model: Model, n_rows: int, threads: int) -> bool:
@@ -217,7 +234,8 @@ def iter_decisions(
         source = suited(model, source)
         slices = block_slices(source, 0, source.n_rows)
         predictor = Predictor(model, labels_only, engine)
-        shared = Shared(predictor, predictor.recipe)
+        predictor.prepare_for(source)
+        shared = Shared(predictor, predictor.recipe())
         # The engine has threads of its own.
         with borrow_workers(dask, threads, here=1) as workers:
             for (start, _), part in workers.over(source, decide_rows, slices, shared):
@@ -225,9 +243,13 @@ def iter_decisions(
         source.check_unchanged()
 
 
-def _make_predictor(model: Model, labels_only: bool, engine: Callable[[], Engine]) -> Predictor:
+def _make_predictor(
+    model: Model, labels_only: bool, engine: Callable[[], Engine], compression: Compression | None
+) -> Predictor:
     """A predictor in another process, with an engine of its own that stays open."""
-    return Predictor(model, labels_only, engine())
+    predictor = Predictor(model, labels_only, engine())
+    predictor.function.compression = compression
+    return predictor
 
 
 def decide_rows(

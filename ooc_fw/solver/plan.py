@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.parallel import Workers, borrow_workers
-from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, take_rows, unique_values
-from ooc_fw.data.sources import CHUNK_BYTES, RowSource
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, take_rows
+from ooc_fw.data.sources import CHUNK_BYTES, RowSource, stretches
 from ooc_fw.data.views import CachedSource, ChunkSampler, Sampler, choose_sampler
 from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
 from ooc_fw.kernels.engine import Engine
@@ -311,9 +311,7 @@ def warn_of_gamma(source: RowSource, kernel: Kernel) -> None:
     """Warn where gamma makes nearly all of a few hundred rows unrelated."""
     if not kernel.shift_invariant:
         return
-    stretches = np.linspace(0, source.n_rows, _GAMMA_STRETCHES, endpoint=False).astype(np.int64)
-    row_ids = unique_values(stretches[:, None] + np.arange(_GAMMA_ROWS))
-    row_ids = row_ids[row_ids < source.n_rows]
+    row_ids = stretches(source.n_rows, _GAMMA_STRETCHES, _GAMMA_ROWS)
     step = -(-len(row_ids) // few_rows(source, len(row_ids)))
     rows = source.take(row_ids[::step])
     with Engine(kernel, 1, _SURE) as engine:

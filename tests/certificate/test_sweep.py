@@ -99,8 +99,8 @@ class Erring:
     def __init__(self, errors, bounds):
         self.errors, self.bounds = errors, bounds
 
-    def approximate(self, rows, with_nearest):
-        return Approximation(rows[:, 0] + self.errors, self.bounds, rows, None)
+    def approximate(self, rows, with_nearest=False, is_open=None):
+        return Approximation(rows[:, 0] + self.errors, self.bounds, rows, None, len(rows))
 
     def exact(self, rows):
         return rows[:, 0].astype(np.float64), np.zeros(len(rows))

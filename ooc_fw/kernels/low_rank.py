@@ -1,0 +1,202 @@
+"""Decision functions from few of their vertices, with a bound on what the others would change.
+
+Where the kernel is smooth on the data, w lies almost in the span of few of its vertices, the pivots
+S. With k~ = k + 1, so that the bias counts, and phi(x) for (phi(x), 1),
+
+    w = sum_j b_j phi(z_j),    v = sum_S c_z phi(z),    r = w - v,    r_z = <r, phi(z)>,
+    |r|^2 = |w|^2 - 2 c'(K~_S b) + c'K~_SS c,    c near to the solution of K~_SS c = K~_S b,
+
+    h(x) = sum_S c_z k~(z, x) + r_z + <r, phi(x) - phi(z)>  for each z of S,
+    |<r, phi(x) - phi(z)>| <= |r| sqrt(k(x, x) + k(z, z) - 2 k(x, z)).
+
+All of it holds for every c, however near it is. The z nearest to x is known, since k(x, z) is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.kernels.arithmetic import Operand
+from ooc_fw.kernels.engine import Engine, Nearest
+from ooc_fw.kernels.functions import FLOAT64_UNIT
+
+_ROUNDS = 8
+_LEAST_STEP = 8  # pivots of a round
+_LEAST_SAVING = 3  # vertices for each pivot, at least
+_ROWS_PER_VERTEX = 8  # of a pass, at least
+_PIVOTS_PER_ROOT = 1.5  # of the number of rows: p^2 s steps of arithmetic beside n s kernel values
+_CANDIDATES_PER_PIVOT = 6  # of a round
+_MOST_BYTES = 192 << 20
+_DEPENDENT = 1e-13  # share of k~(z, z) outside the span, below which rounding hides it
+_RIDGE = 1e-13  # of the diagonal: keeps c small where pivots are nearly dependent
+_OUTWARDS = 1 + 1e-9  # covers the rounding of norms and distances
+
+
+class Effort(NamedTuple):
+    """What may be tried before a pass: a small part of its time and memory."""
+
+    step: int  # pivots of each round
+    most: int  # of all rounds
+    candidates: int  # vertices that a round looks at
+
+    @classmethod
+    def of(cls, n_rows: int, n_vertices: int, n_bytes: int | None = None) -> Effort | None:
+        """For a pass over some rows, in `n_bytes` of memory; None where nothing is worth it."""
+        n_bytes = min(n_bytes or _MOST_BYTES, _MOST_BYTES)
+        most = min(
+            n_vertices // _LEAST_SAVING,
+            int(_PIVOTS_PER_ROOT * math.sqrt(n_rows)),
+            n_bytes // (16 * n_vertices),
+        )
+        most_candidates = min(n_vertices, math.isqrt(n_bytes // 32))
+        step = min(most // _ROUNDS, most_candidates // _CANDIDATES_PER_PIVOT)
+        if step < _LEAST_STEP or n_rows < _ROWS_PER_VERTEX * n_vertices:
+            return None
+        return cls(step, _ROUNDS * step, min(n_vertices, _CANDIDATES_PER_PIVOT * step))
+
+
+class Compression(NamedTuple):
+    """n decision functions on p of their vertices, and what the others would change."""
+
+    places: Int64Array  # (p,): the pivots
+    weights: Float64Array  # (n, p): c
+    residuals: Float64Array  # (n, p): r_z
+    norms: Float64Array  # (n,): at least |r|
+    rounding: Float64Array  # (n,): bound on the errors of c and r_z in a value
+
+
+@dataclass
+class Span:
+    """Pivots among vertices, chosen by Cholesky factorisation with pivoting, round by round.
+
+    A round looks at a random part of the vertices, the more likely the larger their weights and
+    what of them is outside the span of the pivots. Which vertices are chosen decides
+    how good a `Compression` is, but not whether its bounds hold.
+
+    References
+    ----------
+    Chen, Epperly, Tropp, Webber (2025), Randomly pivoted Cholesky.
+    """
+
+    engine: Engine
+    vertices: Operand  # (s,): all of them, for float64
+    sizes: Float64Array  # (s,): |b_j|, the largest of several classifiers
+    places: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    shares: Float64Array = field(init=False)  # L^-1 K~ between the p pivots and all, (p, s)
+    outside: Float64Array = field(init=False)  # k~(z, z) less its share in the span, (s,)
+
+    def __post_init__(self) -> None:
+        self.shares = np.empty((0, len(self.vertices)))
+        self.outside = self.engine.kernel.diagonal(self.vertices.norms) + 1.0
+
+    def grow(self, effort: Effort) -> bool:
+        """Choose the pivots of another round; False where no vertex is left outside the span."""
+        chances = np.sqrt(self.sizes * np.maximum(self.outside, 0.0))
+        chances[self.places] = 0.0
+        n_candidates = min(effort.candidates, int(np.count_nonzero(chances)))
+        if n_candidates == 0:
+            return False
+        rng, chances = np.random.default_rng(len(self.places)), chances / chances.sum()
+        candidates = rng.choice(len(chances), n_candidates, replace=False, p=chances)
+        return self._choose(np.sort(candidates), effort.step)
+
+    def _choose(self, candidates: Int64Array, n_pivots: int) -> bool:
+        """Take as pivots the candidates with the largest parts outside the span, one by one."""
+        block, shares = self._block(candidates, candidates), self.shares[:, candidates]
+        outside, diagonal = np.maximum(self.outside[candidates], 0.0), np.diagonal(block)
+        sizes = self.sizes[candidates]
+        factor = np.zeros((n_pivots, len(candidates)))
+        chosen: list[int] = []
+        while len(chosen) < n_pivots:
+            best, k = int(np.argmax(sizes * np.sqrt(outside))), len(chosen)
+            if outside[best] == 0:
+                break
+            column = block[best] - shares[:, best] @ shares - factor[:k, best] @ factor[:k]
+            if column[best] > _DEPENDENT * diagonal[best]:
+                factor[k] = column / np.sqrt(column[best])
+                outside = outside - np.square(factor[k])
+                chosen.append(best)
+            outside[outside < _DEPENDENT * diagonal] = 0.0
+            outside[best] = 0.0
+        if not chosen:
+            return False
+        lower, new = factor[: len(chosen), chosen].T, candidates[chosen]
+        added = self._block(new, np.arange(len(self.vertices)))
+
+        def solve(part: slice) -> None:
+            left = added[:, part] - self.shares[:, new].T @ self.shares[:, part]
+            added[:, part] = np.linalg.solve(lower, left)
+
+        self.engine.pool.share(added.shape[1], added.size * len(lower), solve)
+        self.shares = np.vstack([self.shares, added])
+        self.outside -= np.einsum("ij,ij->j", added, added)
+        self.places = np.concatenate([self.places, new])
+        return True
+
+    def _block(self, first: Int64Array, second: Int64Array) -> Float64Array:
+        """k~ between some vertices and others."""
+        block = np.empty((len(first), len(second)))
+        self.engine.block(self.vertices.take(first), self.vertices.take(second), block)
+        block += 1
+        return block
+
+    def compress(
+        self, values: Float64Array, squared_norms: Float64Array, rounding: float
+    ) -> Compression:
+        """From values at all vertices, shape (n, s), and |w|^2, shape (n,).
+
+        They are from float64 kernel values; each errs by `rounding` at most. sum |b| is at most 1.
+        """
+        at_pivots, terms = values[:, self.places], len(self.places) + 8
+        K, z = self._block(self.places, self.places), self.vertices.take(self.places)
+        ridge = _RIDGE * np.diag(np.diagonal(K))
+        c = np.linalg.solve(K + ridge, at_pivots.T).T.astype(np.float64, copy=False)
+        products = c @ K
+        size, largest = np.abs(c).sum(axis=1), float(np.diagonal(K).max())
+        of_value = float(self.engine.error_bound(z, z).max()) + 2 * FLOAT64_UNIT * largest
+        greatest = np.abs(at_pivots).max(axis=1)
+        error = np.asarray(rounding + size * of_value)
+        error += terms * FLOAT64_UNIT * (greatest + size * largest)
+        squared = squared_norms - 2 * (c * at_pivots).sum(axis=1) + (c * products).sum(axis=1)
+        # Each of these terms errs as the values in it do, times the sum of the weights.
+        squared = np.maximum(squared, 0.0) + 2 * (1 + size) * error
+        norms = np.sqrt(squared) * _OUTWARDS
+        return Compression(self.places, c, at_pivots - products, norms, error)
+
+
+class LowRank:
+    """Computes the values that a `Compression` stands for, and how far they may be off."""
+
+    def __init__(self, engine: Engine, pivots: Operand, compression: Compression) -> None:
+        self.compression, self._engine, self._pivots = compression, engine, pivots
+        largest = np.abs(compression.weights).max(axis=0)
+        self._size = float(largest.sum()) or 1.0
+        self._matrix = np.vstack([compression.weights, largest / self._size])
+        self._bias = compression.weights.sum(axis=1)
+        self._rounding = compression.rounding + (len(pivots) + 4) * FLOAT64_UNIT * self._size
+
+    def __len__(self) -> int:
+        return len(self._pivots)
+
+    def evaluate(self, x: Operand) -> tuple[Float64Array, Float64Array, Nearest | None]:
+        """Decision values and bounds on their errors, shape (len(x), n), and the nearest pivots."""
+        engine, z, by = self._engine, self._pivots, self.compression
+        diagonal = engine.kernel.diagonal(x.norms)
+        nearest = Nearest(len(x)) if engine.kernel.constant_diagonal else None
+        sums = engine.weighted_sum(x, z, self._matrix, nearest)
+        values = sums[:, :-1] + self._bias
+        bound = self._size * engine.error_bound(x, z, sums[:, -1:])
+        if nearest is None:
+            distance = np.sqrt(diagonal + 1.0)
+        else:
+            values = values + by.residuals.T[nearest.place]
+            square = 2 * (diagonal - nearest.value + engine.value_bound(x, z))
+            distance = np.sqrt(np.maximum(square, 0.0)) * _OUTWARDS
+            nearest.place = by.places[nearest.place]
+        bound = bound + self._rounding + 4 * FLOAT64_UNIT * np.abs(values)
+        return values, bound + distance[:, None] * by.norms, nearest

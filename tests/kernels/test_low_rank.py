@@ -1,0 +1,131 @@
+"""Decisions from few vertices: bounds on every row against sums in extended precision."""
+
+import numpy as np
+import pytest
+from hypothesis import given, reject
+from hypothesis import strategies as st
+
+from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.kernels.decisions import DecisionFunctions, Weights
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.kernels.low_rank import Effort, LowRank, Span
+from ooc_fw.system.errors import InputError
+from tests.support.reference import exact_sum, kernel_values, to_csr
+from tests.support.strategies import SEEDS, kernels, raw_tables, tables
+
+
+def exact_decisions(kernel, X, vectors, betas):
+    """Decision values by definition, shape (n_rows, n_classifiers)."""
+    values = kernel_values(kernel, X, vectors)
+    columns = [values @ beta.astype(np.longdouble) + exact_sum(beta) for beta in betas]
+    return np.stack(columns, axis=1)
+
+
+def functions_of(engine, vectors, betas):
+    every = np.arange(len(vectors))
+    weights = [Weights(every, np.abs(beta), np.sign(beta).astype(np.int8)) for beta in betas]
+    return DecisionFunctions(engine, vectors, weights)
+
+
+@st.composite
+def decisions_on_few(draw):
+    """Kernel, rows, the first of them as vertices, and weights of one to three classifiers."""
+    X = draw(st.one_of(tables(), raw_tables()))
+    vectors = X[: max(2, len(X) // 2)]
+    rng = np.random.default_rng(draw(SEEDS))
+    betas = np.exp(3 * rng.normal(size=(draw(st.integers(1, 3)), len(vectors))))
+    betas *= rng.choice([-1, 1], betas.shape)
+    betas /= np.abs(betas).sum(axis=1, keepdims=True)
+    return draw(kernels(X)), X, vectors, betas, draw(st.booleans())
+
+
+@given(decisions_on_few(), st.integers(1, 9))
+def test_bounds_hold_on_every_row_however_few_vertices(case, step):
+    kernel, X, vectors, betas, sparse = case
+    form = to_csr if sparse else np.asarray
+    rows, vertices = form(X), form(vectors)
+    with Engine(kernel, 1, choose_arithmetic(kernel, rows)) as engine:
+        try:
+            x, z = engine.prepare(rows), engine.prepare(vertices, exact=True)
+            engine.prepare(rows, exact=True)
+        except InputError:  # values of the kernel are beyond float32, which is refused
+            reject()
+        at_vertices = functions_of(engine, vertices, betas)._at_vertices(betas)
+        exact = exact_decisions(kernel, X, vectors, betas)
+        span = Span(engine, z, np.abs(betas).max(axis=0))
+        effort = Effort(step, 5 * step, 2 * step)
+        while len(span.places) < effort.most and span.grow(effort):
+            compression = span.compress(*at_vertices)
+            pivots = engine.prepare(form(vectors[span.places]))
+            values, bound, nearest = LowRank(engine, pivots, compression).evaluate(x)
+            assert (np.abs(values - exact) <= bound).all()
+            assert len(set(span.places.tolist())) == len(span.places)
+            if nearest is not None:
+                of_nearest = kernel_values(kernel, X, vectors)[np.arange(len(X)), nearest.place]
+                assert (np.abs(of_nearest - nearest.value) <= engine.value_bound(x, pivots)).all()
+
+
+def clustered(n_rows, rng, n_features=4):
+    """Rows near few centres, so that few vertices span nearly all."""
+    centres = rng.normal(size=(12, n_features))
+    X = centres[rng.integers(0, 12, n_rows)] + 0.05 * rng.normal(size=(n_rows, n_features))
+    return X.astype(np.float32)
+
+
+@pytest.fixture
+def compressed(request):
+    """Decision functions of 400 vertices, with what a pass over 4,000 rows found, and the truth."""
+    n_classifiers = getattr(request, "param", 1)
+    rng = np.random.default_rng(0)
+    X = clustered(4000, rng)
+    betas = rng.dirichlet(np.ones(400), n_classifiers) * rng.choice([-1, 1], (n_classifiers, 400))
+    kernel = make_kernel("rbf", gamma=0.2)
+    with Engine(kernel, 2) as engine:
+        functions = functions_of(engine, X[:400], betas)
+        exact = exact_decisions(kernel, X, X[:400], betas)
+        margin = np.quantile(np.abs(exact), 0.03)
+        exact = exact[:, 0] if n_classifiers == 1 else exact
+
+        def is_open(values, bound):
+            near = np.abs(values) - bound < margin
+            return near.reshape(len(values), -1).any(axis=1)
+
+        functions.compress(lambda: (X[::4], is_open), 4000)
+        yield functions, X, exact, is_open
+
+
+@pytest.mark.parametrize("compressed", [1, 3], indirect=True)
+def test_rows_left_open_are_decided_by_all_vertices(compressed):
+    functions, X, exact, is_open = compressed
+    assert functions.compression is not None
+    found = functions.approximate(X, is_open=is_open)
+    assert (np.abs(found.values - exact) <= found.bound + functions.rounding).all()
+    functions.compression, few = None, functions.compression
+    full = functions.approximate(X)
+    assert found.evaluations < 0.75 * full.evaluations == 0.75 * 4000 * 400
+    open_rows = np.flatnonzero((found.values == full.values).reshape(4000, -1).all(axis=1))
+    assert 0 < len(open_rows) < 2000
+    functions.compression = few
+    again = functions.approximate(X[open_rows], is_open=is_open)
+    np.testing.assert_array_equal(again.values, found.values[open_rows])
+
+
+def test_without_what_is_left_of_w_the_bounds_fail(compressed):
+    functions, X, exact, _ = compressed
+    few = functions.compression
+    functions.compression = few._replace(norms=0 * few.norms)
+    found = functions.approximate(X, is_open=lambda values, bound: np.zeros(len(values), bool))
+    assert (np.abs(found.values - exact) > found.bound).any()
+
+
+def test_few_vertices_are_not_taken_where_that_does_not_pay():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 10)).astype(np.float32)
+    beta = rng.dirichlet(np.ones(300), 1) * rng.choice([-1, 1], 300)
+    with Engine(make_kernel("rbf", gamma=1.0), 1) as engine:
+        functions = functions_of(engine, X[:300], beta)
+        sample = X, lambda values, bound: np.abs(values) <= bound
+        for n_rows in (2000, 3000):
+            functions.compress(lambda: sample, n_rows)
+            assert functions.compression is None
