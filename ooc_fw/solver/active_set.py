@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -83,6 +84,15 @@ class ActiveSet(VertexTable):
         """The kernel rows, with those of one or two vertices among the rows held."""
         self.kernel_rows.fetch(np.array(places), self.engine, self.operand)
         return self.kernel_rows.block
+
+    @contextmanager
+    def kernel_rows_lent(self) -> Iterator[None]:
+        """Hold no kernel row within, so that others may use their memory."""
+        self.kernel_rows.change(self.kernel_rows.dtype)
+        try:
+            yield
+        finally:
+            self.kernel_rows.fill(self.engine, self.operand)
 
     def prepare(self, rows: Rows) -> Operand:
         """Rows made ready for products, in the precision of the kernel values."""

@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -28,6 +29,7 @@ from ooc_fw.data.rows import (
 )
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import ManyWeights
+from ooc_fw.kernels.low_rank import Effort
 from ooc_fw.options import START_ROWS
 from ooc_fw.problem import relative_gap
 from ooc_fw.solver.active_set import ActiveSet
@@ -339,10 +341,15 @@ def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]
         )
     rows, penalty = take_rows(active.rows, support), active.penalty_of(ids)
     weights = SupportWeights(rows, ids, alpha, penalty, active.grad[support], active.rounding)
-    search = Search(tolerance, max(_LEAST_VIOLATORS, len(active)), screen, unscreened)
-    state.certificate = make_pass(
-        workspace.problem, workspace.engine, weights, search, on_rows, workspace.workers
-    )
+    n_worst, memory = max(_LEAST_VIOLATORS, len(active)), workspace.plan.memory
+    n_bytes = memory.parts["kernel_rows"]
+    search = Search(tolerance, n_worst, screen, unscreened, n_bytes)
+    # Without a limit there is memory beside the kernel rows.
+    lends = memory.limit is not None and Effort.of(n_rows, len(support), n_bytes) is not None
+    with active.kernel_rows_lent() if lends else nullcontext():
+        state.certificate = make_pass(
+            workspace.problem, workspace.engine, weights, search, on_rows, workspace.workers
+        )
     seconds = time.perf_counter() - started
     deadline.passes.add(seconds, work)
     state.progress.certified_gap = state.certificate.certified_gap
