@@ -92,13 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     args.output = args.output or args.work / f"{args.config}.jsonl"
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    common = {
-        "session": datetime.now(UTC).isoformat(timespec="seconds"),
-        "config": args.config,
-        "task": config.task,
-        **environment(),
-        "threads": limit_cpus(args.threads),
-    }
+    common = begin(args.config, config.task, args.threads)
     done = set()
     if args.resume and (earlier := read_lines(args.output)):
         common["session"] = earlier[-1]["session"]
@@ -136,6 +130,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--work", type=Path, default=DEFAULT_WORK, help="folder of converted files")
     add("--output", type=Path, metavar="FILE", help="records (default: CONFIG.jsonl in --work)")
     return parser
+
+
+def begin(config: str, task: str, threads: int | None) -> Record:
+    """What all records of a session have in common; holds this process to so many CPUs."""
+    return {
+        "session": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": config,
+        "task": task,
+        **environment(),
+        "threads": limit_cpus(threads),
+    }
 
 
 def limit_cpus(threads: int | None) -> int:

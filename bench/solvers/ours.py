@@ -58,6 +58,8 @@ def _train_command(problem: Problem, parameters: Parameters, model: Path) -> lis
         "threads": str(problem.threads),
         **parameters,
     }
+    if problem.train.endswith(".npy"):
+        options["labels"] = str(Path(problem.train).with_name("y.npy"))
     command = [*OOC_FW, "train", problem.train, "-o", str(model), "--json", "--quiet"]
     for key, value in options.items():
         command += [f"--{key}={value}" if value else f"--{key}"]

@@ -1,0 +1,53 @@
+"""Growth with the rows, on tiny sizes."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from bench import growth
+
+
+@pytest.mark.parametrize(("kind", "wrong"), growth.KINDS.items())
+def test_rows_are_those_of_their_number_with_so_many_wrong_labels(
+    kind, wrong, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(growth, "BLOCK_ROWS", 700)
+    growth.make(kind, 2000, str(tmp_path))
+    X, y = np.load(tmp_path / "X.npy"), np.load(tmp_path / "y.npy")
+    assert X.shape == (2000, growth.N_FEATURES)
+    assert X.dtype == np.float32
+    distances = np.linalg.norm(X[:, None] - X[None], axis=2)
+    np.fill_diagonal(distances, np.inf)
+    alike = y == y[distances.argmin(axis=1)]
+    assert abs(alike.mean() - (1 - 2 * wrong * (1 - wrong))) < 0.03
+    with h5py.File(tmp_path / "test.h5") as test:
+        assert test["X"].shape == (growth.TEST_ROWS, growth.N_FEATURES)
+
+
+def test_exponents_are_those_of_the_largest_sizes():
+    seconds = {1: 50.0, 10: 10.0, 100: 100.0, 1000: 1000.0}
+    records = [
+        {"dataset": "noisy", "spec": "a", "n_rows": n, "seconds": s, "status": "converged"}
+        for n, s in seconds.items()
+    ]
+    failed = records[-1] | {"seconds": 1e9, "status": "timeout"}
+    assert growth.exponents([*records, failed]) == {("noisy", "a", "seconds"): pytest.approx(1)}
+
+
+@pytest.mark.process
+def test_records_and_figure(tmp_path, capsys):
+    output = tmp_path / "growth.jsonl"
+    arguments = ["--kinds", "noisy", "--rows", "300", "600", "--work", str(tmp_path)]
+    solvers = ["ooc-fw:tol=1e-2", "sklearn-svc", "ooc-fw:method=none"]
+    status = growth.main([*arguments, "--solvers", *solvers, "--output", str(output)])
+    assert status == 0
+    records = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [(one["spec"], one["n_rows"]) for one in records if one["status"] != "failed"] == [
+        (spec, n_rows) for n_rows in (300, 600) for spec in solvers[:2]
+    ]
+    assert records[0]["certified_gap"] <= 1e-2
+    assert not list(tmp_path.glob("noisy-*"))
+    assert output.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert "| noisy | ooc-fw:tol=1e-2 | seconds |" in capsys.readouterr().out
