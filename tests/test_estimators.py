@@ -747,3 +747,23 @@ def test_no_probabilities_without_asking(fitted, table):
     streamed = FrankWolfeSVC(probability=True).partial_fit(*table, classes=CLASSES)
     with pytest.raises(InputError, match="gives no probabilities"):
         streamed.predict_proba(table.X)
+
+
+def test_plain_rows_are_predicted_without_a_second_check_of_scikit_learn(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    y = np.where(X[:, 0] > 0, 1, -1)
+    model = FrankWolfeSVC(random_state=0).fit(X, y)
+    expected = model.predict(X)
+    for rows in (X[:1], X.astype(np.float32), scipy.sparse.csr_array(X)):
+        with monkeypatch.context() as patched:
+            patched.setattr("ooc_fw.estimators.common.validate_data", None)
+            np.testing.assert_array_equal(model.predict(rows), expected[: rows.shape[0]])
+    for odd, message in (
+        (X[:, :2], "2 features"),
+        (np.full((2, 3), np.nan), "NaN"),
+        (np.full((2, 3), np.inf), "infinity"),
+        (X[:0], "0 sample"),
+        (X[0], "1D array"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.predict(odd)

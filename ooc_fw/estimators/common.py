@@ -260,6 +260,8 @@ class Trainer(Parameters):
         scikit-learn demands that frames come with the columns of the frame of `fit`, in their
         order. Columns of a frame are found by name after a `fit` on anything else with names.
         """
+        if not reset and self._is_plain(X):
+            return X, None
         names: Sequence[str] | None = names_of_frame(X)
         in_order = reset or hasattr(self, "feature_names_in_")
         by_name = names is not None and not in_order and self.model_.columns is not None
@@ -273,6 +275,18 @@ class Trainer(Parameters):
         if not reset and in_order:
             names = self.model_.columns
         return *(checked if y else [checked]), names
+
+    def _is_plain(self, X: Any) -> bool:
+        """Whether scikit-learn would find nothing to say of rows to predict, at ten times a look.
+
+        Where columns have names, it warns of rows without them.
+        """
+        values = X.data if getattr(X, "format", None) == "csr" else X
+        if type(values) is not np.ndarray or values.dtype not in (np.float32, np.float64):
+            return False
+        known = not hasattr(self, "feature_names_in_") and X.shape[1:] == (self.n_features_in_,)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return known and len(values) > 0 and bool(np.isfinite(values.sum()))
 
     def __sklearn_is_fitted__(self) -> bool:
         """A first call that failed may have left attributes of the data, but no model."""

@@ -222,9 +222,13 @@ class DecisionFunctions:
     def exact(self, rows: Rows) -> tuple[Float64Array, Float64Array]:
         """Decision values from float64 kernel values, and a bound on the errors of each row."""
         x = self._engine.prepare(rows, exact=True)
+        return self.exact_values(x), self._engine.error_bound(x, self._z64)
+
+    def exact_values(self, x: Operand) -> Float64Array:
+        """The values alone, of rows prepared for float64."""
         if isinstance(self._betas, ManyWeights):
             sums = self._engine.weighted_sums(x, self._z64, self._betas)
         else:
             betas = self._betas[0] if self._single else self._betas
             sums = self._engine.weighted_sum(x, self._z64, betas)
-        return sums + self._bias, self._engine.error_bound(x, self._z64)
+        return np.asarray(sums + self._bias)

@@ -1,7 +1,8 @@
 """Decision values of a model on rows that pass block by block, and probabilities from them.
 
 All rows are first computed from float32 kernel values, whose error is bounded; what the bound
-leaves open is computed again in float64. The value of a row depends on the row and the model alone.
+leaves open is computed again in float64. The value of a row, or its label where only labels are
+wanted, depends on the row and the model alone.
 
 References
 ----------
@@ -46,6 +47,7 @@ PART_BYTES = 4 << 20  # of dense rows that are decided at once
 _PART_ROWS = 1 << 14  # rows decided at once by one classifier; more of them take fewer rows
 _LEAST_PART_ROWS = 256
 _HELD_BYTES = 16 << 20  # of support vectors whose predictors are held
+_FEW_ROWS = 8  # rows whose labels are found sooner in float64 than by two sums and their bounds
 _EXACT_ROWS = 1 << 12  # rows that are copied and decided in float64 at once
 _PROBE_VECTORS = 32  # support vectors that show whether float32 values decide most rows
 
@@ -119,7 +121,7 @@ class Predictor:
             self._accuracy, self._rho = DECISION_ACCURACY * rho[0], np.float64(1)
             self._shift = model.offset + math.fsum(classifiers[0].alpha)
         self._n_classes, self._decision = len(model.classes), model.decision
-        self._labels_only = labels_only
+        self.labels_only = labels_only
         self._sparse = engine.arithmetic.sparse
         probe = take_rows(vectors, np.arange(0, len(vectors), -(-len(vectors) // _PROBE_VECTORS)))
         is_open = self._is_open(*self.function.approximate(probe)[:2])
@@ -131,7 +133,7 @@ class Predictor:
 
     def prepare_for(self, source: RowSource) -> None:
         """Find a shorter way to the labels of many rows."""
-        if self._labels_only and not self._all_exact:
+        if self.labels_only and not self._all_exact:
 
             def sample() -> tuple[Rows, IsOpen]:
                 rows = source.take(stretches(source.n_rows))
@@ -148,13 +150,13 @@ class Predictor:
         for start in range(0, max(1, len(block)), step):
             rows = self._stored(block[start : start + step])
             if self._all_exact:
-                parts.append(self._exact(rows))
+                parts.append(self.exact(rows))
                 continue
             fast = self.function.approximate(rows, is_open=self._is_open)
             values = fast.values / self._rho - self._shift
             places = np.flatnonzero(self._is_open(fast.values, fast.bound))
             if len(places) > 0:
-                values[places] = self._exact(take_rows(rows, places))
+                values[places] = self.exact(take_rows(rows, places))
             parts.append(values)
         return np.concatenate(parts)
 
@@ -162,9 +164,12 @@ class Predictor:
         """Rows that the engine takes: dense ones, unless it takes sparse ones."""
         return rows.toarray() if isinstance(rows, CSRRows) and not self._sparse else rows
 
-    def _exact(self, rows: Rows) -> Float64Array:
-        slices = range(0, max(1, len(rows)), _EXACT_ROWS)
-        parts = [self.function.exact(rows[start : start + _EXACT_ROWS])[0] for start in slices]
+    def exact(self, rows: Rows) -> Float64Array:
+        """Decision values in float64."""
+        parts = []
+        for start in range(0, max(1, len(rows)), _EXACT_ROWS):
+            x = self.engine.prepare(rows[start : start + _EXACT_ROWS], exact=True)
+            parts.append(self.function.exact_values(x))
         return np.asarray(np.concatenate(parts) / self._rho - self._shift)
 
     def _is_open(self, values: Float64Array, bound: Float64Array) -> npt.NDArray[np.bool_]:
@@ -172,7 +177,7 @@ class Predictor:
         values = values / self._rho - self._shift
         bound = (bound + self.function.rounding) / self._rho
         is_open = np.zeros(len(values), dtype=bool)
-        if not self._labels_only:
+        if not self.labels_only:
             is_open |= bound.reshape(len(values), -1).max(axis=1) > self._accuracy
         if self._has_labels and values.ndim == 1:
             is_open |= np.abs(values) <= bound
@@ -197,8 +202,9 @@ def decide_few(model: Model, rows: Rows, labels_only: bool) -> Float64Array:
     if predictor is None:
         with model.engine(serves=True) as engine:
             predictor = model.predictors[labels_only] = Predictor(model, labels_only, engine)
+    apply = predictor.exact if predictor.labels_only and len(rows) <= _FEW_ROWS else predictor
     with predictor.engine.pool.reopened():
-        return predictor(rows)
+        return apply(rows)
 
 
 def decide(

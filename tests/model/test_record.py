@@ -178,16 +178,22 @@ def test_decision_values_have_the_labels_of_predict(one_class):
 def test_a_row_alone_has_the_decision_value_it_has_among_others(
     name, sparse, labels_only, landmarks
 ):
-    """By the predictor that is kept, in any thread, and by that of passes over files."""
+    """By the predictor that is kept, in any thread, and by that of passes over files.
+
+    Values for labels only give it the label that it has among others.
+    """
     model = make_model(random_rows(500, seed=8), kernel=make_kernel(name, gamma=0.5), sparse=sparse)
     if landmarks:
         model = with_landmarks(model, 3, 1e4)
     X = random_rows(300, seed=9)
-    expected = model.decision_function(X, threads=2, labels_only=labels_only)
     assert not suits_few(model, len(X), threads=2)
 
-    def found(start, n=1):
-        return model.decision_function(X[start : start + n], labels_only=labels_only)
+    def found(start, n=1, threads=1):
+        rows = X[start : start + n]
+        values = model.decision_function(rows, threads=threads, labels_only=labels_only)
+        return model.class_places(values) if labels_only else values
+
+    expected = found(0, len(X), threads=2)
 
     for n in (1, 3, 40):
         parts = [found(k, n) for k in range(0, len(X), n)]
