@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import AnyArray, Float64Array, Int8Array, Int64Array, unique_values
+from ooc_fw.data.rows import AnyArray, Codes, Float64Array, Int8Array, Int64Array, unique_values
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TaskOptions
@@ -61,7 +61,7 @@ class ClassificationProblem(Problem):
     """What a model of two classes or more is trained on."""
 
     source: RowSource
-    codes: Int64Array  # (n_rows,): class of each row, from 0; every class occurs
+    codes: Codes  # (n_rows,): class of each row, from 0; every class occurs
     kernel: Kernel
     penalties: Float64Array | None = None
     class_labels: npt.NDArray[Any] | None = None  # (n_classes,); the codes themselves by default
@@ -88,7 +88,9 @@ class ClassificationProblem(Problem):
 
     def binary(self) -> BinaryProblem:
         """The problem of two classes, the second of which is positive."""
-        signs = (2 * self.codes - 1).astype(np.int8)
+        signs = self.codes.astype(np.int8)
+        signs *= 2
+        signs -= 1
         return BinaryProblem(self.source, signs, self.kernel, self.penalties)
 
     def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> ClassificationProblem:
@@ -302,7 +304,7 @@ _LEAST, _LARGEST = 1e-100, 1e100
 def row_penalties(
     C: float,
     classes: npt.NDArray[Any],
-    codes: Int64Array,
+    codes: Codes,
     class_weight: ClassWeight = None,
     sample_weight: Float64Array | None = None,
 ) -> Float64Array | None:
@@ -323,7 +325,7 @@ def row_penalties(
 
 def class_factors(
     classes: npt.NDArray[Any],
-    codes: Int64Array,
+    codes: Codes,
     class_weight: ClassWeight = None,
     sample_weight: Float64Array | None = None,
 ) -> Float64Array:

@@ -44,7 +44,7 @@ def _upwards(values: Float64Array) -> Float32Array:
 
 @dataclass(frozen=True)
 class Screen:
-    """Lower bounds on every row's gradient at a snapshot of the weights; 16 bytes a row.
+    """Lower bounds on every row's gradient at a snapshot of the weights; 10 to 16 bytes a row.
 
     Notes
     -----
@@ -77,27 +77,38 @@ class Screen:
     rounding: float  # bound on the error of each of `plain`
     # Bounds of every row, shape (n_rows,): see `Bounds`.
     lower: Float32Array
-    norm: Float32Array
-    vertex: npt.NDArray[np.int32]
+    norm: Float32Array  # (1,) where all rows have the same
+    vertex: npt.NDArray[np.unsignedinteger[Any]]
     distance: Float32Array
 
     @classmethod
-    def empty(cls, n_rows: int, **snapshot: Any) -> Screen:
+    def empty(cls, n_rows: int, *, one_norm: bool = False, **snapshot: Any) -> Screen:
         """A screen that knows nothing of the rows yet; `snapshot` are its other fields."""
-        distance = np.full(n_rows, np.inf, dtype=np.float32)
-        norm, vertex = np.zeros(n_rows, dtype=np.float32), np.zeros(n_rows, dtype=np.int32)
-        return cls(**snapshot, lower=-distance, norm=norm, vertex=vertex, distance=distance)
+        norm = np.zeros(1 if one_norm else n_rows, dtype=np.float32)
+        vertex = np.zeros(n_rows, dtype=np.min_scalar_type(len(snapshot["alpha"])))
+        lower, distance = (np.full(n_rows, s * np.inf, dtype=np.float32) for s in (-1, 1))
+        return cls(**snapshot, lower=lower, norm=norm, vertex=vertex, distance=distance)
 
     def store(self, rows: slice | Int64Array, bounds: Bounds) -> None:
         """Keep the bounds of some rows."""
-        self.lower[rows], self.norm[rows] = bounds.lower, bounds.norm
+        self.lower[rows] = bounds.lower
+        if len(self.norm) == len(self.lower):
+            self.norm[rows] = bounds.norm
+        else:
+            self.norm[0] = bounds.norm.max(initial=self.norm[0])
         if bounds.vertex is not None and bounds.distance is not None:
             self.vertex[rows], self.distance[rows] = bounds.vertex, bounds.distance
 
     def unscreened(
-        self, floor: float, labels: Int8Array, norm2: float, plain: Float64Array, rounding: float
-    ) -> npt.NDArray[np.intp]:
-        """Rows whose gradient may be below `floor` for later weights.
+        self,
+        floor: float,
+        labels: Int8Array,
+        norm2: float,
+        plain: Float64Array,
+        rounding: float,
+        most: float = np.inf,
+    ) -> npt.NDArray[np.intp] | None:
+        """Rows whose gradient may be below `floor` for later weights; None for more than `most`.
 
         `labels` are those of all rows. `norm2`, `plain` and `rounding` are for the later weights
         what the screen has for those of the snapshot: `plain` at the vertices of the snapshot.
@@ -105,14 +116,18 @@ class Screen:
         move2 = max(0.0, norm2 + self.norm2 - 2 * float(self.alpha @ plain))
         move = float(np.sqrt(move2 + 4 * max(rounding, self.rounding)))  # at least |dw|
         change = labels[self.row_ids] * (plain - self.plain)  # dw . phi(z)
-        unscreened = []
+        unscreened, n_unscreened = [], 0
         for start in range(0, len(self.lower), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
             lower = self.lower[part].astype(np.float64)
-            bound = lower - move * self.norm[part].astype(np.float64)
+            norm = self.norm[part] if len(self.norm) == len(self.lower) else self.norm
+            bound = lower - move * norm.astype(np.float64)
             near = labels[part] * change[self.vertex[part]] - (rounding + self.rounding)
             if move > 0:  # an infinite distance times 0 would be no number
                 near -= move * self.distance[part].astype(np.float64)
             bound = np.maximum(bound, lower + near)
             unscreened.append(start + np.flatnonzero(~(bound >= floor)))
+            n_unscreened += len(unscreened[-1])
+            if n_unscreened > most:
+                return None
         return np.concatenate(unscreened)

@@ -15,7 +15,7 @@ from itertools import zip_longest
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, unique_values
+from ooc_fw.data.rows import AnyArray, Codes, Float64Array, Int64Array, unique_values
 from ooc_fw.data.sources import RowSource
 from ooc_fw.system.errors import InputError, format_label, format_labels
 
@@ -71,17 +71,17 @@ def iter_labels(source: RowSource) -> Iterator[tuple[int, AnyArray]]:
         n_rows = max(1, LABEL_BYTES // labels.itemsize)
 
 
-def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
+def encode_labels(source: RowSource) -> tuple[AnyArray, Codes]:
     """Label values of a source in increasing order, and the place of each row's label in them.
 
     InputError is raised when a label is missing or cannot be stored, all are equal, or there are
     more than `MAX_CLASSES` different ones.
     """
-    codes = np.empty(source.n_rows, dtype=np.int64)
+    codes = np.empty(source.n_rows, dtype=np.int16)
     return label_values(source, codes), codes
 
 
-def label_values(source: RowSource, codes: Int64Array | None = None) -> AnyArray:
+def label_values(source: RowSource, codes: Codes | None = None) -> AnyArray:
     """Label values of `encode_labels`; their places are written into `codes`, if given."""
     classes = source.labels(0, 1)
     check_labels(classes, 0, source.name)

@@ -17,6 +17,7 @@ from ooc_fw.system.errors import InputError
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Float32Array: TypeAlias = npt.NDArray[np.float32]
+Codes: TypeAlias = npt.NDArray[np.signedinteger[Any]]  # of classes: int16 from a file
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 FloatArray: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Int8Array: TypeAlias = npt.NDArray[np.int8]

@@ -18,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from ooc_fw.data.labels import check_labels, codes_of
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
+from ooc_fw.data.rows import Codes, CSRRows, Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Given, Trainer, is_array
 from ooc_fw.landmarks import LandmarkStart
@@ -396,7 +396,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         return streams
 
 
-def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64Array]:
+def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Codes]:
     """Classes in order, and the place of each label among them."""
     check_labels(y, 0, "y")
     check_classification_targets(y)
@@ -405,7 +405,7 @@ def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64Array]:
         raise InputError(
             f"y holds one class only, {format_labels(classes)}; give rows of two classes"
         )
-    return classes, codes.astype(np.int64)
+    return classes, codes.astype(np.min_scalar_type(-len(classes)))
 
 
 def _agreed_classes(

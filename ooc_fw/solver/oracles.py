@@ -227,7 +227,8 @@ class BlockLMO(SampledLMO):
 
     def reset(self) -> None:
         """Propose nothing more: certifying passes find the violators from now on."""
-        self._unseen, self._n_passes, self._near = 0, len(_NEAR), self._near[:0]
+        self._unseen, self._n_passes = 0, len(_NEAR)
+        self._near, self._margins = self._near[:0], self._margins[:0].copy()
 
     def state(self) -> dict[str, Any]:
         state, blocks = super().state(), self._blocks

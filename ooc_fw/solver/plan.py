@@ -206,6 +206,7 @@ def workload(problem: Problem, options: TrainOptions, session: Session) -> Workl
         weighted=problem.penalties is not None,
         targets=problem.task == "regression",
         in_unit=problem.kernel.shift_invariant,
+        saved=session.checkpoint is not None or session.resume is not None,
     )
 
 

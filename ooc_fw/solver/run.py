@@ -50,6 +50,7 @@ _STEPS_PER_VERTEX = 100  # most pairwise steps on the first vertices, for each o
 _STILL = 1e-8  # relative decrease of rho that leads nowhere in thousands of steps
 _LEAST_PROGRESS = 1e-3  # share of the gap by which a corrective step must lower the objective
 _LEAST_VIOLATORS = 512  # violators that a pass may always return
+_MOST_UNSCREENED = 1 << 20  # and a share of many rows: their numbers take memory
 _FEW_UNSCREENED = 0.25  # share of unscreened rows from which a pass looks at all, for a new screen
 _GROWTH = 2.0  # factor of the number of vertices from one entry of the history to the next
 _FEWEST = 64  # vertices of the first entry
@@ -336,8 +337,11 @@ def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]
     screen = None
     if unscreened is None:
         plain, norm2 = active.plain_grad[support], active.squared_norm()
+        state.screen = None  # two take much memory
         screen = Screen.empty(
-            all_rows, row_ids=ids, alpha=alpha, plain=plain, norm2=norm2, rounding=active.rounding
+            all_rows,
+            one_norm=workspace.problem.kernel.constant_diagonal,
+            **dict(row_ids=ids, alpha=alpha, plain=plain, norm2=norm2, rounding=active.rounding),
         )
     rows, penalty = take_rows(active.rows, support), active.penalty_of(ids)
     weights = SupportWeights(rows, ids, alpha, penalty, active.grad[support], active.rounding)
@@ -369,11 +373,17 @@ def _unscreened(state: RunState) -> Int64Array | None:
     rounding, norm2 = active.rounding, active.squared_norm()
     plain = active.plain_grad[active.places_of(state.screen.row_ids)]
     floor = float(active.grad[active.support].min()) + rounding
-    row_ids = state.screen.unscreened(floor, problem.labels, norm2, plain, rounding)
+    n_rows = problem.source.n_rows
     support = np.sort(active.ids[active.support])  # their gradients are known
+    most = min(_FEW_UNSCREENED * n_rows, _MOST_UNSCREENED + n_rows // 32)
+    how = problem.labels, norm2, plain, rounding, most + len(support)
+    row_ids = state.screen.unscreened(floor, *how)
+    if row_ids is None:
+        logger.info("screening leaves more than %d of %d rows", most, n_rows)
+        return None
     row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
-    logger.info("screening leaves %d of %d rows", len(row_ids), problem.source.n_rows)
-    return row_ids if len(row_ids) < _FEW_UNSCREENED * problem.source.n_rows else None
+    logger.info("screening leaves %d of %d rows", len(row_ids), n_rows)
+    return row_ids if len(row_ids) < most else None
 
 
 def polish(state: RunState, gap: float) -> None:

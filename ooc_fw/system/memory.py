@@ -38,6 +38,8 @@ _THREAD_BYTES = 6 << 20  # working memory of a thread: tiles of products, sparse
 _SPARSE_THREAD_BYTES = 3 << 20  # in addition, for tiles of sparse rows,
 _THREAD_FEATURE_BYTES = 4  # and for each of their columns
 _ROW_BYTES = 64  # for each row of the file: label, class, margin, bounds of screening and of a pass
+_FEW_ROW_BYTES = 20  # where they have two classes, no weights, and no checkpoint is written,
+_ONE_NORM_BYTES = 4  # less where all rows have the same norm
 _FULL_ORACLE_BYTES = 32  # in addition for a full oracle: its gradient, and the one before
 _ORDER_BYTES = 8  # in addition where rows are set apart by class
 _PARTS_BYTES = 32 << 20  # for reading these from files, beside row pointers
@@ -92,6 +94,7 @@ class Workload:
     sparse: bool = False
     cacheable: bool = True  # whether rows come from a file, so that keeping them is an option
     full_oracle: bool = False  # whether the gradient of every row is kept
+    saved: bool = False  # whether a checkpoint, which is made in memory, holds numbers of all rows
     weighted: bool = False  # whether rows have weights of their own
     targets: bool = False  # whether they have targets of a regression
     n_classifiers: int = 1  # of a landmark model: one of each class, but one of two
@@ -232,7 +235,9 @@ def _most_landmarks(work: Workload, budget: int, fewest: int, most: int, threads
 def _least(work: Workload) -> dict[str, int]:
     """The fewest bytes of each part of a run, but of rows that are kept."""
     full, parted = int(work.full_oracle), int(work.n_classifiers > 1)
-    row_numbers = _ROW_BYTES + full * _FULL_ORACLE_BYTES + parted * _ORDER_BYTES
+    row_numbers = _FEW_ROW_BYTES - work.in_unit * _ONE_NORM_BYTES
+    if full or parted or work.saved or work.weighted or work.targets:
+        row_numbers = _ROW_BYTES + full * _FULL_ORACLE_BYTES + parted * _ORDER_BYTES
     parts = _PARTS_BYTES + work.sparse * 8 * work.n_rows if work.cacheable else work.decoded_bytes
     return {
         "program": PROGRAM_BYTES + work.held_bytes,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.labels import encode_labels, label_values
-from ooc_fw.data.rows import Int64Array, Rows
+from ooc_fw.data.rows import Codes, Int64Array, Rows
 from ooc_fw.data.sources import RowSource, rows_source
 from ooc_fw.data.views import choose_sampler
 from ooc_fw.kernels.arithmetic import choose_arithmetic
@@ -78,7 +78,8 @@ def threads_before_plan(source: RowSource, options: TrainOptions, **learned: int
 
     OverLimitError is raised where no model will fit into memory; `learned` is as for `sizes_of`.
     """
-    return _exact_or_fewest(sizes_of(source, options, **learned), options).max_threads
+    # The kernel is not known yet: the plan itself may refuse one whose values do not lie in [0, 1].
+    return _exact_or_fewest(sizes_of(source, options, in_unit=True, **learned), options).max_threads
 
 
 def _exact_or_fewest(work: Workload, options: TrainOptions) -> MemoryPlan:
@@ -338,7 +339,7 @@ def expect_support(
 
 
 def draw_sample(
-    source: RowSource, codes: Int64Array, size: int, seed: int = 0
+    source: RowSource, codes: Codes, size: int, seed: int = 0
 ) -> tuple[RowSource, Int64Array]:
     """Random rows, with one at least of each class, and their increasing numbers."""
     stored = source.n_rows, source.chunk_rows, source.shuffled, source.in_memory

@@ -39,12 +39,12 @@ def parts(problem, alpha):
     return snapshot | {"rounding": rounding}, plain, grad
 
 
-@given(moves(), st.booleans())
-def test_rows_screened_out_are_above_the_floor(case, with_nearest):
+@given(moves(), st.booleans(), st.booleans())
+def test_rows_screened_out_are_above_the_floor(case, with_nearest, one_norm):
     problem, before, now = case
     snapshot, plain_before, _ = parts(problem, before)
     ids, rounding = snapshot["row_ids"], snapshot["rounding"]
-    screen = Screen.empty(len(problem.y), **snapshot)
+    screen = Screen.empty(len(problem.y), one_norm=one_norm, **snapshot)
     K = kernel_values(problem.kernel, problem.X, problem.X).astype(np.float64)
     diagonal = np.diag(K) * (1 + 1e-12)
     vertex = distance = None
@@ -60,7 +60,10 @@ def test_rows_screened_out_are_above_the_floor(case, with_nearest):
     for floor in np.quantile(grad, [0.0, 0.1, 0.5, 1.0]):
         at = floor + rounding, problem.y, then["norm2"], plain[ids], rounding
         below = np.flatnonzero(grad < floor)
-        assert set(below) <= set(screen.unscreened(*at)) | set(then["row_ids"])
+        unscreened = screen.unscreened(*at)
+        assert set(below) <= set(unscreened) | set(then["row_ids"])
+        assert screen.unscreened(*at, most=len(unscreened) - 1) is None
+        np.testing.assert_array_equal(screen.unscreened(*at, most=len(unscreened)), unscreened)
 
 
 @given(moves(), st.booleans())
@@ -77,7 +80,8 @@ def test_a_screened_certificate_is_that_of_a_full_sweep(case, sparse):
             return certify(binary, engine, weights, Search(tol, **screening))
 
         snapshot, plain, _ = parts(problem, before)
-        screen = Screen.empty(len(problem.y), **snapshot)
+        one_norm = problem.kernel.constant_diagonal
+        screen = Screen.empty(len(problem.y), one_norm=one_norm, **snapshot)
         first = sweep(before, screen=screen)
         # Of vertices, too, once they have left.
         assert (screen.lower <= plain + snapshot["rounding"]).all()

@@ -43,6 +43,7 @@ def workloads(draw):
         targets=draw(st.booleans()),
         n_classifiers=draw(st.integers(1, 50)),
         in_unit=draw(st.booleans()),
+        saved=draw(st.booleans()),
     )
 
 
@@ -64,12 +65,22 @@ def test_the_terms_add_up_to_no_more_than_the_limit(work, limit):
 
 
 def test_a_refusal_names_the_largest_part_and_the_way_out():
-    work = Workload(n_rows=10**8, decoded_bytes=10**10, block_bytes=MIB)
+    work = Workload(n_rows=10**8, decoded_bytes=10**10, block_bytes=MIB, weighted=True)
     with pytest.raises(InputError, match=r"numbers for each row .* 5.9. GiB .* would do is \d+MiB"):
         plan_memory(work, 1 << 30, 0)
     large = Workload(n_rows=10**4, decoded_bytes=10**9, block_bytes=1, read_bytes=1 << 30)
     with pytest.raises(InputError, match=r"chunks of 128 MiB; ooc-fw convert .*would do is \d+MiB"):
         plan_memory(replace(large, chunk_bytes=128 * MIB), 1 << 30, 0)
+
+
+def test_a_hundred_million_rows_fit_in_two_gibibytes():
+    """Labels, classes and a screen of rows of the same norm take 13 bytes a row."""
+    work = Workload(n_rows=10**8, decoded_bytes=32 * 10**8, block_bytes=4 * MIB, n_features=8)
+    plan = plan_memory(replace(work, in_unit=True), 2 << 30, 0)
+    assert plan.max_vertices > 10_000
+    for heavier in ({"weighted": True}, {"saved": True}, {"n_classifiers": 3}, {"targets": True}):
+        with pytest.raises(OverLimitError):
+            plan_memory(replace(work, in_unit=True, **heavier), 2 << 30, 0)
 
 
 @given(workloads(), st.integers(0, 1 << 42))
@@ -201,7 +212,7 @@ def test_a_small_run_that_is_asked_for_is_begun_wherever_no_limit_is_given():
 
 def test_rows_that_are_set_apart_by_class_are_planned():
     """In files, or a second time in memory."""
-    two = Workload(n_rows=1000, decoded_bytes=500 * MIB, block_bytes=MIB)
+    two = Workload(n_rows=1000, decoded_bytes=500 * MIB, block_bytes=MIB, weighted=True)
     many = replace(two, n_classifiers=5)
     assert least_bytes(many) == least_bytes(two) + 8 * 1000 + 32 * MIB
     assert least_bytes(replace(many, sparse=True)) == (
