@@ -63,6 +63,8 @@ _LONG, _LONG_CORRECTIVE = 5000, 500  # steps, or half of those before, in which 
 # Corrective steps optimise to this share of the violation just seen, but no farther than to this
 # share of the target gap.
 _VIOLATION_SHARE, _TARGET_SHARE = 0.3, 0.8
+# Two draws that pass the test suffice for so many rows; of those beyond, one in 64 has to pass.
+_SURE_ROWS, _SURE_PART = 8 << 20, 64
 _WORSE = 1.01  # factor of the least certified gap from which its weights are better than the last
 _TIGHTER = 0.8  # factor of the tolerance of training after rounding has hidden a violation
 
@@ -200,7 +202,7 @@ class _Run(Shell):
                     state.renewed = True
                     continue
                 if passed and not candidates.exact:
-                    candidates, passed = self._ask_oracle()
+                    candidates, passed = self._ask_again()
                 if passed:
                     progress.phase = Phase.CERTIFY
                     if self.options.certify:
@@ -259,6 +261,15 @@ class _Run(Shell):
         state.n_scanned, state.worst = candidates.n_scanned, candidates.worst
         self.progress.sampled_gap = gap = relative_gap(active.rho, candidates.least)
         return candidates, gap <= self._target_gap()
+
+    def _ask_again(self) -> tuple[Candidates, bool]:
+        """Ask once more, or until a share of very many rows has passed: they may hide violators."""
+        wanted = self.state.rule.takes_many * (self.source.n_rows - _SURE_ROWS) // _SURE_PART
+        while True:
+            candidates, passed = self._ask_oracle()
+            wanted -= candidates.n_scanned
+            if not passed or wanted <= 0 or candidates.n_scanned == 0 or self.deadline.left() <= 0:
+                return candidates, passed
 
     def _request(self, room: int) -> Request:
         """What the oracle is asked for, where `room` is left for so many vertices."""

@@ -1,0 +1,113 @@
+"""Numbers of rows and of stored values beyond 2^31, in files with holes, which take no room."""
+
+from functools import partial
+
+import h5py
+import numpy as np
+import pytest
+
+from ooc_fw.certificate.sweep import _blocks
+from ooc_fw.data.opening import open_source
+from ooc_fw.data.sources import RowSource, block_slices
+from ooc_fw.data.views import BlockSampler, ChunkSampler, PairSource, SliceSampler, SubsetSource
+
+N_ROWS = (1 << 31) + 1000
+
+
+def write_npy(path, descr, shape, tail):
+    """An .npy file of zeros but for its end."""
+    with path.open("wb") as file:
+        header = {"descr": descr, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + int(np.prod(shape)) * tail.itemsize)
+        file.seek(-tail.nbytes, 2)
+        file.write(tail.tobytes())
+    return path
+
+
+@pytest.fixture
+def many(tmp_path):
+    """Rows of one column: zeros of class 0, and in the end 600 of both classes."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 1)).astype(np.float32)
+    y = (X[:, 0] > 0).astype(np.int8)
+    rows = write_npy(tmp_path / "X.npy", "<f4", (N_ROWS, 1), X)
+    labels = write_npy(tmp_path / "y.npy", "|i1", (N_ROWS,), y)
+    with open_source(rows, labels) as source:
+        yield source, X, y
+
+
+def test_rows_at_the_end_are_read_by_their_numbers(many):
+    source, X, y = many
+    start = N_ROWS - len(X)
+    np.testing.assert_array_equal(source.read(N_ROWS - 9, N_ROWS), X[-9:])
+    ids = np.array([5, start - 1, start, start + 77, N_ROWS - 1])
+    np.testing.assert_array_equal(source.take(ids)[2:], X[[0, 77, -1]])
+    np.testing.assert_array_equal(source.labels(start, N_ROWS), y)
+    np.testing.assert_array_equal(source.row_ids(N_ROWS - 2, N_ROWS), [N_ROWS - 2, N_ROWS - 1])
+    (first, *_, last) = block_slices(source, 0, N_ROWS)
+    assert first[0] == 0
+    assert last[1] == N_ROWS
+
+
+@pytest.mark.parametrize("kind", [BlockSampler, SliceSampler, partial(ChunkSampler, chunk_rows=64)])
+def test_samples_reach_all_rows(kind):
+    n_rows, rng = 3 << 31, np.random.default_rng(0)
+    sampler = kind(n_rows)
+    if isinstance(sampler, BlockSampler):
+        sampler.next_row = n_rows - 10
+    ids = np.concatenate([sampler.sample(50, rng) for _ in range(20)])
+    assert ids.dtype == np.int64
+    assert 0 <= ids.min() < 1 << 31
+    assert 2 << 31 < ids.max() < n_rows
+
+
+def test_subsets_and_certifying_blocks_keep_the_numbers(many):
+    source, X, _ = many
+    start = N_ROWS - len(X)
+    part = SubsetSource(source, np.array([[7, 9], [start, N_ROWS]]))
+    np.testing.assert_array_equal(part.take(np.array([1, 2, 601])), [[0], X[0], X[-1]])
+    np.testing.assert_array_equal(part.row_ids(1, 4), [8, start, start + 1])
+    support = np.array([3, N_ROWS - 4, N_ROWS - 2])
+    labels = np.broadcast_to(np.int8(1), N_ROWS)
+    last = _blocks(source, labels, support, None)[-1]
+    places, ids = last.others()
+    np.testing.assert_array_equal(ids[-3:], [N_ROWS - 5, N_ROWS - 3, N_ROWS - 1])
+    np.testing.assert_array_equal(last.read(source)[places[-3:]], X[[-5, -3, -1]])
+    (few,) = _blocks(source, labels, support, np.array([start, N_ROWS - 2, N_ROWS - 1]))
+    np.testing.assert_array_equal(few.others()[1], [start, N_ROWS - 1])
+    np.testing.assert_array_equal(few.read(source), X[[0, -2, -1]])
+
+
+def test_rows_of_two_sources_interleaved():
+    class Rows(RowSource):
+        def __init__(self, n_rows):
+            super().__init__("rows", (n_rows, 1), chunk_rows=1, decoded_bytes=4 * n_rows)
+
+        def _fetch(self, start, stop):
+            return np.arange(start, stop, dtype=np.float32)[:, None] - N_ROWS
+
+    first, second = Rows(N_ROWS), Rows(N_ROWS // 3)
+    both = PairSource(first, second, name="both", shuffled=True)
+    rows = np.arange(both.n_rows - 1000, both.n_rows)
+    is_first, origin = both.is_first(rows), both.origin(rows)
+    assert origin[is_first][-1] == N_ROWS - 1
+    assert origin[~is_first][-1] == N_ROWS // 3 - 1
+    np.testing.assert_array_equal(both.place(origin, is_first), rows)
+
+
+def test_stored_values_beyond_2_to_the_31(tmp_path):
+    """Sparse rows of which the first would have 2^31 values."""
+    before, path = 1 << 31, tmp_path / "sparse.h5"
+    with h5py.File(path, "w") as file:
+        group = file.create_group("X")
+        for name, dtype in (("data", np.float32), ("indices", np.int32)):
+            own = group.create_dataset(name, (before + 4,), dtype, fill_time="never")
+            own[before:] = [1, 2, 3, 4]
+        group["indptr"] = np.array([0, before, before + 1, before + 4])
+        group.attrs["shape"] = (3, 10)
+        file["y"] = [0, 1, 0]
+    with open_source(path) as source:
+        expected = [[0, 1, 0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 2, 3, 4, 0, 0, 0, 0, 0]]
+        np.testing.assert_array_equal(source.read(1, 3).toarray(), expected)
+        np.testing.assert_array_equal(source.take(np.array([2])).toarray(), expected[1:])
