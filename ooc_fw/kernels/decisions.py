@@ -19,17 +19,12 @@ from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_row
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine, ManyWeights, Nearest
 from ooc_fw.kernels.functions import FLOAT64_UNIT, GivenKernel
-from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span
+from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span, cheapest
 
 logger = logging.getLogger(__name__)
 
 IsOpen: TypeAlias = Callable[[Float64Array, Float64Array], npt.NDArray[np.bool_]]
 """Which rows decision values leave open, given these and bounds on their errors."""
-
-_OVERHEAD = 1.2  # time of a kernel value of a pivot, which serves two sums, over that of a vertex
-_WORTHWHILE = 0.75  # share of the time of a pass that few vertices may take, at most
-_HOPE = 3  # rounds like the last one that each of the next may be worth
-_LITTLE = 0.05  # share of what is left of w that all rounds together may leave of it
 
 
 class Weights(NamedTuple):
@@ -136,24 +131,16 @@ class DecisionFunctions:
         at_vertices = at_vertices or self._at_vertices(betas)
         span = Span(self._engine, self._z64, np.abs(betas).max(axis=0))
         rows, is_open = sample()
-        x, n = self._engine.prepare(rows), self.n_vertices
-        best, least, norms = None, _WORTHWHILE * n, np.full(len(betas), np.inf)
-        while len(span.places) < effort.most and span.grow(effort):
-            n_pivots, before, few = len(span.places), norms, span.compress(*at_vertices)
-            self.compression, norms = few, few.norms
-            n_open = np.count_nonzero(is_open(*self._first_stage(x)[:2]))
-            cost = _OVERHEAD * n_pivots + n * n_open / len(x)  # of a row, in kernel values
-            if cost < least:
-                best, least = few, cost
-            # What is left of w falls ever faster where it falls at all.
-            rounds = (effort.most - n_pivots) / effort.step
-            hopeless = float((norms / before).max()) ** (_HOPE * rounds) > _LITTLE
-            if _OVERHEAD * (n_pivots + effort.step) >= least or (best is None and hopeless):
-                break
-        self.compression = best
-        if best is not None:
-            pivots, share = len(best.places), least / n
-            logger.info("%d of %d vertices take %.2g of the time of all", pivots, n, share)
+        x = self._engine.prepare(rows)
+
+        def attempt() -> tuple[Compression, float]:
+            self.compression = few = span.compress(*at_vertices)
+            return few, np.count_nonzero(is_open(*self._first_stage(x)[:2])) / len(x)
+
+        self.compression, cost = cheapest(span, effort, attempt)
+        if self.compression is not None:
+            n_pivots, n = len(self.compression.places), self.n_vertices
+            logger.info("%d of %d vertices take %.2g of the time of all", n_pivots, n, cost)
 
     def _at_vertices(self, betas: Float64Array) -> AtVertices:
         sums = [self._engine.symmetric_sum(self._z64, beta) + beta.sum() for beta in betas]

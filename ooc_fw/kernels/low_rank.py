@@ -15,6 +15,7 @@ All of it holds for every c, however near it is. The z nearest to x is known, si
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,6 +35,11 @@ _CANDIDATES_PER_PIVOT = 6  # of a round
 _MOST_BYTES = 192 << 20
 _DEPENDENT = 1e-13  # share of k~(z, z) outside the span, below which rounding hides it
 _RIDGE = 1e-13  # of the diagonal: keeps c small where pivots are nearly dependent
+_OVERHEAD = 1.2  # time of a kernel value of a pivot, which serves two sums, over that of a vertex
+_WORTHWHILE = 0.75  # share of the time of a pass that few vertices may take, at most
+_HOPE = 3  # rounds like the last one that each of the next may be worth
+_FIRST_ROUNDS = 3  # which may promise nothing yet
+_LITTLE = 0.05  # share of what is left of w that all rounds together may leave of it
 _OUTWARDS = 1 + 1e-9  # covers the rounding of norms and distances
 
 
@@ -68,6 +74,15 @@ class Compression(NamedTuple):
     residuals: Float64Array  # (n, p): r_z
     norms: Float64Array  # (n,): at least |r|
     rounding: Float64Array  # (n,): bound on the errors of c and r_z in a value
+
+
+def kernel_matrix(engine: Engine, x: Operand, z: Operand | None = None) -> Float64Array:
+    """k~ between rows and others, or themselves, all of them prepared for float64."""
+    z = x if z is None else z
+    values = np.empty((len(x), len(z)))
+    engine.block(x, z, values)
+    values += 1.0
+    return values
 
 
 @dataclass
@@ -140,10 +155,7 @@ class Span:
 
     def _block(self, first: Int64Array, second: Int64Array) -> Float64Array:
         """k~ between some vertices and others."""
-        block = np.empty((len(first), len(second)))
-        self.engine.block(self.vertices.take(first), self.vertices.take(second), block)
-        block += 1
-        return block
+        return kernel_matrix(self.engine, self.vertices.take(first), self.vertices.take(second))
 
     def compress(
         self, values: Float64Array, squared_norms: Float64Array, rounding: float
@@ -153,7 +165,8 @@ class Span:
         They are from float64 kernel values; each errs by `rounding` at most. sum |b| is at most 1.
         """
         at_pivots, terms = values[:, self.places], len(self.places) + 8
-        K, z = self._block(self.places, self.places), self.vertices.take(self.places)
+        z = self.vertices.take(self.places)
+        K = kernel_matrix(self.engine, z)
         ridge = _RIDGE * np.diag(np.diagonal(K))
         c = np.linalg.solve(K + ridge, at_pivots.T).T.astype(np.float64, copy=False)
         products = c @ K
@@ -183,6 +196,15 @@ class LowRank:
     def __len__(self) -> int:
         return len(self._pivots)
 
+    def cost(self, n_vertices: int, share_open: float) -> float:
+        """Time of a row, as a share of that by all vertices, which open rows take in addition."""
+        return _OVERHEAD * len(self) / n_vertices + share_open
+
+    def of_one(self, x: Operand) -> tuple[Float64Array, Float64Array]:
+        """Decision values of a single classifier and bounds on their errors, shape (len(x),)."""
+        values, bound, _ = self.evaluate(x)
+        return values[:, 0], bound[:, 0]
+
     def evaluate(self, x: Operand) -> tuple[Float64Array, Float64Array, Nearest | None]:
         """Decision values and bounds on their errors, shape (len(x), n), and the nearest pivots."""
         engine, z, by = self._engine, self._pivots, self.compression
@@ -200,3 +222,28 @@ class LowRank:
             nearest.place = by.places[nearest.place]
         bound = bound + self._rounding + 4 * FLOAT64_UNIT * np.abs(values)
         return values, bound + distance[:, None] * by.norms, nearest
+
+
+def cheapest(
+    span: Span, effort: Effort, attempt: Callable[[], tuple[Compression, float]]
+) -> tuple[Compression | None, float]:
+    """The compression by the pivots of all rounds so far with which rows take the least time.
+
+    `attempt` makes one after each round and says what share of the rows it leaves open. None where
+    none makes rows much cheaper than all vertices do. With it comes the time of a row, as a share.
+    """
+    best, least, norms = None, _WORTHWHILE, np.full(1, np.inf)
+    while len(span.places) < effort.most and span.grow(effort):
+        few, share_open = attempt()
+        cost = _OVERHEAD * len(few.places) / len(span.sizes) + share_open
+        if cost < least:
+            best, least = few, cost
+        elif best is not None:
+            break
+        # What is left of w falls ever faster where it falls at all.
+        rounds, done = (effort.most - len(few.places)) / effort.step, len(few.places) / effort.step
+        hopeless = (few.norms / norms).max() ** (_HOPE * rounds) > _LITTLE
+        if best is None and hopeless and done >= _FIRST_ROUNDS:
+            break
+        norms = few.norms
+    return best, least

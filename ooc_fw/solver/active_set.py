@@ -86,13 +86,15 @@ class ActiveSet(VertexTable):
         return self.kernel_rows.block
 
     @contextmanager
-    def kernel_rows_lent(self) -> Iterator[None]:
-        """Hold no kernel row within, so that others may use their memory."""
-        self.kernel_rows.change(self.kernel_rows.dtype)
+    def kernel_rows_lent(self, *, if_: bool) -> Iterator[None]:
+        """Hold no kernel row within, if so, and leave their memory to others."""
+        if if_:
+            self.kernel_rows.change(self.kernel_rows.dtype)
         try:
             yield
         finally:
-            self.kernel_rows.fill(self.engine, self.operand)
+            if if_:
+                self.kernel_rows.fill(self.engine, self.operand)
 
     def prepare(self, rows: Rows) -> Operand:
         """Rows made ready for products, in the precision of the kernel values."""

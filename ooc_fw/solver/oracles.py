@@ -23,6 +23,7 @@ from ooc_fw.data.sources import iter_blocks
 from ooc_fw.data.views import BlockSampler, block_sampler
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.solver.few import FewVertices, Look
 from ooc_fw.solver.state import Resumable, StepKind
 from ooc_fw.solver.steps import STEP_RULES, StepRecord, StepRule
 
@@ -128,8 +129,7 @@ class SampledLMO(LMO):
         if len(row_ids) == 0:
             return seen
         rows, labels = self._source.take(row_ids), self._labels[row_ids]
-        distinct, groups = distinct_rows(rows)
-        grads = labels * active.decision_at(active.prepare(distinct))[groups]
+        grads = self._gradients(active, rows, labels, request)
         chosen = self._choose(row_ids, grads, request, active)
         k = int(grads.argmin())
         seen = replace(seen, least=min(seen.least, float(grads[k])), worst=int(row_ids[k]))
@@ -137,6 +137,13 @@ class SampledLMO(LMO):
             return seen
         rows, row_ids = take_rows(rows, chosen), row_ids[chosen]
         return replace(seen, row_ids=row_ids, rows=rows, labels=labels[chosen], grads=grads[chosen])
+
+    def _gradients(
+        self, active: ActiveSet, rows: Rows, labels: Int8Array, request: Request
+    ) -> Float64Array:
+        """Gradients at rows outside the active set."""
+        distinct, groups = distinct_rows(rows)
+        return np.asarray(labels * active.decision_at(active.prepare(distinct))[groups])
 
     def _choose(
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
@@ -195,6 +202,7 @@ class BlockLMO(SampledLMO):
         self._n_passes = 0  # over rows near the margin
         self._n_violators = self._n_rows = 0  # of the present pass so far
         self._share = 1.0  # of violators in the last block
+        self._few = FewVertices(workspace.plan.memory)
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         size = min(self._max_block, block_rows(request.limit, self._share))
@@ -205,6 +213,18 @@ class BlockLMO(SampledLMO):
             self._begin_pass_if_due()
             row_ids, self._near = self._near[:size], self._near[size:]
         return self._best_of(active, row_ids, request)
+
+    def _gradients(
+        self, active: ActiveSet, rows: Rows, labels: Int8Array, request: Request
+    ) -> Float64Array:
+        """Right for rows that may violate, and else estimated, where few vertices allow."""
+        distinct, groups = distinct_rows(rows)
+        x = active.prepare(distinct)
+        of_rows, has_label = np.arange(len(x))[groups], np.zeros((2, len(x)), dtype=np.bool_)
+        has_label[(labels > 0).astype(np.int64), of_rows] = True
+        n_left = max(0, self._unseen) + len(self._near)
+        look = Look(x, has_label, request.threshold, n_left)
+        return np.asarray(labels * self._few.decisions(active, look)[of_rows])
 
     def _begin_pass_if_due(self) -> None:
         """Begin another pass over rows near the margin, where the last one found violators."""
@@ -231,12 +251,13 @@ class BlockLMO(SampledLMO):
         self._near, self._margins = self._near[:0], self._margins[:0].copy()
 
     def state(self) -> dict[str, Any]:
-        state, blocks = super().state(), self._blocks
+        state, blocks = super().state() | {"few": self._few.state()}, self._blocks
         return state | {"next_row": blocks.next_row} if isinstance(blocks, BlockSampler) else state
 
     def restore(self, state: dict[str, Any]) -> None:
         if isinstance(self._blocks, BlockSampler):
             self._blocks.next_row = state.pop("next_row")
+        self._few.restore(state.pop("few"))
         super().restore(state)
 
 

@@ -9,7 +9,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -350,7 +349,7 @@ def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]
     search = Search(tolerance, n_worst, screen, unscreened, n_bytes)
     # Without a limit there is memory beside the kernel rows.
     lends = memory.limit is not None and Effort.of(n_rows, len(support), n_bytes) is not None
-    with active.kernel_rows_lent() if lends else nullcontext():
+    with active.kernel_rows_lent(if_=lends):
         state.certificate = make_pass(
             workspace.problem, workspace.engine, weights, search, on_rows, workspace.workers
         )
