@@ -41,6 +41,7 @@ from ooc_fw.kernels.functions import FLOAT64_UNIT, Kernel
 from ooc_fw.kernels.low_rank import Compression
 from ooc_fw.problem import BinaryProblem, check_weights, pair_gap
 
+_CLEAR = 1.1  # of the gradient of violators, above which wide bounds will do for a screen
 _NUMBERED_ROWS = 8192  # rows of a block that are read by their numbers
 
 
@@ -219,12 +220,17 @@ def _screen_bounds(
 def _is_open(
     values: Float64Array, bound: Float64Array, target: _Target, y: Int8Array, groups: Groups
 ) -> npt.NDArray[np.bool_]:
-    """Which distinct rows may be violators, or the least, with the label of any row like them."""
+    """Which distinct rows may be violators, or the least, with the label of any row like them.
+
+    Those that are not far above get narrow bounds as well, so that a later pass may leave them out.
+    """
     grad, error = y * values[groups], bound[groups]
     least = min(target.least, float((grad + error).min()))
     is_open = np.zeros(len(values), dtype=np.bool_)
     of_rows = np.arange(len(values))[groups]
-    is_open[of_rows[grad - error <= max(target.threshold, least)]] = True
+    level = max(target.threshold, least)
+    level = max(level, _CLEAR * level) if target.with_bounds else level
+    is_open[of_rows[grad - error <= level]] = True
     return is_open
 
 

@@ -81,7 +81,7 @@ class FewVertices(Resumable):
     def _seek(self, active: ActiveSet, look: Look, known: Int64Array) -> None:
         """Choose pivots, if any make looks cheaper."""
         self._ids, self._sought_at = self._ids[:0], len(active)
-        n_bytes = self._memory.parts["kernel_rows"]
+        n_bytes = self._memory.parts.get("kernel_rows")
         effort = Effort.of(look.n_left, len(active), n_bytes)
         if effort is None or isinstance(active.engine.kernel, GivenKernel):
             return
