@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -199,7 +200,8 @@ class Preconditioner:
             diagonal[...] = self._diagonals[c]
             add_to_hessian(matrix, marks, self._rows, (changed, change[changed]), self._check)
             self._diagonals[c] = diagonal
-            _, shift = factorise(lambda: self._summed(c), lower=False)  # noqa: B023
+            summed = partial(self._summed, c)
+            _, shift = factorise(summed, marks.engine.pool, lower=False)
             self.exact &= shift == 0
 
     def _summed(self, c: int) -> Float64Array:

@@ -297,7 +297,8 @@ class _Run(Shell):
     def _over(self, newton: Newton, problem: SpanProblem, sample: Int64Array | None) -> Newton:
         """Newton's method on other rows, of which the sample has the numbers `sample`."""
         workers = self.workers if problem is self.problem else None
-        kept = None if sample is None else self.kept
+        # Where weights need no step on the pool, products are too few to pay for their values.
+        kept = None if sample is None or not newton.state.followed else self.kept
         passes = Passes(problem, newton.span.landmarks, workers, self.report, kept)
         return replace(newton, passes=passes, sample=sample, state=NewtonState())
 

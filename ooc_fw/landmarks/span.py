@@ -48,6 +48,7 @@ from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.solver.plan import make_sampler
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import sample_rows
+from ooc_fw.system.threads import Threads
 
 JITTER = 1e-6
 """Share of the mean diagonal of G that is added to it. It bounds the norm of G^-1, and with it what
@@ -55,6 +56,7 @@ the rounding of float32 kernel values, 1e-7, does to the gap. On covtype it chan
 
 _CLOSE = 100.0  # squared distance of a landmark from the span of those before it, in jitters
 _COLUMNS = 256  # of a matrix that are computed at once
+_PANEL = 512  # columns of a factor that are taken off the rest of its matrix at once
 _MANY = 0.1  # share of landmarks as close as that from which it pays to leave some out
 
 
@@ -91,13 +93,13 @@ def _make_landmarks(engine: Callable[[], Engine], rows: Rows) -> Landmarks:
 
 
 def factorise(
-    make: Callable[[], Float64Array], *, lower: bool = True
+    make: Callable[[], Float64Array], pool: Threads, *, lower: bool = True
 ) -> tuple[Float64Array, float]:
     """Cholesky factor of the matrix that `make` makes, and what its diagonal lacked for it.
 
-    The matrix is in Fortran order. Its `lower` or upper triangle is read and overwritten by the
-    factor; the other one stays as it is. A matrix that is not positive definite, by rounding, is
-    made again with a multiple of its largest entry added to the diagonal.
+    The `lower` or upper triangle is read and overwritten by the factor; the other one stays as it
+    is. A matrix that is not positive definite, by rounding, is made again with a multiple of its
+    largest entry added to the diagonal.
     """
     shift = 0.0
     while True:
@@ -105,12 +107,45 @@ def factorise(
         diagonal = np.einsum("ii->i", matrix)
         least = len(matrix) * FLOAT64_UNIT * float(np.abs(diagonal).max())
         diagonal += shift
-        factor, failed = lapack.dpotrf(matrix, lower=int(lower), clean=0, overwrite_a=1)
-        if not failed:
-            return np.asarray(factor), shift
+        if _factor_lower(matrix if lower else matrix.T, pool):
+            return matrix, shift
         shift = max(least, 10 * shift)
         if not math.isfinite(shift):
             raise InputError("kernel values or penalties are too large for float64; scale the rows")
+
+
+def _factor_lower(matrix: Float64Array, pool: Threads) -> bool:
+    """Overwrite a lower triangle by its Cholesky factor; False if it is not positive definite.
+
+    BLAS has one thread; those of the pool share the work in strips, which change no bit.
+    """
+    for first in range(0, len(matrix), _PANEL):
+        here, below = slice(first, first + _PANEL), slice(first + _PANEL, None)
+        square = matrix[here, here]
+        factor, failed = lapack.dpotrf(square, lower=1, clean=1)
+        if failed:
+            return False
+        np.copyto(square, factor, where=np.tri(len(square), dtype=np.bool_))
+        _take_off(factor, matrix[below, here], matrix[below, below], pool)
+    return True
+
+
+def _take_off(factor: Float64Array, panel: Float64Array, rest: Float64Array, pool: Threads) -> None:
+    """Divide the panel below a factor by it, and take its products off the rest's triangle."""
+    strips = [slice(i, i + _COLUMNS) for i in range(0, len(panel), _COLUMNS)]
+
+    def divide(strip: slice) -> None:
+        part = panel[strip].T
+        panel[strip] = solve_triangular(factor, part, lower=True, check_finite=False).T
+
+    def subtract(strip: slice) -> None:
+        below, right = slice(strip.stop, None), panel[strip].T
+        rest[strip, strip] -= np.tril(panel[strip] @ right)
+        rest[below, strip] -= panel[below] @ right
+
+    for work in (divide, subtract):
+        for _ in pool.map(work, strips):
+            pass
 
 
 class Span:
@@ -124,7 +159,7 @@ class Span:
         self.landmarks = landmarks
         diagonal = 1 + landmarks.engine.kernel.diagonal(landmarks.exact.norms)
         self.jitter = JITTER * float(diagonal.mean()) if jitter is None else jitter
-        self._factor, shift = factorise(self.matrix)
+        self._factor, shift = factorise(self.matrix, landmarks.engine.pool)
         if shift > 0 and jitter is not None:
             raise InputError(f"the landmarks depend on each other with a jitter of only {jitter}")
         self.jitter += shift

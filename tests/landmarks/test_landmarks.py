@@ -1,6 +1,7 @@
 """Landmark models against brute force: optimum, gap and its bound, on all kinds of rows."""
 
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from ooc_fw.data.parallel import row_slices
 from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.landmarks import LandmarkStart, passes, relative_target
+from ooc_fw.landmarks import LandmarkStart, passes, relative_target, span
 from ooc_fw.landmarks.newton import Preconditioner
 from ooc_fw.landmarks.passes import KeptValues, Passes, SpanProblem
 from ooc_fw.landmarks.solve import LandmarkPath
@@ -22,6 +23,7 @@ from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint
 from ooc_fw.system.errors import OutOfTimeError
+from ooc_fw.system.threads import Threads
 from tests.support.landmarks import (
     plan_of,
     solve_landmarks,
@@ -381,6 +383,30 @@ def test_draws_by_loss_prefer_rows_with_loss(n, seed):
     assert not taken[drawn].any()
     if (losses[drawn] == 0).any():
         assert np.isin(np.flatnonzero((losses > 0) & ~taken), drawn).all()
+
+
+@given(st.integers(1, 60), st.booleans(), st.booleans(), st.integers(0, 2**31))
+def test_a_factor_is_that_of_one_triangle_for_any_number_of_threads(n, lower, definite, seed):
+    """The other triangle stays; of panels and strips that end anywhere."""
+    values = np.random.default_rng(seed).normal(size=(n, 2 * n if definite else max(1, n - 1)))
+    matrix = np.asfortranarray(values @ values.T)
+    other = np.tri(n, k=-1, dtype=bool)
+    other = other.T if lower else other
+    factors = []
+    with mock.patch.multiple(span, _PANEL=16, _COLUMNS=7):
+        for threads in (1, 3):
+            pool = Threads(threads)
+            found, shift = span.factorise(lambda: matrix.copy("F"), pool, lower=lower)
+            pool.close()
+            np.testing.assert_array_equal(found[other], matrix[other])
+            factor = np.where(other, 0.0, found)
+            product = factor @ factor.T if lower else factor.T @ factor
+            error = np.abs(product - matrix - shift * np.eye(n)).max()
+            assert error <= 4 * (n + 1) * 2.0**-53 * np.diag(product).max()
+            assert shift < 1e-10 * np.diag(product).max()
+            assert shift == 0 or not definite
+            factors.append(found)
+    np.testing.assert_array_equal(*factors)
 
 
 def test_a_preconditioner_solves_with_the_matrix_of_its_rows():
