@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import AnyArray, Codes, Float64Array, Int8Array, Int64Array, unique_values
+from ooc_fw.data.rows import AnyArray, Codes, Float64Array, Int8Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TaskOptions
@@ -237,7 +237,7 @@ def check_weights(
     They need not be `scaled` to the sum 1 where a run begins with them.
     """
     what, wanted = ("weights", "1") if scaled else ("the weights of a warm start", "more than 0")
-    fits = rows.shape == alpha.shape == (len(rows),) and len(unique_values(rows)) == len(rows) > 0
+    fits = rows.shape == alpha.shape == (len(rows),) and len(np.unique(rows)) == len(rows) > 0
     if not (fits and 0 <= rows.min() <= rows.max() < n_rows):
         raise InputError(f"{what} need different rows, from 0 to {n_rows - 1}, one for each")
     total = alpha.sum()

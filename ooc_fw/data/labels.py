@@ -15,7 +15,7 @@ from itertools import zip_longest
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import AnyArray, Codes, Float64Array, Int64Array, unique_values
+from ooc_fw.data.rows import AnyArray, Codes, Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.system.errors import InputError, format_label, format_labels
 
@@ -89,7 +89,7 @@ def label_values(source: RowSource, codes: Codes | None = None) -> AnyArray:
         places, known = _places(labels, classes)
         if not known.all():
             check_labels(labels, start, source.name)
-            more = unique_values(np.append(classes, labels[~known]))
+            more = np.union1d(classes, labels[~known])
             if len(more) > MAX_CLASSES:
                 raise InputError(
                     f"{source.name} has more than {MAX_CLASSES} different labels; if they are "

@@ -228,14 +228,6 @@ def row_hashes(rows: Rows) -> npt.NDArray[np.uint64]:
     return hashes
 
 
-def unique_values(values: AnyArray) -> AnyArray:
-    """`np.unique` without NaN; that one imports masked arrays, 15 ms of a short command's time."""
-    ordered = np.sort(values, axis=None)
-    is_first = np.ones(len(ordered), dtype=bool)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    return ordered[is_first]
-
-
 def distinct_rows(rows: Rows) -> tuple[Rows, Groups]:
     """One of each group of equal rows, and the group of each row; O(stored values + n log n).
 

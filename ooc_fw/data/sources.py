@@ -35,7 +35,6 @@ from ooc_fw.data.rows import (
     concat_rows,
     rounded,
     take_rows,
-    unique_values,
     unrounded,
 )
 from ooc_fw.system.errors import DamageError, InputError
@@ -462,7 +461,7 @@ def rows_of_values(pointers: Int64Array, first: int, stop: int) -> tuple[int, in
 def stretches(n_rows: int, n_stretches: int = 32, length: int = 32) -> Int64Array:
     """Increasing numbers of some of `n_rows` rows: short stretches, evenly spread over them."""
     starts = np.linspace(0, n_rows, n_stretches, endpoint=False).astype(np.int64)
-    row_ids = unique_values(starts[:, None] + np.arange(length))
+    row_ids = np.unique(starts[:, None] + np.arange(length))
     return row_ids[row_ids < n_rows]
 
 

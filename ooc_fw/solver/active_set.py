@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ooc_fw._core import steps as core
 from ooc_fw._core.pairwise import optimise_pairwise
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows, unique_values
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
@@ -389,7 +389,7 @@ def _soon_needed(active: ActiveSet, missing: int, grad: npt.NDArray[Any]) -> Int
     if grad[missing] > active.rho:
         order = np.where(active.alpha[absent] > 0, -order, np.inf)
     likely = absent[np.argpartition(order, n)[:n]]
-    return unique_values(np.append(likely, missing))
+    return np.unique(np.append(likely, missing))
 
 
 def _solve_systems(

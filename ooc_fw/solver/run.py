@@ -17,15 +17,7 @@ import numpy as np
 from ooc_fw.certificate.screening import Screen
 from ooc_fw.certificate.sweep import Certificate, Search, SupportWeights
 from ooc_fw.certificate.sweep import certify as make_pass
-from ooc_fw.data.rows import (
-    Float64Array,
-    Int8Array,
-    Int64Array,
-    Rows,
-    concat_rows,
-    take_rows,
-    unique_values,
-)
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import ManyWeights
 from ooc_fw.kernels.low_rank import Effort
@@ -312,7 +304,7 @@ def _far_rows(state: RunState) -> Int64Array:
         engine.block(x[k : k + 1], x, values)
         k = int(np.argmax(diagonal - 2 * y[k] * y * (values[0] + 1.0)))
         pair.append(k)
-    return row_ids[unique_values(np.array(pair))]
+    return row_ids[np.unique(pair)]
 
 
 def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]) -> Certificate:
@@ -458,7 +450,7 @@ def primal_objectives(
     with the sum over the sample, scaled. Its first part is always taken, others while not late.
     """
     engine, C = workspace.engine, workspace.penalties
-    ids = unique_values(np.concatenate([weights.ids for weights in candidates]))
+    ids = np.unique(np.concatenate([weights.ids for weights in candidates]))
     vertices = engine.prepare(_rows_of(ids, active, workspace.rows))
     betas = [weights.alpha * weights.labels for weights in candidates]
     places = [np.searchsorted(ids, weights.ids) for weights in candidates]
