@@ -16,7 +16,7 @@ import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from bench.datasets import Prepared
 from bench.process import run_measured
@@ -27,13 +27,15 @@ from bench.solvers import parse_spec
 KINDS = {"clustered": 0.0, "noisy": 0.1}  # share of wrong labels
 SIZES = (100_000, 1_000_000, 10_000_000, 100_000_000)
 SPECS = ("ooc-fw:memory=2GiB,tol=1e-2", "intelex-svc:tol=1e-2")
-FIELDS = {"seconds": 1, "kernel_evaluations": 1, "peak_rss_bytes": 1e-6}  # factors in the figure
+FIELDS = ("seconds", "kernel_evaluations", "peak_rss_bytes")
 N_FEATURES, N_CENTRES = 8, 64
-SPREAD = 0.05  # standard deviation of a column around a centre; centres are in the unit cube
+SPREAD = 0.03  # standard deviation of a column around a centre; centres are in the unit cube
 C, GAMMA = 10.0, 4.0
 TEST_ROWS = 20_000
 BLOCK_ROWS = 1 << 18
 FITTED = 3  # largest sizes through which an exponent is fitted; smaller ones measure the start
+
+Key: TypeAlias = tuple[str, str, str]  # kind, spec, field
 
 
 def make(kind: str, n_rows: int, path: str) -> None:
@@ -54,14 +56,15 @@ def make(kind: str, n_rows: int, path: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with h5py.File(folder / "test.h5", "w") as test:
         test["X"], test["y"] = draw(TEST_ROWS)
-    with (folder / "X.npy").open("wb") as rows, (folder / "y.npy").open("wb") as labels:
-        for file, descr, shape in ((rows, "<f4", (n_rows, N_FEATURES)), (labels, "|i1", (n_rows,))):
-            header = {"descr": descr, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
+    labels = []
+    with (folder / "X.npy").open("wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (n_rows, N_FEATURES)}
+        np.lib.format.write_array_header_1_0(file, header)
         for start in range(0, n_rows, BLOCK_ROWS):
-            block = draw(min(BLOCK_ROWS, n_rows - start))
-            rows.write(block[0].tobytes())
-            labels.write(block[1].tobytes())
+            rows, part = draw(min(BLOCK_ROWS, n_rows - start))
+            file.write(rows.tobytes())
+            labels.append(part)
+    np.save(folder / "y.npy", np.concatenate(labels))
 
 
 def grow(kind: str, args: argparse.Namespace, common: Record) -> Iterator[Record]:
@@ -81,42 +84,38 @@ def grow(kind: str, args: argparse.Namespace, common: Record) -> Iterator[Record
         shutil.rmtree(folder)
 
 
-def exponents(records: Sequence[Record]) -> dict[tuple[str, str, str], float]:
-    """By kind, spec and field: p of the power n^p of the rows that fits the largest sizes best."""
-    points: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
-    for record in records:
+def series(records: Sequence[Record]) -> dict[Key, list[tuple[int, float]]]:
+    """Rows and values of each field, by kind and spec."""
+    found: dict[Key, list[tuple[int, float]]] = {}
+    for one in records:
         for field in FIELDS:
-            if record.get(field) and record["status"] not in FAILURES:
-                key = record["dataset"], record["spec"], field
-                point = math.log(record["n_rows"]), math.log(record[field])
-                points.setdefault(key, []).append(point)
-    return {
-        key: statistics.linear_regression(*zip(*own[-FITTED:], strict=True)).slope
-        for key, own in points.items()
-        if len(own) > 1
-    }
+            if one.get(field) and one["status"] not in FAILURES:
+                key = one["dataset"], one["spec"], field
+                found.setdefault(key, []).append((one["n_rows"], one[field]))
+    return found
+
+
+def exponent(points: Sequence[tuple[int, float]]) -> float:
+    """The p of the power n^p of the rows that fits the largest sizes best."""
+    if len(points) < 2:
+        return math.nan
+    logs = [[math.log(number) for number in point] for point in points[-FITTED:]]
+    return statistics.linear_regression(*zip(*logs, strict=True)).slope
 
 
 def draw(records: Sequence[Record], path: Path) -> None:
     """Write a PNG: a row for each kind, every field against the rows."""
     from matplotlib.figure import Figure
 
-    fitted, kinds = exponents(records), list(dict.fromkeys(one["dataset"] for one in records))
+    kinds = list(dict.fromkeys(one["dataset"] for one in records))
     figure = Figure(figsize=(13, 3.6 * len(kinds)), layout="constrained")
     axes = figure.subplots(len(kinds), len(FIELDS), squeeze=False)
-    for kind, row in zip(kinds, axes, strict=True):
-        for ax, (field, factor) in zip(row, FIELDS.items(), strict=True):
-            for spec in dict.fromkeys(one["spec"] for one in records):
-                own = [one for one in records if (one["dataset"], one["spec"]) == (kind, spec)]
-                own = [one for one in own if one.get(field) and one["status"] not in FAILURES]
-                power = fitted.get((kind, spec, field), math.nan)
-                values = [factor * one[field] for one in own]
-                label = f"{spec.partition(':')[0]}, n^{power:.2f}"
-                ax.plot([one["n_rows"] for one in own], values, "o-", label=label)
-            unit = "peak memory (MB)" if factor != 1 else field.replace("_", " ")
-            ax.set(title=kind, xlabel="rows", ylabel=unit, xscale="log", yscale="log")
-            ax.grid(alpha=0.3)
-            ax.legend(fontsize="small")
+    for (kind, spec, field), points in series(records).items():
+        ax = axes[kinds.index(kind), FIELDS.index(field)]
+        label = f"{spec.partition(':')[0]}, n^{exponent(points):.2f}"
+        ax.loglog(*zip(*points, strict=True), "o-", label=label)
+        ax.set(title=kind, xlabel="rows", ylabel=field.replace("_", " "))
+        ax.legend(fontsize="small")
     figure.savefig(path, dpi=120)
 
 
@@ -143,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{record['n_rows']:,} rows  {line(record)}", flush=True)
             file.write(json.dumps(record) + "\n")
             file.flush()
-    lines = [[*key, f"{power:.2f}"] for key, power in exponents(records).items()]
+    lines = [[*key, f"{exponent(points):.2f}"] for key, points in series(records).items()]
     print(table(["kind", "solver", "field", "power of the rows"], lines))
     draw(records, output.with_suffix(".png"))
     return 0

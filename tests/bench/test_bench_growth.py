@@ -26,14 +26,16 @@ def test_rows_are_those_of_their_number_with_so_many_wrong_labels(
         assert test["X"].shape == (growth.TEST_ROWS, growth.N_FEATURES)
 
 
-def test_exponents_are_those_of_the_largest_sizes():
+def test_an_exponent_is_that_of_the_largest_sizes():
     seconds = {1: 50.0, 10: 10.0, 100: 100.0, 1000: 1000.0}
     records = [
         {"dataset": "noisy", "spec": "a", "n_rows": n, "seconds": s, "status": "converged"}
         for n, s in seconds.items()
     ]
     failed = records[-1] | {"seconds": 1e9, "status": "timeout"}
-    assert growth.exponents([*records, failed]) == {("noisy", "a", "seconds"): pytest.approx(1)}
+    ((key, points),) = growth.series([*records, failed]).items()
+    assert key == ("noisy", "a", "seconds")
+    assert growth.exponent(points) == pytest.approx(1)
 
 
 @pytest.mark.process
