@@ -37,6 +37,31 @@ def copy_rows(data, indices, indptr, places, out_data, out_indices, out_indptr):
 
 
 @njit(cache=True, nogil=True)
+def count_stored(rows, indptr):
+    """indptr[i + 1] = number of values of the dense rows 0 to i that are not zero."""
+    for i in range(rows.shape[0]):
+        row, n = rows[i], 0
+        for j in range(row.size):
+            n += row[j] != 0
+        indptr[i + 1] = indptr[i] + n
+
+
+@njit(cache=True, nogil=True)
+def store_rows(rows, indptr, data, indices):
+    """Copy the values of dense rows that are not zero, and their columns, to where rows begin.
+
+    There is room for one value more: zeros are written, too, and the next value takes their place,
+    which is faster than a branch.
+    """
+    for i in range(rows.shape[0]):
+        row, p = rows[i], np.uint64(indptr[i])
+        for j in range(row.size):
+            data[p] = row[j]
+            indices[p] = j
+            p += np.uint64(row[j] != 0)
+
+
+@njit(cache=True, nogil=True)
 def write_dense_rows(data, indices, indptr, zero_row, out):
     """Write sparse rows into `out`, shape (n_rows, n_features), with `zero_row` elsewhere."""
     for i in range(indptr.size - 1):

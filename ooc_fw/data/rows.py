@@ -55,10 +55,15 @@ class CSRRows:
     @classmethod
     def from_dense(cls, rows: FloatArray) -> CSRRows:
         """Compressed copy of a dense block."""
-        where = np.flatnonzero(rows)
-        row, col = np.divmod(where, rows.shape[1])
-        indptr = _starts(np.bincount(row, minlength=len(rows)))
-        return cls(rows.reshape(-1)[where], col.astype(np.int32), indptr, rows.shape[1])
+        from ooc_fw._core.rows import count_stored, store_rows  # numba is slow to import
+
+        whole: AnyArray = np.ascontiguousarray(rows)
+        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+        count_stored(whole, indptr)
+        n_stored = int(indptr[-1])
+        data, indices = np.empty(n_stored + 1, rows.dtype), np.empty(n_stored + 1, np.int32)
+        store_rows(whole, indptr, data, indices)
+        return cls(data[:-1], indices[:-1], indptr, rows.shape[1])
 
     def toarray(self) -> AnyArray:
         """Dense copy, shape (n_rows, n_features)."""

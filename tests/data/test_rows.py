@@ -4,8 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import (
@@ -20,6 +22,8 @@ from ooc_fw.data.sources import iter_blocks, split_spans
 from tests.support.contracts import small_table, to_dense
 from tests.support.reference import to_csr
 from tests.support.strategies import SEEDS
+
+VALUES = [0.0, -0.0, 1.5, -2.0, float("inf"), float("nan")]
 
 both_kinds = pytest.mark.parametrize("kind", [np.asarray, CSRRows.from_dense])
 
@@ -124,3 +128,18 @@ def test_a_collision_of_hashes_groups_nothing(form, monkeypatch):
 def test_hash_tells_columns_apart():
     first, second = row_hashes(to_csr(np.eye(2, dtype=np.float32)))
     assert first != second
+
+
+@given(
+    arrays(
+        np.float32,
+        st.tuples(st.integers(0, 5), st.integers(1, 6)),
+        elements=st.sampled_from(VALUES),
+    )
+)
+def test_sparse_copies_of_dense_rows_hold_what_is_not_zero(dense):
+    for rows in (dense, dense.astype(np.float64), np.asfortranarray(dense), dense[::2]):
+        sparse, expected = CSRRows.from_dense(rows), scipy.sparse.csr_array(rows)
+        for name in ("data", "indices", "indptr"):
+            np.testing.assert_array_equal(getattr(sparse, name), getattr(expected, name))
+        np.testing.assert_array_equal(sparse.toarray(), rows)
