@@ -286,6 +286,16 @@ class StoppingTest:
         assert self.diagonal is not None
         return (self.tol + self.tol**2 / 2) * (self.diagonal - rho) / rho
 
+    def line(self) -> tuple[float, float]:
+        """Numbers a and b: `relative_tolerance` is a + b / rho but for rounding."""
+        if self.kind == "relative":
+            return self.tol, -self.tol * self.bias_share
+        if self.kind == "absolute":
+            return 0.0, self.tol
+        assert self.diagonal is not None
+        ball = self.tol + self.tol**2 / 2
+        return -ball, ball * self.diagonal
+
     def target(self, rho: float, share: float = 1.0) -> float:
         """A share of `relative_tolerance`, or the least gap that steps in float64 surely reach."""
         return max(share * self.relative_tolerance(rho), FLOAT64_GAP)

@@ -2,7 +2,7 @@
 
 A tile holds the products (dot products or distances) of some rows with some vertices. Functions
 take slices, since only a loop over a whole slice is vectorised, and sum up a row while it is in the
-first-level cache. To add a map: a code, and a loop over one row in `_map_row`.
+first-level cache. To add a map: a code, and a loop over one row in `map_row`.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def _polynomial_row(row, scale, shift, degree):
 
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
-def _map_row(kernel_map, row, x_term, z_terms):
+def map_row(kernel_map, row, x_term, z_terms):
+    """Turn products of a row with vertices into kernel values, in place; see `map_tile`."""
     code, scale, shift, degree = kernel_map
     zero, single = row.dtype.type(0), row.dtype == _SINGLE
     if code == _RBF:
@@ -156,7 +157,7 @@ def map_tile(kernel_map, tile, x_terms, z_terms):
     and |x|^2 for Tanimoto.
     """
     for i in range(tile.shape[0]):
-        _map_row(kernel_map, tile[i, : z_terms.size], x_terms[i], z_terms)
+        map_row(kernel_map, tile[i, : z_terms.size], x_terms[i], z_terms)
 
 
 @njit(cache=True, nogil=True)
@@ -175,7 +176,7 @@ def fill_tile(kernel_map, tile, x_terms, z_terms, out, stride, unit):
     m = z_terms.size
     for i in range(tile.shape[0]):
         row = tile[i, :m]
-        _map_row(kernel_map, row, x_terms[i], z_terms)
+        map_row(kernel_map, row, x_terms[i], z_terms)
         _store_row(row, out[i * stride : i * stride + m], unit)
 
 
@@ -195,7 +196,7 @@ def sum_tile(kernel_map, tile, x_terms, z_terms, weights, out):
     """
     for i in range(tile.shape[0]):
         row = tile[i, : z_terms.size]
-        _map_row(kernel_map, row, x_terms[i], z_terms)
+        map_row(kernel_map, row, x_terms[i], z_terms)
         for c in range(weights.shape[0]):
             out[i, c] += dot(weights[c], row)
 

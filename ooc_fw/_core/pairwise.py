@@ -168,20 +168,6 @@ def _search_away(scan, chosen, lanes, start, stop):
 
 
 @njit(cache=True, nogil=True)
-def second_order_away(vertices, away, block, i, scale, lanes):
-    """Support vertex j of largest (g_j - g_i)^2 / (Q_ii + Q_jj - 2 Q_ij) with g_j > g_i, or -1.
-
-    `away` is as in `Scanned`, and the row of vertex i is held. `scale`, 1/rho, keeps squared
-    gradients in the range of their precision, that of all arrays; `lanes`, (LANES,), is scratch.
-    After Allende, Frandi, Nanculef, Sartori, A novel Frank-Wolfe algorithm, algorithm 5.
-    """
-    _, grad, diag, labels = vertices
-    chosen = grad[i], scale, diag[i], labels[i] + labels[i]
-    scan = grad, away, diag, block.values[block.slots[i], : grad.size], block.units
-    return _search_away(scan, chosen, lanes, 0, grad.size)[2]
-
-
-@njit(cache=True, nogil=True)
 def _find_away(shared, thread, facts, labels, i, chosen, lanes):
     """Look for the away vertex, all threads together; the row of `facts` about it.
 

@@ -14,7 +14,7 @@ from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS, dot
 
 _TILE = 64  # side of the squares by which a block is transposed, in values
-_STILL = 1e-9  # moved weight up to which a direction of extrapolation is mostly rounding
+STILL = 1e-9  # moved weight up to which a direction of extrapolation is mostly rounding
 
 
 class Vertices(NamedTuple):
@@ -100,7 +100,7 @@ def extrapolate(alpha, grad, alpha_before, grad_before):
         curvature += (grad[k] - grad_before[k]) * d
         if d < 0.0:
             bound = min(bound, alpha[k] / -d)
-    if moved <= _STILL or curvature <= 0.0 or slope <= 0.0:
+    if moved <= STILL or curvature <= 0.0 or slope <= 0.0:
         return 0.0, 0
     size = min(slope / curvature, bound)
     drops = 0
@@ -112,20 +112,6 @@ def extrapolate(alpha, grad, alpha_before, grad_before):
         alpha[k] = 0.0 if at_bound else alpha[k] + size * d
         grad[k] += size * (grad[k] - grad_before[k])
     return size, drops
-
-
-@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def add_column(grad, y, scale, column, weight):
-    """Set grad = scale * grad + weight * y * (column + 1), in place; shapes (n,)."""
-    for k in range(grad.size):
-        grad[k] = scale * grad[k] + weight * y[k] * (np.float64(column[k]) + 1.0)
-
-
-@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def extrapolate_gradient(grad, grad_before, size):
-    """Set grad = grad + size * (grad - grad_before), in place; shapes (n,)."""
-    for k in range(grad.size):
-        grad[k] += size * (grad[k] - grad_before[k])
 
 
 @njit(cache=True, nogil=True)

@@ -139,7 +139,7 @@ class Engine:
         """
         if len(x) < min(len(z), _FEW_ROWS):
             x, z, out = z, x, out.T
-        kernel_map, unit = self._map(x), _unit(out, x)
+        kernel_map, unit = self.map_of(x), _unit(out, x)
 
         def fill(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
             part, narrow = out[rows, cols], len(zt) < _NARROW
@@ -163,7 +163,7 @@ class Engine:
 
         With `nearest`, the vertices of largest kernel value are found in the same pass.
         """
-        matrix, kernel_map = np.atleast_2d(weights), self._map(x)
+        matrix, kernel_map = np.atleast_2d(weights), self.map_of(x)
         out = np.zeros((len(x), len(matrix)))
 
         def add(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
@@ -181,7 +181,7 @@ class Engine:
 
     def weighted_sums(self, x: Operand, z: Operand, weights: ManyWeights) -> Float64Array:
         """`weighted_sum` by several weights, shape (len(x), weights.n_sums), but for rounding."""
-        out, kernel_map = np.zeros((len(x), weights.n_sums)), self._map(x)
+        out, kernel_map = np.zeros((len(x), weights.n_sums)), self.map_of(x)
 
         def add(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
             maps.map_tile(kernel_map, tile, xt.terms, zt.terms)
@@ -197,7 +197,7 @@ class Engine:
         Tiles off the diagonal serve twice, as they are and transposed. Sums of each strip of tiles
         are added up in the order of strips, so that threads change no bit.
         """
-        kernel_map, width = self._map(z), self._workspace.width(z, z)
+        kernel_map, width = self.map_of(z), self._workspace.width(z, z)
 
         def run(start: int) -> Float64Array:
             strip = slice(start, min(start + width, len(z)))
@@ -232,7 +232,7 @@ class Engine:
         neither on the number of threads nor, but for the last one, on that of the rows. Kernel
         values are written into `kept`, shape (len(x), len(z)), as `block` would.
         """
-        kernel_map, itemsize = self._map(x), np.dtype(x.method.dtype).itemsize
+        kernel_map, itemsize = self.map_of(x), np.dtype(x.method.dtype).itemsize
         height = max(_LEAST_STRIP, _STRIP_BYTES // (len(z) * itemsize))
         self.count(len(x) * len(z))
 
@@ -257,7 +257,8 @@ class Engine:
 
         return self.pool.map(run, range(0, len(x), height))
 
-    def _map(self, x: Operand) -> maps.KernelMap:
+    def map_of(self, x: Operand) -> maps.KernelMap:
+        """Map of the products of rows like `x`."""
         dtype = x.method.dtype
         scale, shift, degree = self.kernel.map_constants(x.method.differences)
         return maps.KernelMap(int(self.kernel.code), dtype(scale), dtype(shift), degree)

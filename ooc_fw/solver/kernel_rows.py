@@ -24,6 +24,7 @@ _BATCH_BYTES = 4 << 20  # bytes of rows that are computed together before they g
 _RIDGE_SHARE = 0.2  # share of 1/C that the least eigenvalue of the rounding errors may reach
 _PATIENCE = 2  # unfinished corrective steps in a row, after which linear systems are tried
 LARGEST_SYSTEM = 2048  # free vertices up to which linear systems are solved, 0.3 s on one core
+_TOGETHER = 4  # columns over all rows that are computed at once
 _STEP16 = 1 / 65535  # distance between two values in 16 bits
 
 
@@ -296,3 +297,37 @@ class KernelRows:
             self._owners[behind] = -1
             self._table.release(room)
         return room if room >= m else max(1, room // 2)
+
+
+class KernelColumns:
+    """Kernel values between some rows and all `n_rows`, a column each, in `budget` bytes.
+
+    Columns are computed `batch` at a time, and the batch used least recently goes first. There are
+    two batches at least, so that a step may use a column of each.
+    """
+
+    def __init__(self, n_rows: int, budget: int, precise: bool) -> None:
+        dtype = np.dtype(np.float64 if precise else np.float32)
+        n_slots = max(2, min(n_rows, budget // (n_rows * dtype.itemsize)))
+        self.batch, self.clock = min(_TOGETHER, n_slots // 2), 1
+        n_slots -= n_slots % self.batch
+        self.slots = np.full(n_rows, -1, dtype=np.int64)
+        self.owners = np.full(n_slots, -1, dtype=np.int64)  # row of each slot
+        values, used = np.empty((n_slots, n_rows), dtype), np.zeros(n_slots, dtype=np.int64)
+        self.block = core.KernelBlock(values, np.ones(1, dtype), self.slots, used)
+
+    def make_room(self, clock: int) -> int:
+        """Give up a batch at some time of `KernelBlock.used`; the first of its slots."""
+        used = self.block.used.reshape(-1, self.batch)
+        first = int(used.max(axis=1).argmin()) * self.batch
+        gone = self.owners[first : first + self.batch]
+        self.slots[gone[gone >= 0]] = gone[:] = -1
+        self.block.used[first : first + self.batch] = clock
+        return first
+
+    def hold(self, rows: Int64Array, first: int) -> npt.NDArray[Any]:
+        """Columns of rows from a slot on, to be written; shape (len(rows), n_rows)."""
+        part = slice(first, first + len(rows))
+        self.owners[part], self.slots[rows] = rows, np.arange(part.start, part.stop)
+        values: npt.NDArray[Any] = self.block.values[part]
+        return values

@@ -28,12 +28,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from ooc_fw._core.walk import Looks
 from ooc_fw.certificate.sweep import Certificate
 from ooc_fw.data.rows import Float64Array, Int8Array, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem, StoppingTest, check_weights, relative_gap
+from ooc_fw.problem import FLOAT64_GAP, BinaryProblem, StoppingTest, check_weights, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
 from ooc_fw.solver.plan import Plan, Session, Workspace, plan_exact, prepare
@@ -49,8 +50,17 @@ from ooc_fw.solver.run import (
     start,
 )
 from ooc_fw.solver.shell import Shell, State
-from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Stop, Work
-from ooc_fw.solver.steps import LEAST_BATCH, Effort, StepRecord
+from ooc_fw.solver.state import (
+    Callback,
+    Phase,
+    Solution,
+    SolverState,
+    Status,
+    StepKind,
+    Stop,
+    Work,
+)
+from ooc_fw.solver.steps import LEAST_BATCH, WALK_KINDS, Effort, StepRecord
 from ooc_fw.system.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -65,6 +75,8 @@ _LONG, _LONG_CORRECTIVE = 5000, 500  # steps, or half of those before, in which 
 _VIOLATION_SHARE, _TARGET_SHARE = 0.3, 0.8
 # Two draws that pass the test suffice for so many rows; of those beyond, one in 64 has to pass.
 _SURE_ROWS, _SURE_PART = 8 << 20, 64
+_WALK_STEPS = 64  # steps from one report to the next, or fewer
+_WALK_VALUES = 1 << 22  # where they take more kernel values than this
 _WORSE = 1.01  # factor of the least certified gap from which its weights are better than the last
 _TIGHTER = 0.8  # factor of the tolerance of training after rounding has hidden a violation
 
@@ -194,23 +206,13 @@ class _Run(Shell):
                 last = progress.iteration == self.options.max_iter
                 if last or self.checkpoint_is_due:
                     self.save(self._snapshot)
-                candidates, passed = self._ask_oracle()
-                if candidates.n_scanned == 0 and active.quantised and not state.renewed:
-                    # No vertex will be added any more, and the kernel values are rounded to 16
-                    # bits: compute the gradient anew, once.
-                    state.refresh()
-                    state.renewed = True
-                    continue
-                if passed and not candidates.exact:
-                    candidates, passed = self._ask_again()
+                passed = self._iterate(last)
                 if passed:
                     progress.phase = Phase.CERTIFY
                     if self.options.certify:
                         self.save(self._snapshot)  # a pass may take long; do not train again
                 elif last:
                     return Status.MAX_ITER
-                else:
-                    self._step(candidates)
 
             # 3. Compute the gradient of the active set in float64. Steps see float32 kernel values
             #    and may have passed the test too early.
@@ -245,6 +247,68 @@ class _Run(Shell):
     def _target_gap(self) -> float:
         """Relative gap to which training goes, with the current weights."""
         return self.stopping.target(self.state.active.rho, self.state.target_share)
+
+    def _iterate(self, last: bool) -> bool:
+        """Take a step, or a walk of many, unless it is the `last` look; whether the gap passes."""
+        state = self.state
+        if state.oracle.looks is not None:
+            length = self._walk_length(self._make_room())
+            if length > 0:
+                return self._walk(0 if last else length)
+        candidates, passed = self._ask_oracle()
+        if candidates.n_scanned == 0 and state.active.quantised and not state.renewed:
+            # No vertex will be added any more, and the kernel values are rounded to 16 bits:
+            # compute the gradient anew, once.
+            state.refresh()
+            state.renewed = True
+            candidates, passed = self._ask_oracle()
+        if passed and not candidates.exact:
+            candidates, passed = self._ask_again()
+        if not passed and not last:
+            self._step(candidates)
+        return passed
+
+    @property
+    def _report_steps(self) -> int:
+        """Steps of a walk from one report to the next, so that these are not far apart in time."""
+        return max(1, min(_WALK_STEPS, _WALK_VALUES // self.source.n_rows))
+
+    def _walk_length(self, room: int) -> int:
+        """Steps that may be taken in one walk, 0 where the rule or the room allows none."""
+        iteration, every, rule = self.progress.iteration, self._report_steps, self.state.rule
+        left = math.inf if self.options.max_iter is None else self.options.max_iter - iteration
+        length = min(every - iteration % every, room, rule.walk_length(self.state.active))
+        return int(min(length, max(1, left)))
+
+    def _walk(self, most: int) -> bool:
+        """Take steps in one compiled call, and report; whether the gap passes."""
+        state, active, progress = self.state, self.state.active, self.progress
+        a, b = self.stopping.line()
+        target = state.target_share * a, state.target_share * b, FLOAT64_GAP
+        self.interrupt.defer()
+        before, work, started = len(active), self.workspace.engine.evaluations, time.perf_counter()
+        walk = state.oracle.walk(active, state.rule, state.rng, most, target)
+        work = self.workspace.engine.evaluations - work
+        self.deadline.evaluations.add(time.perf_counter() - started, work)
+        state.n_added += len(active) - before
+        progress.sampled_gap, passed = max(0.0, float(walk.gap[0])), bool(walk.n_passed[0])
+        for kind, count in zip(WALK_KINDS, walk.kinds.tolist(), strict=True):
+            progress.steps[kind] += count
+        progress.steps[StepKind.DROP] += int(walk.drops[0])
+        progress.iteration += int(walk.n_steps[0])
+        state.n_scanned, toward = 0, int(walk.toward[0])
+        if passed or most == 0:  # the weights are those that were looked at
+            all_rows = state.oracle.looks == Looks.ALL
+            state.n_scanned = self.source.n_rows if all_rows else self.options.sample_size
+            state.worst = toward if active.place_of(toward) is None else -1
+        if progress.iteration % self._report_steps == 0:  # wherever a walk was stopped before
+            state.rule.prune(active)
+        state.stagnation.note_objective(active.rho, int(walk.n_steps[0]))
+        self._check_progress(max(_LONG, progress.iteration // 2))
+        if most > 0 and not passed:
+            self._pause()
+        state.history.offer(active)
+        return passed
 
     def _ask_oracle(self) -> tuple[Candidates, bool]:
         """Make room and have the oracle propose vertices; whether their gap passes the test."""
@@ -340,17 +404,20 @@ class _Run(Shell):
 
     def _watch(self, record: StepRecord, effort: Effort, *, grown: bool) -> None:
         """Turn to more precise kernel values where rounding misleads the steps, or end the run."""
-        state, signs = self.state, self.state.stagnation
+        state, signs, optimises = self.state, self.state.stagnation, self.state.rule.optimises
         signs.note_objective(state.active.rho)
-        long = _LONG_CORRECTIVE if state.rule.optimises else _LONG
-        stuck = signs.still >= max(long, self.progress.iteration // 2)
-        if not stuck and state.rule.optimises:
+        long = max(_LONG_CORRECTIVE if optimises else _LONG, self.progress.iteration // 2)
+        if optimises and signs.still < long:
             signs.note_correction(state, effort.tol, moved_on=grown or record.cut)
-            stuck = signs.unfinished > _UNFINISHED
-        if stuck:
-            if not state.active.raise_precision():
+        self._check_progress(long)
+
+    def _check_progress(self, long: int) -> None:
+        """Turn to more precise kernel values after a `long` time without progress, or end."""
+        signs = self.state.stagnation
+        if signs.still >= long or signs.unfinished > _UNFINISHED:
+            if not self.state.active.raise_precision():
                 raise Stop(Status.ROUNDING)
-            state.stagnation = Stagnation()
+            self.state.stagnation = Stagnation()
 
     def is_over(self) -> bool:
         """Whether training has to stop now, so that the end fits the time limit."""

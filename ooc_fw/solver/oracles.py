@@ -9,21 +9,46 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core import steps as core
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, distinct_rows, take_rows
+from ooc_fw._core.walk import (
+    Active,
+    Columns,
+    Field,
+    Looks,
+    Outcome,
+    Walk,
+    by_feature,
+    given_columns,
+    soon_toward,
+    take_steps,
+)
+from ooc_fw.data.rows import (
+    CSRRows,
+    Float64Array,
+    Int8Array,
+    Int64Array,
+    Rows,
+    concat_rows,
+    distinct_rows,
+    stored_arrays,
+    take_rows,
+)
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.data.views import BlockSampler, block_sampler
 from ooc_fw.kernels.arithmetic import Operand
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import GivenKernel
+from ooc_fw.options import TrainOptions
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.few import FewVertices, Look
+from ooc_fw.solver.kernel_rows import KernelColumns
 from ooc_fw.solver.state import Resumable, StepKind
 from ooc_fw.solver.steps import STEP_RULES, StepRecord, StepRule
 
@@ -41,7 +66,8 @@ _VISITED = 8.0
 
 _RARE = 0.005  # share of violators in such a pass below which no other follows
 _LEAST_SCALE = 1e-9  # factor of the weights at which steps are no longer put together
-_FEW_MOVED = 2  # vertices of a step, as of single steps, whose columns are kept for the next ones
+_DRAWS = 64  # draws that are made together
+_FEW_ROWS = 256  # rows for each one drawn up to which the gradient of all is kept: no more work
 
 
 @dataclass(frozen=True)
@@ -74,6 +100,8 @@ class LMO(Resumable, ABC):
 
     sees_active: ClassVar[bool] = True  # whether the gap of a proposal is over the active set too
     keeps_gradient: ClassVar[bool] = False  # of all rows
+    # Where steps of a walk look for their toward vertex; None for an oracle that takes no walks.
+    looks: ClassVar[Looks | None] = None
 
     def __init__(self, workspace: Workspace, sample_size: int | None = None) -> None:
         self._source, self._labels = workspace.rows, workspace.problem.labels
@@ -92,6 +120,12 @@ class LMO(Resumable, ABC):
             rows, worst = self._source.take(row_id), int(row_id[0])
         label, grad, n_scanned = self._labels[row_id], grads[best], len(row_ids)
         return Candidates(row_id, rows, label, grad, float(grad[0]), n_scanned, False, worst)
+
+    def walk(
+        self, active: ActiveSet, rule: StepRule, rng: np.random.Generator, most: int, target: Target
+    ) -> Walk:
+        """Take `most` steps, or until the gap passes `target`; only look where these are 0."""
+        raise NotImplementedError
 
     def update(self, record: StepRecord, active: ActiveSet) -> None:
         """Learn of a step that was taken."""
@@ -261,30 +295,43 @@ class BlockLMO(SampledLMO):
         super().restore(state)
 
 
+Target: TypeAlias = tuple[float, float, float]
+"""The relative gap passes up to ``max(target[0] + target[1] / rho, target[2])``."""
+
+
 class FullLMO(LMO):
-    """Best of all rows, by the gradient of every row; steps cost kernel columns of all rows."""
+    """Best of all rows, by the gradient of every row.
+
+    Steps of rules that walk are taken in compiled calls, and cost kernel columns of all rows. Those
+    of other rules cost a pass over the rows.
+    """
 
     keeps_gradient = True
-    saved = "_grad", "_before"  # their last bits depend on the steps since they were computed
+    looks: ClassVar[Looks] = Looks.ALL
+    saved = "_grad", "_before", "_draws"  # last bits of a gradient depend on the steps
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace)
-        memory = workspace.plan.memory
+        memory, n_rows = workspace.plan.memory, self._source.n_rows
+        self._rows_of = workspace.rows_of
         self._y = self._labels.astype(np.float64)
-        self._C = np.broadcast_to(workspace.penalties, len(self._labels))
-        self._keeps_before = STEP_RULES[workspace.options.method].extrapolates
+        self._ridge = 1 / np.atleast_1d(np.asarray(workspace.penalties))
+        self._members = np.full(n_rows, -1, dtype=np.int64)
         self._keeps_rows, self._column_bytes = memory.row_cache > 0, memory.parts["column_cache"]
         self._grad: Float64Array | None = None
         self._before: Float64Array | None = None
+        self._draws = np.empty((0, self._sample_size), dtype=np.int64)  # to be looked at next
         self._operands_kept: list[tuple[int, Operand]] | None = None
-        self._columns: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
+        self._columns: KernelColumns | None = None
+        self._diag: Float64Array | None = None
+        self._features: dict[str, Any] | None = None  # of `Columns`, empty for other rows
         self._precise = False  # whether what is kept is float64
 
     def _follow(self, active: ActiveSet) -> None:
         """Forget what is kept in another precision than that of the active set."""
         if active.precise != self._precise:
             self._precise, self._operands_kept = active.precise, None
-            self._columns.clear()
+            self._columns = self._features = None
             self.reset()
 
     def _operands(self, active: ActiveSet) -> Iterator[tuple[int, Operand]]:
@@ -330,65 +377,137 @@ class FullLMO(LMO):
         rows, labels = self._source.take(best), self._labels[best]
         return replace(seen, row_ids=best, rows=rows, labels=labels, grads=grad[best])
 
-    def _vertices(self, row_ids: Int64Array, active: ActiveSet) -> Operand:
-        """Rows that are vertices, or were when a step was taken."""
-        if len(active.outside(row_ids)) > 0:
-            return active.prepare(self._source.take(row_ids))
-        return active.operand.take(active.places_of(row_ids))
+    def walk(
+        self, active: ActiveSet, rule: StepRule, rng: np.random.Generator, most: int, target: Target
+    ) -> Walk:
+        """Take `most` steps, or until the gap passes `target`; only look where these are 0."""
+        grad, m = self._gradient(active), len(active)
+        grad[active.ids] = active.grad  # it may have been computed anew
+        if self._columns is None:
+            self._columns = KernelColumns(len(grad), self._column_bytes, self._precise)
+        if self._before is None:
+            # The gradient was forgotten, perhaps between the iterates that PARTAN goes on from.
+            self._before = np.zeros(len(grad) if rule.extrapolates else 0)
+            rule.reset()
+        walk, columns = Walk.begin(m, active.rho, target), self._columns
+        walk.clock[0] = columns.clock
+        weights, _ = rule.begin(active, walk, active.ids, m + most)
+        self._members[active.ids] = np.arange(m)
+        constants = self._diagonal(active), self._ridge, self._members
+        field = Field(grad, self._before, self._y, *constants)
+        tables = self._tables(active, columns)
+        step = partial(take_steps, int(rule.rule), int(self.looks), field, weights, tables)
+        while (outcome := step(self._draws, walk, most)) in (Outcome.COLUMN, Outcome.DRAW):
+            if outcome == Outcome.COLUMN:
+                self._compute_columns(field, walk, active)
+            else:
+                draws = [self._sampler.sample(self._sample_size, rng) for _ in range(_DRAWS)]
+                self._draws, walk.next_draw[0] = np.stack(draws), 0
+        self._draws, columns.clock = self._draws[walk.next_draw[0] :], int(walk.clock[0])
+        self._engine.count(int(walk.n_computed[0]) * len(grad))
+        self._end(walk, weights, active)
+        rule.remember(walk, weights, self._before[active.ids] if rule.extrapolates else grad)
+        return walk
 
-    def _column(self, row_id: int, active: ActiveSet) -> npt.NDArray[Any]:
-        """Kernel values between a vertex and all rows, from the cache where possible."""
-        column = self._columns.get(row_id)
-        if column is None:
-            column = np.empty(self._source.n_rows, np.float64 if self._precise else np.float32)
-            vertex = self._vertices(np.array([row_id]), active)
-            for start, x in self._operands(active):
-                self._engine.block(vertex, x, column[None, start : start + len(x)])
-            if len(self._columns) >= max(2, self._column_bytes // column.nbytes):
-                self._columns.popitem(last=False)
-            self._columns[row_id] = column
-        self._columns.move_to_end(row_id)
-        return column
+    def _end(self, walk: Walk, weights: Active, active: ActiveSet) -> None:
+        """Bring the active set to the end of a walk."""
+        assert self._grad is not None
+        row_ids = weights.rows[: walk.n_active[0]]
+        self._members[row_ids] = -1
+        new = row_ids[len(active) :]
+        if len(new) > 0:
+            active.add(new, self._rows_of(new), self._labels[new])
+        active.alpha[:], active.grad[:] = weights.alpha[: len(active)], self._grad[active.ids]
+        active.rho = float(walk.rho[0])
+
+    def _diagonal(self, active: ActiveSet) -> Float64Array:
+        """Diagonal of the dual's matrix; a single number where all are the same."""
+        if self._diag is None:
+            kernel, norms = self._engine.kernel, [np.ones(1)]
+            if not kernel.constant_diagonal:
+                norms = [x.norms for _, x in self._operands(active)]
+            self._diag = kernel.diagonal(np.concatenate(norms)) + 1 + self._ridge
+        return self._diag
+
+    def _tables(self, active: ActiveSet, columns: KernelColumns) -> Columns:
+        """Kernel columns, with all rows where steps compute columns of products of sparse ones."""
+        given = given_columns(columns.block)._replace(owners=columns.owners)
+        if self._features is None:
+            parts = [x for _, x in self._operands(active)] if self._keeps_rows else []
+            self._features = sparse_tables(parts, given.terms.dtype, self._engine)
+        return given._replace(**self._features)
+
+    def _compute_columns(self, field: Field, walk: Walk, active: ActiveSet) -> None:
+        """Compute the kernel column that a step lacks, and others that steps will likely need."""
+        columns = self._columns
+        assert columns is not None
+        place, rows = columns.make_room(int(walk.clock[0])), np.empty(columns.batch, np.int64)
+        rows[0], walk.clock[0] = walk.lacking[0], walk.clock[0] + 1
+        columns.slots[rows[0]] = place
+        draws = self._draws[walk.next_draw[0] :]
+        rows = rows[: 1 + soon_toward(field, columns.slots, draws, rows[1:])]
+        vertices, values = active.prepare(self._rows_of(rows)), columns.hold(rows, place)
+        for start, x in self._operands(active):
+            self._engine.block(vertices, x, values[:, start : start + len(x)])
 
     def update(self, record: StepRecord, active: ActiveSet) -> None:
-        """Apply the step to the gradient of every row."""
+        """Apply a step that was no walk to the gradient of every row, in one pass over them."""
         self._follow(active)
         if self._grad is None:
             return
-        if record.extrapolation > 0 and self._before is None:
-            # The gradient was forgotten between the two iterates that the step extrapolates from.
+        self._before = None
+        if record.extrapolation > 0:  # on a full active set, where no other row is looked at
             self.reset()
             return
-        before = self._grad.copy() if self._keeps_before else None
-        if len(record.ids) > _FEW_MOVED:  # one pass over the rows, which keeps no columns
-            vertices = self._vertices(record.ids, active)
-            beta = record.weights * self._y[record.ids]
-            for start, x in self._operands(active):
-                part = slice(start, start + len(x))
-                sums = self._engine.weighted_sum(x, vertices, beta) + beta.sum()
-                self._grad[part] = record.scale * self._grad[part] + self._y[part] * sums
+        row_ids, beta = record.ids, record.weights * self._y[record.ids]
+        if len(active.outside(row_ids)) > 0:  # it was pruned
+            vertices = active.prepare(self._rows_of(row_ids))
         else:
-            scale = record.scale
-            for row_id, weight in zip(record.ids.tolist(), record.weights.tolist(), strict=True):
-                column = self._column(row_id, active)
-                core.add_column(self._grad, self._y, scale, column, weight * self._y[row_id])
-                scale = 1.0
-        self._grad[record.ids] += record.weights / self._C[record.ids]
-        if record.extrapolation > 0:
-            core.extrapolate_gradient(self._grad, self._before, record.extrapolation)
+            vertices = active.operand.take(active.places_of(row_ids))
+        for start, x in self._operands(active):
+            part = slice(start, start + len(x))
+            sums = self._engine.weighted_sum(x, vertices, beta) + beta.sum()
+            self._grad[part] = record.scale * self._grad[part] + self._y[part] * sums
+        self._grad[row_ids] += record.weights * (self._ridge[row_ids % len(self._ridge)])
         # The gradient of the active set is more precise, and progress is measured by it.
         self._grad[active.ids] = active.grad
-        self._before = before
 
     def reset(self) -> None:
         """Forget the gradient; the next proposal computes it anew."""
         self._grad = self._before = None
 
 
+def sparse_tables(parts: list[Operand], dtype: Any, engine: Engine) -> dict[str, Any]:
+    """Parts of `Columns` about sparse rows; none for others, or where products do not serve."""
+    method, kernel = (parts[0].method, engine.kernel) if parts else (None, engine.kernel)
+    if method is None or method.differences or method.dtype != dtype or kernel.uses_distance:
+        return {}
+    rows = concat_rows([x.values for x in parts])
+    if not isinstance(rows, CSRRows) or isinstance(kernel, GivenKernel):
+        return {}
+    starts = np.zeros(rows.n_features + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows.indices, minlength=rows.n_features), out=starts[1:])
+    by_column = np.empty_like(rows.data), np.empty_like(rows.indices), starts
+    by_feature(*stored_arrays(rows), starts.copy(), *by_column[:2])
+    return {
+        "rows": stored_arrays(rows),
+        "features": by_column,
+        "kernel_map": engine.map_of(parts[0]),
+        "terms": np.concatenate([x.terms for x in parts]),
+    }
+
+
+class SampledFullLMO(FullLMO):
+    """The same rows as from `SampledLMO`, but for rounding, by the gradients kept of all rows."""
+
+    looks = Looks.DRAWN_AND_ACTIVE
+
+
 class RandomFullLMO(FullLMO):
     """The same rows as from `RandomLMO`, but for rounding, by the gradients kept of all rows."""
 
     sees_active = False
+    looks = Looks.DRAWN
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         row_ids = self._sampler.sample(self._sample_size, rng)
@@ -469,15 +588,24 @@ ORACLES: dict[str, type[LMO]] = {
     "random": RandomLMO,
 }
 """Oracles by their values of `lmo`."""
-
-KEEPS_GRADIENT = tuple(name for name, kind in ORACLES.items() if kind.keeps_gradient)
-"""Values of `lmo` with which the gradient of all rows is kept."""
+_KEEPING: dict[str, type[FullLMO]] = {"sampled": SampledFullLMO, "random": RandomFullLMO}
+"""Those that take the place of others where the gradient of all rows costs less."""
 
 SEES_DRAWN_ALONE = tuple(name for name, kind in ORACLES.items() if not kind.sees_active)
 """Values of `lmo` with which the gap is one over the rows drawn alone."""
 
 
+def keeps_gradient(options: TrainOptions, n_rows: int) -> bool:
+    """Whether the gradient of all rows is kept, with options of which none is "auto"."""
+    rule, few = STEP_RULES[options.method], n_rows <= _FEW_ROWS * options.sample_size
+    return ORACLES[options.lmo].keeps_gradient or (few and rule.walks)
+
+
 def make_oracle(workspace: Workspace, rule: StepRule) -> LMO:
     """The oracle that the options of a run ask for; samples become blocks where steps take many."""
-    kind = ORACLES[workspace.options.lmo]
-    return BlockLMO(workspace) if kind is SampledLMO and rule.takes_many else kind(workspace)
+    name, keeps = workspace.options.lmo, workspace.plan.memory.work.full_oracle
+    if name == "sampled" and rule.takes_many:
+        return BlockLMO(workspace)
+    if name in _KEEPING and keeps:
+        return _KEEPING[name](workspace)
+    return ORACLES[name](workspace)

@@ -26,7 +26,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_DIFFERENCES, Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, ClassificationProblem, Problem
-from ooc_fw.solver.oracles import KEEPS_GRADIENT, LARGEST_BLOCK, SEES_DRAWN_ALONE
+from ooc_fw.solver.oracles import LARGEST_BLOCK, SEES_DRAWN_ALONE, keeps_gradient
 from ooc_fw.solver.shell import CheckpointPlan, Deadline, Identity, State, load_checkpoint
 from ooc_fw.solver.state import Callback
 from ooc_fw.solver.steps import STEP_RULES
@@ -51,7 +51,7 @@ _SURE = Arithmetic(exact=FLOAT64_DIFFERENCES)  # right for any columns, and fast
 class Session:
     """What a run has around it, beside the problem and the options: who is told, time, files."""
 
-    callbacks: Sequence[Callback] = ()  # told of every iteration and every block of a pass
+    callbacks: Sequence[Callback] = ()  # told of steps and every block of a pass
     # Where the blocks of a certifying pass are looked at; see `data.parallel.borrow_workers`. None
     # is this process, where steps are always taken. The numbers are the same to the last bit.
     dask: Any = None
@@ -232,7 +232,7 @@ def sizes_of(
         held_bytes=held,
         sparse=source.sparse,
         cacheable=not source.in_memory,
-        full_oracle=options.lmo in KEEPS_GRADIENT,
+        full_oracle=keeps_gradient(options, source.n_rows),
         **learned,
     )
 

@@ -106,9 +106,9 @@ class Stagnation:
     least_rho: float = math.inf  # rho with a gradient computed anew between two such steps
     solved_gap: float = math.inf  # least gap at which a corrective step on them reached its target
 
-    def note_objective(self, rho: float) -> None:
-        """Count a step after which the objective is rho / 2."""
-        self.still += 1
+    def note_objective(self, rho: float, n_steps: int = 1) -> None:
+        """Count steps after which the objective is rho / 2."""
+        self.still += n_steps
         if rho < self.fallen_rho * (1 - _STILL):
             self.still, self.fallen_rho = 0, rho
 

@@ -149,7 +149,7 @@ class SolverState:
 
 
 Callback: TypeAlias = Callable[[SolverState], bool | None]
-"""Called after each iteration and each block of a pass over the data; False asks for a stop."""
+"""Called after at most 64 steps and each block of a pass over the data; False asks for a stop."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,18 +1,9 @@
-"""The step rules: from a toward vertex to the next iterate, on the active set alone.
+"""The step rules: from a toward vertex to the next iterate.
 
-A rule gets the active set and the place i of the toward vertex in it, moves the weights and says
-what it did. With f = rho / 2, gradient g and Q restricted to the active set, every step size is the
-exact line search clipped to the simplex:
-
-======== =========== ============================================= ===================
-step     direction   step size                                     bound
-======== =========== ============================================= ===================
-toward   e_i - a     (rho - g_i) / (Q_ii - 2 g_i + rho)            1
-away     a - e_j     (g_j - rho) / (Q_jj - 2 g_j + rho)            a_j / (1 - a_j)
-pairwise e_i - e_j   (g_j - g_i) / (Q_ii + Q_jj - 2 Q_ij)          a_j
-======== =========== ============================================= ===================
-
-To add a rule: a class here and its place in `_RULES`. Rules know nothing of disk or of the oracle.
+Rules that move one or two vertices are compiled, see `ooc_fw._core.walk`: an oracle that keeps the
+gradient of rows takes many of their steps at once, and `StepRule.step` takes one on the active set
+alone. To add one: a `Rule` there, and here a class that names it and its place in `_RULES`. Rules
+know nothing of disk or of the oracle.
 """
 
 from __future__ import annotations
@@ -24,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from ooc_fw._core import steps as core
-from ooc_fw._core.pairwise import LANES, second_order_away
+from ooc_fw._core.walk import Active, Field, Looks, Rule, Walk, given_columns, take_steps
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet, affine_minimum, never
 from ooc_fw.solver.state import Resumable, StepKind
@@ -38,6 +29,9 @@ LEAST_CORRECTION = 16
 """Vertices by which the support has to grow before a step to its affine minimum."""
 
 _CORRECTION_GROWTH = 8  # the same as a part of the support
+
+WALK_KINDS = StepKind.TOWARD, StepKind.AWAY, StepKind.PAIRWISE, StepKind.PARTAN
+"""Kinds of steps in the order of `ooc_fw._core.walk.Move`."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +74,45 @@ class StepRule(Resumable):
     takes_many: ClassVar[bool] = False  # whether one step can use many new vertices at once
     optimises: ClassVar[bool] = False  # whether a step optimises on the whole active set
     extrapolates: ClassVar[bool] = False  # whether a step goes on from an earlier iterate
+    rule: ClassVar[Rule] = Rule.FW  # its single steps
+    walks: ClassVar[bool] = True  # whether it takes no others
+
+    def walk_length(self, active: ActiveSet) -> float:
+        """Steps that may be taken in one walk before the next `step`."""
+        return np.inf if self.walks else 0
 
     def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         """Move the weights, given the place `i` of the toward vertex."""
-        return toward_step(active, i)
+        m, kernel_rows, places = len(active), active.kernel_rows, np.arange(len(active))
+        walk = Walk.begin(m, active.rho)
+        weights, grad_before = self.begin(active, walk, places, m)
+        ridge = np.atleast_1d(1 / np.asarray(active.penalties))
+        field = Field(active.grad, grad_before, active.labels, active.diag, ridge, places.copy())
+        columns, drawn = given_columns(kernel_rows.block), np.array([[i]])
+        walk.clock[0] = kernel_rows.clock
+        while take_steps(self.rule, Looks.DRAWN, field, weights, columns, drawn, walk, 1):
+            active.hold([int(walk.lacking[0])])
+            walk.clock[0] = kernel_rows.clock
+        self.remember(walk, weights, field.before)
+        active.alpha[:], active.rho = weights.alpha, float(walk.rho[0])
+        kind, moved = WALK_KINDS[int(walk.kinds.argmax())], walk.moved >= 0
+        ids, changes, numbers = active.ids[walk.moved[moved]], walk.weights[moved], walk.scale
+        extrapolation, drops = float(walk.extrapolation[0]), int(walk.drops[0])
+        return StepRecord(kind, float(numbers[0]), ids, changes, extrapolation, drops)
+
+    def begin(
+        self, active: ActiveSet, walk: Walk, rows: Int64Array, room: int
+    ) -> tuple[Active, Float64Array]:
+        """Weights for a walk, with room for so many vertices, which are `rows` of its field.
+
+        And the gradient at the active set of the iterate before, of a rule that goes on from it.
+        """
+        weights = Active(*np.zeros((1, room), dtype=np.int64), *np.zeros((2, room)))
+        weights.rows[: len(active)], weights.alpha[: len(active)] = rows, active.alpha
+        return weights, np.empty(0)
+
+    def remember(self, walk: Walk, weights: Active, grad: Float64Array) -> None:
+        """Take note of the iterate before the last step of a walk, and its gradient there."""
 
     def reset(self) -> None:
         """Forget earlier iterates; called when the weights were changed from outside."""
@@ -93,107 +122,28 @@ class StepRule(Resumable):
         active.prune(spare)
 
 
-def _line_search(slope: float, curvature: float, bound: float) -> tuple[float, float]:
-    """Exact step size on [0, bound], without curvature the bound; and the decrease of f."""
-    size = 0.0
-    if slope > 0:
-        size = float(slope / curvature if curvature * bound > slope else bound)
-    return size, float(size * slope - size * size * curvature / 2)
-
-
-def toward_size(active: ActiveSet, i: int) -> tuple[float, float]:
-    """Step size towards vertex i, and the decrease of f it brings."""
-    g, rho = active.grad[i], active.rho
-    return _line_search(rho - g, active.diag[i] - 2 * g + rho, 1.0)
-
-
-def toward_step(active: ActiveSet, i: int) -> StepRecord:
-    """Step along e_i - a."""
-    size, _ = toward_size(active, i)
-    drops = len(active.support) - int(active.alpha[i] > 0) if size == 1 else 0
-    active.move(1 - size, i, size)
-    return StepRecord(StepKind.TOWARD, 1 - size, active.ids[[i]], np.array([size]), drops=drops)
-
-
-def away_step(active: ActiveSet, j: int) -> StepRecord:
-    """Step along a - e_j; at its bound vertex j leaves the support."""
-    g, rho, weight = active.grad[j], active.rho, active.alpha[j]
-    bound = float(weight / (1 - weight))
-    size, _ = _line_search(g - rho, active.diag[j] - 2 * g + rho, bound)
-    active.move(1 + size, j, -size)
-    if size == bound:
-        active.alpha[j] = 0.0
-    drops, weights = int(size == bound), np.array([-size])
-    return StepRecord(StepKind.AWAY, 1 + size, active.ids[[j]], weights, drops=drops)
-
-
-def pairwise_size(active: ActiveSet, i: int, j: int) -> tuple[float, float]:
-    """Step size along e_i - e_j, and the decrease of f it brings."""
-    q_ij = active.labels[i] * active.labels[j] * (float(active.kernel_row(i)[j]) + 1)
-    curvature = active.diag[i] + active.diag[j] - 2 * q_ij
-    return _line_search(active.grad[j] - active.grad[i], curvature, float(active.alpha[j]))
-
-
-def pairwise_step(active: ActiveSet, i: int, j: int, size: float) -> StepRecord:
-    """Move weight `size` from vertex j to vertex i."""
-    active.move(1.0, i, size, j, -size)
-    drops, weights = int(active.alpha[j] == 0.0), np.array([size, -size])
-    return StepRecord(StepKind.PAIRWISE, 1.0, active.ids[[i, j]], weights, drops=drops)
-
-
 class FrankWolfe(StepRule):
     """Toward steps only (Frank and Wolfe 1956; MEB paper, algorithm 2)."""
 
-    name = "fw"
-
-
-def _away_vertex(active: ActiveSet) -> int:
-    """Place of the support vertex of largest gradient."""
-    return int(np.where(active.alpha > 0, active.grad, -np.inf).argmax())
+    name, rule = "fw", Rule.FW
 
 
 class AwayFrankWolfe(StepRule):
     """Away steps where they have the larger slope (MFW; MEB paper, algorithm 3)."""
 
-    name = "mfw"
-
-    def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
-        j = _away_vertex(active)
-        toward_slope, away_slope = active.rho - active.grad[i], active.grad[j] - active.rho
-        if away_slope > toward_slope and active.alpha[j] < 1:
-            return away_step(active, j)
-        return toward_step(active, i)
+    name, rule = "mfw", Rule.MFW
 
 
 class Pairwise(StepRule):
     """Pairwise steps where, clipped, they lower f more than toward ones (SWAP paper, alg. 4)."""
 
-    name = "swap"
-
-    def away_place(self, active: ActiveSet, i: int) -> int:
-        """Place of the support vertex that gives weight up, -1 for none."""
-        j = _away_vertex(active)
-        return j if j != i and active.grad[j] > active.grad[i] else -1
-
-    def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
-        j = self.away_place(active, i)
-        if j >= 0:
-            size, decrease = pairwise_size(active, i, j)
-            if decrease >= toward_size(active, i)[1]:
-                return pairwise_step(active, i, j, size)
-        return toward_step(active, i)
+    name, rule = "swap", Rule.SWAP
 
 
-class SecondOrderPairwise(Pairwise):
+class SecondOrderPairwise(StepRule):
     """Pairwise steps with the second-order choice of j (SWAP-2o; SWAP paper, algorithm 5)."""
 
-    name = "swap2"
-
-    def away_place(self, active: ActiveSet, i: int) -> int:
-        away = np.where(active.alpha > 0, active.labels, 0.0)
-        scratch = np.empty(LANES)
-        block = active.hold([i])
-        return int(second_order_away(active.vertices, away, block, i, 1 / active.rho, scratch))
+    name, rule = "swap2", Rule.SWAP2
 
 
 class BlendedPairwise(StepRule):
@@ -207,16 +157,7 @@ class BlendedPairwise(StepRule):
     kernel herding, algorithm 1 (BPCG).
     """
 
-    name = "bpcg"
-
-    def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
-        support = active.support
-        j = _away_vertex(active)
-        k = int(support[np.argmin(active.grad[support])])
-        if j != k and active.grad[j] - active.grad[k] >= active.rho - active.grad[i]:
-            size, _ = pairwise_size(active, k, j)
-            return pairwise_step(active, k, j, size)
-        return toward_step(active, i)
+    name, rule = "bpcg", Rule.BPCG
 
 
 class QuadraticCorrection(BlendedPairwise):
@@ -233,9 +174,12 @@ class QuadraticCorrection(BlendedPairwise):
     for Frank-Wolfe algorithms. Wolfe (1976), Finding the nearest point in a polytope.
     """
 
-    name = "qc"
+    name, walks = "qc", False
     saved = ("_next",)
     _next = LEAST_CORRECTION  # size of the support from which the next correction is due
+
+    def walk_length(self, active: ActiveSet) -> float:
+        return max(0, self._next - len(active.support))
 
     def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         support = active.support
@@ -269,7 +213,7 @@ class Partan(StepRule):
     clipped so that all weights stay non-negative. Both gradients on the active set are held.
     """
 
-    name = "partan"
+    name, rule = "partan", Rule.PARTAN
     extrapolates = True
     saved = ("_before",)
     _before: Float64Array | None = None  # (2, m): weights and gradient of the iterate before
@@ -293,23 +237,24 @@ class Partan(StepRule):
         grad = active.gradient_at(m, before[0])
         return np.hstack([before, [np.zeros(len(grad)), grad]])
 
-    def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
-        before = None if self._before is None else self._aligned(active, self._before)
-        self._before = np.stack([active.alpha, active.grad])
-        toward = toward_step(active, i)
-        if before is None:
-            return toward
-        size, drops = core.extrapolate(active.alpha, active.grad, before[0], before[1])
-        if size == 0.0:
-            return toward
-        active.rho = float(active.alpha @ active.grad)
-        return replace(toward, kind=StepKind.PARTAN, extrapolation=size, drops=int(drops))
+    def begin(
+        self, active: ActiveSet, walk: Walk, rows: Int64Array, room: int
+    ) -> tuple[Active, Float64Array]:
+        weights, _ = super().begin(active, walk, rows, room)
+        if self._before is None:
+            return weights, np.zeros(len(active))
+        weights.before[: len(active)], grad = self._aligned(active, self._before)
+        walk.has_before[0] = 1
+        return weights, grad
+
+    def remember(self, walk: Walk, weights: Active, grad: Float64Array) -> None:
+        self._before = np.stack([weights.before[: len(grad)], grad]) if walk.has_before[0] else None
 
 
 class FullyCorrective(StepRule):
     """Optimisation on the whole active set, by steps of SWAP-2o (CVM; MEB paper, algorithm 1)."""
 
-    name = "cvm"
+    name, walks = "cvm", False
     optimises = True
 
     def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:

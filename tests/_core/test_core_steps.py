@@ -11,13 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ooc_fw._core import steps as core
-from ooc_fw._core.pairwise import (
-    LANES,
-    meet,
-    new_barrier,
-    optimise_pairwise,
-    second_order_away,
-)
+from ooc_fw._core.pairwise import meet, new_barrier, optimise_pairwise
 from ooc_fw.kernels.functions import make_kernel
 from tests.support.reference import kernel_values, make_problem, minimise
 from tests.support.strategies import SEEDS
@@ -106,29 +100,6 @@ def test_move(plain, seed, scale):
     np.testing.assert_allclose(plain.alpha, expected, atol=1e-14)
     np.testing.assert_allclose(plain.grad, plain.Q @ expected, rtol=1e-11, atol=1e-11)
     assert rho == pytest.approx(expected @ plain.Q @ expected, rel=1e-11, abs=1e-11)
-
-
-@given(actives(), SEEDS)
-def test_second_order_away(plain, seed):
-    """The pair of largest gain, for every i; -1 where no support vertex has a larger gradient."""
-    i = int(np.random.default_rng(seed).integers(len(plain.alpha)))
-    gains = {}
-    for k in np.flatnonzero(plain.alpha > 0):
-        if plain.grad[k] > plain.grad[i]:
-            curvature = plain.diag[i] + plain.diag[k] - 2 * plain.Q[i, k]
-            gains[k] = (plain.grad[k] - plain.grad[i]) ** 2 / curvature
-    j = second_order_away(
-        plain.vertices(),
-        np.where(plain.alpha > 0, plain.y, 0),
-        plain.block,
-        i,
-        1 / plain.objective(),
-        np.empty(LANES),
-    )
-    if not gains:
-        assert j == -1
-    else:
-        assert gains[j] == pytest.approx(max(gains.values()), rel=1e-12)
 
 
 @given(actives(sizes=(1, 2, 3, 20, 70)), st.sampled_from([1e-2, 1e-6, 1e-10]))
@@ -294,16 +265,3 @@ def test_extrapolate_stays_where_the_ray_leads_nowhere(forward):
     kept = plain.alpha.copy()
     assert core.extrapolate(plain.alpha, plain.grad, before, plain.Q @ before) == (0.0, 0)
     np.testing.assert_array_equal(plain.alpha, kept)
-
-
-@given(st.integers(0, 300), SEEDS)
-def test_add_column_and_extrapolate_gradient(n, seed):
-    rng = np.random.default_rng(seed)
-    grad, before = rng.normal(size=(2, n))
-    y = rng.choice([-1.0, 1.0], n)
-    column = rng.random(n).astype(np.float32)
-    expected = 0.75 * grad + 0.3 * y * (column.astype(np.float64) + 1)
-    core.add_column(grad, y, 0.75, column, 0.3)
-    np.testing.assert_allclose(grad, expected, rtol=1e-13, atol=1e-13)
-    core.extrapolate_gradient(grad, before, 1.5)
-    np.testing.assert_allclose(grad, expected + 1.5 * (expected - before), rtol=1e-12, atol=1e-12)

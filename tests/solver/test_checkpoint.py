@@ -291,6 +291,7 @@ def test_a_checkpoint_that_cannot_be_written_is_a_warning(checkpoint, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("ooc_fw.system.files.flush_to_disk", fail)
+    monkeypatch.setattr("ooc_fw.solver.loop._WALK_STEPS", 1)
     train(problem, method="swap2", resume=path, max_iter=20, checkpoint=path, every_s=0)
     assert len(tries) > 10
     (warning,) = [text for text in caplog.messages if str(path) in text]

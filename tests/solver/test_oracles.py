@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw._core.walk import NO_TARGET
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import take_rows
 from ooc_fw.data.views import BlockSampler, ScatteredSampler
@@ -53,6 +54,7 @@ class Bench:
         )
         return SimpleNamespace(
             rows=self.source,
+            rows_of=lambda row_ids: take_rows(self.rows, row_ids),
             problem=SimpleNamespace(labels=self.problem.y),
             engine=self.engine,
             sampler=ScatteredSampler(N_ROWS),
@@ -88,7 +90,12 @@ class Bench:
         return outside[self.gradient()[outside] < margin * self.active.rho]
 
     def step(self, rule, lmo):
-        """One iteration as the solver does it."""
+        """One iteration, or a walk of a few, as the solver does it."""
+        length = int(min(self.rng.integers(1, 4), rule.walk_length(self.active)))
+        if lmo.looks is not None and length > 0:
+            lmo.walk(self.active, rule, self.rng, length, NO_TARGET)
+            rule.prune(self.active)
+            return
         candidates = self.propose(lmo, Request())
         if candidates.rows is not None:
             self.active.add(candidates.row_ids, candidates.rows, candidates.labels)

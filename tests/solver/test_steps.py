@@ -1,14 +1,11 @@
 """Step rules: exact line searches by brute force, and a battery that every rule passes."""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ooc_fw.kernels.functions import KERNELS, make_kernel
-from ooc_fw.solver import steps
 from ooc_fw.solver.state import StepKind
 from ooc_fw.solver.steps import STEP_RULES, Effort
 from tests.support.reference import SmallProblem, make_problem
@@ -55,32 +52,31 @@ def least_on_segment(problem, start, end):
     return np.einsum("ki,ki->k", points @ problem.dual_matrix, points).min() / 2
 
 
-@pytest.mark.parametrize("kind", [StepKind.TOWARD, StepKind.AWAY, StepKind.PAIRWISE])
-@given(actives(), st.integers(0, 100), st.integers(0, 100))
-def test_a_step_is_an_exact_line_search(kind, case, first, second):
+def direction_end(kind, before, record, active):
+    """Where a step of size at its bound ends, given the weights before."""
+    end = before.copy()
+    if kind is StepKind.TOWARD:
+        return np.eye(len(before))[record.ids[0]]
+    if kind is StepKind.AWAY:
+        end[record.ids[0]] = 0
+        return end / end.sum()
+    i, j = record.ids
+    end[i], end[j] = end[i] + end[j], 0
+    return end
+
+
+@pytest.mark.parametrize("name", ["fw", "mfw", "swap", "swap2", "bpcg"])
+@given(actives(least_size=2), st.integers(0, 100))
+def test_a_step_is_an_exact_line_search(name, case, first):
     """As low as any point from the weights before to where its vertex, i or j, has 1 or 0."""
     problem, active = case
-    i, j = first % len(active), int(active.support[second % len(active.support)])
-    before = full_weights(active, problem)
-    end, growth, decrease = before.copy(), 0.0, None  # growth: factor of the gradient's rounding
-    if kind is StepKind.TOWARD:
-        assume(before[i] < 1)
-        end = np.eye(len(before))[i]
-        record = steps.toward_step(active, i)
-    elif kind is StepKind.AWAY:
-        assume(active.grad[j] > active.rho)
-        end[j] = 0
-        record = steps.away_step(active, j)
-        growth = (1 - active.alpha[j]) / end.sum()  # of the other weights: 1 + step size
-        end /= end.sum()
-    else:
-        assume(i != j and active.grad[j] > active.grad[i])
-        end[i], end[j] = end[i] + end[j], 0
-        size, decrease = steps.pairwise_size(active, i, j)
-        record = steps.pairwise_step(active, i, j, size)
+    i, before = first % len(active), full_weights(active, problem)
+    assume(before[i] < 1)
+    record = STEP_RULES[name]().step(active, i)
+    end, growth = direction_end(record.kind, before, record, active), max(1.0, record.scale)
     after, scale = full_weights(active, problem), np.abs(problem.dual_matrix).max()
-    assert record.kind is kind
-    assert kind is StepKind.TOWARD or record.drops == (active.alpha[j] == 0)
+    if record.kind is not StepKind.TOWARD:
+        assert record.drops == (active.alpha[record.ids[-1]] == 0)
     reached = objective(problem, after)
     assert reached <= least_on_segment(problem, before, end) + 1e-6 * scale
     rounding = (2e-6 + np.finfo(np.float32).eps * growth) * scale
@@ -89,38 +85,51 @@ def test_a_step_is_an_exact_line_search(kind, case, first, second):
     share = (moved @ d) / (d @ d)
     assert -1e-12 <= share <= 1 + 1e-12
     np.testing.assert_allclose(moved, share * d, atol=1e-12)
-    if kind is StepKind.PAIRWISE:
-        assert decrease == pytest.approx(objective(problem, before) - reached, abs=1e-6 * scale)
-        whole = steps.pairwise_step(active, i, j, float(active.alpha[j]))  # of all the weight left
-        assert (active.alpha[j], whole.drops) == (0.0, 1)
 
 
-def test_away_step_to_its_bound_leaves_an_exact_zero():
+@pytest.mark.parametrize("name", ["mfw", "swap", "swap2", "bpcg"])
+def test_a_step_to_its_bound_leaves_an_exact_zero(name):
     """At the optimum but for a little weight on a row that should have none."""
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=30, C=10.0)
     weights = problem.optimum.alpha.copy()
     j = int(np.argmax(problem.dual_matrix @ weights))
     weights[j] = 1e-4
     active = activate(problem, np.arange(30), weights)
-    assert steps.away_step(active, j).drops == 1
+    record = STEP_RULES[name]().step(active, int(np.argmin(active.grad)))
+    assert record.drops == 1
     assert active.alpha[j] == 0.0
     full_weights(active, problem)
 
 
 @pytest.mark.parametrize("scale", [1.0, 100.0])
-def test_curvature_lost_in_rounding_keeps_the_weights_feasible(scale):
+@pytest.mark.parametrize("name", ["mfw", "swap", "swap2", "partan", "bpcg"])
+def test_curvature_lost_in_rounding_keeps_the_weights_feasible(name, scale):
     """Near-repeats of long rows and huge C: float32 may see a negative curvature."""
     rng = np.random.default_rng(1)
     X = np.repeat(rng.normal(size=(6, 7)), 4, axis=0) * scale
     X *= 1 + 1e-7 * rng.normal(size=X.shape)
     y = np.where(np.arange(24) % 8 < 4, 1, -1).astype(np.int8)
     problem = SmallProblem(make_kernel("linear"), X.astype(np.float32), y, 1e9)
-    active = activate(problem, np.arange(24), rng.random(24))
-    for i, j in itertools.permutations(range(24), 2):
-        if active.alpha[j] > 0 and active.grad[j] > active.grad[i]:
-            size, decrease = steps.pairwise_size(active, i, j)
-            assert 0 <= size <= active.alpha[j]
-            assert decrease >= 0
+    active, rule = activate(problem, np.arange(24), rng.random(24)), STEP_RULES[name]()
+    for i in range(24):
+        rule.step(active, i)
+        full_weights(active, problem)
+
+
+@pytest.mark.parametrize("name", ["swap2"])
+@given(case=actives(least_size=2), first=st.integers(0, 100))
+def test_second_order_choice_is_the_pair_of_largest_gain(name, case, first):
+    problem, active = case
+    i, Q = first % len(active), problem.dual_matrix[np.ix_(active.ids, active.ids)]
+    gains = {}
+    for k in active.support.tolist():
+        if active.grad[k] > active.grad[i] + 1e-6:
+            slope = active.grad[k] - active.grad[i]
+            gains[k] = slope**2 / (Q[i, i] + Q[k, k] - 2 * Q[i, k])
+    record = STEP_RULES[name]().step(active, i)
+    if record.kind is StepKind.PAIRWISE and gains:
+        j = active.place_of(int(record.ids[1]))
+        assert gains.get(j, 0.0) == pytest.approx(max(gains.values()), rel=1e-3, abs=1e-6)
 
 
 def run(rule, problem, active, count, tol=1e-3):
