@@ -334,3 +334,23 @@ def test_lazy_oracle_leaves_the_rows_alone_while_the_active_set_has_a_good_step(
         lmo.update(rule.step(bench.active, int(bench.active.grad.argmin())), bench.active)
     assert len(seen) > 1
     assert bench.propose(lmo, Request(target=np.inf)).exact
+
+
+@pytest.mark.parametrize("precise", [False, True])
+@pytest.mark.parametrize("kernel", sorted(KERNELS.keys() - {"laplacian"}))
+def test_columns_that_steps_compute_have_the_bits_of_the_engine(kernel, precise):
+    """By the features of sparse rows, within the call; with room for two, they take turns."""
+    bench = Bench(kernel, sparse=True)
+    lmo, rule = bench.full(method="swap", column_bytes=0), STEP_RULES["swap"]()
+    if precise:
+        assert bench.active.raise_precision()
+    for _ in range(20):
+        lmo.walk(bench.active, rule, bench.rng, 5, NO_TARGET)
+        block = lmo._columns.block
+        held = np.flatnonzero(block.slots >= 0)
+        assert len(held) <= 2
+        vertices = bench.active.prepare(take_rows(bench.rows, held))
+        expected = np.empty((len(held), N_ROWS), block.values.dtype)
+        bench.engine.block(vertices, bench.active.prepare(bench.rows), expected)
+        np.testing.assert_array_equal(block.values[block.slots[held]], expected)
+    np.testing.assert_allclose(lmo._grad, bench.gradient(), rtol=1e-5, atol=1e-4)
