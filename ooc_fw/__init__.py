@@ -47,6 +47,7 @@ where are tables parsed                ``convert/arrow.py``, ``convert/arrays.py
 which files are read as they are       ``data/opening.py``: `open_source`
 where are addresses opened             ``data/formats.py``
 which rounding is in the gap           ``certificate/sweep.py``, ``kernels/decisions.py``
+what do passes take of the support     ``kernels/low_rank.py``; in training ``solver/few.py``
 and in that of a landmark model        ``landmarks/certificate.py``
 what may an option be                  ``options.py``
 how are accuracy and AUC computed      ``model/metrics.py``

@@ -53,6 +53,7 @@ class Approximation(NamedTuple):
     x: Operand
     nearest: Nearest | None  # vertices of the rows, if requested
     evaluations: int  # kernel values computed
+    n_open: int  # rows that few vertices left open; all of them where all vertices take part
 
 
 class AtVertices(NamedTuple):
@@ -169,7 +170,9 @@ class DecisionFunctions:
             if nearest is not None and rest.nearest is not None:
                 nearest.value[places] = rest.nearest.value
                 nearest.place[places] = rest.nearest.place
-        return Approximation(values, bound, x, nearest if with_nearest else None, evaluations)
+        return Approximation(
+            values, bound, x, nearest if with_nearest else None, evaluations, len(places)
+        )
 
     def _first_stage(self, x: Operand) -> tuple[Float64Array, Float64Array, Nearest | None]:
         """Values, bounds on their errors and nearest vertices, from those of the compression."""
@@ -182,7 +185,9 @@ class DecisionFunctions:
         if isinstance(self._betas, ManyWeights):
             positive, negative = np.split(self._engine.weighted_sums(x, z, self._alphas), 2, axis=1)
             bound = self._engine.error_bound(x, z, positive + negative)
-            return Approximation(positive - negative + self._bias, bound, x, None, evaluations)
+            return Approximation(
+                positive - negative + self._bias, bound, x, None, evaluations, len(x)
+            )
         if not self._single:
             largest = np.abs(self._betas).max(axis=0)
             size = float(largest.sum()) or 1.0
@@ -190,7 +195,7 @@ class DecisionFunctions:
             bound = size * self._engine.error_bound(x, z, sums[:, -1:])
             values = sums[:, :-1] + self._bias
             bound = np.broadcast_to(bound, values.shape)
-            return Approximation(values, bound, x, None, evaluations)
+            return Approximation(values, bound, x, None, evaluations, len(x))
         nearest = Nearest(len(x)) if with_nearest else None
         positive, negative = (
             self._engine.weighted_sum(x, z, alpha, nearest)
@@ -200,7 +205,7 @@ class DecisionFunctions:
             nearest.place = np.concatenate([places for places, _ in self._classes])[nearest.place]
         bounds = [self._engine.error_bound(x, z, positive + negative) for z in self._z]
         values = self._bias + positive - negative
-        return Approximation(values, np.maximum.reduce(bounds), x, nearest, evaluations)
+        return Approximation(values, np.maximum.reduce(bounds), x, nearest, evaluations, len(x))
 
     def value_bound(self, x: Operand) -> Float64Array:
         """Bound on the error of the kernel values of `Nearest`, for a single classifier."""
