@@ -67,6 +67,7 @@ def test_a_signal_leaves_a_model_and_a_checkpoint(program, data_file, tmp_path, 
 @pytest.fixture
 def interrupted(monkeypatch):
     """Have a signal arrive in the second iteration of every run."""
+    monkeypatch.setattr("ooc_fw.solver.loop._WALK_STEPS", 1)
 
     def report(shell, *share):
         if shell.update().iteration == 2 and shell.interrupt.noted is None:
@@ -99,6 +100,7 @@ def test_an_interrupted_refit_leaves_the_model_that_stood_there(
 ):
     model, whole = tmp_path / "m.h5", model_file.read_bytes()
     model.write_bytes(whole)
+    monkeypatch.setattr("ooc_fw.solver.loop._WALK_STEPS", 1)
 
     def report(shell, *share):
         original(shell, *share)
