@@ -29,7 +29,7 @@ from ooc_fw.data.rows import (
     rows_bytes,
     take_rows,
 )
-from ooc_fw.data.sources import RowSource, block_slices, stretches
+from ooc_fw.data.sources import RowSource, block_slices, sampled_rows
 from ooc_fw.kernels.decisions import (
     Approximation,
     AtVertices,
@@ -337,16 +337,17 @@ def certify(
     if grad is None:
         values, rounding, _ = _exact(decisions, rows)
         grad = labels * values + slack
+    # What is lost where the slack, perhaps far larger, was added and is taken off.
+    plain, of_plain = grad - slack, rounding + 2 * FLOAT64_UNIT * float(np.abs(grad).max())
     rho, least = _rho(alpha, slack, grad), float(grad.min())
     threshold = rho * (1 - search.tol)
     target = _Target(engine.kernel, threshold, least, search.n_worst, screen is not None)
     if screen is not None:
         diagonal = engine.kernel.diagonal(engine.prepare(rows, exact=True).norms)
         places, no_distance = np.arange(len(row_ids)), np.zeros(len(row_ids))
-        lower = grad - slack - rounding
-        screen.store(row_ids, Bounds.outwards(lower, diagonal, places, no_distance))
+        screen.store(row_ids, Bounds.outwards(plain - of_plain, diagonal, places, no_distance))
 
-    at_vertices = _at_vertices(labels, alpha, grad - slack, rounding)
+    at_vertices = _at_vertices(labels, alpha, plain, of_plain)
     sample, n_rows = partial(_sample, problem, row_ids, search, target), source.n_rows
     if search.unscreened is not None:
         n_rows = len(search.unscreened)
@@ -379,7 +380,7 @@ def _at_vertices(
 ) -> AtVertices:
     """Decision values at the support, given their gradient without slack and a bound on its error.
 
-    The slack was taken off in float64, and the sum for |w|^2 has a term for each support vector.
+    The bias and the sum for |w|^2 have a term for each support vector.
     """
     terms = (len(alpha) + 4) * FLOAT64_UNIT
     rounding += terms * float(1 + 2 * np.abs(plain).max())
@@ -391,9 +392,9 @@ def _sample(
 ) -> tuple[Rows, IsOpen]:
     """Some of the rows that a pass looks at, and what it asks of them."""
     if search.unscreened is None:
-        row_ids = stretches(problem.source.n_rows)
+        row_ids = sampled_rows(problem.source, problem.source.n_rows)
     else:
-        row_ids = search.unscreened[stretches(len(search.unscreened))]
+        row_ids = search.unscreened[sampled_rows(problem.source, len(search.unscreened))]
     row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
     rows, y = problem.source.take(row_ids), problem.labels[row_ids]
     return rows, partial(_is_open, target=target, y=y, groups=slice(None))

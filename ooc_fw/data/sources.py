@@ -465,6 +465,11 @@ def stretches(n_rows: int, n_stretches: int = 32, length: int = 32) -> Int64Arra
     return row_ids[row_ids < n_rows]
 
 
+def sampled_rows(source: RowSource, n_rows: int) -> Int64Array:
+    """`stretches` of `n_rows` like those of a source, which take no more memory than a block."""
+    return stretches(n_rows, length=max(1, min(32, source.rows_in(2 * CHUNK_BYTES) // 32)))
+
+
 def block_slices(
     source: RowSource, start: int, stop: int, max_bytes: int = 2 * CHUNK_BYTES
 ) -> list[tuple[int, int]]:

@@ -133,6 +133,8 @@ class DecisionFunctions:
         span = Span(self._engine, self._z64, np.abs(betas).max(axis=0))
         rows, is_open = sample()
         x = self._engine.prepare(rows)
+        if len(x) == 0:  # all of them are vertices
+            return
 
         def attempt() -> tuple[Compression, float]:
             self.compression = few = span.compress(*at_vertices)
@@ -144,8 +146,11 @@ class DecisionFunctions:
             logger.info("%d of %d vertices take %.2g of the time of all", n_pivots, n, cost)
 
     def _at_vertices(self, betas: Float64Array) -> AtVertices:
-        sums = [self._engine.symmetric_sum(self._z64, beta) + beta.sum() for beta in betas]
-        values = np.array(sums)
+        if self._single:
+            sums = self._engine.symmetric_sum(self._z64, betas[0])
+            values = (sums + betas[0].sum())[None]
+        else:  # one pass for all of them
+            values = self.exact_values(self._z64).T
         error = float(self._engine.error_bound(self._z64, self._z64).max()) + self.rounding
         rounding = error + self.rounding * float(np.abs(values).max())
         return AtVertices(values, np.einsum("ij,ij->i", betas, values), rounding)

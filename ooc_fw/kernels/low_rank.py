@@ -122,8 +122,9 @@ class Span:
 
     def _choose(self, candidates: Int64Array, n_pivots: int) -> bool:
         """Take as pivots the candidates with the largest parts outside the span, one by one."""
-        block, shares = self._block(candidates, candidates), self.shares[:, candidates]
-        outside, diagonal = np.maximum(self.outside[candidates], 0.0), np.diagonal(block)
+        block = kernel_matrix(self.engine, self.vertices.take(candidates))
+        shares, diagonal = self.shares[:, candidates], np.diagonal(block).copy()
+        outside = np.maximum(self.outside[candidates], 0.0)
         sizes = self.sizes[candidates]
         factor = np.zeros((n_pivots, len(candidates)))
         chosen: list[int] = []
@@ -141,7 +142,8 @@ class Span:
         if not chosen:
             return False
         lower, new = factor[: len(chosen), chosen].T, candidates[chosen]
-        added = self._block(new, np.arange(len(self.vertices)))
+        del block, shares
+        added = kernel_matrix(self.engine, self.vertices.take(new), self.vertices)
 
         def solve(part: slice) -> None:
             left = added[:, part] - self.shares[:, new].T @ self.shares[:, part]
@@ -153,10 +155,6 @@ class Span:
         self.places = np.concatenate([self.places, new])
         return True
 
-    def _block(self, first: Int64Array, second: Int64Array) -> Float64Array:
-        """k~ between some vertices and others."""
-        return kernel_matrix(self.engine, self.vertices.take(first), self.vertices.take(second))
-
     def compress(
         self, values: Float64Array, squared_norms: Float64Array, rounding: float
     ) -> Compression:
@@ -167,8 +165,9 @@ class Span:
         at_pivots, terms = values[:, self.places], len(self.places) + 8
         z = self.vertices.take(self.places)
         K = kernel_matrix(self.engine, z)
-        ridge = _RIDGE * np.diag(np.diagonal(K))
-        c = np.linalg.solve(K + ridge, at_pivots.T).T.astype(np.float64, copy=False)
+        regular = K.copy()
+        np.fill_diagonal(regular, np.diagonal(K) + _RIDGE * np.diagonal(K))
+        c = np.linalg.solve(regular, at_pivots.T).T.astype(np.float64, copy=False)
         products = c @ K
         size, largest = np.abs(c).sum(axis=1), float(np.diagonal(K).max())
         of_value = float(self.engine.error_bound(z, z).max()) + 2 * FLOAT64_UNIT * largest
@@ -233,7 +232,7 @@ def cheapest(
     none makes rows much cheaper than all vertices do. With it comes the time of a row, as a share.
     """
     best, least, norms = None, _WORTHWHILE, np.full(1, np.inf)
-    while len(span.places) < effort.most and span.grow(effort):
+    while len(span.places) + effort.step <= effort.most and span.grow(effort):
         few, share_open = attempt()
         cost = _OVERHEAD * len(few.places) / len(span.sizes) + share_open
         if cost < least:

@@ -27,7 +27,7 @@ from ooc_fw.data.labels import feature_places
 from ooc_fw.data.parallel import Counts, Shared, borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows, rows_bytes, take_rows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource, block_slices, stretches
+from ooc_fw.data.sources import RowSource, block_slices, sampled_rows
 from ooc_fw.data.views import ColumnSource, ScaledSource
 from ooc_fw.kernels.decisions import DecisionFunctions, IsOpen, Weights
 from ooc_fw.kernels.engine import Engine
@@ -136,7 +136,7 @@ class Predictor:
         if self.labels_only and not self._all_exact:
 
             def sample() -> tuple[Rows, IsOpen]:
-                rows = source.take(stretches(source.n_rows))
+                rows = source.take(sampled_rows(source, source.n_rows))
                 return self._stored(rows), self._is_open
 
             self.function.compress(sample, source.n_rows)

@@ -1,10 +1,14 @@
 """The certificate against brute force in extended precision; it must never promise too much."""
 
+import math
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw.certificate.screening import Screen
 from ooc_fw.certificate.sweep import (
     Search,
     SupportWeights,
@@ -16,12 +20,13 @@ from ooc_fw.certificate.sweep import (
 from ooc_fw.data.rows import take_rows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.arithmetic import Arithmetic
-from ooc_fw.kernels.decisions import Approximation
+from ooc_fw.kernels.decisions import Approximation, DecisionFunctions
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT32_PRODUCTS, Sizes, make_kernel
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
-from tests.support.reference import SmallProblem, make_problem
+from tests.support.low_rank import few_vertices
+from tests.support.reference import SmallProblem, kernel_values, make_problem
 from tests.support.strategies import SEEDS, models, powers_of_ten, problems
 
 
@@ -34,14 +39,25 @@ class ReadInStrips(ArraySource):
 
 
 def certificate_of(
-    problem, model, *, tol=1e-3, n_worst=5, source=None, sparse=False, on_block=None, **options
+    problem,
+    model,
+    *,
+    tol=1e-3,
+    n_worst=5,
+    source=None,
+    sparse=False,
+    on_block=None,
+    screen=None,
+    unscreened=None,
+    **options,
 ):
     row_ids, alpha = model
     source = problem.source(sparse) if source is None else source
     weights = SupportWeights(take_rows(problem.rows(sparse), row_ids), row_ids, alpha, problem.C)
     with Engine(problem.kernel, **options) as engine:
         binary = BinaryProblem(source, problem.y, problem.kernel)
-        return certify(binary, engine, weights, Search(tol, n_worst), on_block)
+        search = Search(tol, n_worst, screen, unscreened)
+        return certify(binary, engine, weights, search, on_block)
 
 
 def two_points(X, y, C=1.0):
@@ -150,6 +166,71 @@ def test_violators_are_all_found_and_the_worst_are_the_worst(case, tol, n_worst)
         best_kept = truth.gradient[worst].max() - rounding
         error = 2 * float32_error[left_out].max() + 1e-12
         assert (best_kept <= truth.gradient[left_out] + error).all()
+
+
+@given(cases(), st.integers(1, 8), SEEDS, powers_of_ten(-9, 0))
+def test_few_vertices_promise_no_smaller_gap_and_the_screen_no_less(case, step, seed, move):
+    problem, (row_ids, alpha), options = case
+    truth = problem.truth(row_ids, alpha)
+    ordinary = truth.gradient - truth.alpha / problem._penalties
+    plain = ordinary[row_ids].astype(np.float64)
+    size = len(problem.y) * (1 + float(np.abs(truth.gradient).max()))
+    snapshot = {"row_ids": row_ids, "alpha": alpha, "plain": plain, "norm2": float(alpha @ plain)}
+    screen = Screen.empty(len(problem.y), **snapshot, rounding=1e-15 * size)
+    with few_vertices(step):
+        certificate = certificate_of(problem, (row_ids, alpha), screen=screen, **options)
+    with few_vertices(None):
+        by_all = certificate_of(problem, (row_ids, alpha), **options)
+    assert truth.gap <= certificate.certified_gap
+    rounding = 2 * max(certificate.rounding, by_all.rounding) + 1e-12
+    assert certificate.certified_gap == pytest.approx(by_all.certified_gap, abs=rounding)
+
+    K = kernel_values(problem.kernel, problem.X, problem.X)
+    diagonal, near = np.diagonal(K), row_ids[screen.vertex]
+    assert (screen.lower <= ordinary + 1e-15 * size).all()
+    assert (screen.norm >= np.sqrt(diagonal + 1)).all()
+    square = diagonal + diagonal[near] - 2 * K[np.arange(len(K)), near]
+    assert (screen.distance >= (1 - 1e-12) * np.sqrt(np.maximum(square, 0))).all()
+
+    ids = np.union1d(row_ids, certificate.worst)
+    weights = move * np.random.default_rng(seed).dirichlet(np.ones(len(ids)))
+    weights[np.searchsorted(ids, row_ids)] += (1 - move) * alpha
+    weights /= math.fsum(weights)
+    later = problem.truth(ids, weights)
+    ordinary = later.gradient - later.alpha / problem._penalties
+    size = len(problem.y) * (1 + float(np.abs(later.gradient).max()))
+    changed = float(later.alpha @ ordinary), ordinary[row_ids].astype(np.float64), 1e-15 * size
+    floor = float(later.gradient[ids].min())
+    unscreened = np.setdiff1d(screen.unscreened(floor, problem.y, *changed), ids)
+    others = np.setdiff1d(np.arange(len(problem.y)), np.union1d(ids, unscreened))
+    assert (later.gradient[others] >= floor - 1e-15 * size).all()
+    if len(unscreened) > 0:
+        kept = weights > 0
+        with few_vertices(step):
+            certificate = certificate_of(
+                problem, (ids[kept], weights[kept]), unscreened=unscreened, **options
+            )
+        assert later.gap <= certificate.certified_gap
+
+
+@pytest.mark.parametrize("C", [1.0, 1e-6, 1e-12])
+def test_values_at_vertices_err_by_what_the_slack_takes_off(C):
+    """Few vertices rest on these values, which are the gradient less a slack that may be huge."""
+    problem = make_problem(make_kernel("rbf", gamma=0.5), n_rows=40, C=C)
+    alpha = np.random.default_rng(0).dirichlet(np.ones(8))
+    with patch.object(DecisionFunctions, "compress") as compress:
+        certificate_of(problem, (np.arange(8), alpha))
+    at_vertices = compress.call_args.args[2]
+    X, beta = problem.X[:8], (alpha * problem.y[:8]).astype(np.longdouble)
+    expected = (kernel_values(problem.kernel, X, X) + 1) @ beta
+    assert (np.abs(at_vertices.values[0] - expected) <= at_vertices.rounding).all()
+    assert abs(at_vertices.squared_norms[0] - beta @ expected) <= at_vertices.rounding
+
+
+def test_a_pass_whose_sample_holds_vertices_alone():
+    problem, model = two_points([[1], [-2]], [1, -1])
+    with few_vertices(1):
+        assert certificate_of(problem, model).certified_gap >= problem.truth(*model).gap
 
 
 def test_a_row_without_values_may_be_the_worst():

@@ -1,5 +1,7 @@
 """Decisions from few vertices: bounds on every row against sums in extended precision."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, reject
@@ -117,6 +119,43 @@ def test_without_what_is_left_of_w_the_bounds_fail(compressed):
     functions.compression = few._replace(norms=0 * few.norms)
     found = functions.approximate(X, is_open=lambda values, bound: np.zeros(len(values), bool))
     assert (np.abs(found.values - exact) > found.bound).any()
+
+
+def test_a_row_is_not_the_pivot_though_their_kernel_value_rounds_to_1():
+    """Where the decision is steep, so that this shows."""
+    X = np.linspace(-2e-4, 2e-4, 41, dtype=np.float32)[:, None]
+    vectors = np.array([[0], [0.7], [-0.7]], dtype=np.float32)
+    betas, kernel = np.array([[1e-9, 0.5, 1e-9 - 0.5]]), make_kernel("rbf", gamma=1.0)
+    with Engine(kernel, 1) as engine:
+        span = Span(engine, engine.prepare(vectors, exact=True), np.array([1.0, 0, 0]))
+        assert span.grow(Effort(1, 1, 1))
+        compression = span.compress(*functions_of(engine, vectors, betas)._at_vertices(betas))
+        values, bound, nearest = LowRank(engine, engine.prepare(vectors[:1]), compression).evaluate(
+            engine.prepare(X)
+        )
+    assert (nearest.value == 1).sum() > 20
+    exact = exact_decisions(kernel, X, vectors, betas)
+    assert (np.abs(values - exact) <= bound).all()
+
+
+def test_the_search_for_pivots_keeps_to_its_memory():
+    """For the largest share of the vertices, where all parts count; tiles take little beside."""
+    n, rng = 1536, np.random.default_rng(0)
+    X, n_bytes = rng.normal(size=(n, 4)).astype(np.float32), 16 * n * (n // 3)
+    effort = Effort.of(10**9, n, n_bytes)
+    assert effort.most == n // 3
+    with Engine(make_kernel("rbf", gamma=0.25), 1) as engine:
+        z = engine.prepare(X, exact=True)
+        engine.block(z[:8], z, np.empty((8, n)))
+        span = Span(engine, z, np.ones(n))
+        tracemalloc.start()
+        try:
+            while len(span.places) < effort.most and span.grow(effort):
+                span.compress(rng.normal(size=(1, n)), np.ones(1), 1e-9)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert 0.75 * n_bytes < peak < n_bytes + (1 << 20)
 
 
 def test_few_vertices_are_not_taken_where_that_does_not_pay():
