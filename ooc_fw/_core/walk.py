@@ -460,16 +460,27 @@ def _step(rule, field, active, block, walk, step):
 
 @njit(cache=True, nogil=True)
 def by_feature(data, indices, indptr, starts, out, out_rows):
-    """Sort sparse values by column; `starts`, modified, says where each column begins."""
-    for row in range(indptr.size - 1):
+    """Sort sparse values by column, of which `starts` says where each begins in `out`.
+
+    A column with room for all rows is written as a dense one into `out`, which is zeros before.
+    """
+    n_rows, places = indptr.size - 1, starts.copy()
+    for row in range(n_rows):
         for p in range(indptr[row], indptr[row + 1]):
-            q = starts[indices[p]]
+            k = indices[p]
+            q = places[k]
+            if starts[k + 1] - starts[k] == n_rows:
+                q = starts[k] + row
             out[q], out_rows[q] = data[p], row
-            starts[indices[p]] = q + 1
+            places[k] += 1
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def _add_feature(value, values, rows, out):
+    if values.size == out.size:
+        for k in range(out.size):
+            out[k] += value * values[k]
+        return
     for q in range(values.size):
         out[np.uint64(rows[q])] += value * values[q]
 

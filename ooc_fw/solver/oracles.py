@@ -66,6 +66,7 @@ _VISITED = 8.0
 
 _RARE = 0.005  # share of violators in such a pass below which no other follows
 _LEAST_SCALE = 1e-9  # factor of the weights at which steps are no longer put together
+_DENSE = 0.5  # share of rows that have a feature from which it is stored as a dense column
 _DRAWS = 64  # draws that are made together
 _FEW_ROWS = 256  # rows for each one drawn up to which the gradient of all is kept: no more work
 
@@ -485,10 +486,11 @@ def sparse_tables(parts: list[Operand], dtype: Any, engine: Engine) -> dict[str,
     rows = concat_rows([x.values for x in parts])
     if not isinstance(rows, CSRRows) or isinstance(kernel, GivenKernel):
         return {}
-    starts = np.zeros(rows.n_features + 1, dtype=np.int64)
-    np.cumsum(np.bincount(rows.indices, minlength=rows.n_features), out=starts[1:])
-    by_column = np.empty_like(rows.data), np.empty_like(rows.indices), starts
-    by_feature(*stored_arrays(rows), starts.copy(), *by_column[:2])
+    counts = np.bincount(rows.indices, minlength=rows.n_features)
+    counts[counts >= _DENSE * len(rows)] = len(rows)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    by_column = np.zeros(starts[-1], np.float32), np.zeros(starts[-1], np.int32), starts
+    by_feature(*stored_arrays(rows), starts, *by_column[:2])
     return {
         "rows": stored_arrays(rows),
         "features": by_column,

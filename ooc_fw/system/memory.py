@@ -51,6 +51,7 @@ _KERNEL_ROW_PADDING = 16 << 10  # for each kernel row beside its values, at most
 # Counts.
 _VERTEX_COPIES = 6  # of a vertex's row: as read, centred, growing, for products in two precisions
 _BLOCK_COPIES = 6  # of a block of rows on its way from the file to the kernel
+_SPARSE_COPIES = 4
 _MOST_THREADS = 64
 _LEAST_VERTICES = 500
 
@@ -183,8 +184,11 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     if limit is not None and limit < needed:
         raise _over_limit(limit, parts, work)
     full, vertex_bytes, thread_bytes = int(work.full_oracle), _vertex_bytes(work), parts["scratch"]
-    # A full oracle keeps a copy of the rows that is prepared for products.
-    cache = work.decoded_bytes * (int(work.cacheable) + full)
+    # A full oracle keeps a copy of the rows that is prepared for products, and of sparse ones one
+    # column by column, in which frequent columns are dense.
+    cache = work.decoded_bytes * (
+        int(work.cacheable) + full * (_SPARSE_COPIES if work.sparse else 1)
+    )
     rest = max(needed, _budget(limit, available)) - needed
     buffers, max_block = work.buffers(work.least_rows), work.block_rows
     more_buffers = work.buffers(work.block_rows) - buffers
