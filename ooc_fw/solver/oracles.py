@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -65,6 +65,9 @@ _VISITED = 8.0
 """After the first pass a margin's distance from 1 is stored times this: its row is visited less."""
 
 _RARE = 0.005  # share of violators in such a pass below which no other follows
+_FEW_VIOLATORS = 16  # vertices for each violator above which such a pass goes on before a step
+_FEW_OTHERS = 4  # rows for each vertex up to which that is so
+_MOST_BLOCKS = 4  # of rows near the margin in one proposal, between which nothing ends a run
 _LEAST_SCALE = 1e-9  # factor of the weights at which steps are no longer put together
 _DENSE = 0.5  # share of rows that have a feature from which it is stored as a dense column
 _DRAWS = 64  # draws that are made together
@@ -208,6 +211,24 @@ class RandomLMO(SampledLMO):
         return self._best(active, row_ids, grads)
 
 
+def _together(parts: Sequence[Candidates]) -> Candidates:
+    """One proposal of those made for the same weights, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    found = [part for part in parts if part.rows is not None]
+    best = min(parts, key=lambda part: part.least)
+    joined = replace(best, n_scanned=sum(part.n_scanned for part in parts))
+    if not found:
+        return joined
+    return replace(
+        joined,
+        row_ids=np.concatenate([part.row_ids for part in found]),
+        rows=concat_rows([part.rows for part in found if part.rows is not None]),
+        labels=np.concatenate([part.labels for part in found]),
+        grads=np.concatenate([part.grads for part in found]),
+    )
+
+
 def block_rows(limit: int, share: float) -> int:
     """Rows that likely hold `limit` violators, if a `share` of the rows before were violators."""
     wanted = int(_SPARE_ROWS * limit / max(share, _LEAST_SHARE))
@@ -244,10 +265,28 @@ class BlockLMO(SampledLMO):
         if self._unseen > 0:
             row_ids = self._blocks.sample(size, rng)
             self._unseen -= len(row_ids)
-        else:
-            self._begin_pass_if_due()
+            return self._best_of(active, row_ids, request)
+        self._begin_pass_if_due()
+        return self._near_violators(active, size, request)
+
+    def _near_violators(self, active: ActiveSet, size: int, request: Request) -> Candidates:
+        """Violators of the next block of the present pass; of some blocks where they are few.
+
+        A step for a few violators, to a small gap, is mostly undone by those of the next block.
+        Where most rows are no vertices, steps are cheap and looks are not.
+        """
+        parts: list[Candidates] = []
+        n_found, enough = 0, min(request.limit, len(active) // _FEW_VIOLATORS)
+        if self._source.n_rows > _FEW_OTHERS * len(active):
+            enough = 0
+        while not parts or (0 < n_found < enough and len(parts) < _MOST_BLOCKS):
             row_ids, self._near = self._near[:size], self._near[size:]
-        return self._best_of(active, row_ids, request)
+            limit = request.limit - n_found
+            parts.append(self._best_of(active, row_ids, replace(request, limit=limit)))
+            n_found += len(parts[-1].row_ids)
+            if len(self._near) == 0:
+                break
+        return _together(parts)
 
     def _gradients(
         self, active: ActiveSet, rows: Rows, labels: Int8Array, request: Request
