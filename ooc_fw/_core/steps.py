@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core.loading import njit
-from ooc_fw._core.maps import FLOAT_FLAGS, dot
+from ooc_fw._core.maps import dot
 
 _TILE = 64  # side of the squares by which a block is transposed, in values
 STILL = 1e-9  # moved weight up to which a direction of extrapolation is mostly rounding
@@ -39,37 +39,6 @@ class KernelBlock(NamedTuple):
 def kernel_value(block, k, j):
     """Kernel value of vertices k and j, in float64; the row of k is held."""
     return np.float64(block.values[block.slots[k], j]) * np.float64(block.units[0])
-
-
-@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _add_columns(grad, y, scale, unit, rows, weights):
-    """Set grad = scale * grad + y * (w_i (k_i + 1) + w_j (k_j + 1)), in place, for two vertices."""
-    row_i, row_j = rows
-    weight_i, weight_j = weights
-    both = weight_i + weight_j
-    units_i = weight_i * unit
-    units_j = weight_j * unit
-    for k in range(grad.size):
-        change = units_i * np.float64(row_i[k]) + units_j * np.float64(row_j[k]) + both
-        grad[k] = scale * grad[k] + y[k] * change
-
-
-@njit(cache=True, nogil=True)
-def move(vertices, block, scale, i, weight_i, j, weight_j):
-    """Set alpha = scale * alpha + weight_i e_i + weight_j e_j, with the gradient; gives rho."""
-    alpha, grad, diag, y = vertices
-    unit = block.units[0]
-    m = alpha.size
-    rows = block.values[block.slots[i], :m], block.values[block.slots[j], :m]
-    _add_columns(grad, y, scale, unit, rows, (weight_i * y[i], weight_j * y[j]))
-    # The diagonal of Q is exact, while the column just added has the rounding of K and no 1/C.
-    grad[i] += weight_i * (diag[i] - kernel_value(block, i, i) - 1.0)
-    grad[j] += weight_j * (diag[j] - kernel_value(block, j, j) - 1.0)
-    for k in range(m):
-        alpha[k] *= scale
-    alpha[i] += weight_i
-    alpha[j] += weight_j
-    return dot(alpha, grad)
 
 
 @njit(cache=True, nogil=True)

@@ -73,7 +73,7 @@ def run_warm_up(args: argparse.Namespace) -> int:
     # These load numba, which a guide does without.
     import numpy as np
 
-    from ooc_fw._core.steps import move
+    from ooc_fw._core.steps import weigh_rows
     from ooc_fw.kernels.products import is_in_order
 
     compiled: list[float] = []
@@ -99,7 +99,7 @@ def run_warm_up(args: argparse.Namespace) -> int:
                 return status
         for dtype in (np.float32, np.float64):  # products of few rows and few features
             is_in_order(dtype, 4)
-    seconds, folder = time.perf_counter() - started, move.stats.cache_path
+    seconds, folder = time.perf_counter() - started, weigh_rows.stats.cache_path
     if args.json:
         print(to_json({"compiled": bool(compiled), "seconds": seconds, "directory": folder}))
     elif not args.quiet:

@@ -278,14 +278,6 @@ class ActiveSet(VertexTable):
         sums = self.engine.weighted_sum(x[part], x.take(places), beta) + beta.sum()
         return np.asarray(self.labels[part] * sums + (weights / self.penalties)[part])
 
-    def move(
-        self, scale: float, i: int, weight_i: float, j: int = -1, weight_j: float = 0.0
-    ) -> None:
-        """Set alpha = scale * alpha + weight_i e_i + weight_j e_j, with gradient and rho."""
-        j = i if j < 0 else j
-        block = self.hold(sorted({i, j}))
-        self.rho = core.move(self.vertices, block, scale, i, weight_i, j, weight_j)
-
     def optimise(
         self, tol: float, max_steps: int, is_late: Callable[[], bool] = never
     ) -> tuple[int, int]:

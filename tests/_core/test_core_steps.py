@@ -89,19 +89,6 @@ def actives(draw, sizes=(1, 2, 3, 20, 130, 300)):
     return Plain(m, seed, quantised=draw(st.booleans()))
 
 
-@given(actives(), SEEDS, st.floats(0, 2))
-def test_move(plain, seed, scale):
-    rng = np.random.default_rng(seed)
-    i, j = rng.integers(0, len(plain.alpha), 2)  # may be the same vertex
-    weight_i, weight_j = rng.normal(size=2)
-    expected = scale * plain.alpha
-    np.add.at(expected, [i, j], [weight_i, weight_j])
-    rho = core.move(plain.vertices(), plain.block, scale, i, weight_i, j, weight_j)
-    np.testing.assert_allclose(plain.alpha, expected, atol=1e-14)
-    np.testing.assert_allclose(plain.grad, plain.Q @ expected, rtol=1e-11, atol=1e-11)
-    assert rho == pytest.approx(expected @ plain.Q @ expected, rel=1e-11, abs=1e-11)
-
-
 @given(actives(sizes=(1, 2, 3, 20, 70)), st.sampled_from([1e-2, 1e-6, 1e-10]))
 def test_optimise_pairwise_reaches_its_tolerance(plain, tol):
     before, alpha = plain.objective(), plain.alpha.copy()

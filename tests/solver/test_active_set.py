@@ -15,6 +15,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
+from ooc_fw.solver.steps import STEP_RULES
 from tests.support.contracts import to_dense
 from tests.support.reference import kernel_values, make_problem
 from tests.support.solving import activate
@@ -105,23 +106,12 @@ class ActiveSetMachine(RuleBasedStateMachine):
             assert self.active.engine.evaluations == evaluations
         self.weights = {row: 0.0 for row in rows} | self.weights
 
-    @rule(number=st.integers(0, 1000), size=st.floats(0, 1))
-    def step_towards(self, number, size):
-        i = self.pick(number)
-        self.active.move(1 - size, i, size)
-        self.weights = {row: (1 - size) * weight for row, weight in self.weights.items()}
-        self.weights[int(self.active.ids[i])] += size
-
-    @rule(number=st.integers(0, 1000), other=st.integers(0, 1000), share=st.floats(0, 1))
-    def swap(self, number, other, share):
-        i, j = self.pick(number), self.pick(other)
-        if i == j:
-            return
-        size = float(self.active.alpha[j]) if share > 0.5 else share * float(self.active.alpha[j])
-        self.active.move(1.0, i, size, j, -size)
-        self.weights[int(self.active.ids[i])] += size
-        self.weights[int(self.active.ids[j])] -= size
-        assert share <= 0.5 or self.active.alpha[j] == 0
+    @rule(number=st.integers(0, 1000), name=st.sampled_from(["fw", "mfw", "swap", "swap2", "bpcg"]))
+    def step_towards(self, number, name):
+        record = STEP_RULES[name]().step(self.active, self.pick(number))
+        self.weights = {row: record.scale * weight for row, weight in self.weights.items()}
+        for row, change in zip(record.ids.tolist(), record.weights.tolist(), strict=True):
+            self.weights[row] += change
 
     @rule(tol=st.sampled_from([0.5, 1e-2, 1e-4]))
     def optimise(self, tol):
@@ -244,7 +234,7 @@ def test_a_refresh_computes_what_moved_and_errs_by_no_more_than_it_says(name, sp
         m = len(active)
         for _ in range(moves):
             i, j = rng.permutation(m)[:2]
-            active.move(1.0, i, float(active.alpha[j]), j, -float(active.alpha[j]))
+            active.alpha[[i, j]] = active.alpha[i] + active.alpha[j], 0.0
         if turn == 2:
             active.prune(spare=0.0)
             m = len(active)

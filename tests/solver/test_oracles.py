@@ -337,8 +337,7 @@ def test_lazy_oracle_learns_of_a_single_vertex_that_has_left(seed):
     j = int(active.alpha.argmin())
     ids = active.ids[[j]].copy()
     size = float(active.alpha[j] / (1 - active.alpha[j]))  # an away step, of all weight
-    active.move(1 + size, j, -size)
-    active.alpha[j] = 0.0
+    active.set_weights(np.where(np.arange(20) == j, 0.0, active.alpha))
     lmo.update(StepRecord(StepKind.AWAY, 1 + size, ids, np.array([-size]), drops=1), active)
     active.grad[j] = active.rho  # no violator, so that it may go
     active.prune(spare=0.0)
