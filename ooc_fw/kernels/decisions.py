@@ -23,6 +23,8 @@ from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span, cheapest
 
 logger = logging.getLogger(__name__)
 
+_MOST_VALUES = 1 << 22  # of all classifiers at all vertices, which are held beside the pivots
+
 IsOpen: TypeAlias = Callable[[Float64Array, Float64Array], npt.NDArray[np.bool_]]
 """Which rows decision values leave open, given these and bounds on their errors."""
 
@@ -124,7 +126,8 @@ class DecisionFunctions:
         computed unless given.
         """
         effort = Effort.of(n_rows, self.n_vertices, n_bytes)
-        if effort is None or isinstance(self._engine.kernel, GivenKernel):
+        many = len(self._classifiers) * self.n_vertices > _MOST_VALUES
+        if effort is None or many or isinstance(self._engine.kernel, GivenKernel):
             return
         betas = np.zeros((len(self._classifiers), self.n_vertices))
         for row, one in zip(betas, self._classifiers, strict=True):
