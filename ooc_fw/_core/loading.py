@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -113,11 +114,24 @@ def _kept_code() -> Any:
     class KeptCode(caching.FunctionCache):  # type: ignore[misc]
         _impl_class = LinkedCode
 
+        def __init__(self, function: Any) -> None:
+            super().__init__(function)
+            # A function contains those of other modules that it calls.
+            base, stamp = self._impl.filename_base, _sources_stamp()
+            self._cache_file = caching.IndexDataCacheFile(self._cache_path, base, stamp)
+
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             with self._guard_against_spurious_io_errors():
                 return self._load_overload(sig, target_context)
 
     return KeptCode
+
+
+@functools.cache
+def _sources_stamp() -> tuple[tuple[float, int], ...]:
+    """When the modules of compiled code were changed last, and their sizes."""
+    states = [path.stat() for path in sorted(Path(__file__).parent.glob("*.py"))]
+    return tuple((state.st_mtime, state.st_size) for state in states)
 
 
 @functools.cache
