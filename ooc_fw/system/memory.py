@@ -38,7 +38,7 @@ _THREAD_BYTES = 6 << 20  # working memory of a thread: tiles of products, sparse
 _SPARSE_THREAD_BYTES = 3 << 20  # in addition, for tiles of sparse rows,
 _THREAD_FEATURE_BYTES = 4  # and for each of their columns
 _ROW_BYTES = 64  # for each row of the file: label, class, margin, bounds of screening and of a pass
-_FEW_ROW_BYTES = 20  # where they have two classes, no weights, and no checkpoint is written,
+_FEW_ROW_BYTES = 20  # of many rows, with two classes, without weights or a checkpoint,
 _ONE_NORM_BYTES = 4  # less where all rows have the same norm
 _FULL_ORACLE_BYTES = 56  # in addition for a full oracle: two gradients, places, labels
 _ORDER_BYTES = 8  # in addition where rows are set apart by class
@@ -53,6 +53,7 @@ _VERTEX_COPIES = 6  # of a vertex's row: as read, centred, growing, for products
 _BLOCK_COPIES = 6  # of a block of rows on its way from the file to the kernel
 _SPARSE_COPIES = 4
 _MOST_THREADS = 64
+_MANY_ROWS = 1 << 24
 _LEAST_VERTICES = 500
 
 # Of a landmark model. Landmarks that may be asked for, at least.
@@ -239,9 +240,11 @@ def _most_landmarks(work: Workload, budget: int, fewest: int, most: int, threads
 def _least(work: Workload) -> dict[str, int]:
     """The fewest bytes of each part of a run, but of rows that are kept."""
     full, parted = int(work.full_oracle), int(work.n_classifiers > 1)
-    row_numbers = _FEW_ROW_BYTES - work.in_unit * _ONE_NORM_BYTES
-    if full or parted or work.saved or work.weighted or work.targets:
-        row_numbers = _ROW_BYTES + full * _FULL_ORACLE_BYTES + parted * _ORDER_BYTES
+    # Of fewer rows a checkpoint does not change the plan, and with it the course.
+    plain = not (full or parted or work.saved or work.weighted or work.targets)
+    row_numbers = _ROW_BYTES + full * _FULL_ORACLE_BYTES + parted * _ORDER_BYTES
+    if plain and work.n_rows > _MANY_ROWS:
+        row_numbers = _FEW_ROW_BYTES - work.in_unit * _ONE_NORM_BYTES
     parts = _PARTS_BYTES + work.sparse * 8 * work.n_rows if work.cacheable else work.decoded_bytes
     return {
         "program": PROGRAM_BYTES + work.held_bytes,

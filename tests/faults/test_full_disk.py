@@ -148,7 +148,7 @@ def test_training_on_a_small_disk(nursery, data_file, small_disk):
     folder = small_disk(1 << 20)
     data, out, checkpoint = folder / "d.h5", folder / "m.h5", folder / "run.ckpt"
     shutil.copyfile(data_file, data)
-    train = "train", data, "-o", out, "--method", "fw", "--max-iter", 60, "--quiet"
+    train = "train", data, "-o", out, "--method", "fw", "--max-iter", 300, "--quiet"
     saving = "--checkpoint", checkpoint, "--checkpoint-every", 0.001
     assert nursery.run(*train, *saving).status == 0
     before = out.read_bytes(), checkpoint.read_bytes()
