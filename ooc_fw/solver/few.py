@@ -24,7 +24,8 @@ _KNOWN = 400  # rows of a look, about, that are seen by all vertices
 _SAFE = 1.5  # factor of the largest error among these
 _NEAREST = 0.05  # distance from a pivot that is added to all of them: errors do not vanish there
 _RIDGE = 1e-10  # of the diagonal, since the gradient of steps is rounded
-_GROWN = 1.25  # factor of the vertices from which others may be better pivots
+_LEAST_VERTICES = 500  # fewer are quickly looked at
+_GROWN = 1.4  # factor of the vertices from which others may be better pivots
 _LEAST_GROWN = 1.1  # the same once looks cost more than
 _WORSE = 1.5  # times what they cost when the pivots were chosen
 
@@ -59,12 +60,14 @@ class FewVertices(Resumable):
 
     def decisions(self, active: ActiveSet, look: Look) -> Float64Array:
         """Decision values of the rows of a look, estimated where they cannot violate."""
-        known = np.arange(0, len(look.x), max(1, len(look.x) // _KNOWN))
-        if active.precise or not look.threshold < np.inf:
+        given = isinstance(active.engine.kernel, GivenKernel)
+        if active.precise or given or not look.threshold < np.inf:
             return active.decision_at(look.x)
-        if len(active) > _GROWN * self._sought_at:
+        known = np.arange(0, len(look.x), max(1, len(look.x) // _KNOWN))
+        if len(active) > max(_LEAST_VERTICES, _GROWN * self._sought_at):
             self._seek(active, look, known)
-        if len(self._ids) == 0 or len(active.outside(self._ids)) > 0:
+        self._ids = np.delete(self._ids, active.outside(self._ids))
+        if len(self._ids) == 0:
             return active.decision_at(look.x)
         exact = active.decision_at(look.x.take(known))
         few = _fit(active, active.places_of(self._ids), look.x.take(known), exact)
@@ -74,16 +77,18 @@ class FewVertices(Resumable):
         places = np.flatnonzero(is_open)
         if len(places) > 0:
             values[places] = active.decision_at(look.x.take(places))
-        if few.cost(len(active), len(places) / len(values)) > _WORSE * self._cost:
+        cost = few.cost(len(active), (len(known) + len(places)) / len(values))
+        if cost > _WORSE * self._cost:
             self._sought_at = min(self._sought_at, int(len(active) / _GROWN * _LEAST_GROWN))
+        if cost > 1:
+            self._ids = self._ids[:0]
         return values
 
     def _seek(self, active: ActiveSet, look: Look, known: Int64Array) -> None:
-        """Choose pivots, if any make looks cheaper."""
-        self._ids, self._sought_at = self._ids[:0], len(active)
-        n_bytes = self._memory.parts.get("kernel_rows")
+        """Choose other pivots, if any make looks cheaper."""
+        self._sought_at, n_bytes = len(active), self._memory.parts.get("kernel_rows")
         effort = Effort.of(look.n_left, len(active), n_bytes)
-        if effort is None or isinstance(active.engine.kernel, GivenKernel):
+        if effort is None:
             return
         x, engine = look.x.take(known), active.engine
         exact = active.decision_at(x)
@@ -95,9 +100,9 @@ class FewVertices(Resumable):
                 is_open = look.may_violate(*few.of_one(x), known)
                 return few.compression, np.count_nonzero(is_open) / len(known)
 
-            best, self._cost = cheapest(span, effort, attempt)
+            best, cost = cheapest(span, effort, attempt)
         if best is not None:
-            self._ids = active.ids[best.places]
+            self._ids, self._cost = active.ids[best.places], cost
 
 
 def _fit(active: ActiveSet, places: Int64Array, x: Operand, exact: Float64Array) -> LowRank:

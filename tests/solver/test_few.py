@@ -16,8 +16,9 @@ NO_LIMIT = MemoryPlan(None, {"kernel_rows": 1 << 28}, None, 2)
 
 
 @pytest.fixture
-def looked_at():
+def looked_at(monkeypatch):
     """500 vertices near few centres, at their optimum, and a look at 4,000 such rows."""
+    monkeypatch.setattr(few, "_LEAST_VERTICES", 0)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(12, 4))[rng.integers(0, 12, 4500)] + 0.1 * rng.normal(size=(4500, 4))
     X = X.astype(np.float32)
@@ -49,11 +50,20 @@ def test_what_may_violate_is_right_and_the_rest_does_not_violate(looked_at):
     assert before < chosen
 
 
-def test_all_vertices_take_part_once_a_chosen_one_has_left(looked_at):
+def test_the_others_go_on_when_chosen_vertices_leave(looked_at):
     active, look = looked_at
     shortcut = FewVertices(NO_LIMIT)
     shortcut.decisions(active, look)
-    active.keep(np.flatnonzero(~np.isin(active.ids, shortcut.state()["_ids"][:1])))
+    chosen = shortcut.state()["_ids"]
+    active.keep(np.flatnonzero(~np.isin(active.ids, chosen[::10])))
+    active.refresh()
+    expected = active.decision_at(look.x)
+    found = shortcut.decisions(active, look)
+    assert set(shortcut.state()["_ids"]) == set(chosen) - set(chosen[::10])
+    gradients = np.where(look.has_label[1], expected, -expected)
+    violates = gradients < look.threshold
+    np.testing.assert_array_equal(found[violates], expected[violates])
+    active.keep(np.flatnonzero(~np.isin(active.ids, chosen)))
     expected = active.decision_at(look.x)
     np.testing.assert_array_equal(shortcut.decisions(active, look), expected)
 
@@ -71,6 +81,7 @@ def test_a_run_by_few_vertices_has_the_same_optimum_and_resumes(
             return Effort(6, 60, min(n_vertices, 40)) if n_vertices > 40 else None
 
     monkeypatch.setattr(few, "_KNOWN", 50)
+    monkeypatch.setattr(few, "_LEAST_VERTICES", 0)
     problem = make_problem(make_kernel("rbf", gamma=0.3), n_rows=3000, overlap=1)
     options = {"method": "corrective", "lmo": "sampled", "tol": 1e-3, "memory_limit": memory_limit}
     usual = train_in_session(problem, **options)
