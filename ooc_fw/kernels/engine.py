@@ -20,6 +20,7 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import Result, Threads
 
 _FEW_ROWS = 256  # rows of a block up to which its columns are divided among the threads instead
+_LEAST_ROWS = 128  # of a thread, for which it loads all tiles of vertices
 _NARROW = 32  # vertices below which a tile is transposed before it is mapped
 _STRIP_BYTES = 4 << 20  # of the values of a strip of rows; longer ones are no faster
 _LEAST_STRIP = 128  # rows of a strip, however many vertices there are
@@ -318,7 +319,7 @@ class Engine:
                 for rows, xt, tile in self._workspace.products(all_rows, zt, height):
                     use(slice(part.start + rows.start, part.start + rows.stop), cols, tile, xt, zt)
 
-        self.pool.share(len(x), len(x) * len(z), run)
+        self.pool.share(len(x), len(x) * len(z), run, _LEAST_ROWS)
 
 
 def _unit(out: AnyArray, x: Operand) -> tuple[Any, Any]:

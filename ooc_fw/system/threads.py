@@ -95,14 +95,16 @@ class Threads:
         finally:
             release()
 
-    def share(self, n: int, work: int, run: Callable[[slice], None]) -> None:
+    def share(self, n: int, work: int, run: Callable[[slice], None], least: int = 16) -> None:
         """Call `run`, which releases the GIL where it matters, on ranges that make up range(n).
 
-        Each range has its thread. A single one takes little `work`, the count of numbers computed
+        Each range has its thread, and `least` items at least but for the last. A single one takes little `work`, the count of numbers computed
         or moved in all: waking another costs as much as some ten thousand of them.
         """
         parts = self._n_threads if work > SMALL_WORK else 1
-        step = max(16, -(-n // (parts * 16)) * 16)  # whole multiples of 16 but for the last range
+        step = max(
+            least, -(-n // (parts * 16)) * 16
+        )  # whole multiples of 16 but for the last range
         ranges = [slice(start, min(start + step, n)) for start in range(0, n, step)]
         if self._pool is None or len(ranges) == 1:
             for part in ranges:
