@@ -98,8 +98,9 @@ class Threads:
     def share(self, n: int, work: int, run: Callable[[slice], None], least: int = 16) -> None:
         """Call `run`, which releases the GIL where it matters, on ranges that make up range(n).
 
-        Each range has its thread, and `least` items at least but for the last. A single one takes little `work`, the count of numbers computed
-        or moved in all: waking another costs as much as some ten thousand of them.
+        Each range has its thread, and `least` items at least but for the last. A single one takes
+        little `work`, the count of numbers computed or moved in all: waking another costs as much
+        as some ten thousand of them.
         """
         parts = self._n_threads if work > SMALL_WORK else 1
         step = max(
