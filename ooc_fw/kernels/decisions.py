@@ -133,7 +133,7 @@ class DecisionFunctions:
         for row, one in zip(betas, self._classifiers, strict=True):
             row[one.places] = one.beta
         at_vertices = at_vertices or self._at_vertices(betas)
-        span = Span(self._engine, self._z64, np.abs(betas).max(axis=0))
+        span = Span(self._engine, self._z64, np.abs(betas).max(axis=0), effort.most)
         rows, is_open = sample()
         x = self._engine.prepare(rows)
         if len(x) == 0:  # all of them are vertices

@@ -101,12 +101,13 @@ class Span:
     engine: Engine
     vertices: Operand  # (s,): all of them, for float64
     sizes: Float64Array  # (s,): |b_j|, the largest of several classifiers
+    most: int  # pivots
     places: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    shares: Float64Array = field(init=False)  # L^-1 K~ between the p pivots and all, (p, s)
+    shares: Float64Array = field(init=False)  # L^-1 K~ between the p pivots and all; (most, s)
     outside: Float64Array = field(init=False)  # k~(z, z) less its share in the span, (s,)
 
     def __post_init__(self) -> None:
-        self.shares = np.empty((0, len(self.vertices)))
+        self.shares = np.empty((self.most, len(self.vertices)))  # memory when rows are written
         self.outside = self.engine.kernel.diagonal(self.vertices.norms) + 1.0
 
     def grow(self, effort: Effort) -> bool:
@@ -123,7 +124,8 @@ class Span:
     def _choose(self, candidates: Int64Array, n_pivots: int) -> bool:
         """Take as pivots the candidates with the largest parts outside the span, one by one."""
         block = kernel_matrix(self.engine, self.vertices.take(candidates))
-        shares, diagonal = self.shares[:, candidates], np.diagonal(block).copy()
+        before = self.shares[: len(self.places)]
+        shares, diagonal = before[:, candidates], np.diagonal(block).copy()
         outside = np.maximum(self.outside[candidates], 0.0)
         sizes = self.sizes[candidates]
         factor = np.zeros((n_pivots, len(candidates)))
@@ -143,14 +145,15 @@ class Span:
             return False
         lower, new = factor[: len(chosen), chosen].T, candidates[chosen]
         del block, shares
-        added = kernel_matrix(self.engine, self.vertices.take(new), self.vertices)
+        added = self.shares[len(before) : len(before) + len(new)]
+        self.engine.block(self.vertices.take(new), self.vertices, added)
+        at_new = before[:, new].T
 
         def solve(part: slice) -> None:
-            left = added[:, part] - self.shares[:, new].T @ self.shares[:, part]
+            left = added[:, part] + 1.0 - at_new @ before[:, part]
             added[:, part] = np.linalg.solve(lower, left)
 
         self.engine.pool.share(added.shape[1], added.size * len(lower), solve)
-        self.shares = np.vstack([self.shares, added])
         self.outside -= np.einsum("ij,ij->j", added, added)
         self.places = np.concatenate([self.places, new])
         return True

@@ -93,7 +93,7 @@ class FewVertices(Resumable):
         x, engine = look.x.take(known), active.engine
         exact = active.decision_at(x)
         with active.kernel_rows_lent(if_=self._memory.limit is not None):
-            span = Span(engine, engine.prepare(active.rows, exact=True), active.alpha)
+            span = Span(engine, engine.prepare(active.rows, exact=True), active.alpha, effort.most)
 
             def attempt() -> tuple[Compression, float]:
                 few = _fit(active, span.places, x, exact)
