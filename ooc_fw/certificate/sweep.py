@@ -44,7 +44,6 @@ from ooc_fw.problem import BinaryProblem, check_weights, pair_gap
 
 logger = logging.getLogger(__name__)
 
-LONG_PASS = 150  # rows for each support vector from which few of these may save time
 _CLEAR = 1.1  # of the gradient of violators, above which wide bounds will do for a screen
 _NUMBERED_ROWS = 8192  # rows of a block that are read by their numbers
 
@@ -352,8 +351,7 @@ def certify(
     sample, n_rows = partial(_sample, problem, row_ids, search, target), source.n_rows
     if search.unscreened is not None:
         n_rows = len(search.unscreened)
-    if n_rows >= LONG_PASS * len(row_ids):
-        decisions.compress(sample, n_rows, at_vertices, search.low_rank_bytes)
+    decisions.compress(sample, n_rows, at_vertices, search.low_rank_bytes)
     findings = _Findings(least, rounding, int(np.count_nonzero(grad < target.threshold)))
     blocks = _blocks(source, problem.labels, row_ids, search.unscreened)
     rows_seen = 0

@@ -15,11 +15,12 @@ from typing import TypeAlias
 import numpy as np
 
 from ooc_fw.certificate.screening import Screen
-from ooc_fw.certificate.sweep import LONG_PASS, Certificate, Search, SupportWeights
+from ooc_fw.certificate.sweep import Certificate, Search, SupportWeights
 from ooc_fw.certificate.sweep import certify as make_pass
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import ManyWeights
+from ooc_fw.kernels.low_rank import Effort
 from ooc_fw.options import START_ROWS
 from ooc_fw.problem import relative_gap
 from ooc_fw.solver.active_set import ActiveSet
@@ -339,7 +340,7 @@ def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]
     n_bytes = memory.parts["kernel_rows"]
     search = Search(tolerance, n_worst, screen, unscreened, n_bytes)
     # Without a limit there is memory beside the kernel rows.
-    lends = memory.limit is not None and n_rows >= LONG_PASS * len(support)
+    lends = memory.limit is not None and Effort.of(n_rows, len(support), n_bytes) is not None
     with active.kernel_rows_lent(if_=lends):
         state.certificate = make_pass(
             workspace.problem, workspace.engine, weights, search, on_rows, workspace.workers

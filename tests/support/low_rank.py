@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from ooc_fw.certificate import sweep
 from ooc_fw.kernels import low_rank
 
 
@@ -16,6 +15,5 @@ def few_vertices(step: int | None) -> Iterator[None]:
     with (
         patch.object(low_rank.Effort, "of", lambda *_: effort),
         patch.multiple(low_rank, **always),
-        patch.object(sweep, "LONG_PASS", 0),
     ):
         yield
