@@ -188,27 +188,39 @@ def _product(
 ) -> tuple[Float64Array, Counts]:
     """Product of the Hessian over a block with `d`, from kernel values in some precision.
 
-    They are the `values` of the block or, with the same bits, computed strip by strip.
+    Those in 16 bits are the `values` of the block or, with the same bits, computed some strips at a
+    time. Others are of use twice as long as a strip is at hand.
     """
     engine, width, values = landmarks.engine, len(landmarks), block.values
     places, counts = np.flatnonzero(block.active.any(axis=1)), Counts(0, 0)
     factors = np.where(block.active[places], block.penalties[places, None], 0.0)
-    unit = _UNIT if dtype == np.uint16 else 1.0
-    n, height = len(places), max(_LEAST_STRIP, _STRIP_BYTES // (np.dtype(dtype).itemsize * width))
-    step, numbers = n, places
+    n, product, exact = len(places), np.zeros_like(d), dtype == np.float64
     if values is None:
-        rows, exact = source.read(block.start, block.stop), dtype == np.float64
+        rows = source.read(block.start, block.stop)
         counts = Counts(len(rows), rows_bytes(rows), n * width)
         x = engine.prepare(rows if n == len(rows) else take_rows(rows, places), exact)
-        z, step = landmarks.exact if exact else landmarks.fast, height * engine.threads
-        values, numbers = np.empty((min(step, n), width), dtype=dtype), np.arange(n) % step
+        z = landmarks.exact if exact else landmarks.fast
+    if dtype != np.uint16:
+        bias = d.sum(axis=1)
+
+        def use(part: slice, sums: Float64Array) -> tuple[Float64Array, Float64Array]:
+            factored = (sums + bias) * factors[part]
+            return factored.sum(axis=0), factored
+
+        for total, sums in engine.strips(x, z, d, use):
+            product += sums + total[:, None]
+        return product, counts
+    height = max(_LEAST_STRIP, _STRIP_BYTES // (2 * width))
+    step, numbers = n, places
+    if values is None:
+        step = height * engine.threads
+        values, numbers = np.empty((min(step, n), width), dtype=np.uint16), np.arange(n) % step
 
     def run(start: int) -> Float64Array:
         strip, sums = slice(start, min(start + height, n)), np.zeros_like(d)
-        maps.add_products(values, numbers[strip], d, factors[strip], unit, sums)
-        return np.asarray(sums * unit + factors[strip].sum(axis=0)[:, None])
+        maps.add_products(values, numbers[strip], d, factors[strip], _UNIT, sums)
+        return np.asarray(sums * _UNIT + factors[strip].sum(axis=0)[:, None])
 
-    product = np.zeros_like(d)
     for first in range(0, n, step):
         stop = min(first + step, n)
         if block.values is None:
@@ -244,7 +256,8 @@ class KeptValues:
 class Passes:
     """Passes over the rows of a problem; `on_block` is told the share done, and may raise.
 
-    Kernel values of gradients in float32 stay in `kept`, for products with the Hessian.
+    Kernel values of gradients in float32 stay in `kept`, for products with the Hessian, which are
+    from 16 bits then.
     """
 
     def __init__(
@@ -261,7 +274,7 @@ class Passes:
         self.gradient_seconds = self.exact_seconds = 0.0  # the longest, in float32 and float64
         self._shared = landmarks.shared()
         in_unit = landmarks.engine.kernel.shift_invariant  # kernel values lie in [0, 1]
-        self._dtype = np.uint16 if in_unit else np.float32  # of those of products
+        self._dtype = np.uint16 if in_unit and kept is not None else np.float32  # of products
         self._kept = kept if in_unit and self._workers.client is None else None
 
     def _values(self, start: int, stop: int, filled: bool) -> UInt16Array | None:
