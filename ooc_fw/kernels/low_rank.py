@@ -199,8 +199,8 @@ class LowRank:
         return len(self._pivots)
 
     def cost(self, n_vertices: int, share_open: float) -> float:
-        """Time of a row, as a share of that by all vertices, which open rows take in addition."""
-        return _OVERHEAD * len(self) / n_vertices + share_open
+        """`_cost` of its pivots."""
+        return _cost(len(self), n_vertices, share_open)
 
     def of_one(self, x: Operand) -> tuple[Float64Array, Float64Array]:
         """Decision values of a single classifier and bounds on their errors, shape (len(x),)."""
@@ -226,6 +226,11 @@ class LowRank:
         return values, bound + distance[:, None] * by.norms, nearest
 
 
+def _cost(n_pivots: int, n_vertices: int, share_open: float) -> float:
+    """Time of a row, as a share of that by all vertices, which open rows take in addition."""
+    return _OVERHEAD * n_pivots / n_vertices + share_open
+
+
 def cheapest(
     span: Span, effort: Effort, attempt: Callable[[], tuple[Compression, float]]
 ) -> tuple[Compression | None, float]:
@@ -237,7 +242,7 @@ def cheapest(
     best, least, norms = None, _WORTHWHILE, np.full(1, np.inf)
     while len(span.places) + effort.step <= effort.most and span.grow(effort):
         few, share_open = attempt()
-        cost = _OVERHEAD * len(few.places) / len(span.sizes) + share_open
+        cost = _cost(len(few.places), len(span.sizes), share_open)
         if cost < least:
             best, least = few, cost
         elif best is not None:
