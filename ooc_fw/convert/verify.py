@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import Any
 
 from ooc_fw.convert.readers import Meter, Progress, ordered_map
 from ooc_fw.data import converted
 from ooc_fw.data.arrays import Sliceable
-from ooc_fw.data.converted import Checksums, Range
+from ooc_fw.data.converted import Checksums
 from ooc_fw.data.formats import is_hdf5
 from ooc_fw.data.hdf5 import HDF5Array, HDF5Group, close_file, open_file, structure_errors
 from ooc_fw.data.labels import iter_labels
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.sources import FileStamp, iter_blocks, rows_of_values
+from ooc_fw.data.sources import FileStamp, iter_blocks
 from ooc_fw.system.errors import DamageError, InputError
 
-RowsOf: TypeAlias = Callable[[int, int], Range]
 READ_BYTES = 4 << 20  # bytes that are read and compared at once
 SHOWN = 20  # damaged places of an array that are reported one by one
 
@@ -93,20 +89,12 @@ def _compare(
 ) -> Iterator[ArrayReport]:
     """Compare all arrays of a converted file with their checksums."""
     meter = Meter(progress, sum(root[name].nbytes for name in sums))
-    # The row pointers come first: they tell to which rows damaged values belong.
-    rows_of: dict[str, RowsOf] = {"X/indptr": converted.rows_of_pointers}
-    for name in sorted(sums, key=lambda name: (name != "X/indptr", name)):
-        report = _compare_array(root[name], sums[name], rows_of.get(name), meter)
-        if name == "X/indptr" and not report.n_damaged:
-            of_values = partial(rows_of_values, np.asarray(root[name][...]))
-            rows_of |= {"X/data": of_values, "X/indices": of_values}
+    for name in sorted(sums):
+        yield _compare_array(root[name], sums[name], meter)
         meter.passed += root[name].nbytes
-        yield report
 
 
-def _compare_array(
-    dataset: Any, sums: Checksums, rows_of: RowsOf | None, meter: Meter
-) -> ArrayReport:
+def _compare_array(dataset: Any, sums: Checksums, meter: Meter) -> ArrayReport:
     """Compare one array, a few megabytes at a time, on several threads."""
     name, node = dataset.name.removeprefix("/"), HDF5Array(dataset)
     n_rows, row_bytes = len(dataset), dataset.nbytes // max(1, len(dataset))
@@ -116,13 +104,12 @@ def _compare_array(
     except DamageError as error:
         return replace(report, n_damaged=1, damage=(str(error),))
     with closing(array):
-        in_rows = rows_of is not None or name not in ("X/data", "X/indices")
-        checked = converted.CheckedSlices(array, sums, node, name, rows_of, in_rows=in_rows)
+        checked = converted.CheckedSlices(array, sums, node, name)
         # Whole stretches, about READ_BYTES of them.
         step = max(1, READ_BYTES // (sums.length * max(1, row_bytes))) * sums.length
         parts = ((start, min(n_rows, start + step)) for start in range(0, n_rows, step))
 
-        def work(part: Range) -> tuple[int, list[str]]:
+        def work(part: tuple[int, int]) -> tuple[int, list[str]]:
             return part[1], list(_damage(array, sums, checked, part))
 
         damage: list[str] = []
@@ -135,7 +122,7 @@ def _compare_array(
 
 
 def _damage(
-    array: Sliceable, sums: Checksums, checked: converted.CheckedSlices, part: Range
+    array: Sliceable, sums: Checksums, checked: converted.CheckedSlices, part: tuple[int, int]
 ) -> Iterator[str]:
     """Sentences about the damaged stretches of one part."""
     start, stop = part

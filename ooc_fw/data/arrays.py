@@ -131,10 +131,8 @@ class _Limited(io.BytesIO):
 
 def recipe_of(opener: Callable[[], ArrayNode]) -> bytes | None:
     """How another process opens the same array; None where values are in memory, or it cannot."""
-    try:
-        from cloudpickle import dump  # which Dask brings, and which takes functions of any kind
-    except ImportError:
-        from pickle import dump
+    from cloudpickle import dump  # which Dask brings, and which takes functions of any kind
+
     packed = _Limited()
     try:
         dump(opener, packed)
@@ -287,9 +285,7 @@ class FileArray(ArrayNode):
 
     def __getitem__(self, key: slice) -> AnyArray:
         """Elements or rows ``key.start:key.stop`` as stored, in a buffer of their own."""
-        start, stop, step = key.indices(len(self))
-        if step != 1:
-            raise ValueError(f"arrays in files are sliced with step 1, not {step}")
+        start, stop, _ = key.indices(len(self))
         out = np.empty((max(0, stop - start), *self.shape[1:]), dtype=self.dtype)
         position = start
         while out.size and position < stop:

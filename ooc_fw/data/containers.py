@@ -32,8 +32,8 @@ from ooc_fw.data.arrays import (
 from ooc_fw.data.converted import NO_SUMS, Checksums, checked, is_converted
 from ooc_fw.data.formats import as_text
 from ooc_fw.data.hdf5 import check_no_model, structure_errors
-from ooc_fw.data.rows import check_real, check_shape, check_width
-from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowPointers, RowSource
+from ooc_fw.data.rows import check_real, check_shape
+from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowSource, row_pointers
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.system.errors import InputError
 
@@ -138,32 +138,22 @@ def _open_csr(
     shape = _csr_shape(group, known=bool(sums))
     nodes = {part: check_vector(group.get(part), kinds) for part, kinds in _CSR_PARTS.items()}
     n_stored, n_columns, n_pointers = (node.shape[0] for node in nodes.values())
-    if n_columns != n_stored:
-        raise InputError(
-            f"{group.path} has {n_stored} sparse values but {n_columns} column numbers; rewrite it"
-        )
-    if n_pointers != shape[0] + 1:
-        by_column = "is it stored by columns (CSC)? " if n_pointers == shape[1] + 1 else ""
-        raise InputError(
-            f"{group.path} has {shape[0]} sparse rows but {n_pointers} row pointers instead of "
-            f"{shape[0] + 1}; {by_column}write it again as CSR"
-        )
     check_shape(group.path, shape)
+    if n_columns != n_stored or n_pointers != shape[0] + 1:
+        raise InputError(
+            f"{group.path} has {n_stored} sparse values, {n_columns} column numbers and "
+            f"{n_pointers} row pointers for {shape[0]} rows; is it stored by columns (CSC)? write "
+            f"it again as CSR"
+        )
     arrays = {part: node.open() for part, node in nodes.items()}
-    indptr = checked(
-        arrays.pop("indptr"), nodes["indptr"], "X/indptr", sums, converted.rows_of_pointers
-    )
-    pointers = RowPointers(indptr, n_stored, nodes["indptr"].place)
-    parts = {
-        part: checked(array, nodes[part], f"X/{part}", sums, pointers.rows_of)
-        for part, array in arrays.items()
-    }
+    parts = {part: checked(array, nodes[part], f"X/{part}", sums) for part, array in arrays.items()}
+    parts["indptr"] = row_pointers(parts["indptr"], n_stored, nodes["indptr"].place)
     data = nodes["data"]
     chunk_rows = data.chunk_rows and max(1, data.chunk_rows * shape[0] // max(1, n_stored))
-    matrix = SimpleNamespace(**parts, indptr=pointers, shape=shape)
+    matrix = SimpleNamespace(**parts, shape=shape)
     source = CSRSource(matrix, labels, name=group.path, chunk_rows=chunk_rows)
     source.overhead_bytes += 8 * (shape[0] + 1)  # row pointers
-    return source, data, [*arrays.values()]
+    return source, data, [arrays["data"], arrays["indices"]]
 
 
 def _csr_shape(group: Group, *, known: bool) -> tuple[int, int]:
@@ -181,7 +171,6 @@ def _csr_shape(group: Group, *, known: bool) -> tuple[int, int]:
             f"the attribute 'shape' of {group.place} must be two whole numbers (rows, columns), "
             f"not {shape.tolist()}; correct it"
         )
-    check_width(group.path, int(shape[1]))
     return int(shape[0]), int(shape[1])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeGuard
 
@@ -46,7 +46,6 @@ TABLE_ATTRIBUTES = ("columns", "table", "targets")
 # Arrays of one number per column, which are compared whenever a file is opened.
 SMALL_ARRAYS = ("mean", "scaling/offset", "scaling/factor")
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
-Range: TypeAlias = tuple[int, int]
 
 _WAY_OUT = "restore a copy or convert the data again"
 
@@ -147,44 +146,26 @@ def checked(
     node: ArrayNode,
     name: str,
     sums: Mapping[str, Checksums],
-    rows_of: Callable[[int, int], Range] | None = None,
 ) -> Any:
     """`array`, which compares what it reads with the checksums of `name`, if there are any."""
-    return CheckedSlices(array, sums[name], node, name, rows_of) if name in sums else array
+    return CheckedSlices(array, sums[name], node, name) if name in sums else array
 
 
-class CheckedSlices:
+class CheckedSlices(ReadArray):
     """Parts of an array in a file, compared with its checksums where that costs little.
 
     A part at least as long as a stretch, or of whole stretches, is read from the border of its
     first stretch to that of its last one, and is returned only if all of these match: a pass over
     the data never uses a changed bit. A shorter part is returned as it was read, because reading
     and summing 64 KiB for a few rows would cost many times their own read.
-
-    `rows_of` turns a range of elements of the node `name` into the range of rows that they belong
-    to; if that is unknown, they are not `in_rows`.
     """
 
-    def __init__(
-        self,
-        array: Any,
-        checksums: Checksums,
-        node: ArrayNode,
-        name: str,
-        rows_of: Callable[[int, int], Range] | None = None,
-        *,
-        in_rows: bool = True,
-    ) -> None:
-        self.shape, self.dtype = array.shape, array.dtype
+    def __init__(self, array: Any, checksums: Checksums, node: ArrayNode, name: str) -> None:
+        super().__init__(array.shape, array.dtype, self._compared)
         self._array, self._checksums, self._node, self._name = array, checksums, node, name
-        self._rows_of, self._unit = rows_of, "rows" if in_rows else "values"
 
-    def __len__(self) -> int:
-        return len(self._array)
-
-    def __getitem__(self, key: slice) -> AnyArray:
-        """Elements or rows ``key.start:key.stop`` as stored; DamageError where they changed."""
-        start, stop, _ = key.indices(len(self))
+    def _compared(self, start: int, stop: int) -> AnyArray:
+        """Elements or rows ``start:stop`` as stored; DamageError where they changed."""
         length = self._checksums.length
         first = start // length * length
         last = min(len(self), -(-stop // length) * length)
@@ -201,20 +182,14 @@ class CheckedSlices:
         first = stretch * self._checksums.length
         stop = min(len(self), first + self._checksums.length)
         chunk = first // chunk_length(self._node)
-        if self._rows_of is not None:
-            first, stop = self._rows_of(first, stop)
-        place = f"{self._name}, chunk {chunk}, {self._unit} {first} to {stop - 1}"
+        unit = "values" if "/" in self._name else "rows"  # of a sparse matrix, or of all else
+        place = f"{self._name}, chunk {chunk}, {unit} {first} to {stop - 1}"
         return f"{self._node.path} is damaged: {place} {defect}; {_WAY_OUT}"
 
 
 def chunk_length(node: ArrayNode) -> int:
     """Rows or elements of a chunk; all of them where there are no chunks."""
     return max(1, node.chunk_rows or node.shape[0])
-
-
-def rows_of_pointers(first: int, stop: int) -> Range:
-    """Rows that the row pointers ``first:stop`` begin or end."""
-    return max(0, first - 1), max(1, stop - 1)
 
 
 def write_checksums(root: Stored, sums: Mapping[str, Checksums]) -> None:

@@ -19,7 +19,6 @@ from ooc_fw.system.errors import InputError, unreadable
 
 ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray")  # one of them is in the folder of a store
 HEAD_BYTES = 4096  # of a file, which tell its format
-PACKED = ("gzip", "bzip2", "xz")  # compressions that the reader of text undoes
 TABLES = ("csv", "parquet", "arrow")  # formats of tables whose columns have names
 CHECKPOINT = b"ooc-fw checkpoint"  # begins a file of `ooc_fw.solver.shell`
 _MAGIC = {
@@ -135,10 +134,6 @@ def read_head(path: str) -> bytes:
 
 def check_regular(path: str) -> None:
     """Raise InputError for what is no regular file: rows are read more than once."""
-    if "\0" in path:
-        raise InputError(
-            f"{path!r} cannot be the name of a file; give one without a null character"
-        )
     if os.path.isdir(path):
         raise InputError(f"{path} is a folder; give a file in it")
     if os.path.exists(path) and not os.path.isfile(path):

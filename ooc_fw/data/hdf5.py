@@ -1,9 +1,9 @@
 """HDF5 files: their arrays and groups, checked before anything of them is read.
 
 HDF5 itself follows links into other files, and returns fill values for what was never written or
-lies behind the end of a file. Here links stay inside the file and all values are stored; only
-virtual data sets may take them from other files. Uncompressed values are read at the offsets that
-HDF5 reports: in a tenth of the time for a short slice, and without the library's global lock.
+lies behind the end of a file. Here links stay inside the file and all values are stored in it.
+Uncompressed values are read at the offsets that HDF5 reports: in a tenth of the time for a short
+slice, and without the library's global lock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 import h5py
@@ -177,11 +177,9 @@ class HDF5Array(ArrayNode):
         return h5py.check_string_dtype(self.dtype) is not None
 
     def files(self) -> dict[str, int | None]:
-        files: dict[str, int | None] = {}
-        if is_plain_file(self.stored.file):
-            # The file that is open: another one may have its name by now.
-            files[self.path] = self.stored.file.id.get_vfd_handle()
-        return files | dict.fromkeys(check_storage(self.stored))
+        # The file that is open: another one may have its name by now.
+        file = self.stored.file
+        return {self.path: file.id.get_vfd_handle()} if is_plain_file(file) else {}
 
     def open(self) -> FileArray | ReadArray:
         check_filters(self.stored)
@@ -257,8 +255,6 @@ def check_plain_tree(file: Stored) -> None:
                 raise InputError(f"{name!r} is a link to something else")
             node = group[name]
             if isinstance(node, h5py.Dataset):
-                if node.is_virtual:
-                    raise InputError(f"{name!r} has its values elsewhere")
                 check_storage(node)
                 if node.id.get_storage_size() < node.nbytes:
                     raise InputError(f"{name!r} is compressed, which no such file is")
@@ -268,29 +264,25 @@ def check_plain_tree(file: Stored) -> None:
                 raise InputError(f"{name!r} is one group too many, perhaps a link in a circle")
 
 
-def check_storage(dataset: Stored) -> list[str]:
-    """Check that all values of a data set are stored; other files that hold parts of it."""
+def check_storage(dataset: Stored) -> None:
+    """Raise InputError unless all values of a data set are stored in its file."""
     path, name = file_name(dataset), dataset.name
     properties = dataset.id.get_create_plist()
     if dataset.shape is None:
         raise InputError(f"{path}: {name!r} holds no values at all; write it again")
-    if properties.get_external_count():
-        other = os.fsdecode(properties.get_external(0)[0])
+    if properties.get_external_count() or dataset.is_virtual:
         raise InputError(
-            f"{path}: {name!r} keeps its values in another file ({other}), which is not followed; "
-            f"copy the data into this one"
+            f"{path}: {name!r} keeps its values in other files, which are not followed; copy the "
+            f"data into this one"
         )
     layout = properties.get_layout()
     if dataset.size == 0 or layout == h5py.h5d.COMPACT:
-        return []
-    if layout == h5py.h5d.VIRTUAL:
-        return _check_virtual(dataset)
+        return
     end = _end_of_chunks(dataset) if layout == h5py.h5d.CHUNKED else _end_of_block(dataset)
     if is_plain_file(dataset.file) and not dataset.file.userblock_size:
         n_bytes = os.path.getsize(path)
         if end > n_bytes:
             raise _damage(dataset, f"should lie in bytes up to {end}, but the file has {n_bytes}")
-    return []
 
 
 def _never_written(dataset: Stored, part: str) -> InputError:
@@ -338,72 +330,3 @@ def _end_of_chunks(dataset: Stored) -> int:
         what = f"has a chunk of {chunk_bytes} bytes stored in {shortest}, as no compression could"
         raise _damage(dataset, what)
     return int(end)
-
-
-def _check_virtual(dataset: Stored) -> list[str]:
-    """Files that a virtual data set is made of, all of which are there."""
-    path = os.path.realpath(file_name(dataset))
-    what = f"{file_name(dataset)}: the virtual data set {dataset.name!r}"
-    parts = dataset.virtual_sources()
-    if not _cover(dataset.shape, [part.vspace for part in parts]):
-        raise InputError(
-            f"{what} does not say for each of its values, once, which file holds it; write it again"
-        )
-    files = {part.file_name: _locate(part.file_name, file_name(dataset)) for part in parts}
-    for name, place in files.items():
-        if place is None:
-            raise InputError(
-                f"{what} needs the file {name}, which is not there; put it beside this file "
-                f"(HDF5_VDS_PREFIX must not be set)"
-            )
-        with nullcontext(dataset.file) if place == path else open_file(place) as file:
-            for part in parts:
-                if part.file_name == name:
-                    _check_part(find_node(file, part.dset_name), part, what, place)
-    return [place for place in files.values() if place not in (None, path)]
-
-
-def _check_part(node: Stored, part: Any, what: str, path: str) -> None:
-    """Check that the data set that a part of a virtual one is taken from has these values."""
-    needs = f"{what} needs {part.dset_name!r} of {path}"
-    if not isinstance(node, h5py.Dataset) or node.is_virtual:
-        raise InputError(f"{needs}, which is no data set with values of its own; write it again")
-    check_filters(node)
-    check_storage(node)
-    if part.src_space.get_select_type() == h5py.h5s.SEL_ALL:
-        fits = node.size == part.vspace.get_select_npoints()
-    else:
-        last = part.src_space.get_select_bounds()[1]
-        fits = len(last) == node.ndim and all(np.array(last) < node.shape)
-    if not fits:
-        raise InputError(f"{needs} in another shape than {node.shape}; write it again")
-
-
-def _locate(name: str, of: str) -> str | None:
-    """Where HDF5 finds a file that the file `of` names; None where it may look elsewhere."""
-    if name == ".":
-        return os.path.realpath(of)
-    if "%b" in name.replace("%%", "") or os.environ.get("HDF5_VDS_PREFIX"):
-        return None  # "%b" names any number of files, each of which may be missing
-    # HDF5 looks beside a link to the file, in the current folder, and beside the file.
-    folders = os.path.dirname(os.path.abspath(of)), "", os.path.dirname(os.path.realpath(of))
-    places = [os.path.join(folder, name.replace("%%", "%")) for folder in folders]
-    return next((os.path.realpath(place) for place in places if os.path.isfile(place)), None)
-
-
-def _cover(shape: tuple[int, ...], spaces: list[Any]) -> bool:
-    """Whether selections cover a table once: their sizes, and that of their union, are its own."""
-    size = math.prod(shape)
-    if sum(int(space.get_select_npoints()) for space in spaces) != size:
-        return False
-    union = h5py.h5s.create_simple(shape)
-    union.select_none()
-    for space in spaces:
-        if space.get_select_type() == h5py.h5s.SEL_ALL:
-            union.select_all()
-        elif space.is_regular_hyperslab():
-            start, stride, count, block = space.get_regular_hyperslab()
-            union.select_hyperslab(start, count, stride, block, op=h5py.h5s.SELECT_OR)
-        else:
-            return False
-    return bool(union.get_select_npoints() == size)

@@ -257,7 +257,11 @@ def check_shape(name: str, shape: Sequence[int]) -> None:
         raise InputError(f"{name} must be a table of two dimensions, not of {len(shape)}")
     if shape[0] < 1 or shape[1] < 1:
         raise InputError(f"{name} is empty ({shape[0]} rows, {shape[1]} columns); give some")
-    check_width(name, shape[1])
+    if shape[1] > np.iinfo(np.int32).max:  # column numbers of sparse rows are int32
+        raise InputError(
+            f"{name} has {shape[1]} columns, more than the {np.iinfo(np.int32).max} that rows may "
+            f"have; hash the features"
+        )
 
 
 def check_real(name: str, dtype: np.dtype[Any]) -> None:
@@ -265,15 +269,6 @@ def check_real(name: str, dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "biuf":
         raise InputError(
             f"the rows in {name} are of type {dtype}, but must be real numbers; convert them"
-        )
-
-
-def check_width(name: str, n_features: int) -> None:
-    """Raise InputError when column numbers would not fit int32, as sparse rows have them."""
-    if n_features > np.iinfo(np.int32).max:
-        raise InputError(
-            f"{name} has {n_features} columns, more than the {np.iinfo(np.int32).max} that rows "
-            f"may have; hash the features"
         )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from ooc_fw.data.arrays import DecodedChunks, Sliceable
+from ooc_fw.data.arrays import DecodedChunks, ReadArray, Sliceable
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -81,13 +81,7 @@ class FileStamp:
 
     def check(self) -> None:
         """Raise InputError when the file is no longer the one that was stamped."""
-        try:
-            now = _size_and_time(self.path)
-        except OSError as error:
-            raise InputError(
-                f"{self.path} went away while it was in use ({error.strerror}); put it back"
-            ) from error
-        if now != self.seen:
+        if not os.path.exists(self.path) or _size_and_time(self.path) != self.seen:
             raise InputError(
                 f"{self.path} was changed while it was in use; start again and leave it as it is"
             )
@@ -428,34 +422,24 @@ def rows_source(rows: Rows, name: str) -> ArraySource | CSRSource:
     return (CSRSource if isinstance(rows, CSRRows) else ArraySource)(rows, name=name)
 
 
-class RowPointers:
+def row_pointers(array: Sliceable, n_stored: int, place: str) -> ReadArray:
     """Row pointers in a file, which are read, checked and kept in RAM when rows are asked for.
 
     Until then, a memory limit that they exceed may be refused.
     """
+    reading = threading.Lock()
 
-    def __init__(self, array: Sliceable, n_stored: int, place: str) -> None:
-        self._array, self._n_stored, self._place = array, n_stored, place
-        self._pointers: Int64Array | None = None
-        self._reading = threading.Lock()
+    @functools.cache
+    def pointers() -> Int64Array:
+        values = np.asarray(array[: len(array)], dtype=np.int64)
+        check_pointers(values, n_stored, place)
+        return values
 
-    def __getitem__(self, key: slice) -> Int64Array:
-        with self._reading:
-            if self._pointers is None:
-                pointers = np.asarray(self._array[: len(self._array)], dtype=np.int64)
-                check_pointers(pointers, self._n_stored, self._place)
-                self._pointers = pointers
-        return self._pointers[key]
+    def read(start: int, stop: int) -> Int64Array:
+        with reading:
+            return pointers()[start:stop]
 
-    def rows_of(self, first: int, stop: int) -> tuple[int, int]:
-        """Rows that the stored values ``first:stop`` belong to."""
-        return rows_of_values(self[:], first, stop)
-
-
-def rows_of_values(pointers: Int64Array, first: int, stop: int) -> tuple[int, int]:
-    """Rows of a CSR matrix that the stored values ``first:stop`` belong to."""
-    rows = np.searchsorted(pointers, [first, stop - 1], side="right")
-    return int(rows[0]) - 1, int(rows[1])
+    return ReadArray((len(array),), np.int64, read)
 
 
 def stretches(n_rows: int, n_stretches: int = 32, length: int = 32) -> Int64Array:

@@ -228,7 +228,6 @@ def sizes_of(
         least_rows=few_rows(source, block_rows) if takes_many else block_rows,
         n_features=source.n_features,
         read_bytes=source.read_bytes + source.label_bytes,
-        chunk_bytes=source.chunk_rows * source.decoded_bytes // source.n_rows,
         held_bytes=held,
         sparse=source.sparse,
         cacheable=not source.in_memory,

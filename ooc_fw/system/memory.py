@@ -45,7 +45,6 @@ _ORDER_BYTES = 8  # in addition where rows are set apart by class
 _PARTS_BYTES = 32 << 20  # for reading these from files, beside row pointers
 _FEATURE_BYTES = 64  # for each column: mean and sums
 _VERTEX_BYTES = 256  # for each vertex beside its row: weight, gradient, label, slot, position
-_LARGE_CHUNK = 8 << 20  # ooc-fw convert writes smaller ones
 _KERNEL_ROW_PADDING = 16 << 10  # for each kernel row beside its values, at most
 
 # Counts.
@@ -91,7 +90,6 @@ class Workload:
     least_rows: int = 0  # the fewest that will do where memory is short
     n_features: int = 1
     read_bytes: int = 0  # that reading takes besides the rows: `RowSource.read_bytes`
-    chunk_bytes: int = 0  # of the rows that the storage reads together
     held_bytes: int = 0  # of rows, and of numbers for them, that are in memory anyway
     sparse: bool = False
     cacheable: bool = True  # whether rows come from a file, so that keeping them is an option
@@ -183,7 +181,7 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     parts = _least(work)
     needed = sum(parts.values())
     if limit is not None and limit < needed:
-        raise _over_limit(limit, parts, work)
+        raise _over_limit(limit, parts)
     full, vertex_bytes, thread_bytes = int(work.full_oracle), _vertex_bytes(work), parts["scratch"]
     # A full oracle keeps a copy of the rows that is prepared for products, and of sparse ones one
     # column by column, in which frequent columns are dense.
@@ -324,7 +322,7 @@ def plan_landmarks(
     if limit is None and wanted is None:
         budget = max(budget, min(needed, _SMALL_RUN_BYTES))
     if needed > budget:
-        raise _over_limit(limit, parts, work, _most_landmarks(work, budget, 0, fewest))
+        raise _over_limit(limit, parts, _most_landmarks(work, budget, 0, fewest))
     if wanted is not None:
         n_landmarks = _most_landmarks(work, budget, fewest, wanted, _LANDMARK_THREADS)
     rest = budget - sum(landmark_terms(work, n_landmarks).values())
@@ -337,18 +335,11 @@ def plan_landmarks(
     return MemoryPlan(work, parts, limit, threads, landmarks=n_landmarks, spare=spare)
 
 
-def _over_limit(
-    limit: int | None, parts: dict[str, int], work: Workload, landmarks: int = 0
-) -> OverLimitError:
+def _over_limit(limit: int | None, parts: dict[str, int], landmarks: int = 0) -> OverLimitError:
     """The error for a limit below the sum of the parts, beside which so many `landmarks` fit."""
     part = max(parts, key=lambda name: parts[name])
     needed = sum(parts.values())
-    more = ""
-    if part == "buffers" and work.chunk_bytes > _LARGE_CHUNK:
-        more = (
-            f" (the rows are stored in chunks of {format_bytes(work.chunk_bytes)}; ooc-fw convert "
-            f"writes smaller ones)"
-        )
+    more = " (ooc-fw convert writes the rows in small chunks)" if part == "buffers" else ""
     fewer = f"; --landmarks {landmarks} would fit" if landmarks >= _LEAST_LANDMARKS else ""
     given = "half of all memory" if limit is None else f"a memory limit of {format_bytes(limit)}"
     return OverLimitError(

@@ -183,14 +183,14 @@ def test_damage_is_reported_by_its_place(text, path, tmp_path, monkeypatch):
     monkeypatch.undo()
     convert_libsvm([text], path, dense=False, shuffle=False)
     flip(path, chunk_places(path, "X/data")[0][0])
-    sentence = f"{path} is damaged: X/data, chunk 0, rows 0 to 59 do not match their checksum"
+    sentence = f"{path} is damaged: X/data, chunk 0, values 0 to "
     assert damaged_array(path).damage[0].startswith(sentence)
     with pytest.raises(DamageError, match=f"^{sentence}"):
         sweep(path)
     flip(path, chunk_places(path, "X/indptr")[0][0])
     sentences = [word for array in verify_file(path).arrays for word in array.damage]
-    assert "X/indptr, chunk 0, rows 0 to 59" in sentences[0]
-    assert "X/data, chunk 0, values 0 to " in sentences[1]
+    assert "X/data, chunk 0, values 0 to " in sentences[0]
+    assert "X/indptr, chunk 0, values 0 to 60 do not match their checksum" in sentences[1]
 
 
 def test_a_changed_header_is_damage(path):

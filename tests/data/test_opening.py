@@ -47,7 +47,6 @@ def unknown_lengths():
         ("a.h5", b"", "a.h5 is empty; give a file with rows"),
         ("a.npz", None, "a.npz does not exist"),
         (".", None, "is a folder without files of Parquet"),
-        ("a\0.h5", None, "cannot be the name of a file"),
         ("pipe.h5", None, "a pipe or a device"),
     ],
 )
@@ -205,7 +204,7 @@ def test_a_file_cut_short_or_gone_is_an_error_and_kills_no_process(tmp_path):
         with pytest.raises(InputError, match=r"X.npy was changed while it was in use"):
             read(56_950, 57_000)
     path.unlink()
-    with pytest.raises(InputError, match=r"X.npy went away while it was in use"):
+    with pytest.raises(InputError, match=r"X.npy was changed while it was in use"):
         source.check_unchanged()
     with pytest.raises(InputError, match=r"X.npy cannot be opened: No such file"):
         open_source(mapped)
