@@ -316,6 +316,11 @@ class SearchOptions(_Checked):
     )
 
 
+SCALINGS = ("none", "minmax", "maxabs", "standard")
+OF_COLUMNS = ("one_hot", "target_encode", "dates", "date_parts", "drop", "impute")
+"""Options of what becomes of the columns of a table."""
+
+
 @_documented
 @dataclass(frozen=True)
 class ConvertOptions(_Checked):
@@ -328,10 +333,13 @@ class ConvertOptions(_Checked):
             "--sparse": (False, "store CSR rows"),
         },
     )
-    scale: str = option(
-        "none",
-        "scale each column by its range or moments in these rows",
-        choices=("none", "minmax", "maxabs", "standard"),
+    scale: Sequence[str] = option(
+        (),
+        "scale columns by their range or moments in these rows: minmax, maxabs, standard or none "
+        "(the default), and COLUMN=KIND for one of them; categories of --one-hot only if named",
+        read=_column_names,
+        metavar="KIND",
+        many=True,
     )
     log1p: bool = switch("--log1p", "take log(1 + x) before scaling")
     like: str | os.PathLike[str] | None = option(
@@ -371,6 +379,22 @@ class ConvertOptions(_Checked):
         "columns of categories, with commas between them: each category becomes a feature of 0 "
         "and 1",
         **_COLUMNS,
+    )
+    target_encode: Sequence[str] = option(
+        (),
+        "columns of many categories: each becomes the share of its rows in each class but the "
+        "first, or the mean of their targets; for a training row, that of the rows of other folds",
+        **_COLUMNS,
+    )
+    target_counts: bool = switch(
+        "--target-counts",
+        "a second feature of --target-encode: the logarithm of 1 + the rows of the category",
+    )
+    dates: Sequence[str] = option(
+        (), "columns of dates and times, as seconds since 1970", **_COLUMNS
+    )
+    date_parts: Sequence[str] = option(
+        (), "columns of dates and times, as month, weekday (0 is Monday) and hour", **_COLUMNS
     )
     drop: Sequence[str] = option((), "columns to leave out, with commas between them", **_COLUMNS)
     impute: str | None = option(
@@ -415,22 +439,34 @@ class ConvertOptions(_Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for kind in self.scales.values():
+            if kind not in SCALINGS:
+                known = ", ".join(SCALINGS)
+                raise InputError(f"scale must be one of {known}, or COLUMN=KIND, not {kind!r}")
+        if self.target_counts and not self.target_encode:
+            raise InputError("--target-counts is for the columns of --target-encode; name some")
         if self.like is None:
             return
-        if self.scale != "none" or self.log1p or self.n_features is not None:
+        if {*self.scales.values()} != {"none"} or self.log1p or self.n_features is not None:
             raise InputError(
                 f"scaling, log1p and width come from {self.like} here; leave out --scale, --log1p "
                 f"and --n-features, or leave out --like"
             )
-        if self.one_hot or self.impute:
+        if self.one_hot or self.target_encode or self.dates or self.date_parts or self.impute:
             raise InputError(
-                f"categories and means come from {self.like} here; leave out --one-hot and "
-                f"--impute, or leave out --like"
+                f"categories, dates and means come from {self.like} here; leave out --one-hot, "
+                f"--target-encode, --dates, --date-parts and --impute, or leave out --like"
             )
+
+    @property
+    def scales(self) -> dict[str, str]:
+        """Scaling of each column that is named, and under "" that of the others."""
+        pairs = (part.rpartition("=") for part in self.scale)
+        return {"": "none"} | {name: kind for name, _, kind in pairs}
 
     @property
     def for_tables(self) -> bool:
         """Whether an option is given that only tables have."""
-        names = ("label", "one_hot", "drop", "impute", "header", "delimiter")
+        names = ("label", *OF_COLUMNS, "header", "delimiter")
         given = any(getattr(self, name) not in (None, (), []) for name in names)
         return given or self.missing_labels != "refuse"

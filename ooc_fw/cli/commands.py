@@ -37,7 +37,8 @@ input or usage; a failure such as a full disk, no time for a model, or an error 
 itself. After a signal the status is 128 plus its number."""
 
 _OF_TABLES = (
-    *("label", "targets", "one_hot", "drop", "impute", "missing_labels", "format", "header"),
+    *("label", "targets", "one_hot", "target_encode", "target_counts", "dates", "date_parts"),
+    *("drop", "impute", "missing_labels", "format", "header"),
     *("delimiter", "labels", "x_name", "y_name"),
 )
 

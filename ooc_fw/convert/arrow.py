@@ -352,9 +352,7 @@ class CSVReader(TextInput, readers.TableReader):
             return self.parse_by_line(block)
         words = pa.dictionary(pa.int32(), pa.string())
         types = dict.fromkeys(wanted.numbers, pa.float64())
-        types |= dict.fromkeys(wanted.words, words)
-        if wanted.label is not None:
-            types[wanted.label] = words
+        types |= dict.fromkeys(wanted.texts, words)
         try:
             table = arrow_csv.read_csv(
                 pa.BufferReader(block.text),

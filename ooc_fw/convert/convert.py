@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import time
@@ -25,18 +26,24 @@ from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import Layout, OutputFile, filter_options
 from ooc_fw.data.formats import TABLES, detect_format, open_bytes
 from ooc_fw.data.labels import are_numbers
+from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
-from ooc_fw.options import ConvertOptions
+from ooc_fw.options import OF_COLUMNS, SCALINGS, ConvertOptions
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, atomic_path, check_outputs
 from ooc_fw.system.memory import format_bytes
+
+logger = logging.getLogger(__name__)
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
 DENSE_FROM_DENSITY = 0.25
 """Share of nonzeros from which rows are stored dense: dense products are then faster, and sparse
 rows, with an index for each value, would hardly be smaller."""
+
+LARGE_BYTES, MANY_TIMES = 64 << 20, 4
+"""Dense rows that take more, and so many times the input, are announced."""
 
 _SPOOL_BYTES = {np.float32: 1.5, np.float64: 2.5}
 """Bytes in the spool for a byte of text, by the type of the values; an upper estimate."""
@@ -142,8 +149,9 @@ def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingF
         raise InputError(f"the inputs are of several formats ({found}); convert one at a time")
     if kind == "libsvm" and (options.for_tables or options.labels is not None):
         raise InputError(
-            "--label, --one-hot, --drop, --impute, --missing-labels, --header, --labels, "
-            "--no-header and --delimiter are for tables, not LIBSVM text; or name the --format"
+            "--label, --one-hot, --target-encode, --dates, --date-parts, --drop, --impute, "
+            "--missing-labels, --header, --labels, --no-header and --delimiter are for tables, not "
+            "LIBSVM text; or name the --format"
         )
     if kind != "libsvm" and (options.zero_based or options.n_features is not None):
         raise InputError(
@@ -201,7 +209,8 @@ def _prepare(
     meter = Meter(progress, sum(sizes) if all_known else None, 2 + scout)
     scaling = Scaling("none", options.log1p) if like is None else like.scaling
     # A spread far below the size of the values would be lost by rounding them before scaling.
-    exact = options.scale != "none" or not scaling.is_identity
+    kinds = {*options.scales.values()} - {"none"}
+    exact = bool(kinds) or not scaling.is_identity
     n_features = options.n_features if like is None else like.n_features
     skip = options.on_error == "skip"
     parsing = ParseOptions(options.zero_based, n_features, scaling.log1p, skip)
@@ -224,7 +233,7 @@ def _prepare(
     seed = options.seed if options.shuffle and like is None else None
     spool = Spool(target.absolute().parent, seed, bits)
     stack.callback(spool.close)
-    ranges = ColumnRanges(options.scale)
+    ranges = ColumnRanges(max(kinds, default="none"))  # "standard" needs the most and is the last
     return Job(
         options, target, like, n_features, readers, encoder, scaling, dtype, spool, meter, ranges
     )
@@ -240,10 +249,10 @@ def _choose_features(
 ) -> TableRecord | None:
     """Features of tables; None for an array of sparse rows."""
     if first.sparse:
-        if like is None and (options.one_hot or options.drop or options.impute):
+        if like is None and any(getattr(options, name) for name in OF_COLUMNS):
             raise InputError(
                 f"{first.name} holds sparse rows, all columns of which are taken; leave --one-hot, "
-                f"--drop and --impute out"
+                f"--target-encode, --dates, --date-parts, --drop and --impute out"
             )
         return None
     if like is not None:
@@ -251,7 +260,7 @@ def _choose_features(
         by_position = record is None or (
             {*record.columns}.isdisjoint(first.columns)
             and (are_numbers(record.columns) or are_numbers(first.columns[: like.n_features]))
-            and not (record.hot or record.means)
+            and not (record.hot or record.means or record.encodings or record.dates)
         )
         return tables.choose_columns(first, options, like) if by_position else record
     record = tables.choose_columns(first, options)
@@ -285,14 +294,38 @@ def _naming(target: Path, moment: str) -> Iterator[None]:
         ) from error
 
 
+def _scale_kinds(job: Job, n_features: int) -> AnyArray | None:
+    """Place in `SCALINGS` of the scaling of each column; None where all have the same."""
+    scales, record = job.options.scales, getattr(job.encoder, "record", None)
+    if len(scales) == 1 and not (record and record.hot):
+        return None
+    columns = job.encoder.columns or [str(j) for j in range(n_features)]
+    if record is not None:
+        columns = [column for _, column in record.columns_of_features]
+        scales = dict.fromkeys(record.hot, "maxabs") | scales  # they stay 0 and 1
+    places: dict[str, list[int]] = {}
+    for j, column in enumerate(columns):
+        places.setdefault(column, []).append(j)
+    kinds = np.full(n_features, SCALINGS.index(scales.pop("")), dtype=np.int8)
+    for name, kind in scales.items():
+        if name not in places:
+            raise tables.no_such_column(name, job.name, columns)
+        kinds[places[name]] = SCALINGS.index(kind)
+    return kinds
+
+
 def _plan(job: Job) -> Layout:
     """Layout of the output; InputError if it will not fit."""
+    if isinstance(job.encoder, TableEncoder):
+        job.width += job.encoder.end_learning(job.ranges, job.scaling.log_values)
     n_features = job.n_features or job.width
     if not n_features:
         raise InputError(f"{job.name} holds labels only, no features; nothing to learn")
     options, encoder, scaling = job.options, job.encoder, job.scaling
     if job.like is None:
-        scaling = Scaling.fit(job.ranges, scaling.log1p, n_features)
+        kind = ",".join(sorted(options.scale, key=lambda part: "=" in part))
+        kinds = _scale_kinds(job, n_features)
+        scaling = Scaling.fit(job.ranges, scaling.log1p, n_features, kind, kinds)
     n_stored, dense = job.ranges.n_stored, options.dense
     if dense is None and job.like is not None:
         dense = not job.like.sparse
@@ -308,6 +341,13 @@ def _plan(job: Job) -> Layout:
         job.notes += [
             f"scaling {scaling.kind!r} turns zeros into other numbers: rows are stored dense"
         ]
+    n_bytes, n_read = 4 * job.n_rows * n_features, sum(one.text_bytes for one in job.inputs)
+    if dense and n_bytes > max(LARGE_BYTES, MANY_TIMES * n_read):
+        logger.warning(
+            "dense rows of %d features will take %s, %.0f times the input; see --target-encode, "
+            "--scale maxabs and --sparse",
+            *(n_features, format_bytes(n_bytes), n_bytes / max(1, n_read)),
+        )
     label_values, words = encoder.labels()
     counts: Counter[float] = Counter()
     for label, count in job.class_counts.items() if encoder.labelled else ():

@@ -31,8 +31,10 @@ from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
     Float64Array,
+    Int32Array,
     Int64Array,
     Rows,
+    append_columns,
     as_float32,
     keep_stored,
     take_rows,
@@ -97,12 +99,15 @@ class Job:
                 f"targets of a regression, not classes, give --targets"
             )
         row_ids = np.arange(self.n_rows, self.n_rows + len(block.rows))
+        if block.codes is not None and self.encoder.encoding is not None and len(row_ids):
+            keys = shuffle_keys(row_ids, self.options.seed)
+            self.encoder.encoding.add(block.labels, block.codes, keys)
         self.n_rows += len(block.rows)
         self.width = max(self.width, block.width)
         self.n_dropped += block.n_dropped
         self.n_skipped += block.n_skipped
         self.skipped += block.skipped[: EXAMPLES - len(self.skipped)]
-        return RowBlock(block.rows, block.labels, row_ids)
+        return RowBlock(block.rows, block.labels, row_ids, block.codes)
 
 
 def parse_inputs(job: Job) -> None:
@@ -131,7 +136,7 @@ def _measure(
     parsed = parse(block)
     rows = replace(parsed.rows, data=job.scaling.log_values(parsed.rows.data))
     wide = rows.n_features > WIDE
-    ranges = None if wide else ColumnRanges(job.options.scale).add(rows)
+    ranges = None if wide else ColumnRanges(job.ranges.kind).add(rows)
     if job.dtype == np.float32:
         rows = replace(rows, data=as_float32(rows.data))
     counts = {} if job.options.targets else count_labels(parsed.labels)
@@ -175,8 +180,14 @@ def write_rows(job: Job, file: OutputFile, layout: Layout) -> None:
 
     def finish(piece: RowBlock) -> tuple[Rows, Rows, RowBlock]:
         """Rows of a piece as they are stored, and rows of the same sums."""
-        data = layout.scaling.scale_values(piece.rows.data, piece.rows.indices)
-        rows = replace(piece.rows, data=data)
+        rows = piece.rows
+        if piece.codes is not None and job.encoder.encoding is not None:
+            keys = shuffle_keys(piece.row_ids, job.options.seed)
+            means = layout.scaling.log_values(job.encoder.encoding.values(piece.codes, keys))
+            n_before = layout.n_features - means.shape[1]
+            rows = append_columns(replace(rows, n_features=n_before), means)
+        data = layout.scaling.scale_values(rows.data, rows.indices)
+        rows = replace(rows, data=data)
         if layout.sparse:  # constant columns have become zeros
             rows = keep_stored(rows, data != 0, layout.n_features)
             return rows, rows, piece
@@ -220,18 +231,21 @@ class RowBlock:
     rows: CSRRows  # features, as float32, or as float64 where they are still to be scaled
     labels: Float64Array  # (n_rows,): labels as written
     row_ids: Int64Array  # (n_rows,): position of each row in the input, from 0
+    codes: Int32Array | None = None  # (n_rows, n_columns): categories whose means are to come
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, key: slice) -> RowBlock:
-        return RowBlock(self.rows[key], self.labels[key], self.row_ids[key])
+        codes = None if self.codes is None else self.codes[key]
+        return RowBlock(self.rows[key], self.labels[key], self.row_ids[key], codes)
 
     def take(self, order: Int64Array) -> RowBlock:
         """Copy of some of the rows, in any order."""
         rows = take_rows(self.rows, order)
         assert isinstance(rows, CSRRows)
-        return RowBlock(rows, self.labels[order], self.row_ids[order])
+        codes = None if self.codes is None else self.codes[order]
+        return RowBlock(rows, self.labels[order], self.row_ids[order], codes)
 
 
 class _Bucket:
@@ -246,7 +260,8 @@ class _Bucket:
     def append(self, block: RowBlock) -> None:
         rows = block.rows
         lengths = np.diff(rows.indptr).astype(np.int32)
-        piece = pickle.dumps((block.row_ids, block.labels, lengths, rows.indices, rows.data), 5)
+        arrays = (block.row_ids, block.labels, lengths, rows.indices, rows.data)
+        piece = pickle.dumps(arrays if block.codes is None else (*arrays, block.codes), 5)
         with self._writing:
             view = memoryview(piece)
             while view:
@@ -268,9 +283,9 @@ class _Bucket:
                 end = file.tell()
                 if end - start >= n_bytes or end == self.n_bytes:
                     arrays = map(np.concatenate, zip(*pieces, strict=True))
-                    ids, labels, lengths, indices, data = arrays
+                    ids, labels, lengths, indices, data, *codes = arrays
                     indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-                    yield RowBlock(CSRRows(data, indices, indptr, n_features), labels, ids)
+                    yield RowBlock(CSRRows(data, indices, indptr, n_features), labels, ids, *codes)
                     pieces, start = [], end
 
 

@@ -18,7 +18,17 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.convert.arrow import is_foreign_number, parse_number
-from ooc_fw.convert.readers import NUMBERS, TEXT, USABLE, WORDS, TableReader, Wanted, listed
+from ooc_fw.convert.readers import (
+    NUMBERS,
+    TEXT,
+    USABLE,
+    WORDS,
+    TableReader,
+    Wanted,
+    listed,
+    may_be_dates,
+    seconds_in,
+)
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.labels import iter_labels
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows, row_hashes
@@ -36,7 +46,10 @@ BAD_ROWS = 1000  # rows with values that are not finite after which the search f
 TEXT_BYTES = 32 << 20  # bytes of rows, in RAM, that are read from the beginning of a text
 FOREIGN = "numbers with commas"  # kind of a column: decimal commas or separators of thousands
 RAW_SQUARE = 100.0  # squared distance of two rows, per column, above which there is advice on gamma
-MANY_CLASSES = 100  # labels, or words in a column of labels, above which they are no classes
+MANY_CLASSES = 100  # labels above which they are no classes
+DATES = "dates"  # kind of a column
+MOST_HOT = 30  # words of a column that had better become features of 0 and 1
+NAMES = 0.9  # share of the rows with different words above which these are names of rows
 FEW_ROWS = 20  # with fewer rows than these, categories cannot be told from names
 LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category", "outcome")
 
@@ -316,7 +329,7 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
         raise InputError(f"{reader.name} holds no rows; give a table with rows in it")
     cells = reader.parse(block)
     found = {
-        name: TableColumn(name, f"type {kind}", 0)
+        name: TableColumn(name, DATES if may_be_dates(kind) else f"type {kind}", 0)
         for name, kind in reader.kinds.items()
         if kind not in USABLE
     }
@@ -327,7 +340,9 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
         values = {word: parse_number(word) for word in texts.values}
         strange = [word for word, value in values.items() if value is None]
         n_missing = int(np.count_nonzero(texts.codes < 0))
-        if kinds[name] == WORDS or not all(map(is_foreign_number, strange)):
+        if strange and all(np.isfinite(seconds_in(word)) for word in strange):
+            found[name] = TableColumn(name, DATES, n_missing)
+        elif kinds[name] == WORDS or not all(map(is_foreign_number, strange)):
             found[name] = TableColumn(name, "words", n_missing, len(texts.values))
         elif strange:
             found[name] = TableColumn(name, FOREIGN, n_missing)
@@ -365,17 +380,34 @@ def advice_on_table(
         label = usual[0]
         yield f"no column is named as the labels, and {label!r} may hold them; else give --label"
     features = [column for column in columns if column.name != label]
-    too_many = min(MANY_CLASSES, max(FEW_ROWS, n_looked // 2))
+    most_hot = min(MOST_HOT, max(FEW_ROWS, n_looked // 2))
     numbers = [c for c in features if c.kind == "numbers" and c.low != c.high]
-    hot = [c.name for c in features if c.kind == "words" and c.n_different <= too_many]
+    hot = [c.name for c in features if c.kind == "words" and c.n_different <= most_hot]
+    many = [c for c in features if c.n_different > most_hot]
+    names = [c.name for c in many if c.n_different > NAMES * (n_looked - c.n_missing)]
+    encoded = [c.name for c in many if c.name not in names]
+    dates = [c.name for c in features if c.kind == DATES]
     foreign = [c.name for c in features if c.kind == FOREIGN]
-    useless = [c.name for c in features if c.n_different > too_many or c.kind.startswith("type ")]
-    missing = [c.name for c in numbers if c.n_missing]
+    useless = names + [c.name for c in features if c.kind.startswith("type ")]
+    filled = {*hot, *dates, *(c.name for c in numbers)}
+    missing = [c.name for c in features if c.n_missing and c.name in filled]
     ranges = [c.high - c.low for c in numbers]
     options = ["--label", label or "COLUMN", *["--on-error", "skip"] * bool(bad)]
     if hot:
         options += ["--one-hot", _joined(hot)]
         yield f"words, which become features of 0 and 1 with --one-hot: {', '.join(hot)}"
+    if encoded:
+        options += ["--target-encode", _joined(encoded)]
+        yield (
+            f"more than {most_hot} different words, which become shares of the classes among their "
+            f"rows with --target-encode: {', '.join(encoded)}"
+        )
+    if dates:
+        options += ["--date-parts", _joined(dates)]
+        yield (
+            f"dates, which become month, weekday and hour with --date-parts, or seconds since 1970 "
+            f"with --dates: {', '.join(dates)}"
+        )
     if foreign:
         yield (
             f"numbers with decimal commas or separators of thousands in {', '.join(foreign)}: "
@@ -384,12 +416,12 @@ def advice_on_table(
     if useless:
         options += ["--drop", _joined(useless)]
         yield (
-            f"neither numbers nor categories (more than {too_many} different words may be names), "
+            f"neither numbers nor categories (where nearly all words differ, they name the rows), "
             f"to be left out with --drop: {', '.join(useless)}"
         )
     if missing:
         options += ["--impute", "mean"]
-        yield f"missing numbers in {', '.join(missing)}: --impute mean fills them"
+        yield f"missing values in {', '.join(missing)}: --impute mean fills them"
     if ranges and min(ranges) < SWAMPED * max(ranges):
         options += ["--scale", "standard"]
         yield (

@@ -12,16 +12,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from ooc_fw.data.labels import inexact_label, inexact_labels, is_exact_label
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
+
+if TYPE_CHECKING:
+    from ooc_fw.convert.encoding import TargetEncoding
 
 BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at once
 MAX_BLOCK_ROWS = 1 << 16  # rows of a table that are read at once, however narrow they are
@@ -33,6 +37,7 @@ EXAMPLES = 3  # skipped lines of a block that are reported word for word
 _WORDS = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "-nan", "null", "NULL", "None")
 MISSING = ("", *_WORDS, "?", "-")  # as a number; of categories, only the empty cell is missing
 MISSING_LABELS = frozenset(MISSING) - {"-"}  # "-" may be the opposite of "+"
+SECONDS, *DATE_PARTS = ("seconds", "month", "weekday", "hour")  # what becomes of dates
 SPARSE = ""  # name of the rows in a block of a table that is one array of sparse rows
 NUMBERS, WORDS, TEXT = USABLE = ("numbers", "words", "text")
 """What a column holds. Text may turn out to be numbers or words; a label is read as words."""
@@ -82,11 +87,18 @@ class Wanted:
     label: str | None  # None makes all labels 0
     numbers: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+    dates: tuple[tuple[str, str], ...] = ()  # more numbers: a column of dates, and a part of them
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those of words and dates, and that of the labels."""
+        dates = dict.fromkeys(name for name, _ in self.dates)
+        return (*self.words, *dates, *(() if self.label is None else (self.label,)))
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All of them."""
-        return (*self.numbers, *self.words, *(() if self.label is None else (self.label,)))
+        return (*self.numbers, *self.texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +168,12 @@ class TableReader(Reader):
             sparse = columns[SPARSE]
             numbers: Any = replace(sparse, data=sparse.data.astype(np.float64))
         else:
-            numbers = np.empty((n_rows, len(wanted.numbers)))
+            numbers = np.empty((n_rows, len(wanted.numbers) + len(wanted.dates)))
             for j, name in enumerate(wanted.numbers):
                 numbers[:, j] = _floats(columns[name])
+            seconds = {name: _seconds_of(columns[name], place) for name, _ in wanted.dates}
+            for j, (name, part) in enumerate(wanted.dates, len(wanted.numbers)):
+                numbers[:, j] = part_of(seconds[name], part)
         words = tuple(_words_of(columns[name], place) for name in wanted.words)
         return Cells(labels, numbers, words, place)
 
@@ -173,6 +188,46 @@ def _floats(column: Any) -> Float64Array:
     if not isinstance(column, np.ndarray):
         column = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(column, dtype=np.float64)
+
+
+def may_be_dates(kind: str) -> bool:
+    """Whether a column of this kind holds dates and times, or text that may be some."""
+    return kind in (WORDS, TEXT) or kind.startswith(("timestamp", "date"))
+
+
+def _seconds_of(column: Any, place: Place) -> Float64Array:
+    """Seconds since 1970 of dates: NaN where they are missing, infinite where text is no date."""
+    if isinstance(column, np.ndarray) and column.dtype.kind == "M":
+        seconds: Float64Array = column.astype("M8[us]").astype(np.int64) / 1e6
+        return np.where(np.isnat(column), np.nan, seconds)
+    if not isinstance(column, np.ndarray) and str(column.type).startswith(("timestamp", "date")):
+        return _floats(column.cast("timestamp[us]", safe=False).cast("int64")) / 1e6
+    words = _words_of(column, place)
+    return np.array([*map(seconds_in, words.values), np.nan])[words.codes]
+
+
+def seconds_in(word: str) -> float:
+    """Seconds since 1970 of a date or time of ISO 8601, which is in UTC unless it has a zone."""
+    if word in MISSING:
+        return np.nan
+    try:
+        time = datetime.fromisoformat(word)
+    except ValueError:
+        return np.inf
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def part_of(seconds: Float64Array, part: str) -> Float64Array:
+    """Seconds since 1970 as they are, or month (1 to 12), weekday (0: Monday) or hour of them."""
+    if part == SECONDS:
+        return seconds
+    finite = np.isfinite(seconds)
+    days, rest = np.divmod(np.where(finite, seconds, 0), 86400)
+    if part == "month":
+        found = days.astype("M8[D]").astype("M8[M]").astype(np.int64) % 12 + 1
+    else:
+        found = (days + 3) % 7 if part == "weekday" else rest // 3600
+    return np.where(finite, found, seconds)
 
 
 def _words_of(column: Any, place: Place) -> Words:
@@ -225,6 +280,7 @@ class ParsedBlock:
     n_dropped: int  # values left out because of their column
     n_skipped: int  # lines or rows left out because of an error
     skipped: tuple[str, ...]  # what was wrong with the first few of them
+    codes: Int32Array | None = None  # categories whose means are not known yet
 
 
 Parse = Callable[[Any], ParsedBlock]  # makes rows of a block; for any thread
@@ -235,6 +291,7 @@ class Encoder(ABC):
 
     table: str | None = None  # how the columns of a table become the features, as JSON
     columns: Sequence[str] | None = None  # names of the features
+    encoding: TargetEncoding | None = None  # of categories in tables
     labelled = True  # whether there are labels
     hint = ""  # what a row is, for messages
 

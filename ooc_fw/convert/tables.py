@@ -9,10 +9,11 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import compress
+from operator import itemgetter
 from typing import Any, Literal
 
 import h5py
@@ -20,13 +21,32 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.convert import readers
-from ooc_fw.convert.readers import NUMBERS, ParsedBlock, TableReader, Wanted, Words, listed
+from ooc_fw.convert.encoding import NO_WORD, TargetEncoding
+from ooc_fw.convert.readers import (
+    DATE_PARTS,
+    NUMBERS,
+    SECONDS,
+    ParsedBlock,
+    TableReader,
+    Wanted,
+    Words,
+    listed,
+)
 from ooc_fw.data import formats, hdf5
 from ooc_fw.data.containers import feature_names
 from ooc_fw.data.converted import CONTENT, content_crc32, read_checksums
 from ooc_fw.data.labels import feature_places, is_exact_label
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, keep_stored, take_columns, take_rows
+from ooc_fw.data.rows import (
+    CSRRows,
+    Float64Array,
+    Int64Array,
+    append_columns,
+    keep_stored,
+    take_columns,
+    take_rows,
+)
 from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
 
@@ -47,29 +67,59 @@ class TableRecord:
     # What a missing number of each column becomes (0 for categories); None when it is an error.
     means: tuple[float, ...] | None = None
     header: bool = True  # whether the columns had names of their own
+    # Columns of numbers made of dates, the last ones before those that are target-encoded -> the
+    # column of the table, and the part of its dates.
+    dates: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    # Features of the last columns, which are target-encoded: name -> value of each category, and
+    # a last one for rows without.
+    encodings: tuple[Mapping[str, tuple[float, ...]], ...] = ()
+
+    @property
+    def plain(self) -> tuple[str, ...]:
+        """Columns that are not target-encoded."""
+        return self.columns[: len(self.columns) - len(self.encodings)]
+
+    @property
+    def encoded(self) -> tuple[str, ...]:
+        """Columns that are target-encoded."""
+        return self.columns[len(self.plain) :]
 
     @cached_property
     def is_hot(self) -> npt.NDArray[np.bool_]:
-        """Which columns are of categories."""
-        return np.array([words is not None for words in self.categories], dtype=bool)
+        """Which plain columns are of categories."""
+        kinds = self.categories[: len(self.plain)]
+        return np.array([words is not None for words in kinds], dtype=bool)
 
     @property
     def hot(self) -> tuple[str, ...]:
-        """Columns of categories."""
-        return tuple(compress(self.columns, self.is_hot))
+        """Columns of categories, each of which is a feature of 0 and 1."""
+        return tuple(compress(self.plain, self.is_hot))
 
     @property
     def numbers(self) -> tuple[str, ...]:
         """Columns of numbers."""
-        return tuple(compress(self.columns, ~self.is_hot))
+        return tuple(compress(self.plain, ~self.is_hot))
+
+    @property
+    def columns_of_features(self) -> list[tuple[str, str]]:
+        """Name of each feature, and its column."""
+        found: list[tuple[str, str]] = []
+        for column, words in zip(self.plain, self.categories, strict=False):
+            names = [column] if words is None else [f"{column}={word}" for word in words]
+            found += [(name, column) for name in names]
+        for column, encoding in zip(self.encoded, self.encodings, strict=True):
+            found += [(name, column) for name in encoding]
+        return found
 
     @property
     def features(self) -> list[str]:
         """Name of each feature."""
-        names: list[str] = []
-        for column, categories in zip(self.columns, self.categories, strict=True):
-            names += [column] if categories is None else [f"{column}={word}" for word in categories]
-        return names
+        return [name for name, _ in self.columns_of_features]
+
+    def to_json(self) -> str:
+        """Write the record, without dates and encodings if it has none."""
+        stored = asdict(self).items()
+        return json.dumps({name: value for name, value in stored if value not in ({}, ())})
 
     @staticmethod
     def from_json(
@@ -85,11 +135,28 @@ class TableRecord:
                 tuple(None if words is None else tuple(words) for words in stored["categories"]),
                 None if means is None else tuple(map(float, means)),
                 bool(stored.get("header", True)),
+                {name: (source, part) for name, (source, part) in stored.get("dates", {}).items()},
+                tuple(
+                    {name: tuple(map(float, values)) for name, values in features.items()}
+                    for features in stored.get("encodings", ())
+                ),
             )
-            words = (record.label, *record.columns, *record.features)
+            sources = [source for source, _ in record.dates.values()]
+            words = (record.label, *record.columns, *record.features, *sources)
             of_columns = [part for part in (record.categories, record.means) if part is not None]
             if any(len(part) != len(record.columns) for part in of_columns):
                 raise ValueError("not one entry for each column")
+            parts = {part for _, part in record.dates.values()}
+            made = record.numbers[len(record.numbers) - len(record.dates) :]
+            if made != tuple(record.dates) or not parts <= {SECONDS, *DATE_PARTS}:
+                raise ValueError("columns of dates are none of numbers")
+            words_of = record.categories[len(record.plain) :]
+            for known, encoding in zip(words_of, record.encodings, strict=True):
+                values = np.array([*encoding.values()])
+                if known is None or not np.isfinite(values).all():
+                    raise ValueError("a category has no number")
+                if values.shape[1] != len(known) + 1:
+                    raise ValueError("not one number for each category")
             if not all(isinstance(word, str) for word in words):
                 raise ValueError("a name is no text")
             named = record.features if features is None else list(features)
@@ -107,25 +174,34 @@ class TableRecord:
 
         Messages name the table `first`, or the training file or model `like`.
         """
-        needed = self.columns if label is None else (*self.columns, label)
-        if missing := [repr(name) for name in needed if name not in reader.kinds]:
+        numbers = self.numbers[: len(self.numbers) - len(self.dates)]
+        wanted = Wanted(label, numbers, (*self.hot, *self.encoded), (*self.dates.values(),))
+        sources = {name: source for name, (source, _) in self.dates.items()}
+        needed = dict.fromkeys(sources.get(name, name) for name in self.columns)
+        labels = () if label is None else (label,)
+        if missing := [repr(name) for name in (*needed, *labels) if name not in reader.kinds]:
             other = f"{like} needs" if like else f"{first} has"
             raise InputError(
                 f"{reader.name} lacks column{'s' * (len(missing) > 1)} {listed(missing)}, which "
                 f"{other}; it has {listed(reader.columns)}: add or rename what is missing"
             )
-        for name, is_hot in zip(self.columns, self.is_hot, strict=True):
+        for name in needed:
             kind = reader.kinds[name]
-            if kind not in readers.USABLE or (kind == readers.WORDS and not is_hot):
-                what = "words" if is_hot else "numbers"
+            what = "words" if name in wanted.words else "numbers"
+            fits = kind in readers.USABLE and (kind != readers.WORDS or what == "words")
+            if name in sources.values():
+                what, fits = "dates", readers.may_be_dates(kind)
+            if not fits:
                 way = f"leave it out with --drop {name}"
                 if kind == readers.WORDS:
                     way = f"give --one-hot {name} for categories, or {way}"
+                elif what == "numbers" and readers.may_be_dates(kind):
+                    way = f"give --date-parts {name} or --dates {name}, or {way}"
                 raise InputError(
                     f"column {name!r} of {reader.name} holds {kind}, not {what}; "
                     f"{f'{like} needs {what} there' if like else way}"
                 )
-        return Wanted(label, self.numbers, self.hot)
+        return wanted
 
 
 @dataclass(frozen=True)
@@ -254,13 +330,26 @@ def choose_columns(
     With `like`, those of that training file: by name, or by their order if it has no names.
     """
     label = find_label(reader, options.label)
-    hot = {find_column(reader, name, "--one-hot"): None for name in options.one_hot}
     drop = {find_column(reader, name, "--drop") for name in options.drop} | {reader.own_label}
-    for name in hot:
-        if name == label or name in drop:
-            other = "--label" if name == label else "--drop"
-            raise InputError(f"column {name!r} is named by --one-hot and by {other}; choose one")
-    left_out = drop | {label} | (reader.index - {*hot})
+    uses: dict[str | None, str] = dict.fromkeys(drop, "--drop") | {label: "--label"}
+
+    def columns_of(names: Sequence[str], option: str) -> set[str]:
+        found = {find_column(reader, name, option) for name in names}
+        for name in found:
+            if uses.setdefault(name, option) not in (option, "--dates"):
+                raise InputError(
+                    f"column {name!r} is named by {option} and by {uses[name]}; choose one"
+                )
+        return found
+
+    hot = columns_of(options.one_hot, "--one-hot")
+    encoded = columns_of(options.target_encode, "--target-encode")
+    seconds = columns_of(options.dates, "--dates")
+    parts = columns_of(options.date_parts, "--date-parts")
+    dates = {name: (name, SECONDS) for name in reader.columns if name in seconds}
+    for name in reader.columns:
+        dates |= {f"{name}.{part}": (name, part) for part in DATE_PARTS if name in parts}
+    left_out = {*uses} - hot | (reader.index - {*uses})
     columns = tuple(name for name in reader.columns if name not in left_out)
     if like is not None:
         places = feature_places(columns, like.columns, reader.name)
@@ -270,9 +359,21 @@ def choose_columns(
     categories = tuple(() if name in hot else None for name in columns)
     if like is not None:
         return TableRecord(label, columns, categories)
+    columns = (*columns, *dates, *(name for name in reader.columns if name in encoded))
     if not columns:
         raise InputError(f"{reader.name} has no column left for features; drop fewer")
-    return TableRecord(label, columns, categories, header=reader.header)
+    for name in options.scales:
+        if name and name not in columns:
+            raise no_such_column(name, reader.name, columns)
+    categories = tuple(() if name in hot else None for name in columns)
+    encodings: Any = ({},) * len(encoded)
+    return TableRecord(label, columns, categories, None, reader.header, dates, encodings)
+
+
+def no_such_column(name: str, table: str, columns: Sequence[str]) -> InputError:
+    """The error for a column with a scaling that has no features."""
+    known = listed(columns)
+    return InputError(f"--scale: {table} has no features of a column {name!r}, but of {known}")
 
 
 def fit_record(
@@ -299,7 +400,10 @@ def fit_record(
     for path in inputs:
         with open_input(path) as reader:
             wanted = record.wanted(reader, record.label, inputs[0])
-            reader.choose(replace(wanted, numbers=numbers))
+            wanted = replace(wanted, words=record.hot)
+            if not numbers:
+                wanted = replace(wanted, numbers=(), dates=())
+            reader.choose(wanted)
             for cells in readers.ordered_map(reader.parse, reader.blocks()):
                 for (name, known), column in zip(words.items(), cells.words, strict=True):
                     known.update(column.values)
@@ -321,7 +425,7 @@ def fit_record(
             if count == 0:
                 raise _useless_column(name, reader, "holds no number at all that can be taken")
         means = np.zeros(len(record.columns))
-        means[~record.is_hot] = sums / counts
+        means[np.flatnonzero(~record.is_hot)] = sums / counts
         record = replace(record, means=tuple(means.tolist()))
     found = (tuple(sorted(words[name])) if name in words else None for name in record.columns)
     return replace(record, categories=tuple(found))
@@ -372,10 +476,20 @@ class TableEncoder(readers.Encoder):
         self._readers = inputs
         self._names = inputs[0].feature_names if like is None else like.columns
         if record is not None:
-            self.columns, self.table = record.features, json.dumps(asdict(record))
+            if record.encodings:
+                known: Any = zip(
+                    record.categories[len(record.plain) :], record.encodings, strict=True
+                )
+                self.encoding = TargetEncoding(
+                    record.encoded,
+                    targets=options.targets,
+                    counts=options.target_counts,
+                    known=() if like is None else [*known],
+                )
+            self._take(record)
         elif all(reader.feature_names is not None for reader in inputs):
             self.columns = self._names
-        categories = () if record is None else record.categories
+        categories = () if record is None else record.categories[: len(record.plain)]
         self._places = [
             {word: j for j, word in enumerate(words)} for words in categories if words is not None
         ]
@@ -396,6 +510,33 @@ class TableEncoder(readers.Encoder):
         self._sharing = threading.Lock()  # of codes and counts, for the threads of the parser
         # Rows "unlabelled", values "filled", and rows without a category in a "column NAME".
         self.counts: Counter[str] = Counter()
+
+    def _take(self, record: TableRecord) -> None:
+        self.record, self.columns = record, record.features
+        self.table = record.to_json()
+        name, count = max(Counter(self.columns).items(), key=itemgetter(1), default=("", 0))
+        if count > 1:
+            raise InputError(f"{count} features would be called {name!r}; rename a column")
+
+    def end_learning(self, ranges: ColumnRanges, log_values: Callable[[Any], Any]) -> int:
+        """Find the means of categories when all is parsed; returns the number of new features."""
+        record = self.record
+        if record is None or self.encoding is None or self.encoding.is_known:
+            return 0
+        found, n_before = self.encoding.fit(*self.labels()), len(record.features)
+        categories = (*record.categories[: len(record.plain)], *(one.words for one in found))
+        encodings = tuple(one.features for one in found)
+        new = replace(record, categories=categories, encodings=encodings)
+        self._take(new)
+        for one in found:
+            if not _can_be_taken(one.values, self._options.log1p).all():
+                raise InputError(
+                    "the mean of some targets is beyond float32 (3.4e38), or has no log1p as it is "
+                    "not above -1; use another unit, or leave out --log1p"
+                )
+            ranges.append(n_before, log_values(one.values), one.rows)
+            n_before += len(one.features)
+        return len(new.features) - len(record.features)
 
     def _find_labels(self, wanted: str | None) -> list[str | None]:
         """Column of the labels in each input; None in all where new rows have no labels yet."""
@@ -457,14 +598,13 @@ class TableEncoder(readers.Encoder):
         if self.record is None:
             return
         other = f", or with one that {self._like.name} does not have" if self._like else ""
-        for name in self.record.hot:
+        for name in (*self.record.hot, *self.record.encoded):
+            what = "its features are all 0" if name in self.record.hot else "it has its mean"
             if count := self.counts[f"column {name}"]:
-                yield (
-                    f"column {name!r}: {count} rows without a category{other}; its features are "
-                    f"all 0 there"
-                )
+                yield f"column {name!r}: {count} rows without a category{other}; {what} there"
         first = self._readers[0]
         used |= {self.record.label, *(first.kinds if self._like is None else ())}
+        used |= {source for source, _ in self.record.dates.values()}
         names = (name for reader in self._readers for name in reader.proper_columns)
         if extra := list(dict.fromkeys(name for name in names if name not in used)):
             of = first.name if self._like is None else self._like.name
@@ -510,13 +650,19 @@ class TableEncoder(readers.Encoder):
             labels = np.array([*labels.values, ""])[labels.codes]
         elif isinstance(labels, Words):
             labels = _numbers_of(labels) if self._targets else self._codes_of(labels)
-        rows = self._features(rows)
+        rows, codes = self._features(rows), None
+        if self.record is not None and self.encoding is not None:
+            codes = self.encoding.codes_of(cells.words[len(self.record.hot) :])[taken]
+            for name, column in zip(self.record.encoded, codes.T, strict=True):
+                self._count(f"column {name}", int(np.count_nonzero(column == NO_WORD)))
+            if self.encoding.is_known:
+                rows, codes = append_columns(rows, self.encoding.values(codes)), None
         width, limit, n_stored = rows.n_features, self._options.n_features, len(rows.data)
         if limit is not None and width > limit:
             rows = keep_stored(rows, rows.indices < limit, limit)
         n_dropped = n_stored - len(rows.data)
         examples = tuple(skipped[: readers.EXAMPLES])
-        return ParsedBlock(labels, rows, width, n_dropped, n_skipped, examples)
+        return ParsedBlock(labels, rows, width, n_dropped, n_skipped, examples, codes)
 
     def _columns(self, cells: readers.Cells, counted: npt.NDArray[np.bool_]) -> CSRRows:
         """One value per column at most: a number, or 1 + the place of the category.
@@ -526,10 +672,10 @@ class TableEncoder(readers.Encoder):
         record = self.record
         assert record is not None
         assert not isinstance(cells.numbers, CSRRows)
-        values = np.empty((len(cells.labels), len(record.columns)))
+        values = np.empty((len(cells.labels), len(record.plain)))
         values[:, ~record.is_hot] = cells.numbers
         hot = np.flatnonzero(record.is_hot).tolist()
-        for j, places, words in zip(hot, self._places, cells.words, strict=True):
+        for j, places, words in zip(hot, self._places, cells.words, strict=False):
             codes = np.array([places.get(word, -1) for word in words.values] + [-1])
             values[:, j] = 1 + codes[words.codes]
         if record.means is not None:
@@ -543,10 +689,11 @@ class TableEncoder(readers.Encoder):
         record = self.record
         if record is None or not record.hot:
             return rows
-        present = np.bincount(rows.indices, minlength=len(record.columns))
+        present = np.bincount(rows.indices, minlength=len(record.plain))
         for name, count in zip(record.hot, present[record.is_hot].tolist(), strict=True):
             self._count(f"column {name}", len(rows) - count)
-        widths = [1 if words is None else len(words) for words in record.categories]
+        kinds = record.categories[: len(record.plain)]
+        widths = [1 if words is None else len(words) for words in kinds]
         starts = np.concatenate([[0], np.cumsum(widths, dtype=np.int64)])
         is_hot = record.is_hot[rows.indices]
         places = starts[rows.indices] + np.where(is_hot, rows.data - 1, 0).astype(np.int64)
@@ -560,7 +707,7 @@ class TableEncoder(readers.Encoder):
         wrong = np.flatnonzero(~_can_be_taken(rows.data, self._options.log1p))
         bad[np.searchsorted(rows.indptr, wrong, side="right") - 1] = True
         if self.record is not None and self.record.means is None:
-            for words in cells.words:
+            for words in cells.words[: len(self.record.hot)]:
                 bad |= words.codes < 0
         return bad
 
@@ -578,10 +725,14 @@ class TableEncoder(readers.Encoder):
             name = str(column) if self.record is None else self.record.columns[column]
         else:
             assert self.record is not None
-            hot = zip(self.record.hot, cells.words, strict=True)
+            hot = zip(self.record.hot, cells.words, strict=False)
             name, value = next(name for name, words in hot if words.codes[row] < 0), np.nan
+        dates = {} if self.record is None else self.record.dates
+        source, _ = dates.get(name, (name, ""))
         if np.isnan(value):
-            reason, way = "is missing", f"give --impute mean, delete the row, or --drop {name}"
+            reason, way = "is missing", f"give --impute mean, delete the row, or --drop {source}"
+        elif name in dates:
+            reason, way = "is no date such as 2024-05-17 or 2024-05-17T08:30", "correct the row"
         elif np.isinf(value):
             reason, way = "is not finite", "delete the row"
         elif abs(value) > _FLOAT32_MAX:

@@ -22,12 +22,13 @@ from ooc_fw.data.rows import (
     values_of,
     with_values,
 )
+from ooc_fw.options import SCALINGS
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
     from ooc_fw.data.statistics import ColumnRanges
 
-KINDS = ("none", "minmax", "maxabs", "standard")
+KINDS = SCALINGS
 
 # Scalings are the same up to this relative difference of two factors, and this difference that two
 # offsets make to a scaled value: a hundredth of what rounding to float32 does to it.
@@ -50,13 +51,14 @@ class Scaling:
     two after scaling. A constant column has offset and factor 0.
     """
 
-    kind: str = "none"  # how the numbers were chosen: one of `KINDS`
+    # How the numbers were chosen: one of `KINDS`; where columns differ, as --scale was given.
+    kind: str = "none"
     log1p: bool = False  # whether log(1 + x) comes first
     offset: Float64Array | None = None  # of each column; None exactly when the kind is "none"
     factor: Float64Array | None = None
 
     def __post_init__(self) -> None:
-        check_kind(self.kind)
+        check_kind(self.kind.rpartition("=")[2])
         if {self.offset is None, self.factor is None} != {self.kind == "none"}:
             raise InputError(f"scaling {self.kind!r} does not fit its offset and factor")
         if self.offset is not None and self.factor is not None:
@@ -65,24 +67,35 @@ class Scaling:
                 raise InputError(f"scaling offset and factor differ in shape: {one} and {other}")
 
     @classmethod
-    def fit(cls, ranges: ColumnRanges, log1p: bool, n_features: int) -> Scaling:
+    def fit(
+        cls,
+        ranges: ColumnRanges,
+        log1p: bool,
+        n_features: int,
+        kind: str | None = None,
+        kinds: AnyArray | None = None,
+    ) -> Scaling:
         """Choose offset and factor of each column; constant ones, or ones never met, become 0.
 
         The kind "minmax" maps the range to [0, 1], "maxabs" divides by the largest absolute value,
-        and "standard" maps the mean to 0 and the (population) standard deviation to 1.
+        and "standard" maps the mean to 0 and the (population) standard deviation to 1. Where not
+        all columns have that of `ranges`, `kinds` has for each its place in `KINDS`, and all are
+        called `kind`. Columns of the kind "none" keep their values.
         """
         if ranges.kind == "none":
             return cls("none", log1p)
+        if kinds is None:
+            kinds = np.array(KINDS.index(ranges.kind))
         low, high = ranges.range(n_features)
-        if ranges.kind == "minmax":
-            offset, spread = low, high - low
-        elif ranges.kind == "maxabs":
-            offset, spread = np.zeros(n_features), np.maximum(np.abs(low), np.abs(high))
-        else:
-            offset, spread = ranges.moments(n_features)
-        constant = (low == high) | (spread == 0)
+        of_kind = [kinds == KINDS.index(name) for name in ("minmax", "maxabs", "standard")]
+        offsets = [low, np.zeros(n_features), low]
+        spreads = [high - low, np.maximum(np.abs(low), np.abs(high)), low]
+        if ranges.kind == "standard":
+            offsets[2], spreads[2] = ranges.moments(n_features)
+        offset, spread = np.select(of_kind, offsets, 0.0), np.select(of_kind, spreads, 1.0)
+        constant = (kinds != 0) & ((low == high) | (spread == 0))
         factor = np.divide(1.0, spread, out=np.zeros(n_features), where=~constant)
-        return cls(ranges.kind, log1p, np.where(constant, 0.0, offset), factor)
+        return cls(kind or ranges.kind, log1p, np.where(constant, 0.0, offset), factor)
 
     @property
     def is_identity(self) -> bool:

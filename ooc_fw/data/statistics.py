@@ -77,6 +77,22 @@ class ColumnRanges:
         self.n_rows += other.n_rows
         return self
 
+    def append(self, n_features: int, values: Float64Array, counts: Float64Array) -> None:
+        """Add columns after the first `n_features`: the values of each, and the rows that have it.
+
+        Values have the shape (n_values, n_columns), counts (n_values,); their sum is `n_rows`.
+        """
+        records = np.zeros((values.shape[1], self._records.shape[1]))
+        for record, column in zip(records, values.T, strict=True):
+            there = (column != 0) & (counts > 0)
+            some, rows = column[there], counts[there]
+            if len(some):
+                record[: core.RANGE_SIZE] = rows.sum(), some.min(), some.max()
+            if len(some) and self.kind == "standard":
+                mean = np.average(some, weights=rows)
+                record[core.MEAN], record[core.SQUARES] = mean, np.sum(rows * (some - mean) ** 2)
+        self._records = np.concatenate([self._wide(n_features), records])
+
     def _widen(self, n_features: int) -> None:
         if n_features > len(self._records):
             # Doubling keeps the cost per column constant when the width grows column by column.

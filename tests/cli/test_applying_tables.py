@@ -52,6 +52,35 @@ def test_a_table_gives_what_its_converted_file_gives(ooc_fw, trained, tmp_path):
     assert json.loads(loaded.table)["label"] == "kind"
 
 
+@pytest.mark.parametrize("task", grid(["classification", "regression"], quick=1))
+def test_encoded_categories_and_dates_of_a_test_file(ooc_fw, tmp_path, task):
+    """A test file, its table and Parquet of it get the same decisions, to the last bit."""
+    arrow_csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
+    rng = np.random.default_rng(0)
+    names = ("train", "test")
+    for name in names:
+        rows = [
+            f"k{rng.integers(30)},{rng.normal():.3f},2024-0{rng.integers(1, 9)}-07T{hour}:00,"
+            f"{('good', 'bad')[int(hour > 12)] if task == 'classification' else hour / 7}"
+            for hour in rng.integers(10, 20, 200)
+        ]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["city,x,when,kind", *rows]) + "\n")
+    parquet.write_table(arrow_csv.read_csv(tmp_path / "test.csv"), tmp_path / "test.parquet")
+    train, test, model = (tmp_path / name for name in ("train.h5", "test.h5", "m.h5"))
+    encoding = ("--target-encode", "city", "--target-counts", "--date-parts", "when")
+    targets = ["--targets"] * (task == "regression")
+    scale = ("--scale", "standard", "--scale", "x=minmax")
+    options = ("--label", "kind", *encoding, *scale, *targets, "--quiet")
+    ooc_fw("convert", tmp_path / "train.csv", train, *options).done()
+    ooc_fw("train", train, "-o", model, "--task", task, "--quiet").done()
+    for like in (train, model):
+        ooc_fw("convert", tmp_path / "test.csv", test, "--like", like, "--quiet").done()
+        decision = ["--decision"] * (task == "classification")
+        expected = ooc_fw("predict", model, test, *decision).out
+        for table in ("test.csv", "test.parquet"):
+            assert ooc_fw("predict", model, tmp_path / table, *decision).out == expected
+
+
 def test_columns_are_found_by_name_without_labels(ooc_fw, trained, tmp_path, monkeypatch):
     _, _, model = trained
     new = tmp_path / "new.csv"

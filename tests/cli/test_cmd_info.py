@@ -181,6 +181,31 @@ def test_table_of_arrays(ooc_fw, tmp_path, kind):
     assert result["advice"][-1].endswith("OUT.h5 --label y --one-hot w")
 
 
+def test_table_of_many_words_and_dates(ooc_fw, tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "few": [f"f{k % 30}" for k in range(400)],
+        "many": [f"m{k % 31}" for k in range(400)],
+        "own": [f"o{min(k, 390)}" for k in range(400)],
+        "day": [f"2024-01-{k % 28 + 1:02}" if k else "" for k in range(400)],
+        "y": [k % 2 for k in range(400)],
+    }
+    path = tmp_path / "t.csv"
+    rows = [columns, *zip(*columns.values(), strict=True)]
+    path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    result = describe(ooc_fw, path, "--label", "y")
+    end = "--label y --one-hot few --target-encode many --date-parts day --drop own"
+    assert result["advice"][-1].endswith(f"{end} --impute mean")
+    assert result["columns"]["day"] == {"holds": "dates", "missing": 1, "low": 0, "high": 0}
+    assert "dates, 1 missing" in ooc_fw("info", path).out
+    command = shlex.split(result["advice"][-1].partition("ooc-fw ")[2])
+    command[command.index("OUT.h5")] = tmp_path / "o.h5"
+    ooc_fw(*command).done()
+    columns["day"] = pa.array(columns["day"][1:2] * 400).cast("date32")
+    parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+    assert describe(ooc_fw, tmp_path / "t.parquet", "--label", "y")["advice"][-1].endswith(end)
+
+
 def test_table_with_decimal_commas_and_no_label_named(ooc_fw, tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "data.csv"
