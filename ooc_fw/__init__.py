@@ -54,6 +54,7 @@ how are accuracy and AUC computed      ``model/metrics.py``
 how to add a rule, a kernel, a source  ``guides/extending.md``
 what of a kernel that a user gives     ``kernels/functions.py``: `GivenKernel`
 how does a model become ONNX           ``model/onnx.py``
+which columns matter                   ``model/importance.py``, ``kernels/gradients.py``
 =====================================  ============================================================
 
 Glossary
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
     from ooc_fw.estimators import FrankWolfeSVR as FrankWolfeSVR
     from ooc_fw.kernels.functions import make_kernel as make_kernel
     from ooc_fw.model.certificate import certify_landmarks as certify_landmarks
+    from ooc_fw.model.importance import Importance as Importance
     from ooc_fw.model.record import Model as Model
     from ooc_fw.model.record import load_model as load_model
     from ooc_fw.options import TrainOptions as TrainOptions
@@ -110,6 +112,7 @@ _PUBLIC = {
     "FrankWolfeOneClass": ("estimators", "FrankWolfeOneClass"),
     "FrankWolfeSVC": ("estimators", "FrankWolfeSVC"),
     "FrankWolfeSVR": ("estimators", "FrankWolfeSVR"),
+    "Importance": ("model.importance", "Importance"),
     "InputError": ("system.errors", "InputError"),
     "Model": ("model.record", "Model"),
     "Solution": ("solver.state", "Solution"),

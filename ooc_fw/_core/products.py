@@ -268,3 +268,36 @@ def row_norms(data, indptr, squared, out):
     """out[i] = |x_i|^2, or |x_i|_1 where not `squared`, of row data[indptr[i]:indptr[i + 1]]."""
     for i in range(out.size):
         out[i] = _norm(data[indptr[i] : indptr[i + 1]], squared)
+
+
+@njit(cache=True, nogil=True)
+def add_laplacian_gradients(x, vertices, gamma, weights, out):
+    """out[f, i] += gradient by x of sum_j weights[f, j] exp(-gamma |x_i - z_j|_1).
+
+    Dense rows and sparse vertices, all of float64; O(rows x stored values of the vertices). The
+    derivative of |x - z| is 0 where x = z. A column in which z has no value adds sign(x), as if all
+    of them had none, and those that have one take that back.
+    """
+    data, indices, indptr = vertices
+    signs, totals = np.empty(x.shape[1]), np.empty(weights.shape[0])
+    for i in range(x.shape[0]):
+        row, norm = x[i], 0.0
+        for k in range(row.size):
+            signs[k] = np.sign(row[k])
+            norm += abs(row[k])
+        totals[:] = 0
+        for j in range(indptr.size - 1):
+            distance = norm
+            for p in range(indptr[j], indptr[j + 1]):
+                value = row[indices[p]]
+                distance += abs(value - data[p]) - abs(value)
+            slope = gamma * np.exp(-gamma * distance)
+            for f in range(totals.size):
+                weight = weights[f, j] * slope
+                totals[f] += weight
+                for p in range(indptr[j], indptr[j + 1]):
+                    k = indices[p]
+                    out[f, i, k] += weight * (signs[k] - np.sign(row[k] - data[p]))
+        for f in range(totals.size):
+            for k in range(row.size):
+                out[f, i, k] -= totals[f] * signs[k]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ooc_fw.cli.arguments import add_flag, add_option, add_options, argument_type, value_list
 from ooc_fw.options import (
@@ -304,6 +304,27 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     add_results(parser)
 
 
+def _importance(parser: argparse.ArgumentParser) -> None:
+    """Which columns matter to a model.
+
+    How much each column changes the decision value, or the prediction: the root mean square of the
+    derivative over rows of DATA, times the standard deviation of the column. The effect is the same
+    with the mean of the derivative: positive where more of the column raises the value. Of more
+    than two classes, for each of them; the one-hot columns of a category count together. It
+    describes the model, not the data: columns that tell the same share what they matter.
+    """
+    add_model(parser)
+    add_data(parser, labels=False)
+    count: dict[str, Any] = {"low": 1, "whole": True, "metavar": "N"}
+    text = "rows from all over DATA that are looked at, or all"
+    add_option(parser, "rows", Option(10_000, text, choices=("all",), **count))
+    add_option(parser, "top", Option(20, "columns in the table and the figure", **count))
+    text = "draw the most important columns as bars (.png, .svg, .pdf; matplotlib)"
+    parser.add_argument("--figure", type=Path, metavar="FILE", help=text)
+    add_work(parser)
+    add_results(parser)
+
+
 def _certify(parser: argparse.ArgumentParser) -> None:
     """Exact duality gap of a model over its training data.
 
@@ -497,6 +518,7 @@ COMMANDS = {
     "tune": Command(_tune, "tune"),
     "predict": Command(_predict, "predict"),
     "evaluate": Command(_evaluate, "evaluate"),
+    "importance": Command(_importance, "importance"),
     "certify": Command(_certify, "certify"),
     "export": Command(_export, "predict", "run_export"),
     "report": Command(_report, "report", "run_report", computes=False),

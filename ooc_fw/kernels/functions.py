@@ -341,7 +341,7 @@ class GivenKernel(Kernel):
 
     def values(self, x: Rows, z: Rows) -> Float64Array:
         """Kernel values, shape (n, m); InputError for a function that returns something else."""
-        values = np.asarray(self.function(_as_given(x), _as_given(z)))
+        values = np.asarray(self.function(in_float64(x), in_float64(z)))
         if values.shape != (len(x), len(z)) or values.dtype.kind not in "biuf":
             raise InputError(
                 f"the kernel {self.function_name} must return real numbers of the shape "
@@ -390,8 +390,8 @@ def same_values(kernel: GivenKernel, rows: Rows, expected: Float64Array) -> bool
     return bool(np.allclose(values, expected, rtol=_SAME, atol=_SAME * np.abs(expected).max()))
 
 
-def _as_given(rows: Rows) -> Any:
-    """Rows as the function takes them."""
+def in_float64(rows: Rows) -> Any:
+    """Rows as functions take them: an array, or a `scipy.sparse.csr_array`."""
     if not isinstance(rows, CSRRows):
         return np.asarray(rows, dtype=np.float64)
     from scipy.sparse import csr_array

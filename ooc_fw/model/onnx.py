@@ -172,10 +172,7 @@ def _decisions(model: Model, rows: _Tensor) -> _Tensor:
     """Decision values, shape (n_rows, n_classifiers)."""
     vectors = model.support_vectors
     dense = vectors.toarray() if isinstance(vectors, CSRRows) else vectors
-    weights = np.zeros((len(dense), len(model.classifiers)))
-    for column, classifier in enumerate(model.classifiers):
-        scale = 1.0 if model.task == "novelty" else classifier.rho
-        weights[classifier.sv, column] = classifier.alpha * classifier.labels / scale
+    weights = model.weights()
     bias = weights.sum(axis=0)
     if model.task == "novelty" and model.offset is not None:
         bias = np.full(1, -model.offset)

@@ -27,6 +27,7 @@ from ooc_fw.kernels.functions import Kernel, KernelFunction
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model import pairs, prediction
 from ooc_fw.model.file import as_class_values, content_of, opened, read_fields
+from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
 from ooc_fw.solver.state import Solution
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
@@ -273,6 +274,53 @@ class Model:
                 if on_rows is not None:
                     on_rows(start + len(part))
             return values
+
+    def importance(
+        self,
+        X: Any,
+        *,
+        rows: int | None = SAMPLE_ROWS,
+        threads: int = 1,
+        dask: Any = None,
+        on_rows: Callable[[int], None] | None = None,
+    ) -> Importance:
+        """How much each column changes the decision value, or the prediction, over rows of `X`.
+
+        The root mean square derivative by the column, times the standard deviation of the column;
+        and the mean derivative times that, whose sign says in which direction. Of more than two
+        classes, for each: the value against the rest, or its mean against each other class. Columns
+        that tell the same share what they matter.
+
+        Parameters
+        ----------
+        X, threads, dask, on_rows
+            As of `decision_function`, whose errors there are, too.
+        rows : int or None
+            Number of rows from all over `X` that are looked at; None for all of them.
+
+        Examples
+        --------
+        >>> import ooc_fw
+        >>> X = np.random.default_rng(0).normal(size=(300, 3))
+        >>> model = ooc_fw.FrankWolfeSVC().fit(X, X[:, 1] > 0).model_
+        >>> found = model.importance(X)
+        >>> found.names[found.order[0]], bool(found.effects[0, 1] > 0)
+        ('1', True)
+        """
+        options = {"threads": threads, "dask": dask, "on_rows": on_rows}
+        with borrow_source(X) as source:
+            return importance_of(self, source, rows, **options)
+
+    def weights(self) -> Float64Array:
+        """Weight of each support vector in each decision value, (n_support, n_classifiers).
+
+        Those of regression are for targets that are divided by `spread`.
+        """
+        weights = np.zeros((len(self.support_vectors), len(self.classifiers)))
+        for column, classifier in enumerate(self.classifiers):
+            scale = 1.0 if self.task == "novelty" else classifier.rho
+            weights[classifier.sv, column] = classifier.alpha * classifier.labels / scale
+        return weights
 
     @cached_property
     def predictors(self) -> dict[bool, prediction.Predictor]:

@@ -1,4 +1,4 @@
-"""All figures: training runs, errors of a search for C and gamma, reliability of probabilities.
+"""All figures: training runs, errors of a search, reliability of probabilities, importance.
 
 They are drawn by matplotlib, an optional package, which is imported when a figure is drawn.
 """
@@ -252,4 +252,30 @@ def draw_reliability(measures: dict[str, Any], classes: Sequence[str]) -> Figure
             edgecolor="white",
         )
         lower.set(xlabel=what, ylabel="rows", yscale="log" if used else "linear")
+    return figure
+
+
+def draw_importance(found: Any, top: int) -> Figure:
+    """Draw how much the most important columns change the decision value, as bars.
+
+    `found` is an `ooc_fw.model.importance.Importance`. Of two classes, colours say whether more of
+    a column raises the value: its mean effect is a fifth of its importance, or more.
+    """
+    order, alone = found.order[:top], len(found.classes) == 1
+    values, effects = found.values[order], found.effects[0, order] if alone else 0.0
+    raises, lowers = effects > values / 5, effects < -values / 5
+    looks = {"more of it raises the value": raises, "more of it lowers the value": lowers}
+    looks["both, or a category"] = ~(raises | lowers)
+    with _drawing((7, 1.3 + 0.22 * len(order))) as (figure, ((ax,),)):
+        for (label, chosen), color in zip(
+            looks.items(), RUN_COLORS[:2] + RUN_COLORS[5:], strict=True
+        ):
+            if chosen.any():
+                ax.barh(chosen.nonzero()[0], values[chosen], color=color, label=label)
+        ax.set_yticks(range(len(order)), [_short(found.names[k]) for k in order])
+        ax.set_ylim(len(order) - 0.4, -0.6)
+        ax.grid(visible=False, axis="y")
+        ax.set(ylabel="column", xlabel=f"change of {found.what} by one standard deviation")
+        if alone:
+            ax.legend(loc="lower right")
     return figure

@@ -9,6 +9,7 @@ from ooc_fw.report.figures import (
     PANELS,
     check_figure,
     draw_errors,
+    draw_importance,
     draw_reliability,
     draw_runs,
     render,
@@ -119,3 +120,24 @@ def test_figures_that_cannot_be_drawn_are_refused(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", no_matplotlib)
     with pytest.raises(InputError, match=re.escape("pip install 'ooc-fw[plot]'")):
         check_figure("gap.png")
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_importance_is_drawn_in_its_order(several):
+    names, values = ("a", "b", "a category with a long name", "d"), np.array([1.0, 4, 2, 3])
+    effects = np.array([[0.5, -4, np.nan, 0.1]])
+    found = SimpleNamespace(
+        **{"names": names, "values": values, "what": "the score", "effects": effects},
+        **{"classes": "abc" if several else "b", "order": np.argsort(-values)},
+    )
+    (ax,) = draw_importance(found, 3).axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "b",
+        "d",
+        "...gory with a long name",
+    ]
+    bars = [patch for patch in ax.patches if patch.get_width() > 0]
+    assert sorted(patch.get_width() for patch in bars) == [2, 3, 4]
+    colors = {patch.get_width(): patch.get_facecolor() for patch in bars}
+    assert len(set(colors.values())) == (1 if several else 2)
+    assert colors[2] == colors[3]

@@ -1,0 +1,74 @@
+"""Gradients of sums of kernel values by the row, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ooc_fw._core.products import add_laplacian_gradients
+from ooc_fw.data.rows import CSRRows, Float64Array, Rows
+from ooc_fw.kernels.functions import Kernel, in_float64
+from ooc_fw.system.errors import InputError
+
+_BLOCK_BYTES = 16 << 20  # of the kernel values, or gradients, of rows that are taken together
+
+
+class Gradients:
+    """Gradients by x of the functions h_f(x) = sum_j weights[f, j] k(x, z_j).
+
+    With the gradient u z + v x of each kernel value, all of them are matrix products. That of a
+    Laplacian kernel, which is one almost everywhere, takes a compiled loop.
+    """
+
+    def __init__(self, kernel: Kernel, vertices: Rows, weights: Float64Array) -> None:
+        self._kernel, self.weights = kernel, weights
+        if kernel.uses_distance and not isinstance(vertices, CSRRows):
+            vertices = CSRRows.from_dense(vertices)
+        self._z, self._center = in_float64(vertices), 0.0
+        if kernel.shift_invariant and not isinstance(vertices, CSRRows):
+            self._center = self._z.mean(axis=0)  # distances lose fewer digits near 0
+            self._z = self._z - self._center
+        self._norms = np.asarray((self._z * self._z).sum(axis=1)).reshape(-1)
+
+    def __call__(self, rows: Rows) -> Iterator[Float64Array]:
+        """Yield the gradients of some rows after the other, shape (n_functions, n, n_features)."""
+        most = max(self.weights.shape[1], len(self.weights) * rows.shape[1])
+        step = max(1, _BLOCK_BYTES // (8 * most))
+        for start in range(0, len(rows), step):
+            part = rows[start : start + step]
+            dense = part.toarray() if isinstance(part, CSRRows) else part
+            x, z = dense.astype(np.float64) - self._center, self._z
+            out = np.zeros((len(self.weights), *x.shape))
+            if self._kernel.uses_distance:
+                arrays = z.data, z.indices, z.indptr
+                add_laplacian_gradients(x, arrays, self._kernel.gamma, self.weights, out)
+            else:
+                u, v = self._slopes(np.asarray(x @ z.T), (x * x).sum(axis=1, keepdims=True))
+                for gradients, weights in zip(out, self.weights, strict=True):
+                    gradients[...] = (u * weights) @ z + (v @ weights)[:, None] * x
+            yield out
+
+    def _slopes(self, products: Float64Array, x_norms: Float64Array) -> tuple[Any, Float64Array]:
+        """Factors u and v of the gradient u z + v x of k(x, z), shape (n, m)."""
+        kernel, both, zeros = self._kernel, x_norms + self._norms, np.zeros_like(products)
+        if kernel.name == "rbf":
+            values = np.exp(-kernel.gamma * np.maximum(both - 2 * products, 0))
+            return 2 * kernel.gamma * values, -2 * kernel.gamma * values
+        if kernel.name == "linear":
+            return 1.0, zeros
+        if kernel.name == "poly":
+            base = kernel.gamma * products + kernel.coef0
+            return kernel.degree * kernel.gamma * base ** (kernel.degree - 1), zeros
+        if kernel.name == "cosine":
+            sizes = np.sqrt(x_norms * self._norms)
+            u = np.divide(1.0, sizes, out=zeros, where=sizes > 0)
+            return u, -products * u / np.where(x_norms > 0, x_norms, 1.0)
+        if kernel.name == "tanimoto":
+            divisors = np.where(both > 0, both - products, 1.0) ** 2
+            return both / divisors, -2 * products / divisors
+        raise InputError(
+            "a kernel that is a function has no formula for its gradient; take "
+            "permutation_importance of scikit-learn"
+        )

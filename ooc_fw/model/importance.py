@@ -1,0 +1,158 @@
+"""Which columns matter to a model: gradients of its decision function over rows.
+
+The importance of a column is the root mean square, over the rows, of the derivative of a decision
+value by the column, times the standard deviation of the column: how much the value changes when the
+column alone changes by its usual amount. No scaling of the column changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ooc_fw.convert.tables import TableRecord
+from ooc_fw.data.parallel import Counts, Shared, borrow_workers, row_slices
+from ooc_fw.data.rows import Float64Array, Int64Array, rows_bytes
+from ooc_fw.data.sources import RowSource, stretches
+from ooc_fw.data.statistics import ColumnRanges
+from ooc_fw.data.views import SubsetSource, ranges_of
+from ooc_fw.kernels.gradients import Gradients
+from ooc_fw.model.pairs import class_pairs
+from ooc_fw.model.prediction import rows_at_once, suited
+from ooc_fw.system.errors import format_label
+from ooc_fw.system.threads import Threads
+
+if TYPE_CHECKING:
+    from ooc_fw.model.record import Model
+
+SAMPLE_ROWS = 10_000
+_STRETCHES = 100  # of consecutive rows in a sample
+_TASK_ROWS = 1 << 10  # rows of one task; fewer of them where rows are wide
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How much each column changes the decision values of a model, see `Model.importance`.
+
+    The columns of a category, one for each word, count together, by the root of their sum of
+    squares.
+    """
+
+    names: tuple[str, ...]  # of the columns: those of a table, or of the features, or their numbers
+    what: str  # what changes: "the decision value for each class", "the prediction", ...
+    classes: tuple[str, ...]  # whose values they are: each of several, or the larger one of two
+    by_class: Float64Array  # (n_classes, n_columns)
+    effects: Float64Array  # (n_classes, n_columns), by the mean derivative; NaN for a category
+    n_rows: int  # that the means are over
+
+    @property
+    def values(self) -> Float64Array:
+        """Importance of each column; of several classes the root mean square over them."""
+        return np.asarray(np.sqrt(np.square(self.by_class).mean(axis=0)))
+
+    @property
+    def order(self) -> Int64Array:
+        """Places of the columns, the most important one first."""
+        return np.argsort(-self.values, kind="stable")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; columns in their `order`."""
+        columns, values = [], self.values.tolist()
+        for k in self.order.tolist():
+            pairs = zip(self.by_class[:, k].tolist(), self.effects[:, k].tolist(), strict=True)
+            each = [dict(zip(("importance", "effect"), pair, strict=True)) for pair in pairs]
+            by_class = dict(zip(self.classes, each, strict=True))
+            several = {"importance": values[k], "by_class": by_class}
+            columns.append({"name": self.names[k]} | (each[0] if len(each) == 1 else several))
+        return {"n_rows": self.n_rows, "of": self.what, "columns": columns}
+
+
+def importance_of(model: Model, source: RowSource, rows: int | None, **passes: Any) -> Importance:
+    """`Model.importance` of the rows of a source; `passes` are arguments of `measure`."""
+    found = measure(model, source, rows, **passes)
+    squares, effects = (found.slopes * found.deviations) ** 2, found.means * found.deviations
+    names = tuple(model.columns or map(str, range(model.n_features)))
+    if model.table is not None:
+        record = TableRecord.from_json(model.table, "the model", names, model.n_features)
+        names, column = record.columns, np.repeat(np.arange(len(record.columns)), record.widths)
+        sums = np.zeros((len(names), 2, len(squares)))
+        np.add.at(sums, column, np.stack([squares.T, effects.T], axis=1))
+        squares, effects = sums[:, 0].T, np.where(record.is_hot, np.nan, sums[:, 1].T)
+    classes = tuple(format_label(value) for value in model.classes.tolist())
+    classes = classes if len(classes) > 2 else classes[1:]
+    what = {"regression": "the prediction", "novelty": "the score"}.get(model.task)
+    if what is None:
+        what = "the decision value for " + (classes[0] if len(classes) == 1 else "each class")
+    return Importance(names, what, classes, np.sqrt(squares), effects, found.n_rows)
+
+
+class Measured(NamedTuple):
+    """Derivatives of some functions by each column, (n_functions, n_features), over rows."""
+
+    slopes: Float64Array  # root mean squares
+    means: Float64Array
+    deviations: Float64Array  # standard deviation of each column, exactly 0 where it is constant
+    n_rows: int
+
+
+def measure(
+    model: Model,
+    source: RowSource,
+    rows: int | None = SAMPLE_ROWS,
+    *,
+    threads: int = 1,
+    dask: Any = None,
+    on_rows: Callable[[int], None] | None = None,
+) -> Measured:
+    """Derivatives of the decision values over some `rows` from all over a source, None for all.
+
+    They depend neither on the number of threads nor on the storage of the rows, nor on `dask`, see
+    `ooc_fw.data.parallel.borrow_workers`. `on_rows` is told the number of rows done.
+    """
+    source = suited(model, source)
+    if rows is not None and rows < source.n_rows:
+        places = stretches(source.n_rows, min(rows, _STRETCHES), -(-rows // _STRETCHES))[:rows]
+        source = SubsetSource(source, ranges_of(places))
+    blocks = row_slices(source.n_rows, min(_TASK_ROWS, rows_at_once(model.n_features)))
+    gradients = Shared(_gradients_of(model), partial(_gradients_of, model))
+    sums, ranges = np.zeros(()), ColumnRanges("standard")
+    with borrow_workers(dask, threads) as workers:
+        for (_, stop), found in workers.over(source, _measure_block, blocks, gradients):
+            sums, ranges = sums + found[0], ranges.merge(found[1])
+            if on_rows is not None:
+                on_rows(stop)
+    source.check_unchanged()
+    (low, high), (_, deviations) = (f(model.n_features) for f in (ranges.range, ranges.moments))
+    means, squares = sums / source.n_rows
+    deviations = np.where(low < high, deviations, 0.0)
+    return Measured(np.sqrt(squares), means, deviations, source.n_rows)
+
+
+def _measure_block(
+    source: RowSource, block: tuple[int, int], gradients: Gradients
+) -> tuple[tuple[Float64Array, ColumnRanges], Counts]:
+    """Sums of the derivatives and of their squares over a range of rows, and its columns."""
+    rows, sums = source.read(*block), np.zeros((2, len(gradients.weights), source.n_features))
+    with closing(Threads(1)):  # the bits of products would depend on the threads of BLAS
+        for part in gradients(rows):
+            sums += part.sum(axis=1), np.square(part).sum(axis=1)
+    return (sums, ColumnRanges("standard").add(rows)), Counts(len(rows), rows_bytes(rows))
+
+
+def _gradients_of(model: Model) -> Gradients:
+    """Those of the decision value, the prediction, or of what speaks for each of several classes.
+
+    Where classifiers are of pairs of classes, that is the mean decision value of a class against
+    each of the others.
+    """
+    weights, n_classes = model.weights().T * (model.spread or 1.0), len(model.classes)
+    if n_classes > 2 and model.decision == "ovo":
+        unit = np.eye(n_classes)
+        smaller, larger = np.array(class_pairs(n_classes)).T
+        weights = (unit[larger] - unit[smaller]).T @ weights / (n_classes - 1)
+    return Gradients(model.kernel, model.support_vectors, np.ascontiguousarray(weights))

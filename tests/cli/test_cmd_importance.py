@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+
+from ooc_fw.model.record import load_model
+
+
+def test_table_and_figure(ooc_fw, model_file, data_file, tmp_path):
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "bars.png"
+    shown = ooc_fw("importance", model_file, data_file, "--top", 2, "--figure", figure, "--quiet")
+    found = load_model(model_file).importance(data_file)
+    title, head, *lines = shown.done().out.splitlines()
+    assert title.startswith("change of the decision value for 3 by one standard deviation")
+    assert head.split() == ["column", "importance", "effect"]
+    assert [line.split()[0] for line in lines] == [found.names[k] for k in found.order[:2]]
+    values = [float(line.split()[1]) for line in lines]
+    np.testing.assert_allclose(values, found.values[found.order[:2]], rtol=1e-3)
+    assert figure.stat().st_size > 1000
+
+
+def test_rows_and_workers(ooc_fw, model_file, data_file):
+    command = "importance", model_file, data_file, "--json", "--quiet"
+    whole = ooc_fw(*command, "--rows", "all").json()
+    assert whole == ooc_fw(*command, "--dask", "threads", "--threads", 2).json()
+    assert ooc_fw(*command, "--rows", 50).json()["n_rows"] == 50
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--rows", "0"], "--rows"), (["--top", "some"], "--top"), (["--figure", "x.doc"], ".png")],
+)
+def test_wrong_options(ooc_fw, model_file, data_file, options, message):
+    ooc_fw("importance", model_file, data_file, *options).assert_refused(message)
+
+
+def test_text_is_refused(ooc_fw, model_file, text_file):
+    ooc_fw("importance", model_file, text_file).assert_refused("ooc-fw convert")

@@ -1,0 +1,148 @@
+"""Which columns matter: known columns, classes, categories, scaling, samples, threads."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy.stats import spearmanr
+from sklearn.inspection import permutation_importance
+
+from ooc_fw import (
+    FrankWolfeOneClass,
+    FrankWolfeSVC,
+    FrankWolfeSVR,
+    InputError,
+    load_model,
+    open_dataset,
+)
+from ooc_fw.convert.tables import TableRecord
+
+
+def made(n, d, seed=0):
+    """Columns 0 to 4 matter, less and less, in ways that a linear model does not see whole."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)).astype(np.float32)
+    score = 3 * np.abs(X[:, 0]) + X[:, 1:5] @ [1.4, 1.0, -0.7, 0.4]
+    return X, score + 0.1 * rng.normal(size=n)
+
+
+def same(one, other, **tolerance):
+    for name in ("values", "by_class", "effects"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), **tolerance)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "poly"])
+def test_ranks_of_known_columns_are_those_of_permutations(kernel):
+    X, score = made(1200, 8)
+    y = (score > np.median(score)).astype(int)
+    estimator = FrankWolfeSVC(kernel, C=10, coef0=1.0, random_state=0).fit(X, y)
+    found = estimator.model_.importance(X)
+    expected = permutation_importance(
+        estimator, X, y, n_repeats=5, random_state=0, scoring="roc_auc"
+    ).importances_mean
+    assert spearmanr(found.values, expected).statistic >= 0.9
+    assert found.order[:5].tolist() == [0, 1, 2, 3, 4]
+    signs = np.sign(found.effects[0, 1:5]).tolist()
+    assert (signs, found.what) == ([1, 1, -1, 1], "the decision value for 1")
+
+
+def test_ten_of_200_columns_are_found():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 200)).astype(np.float32)
+    relevant = np.sort(rng.choice(200, 10, replace=False))
+    y = X[:, relevant] @ np.where(np.arange(10) % 2, 1, -1) > 0
+    found = FrankWolfeSVC(C=10, random_state=0).fit(X, y).model_.importance(X)
+    assert np.sort(found.order[:10]).tolist() == relevant.tolist()
+
+
+@pytest.mark.parametrize("landmarks", [None, 60])
+def test_each_class_has_its_own(landmarks):
+    """Column k says whether it is class k; the classifiers are of pairs, or against the rest."""
+    rng = np.random.default_rng(0)
+    X = rng.random((600, 5)).astype(np.float32)
+    y = np.array(["a", "b", "c"])[X[:, :3].argmax(axis=1)]
+    estimator = FrankWolfeSVC(C=10, landmarks=landmarks, random_state=0).fit(X, y)
+    found = estimator.model_.importance(X)
+    assert found.classes == ("a", "b", "c")
+    assert found.by_class.argmax(axis=1).tolist() == [0, 1, 2]
+    assert (np.sign(found.effects[:, :3]) == 2 * np.eye(3) - 1).all()
+    np.testing.assert_allclose(found.values**2, (found.by_class**2).mean(axis=0))
+    described = found.to_dict()["columns"][0]
+    assert described["by_class"].keys() == {"a", "b", "c"}
+
+
+def test_regression_and_novelty_are_in_their_own_units():
+    X, score = made(400, 6)
+    one, other = (
+        FrankWolfeSVR(C=100, random_state=0).fit(X, factor * score).model_.importance(X)
+        for factor in (1, 1000)
+    )
+    np.testing.assert_allclose(other.values, 1000 * one.values, rtol=0.1)
+    assert one.what == "the prediction"
+    slope = one.effects[0, 1]  # the target rises by 1.4 a standard deviation
+    assert slope == pytest.approx(1.4, rel=0.15)
+    novelty = FrankWolfeOneClass(random_state=0).fit(X).model_.importance(X)
+    assert novelty.what == "the score"
+    assert (novelty.values > 0).all()
+
+
+def test_numbers_do_not_depend_on_threads_storage_or_dask(tmp_path):
+    X, score = made(3000, 6)
+    X[:, 5] = 0.25  # constant
+    X *= np.abs(X) > 0.5
+    model = FrankWolfeSVC(C=10, random_state=0).fit(X[:300], score[:300] > 1).model_
+    with h5py.File(tmp_path / "chunks.h5", "w") as file:
+        file.create_dataset("X", data=X, chunks=(37, 6))
+    first = model.importance(X, rows=2500)
+    assert first.n_rows == 2500
+    assert first.values[5] == first.effects[0, 5] == 0
+    path = str(tmp_path / "chunks.h5")
+    for other in (
+        model.importance(X, rows=2500, threads=3),
+        model.importance(path, rows=2500),
+        model.importance(path, rows=2500, dask="threads", threads=2),
+    ):
+        same(first, other, rtol=0, atol=0)
+    same(first, model.importance(scipy.sparse.csr_array(X), rows=2500), rtol=1e-9)
+    whole = model.importance(X, rows=None)
+    assert whole.n_rows == 3000
+    same(first, whole, rtol=0.2)
+
+
+def test_scaled_and_raw_rows_give_the_same(ooc_fw, tmp_path):
+    """Names come from the table, and the words of a category count together."""
+    rng = np.random.default_rng(0)
+    size, town, noise = rng.normal(100, 20, 400), rng.choice(["Bern", "Oslo"], 400), rng.random(400)
+    y = (size + 30 * (town == "Oslo") > 110).astype(int)
+    cells = zip(size, town, noise, y, strict=True)
+    lines = [f"{a:.3f},{b},{c:.3f},{d}" for a, b, c, d in cells]
+    raw = np.column_stack([size, town == "Bern", town == "Oslo", noise])
+    (tmp_path / "t.csv").write_text("size,town,noise,y\n" + "\n".join(lines) + "\n")
+    data, model = tmp_path / "data.h5", tmp_path / "model.h5"
+    options = ("--label", "y", "--one-hot", "town", "--scale", "standard")
+    ooc_fw("convert", tmp_path / "t.csv", data, *options).done()
+    ooc_fw("train", data, "-o", model, "--kernel", "linear", "--C", 1e4, "--quiet").done()
+    found = ooc_fw("importance", model, data, "--json", "--quiet").json()
+    columns = {one["name"]: one for one in found["columns"]}
+    assert [one["name"] for one in found["columns"]] == ["size", "town", "noise"]
+    assert columns["town"]["effect"] is None
+    assert columns["size"]["effect"] == pytest.approx(columns["size"]["importance"])
+    ratio = columns["town"]["importance"] / columns["size"]["importance"]
+    # Half of the step of 30 is taken by each of two columns that deviate by 1/2.
+    assert ratio == pytest.approx(30 / 20 / 2 / np.sqrt(2), rel=0.1)
+    of_raw = load_model(model).importance(raw)
+    values = [columns[name]["importance"] for name in of_raw.names]
+    np.testing.assert_allclose(of_raw.values, values, rtol=1e-4)
+    with open_dataset(data) as source:
+        record = json.loads(source.table)
+        widths = TableRecord.from_json(source.table, "x", source.columns, source.n_features).widths
+    assert widths == [1, 2, 1] == [len(words or [0]) for words in record["categories"]]
+
+
+def test_other_columns_are_refused():
+    X, score = made(100, 5)
+    model = FrankWolfeSVC(random_state=0).fit(X, score > 1).model_
+    with pytest.raises(InputError, match="has 4 features but the model was trained on 5"):
+        model.importance(X[:, :4])
