@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+import math
 import random
 import subprocess
 import sys
@@ -133,9 +134,9 @@ def first_rows(name: str, n: int, positive: str) -> Texts:
     return write
 
 
-def generated(rows: Callable[[random.Random], Iterator[str]]) -> Texts:
-    """Lines made by a function, half of them for the test."""
-    return lambda _, folder: _write_split(rows(random.Random(0)), _draw_share(0.5), folder)
+def generated(rows: Callable[[random.Random], Iterator[str]], test: float = 0.5) -> Texts:
+    """Lines made by a function, a share of them for the test."""
+    return lambda _, folder: _write_split(rows(random.Random(0)), _draw_share(test), folder)
 
 
 def thinned(dataset: Dataset, every: int) -> Dataset:
@@ -252,8 +253,35 @@ def topics(rng: random.Random) -> Iterator[str]:
         yield f"{label} {' '.join(f'{j + 1}:{cells[j] / length:.5g}' for j in sorted(cells))}\n"
 
 
+def mixed(n_rows: int, n_numbers: int, levels: Sequence[int], bias: float = 0) -> Texts:
+    """CSV without a header: a label, numbers, and categories of so many levels; a quarter tests.
+
+    The odds of label 1 jump at the sides of boxes in one to three columns, swing with a number, and
+    depend on the level of each category, for high and low values of a number differently.
+    """
+
+    def rows(rng: random.Random) -> Iterator[str]:
+        sides = [[rng.randrange(n_numbers) for _ in range(1 + k % 3)] for k in range(24)]
+        boxes = [([(j, rng.gauss(0, 1)) for j in side], rng.gauss(0, 1)) for side in sides]
+        effects = [[(rng.gauss(0, 0.8), rng.gauss(0, 0.5)) for _ in range(n)] for n in levels]
+        for _ in range(n_rows):
+            x = [rng.gauss(0, 1) for _ in range(n_numbers)]
+            codes = [int(n * rng.random() ** 2) for n in levels]  # low levels more often
+            odds = bias + math.sin(4 * x[0]) + x[-1]
+            odds += sum(jump for box, jump in boxes if all(x[j] < side for j, side in box))
+            for own, code in zip(effects, codes, strict=True):
+                odds += own[code][0] + own[code][1] * (1 if x[0] > 0 else -1)
+            label = int(rng.random() < 1 / (1 + math.exp(-odds)))
+            cells = [f"{value:.5g}" for value in x] + [f"level{code}" for code in codes]
+            yield f"{label},{','.join(cells)}\n"
+
+    return generated(rows, 0.25)
+
+
 # -- the list ------------------------------------------------------------------------------------
 
+MADE = ("--no-header", "--label", "0", "--scale", "standard", "--dense")
+ONE_HOT, ENCODED = ("--one-hot", "8,9,10,11,12"), ("--target-encode", "7,8")
 KDD_SCALING = ("--log1p", "--scale", "minmax")  # the test file takes over the training range
 MINMAX, MAXABS = ("--scale", "minmax"), ("--scale", "maxabs")
 COVTYPE = "covtype_352k/covtype_352k.xz"  # noisy; class 2 against the rest
@@ -266,7 +294,6 @@ DATASETS = {
         Dataset("ijcnn1", pair("ijcnn1/ijcnn1"), C=10, gamma=1.5418),
         Dataset("w7a", pair("w8a/w7a"), C=10),
         Dataset("a9a", pair("a9a/a9a")),
-        Dataset("a8a", pair("a9a/a8a")),
         Dataset("kdd99", files(*KDD), C=10, convert=KDD_SCALING),
         Dataset("kdd-full", kdd_full(), C=10, convert=(*KDD_SCALING, "--dense")),
         Dataset("kdd-full-sparse", kdd_full(), C=10, convert=(*KDD_SCALING, "--sparse")),
@@ -286,6 +313,10 @@ DATASETS = {
         Dataset("shell", generated(shell), C=10),
         Dataset("words", generated(words)),
         Dataset("topics", generated(topics), C=10),
+        # Tables: numbers; rare calls of class 1, by categories; categories of many levels.
+        Dataset("prices", mixed(60_000, 8, ()), 1, None, MADE),
+        Dataset("calls", mixed(60_000, 7, (12, 12, 12, 4, 3), -2), 1, None, (*MADE, *ONE_HOT)),
+        Dataset("levels", mixed(1_333_333, 6, (300, 300)), 1, None, (*MADE, *ENCODED)),
     )
 }
 

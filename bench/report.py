@@ -142,6 +142,7 @@ def _main_table(summaries: list[Summary], baseline: str) -> str:
         "CPU s": number("cpu_seconds", ".2f"),
         "peak MB": number("peak_rss_bytes", ".0f", 1e-6),
         "test accuracy %": number("accuracy", ".2f", 100),
+        "AUC": number("roc_auc", ".4f"),
         "score": number("score", ".4f"),
         "certified gap": number("certified_gap", ".2e"),
         "brute-force gap": number("verified_gap", ".2e"),
@@ -176,22 +177,26 @@ def _are_numbers(cells: Sequence[str]) -> bool:
 # -- figure --------------------------------------------------------------------------------------
 
 
+PANELS = (
+    ("accuracy", 100, "test accuracy (%)", "linear"),
+    ("roc_auc", 1, "test AUC", "linear"),
+    ("certified_gap", 1, "certified relative gap", "log"),
+)
+
+
 def draw(records: Sequence[Record], path: Path) -> None:
-    """Write a PNG: a row for each set, test accuracy and certified gap against time."""
+    """Write a PNG: a row for each set, what is known of accuracy, AUC and gap against time."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
     summaries = [summary for summary in summarise(records) if summary.seconds]
+    panels = [panel for panel in PANELS if any(panel[0] in one.medians for one in summaries)]
     datasets = list(dict.fromkeys(summary.dataset for summary in summaries))
     families = list(dict.fromkeys(summary.solver for summary in summaries))
-    figure = Figure(figsize=(11, 3.6 * len(datasets)), layout="constrained")
-    axes = figure.subplots(len(datasets), 2, squeeze=False)
-    panels = (
-        ("accuracy", 100, "test accuracy (%)", "linear"),
-        ("certified_gap", 1, "certified relative gap", "log"),
-    )
+    figure = Figure(figsize=(5.5 * len(panels), 3.6 * len(datasets)), layout="constrained")
+    axes = figure.subplots(len(datasets), len(panels), squeeze=False)
     for row, dataset in zip(axes, datasets, strict=True):
         for ax, (key, scale, label, yscale) in zip(row, panels, strict=True):
             for color, family in enumerate(families):

@@ -9,8 +9,9 @@ Importing this package imports no solver: each is imported in the process that r
 from __future__ import annotations
 
 from bench.solvers.base import Parameters, Peer, Problem, Solver
-from bench.solvers.ours import OocFW
+from bench.solvers.ours import OocFW, Tune
 from bench.solvers.peers import (
+    HistBoosting,
     IntelexSVC,
     LinearSGD,
     NystroemSVC,
@@ -26,11 +27,13 @@ SOLVERS: dict[str, Solver] = {
     solver.name: solver
     for solver in (
         OocFW(),
+        Tune(),
         IntelexSVC(),
         SklearnSVC(),
         SubsampleSVC(),
         NystroemSVC(),
         LinearSGD(),
+        HistBoosting(),
         XGBoost(),
         OneClass(),
         SklearnOneClass(),

@@ -1,7 +1,7 @@
 """The process in which a peer runs: ``python -m bench.solvers.child REQUEST``; prints JSON.
 
-Reading the file, importing the peer, its `prepare` and testing are outside the clock: a peer is
-timed on fitting rows that are in RAM already, after a fit of a few rows to warm up.
+Reading the file, importing the peer and testing are outside the clock: a peer is timed on fitting
+rows that are in RAM already, after a fit of a few rows to warm up.
 """
 
 from __future__ import annotations
@@ -43,8 +43,6 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
 
     _warm_up(peer.build(problem, parameters), X, y)
     estimator = peer.build(problem, parameters)
-    if hasattr(estimator, "prepare"):
-        estimator.prepare(X, y)
     cpu_started, started = time.process_time(), time.perf_counter()
     estimator.fit(X, y)
     figures = {

@@ -1,7 +1,7 @@
 """Our methods, through the command line, as users run them.
 
-Owns the translation of a spec into options of ``ooc-fw train``. The time is that of the whole
-process, from start to exit: interpreter, imports, reading the file and writing the model included.
+Owns the translation of a spec into options of ``ooc-fw train`` or ``ooc-fw tune``. The time is that
+of the whole process, from start to exit: interpreter, imports, reading and writing included.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ class OocFW:
     name: ClassVar[str] = "ooc-fw"
     packages: ClassVar[tuple[str, ...]] = ()
 
+    def command(self, problem: Problem, parameters: Parameters, model: Path) -> list[str]:
+        """The command line that writes a model and prints JSON."""
+        own: Parameters = {"C": repr(problem.C), "gamma": repr(problem.gamma)}
+        return _command("train", problem, own | parameters, model)
+
     def parameters(self, given: dict[str, str]) -> Parameters:
         """Options as given; the command line checks them."""
         return {key.replace("_", "-"): value for key, value in given.items()}
@@ -35,8 +40,9 @@ class OocFW:
         """Train, then evaluate and check outside the clock."""
         with tempfile.TemporaryDirectory() as folder:
             model = Path(folder) / "model.h5"
-            child = run_measured(_train_command(problem, parameters, model), problem.timeout_s)
+            child = run_measured(self.command(problem, parameters, model), problem.timeout_s)
             report = json.loads(child.stdout)
+            report = (report.get("refit") or {}) | report
             figures = {key: report[key] for key in REPORTED if key in report}
             figures |= {
                 "seconds": child.seconds,
@@ -50,17 +56,20 @@ class OocFW:
         return figures
 
 
-def _train_command(problem: Problem, parameters: Parameters, model: Path) -> list[str]:
-    options = {
-        "C": repr(problem.C),
-        "gamma": repr(problem.gamma),
-        "seed": str(problem.seed),
-        "threads": str(problem.threads),
-        **parameters,
-    }
+class Tune(OocFW):
+    """Any options of ``ooc-fw tune``, which is told neither C nor kernel."""
+
+    name: ClassVar[str] = "tune"
+
+    def command(self, problem: Problem, parameters: Parameters, model: Path) -> list[str]:
+        return _command("tune", problem, parameters, model)
+
+
+def _command(verb: str, problem: Problem, parameters: Parameters, model: Path) -> list[str]:
+    options = {"seed": str(problem.seed), "threads": str(problem.threads), **parameters}
     if problem.train.endswith(".npy"):
         options["labels"] = str(Path(problem.train).with_name("y.npy"))
-    command = [*OOC_FW, "train", problem.train, "-o", str(model), "--json", "--quiet"]
+    command = [*OOC_FW, verb, problem.train, "-o", str(model), "--json", "--quiet"]
     for key, value in options.items():
         command += [f"--{key}={value}" if value else f"--{key}"]
     return command
