@@ -297,10 +297,11 @@ class SearchOptions(_Checked):
     """How C and gamma are searched, and what is compared."""
 
     preset: str = option(
-        "large",
-        "large: C in 2^0..2^12, gamma auto, one validation part; small: C in 2^-5..2^15, sigma^2 "
-        "in 2^-15..2^5, 10 folds; the values that are given replace parts of it",
-        choices=("large", "small"),
+        "auto",
+        "auto: kernels, C and gamma are searched in stages, from samples to all rows, within the "
+        "time limit; large: C in 2^0..2^12, gamma auto, one validation part; small: C in "
+        "2^-5..2^15, sigma^2 in 2^-15..2^5, 10 folds; values that are given replace parts of it",
+        choices=("auto", "large", "small"),
     )
     validation_share: float = option(
         0.3, "share of the rows in the validation part", name="--validation", **SHARE
@@ -309,10 +310,11 @@ class SearchOptions(_Checked):
         None, "cross-validate with K folds instead", low=2, whole=True, metavar="K"
     )
     metric: str = option(
-        "accuracy",
-        "what to choose by: accuracy, balanced_accuracy (the mean recall of the classes), or auc "
-        "(the ROC AUC of two classes)",
-        choices=("accuracy", "balanced_accuracy", "auc"),
+        "auto",
+        "what to choose by: accuracy, balanced_accuracy (the mean recall of the classes), auc (the "
+        "ROC AUC of two classes), or r2 (of regression); auto is accuracy, auc of novelty, r2 of "
+        "regression",
+        choices=("auto", "accuracy", "balanced_accuracy", "auc", "r2"),
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,16 @@ class Problem:
         """Classifiers of a landmark model."""
         return 1
 
+    def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> Self:
+        """The problem restricted to `rows` (numbers or a mask), which `source` gives."""
+        given: Any = self
+        changes = {
+            name: getattr(self, name)[rows]
+            for name in ("codes", "targets", "penalties")
+            if getattr(self, name, None) is not None
+        }
+        return cast(Self, replace(given, source=source, **changes))
+
 
 @dataclass(frozen=True)
 class ClassificationProblem(Problem):
@@ -92,13 +102,6 @@ class ClassificationProblem(Problem):
         signs *= 2
         signs -= 1
         return BinaryProblem(self.source, signs, self.kernel, self.penalties)
-
-    def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> ClassificationProblem:
-        """The problem restricted to `rows` (numbers or a mask), which `source` gives."""
-        penalties = None if self.penalties is None else self.penalties[rows]
-        return ClassificationProblem(
-            source, self.codes[rows], self.kernel, penalties, self.class_labels
-        )
 
 
 @dataclass(frozen=True)

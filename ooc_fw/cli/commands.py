@@ -150,6 +150,13 @@ def _train(parser: argparse.ArgumentParser) -> None:
     )
     text = "write one JSON object per event, for ooc-fw report and plot; --resume appends"
     parser.add_argument("--log", metavar="FILE", help=text)
+    _add_task(parser)
+    add_results(parser)
+    _add_stream(parser)
+
+
+def _add_task(parser: argparse._ActionsContainer) -> None:
+    """Declare ``--task`` and the options of single tasks."""
     parser.add_argument(
         "--task",
         choices=tuple(TASKS),
@@ -159,8 +166,6 @@ def _train(parser: argparse.ArgumentParser) -> None:
     )
     add_options(parser, TaskOptions)
     parser.set_defaults(epsilon=None)  # tells whether it is given
-    add_results(parser)
-    _add_stream(parser)
 
 
 def _add_training(parser: argparse.ArgumentParser) -> None:
@@ -212,17 +217,20 @@ def _add_stream(parser: argparse.ArgumentParser) -> None:
 
 
 def _tune(parser: argparse.ArgumentParser) -> None:
-    """Find the best C and gamma, and train with them.
+    """Find the best kernel, C and gamma, and train with them.
 
-    Try values of C, and of gamma if asked, on one part of the rows, validate on the rest, and
-    train on all rows with the best. Each point is warm-started from the one before, and hopeless
-    points are abandoned. VALUES are numbers (0.5,1,10) or powers of a number (2^0..2^12;
-    2^-5..2^15:2 for every second one). The test file has no part in it.
+    Without options: search kernels, C and gamma in stages, from samples to all rows, validate on
+    rows that no stage trains on, and train on all rows with the best, exactly or with as many
+    landmarks as the time affords: 10 minutes in all, or --max-time. With --C and --gamma, try just
+    these. VALUES are numbers (0.5,1,10) or powers of a number (2^0..2^12; 2^-5..2^15:2 for every
+    second one). The test file has no part in it.
     """
     add_data(parser)
     add_output(parser, "MODEL", _MODEL)
-    grid = parser.add_argument_group("grid")
-    add_options(grid, SearchOptions, ["preset"])
+    grid = parser.add_argument_group("what is tried")
+    _add_task(grid)
+    text = "kernels, with commas between them (default: rbf,laplacian)"
+    grid.add_argument("--kernel", type=_kernel_names, metavar="NAMES", help=text)
     positive = option_fields(TrainOptions)["C"]
     add_values(grid, "--C", positive, "values of C")
     width = grid.add_mutually_exclusive_group()
@@ -230,14 +238,14 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     add_values(width, "--gamma", gamma, "values of gamma, such as auto and scale")
     sigma2 = "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)"
     add_values(width, "--sigma2", positive, sigma2)
-    add_options(grid, KernelOptions, ["kernel", "degree", "coef0"])
+    add_options(grid, KernelOptions, ["degree", "coef0"])
+    add_options(grid, SearchOptions, ["preset"])
     check = parser.add_argument_group("validation")
     add_options(check, SearchOptions, ["validation_share", "folds", "metric"])
     add_options(check, TrainOptions, ["seed"])
     training = parser.add_argument_group("training")
-    add_options(
-        training, TrainOptions, ["method", "tol", "memory_limit", "max_support", "landmarks"]
-    )
+    names = ["max_time", "method", "tol", "memory_limit", "max_support", "landmarks", "exact"]
+    add_options(training, TrainOptions, names)
     add_work(parser, dask=False)
     results = parser.add_argument_group("results")
     text = "search only, train no model"
@@ -246,6 +254,11 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     text = "draw errors against C (.png, .svg, .pdf; matplotlib)"
     results.add_argument("--figure", metavar="FILE", help=text)
     add_results(parser)
+
+
+def _kernel_names(text: str) -> str | list[str]:
+    """Names of kernels, or "auto"."""
+    return text if text == "auto" else [name.strip() for name in text.split(",")]
 
 
 def _predict(parser: argparse.ArgumentParser) -> None:

@@ -1,11 +1,10 @@
-"""``ooc-fw tune``: from a data file to the best C and gamma, and a model trained with them."""
+"""``ooc-fw tune``: from a data file to the best kernel, C and gamma, and a model with them."""
 
 from __future__ import annotations
 
 import argparse
 import signal
 import sys
-from functools import partial
 from pathlib import Path
 
 from ooc_fw.cli import common, train
@@ -17,15 +16,20 @@ from ooc_fw.report.progress import Progress, to_json
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, write_output
-from ooc_fw.training.tuning import Point, TuneResult, draw, tune
+from ooc_fw.training.points import Point, TuneResult, draw
+from ooc_fw.training.tuning import tune
 
-_SEARCH = ("kernel", "degree", "coef0", "preset", "validation_share", "folds", "metric", "refit")
+_SEARCH = (
+    *("task", "contamination", "epsilon", "kernel", "degree", "coef0", "preset"),
+    *("validation_share", "folds", "metric", "refit"),
+)
 """Arguments that are fields of `TuneOptions`."""
 
 
 def run(args: argparse.Namespace) -> int:
     """Find the best C and gamma, and train with them."""
     place = train.ModelPlace(_check_outputs(args))
+    wanted = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
 
     with (
         common.open_data(args) as source,
@@ -35,11 +39,12 @@ def run(args: argparse.Namespace) -> int:
             source,
             options=common.record_from(TrainOptions, args, C=TrainOptions.C),
             callbacks=progress.callbacks,
-            on_point=None if args.quiet else partial(_show, args.metric),
+            on_point=None if args.quiet else _show,
+            on_stage=None if args.quiet else lambda line: common.print_lines([line]),
             Cs=args.C,
             gammas=args.gamma,
             sigma2s=args.sigma2,
-            **{name: getattr(args, name) for name in _SEARCH},
+            **wanted,
         )
     values = {"data": args.data, **result.to_dict(), "model": None}
     status = None if result.model is None else result.model.status
@@ -64,9 +69,10 @@ def _lines(result: TuneResult, model: str | None) -> list[str]:
     error, deviation = (100 * (value or 0.0) for value in (best.error, best.standard_error))
     lines = [
         *result.table().splitlines(),
-        f"best: C {best.C:g}, gamma {best.gamma:.6g}, validation {METRICS[result.metric]} "
-        f"{error:.3f} % (+- {deviation:.3f}) on {best.n_validated} rows",
-        f"{result.seconds:.1f} s, {result.kernel_evaluations / 1e6:,.0f} million kernel values",
+        f"best: {best.kernel} kernel, C {best.C:g}, gamma {best.gamma:.6g}, validation "
+        f"{METRICS[result.metric]} {error:.3f} % (+- {deviation:.3f}) on {best.n_validated} rows",
+        f"{result.seconds:.1f} s, {result.kernel_evaluations / 1e6:,.0f} million kernel values; "
+        f"the search ended since {result.ended}",
     ]
     advice, refit = result.advice(), result.refit()
     if advice is not None:
@@ -82,11 +88,11 @@ def _lines(result: TuneResult, model: str | None) -> list[str]:
     return lines if model is None else [*lines, model]
 
 
-def _show(metric: str, point: Point) -> None:
+def _show(point: Point) -> None:
     error = 100 * (point.error or 0.0)
     print(
-        f"C {point.C:g}, gamma {point.gamma:.4g}: {METRICS[metric]} {error:.3f} % of "
-        f"{point.n_validated} rows, {point.n_support} support vectors, {point.seconds:.1f} s",
+        f"{point.kernel}, C {point.C:.3g}, gamma {point.gamma:.4g}: error {error:.3f} % of "
+        f"{point.n_validated} rows, {point.n_support} vectors, {point.seconds:.1f} s",
         file=sys.stderr,
         flush=True,
     )

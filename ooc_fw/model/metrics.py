@@ -15,7 +15,12 @@ import numpy.typing as npt
 from ooc_fw.data.rows import Float64Array, Int64Array
 
 # Metrics that `ooc_fw.tune` knows, and what 1 minus each of them is called.
-METRICS = {"accuracy": "error", "balanced_accuracy": "balanced error", "auc": "1 - AUC"}
+METRICS = {
+    "accuracy": "error",
+    "balanced_accuracy": "balanced error",
+    "auc": "1 - AUC",
+    "r2": "1 - R2",
+}
 
 _PART = 1 << 18  # values that are looked up at once
 _N_BINS = 10  # of probabilities, in a diagram of their reliability
@@ -139,6 +144,14 @@ def auc_loss(values: Float64Array, positive: npt.NDArray[np.bool_]) -> Estimate 
     variance = auc * (1 - auc)
     variance += (m - 1) * (both_positive - auc**2) + (n - 1) * (both_negative - auc**2)
     return Estimate(1 - auc, max(0.0, variance / (m * n)))
+
+
+def squared_loss(targets: Float64Array, predictions: Float64Array) -> Estimate | None:
+    """1 - R^2 of predictions, None where all targets are equal; the variance is of the errors."""
+    squares, spread = np.square(targets - predictions), float(np.var(targets))
+    if spread == 0:
+        return None
+    return Estimate(float(squares.mean()) / spread, float(squares.var()) / len(targets) / spread**2)
 
 
 def pooled(folds: list[Estimate]) -> tuple[float, float]:

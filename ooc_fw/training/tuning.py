@@ -1,279 +1,88 @@
-"""Choosing C and gamma by validation.
+"""Choosing kernel, C and gamma by validation.
 
-    for each fold: one part of the rows to train on, the other to validate with
-        for each gamma
-            for each C, the smallest first
-                train, from the weights for the C before; validate
-                after two hopeless points in a row: leave out the larger C
-        leave out the points that are worse than the best beyond chance
-    train the best point on all rows, from the weights it had, with a certificate
+    for each stage, of more rows to train on than the one before
+        for each fold: one part of the rows to train on, another to validate with
+            for each kernel and gamma
+                for each C, the smallest first
+                    train, from the weights for the C before; validate
+                    after two hopeless points in a row: leave out the larger C
+            leave out the points that are worse than the best beyond chance
+        leave out all but the best points; add neighbours of the first of them
+    train the best point on all rows, with a certificate
 
-A point is a pair of C and gamma. Its error is 1 minus the metric. Models with landmarks share those
-of the smallest C of each gamma and fold.
+A point is a kernel, its gamma and a C; its error is 1 minus the metric. A grid that is given is
+tried in one stage, on all rows. A search that chooses for itself has a budget of time. It counts
+what it plans in seconds of a nominal machine, so that it takes the same course on every machine and
+on any number of threads; the clock only ends it. Models with landmarks share those of the smallest
+C of each gamma and fold.
 """
 
 from __future__ import annotations
 
-import os
+import bisect
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing, nullcontext
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import Int64Array
+from ooc_fw.data.labels import encode_labels
+from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.statistics import sigma2, variance
-from ooc_fw.data.views import CachedSource, SubsetSource, complement, draw_parts
-from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
-from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, pooled
+from ooc_fw.data.views import CachedSource, SubsetSource, complement, draw_parts, ranges_of
+from ooc_fw.model.metrics import Estimate, auc_loss, balanced_error, squared_loss
 from ooc_fw.model.record import Model, borrow_source
-from ooc_fw.options import SearchOptions, TrainOptions
-from ooc_fw.problem import ClassificationProblem
-from ooc_fw.report.figures import draw_errors, save
-from ooc_fw.solver.plan import Session, plan_exact
+from ooc_fw.options import START_ROWS, TrainOptions
+from ooc_fw.solver.plan import Plan, Session, plan_exact, workload
 from ooc_fw.solver.run import Warm
-from ooc_fw.solver.state import Callback, Status
-from ooc_fw.system.errors import InputError
+from ooc_fw.solver.state import Callback, SolverState, Status
+from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import interruption, signal_of
-from ooc_fw.training.classification import exact_fit, landmark_fit
-from ooc_fw.training.fit import Fit, describe, make_plan, open_landmark_path, task_of
+from ooc_fw.system.memory import OverLimitError, memory_total, plan_landmarks
+from ooc_fw.training.classification import (
+    exact_fit,
+    exact_seconds,
+    landmark_fit,
+    landmark_seconds,
+    plan_span,
+)
+from ooc_fw.training.fit import Fit, fit, make_plan, open_landmark_path, task_of
 from ooc_fw.training.pairs import PairTrainer
 from ooc_fw.training.partition import Partition, partition_classes
+from ooc_fw.training.points import Point, TuneOptions, TuneResult
+from ooc_fw.training.regression import EXACT_ROWS
 
-PATH_TOL = 1e-2
-"""Relative gap of the classifiers that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a
-fifth of their standard error at most, and the choice does not."""
+SEARCH_SECONDS = 600.0
+"""Time limit of a search that chooses for itself, refit included, unless another one is given."""
+
+_SEARCH_SHARE = 0.5  # of the time limit, after which the search ends and the refit begins
+_FIRST_SHARE = 0.4  # of the time of the search, that its first stage may take
+_LANDMARK_SHARE = 0.8  # of the time left, that a refit with landmarks may be expected to take
+
+_FIRST_ROWS, _LEAST_ROWS, _MORE_ROWS = 4_000, 500, 4  # of the first stage; times more of the next
+_KEPT = 6, 3, 2  # points that stages after the first go on with, the last number for all others
+_NEAR = 2  # of these, the first of which have neighbours that are tried, too
+_FEW_ROWS, _FOLDS = 12_000, 4  # rows up to which a search that chooses for itself has folds
+_MOST_VALIDATED = 20_000  # rows of the validation part of such a search
+
+_SPEED = 8e8  # kernel values a second of the nominal machine, for rows of no values
+_ROW_VALUES = 16  # values of a row for which it takes as much time again
+_LAPLACIAN = 1.3  # times longer than other kernels
+_POINT_SECONDS = 0.05  # of a point, whatever it is
+_FIRST_SUPPORT = 0.6  # share of support vectors of a point that was not tried
+_MOST_EXACT = 20_000  # support vectors of models that are compared, beyond which they have
+_STAGE_LANDMARKS = 2_000  # landmarks
+_MOST_LANDMARKS, _ROWS_EACH = 20_000, 4  # landmarks of a refit; and rows for each, at least
 
 _HOPELESS = 3.0
 """Standard errors of the difference from the best point; more of them have odds of 1 in 700."""
 
 _IN_A_ROW = 2
 """Hopeless points in a row after which the larger C of a gamma are left out."""
-
-
-class Grid(NamedTuple):
-    """Values of C, squared widths of the RBF kernel, and the number of folds."""
-
-    Cs: tuple[float, ...]
-    sigma2s: tuple[float, ...] | None  # None: gamma auto
-    folds: int | None  # None: a single validation part
-
-
-PRESETS = {
-    "large": Grid(tuple(2.0**e for e in range(13)), None, None),
-    "small": Grid(tuple(2.0**e for e in range(-5, 16)), tuple(2.0**e for e in range(-15, 6)), 10),
-}
-"""The searches of the SWAP paper, section 5: "large" on large sets, "small" with cross-validation
-on small ones (Nanculef, Frandi, Sartori, Allende, A novel Frank-Wolfe algorithm)."""
-
-
-@dataclass(frozen=True)
-class TuneOptions(SearchOptions):
-    """What `tune` tries, beside how it validates; InputError for a grid that cannot be used.
-
-    Parameters
-    ----------
-    kernel, degree, coef0
-        Kernel, as for `ooc_fw.make_kernel`.
-    Cs, gammas, sigma2s : iterable of float, optional
-        Values of C and of the scale of the kernel; those of the preset by default. A gamma may be
-        "auto", that of training, which does not depend on labels; sigma2s are squared widths of the
-        RBF kernel in place of gammas: gamma = 1 / (2 sigma^2).
-    path_tol : float
-        Relative gap of the classifiers that are compared; `TrainOptions.tol` if that is larger.
-    refit : bool
-        Whether the best point is trained on all rows.
-    """
-
-    kernel: str = "rbf"
-    degree: int = 2
-    coef0: float = 0.0
-    Cs: Iterable[float] | None = None
-    gammas: Iterable[float | str] | None = None
-    sigma2s: Iterable[float] | None = None
-    path_tol: float = PATH_TOL
-    refit: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sigma2s is not None and (self.gammas is not None or self.kernel != "rbf"):
-            raise InputError("sigma2s are widths of the rbf kernel, in place of gammas; give one")
-
-    def grid(self) -> Grid:
-        """The grid of the preset, with the values that were given in place of its own."""
-        Cs, sigma2s, folds = PRESETS[self.preset]
-        if self.gammas is not None or self.kernel != "rbf":
-            sigma2s = None
-        return Grid(
-            Cs if self.Cs is None else _increasing("C", self.Cs),
-            sigma2s if self.sigma2s is None else _increasing("sigma2", self.sigma2s),
-            folds if self.folds is None else self.folds,
-        )
-
-    def kernels(self, grid: Grid, source: RowSource, threads: int) -> list[Kernel]:
-        """A kernel for each scale, in increasing order."""
-        average, spread = (partial(find, source, threads) for find in (sigma2, variance))
-        numbers = [
-            resolve_gamma(self.kernel, gamma, average, source.n_features, spread)
-            for gamma in (["auto"] if self.gammas is None else self.gammas)
-            if grid.sigma2s is None
-        ]
-        numbers += [1 / (2 * value) for value in grid.sigma2s or ()]
-        make = partial(make_kernel, self.kernel, degree=self.degree, coef0=self.coef0)
-        return [make(gamma=gamma) for gamma in _increasing("gamma", numbers)]
-
-
-def _increasing(name: str, values: Iterable[float]) -> tuple[float, ...]:
-    """Different positive numbers in increasing order."""
-    numbers = sorted({float(value) for value in values})
-    if not numbers or not 0 < numbers[0] <= numbers[-1] < float("inf"):
-        raise InputError(f"the values of {name} must be positive numbers, at least one")
-    return tuple(numbers)
-
-
-@dataclass
-class Point:
-    """One point of the grid, and how it did."""
-
-    C: float
-    gamma: float
-    n_errors: int = 0  # validation rows that were wrong
-    n_validated: int = 0
-    n_support: int = 0  # of the last training; those that several classifiers share count once
-    kernel_evaluations: int = 0  # of training and validation
-    seconds: float = 0.0  # of training and validation
-    status: str = "waiting"  # or "tried", "abandoned", "interrupted"
-    note: str = ""  # why it was abandoned, or what else there is to say
-    error: float | None = None  # 1 - metric; None before the first validation
-    standard_error: float | None = None  # of `error`, from the number of rows alone
-    wrong: list[npt.NDArray[np.uint8]] = field(default_factory=list, repr=False)  # bits, by fold
-    estimates: list[Estimate] = field(default_factory=list, repr=False)  # by fold; none of accuracy
-
-    def __str__(self) -> str:
-        return f"C {self.C:g}, gamma {self.gamma:.4g}"
-
-    def validated(self, wrong: npt.NDArray[np.bool_], estimate: Estimate | None) -> None:
-        """Add what `score_point` says of one fold."""
-        self.status = "tried"
-        self.wrong.append(np.packbits(wrong))
-        self.n_errors += int(wrong.sum())
-        self.n_validated += len(wrong)
-        if estimate is None:
-            error = self.error = self.n_errors / self.n_validated
-            self.standard_error = float(np.sqrt(error * (1 - error) / self.n_validated))
-        else:
-            self.estimates.append(estimate)
-            self.error, self.standard_error = pooled(self.estimates)
-
-    def order(self) -> tuple[float, float, float]:
-        """The best of some points that were tried in the same folds is the first in this order."""
-        assert self.error is not None
-        return self.error, self.C, self.gamma
-
-    def deviations(self, best: Point) -> float:
-        """Standard errors by which the error of this point exceeds another's, on the same rows.
-
-        McNemar's test for accuracy: (b - c) / sqrt(b + c), where b and c rows are wrong here and
-        there only. For other metrics the errors are taken for independent; since both are of the
-        same rows, that leaves out fewer points than would be right.
-        """
-        if self.estimates:
-            (error, spread), (least, other) = pooled(self.estimates), pooled(best.estimates)
-            return float((error - least) / max(np.hypot(spread, other), np.finfo(float).tiny))
-        parts = zip(self.wrong, best.wrong, strict=True)
-        differ = sum(int(np.bitwise_count(a ^ b).sum()) for a, b in parts)
-        return float((self.n_errors - best.n_errors) / np.sqrt(max(1, differ)))
-
-    def cells(self) -> list[str]:
-        """What the table of all points says of this one."""
-        percent = ["" if x is None else f"{100 * x:.3f}" for x in (self.error, self.standard_error)]
-        note = ": ".join(word for word in (self.status, self.note) if word not in ("", "tried"))
-        size, seconds = str(self.n_support or ""), f"{self.seconds:.2f}"
-        return [f"{self.C:.6g}", f"{self.gamma:.4g}", *percent, size, seconds, note]
-
-    def abandon(self, why: str) -> None:
-        """Leave the point out from here on."""
-        self.status, self.note = "abandoned", why
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return _without(self, "wrong", "estimates")
-
-
-def _without(record: object, *names: str) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in names}
-
-
-@dataclass(frozen=True)
-class TuneResult:
-    """What a search found."""
-
-    points: list[Point]  # all of the grid, gamma by gamma
-    best: Point  # least error; of equals the smallest C, then the smallest gamma
-    fitted: Fit | None  # the best point trained on all rows; None without a refit
-    kernel: str
-    metric: str  # what points were compared by
-    folds: int | None  # None for one validation part
-    n_rows: int
-    n_validation: int  # rows in the (first) validation part
-    seed: int  # of the parts and of all trainings
-    interrupted: bool  # whether the search was stopped before its end
-    signal: int | None  # number of the signal that stopped the search or the refit, if one did
-    kernel_evaluations: int
-    seconds: float
-
-    @property
-    def model(self) -> Model | None:
-        """Model of the refit."""
-        return None if self.fitted is None else self.fitted.model
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values without the model, for JSON."""
-        return _without(self, "points", "best", "fitted", "signal") | {
-            "best": self.best.to_dict(),
-            "refit": self.refit(),
-            "points": [point.to_dict() for point in self.points],
-        }
-
-    def refit(self) -> dict[str, Any] | None:
-        """How the refit went."""
-        if self.fitted is None:
-            return None
-        names = "status", "certified_gap", "gap_scope", "n_support", "kernel_evaluations"
-        described = describe(self.fitted)
-        seconds = sum(solution.seconds for solution in self.fitted.solutions)
-        return {name: described[name] for name in names} | {"seconds": seconds}
-
-    def table(self) -> str:
-        """Table of all points; a star marks the best."""
-        error = f"{METRICS[self.metric]} %"
-        row = f"{{}} {{:>10}} {{:>10}} {{:>{len(error) + 1}}} {{:>6}} {{:>7}} {{:>7}}  {{}}"
-        lines = [[" ", "C", "gamma", error, "+-", "SVs", "s", "note"]]
-        lines += [["*" if p is self.best else " ", *p.cells()] for p in self.points]
-        return "\n".join(row.format(*line).rstrip() for line in lines)
-
-    def advice(self) -> str | None:
-        """What to try next if the best point is at the border of the grid; else None."""
-        words = []
-        for name in ("C", "gamma"):
-            tried = sorted({getattr(point, name) for point in self.points})
-            value = getattr(self.best, name)
-            if len(tried) > 1 and value in (tried[0], tried[-1]):
-                which = "smaller" if value == tried[0] else "larger"
-                words.append(f"the best {name} is at the border of the grid: try {which} ones")
-        return "; ".join(words) or None
-
-
-def draw(result: TuneResult, path: str | os.PathLike[str]) -> None:
-    """Draw validation errors against C, a curve for each gamma or a map if there are many."""
-    how = f"{result.folds} folds" if result.folds else f"{result.n_validation} validation rows"
-    title = f"{result.kernel} kernel, {result.n_rows} rows, {how}"
-    save(draw_errors(result.points, result.best, title, METRICS[result.metric]), path)
 
 
 def tune(
@@ -283,9 +92,10 @@ def tune(
     options: TrainOptions | None = None,
     callbacks: Sequence[Callback] = (),
     on_point: Callable[[Point], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
     **search: Any,
 ) -> TuneResult:
-    """Find the C, and the gamma, of least validation error, and train on all rows with them.
+    """Find the kernel, C and gamma of least validation error, and train on all rows with them.
 
     The error is 1 - `metric`, the share of wrong rows by default. A point is hopeless if
     its errors exceed those of the best so far by more than 3 standard errors of the difference and
@@ -296,12 +106,16 @@ def tune(
     data, labels
         As for `ooc_fw.open_dataset`; nothing is loaded whole.
     options : TrainOptions, optional
-        Options of each training, which is exact unless `landmarks` is given. `C` is not used;
-        `tol`, `stopping`, `certify` are for the refit.
+        Options of each training. `C` is not used; `tol`, `stopping`, `certify` are for the refit,
+        and `max_time` is that of the search and the refit together: 10 minutes by default, none
+        for a grid that is given. `landmarks` and `exact` say what all models are; without them
+        the search chooses.
     callbacks : sequence of Callback
         They are told of every iteration of every training.
     on_point : callable, optional
         It is called with every point that was tried, once for each fold.
+    on_stage : callable, optional
+        It is called with a sentence on each stage before it begins.
     **search
         Fields of `TuneOptions`, `Cs`, `gammas`, ..., and of `ooc_fw.options.SearchOptions`.
 
@@ -309,6 +123,8 @@ def tune(
     ------
     InputError
         For data or a grid that cannot be used, or a training part without one of the classes.
+    OutOfTimeError
+        When time is over before the first point was tried.
     KeyboardInterrupt
         Before the first point was tried. Later, the result is what is known by then.
 
@@ -316,18 +132,28 @@ def tune(
     --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> result = tune(X, X[:, 0] > X[:, 1], Cs=[1, 10, 100])
+    >>> result = tune(X, X[:, 0] > X[:, 1], Cs=[1, 10, 100], gammas=["auto"])
     >>> len(result.points), result.model.status
     (3, 'converged')
     """
     options = TrainOptions() if options is None else options
     wanted = TuneOptions(**search)
     with borrow_source(data, labels) as source:
-        return _Search(source, options, wanted, callbacks, on_point).result()
+        return _Search(source, options, wanted, callbacks, on_point, on_stage).result()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a fold trains on, and the rows that it holds out."""
+
+    train: Any  # the problem of the rows to train on
+    rows: SubsetSource  # these rows
+    held_out: RowSource
+    truth: AnyArray  # of the rows held out
 
 
 class _Search:
-    """The points of a grid, and the order in which they are tried."""
+    """The points of a search, and the order in which they are tried."""
 
     def __init__(
         self,
@@ -336,49 +162,66 @@ class _Search:
         wanted: TuneOptions,
         callbacks: Sequence[Callback],
         on_point: Callable[[Point], None] | None,
+        on_stage: Callable[[str], None] | None,
     ) -> None:
-        options = replace(options, exact=options.landmarks is None)
-        answers, threads = task_of("classification").read(source, options)
-        classes = answers["class_labels"]
-        if wanted.metric == "auc" and len(classes) > 2:
-            raise InputError(
-                f"the metric auc is for two classes, and {source.name} has {len(classes)}; use "
-                f"balanced_accuracy or accuracy"
-            )
-        self.wanted, self.callbacks, self.on_point = wanted, callbacks, on_point
-        self.grid = wanted.grid()
-        self.kernels = wanted.kernels(self.grid, source, threads)
-        self.paths = [[Point(C, kernel.gamma) for C in self.grid.Cs] for kernel in self.kernels]
-        self.points = [point for path in self.paths for point in path]
-        self.problem = ClassificationProblem(source, kernel=self.kernels[0], **answers)
-        self.plan = make_plan(self.problem, options)
-        given, tol = self.plan.given, wanted.path_tol
-        tol = max(tol, given.tol) if given.stopping == "relative" else tol
-        self.options = replace(given, tol=tol, stopping="relative", certify=False, max_iter=None)
+        self.started = time.perf_counter()
+        self.staged = any(wanted.free)
+        self.limit = options.max_time or (SEARCH_SECONDS if self.staged else None)
+        options = replace(options, max_time=None)
+        if not self.staged and wanted.task == "classification":
+            options = replace(options, exact=options.landmarks is None)
+        self.wanted, self.given, self.grid, self.n_rows = (
+            wanted,
+            options,
+            wanted.grid,
+            source.n_rows,
+        )
+        self.metric, self.on_point, self.on_stage = wanted.chosen_metric, on_point, on_stage
+        self.callbacks = callbacks
+        self.task = task_of(wanted.task)
+        self.task.check(options)
+        answers, self.threads = self.task.read(source, options)
+        kernels = wanted.kernels(source, self.threads)
+        fields = {name: getattr(wanted, name) for name in self.task.fields}
+        self.problem = self.task.problem(source=source, kernel=kernels[0], **answers, **fields)
+        self.truth = self._read_truth()
+        self.points = [
+            Point(C, kernel.gamma, kernel=kernel.name) for kernel in kernels for C in wanted.grid.Cs
+        ]
+        self.folds = wanted.grid.folds
+        if self.folds is None and self.staged and self.n_rows <= _FEW_ROWS:
+            self.folds = _FOLDS
+        self.held_out = self._held_out()
+        tol = wanted.path_tol
+        tol = max(tol, options.tol) if options.stopping == "relative" else tol
+        changes: dict[str, Any] = {"tol": tol, "stopping": "relative", "certify": False}
+        self.options = replace(options, **changes, max_iter=None)
+        self.room = self._room()
+        self.stage = 0
+        self.spent = 0.0  # seconds of the nominal machine
+        self.late = False  # whether the clock ended the search
         self.leader: Point | None = None  # best of the points that were tried in this fold
         self.warm: list[Warm] | None = None  # its weights, by rows of the whole source
+        self.best: Point | None = None  # of the points that the last stage compared
+        self.ended = "all points were tried"
 
     def result(self) -> TuneResult:
         """Try the points, and train the best one on all rows."""
-        started, parts, signal = time.perf_counter(), self._validation_parts(), None
+        signal, fitted = None, None
         try:
-            for fold, ranges in enumerate(parts, 1):
-                self._try_fold(ranges)
-                best = self.leader
-                if best is not None and fold < len(parts):
-                    for point in self.points:
-                        if point.status == "tried" and point.deviations(best) > _HOPELESS:
-                            point.abandon(f"worse than {best} beyond chance after {fold} folds")
+            self._search()
         except KeyboardInterrupt as interrupt:
-            signal = signal_of(interrupt)
-            for point in self.points:
-                if len(point.wrong) < fold and point.status != "abandoned":
-                    point.status = "interrupted"
-        tried = [point for point in self.points if point.status == "tried"]
-        tried = tried or [point for point in self.points if point.n_validated]
-        if not tried:
-            raise interruption(signal)  # nothing is known yet
-        best, seconds, fitted = min(tried, key=Point.order), time.perf_counter() - started, None
+            if not self.late:
+                signal = signal_of(interrupt)
+            self.ended = "time for the search was over" if self.late else "it was interrupted"
+            self._settle()
+            if self.best is None and self.late:
+                limit = f"the time limit of {self.limit:g} s was over before a point was tried"
+                raise OutOfTimeError(f"{limit}; allow more time") from None
+            if self.best is None:
+                raise interruption(signal) from None  # nothing is known yet
+        best, seconds = self.best, time.perf_counter() - self.started
+        assert best is not None
         interrupted = signal is not None
         if self.wanted.refit and not interrupted:
             try:
@@ -390,23 +233,124 @@ class _Search:
             points=self.points,
             best=best,
             fitted=fitted,
-            kernel=self.wanted.kernel,
-            metric=self.wanted.metric,
-            folds=self.grid.folds,
-            n_rows=self.problem.source.n_rows,
-            n_validation=int(np.diff(parts[0]).sum()),
-            seed=self.plan.given.seed,
+            kernel=best.kernel,
+            task=self.wanted.task,
+            metric=self.metric,
+            folds=self.folds,
+            n_rows=self.n_rows,
+            n_validation=int(np.diff(self.held_out[0]).sum()),
+            seed=self.given.seed,
+            ended=self.ended,
             interrupted=interrupted,
             signal=signal,
             kernel_evaluations=sum(point.kernel_evaluations for point in self.points),
             seconds=seconds,
         )
 
-    def _validation_parts(self) -> list[Int64Array]:
+    # -- what is tried, and on which rows ----------------------------------------------------------
+
+    def _search(self) -> None:
+        """Go through the stages; around the best of the last one, as long as it is improved."""
+        n_train = self.n_rows - int(np.diff(self.held_out[0]).sum())
+        todo, n_rows, last = self.points, self._first_rows(n_train), False
+        while todo:
+            self.stage += not last
+            self._say(f"stage {self.stage}: {len(todo)} points on {n_rows} rows")
+            before = self.best
+            self.spent += self._cost(todo, n_rows)
+            self._try_stage(todo, n_rows)
+            self._settle()
+            if not self.staged or (last and self.best is before):
+                return
+            last = n_rows == n_train
+            kept: list[Point] = []
+            if not last:
+                n_rows = n_train if n_rows * _MORE_ROWS * 1.5 > n_train else n_rows * _MORE_ROWS
+                kept = self._best_points()
+            todo = self._affordable(kept, n_rows)
+        self.ended = f"more points on {n_rows} rows would take too long"
+
+    def _settle(self) -> None:
+        """Find the best of the points that this stage has compared."""
+        here = [point for point in self.points if point.stage == self.stage]
+        tried = [point for point in here if point.status == "tried"] or [
+            point for point in here if point.n_validated
+        ]
+        # Where the stage was not ended, the best one of the stage before may not have had its turn.
+        if tried and (self.best is None or self.best in tried):
+            self.best = min(tried, key=Point.order)
+
+    def _best_points(self) -> list[Point]:
+        """Those that go on to the next stage, the best first."""
+        tried = [p for p in self.points if p.stage == self.stage and p.status == "tried"]
+        tried.sort(key=Point.order)
+        n_kept = _KEPT[min(self.stage, len(_KEPT)) - 1]
+        for point in tried[n_kept:]:
+            point.abandon(f"{n_kept} are better")
+        return tried[:n_kept]
+
+    def _affordable(self, kept: Sequence[Point], n_rows: int) -> list[Point]:
+        """Points to try next, as far as there is time: those kept, and new ones near the best."""
+        assert self.best is not None
+        assert self.limit is not None
+        new: list[Point] = []
+        for point in kept[: _NEAR + 1 - self.stage] or [self.best]:
+            for near in point.neighbours(self.wanted.free):
+                near.share = point.share
+                if not any(near.is_near(other) for other in self.points + new):
+                    new.append(near)
+        todo = [*kept, *new]
+        while todo and self._cost(todo, n_rows) > _SEARCH_SHARE * self.limit - self.spent:
+            point = todo.pop()
+            if point.stage:
+                point.abandon(f"no time for it on {n_rows} rows")
+        if len(todo) == 1 and kept:  # nothing to compare it with
+            todo = []
+        self.points += [point for point in todo if not point.stage]
+        return todo
+
+    def _first_rows(self, n_train: int) -> int:
+        """Rows to train on in the first stage."""
+        if not self.staged:
+            return n_train
+        assert self.limit is not None
+        n_rows = min(n_train, _FIRST_ROWS)
+        most = _FIRST_SHARE * _SEARCH_SHARE * self.limit
+        while n_rows > _LEAST_ROWS and self._cost(self.points, n_rows) > most:
+            n_rows //= 2
+        return n_train if n_rows * 1.5 > n_train else n_rows
+
+    def _cost(self, points: Sequence[Point], n_rows: int) -> float:
+        """Seconds of the nominal machine that a stage may take."""
+        n_validated = int(np.diff(self.held_out[0]).sum())
+        total = 0.0
+        for point in points:
+            vectors, speed = self._vectors(point, n_rows), self._speed(point)
+            seconds = exact_seconds(n_rows, vectors, speed)
+            if vectors > _MOST_EXACT:
+                vectors = _STAGE_LANDMARKS
+                seconds = n_rows / self.n_rows * landmark_seconds(self.problem, vectors, speed)
+            total += _POINT_SECONDS + seconds + n_validated * vectors / speed
+        return total * (self.folds or 1)
+
+    def _vectors(self, point: Point, n_rows: int) -> int:
+        """Support vectors that an exact model may have."""
+        share = _FIRST_SUPPORT if point.share is None else point.share
+        return max(1, int(share * n_rows))
+
+    def _speed(self, point: Point) -> float:
+        """Kernel values a second of the nominal machine."""
+        values: float = self.problem.source.decoded_bytes / (4 * self.n_rows)  # of a row
+        slower = _LAPLACIAN if point.kernel == "laplacian" else 1.0
+        return _SPEED / slower / (1 + values / _ROW_VALUES)
+
+    def _held_out(self) -> list[Int64Array]:
         """Ranges of the validation rows by fold, each of which has the same share of each class."""
-        source, folds, share = self.problem.source, self.grid.folds, self.wanted.validation_share
-        n, what = source.n_rows, f"a share of {share}"
+        source, folds, share = self.problem.source, self.folds, self.wanted.validation_share
+        n, what = self.n_rows, f"a share of {share}"
         sizes = [round(share * n)]
+        if self.staged:
+            sizes = [min(sizes[0], _MOST_VALIDATED)]
         if folds is not None:
             sizes, what = [n // folds + (k < n % folds) for k in range(folds)], f"{folds} folds"
         if not 0 < min(sizes) <= max(sizes) < n:
@@ -414,57 +358,184 @@ class _Search:
                 f"a validation part must have some rows of {source.name} and leave others to train "
                 f"on, and there are {n}, which is too few for {what}"
             )
-        rng = np.random.default_rng(self.plan.given.seed)
-        return draw_parts(n, sizes, source.shuffled is True, rng, self.problem.codes)
+        rng = np.random.default_rng(self.given.seed)
+        return draw_parts(n, sizes, source.shuffled is True, rng, self._codes())
 
-    def _try_fold(self, ranges: Int64Array) -> None:
-        """Try what is left of all points: validate with the rows in `ranges`, train on the rest."""
-        self.leader, whole = None, self.problem
-        part = SubsetSource(whole.source, complement(ranges, whole.source.n_rows))
-        held_out = SubsetSource(whole.source, ranges)
-        codes, truth = (
-            np.concatenate([whole.codes[start:stop] for start, stop in each.ranges])
-            for each in (part, held_out)
-        )
-        if (np.bincount(codes, minlength=whole.n_classes) == 0).any():
+    def _codes(self) -> Int64Array | None:
+        """Class of each row, of which every part has its share."""
+        return None if self.wanted.task == "regression" else self.truth
+
+    def _read_truth(self) -> AnyArray:
+        """What rows are validated by: class, target, or whether a row is ordinary."""
+        problem, source, task = self.problem, self.problem.source, self.wanted.task
+        if task == "regression":
+            return np.asarray(problem.targets)
+        if task == "classification":
+            classes, codes = problem.classes, problem.codes
+        else:
+            classes, codes = encode_labels(source)
+        if len(classes) > 2 and (self.metric == "auc" or task == "novelty"):
+            way = "use balanced_accuracy or accuracy"
+            if task == "novelty":
+                way = "label rows as ordinary or novel"
             raise InputError(
-                f"the part of {whole.source.name} that is left for training has no rows of one "
-                f"class; use more rows, another seed, or a smaller validation part"
+                f"the metric {self.metric} is for two classes, and {source.name} has "
+                f"{len(classes)}; {way}"
             )
-        if self.wanted.metric == "auc" and len(np.unique(truth)) < 2:
+        if task == "novelty":
+            codes = codes == np.bincount(codes).argmax()
+        return np.asarray(codes, dtype=np.int64)
+
+    def _parts(self, n_rows: int) -> Iterator[_Part]:
+        """What each fold trains on, `n_rows` rows of it at most, and holds out."""
+        source, codes = self.problem.source, self._codes()
+        rng = np.random.default_rng(self.given.seed)
+        for ranges in self.held_out:
+            rest = SubsetSource(source, complement(ranges, self.n_rows))
+            rows = rest.rows_at(np.arange(rest.n_rows))
+            if n_rows < 0.9 * len(rows):
+                known = None if codes is None else codes[rows]
+                (chosen,) = draw_parts(len(rows), [n_rows], source.shuffled is True, rng, known)
+                rows = rest.rows_at(np.concatenate([np.arange(*pair) for pair in chosen]))
+            part = SubsetSource(source, ranges_of(rows))
+            held = SubsetSource(source, ranges)
+            truth = self.truth[held.rows_at(np.arange(held.n_rows))]
+            self._check(rows, truth)
+            train = self.problem.subset(part, rows)
+            yield _Part(train, part, CachedSource(held, self.room), truth)
+
+    def _check(self, rows: Int64Array, truth: AnyArray) -> None:
+        """Raise InputError for a part that lacks a class which it must have."""
+        name, task = self.problem.source.name, self.wanted.task
+        if task == "classification":
+            counts = np.bincount(self.truth[rows], minlength=self.problem.n_classes)
+            if (counts == 0).any():
+                raise InputError(
+                    f"the part of {name} that is left for training has no rows of one class; use "
+                    f"more rows, another seed, or a smaller validation part"
+                )
+        if self.metric == "auc" and len(np.unique(truth)) < 2:
             raise InputError(
-                f"a validation part of {whole.source.name} has rows of one class only, which have "
-                f"no AUC; use more rows, another seed, or a larger validation part"
+                f"a validation part of {name} has rows of one class only, which have no AUC; use "
+                f"more rows, another seed, or a larger validation part"
             )
-        cached = CachedSource(held_out, self.plan.memory.row_cache)
-        train = replace(whole, source=part, codes=codes)
-        validation = replace(whole, source=cached, codes=truth)
-        with self._partition(train) as partition:
-            for kernel, points in zip(self.kernels, self.paths, strict=True):
-                left = [point for point in points if point.status != "abandoned"]
-                problem, Cs = replace(train, kernel=kernel), [point.C for point in left]
-                with closing(self._models(problem, partition, self.options, Cs)) as models:
-                    self._follow(left, models, validation, part)
+
+    def _room(self) -> int:
+        """Bytes of validation rows that may be kept."""
+        exact = self.wanted.task == "classification" and self.given.landmarks is None
+        try:
+            return make_plan(self.problem, replace(self.given, exact=exact)).memory.row_cache
+        except OverLimitError:
+            if not self.staged:
+                raise
+            return 0
+
+    # -- trying them -------------------------------------------------------------------------------
+
+    def _try_stage(self, todo: Sequence[Point], n_rows: int) -> None:
+        """Try points fold by fold, and leave out those that are worse than the best by far."""
+        fold, n_folds = 0, len(self.held_out)
+        for point in todo:
+            point.begin(self.stage)
+        try:
+            for fold, part in enumerate(self._parts(n_rows), 1):
+                self.leader = None
+                self._try_fold(part, [point for point in todo if point.status != "abandoned"])
+                if fold < n_folds:
+                    self._leave_hopeless(todo, fold)
+        except KeyboardInterrupt:
+            for point in todo:
+                if len(point.wrong) < fold and point.status != "abandoned":
+                    point.status = "interrupted"
+            raise
+
+    def _leave_hopeless(self, todo: Sequence[Point], fold: int) -> None:
+        """Leave out the points that are worse than the best beyond chance."""
+        best = self.leader
+        assert best is not None
+        for point in todo:
+            if point.status == "tried" and point.deviations(best) > _HOPELESS:
+                point.abandon(f"worse than {best} beyond chance after {fold} folds")
+
+    def _try_fold(self, part: _Part, todo: Sequence[Point]) -> None:
+        """Try points on one part, those of a kernel and gamma in increasing order of C."""
+        names = self.wanted.kernel_names
+        order = sorted(todo, key=lambda point: (names.index(point.kernel), point.gamma, point.C))
+        with ExitStack() as opened:
+            partition = None
+            for (name, gamma), same in groupby(order, lambda point: (point.kernel, point.gamma)):
+                points = list(same)
+                problem = replace(part.train, kernel=self.wanted.make(name, gamma))
+                options = self._kind(points, part.rows.n_rows)
+                if options.exact and partition is None:
+                    partition = opened.enter_context(partition_classes(problem))
+                Cs = [point.C for point in points]
+                with closing(self._models(problem, partition, options, Cs)) as models:
+                    self._follow(points, models, part)
+
+    def _kind(self, points: Sequence[Point], n_rows: int) -> TrainOptions:
+        """Options of the models of points, on so many rows: exact ones, or with landmarks."""
+        options, task = self.options, self.wanted.task
+        if not self.staged or options.exact or options.landmarks or task == "novelty":
+            return options
+        many = max(self._vectors(point, n_rows) for point in points) > _MOST_EXACT
+        if task == "regression":
+            many = n_rows > EXACT_ROWS
+        return replace(options, landmarks=_STAGE_LANDMARKS if many else None, exact=not many)
+
+    def _models(
+        self,
+        problem: Any,
+        partition: Partition | None,
+        options: TrainOptions,
+        Cs: Iterable[float],
+    ) -> Generator[Fit, None, None]:
+        """A model for each C, of classes from the weights of the one before."""
+        callbacks = [self._in_time, *self.callbacks]
+        if self.wanted.task != "classification":
+            for C in Cs:
+                yield fit(problem, replace(options, C=C), Session(callbacks))
+        elif options.landmarks is not None:
+            session = Session(callbacks)
+            plan = make_plan(problem, options, session)
+            with open_landmark_path(problem, plan, session) as path:
+                for C in Cs:
+                    yield landmark_fit(problem, plan, path.solve(C), C)
+        else:
+            assert partition is not None
+            plan = plan_exact(problem, options)
+            rows = replace(partition, whole=problem)  # which all kernels share
+            with PairTrainer(rows, plan, callbacks) as trainer:
+                for C in Cs:
+                    yield exact_fit(problem, plan, trainer.fit(C), C)
+
+    def _in_time(self, state: SolverState) -> bool:
+        """Callback that stops the search when its time is over."""
+        share = _SEARCH_SHARE if self.wanted.refit else 1.0
+        self.late = self.late or self._left(share) <= 0
+        return not self.late
+
+    def _left(self, share: float = 1.0) -> float:
+        """Seconds until a share of the time limit is over."""
+        limit = np.inf if self.limit is None else share * self.limit
+        return float(limit - (time.perf_counter() - self.started))
 
     def _follow(
-        self,
-        points: Sequence[Point],
-        models: Generator[Fit, None, None],
-        validation: ClassificationProblem,
-        part: SubsetSource,
+        self, points: Sequence[Point], models: Generator[Fit, None, None], part: _Part
     ) -> None:
-        """Try the points of one gamma in increasing C, with models of the rows of `part`."""
+        """Try the points of one gamma in increasing C, with models of the rows of a part."""
         n_hopeless, before = 0, float("inf")
         for k, point in enumerate(points):
             started, fitted = time.perf_counter(), next(models)
             status = Status(fitted.model.status)
             if status is Status.INTERRUPTED:
                 raise interruption(fitted.signal)
-            held_out, threads = (validation.source, validation.codes), self.options.threads
-            judged = score_point(fitted.model, *held_out, threads, self.wanted.metric)
-            point.validated(*judged)
-            point.n_support = len(fitted.model.support_vectors)
-            point.kernel_evaluations += len(validation.codes) * point.n_support
+            held_out, threads = (part.held_out, part.truth), self.options.threads
+            point.validated(*score_point(fitted.model, *held_out, threads, self.metric))
+            point.n_rows, point.n_support = part.rows.n_rows, len(fitted.model.support_vectors)
+            if fitted.landmarks is None:
+                point.share = point.n_support / point.n_rows
+            point.kernel_evaluations += len(part.truth) * point.n_support
             point.kernel_evaluations += sum(each.kernel_evaluations for each in fitted.solutions)
             point.seconds += time.perf_counter() - started
             if not status.reached:
@@ -472,7 +543,7 @@ class _Search:
             if self.leader is None or point.order() < self.leader.order():
                 self.leader = point
                 solutions = [pair.solution for pair in fitted.pairs]
-                self.warm = [(part.rows_at(each.rows), each.alpha) for each in solutions]
+                self.warm = [(part.rows.rows_at(each.rows), each.alpha) for each in solutions]
             if self.on_point is not None:
                 self.on_point(point)
             error = point.order()[0]
@@ -485,48 +556,67 @@ class _Search:
                     later.abandon(why)
                 return
 
+    # -- the last model ----------------------------------------------------------------------------
+
     def _refit(self, best: Point) -> Fit:
-        kernel = next(kernel for kernel in self.kernels if kernel.gamma == best.gamma)
-        problem, options = replace(self.problem, kernel=kernel), self.plan.given
-        with self._partition(problem) as partition:
-            with closing(self._models(problem, partition, options, [best.C], self.warm)) as models:
-                return next(models)
+        """Train the best point on all rows, as the budget affords."""
+        problem = replace(self.problem, kernel=self.wanted.make(best.kernel, best.gamma))
+        options, session = replace(self.given, C=best.C), Session(self.callbacks)
+        if self.limit is not None:
+            options = replace(options, max_time=max(1.0, self._left()))
+        plan = self._plan_refit(best, problem, options, session)
+        self._say(f"the best, {best}, {best.kernel} kernel, on all {self.n_rows} rows: {plan.kind}")
+        warm = self.warm if plan.landmarks is None and self.leader is best else None
+        return fit(problem, options, session, warm or None, plan)
 
-    def _partition(self, problem: ClassificationProblem) -> Any:
-        """Rows by class, which exact models are trained on."""
-        exact = self.plan.landmarks is None
-        return partition_classes(problem, self.plan) if exact else nullcontext()
+    def _plan_refit(
+        self, best: Point, problem: Any, options: TrainOptions, session: Session
+    ) -> Plan:
+        """An exact model, or as many landmarks as time and memory afford."""
+        task = self.wanted.task
+        if not self.staged or task == "novelty" or options.exact or options.landmarks:
+            return make_plan(problem, options, session)
+        assert self.limit is not None
+        left, speed = self.limit - min(self.spent, _SEARCH_SHARE * self.limit), self._speed(best)
+        vectors = self._vectors(best, self.n_rows)
+        if task == "classification" and exact_seconds(self.n_rows, vectors, speed) <= left:
+            try:
+                plan = plan_exact(problem, options, session, kind="exact: there is time for it")
+                if plan.memory.max_vertices >= min(vectors, self.n_rows):
+                    return plan
+            except OverLimitError:
+                pass
+        if task == "regression" and self.n_rows <= EXACT_ROWS:
+            return make_plan(problem, options, session)
+        most = max(START_ROWS, min(_MOST_LANDMARKS, self.n_rows // _ROWS_EACH))
+        limit, within = options.memory_limit, (START_ROWS, most, options.threads)
+        work = workload(problem, options, session)
+        most = plan_landmarks(work, limit, memory_total(), *within).landmarks
 
-    def _models(
-        self,
-        problem: ClassificationProblem,
-        partition: Partition | None,
-        options: TrainOptions,
-        Cs: Iterable[float],
-        warm: Sequence[Warm] | None = None,
-    ) -> Generator[Fit, None, None]:
-        """A model for each C, from the weights of the one before; exact ones begin with `warm`."""
-        if partition is None:
-            session = Session(self.callbacks)
-            plan = make_plan(problem, options, session)
-            with open_landmark_path(problem, plan, session) as path:
-                for C in Cs:
-                    yield landmark_fit(problem, plan, path.solve(C), C)
-        else:
-            plan = plan_exact(problem, options, memory=self.plan.memory)
-            rows = replace(partition, whole=problem)  # which all kernels share
-            with PairTrainer(rows, plan, self.callbacks) as trainer:
-                for C in Cs:
-                    yield exact_fit(problem, plan, trainer.fit(C, warm), C)
-                    warm = None
+        def late(n_landmarks: int) -> bool:
+            return landmark_seconds(problem, n_landmarks, speed) > _LANDMARK_SHARE * left
+
+        affordable = bisect.bisect_left(range(START_ROWS + 1, most + 1), True, key=late)
+        why = f": as many as {self.limit:g} s afford"
+        return plan_span(problem, options, session, START_ROWS + affordable, why)
+
+    def _say(self, sentence: str) -> None:
+        if self.on_stage is not None:
+            self.on_stage(sentence)
 
 
 def score_point(
-    model: Model, part: RowSource, codes: Int64Array, threads: int, metric: str
+    model: Model, part: RowSource, truth: AnyArray, threads: int, metric: str
 ) -> tuple[npt.NDArray[np.bool_], Estimate | None]:
-    """Which rows of a validation part a model gets wrong, and 1 - metric; None of accuracy."""
-    values = model.decision_function(part, threads=threads, labels_only=metric != "auc")
-    wrong = np.asarray(model.class_places(values) != codes)
+    """Which rows of a validation part a model gets wrong, and 1 - metric; None of accuracy.
+
+    Of regression no row is wrong.
+    """
+    labels_only = metric not in ("auc", "r2")
+    values = model.decision_function(part, threads=threads, labels_only=labels_only)
+    if metric == "r2":
+        return np.zeros(len(truth), dtype=np.bool_), squared_loss(truth, values)
+    wrong = np.asarray(model.class_places(values) != truth)
     if metric == "accuracy":
         return wrong, None
-    return wrong, auc_loss(values, codes == 1) if metric == "auc" else balanced_error(codes, wrong)
+    return wrong, auc_loss(values, truth == 1) if metric == "auc" else balanced_error(truth, wrong)
