@@ -69,8 +69,8 @@ def _lines(result: TuneResult, model: str | None) -> list[str]:
     error, deviation = (100 * (value or 0.0) for value in (best.error, best.standard_error))
     lines = [
         *result.table().splitlines(),
-        f"best: {best.kernel} kernel, C {best.C:g}, gamma {best.gamma:.6g}, validation "
-        f"{METRICS[result.metric]} {error:.3f} % (+- {deviation:.3f}) on {best.n_validated} rows",
+        f"best: {best}, validation {METRICS[result.metric]} {error:.3f} % (+- {deviation:.3f}) on "
+        f"{best.n_validated} rows",
         f"{result.seconds:.1f} s, {result.kernel_evaluations / 1e6:,.0f} million kernel values; "
         f"the search ended since {result.ended}",
     ]
@@ -91,8 +91,8 @@ def _lines(result: TuneResult, model: str | None) -> list[str]:
 def _show(point: Point) -> None:
     error = 100 * (point.error or 0.0)
     print(
-        f"{point.kernel}, C {point.C:.3g}, gamma {point.gamma:.4g}: error {error:.3f} % of "
-        f"{point.n_validated} rows, {point.n_support} vectors, {point.seconds:.1f} s",
+        f"{point}: error {error:.3f} % of {point.n_validated} rows, {point.n_support} vectors, "
+        f"{point.seconds:.1f} s",
         file=sys.stderr,
         flush=True,
     )

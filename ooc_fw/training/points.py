@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -180,6 +180,7 @@ class Point:
     n_errors: int = 0  # validation rows that were wrong
     n_validated: int = 0
     kernel: str = "rbf"
+    class_weight: str | None = None  # "balanced", or none
     n_rows: int = 0  # that were trained on
     n_support: int = 0  # of the last training; those that several classifiers share count once
     share: float | None = None  # of the rows that were support vectors of the last exact model
@@ -194,7 +195,8 @@ class Point:
     estimates: list[Estimate] = field(default_factory=list, repr=False)  # by fold; none of accuracy
 
     def __str__(self) -> str:
-        return f"C {self.C:g}, gamma {self.gamma:.4g}"
+        weights = ", balanced classes" if self.class_weight else ""
+        return f"{self.kernel}, C {self.C:.4g}, gamma {self.gamma:.4g}{weights}"
 
     def begin(self, stage: int) -> None:
         """Forget what an earlier stage found."""
@@ -215,10 +217,10 @@ class Point:
             self.estimates.append(estimate)
             self.error, self.standard_error = pooled(self.estimates)
 
-    def order(self) -> tuple[float, float, float, str]:
+    def order(self) -> tuple[float, float, float, str, str]:
         """The best of some points that were tried in the same folds is the first in this order."""
         assert self.error is not None
-        return self.error, self.C, self.gamma, self.kernel
+        return self.error, self.C, self.gamma, self.kernel, self.class_weight or ""
 
     def deviations(self, best: Point) -> float:
         """Standard errors by which the error of this point exceeds another's, on the same rows.
@@ -234,23 +236,34 @@ class Point:
         differ = sum(int(np.bitwise_count(a ^ b).sum()) for a, b in parts)
         return float((self.n_errors - best.n_errors) / np.sqrt(max(1, differ)))
 
-    def neighbours(self, free: tuple[bool, bool]) -> Iterator[Point]:
-        """Points a step of C, and of gamma, away, as far as they are `TuneOptions.free`."""
+    def neighbours(self, free: tuple[bool, bool], *, weights: bool) -> Iterator[Point]:
+        """Points a step of C, and of gamma, away, as far as they are `TuneOptions.free`.
+
+        With `weights`, also the one with balanced classes, or without.
+        """
+        same = Point(self.C, self.gamma, kernel=self.kernel, class_weight=self.class_weight)
+        same.share = self.share
         for factor in (C_STEP, 1 / C_STEP) if free[0] else ():
-            yield Point(self.C * factor, self.gamma, kernel=self.kernel)
+            yield replace(same, C=self.C * factor)
         scaled = free[1] and self.kernel in KERNELS and KERNELS[self.kernel].uses_gamma
         for factor in (GAMMA_STEP, 1 / GAMMA_STEP) if scaled else ():
-            yield Point(self.C, self.gamma * factor, kernel=self.kernel)
+            yield replace(same, gamma=self.gamma * factor)
+        if weights:
+            yield replace(same, class_weight=None if self.class_weight else "balanced")
 
     def is_near(self, other: Point) -> bool:
         """Whether both are the same but for rounding."""
-        numbers = (self.C / other.C, self.gamma / other.gamma)
-        return self.kernel == other.kernel and bool(np.allclose(numbers, 1, rtol=0.2))
+        words = self.kernel == other.kernel and self.class_weight == other.class_weight
+        return words and bool(
+            np.allclose((self.C / other.C, self.gamma / other.gamma), 1, rtol=0.2)
+        )
 
     def cells(self) -> list[str]:
         """What the table of all points says of this one."""
         percent = ["" if x is None else f"{100 * x:.3f}" for x in (self.error, self.standard_error)]
         note = ": ".join(word for word in (self.status, self.note) if word not in ("", "tried"))
+        if self.class_weight:
+            note = f"balanced classes {note}"
         sizes = [str(size or "") for size in (self.n_rows, self.n_support)]
         numbers = [f"{self.C:.6g}", f"{self.gamma:.4g}", *percent, *sizes]
         return [self.kernel, *numbers, f"{self.seconds:.2f}", note]

@@ -7,7 +7,7 @@
                     train, from the weights for the C before; validate
                     after two hopeless points in a row: leave out the larger C
             leave out the points that are worse than the best beyond chance
-        leave out all but the best points; add neighbours of the first of them
+        leave out all but the best points, overall and of each kernel; add neighbours of the first
     train the best point on all rows, with a certificate
 
 A point is a kernel, its gamma and a C; its error is 1 minus the metric. A grid that is given is
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -34,9 +34,10 @@ from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import CachedSource, SubsetSource, complement, draw_parts, ranges_of
-from ooc_fw.model.metrics import Estimate, auc_loss, balanced_error, squared_loss
+from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, squared_loss
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import START_ROWS, TrainOptions
+from ooc_fw.problem import row_penalties
 from ooc_fw.solver.plan import Plan, Session, plan_exact, workload
 from ooc_fw.solver.run import Warm
 from ooc_fw.solver.state import Callback, SolverState, Status
@@ -66,7 +67,7 @@ _LANDMARK_SHARE = 0.8  # of the time left, that a refit with landmarks may be ex
 _FIRST_ROWS, _LEAST_ROWS, _MORE_ROWS = 4_000, 500, 4  # of the first stage; times more of the next
 _KEPT = 6, 3, 2  # points that stages after the first go on with, the last number for all others
 _NEAR = 2  # of these, the first of which have neighbours that are tried, too
-_FEW_ROWS, _FOLDS = 12_000, 4  # rows up to which a search that chooses for itself has folds
+_FEW_ROWS, _FOLDS = 20_000, 4  # rows up to which a search that chooses for itself has folds
 _MOST_VALIDATED = 20_000  # rows of the validation part of such a search
 
 _SPEED = 8e8  # kernel values a second of the nominal machine, for rows of no values
@@ -77,6 +78,8 @@ _FIRST_SUPPORT = 0.6  # share of support vectors of a point that was not tried
 _MOST_EXACT = 20_000  # support vectors of models that are compared, beyond which they have
 _STAGE_LANDMARKS = 2_000  # landmarks
 _MOST_LANDMARKS, _ROWS_EACH = 20_000, 4  # landmarks of a refit; and rows for each, at least
+
+_UNBALANCED = 0.5  # share of the largest class below which another one is small
 
 _HOPELESS = 3.0
 """Standard errors of the difference from the best point; more of them have odds of 1 in 700."""
@@ -197,6 +200,7 @@ class _Search:
         changes: dict[str, Any] = {"tol": tol, "stopping": "relative", "certify": False}
         self.options = replace(options, **changes, max_iter=None)
         self.room = self._room()
+        self.weights = self._may_weigh()
         self.stage = 0
         self.spent = 0.0  # seconds of the nominal machine
         self.late = False  # whether the clock ended the search
@@ -255,7 +259,8 @@ class _Search:
         todo, n_rows, last = self.points, self._first_rows(n_train), False
         while todo:
             self.stage += not last
-            self._say(f"stage {self.stage}: {len(todo)} points on {n_rows} rows")
+            error = METRICS[self.metric]
+            self._say(f"stage {self.stage}: {error} of {len(todo)} points trained on {n_rows} rows")
             before = self.best
             self.spent += self._cost(todo, n_rows)
             self._try_stage(todo, n_rows)
@@ -285,9 +290,15 @@ class _Search:
         tried = [p for p in self.points if p.stage == self.stage and p.status == "tried"]
         tried.sort(key=Point.order)
         n_kept = _KEPT[min(self.stage, len(_KEPT)) - 1]
-        for point in tried[n_kept:]:
-            point.abandon(f"{n_kept} are better")
-        return tried[:n_kept]
+        kept = tried[:n_kept]
+        for name in self.wanted.kernel_names:
+            first = next((point for point in tried if point.kernel == name), None)
+            if first and first not in kept and first.deviations(tried[0]) <= _HOPELESS:
+                kept.append(first)  # more rows may yet be in favour of this kernel
+        for point in tried:
+            if point not in kept:
+                point.abandon(f"{n_kept} are better")
+        return kept
 
     def _affordable(self, kept: Sequence[Point], n_rows: int) -> list[Point]:
         """Points to try next, as far as there is time: those kept, and new ones near the best."""
@@ -295,8 +306,7 @@ class _Search:
         assert self.limit is not None
         new: list[Point] = []
         for point in kept[: _NEAR + 1 - self.stage] or [self.best]:
-            for near in point.neighbours(self.wanted.free):
-                near.share = point.share
+            for near in point.neighbours(self.wanted.free, weights=self.weights):
                 if not any(near.is_near(other) for other in self.points + new):
                     new.append(near)
         todo = [*kept, *new]
@@ -420,6 +430,13 @@ class _Search:
                 f"more rows, another seed, or a larger validation part"
             )
 
+    def _may_weigh(self) -> bool:
+        """Whether classes are of such different sizes that their weights may matter."""
+        if self.wanted.task != "classification" or self.metric == "accuracy" or not self.staged:
+            return False
+        counts = np.bincount(self.truth)
+        return bool(counts.min() < _UNBALANCED * counts.max())
+
     def _room(self) -> int:
         """Bytes of validation rows that may be kept."""
         exact = self.wanted.task == "classification" and self.given.landmarks is None
@@ -460,17 +477,20 @@ class _Search:
     def _try_fold(self, part: _Part, todo: Sequence[Point]) -> None:
         """Try points on one part, those of a kernel and gamma in increasing order of C."""
         names = self.wanted.kernel_names
-        order = sorted(todo, key=lambda point: (names.index(point.kernel), point.gamma, point.C))
+
+        def path_of(point: Point) -> tuple[int, float, str]:
+            return names.index(point.kernel), point.gamma, point.class_weight or ""
+
+        order = sorted(todo, key=lambda point: (path_of(point), point.C))
         with ExitStack() as opened:
             partition = None
-            for (name, gamma), same in groupby(order, lambda point: (point.kernel, point.gamma)):
+            for (kernel, gamma, _), same in groupby(order, path_of):
                 points = list(same)
-                problem = replace(part.train, kernel=self.wanted.make(name, gamma))
+                problem = replace(part.train, kernel=self.wanted.make(names[kernel], gamma))
                 options = self._kind(points, part.rows.n_rows)
-                if options.exact and partition is None:
+                if partition is None and self._is_exact(options):
                     partition = opened.enter_context(partition_classes(problem))
-                Cs = [point.C for point in points]
-                with closing(self._models(problem, partition, options, Cs)) as models:
+                with closing(self._models(problem, partition, options, points)) as models:
                     self._follow(points, models, part)
 
     def _kind(self, points: Sequence[Point], n_rows: int) -> TrainOptions:
@@ -483,18 +503,23 @@ class _Search:
             many = n_rows > EXACT_ROWS
         return replace(options, landmarks=_STAGE_LANDMARKS if many else None, exact=not many)
 
+    def _is_exact(self, options: TrainOptions) -> bool:
+        """Whether these are options of exact models of pairs of classes."""
+        return self.wanted.task == "classification" and options.landmarks is None
+
     def _models(
         self,
         problem: Any,
         partition: Partition | None,
         options: TrainOptions,
-        Cs: Iterable[float],
+        points: Sequence[Point],
     ) -> Generator[Fit, None, None]:
-        """A model for each C, of classes from the weights of the one before."""
-        callbacks = [self._in_time, *self.callbacks]
-        if self.wanted.task != "classification":
-            for C in Cs:
-                yield fit(problem, replace(options, C=C), Session(callbacks))
+        """A model of each point; where rows have no weights, from the weights of the one before."""
+        callbacks, Cs = [self._in_time, *self.callbacks], [point.C for point in points]
+        if self.wanted.task != "classification" or points[0].class_weight:
+            for point in points:
+                weighted = self._weighted(problem, point)
+                yield fit(weighted, replace(options, C=point.C), Session(callbacks))
         elif options.landmarks is not None:
             session = Session(callbacks)
             plan = make_plan(problem, options, session)
@@ -508,6 +533,13 @@ class _Search:
             with PairTrainer(rows, plan, callbacks) as trainer:
                 for C in Cs:
                     yield exact_fit(problem, plan, trainer.fit(C), C)
+
+    def _weighted(self, problem: Any, point: Point) -> Any:
+        """The problem with the weights of its classes that a point has."""
+        if point.class_weight is None:
+            return problem
+        given = point.C, problem.classes, problem.codes, point.class_weight
+        return replace(problem, penalties=row_penalties(*given))
 
     def _in_time(self, state: SolverState) -> bool:
         """Callback that stops the search when its time is over."""
@@ -561,11 +593,12 @@ class _Search:
     def _refit(self, best: Point) -> Fit:
         """Train the best point on all rows, as the budget affords."""
         problem = replace(self.problem, kernel=self.wanted.make(best.kernel, best.gamma))
+        problem = self._weighted(problem, best)
         options, session = replace(self.given, C=best.C), Session(self.callbacks)
         if self.limit is not None:
             options = replace(options, max_time=max(1.0, self._left()))
         plan = self._plan_refit(best, problem, options, session)
-        self._say(f"the best, {best}, {best.kernel} kernel, on all {self.n_rows} rows: {plan.kind}")
+        self._say(f"the best, {best}, on all {self.n_rows} rows: {plan.kind}")
         warm = self.warm if plan.landmarks is None and self.leader is best else None
         return fit(problem, options, session, warm or None, plan)
 

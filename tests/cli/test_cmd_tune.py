@@ -12,21 +12,23 @@ from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 
 def test_table_and_model(ooc_fw, data_file, tmp_path):
     model = tmp_path / "best.h5"
-    outcome = ooc_fw("tune", data_file, "--C", "1,8", "-o", model).done()
+    outcome = ooc_fw("tune", data_file, "--gamma", "auto", "--C", "1,8", "-o", model).done()
     lines = outcome.out.splitlines()
-    assert lines[0].split()[:3] == ["C", "gamma", "error"]
+    assert lines[0].split()[:4] == ["kernel", "C", "gamma", "error"]
     assert sum(line.startswith("*") for line in lines) == 1
     assert "validation error" in outcome.out
     assert "trained on all 200 rows: converged, certified gap" in outcome.out
     assert lines[-1] == str(model)
-    assert outcome.err.count("error") == 2  # a line for each point, and no warnings
+    assert outcome.err.count(": error ") == 3  # a line for each point, and for the stage
     assert load_model(model).C in (1, 8)
     ooc_fw("certify", model, data_file).done()
 
 
 def test_landmarks(ooc_fw, data_file, tmp_path):
     model = tmp_path / "m.h5"
-    outcome = ooc_fw("tune", data_file, "--C", "1,8", "--landmarks", 30, "-o", model).done()
+    outcome = ooc_fw(
+        "tune", data_file, "--gamma", "auto", "--C", "1,8", "--landmarks", 30, "-o", model
+    ).done()
     n_landmarks = len(load_model(model).support_vectors)
     assert n_landmarks <= 30
     assert f"within the span of the {n_landmarks} landmarks" in outcome.out
@@ -52,14 +54,14 @@ def test_json_and_files(ooc_fw, data_file, tmp_path):
 
 def test_metric(ooc_fw, data_file, tmp_path):
     outcome = ooc_fw(
-        *("tune", data_file, "--C", "1,8", "--metric", "auc", "--no-refit"),
+        *("tune", data_file, "--gamma", "auto", "--C", "1,8", "--metric", "auc", "--no-refit"),
         *("--points", tmp_path / "r.json"),
     ).done()
     assert "1 - AUC %" in outcome.out.splitlines()[0]
     values = json.loads((tmp_path / "r.json").read_text())
     assert values["metric"] == "auc"
     assert f"validation 1 - AUC {100 * values['best']['error']:.3f} %" in outcome.out
-    assert outcome.err.count(": 1 - AUC ") == 2
+    assert "stage 1: 1 - AUC of 2 points trained on" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -78,14 +80,18 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
     from ooc_fw.solver.shell import Shell
     from ooc_fw.training import tuning
 
-    fit, score = tuning.PairTrainer.fit, tuning.score_point
+    fit, score, refit = tuning.PairTrainer.fit, tuning.score_point, tuning.fit
     original, points = Shell.report, []
 
     def interrupted(trainer, C, warm=None):
-        refit = len(points) == 2
-        if (at, C) == ("training", 2) or at == "first" or (at == "refit" and refit):
+        if (at, C) == ("training", 2) or at == "first":
             signal.raise_signal(number)
         return fit(trainer, C, warm)
+
+    def refitted(*arguments):
+        if at == "refit":
+            signal.raise_signal(number)
+        return refit(*arguments)
 
     def validated(*arguments):
         points.append(arguments)
@@ -100,16 +106,19 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
 
     monkeypatch.setattr(tuning.PairTrainer, "fit", interrupted)
     monkeypatch.setattr(tuning, "score_point", validated)
+    monkeypatch.setattr(tuning, "fit", refitted)
     monkeypatch.setattr(Shell, "report", report)
-    outcome = ooc_fw("tune", data_file, "--C", "1,2", "-o", tmp_path / "m.h5", "--quiet")
+    outcome = ooc_fw(
+        "tune", data_file, "--gamma", "auto", "--C", "1,2", "-o", tmp_path / "m.h5", "--quiet"
+    )
     assert outcome.status == status
     assert (tmp_path / "m.h5").exists() == (at == "late")
     if at == "first":
         assert outcome.out == ""
         assert outcome.err == f"ooc-fw: {'interrupted' if number == 2 else 'terminated'}\n"
     else:
-        assert "best: C" in outcome.out
-        assert outcome.out.count("interrupted") == (at in ("training", "validation", "late"))
+        assert "best: rbf, C" in outcome.out
+        assert outcome.out.count("interrupted") == {"refit": 0, "late": 1}.get(at, 2)
 
 
 @pytest.mark.parametrize(

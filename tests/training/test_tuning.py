@@ -13,10 +13,11 @@ from ooc_fw.model.metrics import METRICS, Estimate
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.solver.loop import Path
 from ooc_fw.solver.plan import Session, plan_exact
+from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.training import tuning
 from ooc_fw.training.classification import landmark_fit
 from ooc_fw.training.fit import fit, make_plan, open_landmark_path
-from ooc_fw.training.tuning import PRESETS, Point
+from ooc_fw.training.points import PATH_TOL, PRESETS, Point
 from tests.support.files import write_dense, write_sparse
 from tests.support.reference import SmallProblem
 
@@ -164,7 +165,7 @@ def test_two_hopeless_points_end_a_path(search, n_wrong, errors, n_left):
     assert [point.status for point in result.points] == expected
     assert result.best.n_errors == 10
     for point in result.points[n_left:]:
-        assert "worse than C 2, gamma 0.5 beyond chance" in point.note
+        assert "worse than rbf, C 2, gamma 0.5 beyond chance" in point.note
         assert f"abandoned: {point.note}" in result.table()
 
 
@@ -222,7 +223,7 @@ def test_landmarks(data, thirds, n_classes):
     found = tune(X, y, Cs=[1, 16], gammas=[0.5], options=TrainOptions(landmarks=40))
     part, held_out = parts_of(X, y, seed=0)
     problem = problem_of(part, 0.5)
-    plan = make_plan(problem, TrainOptions(landmarks=40, tol=tuning.PATH_TOL, certify=False))
+    plan = make_plan(problem, TrainOptions(landmarks=40, tol=PATH_TOL, certify=False))
     with open_landmark_path(problem, plan, Session()) as path:
         models = [landmark_fit(problem, plan, path.solve(p.C), p.C).model for p in found.points]
     for point, model in zip(found.points, models, strict=True):
@@ -239,11 +240,15 @@ def test_landmarks(data, thirds, n_classes):
 
 def test_auc_needs_two_classes(thirds):
     with pytest.raises(InputError, match=r"auc is for two classes, and .* has 3; use balanced"):
-        tune(*thirds, Cs=[1], metric="auc")
-    assert 0 < tune(*thirds, Cs=[1], metric="balanced_accuracy", refit=False).best.error < 0.3
+        tune(*thirds, Cs=[1], gammas=["auto"], metric="auc")
+    assert (
+        0
+        < tune(*thirds, Cs=[1], gammas=["auto"], metric="balanced_accuracy", refit=False).best.error
+        < 0.3
+    )
     y = np.where(np.arange(450) < 3, "a", "b")
     with pytest.raises(InputError, match="rows of one class only, which have no AUC"):
-        tune(thirds[0], y, Cs=[1], metric="auc", folds=90)
+        tune(thirds[0], y, Cs=[1], gammas=["auto"], metric="auc", folds=90)
 
 
 def test_deviations_are_those_of_mcnemar():
@@ -262,7 +267,7 @@ def test_scales_of_the_kernel(data):
     assert (small.sigma2s[0], small.sigma2s[-1], small.folds) == (2**-15, 2**5, 10)
     result = tune(*data, Cs=[4], sigma2s=[0.5, 2.0], refit=False)
     assert [point.gamma for point in result.points] == [0.25, 1.0]
-    automatic = tune(*data, Cs=[4], refit=False)
+    automatic = tune(*data, Cs=[4], gammas=["auto"], refit=False)
     assert automatic.best.gamma == pytest.approx(1 / (2 * sigma2(open_dataset(data[0]))))
 
 
@@ -271,8 +276,8 @@ def test_scales_of_the_kernel(data):
     [
         ({"Cs": []}, "values of C"),
         ({"Cs": [0.0, 1]}, "values of C"),
-        ({"preset": "huge"}, "preset must be one of large, small"),
-        ({"metric": "f1"}, "metric must be one of accuracy, balanced_accuracy, auc"),
+        ({"preset": "huge"}, "preset must be one of auto, large, small"),
+        ({"metric": "f1"}, "metric must be one of auto, accuracy, balanced_accuracy, auc, r2"),
         ({"folds": 1}, "folds must be a whole number of at least 2"),
         ({"folds": 601}, "too few for 601 folds"),
         ({"validation_share": 0.0}, "validation_share must be a positive number"),
@@ -284,7 +289,7 @@ def test_scales_of_the_kernel(data):
 )
 def test_grids_that_cannot_be_used(data, change, message):
     with pytest.raises(InputError, match=message):
-        tune(*data, **{"Cs": [1], **change})
+        tune(*data, **{"Cs": [1], "gammas": None if "sigma2s" in change else ["auto"], **change})
 
 
 @pytest.mark.parametrize(("landmarks", "several"), [(None, False), (40, False), (None, True)])
@@ -307,6 +312,134 @@ def test_a_memory_limit_holds_for_all_paths(data):
     result = tune(*data, Cs=[1, 2000], gammas=[0.5, 1.0], options=options)
     assert result.model.status == "converged"
     assert ooc_fw.system.memory.peak_rss_bytes() <= limit
+
+
+# -- searches that choose for themselves ---------------------------------------------------------
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Stages that tests can afford: of 300 rows, and more."""
+    for name, value in {"_FIRST_ROWS": 300, "_LEAST_ROWS": 50, "_FEW_ROWS": 100}.items():
+        monkeypatch.setattr(tuning, name, value)
+
+
+def heavy_tailed(n, seed=0):
+    """Two classes, and columns with outliers, which the Laplacian kernel takes best."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_cauchy(size=(n, 4)).astype(np.float32)
+    far = (np.abs(X) > 1).sum(axis=1) >= 2
+    return X, np.where(far ^ (rng.random(n) < 0.05), "in", "out")
+
+
+def same_course(*results):
+    """Whether searches tried the same points with the same results, and have the same model."""
+    courses = [
+        [(p.kernel, p.C, p.gamma, p.stage, p.n_rows, p.status, p.error) for p in result.points]
+        for result in results
+    ]
+    contents = {result.model.to_bytes() for result in results}
+    return all(course == courses[0] for course in courses) and len(contents) == 1
+
+
+def test_stages_take_more_rows_and_fewer_points(short):
+    X, y = heavy_tailed(2000)
+    said, options = [], [TrainOptions(threads=threads) for threads in (1, 2, 2)]
+    a, b, c = (tune(X, y, metric="auc", options=o, on_stage=said.append) for o in options)
+    assert same_course(a, b, c)
+    assert (a.kernel, a.model.kernel.name, a.folds) == ("laplacian", "laplacian", None)
+    last = max(point.stage for point in a.points)
+    sizes = [{p.n_rows for p in a.points if p.stage == k and p.n_rows} for k in range(1, last + 1)]
+    assert [min(size) for size in sizes] == [max(size) for size in sizes]
+    assert sizes == sorted(sizes, key=min)
+    assert max(sizes[-1]) == 2000 - a.n_validation
+    counts = [sum(point.stage == k for point in a.points) for k in range(1, last + 1)]
+    assert counts[0] > counts[-1] >= 2
+    assert a.best.error == min(p.error for p in a.points if p.stage == last and p.n_validated)
+    assert all(p.stage == last for p in a.points if p.status == "tried")
+    assert said[0] == "stage 1: 1 - AUC of 40 points trained on 300 rows"
+    assert "exact" in said[len(said) // 3 - 1]
+    fresh, truth = heavy_tailed(2000, seed=9)
+    assert roc_auc_score(truth == "out", a.model.decision_function(fresh)) > 0.85
+
+
+def test_few_rows_are_validated_by_folds(data):
+    result = tune(*data, kernel="rbf", Cs=[1, 10], refit=False)
+    assert result.folds == tuning._FOLDS
+    assert result.best.n_validated == 600
+    assert {point.C for point in result.points} == {1, 10}  # given, while gamma is searched
+    assert len({point.gamma for point in result.points}) >= 5
+
+
+def test_a_time_limit_ends_the_search_and_not_the_model(data, monkeypatch):
+    options = TrainOptions(max_time=4.0)
+    tried = []
+
+    def late(search, share=1.0):
+        return -1.0 if len(tried) >= 3 and share < 1 else 100.0
+
+    monkeypatch.setattr(tuning._Search, "_left", late)
+    result = tune(*data, options=options, on_point=tried.append)
+    assert "time for the search was over" in result.ended
+    assert not result.interrupted
+    assert result.model.status == "converged"
+    assert result.best in tried
+    monkeypatch.setattr(tuning._Search, "_left", lambda search, share=1.0: -1.0)
+    with pytest.raises(OutOfTimeError, match="before a point was tried"):
+        tune(*data, options=options)
+
+
+def test_a_budget_buys_landmarks_where_it_cannot_buy_the_optimum(short, monkeypatch):
+    X, y = heavy_tailed(3000)
+    monkeypatch.setattr(tuning, "_MOST_EXACT", 100)
+    monkeypatch.setattr(tuning, "_STAGE_LANDMARKS", 60)
+    monkeypatch.setattr(tuning, "_SPEED", 1e6)
+    monkeypatch.setattr(tuning, "exact_seconds", lambda *sizes: 1e9)
+    result = tune(X, y, kernel="rbf", Cs=[1, 10], options=TrainOptions(max_time=60.0))
+    refit = result.refit()
+    assert refit["gap_scope"] == "span"
+    assert 20 < refit["n_support"] < 3000 // 4
+    assert "landmarks" in result.fitted.plan.kind
+    assert result.model.certified_gap is not None
+
+
+def test_small_classes_may_weigh_more(short):
+    X, y = heavy_tailed(2400)
+    keep = (y == "in") | (np.arange(2400) % 12 == 0)
+    result = tune(X[keep], y[keep], metric="balanced_accuracy", kernel="laplacian")
+    weighted = [point for point in result.points if point.class_weight == "balanced"]
+    assert result.best in weighted
+    plain = min(p.error for p in result.points if p.error is not None and p not in weighted)
+    assert result.best.error < plain
+    found = result.model.predict(X[keep])
+    assert balanced_accuracy_score(y[keep], found) > 1 - plain
+    assert "balanced classes" in result.table()
+
+
+def test_regression_is_searched_by_r2(short):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(900, 3)).astype(np.float32)
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=900)
+    result = tune(X, y, task="regression", epsilon=0.05, Cs=[1, 10])
+    assert (result.metric, result.model.task, result.model.epsilon) == ("r2", "regression", 0.05)
+    assert result.best.error < 0.1
+    fresh = rng.normal(size=(500, 3)).astype(np.float32)
+    assert np.corrcoef(result.model.predict(fresh), np.sin(2 * fresh[:, 0]))[0, 1] > 0.95
+
+
+def test_novelty_is_validated_by_labels(short):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(900, 3)).astype(np.float32)
+    y = np.where(np.arange(900) < 30, "odd", "usual")
+    X[:30] *= 4
+    result = tune(X, y, task="novelty", Cs=[0.1, 1])
+    assert (result.metric, result.model.task) == ("auc", "novelty")
+    scores = result.model.decision_function(X)
+    assert roc_auc_score(y == "usual", scores) > 0.9
+    with pytest.raises(InputError, match="label rows as ordinary or novel"):
+        tune(X, rng.integers(3, size=900), task="novelty")
+    with pytest.raises(InputError, match="none of novelty"):
+        tune(X, y, task="novelty", metric="r2")
 
 
 # -- warm starts ---------------------------------------------------------------------------------
