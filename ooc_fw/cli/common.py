@@ -47,10 +47,9 @@ def output_of(args: argparse.Namespace, data: str, suffix: str) -> Path:
     """The output: by default the name of the input with another suffix."""
     if args.output:
         return Path(args.output)
-    if "://" in data:
-        raise InputError(f"{data} is remote, so the output has no default name; give -o")
-    if os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data):
-        raise InputError(f"{data} is no regular file, so the output has no default name; give -o")
+    is_special = os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data)
+    if is_special or "://" in data:
+        raise InputError(f"{data} is no file here, so the output has no default name; give -o")
     return Path(data).with_suffix(suffix)
 
 

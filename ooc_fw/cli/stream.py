@@ -21,7 +21,7 @@ from ooc_fw.data.sources import CSRSource
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.state import Callback, Status
-from ooc_fw.system.errors import InputError, format_label
+from ooc_fw.system.errors import InputError, format_label, format_labels
 from ooc_fw.system.interrupt import signal_of
 from ooc_fw.system.memory import peak_rss_bytes
 from ooc_fw.training.streams import MAX_SUPPORT, PairStreams
@@ -132,25 +132,17 @@ class TwoLabels:
         return np.sort(np.array(self.known))
 
     def encode(self, labels: AnyArray, first_row: int = 0, line: int = 1) -> Int64Array:
-        """Give 0 or 1 for each label; `known` changes only if all are usable.
+        """Give 0 or 1 for each label; InputError for a third one, which changes nothing.
 
-        InputError is raised for a label that is missing or neither of the two; it names the row,
-        counted from `first_row`, and the `line` from which on it is.
+        It names the row, counted from `first_row`, and the `line` from which on it is.
         """
-        known = list(self.known)
-        for row in np.sort(np.unique(labels, return_index=True)[1]).tolist():
-            value = labels[row]
-            if value in known:
-                continue
-            if value != value or len(known) == 2:
-                why = "every row needs one"
-                if value == value:
-                    why = f"the two classes are {' and '.join(map(format_label, known))}"
-                raise InputError(
-                    f"row {first_row + row} of {self.name}, counted from 0 without blank lines "
-                    f"(line {line} or later), has the label {format_label(value)}, but {why}; "
-                    f"leave such rows out"
-                )
-            known.append(value)
+        values = labels.tolist()
+        known = [*dict.fromkeys([*self.known, *values])]
+        if len(known) > 2:
+            raise InputError(
+                f"row {first_row + values.index(known[2])} of {self.name}, counted from 0 without "
+                f"blank lines (line {line} or later), has the label {format_label(known[2])}, but "
+                f"the two classes are {format_labels(known[:2])}; leave such rows out"
+            )
         self.known = known
         return np.where(labels == known[0], 0, 1)

@@ -34,7 +34,6 @@ _NO_UTF_8 = "not UTF-8 text; convert it, as by iconv -f latin1 -t utf-8, or -f u
 _SHOWN = 40
 _TEXT_BYTES = 16 << 20  # bytes of text of a Parquet file, as stored, that are read at once
 _WIDE = 100  # columns for each row of a block from which pyarrow, at 10 kB a column, takes too much
-_LIBSVM_LINE = re.compile(r"[+-]?\d[\d.eE+-]*(?: +\d+:[^\s:]+)+ *(?:#.*)?")
 _FOREIGN_NUMBER = re.compile(r"[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d*)?(?:[eE][+-]?\d+)?")
 
 
@@ -281,11 +280,6 @@ class CSVReader(TextInput, readers.TableReader):
             raise InputError(
                 f"the lines of {self.name} end in carriage returns alone; convert it by tr '\\r' "
                 f"'\\n'"
-            )
-        if _LIBSVM_LINE.fullmatch(line):
-            raise InputError(
-                f"{self.name} is LIBSVM text, and a table is expected; give a table, or leave out "
-                f"the options of tables"
             )
         cells = next(csv.reader([line], delimiter=self._delimiter))
         if options.header is False:

@@ -25,7 +25,7 @@ from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.statistics import ColumnSums
 from ooc_fw.data.views import SubsetSource, complement, ranges_of
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import DropBehind, atomic_path, flush_to_disk
+from ooc_fw.system.files import atomic_path, flush_to_disk
 
 FORMAT_VERSION = 1
 
@@ -99,7 +99,6 @@ class _Sink(io.FileIO):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path, "w+b")
         self._path = os.fspath(path)
-        self._behind = DropBehind(self.fileno())
         self.failure: OSError | None = None
 
     def readinto(self, buffer: Any) -> int:
@@ -116,7 +115,6 @@ class _Sink(io.FileIO):
             while view and self.failure is None:
                 count = os.pwrite(self.fileno(), view, offset)
                 view, offset = view[count:], offset + count
-            self._behind.wrote(offset)
         return n_bytes
 
     def truncate(self, size: int | None = None) -> int:
@@ -338,15 +336,14 @@ def read_test_rows(path: str, source: RowSource) -> Int64Array:
         raise InputError(
             f"{path} does not list row numbers ({error}); write one a line, counted from 0"
         ) from None
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or len(numbers) == 0:
-        raise InputError(f"{path} must list whole numbers, one row a line")
-    rows, n_rows = np.unique(numbers.astype(np.int64)), source.n_rows
-    if rows[0] < 0 or rows[-1] >= n_rows or len(rows) < len(numbers) or len(rows) == n_rows:
+    rows, n_rows = np.unique(numbers), source.n_rows
+    usable = numbers.ndim == 1 and numbers.dtype.kind in "iu" and 0 < len(rows) < n_rows
+    if not usable or len(rows) < len(numbers) or rows[0] < 0 or rows[-1] >= n_rows:
         raise InputError(
-            f"{path} names rows {rows[0]} to {rows[-1]}, {len(rows)} of them different; name some "
-            f"of the rows 0 to {n_rows - 1} of {source.name}, each once"
+            f"{path} must list some of the row numbers 0 to {n_rows - 1} of {source.name}, each "
+            f"once, and not all of them"
         )
-    return ranges_of(rows)
+    return ranges_of(rows.astype(np.int64))
 
 
 def split(

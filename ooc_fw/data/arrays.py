@@ -95,18 +95,6 @@ class ArrayNode(Node):
         """Close what was opened for these slices alone."""
 
 
-class Field(ArrayNode):
-    """A field of a table of records."""
-
-    def __init__(self, table: ArrayNode, name: str) -> None:
-        self.path, self.name, self.shape = table.path, f"{table.name}/{name}", table.shape
-        self.dtype, self._table, self._field = table.dtype[name], table, name
-
-    def open(self) -> ReadArray:
-        table = self._table.open()
-        return ReadArray(self.shape, self.dtype, lambda start, stop: table[start:stop][self._field])
-
-
 def check_vector(node: Node | None, kinds: str = "", length: int | None = None) -> Any:
     """`ArrayNode` of one dimension; InputError for what is none, or of another type or length."""
     if not isinstance(node, ArrayNode) or len(node.shape) != 1:

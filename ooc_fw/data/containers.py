@@ -3,8 +3,7 @@
 Rows are an array of two dimensions, or a group with the three arrays of a CSR matrix. Labels are an
 array, or in AnnData a column of ``obs``: an array or a group, of codes and the categories that they
 stand for, or of values and a mask of the missing ones. Before version 0.8 an array of codes refers
-to its categories by an attribute. Before 0.7 ``obs`` is one table of records, and categories are in
-``uns``. Names of columns are the index of ``var``.
+to its categories by an attribute. Names of columns are the index of ``var``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from ooc_fw.data import converted
 from ooc_fw.data.arrays import (
     ArrayNode,
     DecodedChunks,
-    Field,
     Group,
     Node,
     ReadArray,
@@ -159,13 +157,12 @@ def _open_csr(
 def _csr_shape(group: Group, *, known: bool) -> tuple[int, int]:
     """Shape of a CSR group, which its three arrays alone do not tell; InputError if it is no CSR.
 
-    AnnData before 0.7 has other names of attributes. Those of the kind are left out if it is known.
+    The attribute of the kind is not read if it is `known`.
     """
-    for attribute in () if known else ("encoding-type", "h5sparse_format"):
-        kind = as_text(group.attrs.get(attribute, "csr"))
-        if kind.removesuffix("_matrix") != "csr":
-            raise InputError(f"{group.place} is a {kind}; write it by rows (tocsr() in Python)")
-    shape = np.ravel(group.attrs.get("shape", group.attrs.get("h5sparse_shape", ())))
+    kind = "csr" if known else as_text(group.attrs.get("encoding-type", "csr"))
+    if kind.removesuffix("_matrix") != "csr":
+        raise InputError(f"{group.place} is a {kind}; write it by rows (tocsr() in Python)")
+    shape = np.ravel(group.attrs.get("shape", ()))
     if len(shape) != 2 or shape.dtype.kind not in "iu" or shape.min() < 0:
         raise InputError(
             f"the attribute 'shape' of {group.place} must be two whole numbers (rows, columns), "
@@ -197,32 +194,25 @@ def find_labels(root: Group, y_name: str, missing: Missing, sums: Sums) -> Label
 def find_column(root: Group, path: str) -> Column | None:
     """Column at a path below `root` or its ``obs``; a group that is none is returned as it is."""
     for place in (path, f"obs/{path}"):
-        above, _, name = place.rstrip("/").rpartition("/")
-        node, table, categories = root.get(place), root.get(above), None
-        if node is None and isinstance(table, ArrayNode) and name in (table.dtype.names or ()):
-            node = Field(table, name)
-            if node.dtype.kind in "iu":
-                categories = root.get(f"uns/{name}_categories")
-        elif isinstance(node, ArrayNode):
-            known = node.attrs.get("categories")
-            if isinstance(known, str | bytes | h5py.Reference):
-                assert isinstance(table, Group)
-                categories = table.get(known)
-        elif isinstance(node, Group):
+        node = root.get(place)
+        if isinstance(node, Group):
             for parts in _COLUMN_PARTS:
                 if {*parts} <= {*node}:
                     return {part: node.get(part) for part in parts}
+        elif isinstance(node, ArrayNode):
+            known = node.attrs.get("categories")
+            table = root.get(place.rstrip("/").rpartition("/")[0])
+            if isinstance(known, str | bytes | h5py.Reference) and isinstance(table, Group):
+                return {"codes": node, "categories": table.get(known)}
         if node is not None:
-            return node if categories is None else {"codes": node, "categories": categories}
+            return node
     return None
 
 
 def column_names(root: Group) -> list[str]:
     """Paths of the columns of ``obs``."""
     obs = root.get("obs")
-    names: Any = obs if isinstance(obs, Group) else ()
-    if isinstance(obs, ArrayNode):
-        names = obs.dtype.names or ()
+    names = obs if isinstance(obs, Group) else ()
     return [f"obs/{name}" for name in names if name not in ("_index", "__categories")]
 
 
@@ -305,12 +295,9 @@ def feature_names(root: Group, x_name: str, n_features: int) -> list[str] | None
     """Names of the columns of X, or of a layer, in the ``var`` beside it; None where none are."""
     place = place_of_names(x_name)
     var = None if place is None else root.get(place)
-    if isinstance(var, Group):
-        index = as_text(var.attrs.get("_index", "_index"))
-    elif isinstance(var, ArrayNode) and var.dtype.names:
-        index = var.dtype.names[0]
-    else:
+    if not isinstance(var, Group):
         return None
+    index = as_text(var.attrs.get("_index", "_index"))
     column = find_column(root, f"{place}/{index}")
     if isinstance(column, ArrayNode):
         values: Any = check_vector(column).open()

@@ -29,7 +29,6 @@ H5PY_ERRORS = (
     *(OSError, LookupError, RuntimeError, ValueError, TypeError),
     *(ArithmeticError, AttributeError, MemoryError, SystemError),
 )
-_MOST_LINKS = 32  # soft links that are followed on the way to one object
 # Depth of groups, and number of objects, of a file that only this program writes.
 _DEEPEST, _MOST_OBJECTS = 4, 1 << 20
 # Bytes that a byte can stand for, by filter: deflate, shuffle, fletcher32, lzf, lz4.
@@ -99,45 +98,33 @@ def is_plain_file(file: Stored) -> bool:
     return file.mode == "r" and file.driver == "sec2" and os.path.isfile(file.filename)
 
 
-def find_node(group: Stored, name: str, n_links: int = 0) -> Stored:
-    """Object at a path below `group`, or below the root of its file if the path begins with "/".
-
-    None where there is no such object; `n_links` soft links have been followed so far.
-    """
-    node = group.file["/"] if name.startswith("/") else group
-    for part in name.split("/"):
-        if part in ("", "."):
-            continue
-        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
-        if link is None:
-            return None
-        if isinstance(link, h5py.ExternalLink):
-            raise InputError(
-                f"{file_name(group)}: {name!r} is a link to another file ({link.filename}), which "
-                f"is not followed; name that file"
-            )
-        if not isinstance(link, h5py.SoftLink):
-            node = node[part]
-        elif n_links < _MOST_LINKS:
-            node = find_node(node, link.path, n_links + 1)
-        else:
-            raise InputError(f"{file_name(group)}: the links of {name!r} lead in a circle")
+def find_node(group: Stored, name: str) -> Stored:
+    """Object at a path below `group`, or of its file if it begins with "/"; None without one."""
+    node = group.get(name) if name else group
+    if node is not None and file_name(node) != file_name(group):
+        raise InputError(
+            f"{file_name(group)}: {name!r} is a link to another file ({file_name(node)}), which is "
+            f"not followed; name that file"
+        )
     return node
+
+
+def filters_of(dataset: Stored) -> list[int]:
+    """Numbers of the filters of a data set."""
+    properties = dataset.id.get_create_plist()
+    return [properties.get_filter(place)[0] for place in range(properties.get_nfilters())]
 
 
 def check_filters(dataset: Stored) -> None:
     """Raise InputError when the compression of `dataset` is not installed."""
-    properties = dataset.id.get_create_plist()
-    for position in range(properties.get_nfilters()):
-        code, _, _, label = properties.get_filter(position)
+    for code in filters_of(dataset):
         if not h5py.h5z.filter_avail(code):
             with suppress(ImportError):
                 import hdf5plugin  # noqa: F401  (registers its filters on import)
         if not h5py.h5z.filter_avail(code):
-            known = label.decode(errors="replace") or "unnamed"
             raise InputError(
-                f"{file_name(dataset)} is compressed with HDF5 filter {code} ({known}), which is "
-                f"not installed; try: pip install 'ooc-fw[compression]'"
+                f"{file_name(dataset)} is compressed with HDF5 filter {code}, which is not "
+                f"installed; try: pip install 'ooc-fw[compression]'"
             )
 
 
@@ -169,7 +156,7 @@ class HDF5Array(ArrayNode):
         self.name, self.attrs = dataset.name, dataset.attrs
         self.shape, self.dtype = dataset.shape or (), dataset.dtype
         self.chunk_rows = dataset.chunks[0] if dataset.chunks else None
-        self.compressed = bool(dataset.id.get_create_plist().get_nfilters())
+        self.compressed = bool(filters_of(dataset))
 
     @property
     def is_text(self) -> bool:
@@ -223,7 +210,7 @@ def find_in_file(dataset: Stored) -> FileArray | None:
         or dataset.file.userblock_size
         or dtype.kind not in "biuf"
         or not h5py.h5t.py_create(dtype, logical=True).equal(dataset.id.get_type())
-        or properties.get_nfilters()
+        or filters_of(dataset)
         or 0 in shape
     ):
         return None
@@ -315,9 +302,7 @@ def _end_of_chunks(dataset: Stored) -> int:
     n_stored = dataset.id.get_num_chunks()
     if n_stored != n_chunks:
         raise _never_written(dataset, f"{n_chunks - n_stored} of its {n_chunks} chunks were")
-    properties = dataset.id.get_create_plist()
-    codes = [properties.get_filter(k)[0] for k in range(properties.get_nfilters())]
-    ratio = math.prod(_LARGEST_RATIO.get(code, _UNKNOWN_RATIO) for code in codes)
+    ratio = math.prod(_LARGEST_RATIO.get(code, _UNKNOWN_RATIO) for code in filters_of(dataset))
     chunk_bytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
     end, shortest = 0, chunk_bytes
 

@@ -10,7 +10,6 @@ import decimal
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,6 @@ logger = logging.getLogger(__name__)
 _SHOWN = 3  # names in a message
 LABEL_BYTES = 8 << 20  # about the bytes of labels that are read together
 _FIRST_LABELS = 1 << 10  # labels of the first block, by which the others are sized
-_RENUMBERED = 8 << 20  # codes that are renumbered at once, rather than with a copy of all
 # More different labels than these are taken for the targets of a regression: one binary classifier
 # is trained for each pair of classes.
 MAX_CLASSES = 256
@@ -97,8 +95,7 @@ def label_values(source: RowSource, codes: Codes | None = None) -> AnyArray:
                 )
             moved = np.searchsorted(more, classes)
             if codes is not None:
-                for part in np.array_split(codes[:start], 1 + start // _RENUMBERED):
-                    part[:] = moved[part]
+                codes[:start] = moved.astype(codes.dtype)[codes[:start]]
             classes = more
             places, _ = _places(labels, classes)
         if codes is not None:
@@ -219,11 +216,10 @@ def feature_places(
         )
     repeated = [feature for feature in known if max(known[feature], counts[feature]) > 1]
     if repeated:
-        first = next(k for k, pair in enumerate(zip_longest(columns, features)) if len({*pair}) > 1)
         raise InputError(
-            f"{name} has other features than the training data from column {first} on, and they "
-            f"cannot be found by name, since some names occur twice ({_some(repeated)}); put the "
-            f"columns in the order of the training data"
+            f"{name} has other features than the training data, or others first, and they cannot "
+            f"be found by name, since some names occur twice ({_some(repeated)}); put the columns "
+            f"in the order of the training data"
         )
     extra = [feature for feature in columns if feature not in known]
     if extra:

@@ -328,35 +328,6 @@ def flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-KEPT_BYTES = 64 << 20  # bytes at the beginning of a file that stay in the page cache
-STEP_BYTES = 4 << 20  # bytes that are sent to the disk together
-WINDOW_BYTES = 32 << 20  # bytes written later, by which time those sent should be on the disk
-
-
-class DropBehind:
-    """Sends a long file that is written front to back out of the page cache as it grows.
-
-    A file that is larger than memory would push everything else out of the cache, and its own
-    beginning before anybody reads it. Nothing ever waits for the disk: if it is slower than the
-    writer, pages stay until it has caught up.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._sent = KEPT_BYTES
-
-    def wrote(self, end: int) -> None:
-        """Note that the file has grown to `end` bytes."""
-        length = end - self._sent
-        if length < STEP_BYTES or not hasattr(os, "posix_fadvise"):
-            return
-        # The first call for a range begins to write it; a later one drops what has become clean.
-        for start in (self._sent, max(KEPT_BYTES, self._sent - WINDOW_BYTES)):
-            with contextlib.suppress(OSError):  # it is only a hint
-                os.posix_fadvise(self._descriptor, start, length, os.POSIX_FADV_DONTNEED)
-        self._sent = end
-
-
 # Each is locked as long as it is in use, and those that a killed process left are removed by the
 # next one. The system releases the lock however the process ends; process ids would not do, since
 # they are reused and differ between containers.

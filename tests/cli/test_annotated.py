@@ -408,8 +408,8 @@ def test_certificate_of_reordered_genes(ooc_fw, tmp_path, places, reordered, nam
 # -- files of older versions of AnnData ------------------------------------------------------------
 
 
-def write_old(cells, path, version):
-    """Write the cells as AnnData 0.6 or 0.7 did, to HDF5 or to a zarr store."""
+def write_old(cells, path):
+    """Write the cells as AnnData 0.7 did, to HDF5 or to a zarr store."""
     is_zarr = path.suffix == ".zarr"
     root = zarr.open_group(path, mode="w", zarr_format=2) if is_zarr else h5py.File(path, "w")
 
@@ -423,37 +423,24 @@ def write_old(cells, path, version):
     X, types = root.create_group("X"), cells.obs["cell_type"].cat
     for part in ("data", "indices", "indptr"):
         put(X, part, getattr(cells.X, part))
-    kind, shape = ("h5sparse_format", "h5sparse_shape"), cells.shape
-    if version == "0.7":
-        kind = "encoding-type", "shape"
-    X.attrs.update(zip(kind, ("csr" if version == "0.6" else "csr_matrix", shape), strict=True))
+    X.attrs.update({"encoding-type": "csr_matrix", "shape": cells.shape})
     codes, words = types.codes.to_numpy(), np.array(types.categories, dtype="U")
     genes, donors = (np.array(names, dtype="U") for names in (cells.var_names, cells.obs["donor"]))
-    if version == "0.6":
-        text = "U8" if is_zarr else h5py.string_dtype()
-        obs = np.zeros(len(codes), [("index", text), ("cell_type", "i1"), ("donor", text)])
-        obs["index"], obs["cell_type"], obs["donor"] = cells.obs_names, codes, donors
-        var = np.zeros(len(genes), [("index", text), ("n", "i8")])
-        var["index"] = genes
-        put(root, "obs", obs), put(root, "var", var)
-        put(root.create_group("uns"), "cell_type_categories", words)
-    else:
-        obs, var = root.create_group("obs"), root.create_group("var")
-        categories = put(obs.create_group("__categories"), "cell_type", words)
-        known = "__categories/cell_type" if is_zarr else categories.ref
-        put(obs, "cell_type", codes).attrs["categories"] = known
-        put(obs, "donor", donors)
-        put(var, "symbol", genes)
-        var.attrs["_index"] = "symbol"
+    obs, var = root.create_group("obs"), root.create_group("var")
+    categories = put(obs.create_group("__categories"), "cell_type", words)
+    known = "__categories/cell_type" if is_zarr else categories.ref
+    put(obs, "cell_type", codes).attrs["categories"] = known
+    put(obs, "donor", donors)
+    put(var, "symbol", genes)
+    var.attrs["_index"] = "symbol"
     if not is_zarr:
         root.close()
     return path
 
 
 @FORMATS
-@pytest.mark.parametrize("version", ["0.6", "0.7"])
-def test_older_files(ooc_fw, tmp_path, cells, places, name, version):
-    path = write_old(cells, tmp_path / f"old.{name}", version)
+def test_older_files(ooc_fw, tmp_path, cells, places, name):
+    path = write_old(cells, tmp_path / f"old.{name}")
     named = {"y_name": "cell_type", "missing_labels": "drop"}
     with open_source(path, **named) as found, open_source(places["h5ad"], **named) as expected:
         assert found.columns == list(cells.var_names) == expected.columns
@@ -474,20 +461,18 @@ def test_older_files(ooc_fw, tmp_path, cells, places, name, version):
         assert model.columns == tuple(cells.var_names)
 
 
-@pytest.mark.parametrize("version", ["0.6", "0.7"])
-def test_older_files_as_anndata_reads_them(tmp_path, cells, version):
-    path = write_old(cells, tmp_path / "old.h5ad", version)
+def test_older_files_as_anndata_reads_them(tmp_path, cells):
+    path = write_old(cells, tmp_path / "old.h5ad")
     with h5py.File(path, "r+") as file:
         del file["X"]
         file["X"] = cells.layers["dense"]
-        if version == "0.7":
-            index = "donor", "symbol"
-            for place, column in zip(("obs", "var"), index, strict=True):
-                file[place].attrs["_index"] = column
-                file[place].attrs["encoding-type"] = "dataframe"
-                file[place].attrs["encoding-version"] = "0.1.0"
-            file["obs"].attrs["column-order"] = ["cell_type"]
-            file["var"].attrs["column-order"] = np.zeros(0)
+        index = "donor", "symbol"
+        for place, column in zip(("obs", "var"), index, strict=True):
+            file[place].attrs["_index"] = column
+            file[place].attrs["encoding-type"] = "dataframe"
+            file[place].attrs["encoding-version"] = "0.1.0"
+        file["obs"].attrs["column-order"] = ["cell_type"]
+        file["var"].attrs["column-order"] = np.zeros(0)
     with warnings.catch_warnings(action="ignore"):  # of the age of the file
         found = anndata.read_h5ad(path)
     assert found.obs["cell_type"].tolist() == cells.obs["cell_type"].tolist()

@@ -92,9 +92,9 @@ def test_rows_without_labels_and_rows_of_an_array(ooc_fw, tmp_path):
         (("--test-share", "0.0001"), "leaves one part empty; choose another share"),
         (("--rows", "none.txt"), "none.txt does not list row numbers"),
         (("--rows", "words.txt"), "does not list row numbers"),
-        (("--rows", "twice.txt"), "names rows 1 to 1, 1 of them different"),
-        (("--rows", "far.txt"), "far.txt names rows 1 to 100000"),
-        (("--rows", "half.npy"), "must list whole numbers"),
+        (("--rows", "twice.txt"), "must list some of the row numbers 0 to"),
+        (("--rows", "far.txt"), "far.txt must list some of the row numbers 0 to 199"),
+        (("--rows", "half.npy"), "must list some of the row numbers 0 to"),
     ],
 )
 def test_what_cannot_be_split(ooc_fw, tmp_path, data_file, monkeypatch, options, message):

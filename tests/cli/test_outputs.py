@@ -99,7 +99,7 @@ def test_a_default_name_is_beside_regular_files_only(ooc_fw, run_log, text_file)
     os.close(writing)
     for command in (("report",), ("train", "--stream")):
         outcome = ooc_fw(*command, f"/dev/fd/{reading}")
-        outcome.assert_refused(f"/dev/fd/{reading} is no regular file", "give -o")
+        outcome.assert_refused(f"/dev/fd/{reading} is no file here", "give -o")
     os.close(reading)
 
 

@@ -109,7 +109,7 @@ def test_a_chunk_is_no_shorter_than_compression_could_make_it(make):
 
 
 OUTSIDE = h5py.ExternalLink("other.h5", "/X")
-AWAY = r"is a link to another file \(other\.h5\)"
+AWAY = r"is a link to another file \(.*other\.h5\)"
 MANY_ROWS = "to have 1000000000000 rows, but .* never written"
 ELSEWHERE = {"shape": X.shape, "dtype": "f4", "external": [("raw.bin", 0, X.nbytes)]}
 REFERENCES = {"data": [h5py.Reference()] * 60, "dtype": h5py.ref_dtype}
@@ -139,8 +139,8 @@ def never_written(n_rows, **storage):
         ({"X": X, "y": OUTSIDE}, AWAY),
         ({"Z": h5py.ExternalLink("other.h5", "/"), "X": h5py.SoftLink("/Z/X")}, AWAY),
         (CSR | {"X/indices": OUTSIDE}, AWAY),
-        ({"X": h5py.SoftLink("/X")}, "lead in a circle"),
-        ({"X": h5py.SoftLink("/Z"), "Z": h5py.SoftLink("/X")}, "lead in a circle"),
+        ({"X": h5py.SoftLink("/X")}, "too many links"),
+        ({"X": h5py.SoftLink("/Z"), "Z": h5py.SoftLink("/X")}, "too many links"),
         ({"X": h5py.SoftLink("/none")}, "the link 'X' leads to nothing"),
         (never_written(10**12), MANY_ROWS),
         (never_written(10**12, chunks=(1000,)), MANY_ROWS),
@@ -160,7 +160,6 @@ def never_written(n_rows, **storage):
         (CSR | {"X@shape": (-60, 4)}, "must be two whole numbers"),
         (CSR | {"X@shape": 3}, "'shape' of .*/X' must be two whole numbers"),
         (CSR | {"X@shape": (60, 2**40)}, "columns, more than the 2147483647"),
-        (CSR | {"X@h5sparse_format": b"csc"}, "is a csc; write it by rows"),
         (CSR | {"X@encoding-type": "csc_matrix"}, "'/X' is a csc_matrix; write it by rows"),
         ({"Z": X, "y": y}, r"data.h5 has no 'X' \(it has: Z, y\); name"),
         ({}, r"has no 'X' \(it has: nothing\)"),

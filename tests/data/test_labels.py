@@ -137,7 +137,7 @@ def test_names_in_messages():
     ]
     for own, message in (
         (["a", "c"], r"rows lacks 1 of the 2 features .* \(b\); give rows"),
-        (["b", "a", "a"], r"from column 0 on, and .* twice"),
+        (["b", "a", "a"], r"or others first, and .* twice"),
     ):
         with pytest.raises(InputError, match=message):
             feature_places(own, ["a", "b"], "rows")

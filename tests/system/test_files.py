@@ -9,7 +9,6 @@ from contextlib import nullcontext
 
 import pytest
 
-from ooc_fw.system import files
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import (
     Output,
@@ -69,26 +68,6 @@ def test_paths_that_lead_nowhere_are_os_errors_with_the_name_given(tmp_path):
     with pytest.raises(OSError, match=str(tmp_path / "a")) as raised:
         write_atomic(tmp_path / "a", b"data")
     assert raised.value.errno == errno.ELOOP
-
-
-def test_long_files_leave_the_page_cache_as_they_grow(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "KEPT_BYTES", 100)
-    monkeypatch.setattr(files, "STEP_BYTES", 10)
-    monkeypatch.setattr(files, "WINDOW_BYTES", 30)
-    calls = []
-
-    def advise(descriptor, start, length, advice):
-        calls.append((start, start + length))
-        raise OSError("only a hint")
-
-    monkeypatch.setattr(os, "posix_fadvise", advise)
-    behind = files.DropBehind(-1)
-    for end in range(0, 200, 5):
-        behind.wrote(end)
-    assert min(start for start, _ in calls) == 100  # the beginning stays
-    begun, dropped = calls[::2], calls[1::2]
-    assert begun == [(start, start + 10) for start in range(100, 190, 10)]
-    assert {(start, start + 10) for start in range(100, 160, 10)} <= set(dropped)
 
 
 def test_only_temporary_files_of_killed_processes_are_removed(tmp_path):
