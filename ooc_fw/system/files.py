@@ -1,7 +1,7 @@
 """Where results go: every output of every command and of the Python API is opened here.
 
 A regular file appears whole or not at all, even after a power cut, and replaces the target of a
-symbolic link, not the link. Devices, pipes and open files of a process (``/dev/stdout``) are never
+symbolic link, not the link. Devices, pipes and standard streams (``/dev/stdout``) are never
 replaced: text and figures go into them as a stream; HDF5, which is not written in order, cannot.
 """
 
@@ -23,9 +23,6 @@ from ooc_fw.system.errors import InputError, printable
 
 _LONGEST_STEM = 241  # bytes of a file's name in that of its temporary file, which has 255 at most
 
-# Directory of the open files of a process; /dev/stdout and /dev/fd/1 lead there.
-_OPEN_FILES = re.compile(r"/proc/(\d+)(?:/task/\d+)?/fd")
-
 _SCRATCH = "ooc-fw-scratch-"  # with which the names of temporary directories begin
 
 _KINDS = {
@@ -34,7 +31,7 @@ _KINDS = {
     stat.S_IFBLK: "a block device",
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
-    stat.S_IFREG: "an open file of a process",
+    stat.S_IFREG: "the file of a standard stream",
 }
 
 StrPath = str | os.PathLike[str]
@@ -53,8 +50,15 @@ class _Place(NamedTuple):
 
     target: Path
     status: os.stat_result | None
-    is_open_file: bool = False  # whether the path names an open file of a process
-    descriptor: int | None = None  # number of that file if the process is this one
+
+    @property
+    def descriptor(self) -> int | None:
+        """Number of the standard stream that this is, as /dev/stdout is."""
+        for number in (1, 2):
+            with contextlib.suppress(OSError):
+                if self.status and os.path.samestat(self.status, os.fstat(number)):
+                    return number
+        return None
 
     @property
     def kind(self) -> int:
@@ -64,7 +68,7 @@ class _Place(NamedTuple):
     @property
     def is_stream(self) -> bool:
         """Whether it can only be written from front to back."""
-        return self.is_open_file or self.kind in (stat.S_IFCHR, stat.S_IFIFO)
+        return self.descriptor is not None or self.kind in (stat.S_IFCHR, stat.S_IFIFO)
 
     def is_same(self, other: _Place) -> bool:
         """Whether both are one file."""
@@ -103,16 +107,12 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
 
 
 def is_stream(path: StrPath) -> bool:
-    """Whether an output at `path` is a device, a pipe or an open file, and not replaced."""
+    """Whether an output at `path` is a device, a pipe or a standard stream, and not replaced."""
     return _locate(path, streamed=True).is_stream
 
 
 def _check_writable(path: str, place: _Place) -> None:
     """Raise InputError unless the file system lets this process write there."""
-    if place.descriptor is not None:
-        if fcntl.fcntl(place.descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
-            raise InputError(f"{path} is open for reading only; give the name of a file")
-        return
     folder = place.target.parent if os.path.islink(path) else Path(path).parent
     if not place.is_stream and not os.access(folder, os.W_OK | os.X_OK):
         reason = "cannot be written to; give"
@@ -129,17 +129,9 @@ def _check_writable(path: str, place: _Place) -> None:
 def _locate(path: StrPath, *, streamed: bool) -> _Place:
     """Follow symbolic links; InputError where such an output cannot be written."""
     name = os.fspath(path)
-    target, status = Path(name), _status(name)  # which fails where links lead in a circle
-    while True:
-        target = Path(os.path.realpath(target.parent), target.name)
-        process = _OPEN_FILES.fullmatch(str(target.parent))
-        if process is not None or not target.is_symlink():
-            break
-        target = target.parent / os.readlink(target)
-    is_ours = process is not None and int(process[1]) == os.getpid() and target.name.isdecimal()
-    place = _Place(target, status, process is not None, int(target.name) if is_ours else None)
-    if place.is_open_file and status is None:
-        raise InputError(f"{name} is not open; give the name of a file")
+    place = _Place(Path(os.path.realpath(name)), _status(name))  # fails where links are a circle
+    if place.is_stream:  # whose real path may be the number of a pipe
+        place = place._replace(target=Path(name))
     if place.kind == stat.S_IFDIR or not (place.is_stream or place.kind in (0, stat.S_IFREG)):
         raise InputError(f"{name} is {_KINDS[place.kind]}; give the name of a file")
     if place.is_stream and not streamed:
@@ -300,7 +292,7 @@ def open_growing(path: StrPath, *, append: bool = False) -> IO[str]:
 
 
 def _open_stream(place: _Place) -> int:
-    """Descriptor of a device, a pipe or an open file, which is not truncated."""
+    """Descriptor of a device, a pipe or a standard stream, which is not truncated."""
     if place.descriptor is not None:
         return os.dup(place.descriptor)  # which keeps its position
     return os.open(place.target, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
