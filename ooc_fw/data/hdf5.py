@@ -29,8 +29,6 @@ H5PY_ERRORS = (
     *(OSError, LookupError, RuntimeError, ValueError, TypeError),
     *(ArithmeticError, AttributeError, MemoryError, SystemError),
 )
-# Depth of groups, and number of objects, of a file that only this program writes.
-_DEEPEST, _MOST_OBJECTS = 4, 1 << 20
 # Bytes that a byte can stand for, by filter: deflate, shuffle, fletcher32, lzf, lz4.
 _LARGEST_RATIO = {1: 1032, 2: 1, 3: 1, 32000: 264, 32004: 255}
 # The same for filters that write a constant chunk of any size in a few bytes.
@@ -232,23 +230,19 @@ def find_in_file(dataset: Stored) -> FileArray | None:
 
 def check_plain_tree(file: Stored) -> None:
     """Raise InputError unless all objects of a file of this program are its own, with values."""
-    below = [(0, file)]
-    n_objects = 0
-    while below:
-        level, group = below.pop()
-        for name in group:
-            n_objects += 1
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise InputError(f"{name!r} is a link to something else")
-            node = group[name]
-            if isinstance(node, h5py.Dataset):
-                check_storage(node)
-                if node.id.get_storage_size() < node.nbytes:
-                    raise InputError(f"{name!r} is compressed, which no such file is")
-            elif level < _DEEPEST and n_objects < _MOST_OBJECTS:
-                below.append((level + 1, node))
-            else:
-                raise InputError(f"{name!r} is one group too many, perhaps a link in a circle")
+
+    def foreign(name: str, link: Any) -> str | None:
+        return None if isinstance(link, h5py.HardLink) else name
+
+    def check(name: str, node: Stored) -> None:
+        if isinstance(node, h5py.Dataset):
+            check_storage(node)
+            if node.id.get_storage_size() < node.nbytes:
+                raise InputError(f"{name!r} is compressed, which no such file is")
+
+    if (name := file.visititems_links(foreign)) is not None:
+        raise InputError(f"{name!r} is a link to something else")
+    file.visititems(check)
 
 
 def check_storage(dataset: Stored) -> None:
