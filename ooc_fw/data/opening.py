@@ -11,8 +11,7 @@ AnnData object                    the rows in it, whatever they are
 numpy array, scipy sparse matrix  the array itself
 ================================  =================================================================
 
-To add a format, write its `ArrayNode` and `Group` (``arrays.py``) and a line in `OPENERS`. What
-rows, labels and names are made of stands once, in ``containers.py``.
+What rows, labels and names are made of stands once, in ``containers.py``.
 """
 
 from __future__ import annotations
@@ -88,8 +87,8 @@ def open_source(
         return data
     if is_annotated(data):
         return _open_annotated(data, labels, x_name, y_name, missing_labels)
-    if _is_name(labels):
-        y_name, labels = labels, None
+    if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
+        y_name, labels = labels, None  # a name in the data
     given = None if labels is None else open_labels(labels)
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
@@ -190,11 +189,6 @@ def draw_test_rows(
     return ranges
 
 
-def _is_name(labels: Any) -> bool:
-    """Whether labels are given by their name in the data, rather than by a file of their own."""
-    return isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels)
-
-
 def names_of_frame(data: Any) -> list[str] | None:
     """Names of the columns of a frame or table in RAM, text or not; None for what has none."""
     names = getattr(data, "column_names", getattr(data, "columns", None))
@@ -230,8 +224,7 @@ def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
     """Rows in a file or store; `names` are those of `open_container`."""
     kind = "zarr" if formats.is_store(path) else _kind_of(path)
     with ExitStack() as resources:
-        with hdf5.structure_errors(path):
-            source = open_container(OPENERS[kind](path, resources), labels, *names)
+        source = open_container(OPENERS[kind](path, resources), labels, *names)
         source.on_close(resources.pop_all().close)
     return source
 

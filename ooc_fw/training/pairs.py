@@ -207,11 +207,7 @@ class _CallbacksInOrder:
     """Tells callbacks of one classifier after another while several are trained side by side.
 
     Reports of later classifiers wait until the earlier ones have ended; the last of each is told.
-
-    Attributes
-    ----------
-    stopped : bool
-        Whether all training is to end, as a callback may ask.
+    All training is to end once it is `stopped`, as a callback may ask.
     """
 
     def __init__(self, callbacks: Sequence[Callback], n_classifiers: int) -> None:

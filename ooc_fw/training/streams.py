@@ -100,28 +100,16 @@ class _Candidates(NamedTuple):
 class PairStreams:
     """A binary classifier for each pair of classes, all of which see each row once.
 
-    It can be pickled and copied; kernel blocks are computed again afterwards. Of the `options`,
-    `C`, `tol`, `stopping` and `threads` are used. `max_support` is the largest number of support
-    vectors of a pair between two chunks: within a chunk there may be a quarter more vertices, and
-    at least 512 more. So the kernel block takes at most ``6.25 max_support^2`` bytes if
-    `max_support` is 2,048 or more, and twice that if C is so large that kernel values have to be
-    float64.
+    ``ooc-fw help streams`` says what is promised of it. It can be pickled and copied; kernel blocks
+    are computed again afterwards. Of the `options`, `C`, `tol`, `stopping` and `threads` are used.
+    `max_support` is the largest number of support vectors of a pair between two chunks: within a
+    chunk there may be a quarter more vertices, and at least 512 more.
 
     Each pair begins with its solution of `solutions_of`, trained on `n_rows` rows, if there are
     any; the weights of the streams are others. `n_features` is that of the widest row so far.
 
     Notes
     -----
-    Only the active set is remembered. A row that was no violator when it came by, or that was
-    dropped or forgotten later, returns only if it comes again. So the result depends on the order
-    of the rows, and the gap is known for the last chunk and the active set only: it is a sampled
-    gap, no certificate. The weights are feasible for all rows of the stream, since every vertex is
-    one of them.
-
-    Rows with equal values, label and weight count once as long as one of them is a vertex. So a
-    second pass over the same chunks continues the first: when no chunk contains a violator any
-    more, and nothing was forgotten, the gap over all different rows is at most the tolerance.
-
     Beyond `max_support` a pair learns from a random share of the rows. Each row has a draw, a
     hash of its values. The rows with the smallest draws are kept, and rows with larger draws are
     ignored from then on. That share does not depend on the order of the rows. To keep the largest
