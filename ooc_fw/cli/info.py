@@ -261,7 +261,7 @@ def _inspection(
 
 def _scaling(scaling: Scaling | None) -> dict[str, Any]:
     return {
-        "scaling": getattr(scaling, "kind", None),
+        "scaling": getattr(scaling, "name", None),
         "log1p": getattr(scaling, "log1p", None),
     }
 

@@ -112,11 +112,6 @@ class TableRecord:
         return found
 
     @property
-    def widths(self) -> list[int]:
-        """Number of features that each column becomes."""
-        return [1 if words is None else len(words) for words in self.categories]
-
-    @property
     def features(self) -> list[str]:
         """Name of each feature."""
         return [name for name, _ in self.columns_of_features]

@@ -16,6 +16,7 @@ from ooc_fw.data.rows import (
     CSRRows,
     Float32Array,
     Float64Array,
+    Int64Array,
     Rows,
     StoredRows,
     keep_stored,
@@ -33,6 +34,8 @@ KINDS = SCALINGS
 # Scalings are the same up to this relative difference of two factors, and this difference that two
 # offsets make to a scaled value: a hundredth of what rounding to float32 does to it.
 SAME = 1e-9
+_LEARNED = "+learned"
+_ARRAYS = ("offset", "factor", "learned")
 LAST_BITS = 4 * np.finfo(np.float64).eps  # relative difference of two offsets: rounding error
 
 
@@ -49,6 +52,9 @@ class Scaling:
     Arithmetic is in float64 and rounded to float32 once, at the end. Values should come as float64
     where they have more digits than float32: 1.6e9 and 1.6e9 + 50 are one number in float32, and
     two after scaling. A constant column has offset and factor 0.
+
+    Learned factors (`ooc_fw.model.importance.learn_scales`) multiply the rounded values, in
+    float32: raw rows and those of a scaled file then become the same bits.
     """
 
     # How the numbers were chosen: one of `KINDS`; where columns differ, as --scale was given.
@@ -56,6 +62,7 @@ class Scaling:
     log1p: bool = False  # whether log(1 + x) comes first
     offset: Float64Array | None = None  # of each column; None exactly when the kind is "none"
     factor: Float64Array | None = None
+    learned: Float32Array | None = None
 
     def __post_init__(self) -> None:
         check_kind(self.kind.rpartition("=")[2])
@@ -65,6 +72,19 @@ class Scaling:
             one, other = self.offset.shape, self.factor.shape
             if len(one) != 1 or one != other:
                 raise InputError(f"scaling offset and factor differ in shape: {one} and {other}")
+        if self.learned is not None and self.learned.shape != (self.n_features,):
+            raise InputError("learned factors are not those of as many columns as are scaled")
+
+    @property
+    def n_features(self) -> int | None:
+        """Number of columns, None where all are treated alike."""
+        by_column = self.learned if self.offset is None else self.offset
+        return None if by_column is None else len(by_column)
+
+    @property
+    def name(self) -> str:
+        """The kind, and whether factors were learned; older versions refuse the latter."""
+        return self.kind if self.learned is None else self.kind + _LEARNED
 
     @classmethod
     def fit(
@@ -100,7 +120,7 @@ class Scaling:
     @property
     def is_identity(self) -> bool:
         """Whether values stay as they are."""
-        return self.kind == "none" and not self.log1p
+        return self.kind == "none" and not self.log1p and self.learned is None
 
     @property
     def moves_zero(self) -> bool:
@@ -109,8 +129,11 @@ class Scaling:
 
     def same_as(self, other: Scaling) -> bool:
         """Whether both map every value alike, except for rounding."""
-        if self.kind != other.kind or self.log1p != other.log1p:
+        if self.name != other.name or self.log1p != other.log1p:
             return False
+        if self.learned is not None and other.learned is not None:
+            if not np.array_equal(self.learned, other.learned):
+                return False
         if self.offset is None or self.factor is None:
             return True
         if other.offset is None or other.factor is None or len(self.offset) != len(other.offset):
@@ -124,12 +147,27 @@ class Scaling:
             and np.all((moved * size <= SAME) | unseen)
         )
 
+    def at(self, places: Int64Array) -> Scaling:
+        """That of the columns at some places."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        known = {name: of[places] for name, of in arrays.items() if of is not None}
+        return replace(self, **known)
+
+    def goes_on_from(self, other: Scaling | None) -> bool:
+        """Whether rows of the other scaling only lack the learned factors of this one."""
+        return (
+            self.learned is not None
+            and other is not None
+            and other.same_as(replace(self, learned=None))
+        )
+
     def zero_row(self, n_features: int) -> Float32Array:
         """Scaled values of a row of raw zeros."""
         if self.offset is None or self.factor is None:
             return np.zeros(n_features, dtype=np.float32)
         # Adding 0 turns -0 into 0.
-        return ((0.0 - self.offset) * self.factor + 0.0).astype(np.float32)
+        zeros = ((0.0 - self.offset) * self.factor + 0.0).astype(np.float32)
+        return zeros if self.learned is None else zeros * self.learned
 
     def log_values(self, values: AnyArray) -> AnyArray:
         """``log1p(values)`` in float64 if this scaling wants it, else `values`; all above -1."""
@@ -137,7 +175,10 @@ class Scaling:
         return np.log1p(values.astype(np.float64)) if self.log1p else values
 
     def scale_values(self, values: AnyArray, columns: AnyArray) -> Float32Array:
-        """Apply offset and factor to values whose shape broadcasts with that of `columns`."""
+        """Scale values whose shape broadcasts with that of `columns`."""
+        if self.learned is not None:
+            rounded = replace(self, learned=None).scale_values(values, columns)
+            return np.asarray(rounded * self.learned[columns])
         if self.offset is None or self.factor is None:
             with np.errstate(over="ignore"):
                 return values.astype(np.float32, copy=False)
@@ -164,10 +205,8 @@ class Scaling:
         Columns from `n_features` on are dropped, missing ones count as raw zeros, and nothing is
         clipped. Sparse rows become dense if `moves_zero`.
         """
-        if self.offset is not None and len(self.offset) != n_features:
-            raise InputError(
-                f"the scaling is for {len(self.offset)} features, not for {n_features}"
-            )
+        if self.n_features not in (None, n_features):
+            raise InputError(f"the scaling is for {self.n_features} features, not for {n_features}")
         logs = self.logs_of(_fit_width(rows, n_features))
         if not isinstance(logs, CSRRows):
             return self.scale_values(logs, np.arange(n_features))
@@ -192,11 +231,11 @@ class Scaling:
 
     def write(self, group: Any) -> None:
         """Store in an open HDF5 file or group: attributes scaling and log1p, group /scaling."""
-        put_text(group.attrs, "scaling", self.kind)
+        put_text(group.attrs, "scaling", self.name)
         group.attrs["log1p"] = self.log1p
-        if self.offset is not None:
-            group["scaling/offset"] = self.offset
-            group["scaling/factor"] = self.factor
+        for name in _ARRAYS:
+            if getattr(self, name) is not None:
+                group[f"scaling/{name}"] = getattr(self, name)
 
     @staticmethod
     def read(group: Any) -> Scaling | None:
@@ -204,19 +243,19 @@ class Scaling:
         if "scaling" not in group.attrs:
             return None
         kind = get_text(group.attrs, "scaling")
-        log1p = bool(int(group.attrs.get("log1p", False)))
-        if kind == "none":
-            return Scaling("none", log1p)
-        found = []
-        for name in ("scaling/offset", "scaling/factor"):
-            values = group[name][...] if name in group else np.empty(0, dtype=np.str_)
+        base, found = kind.removesuffix(_LEARNED), dict[str, Any]()
+        names = _ARRAYS[2 * (base == "none") : 2 + (base != kind)]
+        for name in names:
+            path = f"scaling/{name}"
+            values = group[path][...] if path in group else np.empty(0, dtype=np.str_)
             if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
                 raise InputError(
-                    f"{group.file.filename} says scaling {kind!r}, but its /{name} is missing or "
+                    f"{group.file.filename} says scaling {kind!r}, but its /{path} is missing or "
                     f"no finite number; convert the data again"
                 )
-            found.append(values.astype(np.float64))
-        return Scaling(kind, log1p, *found)
+            found[name] = values.astype(np.float32 if name == "learned" else np.float64)
+        log1p = bool(int(group.attrs.get("log1p", False)))
+        return Scaling(base, log1p, **found)
 
 
 def _fit_width(rows: StoredRows, n_features: int) -> StoredRows:

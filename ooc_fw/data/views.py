@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -151,28 +150,35 @@ def check_raw(source: RowSource) -> None:
     """Raise InputError when the rows are scaled already."""
     before = source.scaling
     if before is not None and not before.is_identity:
-        raise InputError(f"{source.name} is scaled already ({before.kind}); use it as it is")
+        raise InputError(f"{source.name} is scaled already ({before.name}); use it as it is")
 
 
 class ScaledSource(_WholeSource):
-    """Raw rows of a source, scaled as they are read; no second copy of them is needed."""
+    """Raw rows of a source, scaled as they are read; no second copy of them is needed.
+
+    Rows that are scaled, but for the learned factors of `scaling`, are multiplied by these.
+    """
 
     scaling: Scaling
 
     def __init__(self, source: RowSource, scaling: Scaling) -> None:
-        check_raw(source)
-        if scaling.offset is not None and len(scaling.offset) != source.n_features:
+        self._step = scaling
+        if scaling.goes_on_from(source.scaling):
+            self._step = Scaling(learned=scaling.learned)
+        else:
+            check_raw(source)
+        if scaling.n_features not in (None, source.n_features):
             raise InputError(
-                f"the scaling is for {len(scaling.offset)} features, and {source.name} has "
+                f"the scaling is for {scaling.n_features} features, and {source.name} has "
                 f"{source.n_features}; give the file that it was made for"
             )
-        sparse = source.sparse and not scaling.moves_zero
+        sparse = source.sparse and not self._step.moves_zero
         super().__init__(source, source.n_features, sparse=sparse)
         self.scaling = scaling
         self.reopen_as_view(scaling)
 
     def _fetch(self, start: int, stop: int) -> Rows:
-        return self.scaling.apply(self.source.read_exact(start, stop), self.n_features)
+        return self._step.apply(self.source.read_exact(start, stop), self.n_features)
 
 
 class ColumnSource(_WholeSource):
@@ -183,11 +189,8 @@ class ColumnSource(_WholeSource):
         self.table, self._places = None, places
         if source.columns is not None:
             self.columns = [source.columns[k] for k in places.tolist()]
-        scaling = source.scaling
-        if scaling is not None and scaling.offset is not None and scaling.factor is not None:
-            self.scaling = replace(
-                scaling, offset=scaling.offset[places], factor=scaling.factor[places]
-            )
+        if source.scaling is not None:
+            self.scaling = source.scaling.at(places)
         self.reopen_as_view(places)
 
     def _fetch(self, start: int, stop: int) -> StoredRows:

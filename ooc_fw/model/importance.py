@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,13 +18,14 @@ import numpy as np
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.data.parallel import Counts, Shared, borrow_workers, row_slices
 from ooc_fw.data.rows import Float64Array, Int64Array, rows_bytes
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, stretches
 from ooc_fw.data.statistics import ColumnRanges
-from ooc_fw.data.views import SubsetSource, ranges_of
+from ooc_fw.data.views import ScaledSource, SubsetSource, ranges_of
 from ooc_fw.kernels.gradients import Gradients
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import rows_at_once, suited
-from ooc_fw.system.errors import format_label
+from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.threads import Threads
 
 if TYPE_CHECKING:
@@ -39,15 +40,15 @@ _TASK_ROWS = 1 << 10  # rows of one task; fewer of them where rows are wide
 class Importance:
     """How much each column changes the decision values of a model, see `Model.importance`.
 
-    The columns of a category, one for each word, count together, by the root of their sum of
-    squares.
+    The features that a column of a table became, such as one for each word of a category, count
+    together, by the root of their sum of squares.
     """
 
     names: tuple[str, ...]  # of the columns: those of a table, or of the features, or their numbers
     what: str  # what changes: "the decision value for each class", "the prediction", ...
     classes: tuple[str, ...]  # whose values they are: each of several, or the larger one of two
     by_class: Float64Array  # (n_classes, n_columns)
-    effects: Float64Array  # (n_classes, n_columns), by the mean derivative; NaN for a category
+    effects: Float64Array  # (n_classes, n_columns), by the mean derivative; NaN of several features
     n_rows: int  # that the means are over
 
     @property
@@ -79,10 +80,13 @@ def importance_of(model: Model, source: RowSource, rows: int | None, **passes: A
     names = tuple(model.columns or map(str, range(model.n_features)))
     if model.table is not None:
         record = TableRecord.from_json(model.table, "the model", names, model.n_features)
-        names, column = record.columns, np.repeat(np.arange(len(record.columns)), record.widths)
+        columns = [column for _, column in record.columns_of_features]
+        names = tuple(dict.fromkeys(columns))
+        places = np.array([names.index(column) for column in columns])
         sums = np.zeros((len(names), 2, len(squares)))
-        np.add.at(sums, column, np.stack([squares.T, effects.T], axis=1))
-        squares, effects = sums[:, 0].T, np.where(record.is_hot, np.nan, sums[:, 1].T)
+        np.add.at(sums, places, np.stack([squares.T, effects.T], axis=1))
+        alone = np.bincount(places) == 1
+        squares, effects = sums[:, 0].T, np.where(alone, sums[:, 1].T, np.nan)
     classes = tuple(format_label(value) for value in model.classes.tolist())
     classes = classes if len(classes) > 2 else classes[1:]
     what = {"regression": "the prediction", "novelty": "the score"}.get(model.task)
@@ -156,3 +160,49 @@ def _gradients_of(model: Model) -> Gradients:
         smaller, larger = np.array(class_pairs(n_classes)).T
         weights = (unit[larger] - unit[smaller]).T @ weights / (n_classes - 1)
     return Gradients(model.kernel, model.support_vectors, np.ascontiguousarray(weights))
+
+
+def learn_scales(
+    source: RowSource, model: Model, rows: int | None = SAMPLE_ROWS, **passes: Any
+) -> ScaledSource:
+    """Training data with each column multiplied by the root of its root mean square derivative.
+
+    A column that matters more then counts more in distances, which keep their average. The next
+    model is trained on what this returns, with gamma "auto" or the one before::
+
+        view = source
+        for _ in range(3):
+            model = fit(ClassificationProblem(view, codes, kernel), options).model
+            view = learn_scales(source, model)
+
+    A model of the view records the factors in its scaling. It takes raw rows, those of the file of
+    `source` and those of the view, and gives them the same bits: nothing else needs the view but
+    training. ``ScaledSource(other, view.scaling)`` is that of other rows to train on.
+
+    Parameters
+    ----------
+    source : RowSource
+        The training data without learned factors; closed with the view.
+    model : Model
+        Trained on `source`, or on what this returned for it.
+    rows, passes
+        As of `measure`.
+
+    References
+    ----------
+    Radhakrishnan, Beaglehole, Pandit and Belkin (2024), Mechanism for feature learning in neural
+    networks and backpropagation-free machine learning models: the diagonal of the average gradient
+    outer product.
+    """
+    found, scaling = measure(model, source, rows, **passes), model.scaling or Scaling()
+    factors = np.sqrt(np.sqrt(np.square(found.slopes).mean(axis=0)))
+    power = 1 if model.kernel.uses_distance else 2  # of differences, in a distance
+    before, after = (
+        float((sizes**power).sum()) for sizes in (found.deviations, factors * found.deviations)
+    )
+    if not after > 0:
+        raise InputError(f"no column of {source.name} matters to the model; train another one")
+    factors *= (before / after) ** (1 / power)
+    if scaling.learned is not None:
+        factors *= scaling.learned
+    return ScaledSource(source, replace(scaling, learned=factors.astype(np.float32)))

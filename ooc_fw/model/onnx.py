@@ -165,7 +165,10 @@ def _scaled(model: Model, rows: _Tensor) -> _Tensor:
         rows = (rows + 1.0).apply("Log")
     if scaling is not None and scaling.offset is not None and scaling.factor is not None:
         rows = (rows - scaling.offset) * scaling.factor
-    return rows.apply("Cast", to=_FLOAT).apply("Cast", to=_DOUBLE)
+    rows = rows.apply("Cast", to=_FLOAT)
+    if scaling is not None and scaling.learned is not None:
+        rows = rows * scaling.learned
+    return rows.apply("Cast", to=_DOUBLE)
 
 
 def _decisions(model: Model, rows: _Tensor) -> _Tensor:

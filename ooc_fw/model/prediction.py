@@ -60,13 +60,16 @@ def rows_at_once(n_features: int) -> int:
 def suited(model: Model, source: RowSource) -> RowSource:
     """Rows of `source` like the training rows: the features of the model by name, and scaled.
 
-    A source that records its scaling is used as it is; all others hold raw rows.
+    A source that records its scaling is used as it is, but for factors that were learned from the
+    training rows; all others hold raw rows.
     """
     source = by_name(model, source)
     check_source(model, source)
-    if model.scaling is None or model.scaling.is_identity or source.scaling is not None:
+    scaling = model.scaling
+    if scaling is None or scaling.is_identity:
         return source
-    return ScaledSource(source, model.scaling)
+    is_whole = source.scaling is not None and not scaling.goes_on_from(source.scaling)
+    return source if is_whole else ScaledSource(source, scaling)
 
 
 def by_name(model: Model, source: RowSource) -> RowSource:
@@ -88,12 +91,12 @@ def check_source(model: Model, source: RowSource) -> None:
         logger.warning(
             "%s is scaled (%s), and the model has no record of the scaling of its training data; "
             "the values are taken as they are",
-            *(source.name, source.scaling.kind),
+            *(source.name, source.scaling.name),
         )
-    elif not source.scaling.same_as(model.scaling):
+    elif not (source.scaling.same_as(model.scaling) or model.scaling.goes_on_from(source.scaling)):
         raise InputError(
-            f"{source.name} is scaled ({source.scaling.kind}) in another way than the model's "
-            f"training data ({model.scaling.kind}); convert it with --like and the training file"
+            f"{source.name} is scaled ({source.scaling.name}) in another way than the model's "
+            f"training data ({model.scaling.name}); convert it with --like and the training file"
         )
 
 

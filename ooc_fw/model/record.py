@@ -423,14 +423,16 @@ def _check_values(model: Model) -> None:
         raise InputError(f"the {name} of a model cannot be {getattr(model, name)}")
     if model.spread is not None and None in (model.offset, model.epsilon):
         raise InputError("a model of regression needs an offset and an epsilon")
-    for described in (model.columns, None if scaling is None else scaling.offset):
-        if described is not None and len(described) != model.n_features:
-            raise InputError(f"it describes {len(described)} columns and has {model.n_features}")
+    described = [None if model.columns is None else len(model.columns)]
+    described += [None if scaling is None else scaling.n_features]
+    for n in described:
+        if n not in (None, model.n_features):
+            raise InputError(f"it describes {n} columns and has {model.n_features}")
 
 
 def training_data(model: Model, source: RowSource) -> tuple[Model, RowSource]:
-    """The model and its training data without the rows of weight 0, features found by name."""
-    source = prediction.by_name(model, source)
+    """The model and its training data, like `prediction.suited`, without the rows of weight 0."""
+    source = prediction.suited(model, source)
     rows = rows_of_weight(model, source.n_rows, source.name)
     if rows is None:
         return model, source

@@ -267,9 +267,7 @@ def draw_importance(found: Any, top: int) -> Figure:
     looks = {"more of it raises the value": raises, "more of it lowers the value": lowers}
     looks["both, or a category"] = ~(raises | lowers)
     with _drawing((7, 1.3 + 0.22 * len(order))) as (figure, ((ax,),)):
-        for (label, chosen), color in zip(
-            looks.items(), RUN_COLORS[:2] + RUN_COLORS[5:], strict=True
-        ):
+        for (label, chosen), color in zip(looks.items(), (*RUN_COLORS[:2], "0.6"), strict=True):
             if chosen.any():
                 ax.barh(chosen.nonzero()[0], values[chosen], color=color, label=label)
         ax.set_yticks(range(len(order)), [_short(found.names[k]) for k in order])

@@ -1,3 +1,6 @@
+import re
+from dataclasses import replace
+
 import h5py
 import numpy as np
 import pytest
@@ -11,6 +14,9 @@ from ooc_fw.system.errors import InputError
 
 SCALED = Scaling("minmax", False, np.array([0.0, 1.0, 0.0]), np.array([2.0, 0.5, 0.0]))
 STAYS_SPARSE = Scaling("maxabs", True, np.zeros(3), np.array([2.0, 0.5, 0.0]))
+LEARNED = replace(SCALED, learned=np.array([0.3, 2.0, 1.0], np.float32))
+LEARNED_ONLY = Scaling(learned=np.array([0.3, 0.0, 1.0], np.float32))
+ALL = [Scaling(), Scaling("none", True), SCALED, STAYS_SPARSE, LEARNED, LEARNED_ONLY]
 
 
 def as_dense(rows) -> np.ndarray:
@@ -23,10 +29,11 @@ def naive(scaling: Scaling, dense: np.ndarray) -> np.ndarray:
         values = np.log1p(values)
     if scaling.offset is not None:
         values = (values - scaling.offset) * scaling.factor
-    return values.astype(np.float32)
+    rounded = values.astype(np.float32)
+    return rounded if scaling.learned is None else rounded * scaling.learned
 
 
-@pytest.mark.parametrize("scaling", [Scaling(), Scaling("none", True), SCALED, STAYS_SPARSE])
+@pytest.mark.parametrize("scaling", ALL)
 @given(
     dense=arrays(np.float32, st.tuples(st.integers(0, 5), st.just(3)), elements=st.integers(0, 9))
 )
@@ -52,7 +59,7 @@ def test_wide_columns_are_dropped_and_missing_ones_are_raw_zeros(width):
     assert not np.signbit(STAYS_SPARSE.zero_row(3)).any()
 
 
-@pytest.mark.parametrize("scaling", [Scaling(), Scaling("none", True), SCALED, STAYS_SPARSE])
+@pytest.mark.parametrize("scaling", ALL)
 def test_written_scaling_is_read_back(tmp_path, scaling):
     with h5py.File(tmp_path / "file.h5", "w") as file:
         assert Scaling.read(file) is None
@@ -60,10 +67,12 @@ def test_written_scaling_is_read_back(tmp_path, scaling):
         again = Scaling.read(file)
         assert again is not None
         assert again.same_as(scaling)
-        if scaling.factor is not None:
-            del file["scaling/factor"]
-            with pytest.raises(InputError, match=rf"file\.h5 says scaling '{scaling.kind}', but"):
-                Scaling.read(file)
+        assert all(again.same_as(other) == (other is scaling) for other in ALL)
+        for name in ("factor", "learned"):
+            if getattr(scaling, name) is not None:
+                del file[f"scaling/{name}"]
+                with pytest.raises(InputError, match=rf"says scaling '{re.escape(scaling.name)}'"):
+                    Scaling.read(file)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +82,7 @@ def test_written_scaling_is_read_back(tmp_path, scaling):
         (("minmax",), "does not fit"),
         (("none", False, np.zeros(1), np.zeros(1)), "does not fit"),
         (("minmax", False, np.zeros(1), np.zeros(2)), "differ in shape"),
+        (("minmax", False, np.zeros(1), np.zeros(1), np.ones(2)), "of as many columns"),
     ],
 )
 def test_wrong_arguments(arguments, message):

@@ -1,7 +1,5 @@
 """Which columns matter: known columns, classes, categories, scaling, samples, threads."""
 
-import json
-
 import h5py
 import numpy as np
 import pytest
@@ -17,7 +15,9 @@ from ooc_fw import (
     load_model,
     open_dataset,
 )
-from ooc_fw.convert.tables import TableRecord
+from ooc_fw.model.importance import learn_scales
+from ooc_fw.model.onnx import to_onnx
+from tests.support.contracts import to_dense
 
 
 def made(n, d, seed=0):
@@ -111,6 +111,21 @@ def test_numbers_do_not_depend_on_threads_storage_or_dask(tmp_path):
     same(first, whole, rtol=0.2)
 
 
+def test_encoded_category_is_one_column(ooc_fw, tmp_path):
+    """Its values, and the counts beside them, count together."""
+    rng = np.random.default_rng(0)
+    town, noise = rng.integers(0, 40, 800), rng.random(800)
+    cells = zip(town, noise, town % 2, strict=True)
+    lines = [f"t{a},{b:.3f},{c}" for a, b, c in cells]
+    (tmp_path / "t.csv").write_text("town,noise,y\n" + "\n".join(lines) + "\n")
+    data, model = tmp_path / "data.h5", tmp_path / "model.h5"
+    encode = ("--target-encode", "town", "--scale", "standard")
+    ooc_fw("convert", tmp_path / "t.csv", data, "--label", "y", *encode).done()
+    ooc_fw("train", data, "-o", model, "--quiet").done()
+    found = ooc_fw("importance", model, data, "--json", "--quiet").json()
+    assert [one["name"] for one in found["columns"]] == ["town", "noise"]
+
+
 def test_scaled_and_raw_rows_give_the_same(ooc_fw, tmp_path):
     """Names come from the table, and the words of a category count together."""
     rng = np.random.default_rng(0)
@@ -135,10 +150,6 @@ def test_scaled_and_raw_rows_give_the_same(ooc_fw, tmp_path):
     of_raw = load_model(model).importance(raw)
     values = [columns[name]["importance"] for name in of_raw.names]
     np.testing.assert_allclose(of_raw.values, values, rtol=1e-4)
-    with open_dataset(data) as source:
-        record = json.loads(source.table)
-        widths = TableRecord.from_json(source.table, "x", source.columns, source.n_features).widths
-    assert widths == [1, 2, 1] == [len(words or [0]) for words in record["categories"]]
 
 
 def test_other_columns_are_refused():
@@ -146,3 +157,82 @@ def test_other_columns_are_refused():
     model = FrankWolfeSVC(random_state=0).fit(X, score > 1).model_
     with pytest.raises(InputError, match="has 4 features but the model was trained on 5"):
         model.importance(X[:, :4])
+
+
+def relevant_two(n, seed=0):
+    """Two of 15 columns decide."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 15)).astype(np.float32)
+    return X, (X[:, 3] * X[:, 7] > 0).astype(int)
+
+
+def learn(source, rounds=2, **options):
+    """Model of the last of some rounds of learned scales, and the view it was trained on."""
+    view = source
+    for _ in range(rounds):
+        model = FrankWolfeSVC(random_state=0, **options).fit(view).model_
+        view = learn_scales(source, model)
+    return FrankWolfeSVC(random_state=0, **options).fit(view).model_, view
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_learned_scales_find_the_columns_and_keep_distances(kernel):
+    X, y = relevant_two(900)
+    with open_dataset(X[:600], y[:600]) as source:
+        plain = FrankWolfeSVC(kernel, C=10, random_state=0).fit(source).model_
+        model, view = learn(source, kernel=kernel, C=10)
+        factors = view.scaling.learned
+        assert np.sort(np.argsort(factors)[-2:]).tolist() == [3, 7]
+        Z, power = view.read(0, 600), 1 if kernel == "laplacian" else 2
+        assert (Z == X[:600] * factors).all()
+        kept = (Z.std(axis=0) ** power).sum() / (X[:600].std(axis=0) ** power).sum()
+        assert kept == pytest.approx(1, rel=1e-3)
+    right = [(one.predict(X[600:]) == y[600:]).mean() for one in (plain, model)]
+    assert right[1] > right[0] + 0.05
+
+
+@pytest.mark.parametrize(
+    ("scale", "dense"), [("standard", True), ("maxabs", False), ("none", False)]
+)
+def test_model_of_learned_scales_takes_any_rows(ooc_fw, tmp_path, write_text, scale, dense):
+    """Raw text, the training file, a file converted like the model, frames: the same bits."""
+    X, y = relevant_two(300)
+    X = np.round(X * (np.random.default_rng(1).random(X.shape) < 0.2 + dense) * 64) / 64
+    text, data, path = write_text(X, y), tmp_path / "train.h5", tmp_path / "model.h5"
+    ooc_fw("convert", text, data, "--scale", scale, "--quiet").done()
+    with open_dataset(data) as source:
+        model, view = learn(source, 1, kernel="laplacian", C=10)
+        order = source.row_ids(0, 300)
+        stored = to_dense(view.read(0, 300))[np.argsort(order)]
+        assert source.sparse != dense
+    model.save(path)
+    model = load_model(path)
+    assert model.scaling.name == f"{scale}+learned"
+    expected = model.decision_function(X)[order]
+    assert (model.decision_function(data) == expected).all()
+    assert (model.decision_function(str(data), dask="threads", threads=2) == expected).all()
+    like = tmp_path / "like.h5"
+    ooc_fw("convert", text, like, "--like", path, "--quiet").done()
+    with open_dataset(like) as again:
+        assert again.scaling.same_as(model.scaling)
+        places = again.row_ids(0, 300)
+        assert (to_dense(again.read(0, 300))[np.argsort(places)] == stored).all()
+    assert (model.decision_function(like) == model.decision_function(X)[places]).all()
+    predict = "predict", path, text, "--decision", "--quiet"
+    found = np.array([float(line) for line in ooc_fw(*predict).done().out.split()])
+    assert (found[order] == expected).all()
+    assert ooc_fw("certify", path, data, "--json", "--quiet").json()["certified_gap"] <= 2e-3
+    accuracy = [
+        ooc_fw("evaluate", path, at, "--json", "--quiet").json() for at in (text, data, like)
+    ]
+    assert len({one["accuracy"] for one in accuracy}) == 1
+    same(model.importance(data), model.importance(like), rtol=1e-9)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(to_onnx(model))
+    found = session.run(["decision"], {"X": X.astype(np.float64)})[0]
+    np.testing.assert_allclose(found[order], expected, atol=1e-4)
+    wrong = tmp_path / "wrong.h5"
+    ooc_fw("convert", text, wrong, "--scale", "minmax", "--quiet").done()
+    ooc_fw("predict", path, wrong).assert_refused("scaled (minmax) in another way", "+learned)")
+    with open_dataset(like) as again, pytest.raises(InputError, match=r"scaled already .*learned"):
+        learn_scales(again, model)
