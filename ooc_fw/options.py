@@ -175,7 +175,11 @@ class KernelOptions(_Checked):
     """Kernel by name, and its parameters, of which ``gamma`` may still depend on the data."""
 
     # Names are checked against `ooc_fw.kernels.functions.KERNELS`, which this module cannot import.
-    kernel: str = option("rbf", "rbf, linear, poly, laplacian, cosine or tanimoto")
+    kernel: str = option(
+        "rbf",
+        "rbf, linear, poly, laplacian, cosine, tanimoto, or auto: rbf or laplacian, whichever is "
+        "better on rows held out of a sample",
+    )
     gamma: float | str = option(
         "auto",
         "auto, from the average squared distance of two rows; scale, 1 / (columns x variance of "

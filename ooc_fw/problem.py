@@ -131,6 +131,11 @@ class RegressionProblem(Problem):
     def answers(self) -> Float64Array:
         return np.append(self.targets, self.epsilon)
 
+    def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> RegressionProblem:
+        """The problem restricted to `rows` (numbers or a mask), which `source` gives."""
+        penalties = None if self.penalties is None else self.penalties[rows]
+        return replace(self, source=source, targets=self.targets[rows], penalties=penalties)
+
 
 @dataclass(frozen=True)
 class BinaryProblem(Problem):

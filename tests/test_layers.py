@@ -35,7 +35,7 @@ CONFINED = {
     "numba": {"_core/loading.py", "_core/pairwise.py"},
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
-    "sklearn": {"estimators"},
+    "sklearn": {"estimators", "training/trial.py"},
     "scipy": {"landmarks", "kernels/functions.py"},
     "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert"},

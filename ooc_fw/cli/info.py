@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import shlex
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -38,8 +39,10 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.classification import SAMPLE_ROWS, draw_sample
 from ooc_fw.training.fit import make_plan
+from ooc_fw.training.trial import compare, hints
 
 _RESUME = "resume the run with its data and the options of files (-o, --checkpoint, --log)"
+_TRIAL_CLASSES = 20  # more take too long for a quick look
 SHOWN = 12  # classes, columns and the like that are listed for people; --json lists all
 
 
@@ -156,17 +159,20 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             "sigma2": average,
             "gamma_auto": 1 / (2 * average) if average else None,  # of the RBF kernel
             "chunk_rows": source.chunk_rows,
-            "choice": _choice(source),
         }
+        facts["choice"], found = _choice(source)
         labels, findings = preflight.inspect_labels(source), preflight.inspect_source(source)
         sentences = preflight.advice(
             findings, labels, source, storage["compression"], has_checksums
         )
-        return facts | _inspection(labels, findings, source) | {"advice": [*sentences]}
+        return facts | _inspection(labels, findings, source) | {"advice": [*sentences, *found]}
 
 
-def _choice(source: RowSource) -> str | None:
-    """What kind of model ``train`` without options would take; None where it takes no such data."""
+def _choice(source: RowSource) -> tuple[str | None, Sequence[str]]:
+    """What kind of model ``train`` without options would take, and which may be better.
+
+    None where it takes no such data.
+    """
     with contextlib.suppress(InputError):
         classes, codes = encode_labels(source)
         small, _ = draw_sample(source, codes, SAMPLE_ROWS[0])
@@ -175,8 +181,11 @@ def _choice(source: RowSource) -> str | None:
         gamma = resolve_gamma(name, given, lambda: sigma2(rows), source.n_features)
         kernel = make_kernel(name, gamma=gamma)
         problem = ClassificationProblem(source, codes, kernel, None, classes)
-        return make_plan(problem, TrainOptions(threads=cpu_count())).kind
-    return None
+        options = TrainOptions(threads=cpu_count())
+        kind = make_plan(problem, options).kind
+        few = len(classes) <= _TRIAL_CLASSES
+        return kind, hints(compare(problem, options) if few else None, name)
+    return None, []
 
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from ooc_fw.training import classification
 from ooc_fw.training.fit import Fit, Task, describe, fit, make_plan, task_of
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.pairs import describe_method
+from ooc_fw.training.trial import choose_kernel, compare, hints
 
 logger = logging.getLogger(__name__)
 
@@ -67,15 +68,17 @@ def run(args: argparse.Namespace) -> int:
     with common.open_data(args, labels=labels) as source, common.open_workers(args) as workers:
         place = model_place(args)
         with source.limited(Deadline(options.max_time, args.started).check):
-            problem = read_problem(args, task, source, options, workers)
+            problem, why_kernel = read_problem(args, task, source, options, workers)
         within = before_calibration(problem, options) if args.probability else options
         _describe_data(problem)
         session = Session((), workers, args.started, checkpoint, args.resume)
         deadline = session.deadline(within)
         with source.limited(deadline.check), Waiting("the choice of the model", quiet=args.quiet):
             plan = make_plan(problem, within, session)
-        if not args.quiet and args.task == "classification":
-            _announce(plan)
+        if not args.quiet:
+            common.print_lines([why_kernel] * (why_kernel is not None))
+            if args.task == "classification":
+                _announce(plan)
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
         facts |= {} if args.task == "classification" else {"task": args.task}
         log = open_log(args, options, **facts, kernel=problem.kernel.to_dict())
@@ -83,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
             session = dataclasses.replace(session, callbacks=progress.callbacks)
             fitted = fit(problem, within, session, plan=plan)
             result, output, number = _save(args, fitted, options, session, place)
+            result |= {} if why_kernel is None else {"kernel_choice": why_kernel}
             if log is not None:
                 log.write("end", result)
     if not args.quiet:
@@ -123,14 +127,19 @@ def read_problem(
     source: RowSource,
     options: TrainOptions,
     workers: Workers | None,
-) -> Any:
-    """Problem of the arguments, after passes over labels and for statistics."""
+) -> tuple[Any, str | None]:
+    """Problem of the arguments, after passes over labels and for statistics; why this kernel."""
     answers, threads = task.read(source, options, weighted=args.class_weight is not None)
     penalties = None if args.class_weight is None else _penalties(args, **answers)
-    kernel = kernel_from(args, source, threads, workers)
     given = {name: getattr(args, name) for name in task.fields}
     given = {name: value for name, value in given.items() if value is not None}
-    return task.problem(source=source, kernel=kernel, penalties=penalties, **answers, **given)
+
+    def make(name: str) -> Any:
+        kernel = kernel_from(args, source, threads, workers, name)
+        return task.problem(source=source, kernel=kernel, penalties=penalties, **answers, **given)
+
+    within = dataclasses.replace(options, threads=threads)
+    return choose_kernel(args.kernel, args.gamma, make, within, Session(started=args.started))
 
 
 def _penalties(
@@ -149,17 +158,22 @@ def _penalties(
 
 
 def kernel_from(
-    args: argparse.Namespace, source: RowSource, threads: int, workers: Workers | None
+    args: argparse.Namespace,
+    source: RowSource,
+    threads: int,
+    workers: Workers | None,
+    name: str | None = None,
 ) -> Kernel:
-    """Kernel of the arguments; gamma auto follows from statistics of the rows of `source`."""
+    """Kernel of the arguments, or another one; gamma auto follows from statistics of the rows."""
 
     def value_of(statistic: Callable[..., float]) -> float:
         with RowProgress("statistics", source.n_rows, quiet=args.quiet) as progress:
             return statistic(source, threads, dask=workers, on_rows=progress)
 
     average, spread = partial(value_of, sigma2), partial(value_of, variance)
-    gamma = resolve_gamma(args.kernel, args.gamma, average, source.n_features, spread)
-    return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
+    name = args.kernel if name is None else name
+    gamma = resolve_gamma(name, args.gamma, average, source.n_features, spread)
+    return make_kernel(name, gamma=gamma, degree=args.degree, coef0=args.coef0)
 
 
 def _describe_data(problem: Problem) -> None:
@@ -341,7 +355,8 @@ def run_plan(args: argparse.Namespace) -> int:
         common.open_data(args) as source,
         common.open_workers(args) as workers,
     ):
-        problem = read_problem(args, task_of("classification"), source, options, workers)
+        task = task_of("classification")
+        problem, why_kernel = read_problem(args, task, source, options, workers)
         plan = make_plan(problem, options, Session(resume=args.resume))
         exact = _exact(problem, plan)
         result = {
@@ -354,7 +369,14 @@ def run_plan(args: argparse.Namespace) -> int:
             "max_threads": plan.memory.max_threads,
             **_estimate(problem, exact, plan.landmarks),
         }
-    common.print_result(args, result, [plan.kind, "", *_plan_lines(result)])
+        trial = compare(problem, plan.given)
+        sentences = hints(trial, problem.kernel.name)
+        if trial is not None:
+            result |= {"trial": trial.to_dict(), "hints": sentences}
+        result |= {} if why_kernel is None else {"kernel_choice": why_kernel}
+    lines = [*[why_kernel] * (why_kernel is not None), plan.kind, "", *_plan_lines(result)]
+    lines += common.trial_lines(result.get("trial")) + [f"- {each}" for each in sentences]
+    common.print_result(args, result, lines)
     return DONE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import warnings
@@ -39,6 +40,9 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.fit import Fit, Task, describe, fit, task_of
+from ooc_fw.training.trial import choose_kernel
+
+logger = logging.getLogger(__name__)
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -164,7 +168,7 @@ class Trainer(Parameters):
         with borrow_source(X, y, columns) as whole, workers as dask:
             rows = rows_of_weight(whole, y, sample_weight, self.C)
             with rows.source.limited(Deadline(options.max_time, started).check):
-                problem = self._problem(rows, options, task, dask)
+                problem = self._problem(rows, options, task, Session((), dask, started))
             warn_of_gamma(rows.source, problem.kernel)
             log = self._begin_log(problem, options, run_files)
             with self._progress(options, log) as progress:
@@ -297,14 +301,19 @@ class Trainer(Parameters):
         tags.input_tags.sparse = True
         return tags
 
-    def _problem(
-        self, rows: Given, options: TrainOptions, task: Task, workers: Workers | None
-    ) -> Any:
+    def _problem(self, rows: Given, options: TrainOptions, task: Task, session: Session) -> Any:
         answers = self._answers(rows, options, task)
         answers |= {name: getattr(self, name) for name in task.fields}
         answers["penalties"] = self._penalties(answers, rows)
-        kernel = self._kernel(rows.source, options, workers)
-        return task.problem(source=rows.source, kernel=kernel, **answers)
+
+        def make(name: str | KernelFunction) -> Any:
+            kernel = self._kernel(rows.source, options, session.dask, name)
+            return task.problem(source=rows.source, kernel=kernel, **answers)
+
+        problem, why = choose_kernel(self.kernel, self.gamma, make, options, session)
+        if why is not None:
+            logger.info("%s", why)
+        return problem
 
     def _options(self) -> TrainOptions:
         names = option_fields(TrainOptions)
@@ -312,13 +321,18 @@ class Trainer(Parameters):
         return TrainOptions(**given, seed=_seed(self.random_state), threads=threads_of(self.n_jobs))
 
     def _kernel(
-        self, source: RowSource, options: TrainOptions, workers: Workers | None = None
+        self,
+        source: RowSource,
+        options: TrainOptions,
+        workers: Workers | None = None,
+        name: str | KernelFunction | None = None,
     ) -> Kernel:
+        name = self.kernel if name is None else name
         average, spread = (
             partial(find, source, options.threads, dask=workers) for find in (sigma2, variance)
         )
-        gamma = resolve_gamma(self.kernel, self.gamma, average, source.n_features, spread)
-        kernel = make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+        gamma = resolve_gamma(name, self.gamma, average, source.n_features, spread)
+        kernel = make_kernel(name, gamma=gamma, degree=self.degree, coef0=self.coef0)
         if isinstance(kernel, GivenKernel):
             places = np.unique(np.linspace(0, source.n_rows - 1, _CHECKED_ROWS, dtype=np.int64))
             kernel.check(source.take(places))

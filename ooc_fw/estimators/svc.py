@@ -58,8 +58,9 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     Parameters
     ----------
-    kernel : {"rbf", "linear", "poly", "laplacian", "cosine", "tanimoto"} or callable
-        A function gets two blocks of rows and returns their kernel values, which is slow: see
+    kernel : {"rbf", "linear", "poly", "laplacian", "cosine", "tanimoto", "auto"} or callable
+        "auto" is rbf or laplacian, whichever is better on rows held out of a sample. A function
+        gets two blocks of rows and returns their kernel values, which is slow: see
         `ooc_fw.kernels.functions.GivenKernel`.
     gamma : float, "auto" or "scale"
         Scale of the kernel; "auto" takes it from the average squared distance of two rows, "scale"

@@ -30,6 +30,14 @@ def test_ranking_agrees_with_scikit_learn(rows, n_first):
     assert ranking.measures() == found
 
 
+@given(st.lists(st.tuples(VALUES, st.booleans()), min_size=2, max_size=40))
+def test_the_mean_placement_is_the_auc(rows):
+    values, positive = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+    if 0 < positive.sum() < len(positive):
+        for part in metrics.placements(values, positive):
+            assert part.mean() == pytest.approx(roc_auc_score(positive, values))
+
+
 def test_ranking_of_many_rows_is_looked_up_in_parts(monkeypatch):
     rng = np.random.default_rng(0)
     positive = rng.random(5000) < 0.3
