@@ -54,17 +54,6 @@ def clear_columns(indices, indptr, places, columns):
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _dot_column(rows, places, columns, out):
-    """`dot_tile` for a single vertex, with the same roundings."""
-    data, indices, indptr = rows
-    for i in range(indptr.size - 1):
-        total = out.dtype.type(0)
-        for p in range(indptr[i], indptr[i + 1]):
-            total += data[p] * columns[places[indices[p]], 0]
-        out[i, 0] = total
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
 def dot_tile(rows, places, columns, scratch, out):
     """out[i, j] = x_i . z_j for sparse rows x and scattered vertices z.
 
@@ -74,9 +63,6 @@ def dot_tile(rows, places, columns, scratch, out):
     running sums. Function calls in place of the inner loops would take as long as the loops.
     """
     width = out.shape[1]
-    if width == 1:
-        _dot_column(rows, places, columns, out)
-        return
     data, indices, indptr = rows
     values, lines = scratch
     for i in range(indptr.size - 1):
@@ -128,21 +114,6 @@ def overlap_tile(rows, places, columns, out):
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _difference_columns(x, columns, squared, out):
-    """`difference_tile` pair by pair, with the same roundings; faster for few vertices."""
-    for i in range(x.shape[0]):
-        for j in range(out.shape[1]):
-            total = out.dtype.type(0)
-            for k in range(x.shape[1]):
-                d = x[i, k] - columns[k, j]
-                if squared:
-                    total += d * d
-                else:
-                    total += abs(d)
-            out[i, j] = total
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
 def difference_tile(x, columns, squared, out):
     """out[i, j] = |x_i - z_j|^2, or |x_i - z_j|_1 where not `squared`, from the differences.
 
@@ -151,9 +122,6 @@ def difference_tile(x, columns, squared, out):
     exchanging x and z changes no bit.
     """
     width = out.shape[1]
-    if width < 16:  # too few to vectorise
-        _difference_columns(x, columns, squared, out)
-        return
     for i in range(x.shape[0]):
         row = out[i]
         row[:] = 0

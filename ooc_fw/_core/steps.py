@@ -14,7 +14,7 @@ from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import dot
 
 _TILE = 64  # side of the squares by which a block is transposed, in values
-STILL = 1e-9  # moved weight up to which a direction of extrapolation is mostly rounding
+_STILL = 1e-9  # moved weight up to which a direction of extrapolation is mostly rounding
 
 
 class Vertices(NamedTuple):
@@ -69,7 +69,7 @@ def extrapolate(alpha, grad, alpha_before, grad_before):
         curvature += (grad[k] - grad_before[k]) * d
         if d < 0.0:
             bound = min(bound, alpha[k] / -d)
-    if moved <= STILL or curvature <= 0.0 or slope <= 0.0:
+    if moved <= _STILL or curvature <= 0.0 or slope <= 0.0:
         return 0.0, 0
     size = min(slope / curvature, bound)
     drops = 0

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS, KernelMap, map_row
-from ooc_fw._core.steps import STILL, KernelBlock, kernel_value
+from ooc_fw._core.steps import KernelBlock, extrapolate, kernel_value
 
 _TINY = 1e-30  # least curvature, which keeps a quotient finite for equal rows
 _LANES = 512  # minima that a scan keeps side by side, so that the compiler vectorises it
@@ -339,34 +339,18 @@ def _extrapolate(field, active, walk, scale, row, factors, i):
     """Move the weights on from the toward step of PARTAN; the step size, and vertices dropped.
 
     The gradient is that from before the toward step still, to which `row` times factors[0] and
-    factors[1] are to be added, and factors[2] at row i. See `ooc_fw._core.steps.extrapolate`.
+    factors[1] are to be added, and factors[2] at row i.
     """
-    alpha, before, m = active.alpha, active.before, walk.n_active[0]
-    slope = curvature = moved = 0.0
-    bound = np.inf
+    m = walk.n_active[0]
+    grad, grad_before = np.empty(m), np.empty(m)
     factor, bias, own = factors
     for k in range(m):
         r = active.rows[k]
-        d = alpha[k] - before[k]
-        g = scale * field.grad[r] + field.labels[r] * (factor * np.float64(row[r]) + bias)
+        grad_before[k] = field.before[r]
+        grad[k] = scale * field.grad[r] + field.labels[r] * (factor * np.float64(row[r]) + bias)
         if r == i:
-            g += own
-        moved += abs(d)
-        slope -= g * d
-        curvature += (g - field.before[r]) * d
-        if d < 0.0:
-            bound = min(bound, alpha[k] / -d)
-    if moved <= STILL or curvature <= 0.0 or slope <= 0.0:
-        return 0.0, 0
-    size = min(slope / curvature, bound)
-    drops = 0
-    for k in range(m):
-        d = alpha[k] - before[k]
-        at_bound = d < 0.0 and alpha[k] <= size * -d
-        if at_bound and alpha[k] > 0.0:
-            drops += 1
-        alpha[k] = 0.0 if at_bound else alpha[k] + size * d
-    return size, drops
+            grad[k] += own
+    return extrapolate(active.alpha[:m], grad, active.before[:m], grad_before)
 
 
 @njit(cache=True, nogil=True)

@@ -29,6 +29,10 @@ IsOpen: TypeAlias = Callable[[Float64Array, Float64Array], npt.NDArray[np.bool_]
 """Which rows decision values leave open, given these and bounds on their errors."""
 
 
+_Estimate: TypeAlias = tuple[Float64Array, Float64Array, Nearest | None]
+"""Values, bounds on their errors, and the vertices nearest to the rows, if these were sought."""
+
+
 class Weights(NamedTuple):
     """Weights of one classifier on some of the vertices; arrays of shape (n_support,)."""
 
@@ -167,43 +171,37 @@ class DecisionFunctions:
         """
         x = self._engine.prepare(rows)
         if self._low_rank is None or is_open is None:
-            return self._from_all(x, with_nearest)
+            values, bound, nearest = self._from_all(x, with_nearest)
+            evaluations = len(x) * self.n_vertices
+            return Approximation(values, bound, x, nearest, evaluations, len(x))
         values, bound, nearest = self._first_stage(x)
         places = np.flatnonzero(is_open(values, bound))
-        evaluations = len(x) * len(self._low_rank)
         if len(places) > 0:
-            rest = self._from_all(x.take(places), with_nearest)
-            values[places], bound[places] = rest.values, rest.bound
-            evaluations += rest.evaluations
-            if nearest is not None and rest.nearest is not None:
-                nearest.value[places] = rest.nearest.value
-                nearest.place[places] = rest.nearest.place
-        return Approximation(
-            values, bound, x, nearest if with_nearest else None, evaluations, len(places)
-        )
+            values[places], bound[places], rest = self._from_all(x.take(places), with_nearest)
+            if nearest is not None and rest is not None:
+                nearest.value[places], nearest.place[places] = rest.value, rest.place
+        evaluations = len(x) * len(self._low_rank) + len(places) * self.n_vertices
+        nearest = nearest if with_nearest else None
+        return Approximation(values, bound, x, nearest, evaluations, len(places))
 
-    def _first_stage(self, x: Operand) -> tuple[Float64Array, Float64Array, Nearest | None]:
-        """Values, bounds on their errors and nearest vertices, from those of the compression."""
+    def _first_stage(self, x: Operand) -> _Estimate:
         assert self._low_rank is not None
         values, bound, nearest = self._low_rank.evaluate(x)
         return (values[:, 0], bound[:, 0], nearest) if self._single else (values, bound, nearest)
 
-    def _from_all(self, x: Operand, with_nearest: bool) -> Approximation:
-        z, evaluations = self._z[0], len(x) * self.n_vertices
+    def _from_all(self, x: Operand, with_nearest: bool) -> _Estimate:
+        z = self._z[0]
         if isinstance(self._betas, ManyWeights):
             positive, negative = np.split(self._engine.weighted_sums(x, z, self._alphas), 2, axis=1)
             bound = self._engine.error_bound(x, z, positive + negative)
-            return Approximation(
-                positive - negative + self._bias, bound, x, None, evaluations, len(x)
-            )
+            return positive - negative + self._bias, bound, None
         if not self._single:
             largest = np.abs(self._betas).max(axis=0)
             size = float(largest.sum()) or 1.0
             sums = self._engine.weighted_sum(x, z, np.vstack([self._betas, largest / size]))
             bound = size * self._engine.error_bound(x, z, sums[:, -1:])
             values = sums[:, :-1] + self._bias
-            bound = np.broadcast_to(bound, values.shape)
-            return Approximation(values, bound, x, None, evaluations, len(x))
+            return values, np.broadcast_to(bound, values.shape), None
         nearest = Nearest(len(x)) if with_nearest else None
         positive, negative = (
             self._engine.weighted_sum(x, z, alpha, nearest)
@@ -212,8 +210,7 @@ class DecisionFunctions:
         if nearest is not None:
             nearest.place = np.concatenate([places for places, _ in self._classes])[nearest.place]
         bounds = [self._engine.error_bound(x, z, positive + negative) for z in self._z]
-        values = self._bias + positive - negative
-        return Approximation(values, np.maximum.reduce(bounds), x, nearest, evaluations, len(x))
+        return self._bias + positive - negative, np.maximum.reduce(bounds), nearest
 
     def value_bound(self, x: Operand) -> Float64Array:
         """Bound on the error of the kernel values of `Nearest`, for a single classifier."""

@@ -76,11 +76,10 @@ class Compression(NamedTuple):
     rounding: Float64Array  # (n,): bound on the errors of c and r_z in a value
 
 
-def kernel_matrix(engine: Engine, x: Operand, z: Operand | None = None) -> Float64Array:
-    """k~ between rows and others, or themselves, all of them prepared for float64."""
-    z = x if z is None else z
-    values = np.empty((len(x), len(z)))
-    engine.block(x, z, values)
+def kernel_matrix(engine: Engine, x: Operand) -> Float64Array:
+    """k~ between rows, prepared for float64."""
+    values = np.empty((len(x), len(x)))
+    engine.block(x, x, values)
     values += 1.0
     return values
 
@@ -198,10 +197,6 @@ class LowRank:
     def __len__(self) -> int:
         return len(self._pivots)
 
-    def cost(self, n_vertices: int, share_open: float) -> float:
-        """`_cost` of its pivots."""
-        return _cost(len(self), n_vertices, share_open)
-
     def of_one(self, x: Operand) -> tuple[Float64Array, Float64Array]:
         """Decision values of a single classifier and bounds on their errors, shape (len(x),)."""
         values, bound, _ = self.evaluate(x)
@@ -226,7 +221,7 @@ class LowRank:
         return values, bound + distance[:, None] * by.norms, nearest
 
 
-def _cost(n_pivots: int, n_vertices: int, share_open: float) -> float:
+def row_cost(n_pivots: int, n_vertices: int, share_open: float) -> float:
     """Time of a row, as a share of that by all vertices, which open rows take in addition."""
     return _OVERHEAD * n_pivots / n_vertices + share_open
 
@@ -242,7 +237,7 @@ def cheapest(
     best, least, norms = None, _WORTHWHILE, np.full(1, np.inf)
     while len(span.places) + effort.step <= effort.most and span.grow(effort):
         few, share_open = attempt()
-        cost = _cost(len(few.places), len(span.sizes), share_open)
+        cost = row_cost(len(few.places), len(span.sizes), share_open)
         if cost < least:
             best, least = few, cost
         elif best is not None:

@@ -11,8 +11,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +23,9 @@ from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.problem import relative_gap
-from ooc_fw.solver.kernel_rows import LARGEST_SYSTEM, KernelRows, Precision
-from ooc_fw.solver.vertices import VertexTable
+from ooc_fw.solver.growing import GrowingArray, GrowingRows
+from ooc_fw.solver.kernel_rows import KernelRows, value_type
+from ooc_fw.solver.systems import LARGEST_SYSTEM, never, solve_systems
 
 logger = logging.getLogger(__name__)
 
@@ -39,18 +38,29 @@ _LASTING = 0.2  # seconds of steps after which the slower way is tried again
 _FEW_MOVED = 0.25  # share of the vertices below which only weights that moved are looked at
 _MOVING = ("alpha", "grad", "pinned", "exact_alpha", "exact_grad")  # what steps change
 _FETCHED = 64  # kernel rows computed at once when steps lack one
-_SYSTEM_COPIES = 3  # copies of its matrix that a linear system takes
-_SYSTEM_STEPS = 128  # a system of n vertices takes the time of n^2 over this pairwise steps
+_PATIENCE = 2  # unfinished corrective steps in a row, after which linear systems are tried
 SPARE_SHARE = 0.125  # share of vertices of weight 0 above which a prune pays for its copy
 
 
-def never() -> bool:
-    """No reason to end early."""
-    return False
+def _vector(name: str) -> Any:
+    """An attribute of an `ActiveSet`: one of its growing vectors, which may be written to."""
+    return property(lambda active: active._vectors[name].view)
 
 
-class ActiveSet(VertexTable):
+class ActiveSet:
     """Vertices, weights, gradient and kernel block; `penalties` of rows take the place of `C`."""
+
+    # Vectors of shape (m,)
+    ids: Int64Array = _vector("ids")  # rows of the vertices in the source
+    labels: Float64Array = _vector("labels")  # +1 or -1
+    alpha: Float64Array = _vector("alpha")  # weights
+    grad: Float64Array = _vector("grad")  # gradient Q alpha
+    diag: Float64Array = _vector("diag")  # Q_ii = k(x_i, x_i) + 1 + 1/C_i
+    pinned: npt.NDArray[np.bool_] = _vector("pinned")  # whether never to be pruned
+    exact_alpha: Float64Array = _vector("exact_alpha")  # weights of the last float64 gradient
+    exact_grad: Float64Array = _vector("exact_grad")  # that gradient; NaN where it is not known
+    norms: Float64Array = _vector("norms")  # for products: see `Operand`
+    terms: npt.NDArray[Any] = _vector("terms")
 
     def __init__(
         self,
@@ -59,12 +69,90 @@ class ActiveSet(VertexTable):
         kernel_rows: KernelRows,
         penalties: Float64Array | None = None,
     ) -> None:
-        super().__init__(engine, C, penalties)
+        self.engine, self.kernel_rows = engine, kernel_rows
+        self._C, self._penalties = C, penalties
+        self._rho = math.nan
         self.rounding = math.inf  # bound on the error of the gradient at the last `refresh`
-        self.kernel_rows = kernel_rows
+        self._places: dict[int, int] = {}  # by source row
+        self._rows = GrowingRows()
+        self._values = self._rows  # what float32 products see; another copy only if it differs
+        types = {"ids": np.int64, "terms": engine.arithmetic.fast.dtype, "pinned": np.bool_}
+        for name in ("labels", "alpha", "grad", "diag", "norms", "exact_alpha", "exact_grad"):
+            types[name] = np.float64
+        self._vectors = {name: GrowingArray(dtype) for name, dtype in types.items()}
         self._pace = _Pace()
-        largest_C = C if penalties is None else float(penalties.max())
-        self._precision = Precision(largest_C, quantised=self.quantised)
+        self._largest_C = C if penalties is None else float(penalties.max())
+        self._may_quantise = self.quantised
+        self._least_type = kernel_rows.dtype  # of kernel values; more precise once they misled
+        self._unfinished = 0  # corrective steps in a row that ended above their gap
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def rows(self) -> Rows:
+        """Rows of the vertices, shape (m, n_features)."""
+        return self._rows.view
+
+    @property
+    def vertices(self) -> core.Vertices:
+        """Weights, gradient, diagonal and labels as compiled functions take them."""
+        return core.Vertices(self.alpha, self.grad, self.diag, self.labels)
+
+    @property
+    def penalties(self) -> float | Float64Array:
+        """Penalty of each vertex, shape (m,), or of all of them."""
+        return self.penalty_of(self.ids)
+
+    def penalty_of(self, row_ids: Int64Array) -> float | Float64Array:
+        """Penalty of each of some rows of the source, shape (k,), or of all of them."""
+        return self._C if self._penalties is None else self._penalties[row_ids]
+
+    @property
+    def rho(self) -> float:
+        """The number alpha' g = |w|^2 + b^2 + sum alpha_i^2 / C_i, at least its last sum."""
+        return self._rho
+
+    @rho.setter
+    def rho(self, value: float) -> None:
+        self._rho = max(value, self._slack_norm())
+
+    def _slack_norm(self) -> float:
+        """Sum of all alpha_i^2 / C_i."""
+        if self._penalties is None:
+            return float(self.alpha @ self.alpha) / self._C
+        return float(self.alpha @ (self.alpha / self.penalties))
+
+    def squared_norm(self) -> float:
+        """|w|^2 + b^2 = rho - sum alpha_i^2 / C_i."""
+        return self.rho - self._slack_norm()
+
+    @property
+    def plain_grad(self) -> Float64Array:
+        """Gradient without each vertex's own alpha_i / C_i, shape (m,)."""
+        return self.grad - self.alpha / self.penalties
+
+    def relative_gap(self) -> float:
+        """Relative duality gap of the problem restricted to the vertices."""
+        return relative_gap(self.rho, float(self.grad.min()))
+
+    @property
+    def support(self) -> npt.NDArray[np.intp]:
+        """Places of the vertices of positive weight."""
+        return np.flatnonzero(self.alpha)
+
+    def place_of(self, row_id: int) -> int | None:
+        """Place of the vertex of a source row, None when it is outside."""
+        return self._places.get(row_id)
+
+    def places_of(self, row_ids: Int64Array) -> npt.NDArray[np.intp]:
+        """Places of vertices, given by their source rows."""
+        return np.array([self._places[row] for row in row_ids.tolist()], dtype=np.intp)
+
+    def outside(self, row_ids: Int64Array) -> npt.NDArray[np.intp]:
+        """Positions in `row_ids` of rows that are no vertices."""
+        places = self._places
+        return np.flatnonzero([row not in places for row in row_ids.tolist()])
 
     @property
     def quantised(self) -> bool:
@@ -75,10 +163,6 @@ class ActiveSet(VertexTable):
     def precise(self) -> bool:
         """Whether kernel values are float64, since float32 ones would mislead the steps."""
         return bool(self.kernel_rows.dtype == np.float64)
-
-    def kernel_row(self, place: int) -> npt.NDArray[Any]:
-        """Kernel values between one vertex and all, shape (m,)."""
-        return self.kernel_rows.row(place, self.engine, self.operand)
 
     def hold(self, places: Sequence[int]) -> core.KernelBlock:
         """The kernel rows, with those of one or two vertices among the rows held."""
@@ -143,23 +227,44 @@ class ActiveSet(VertexTable):
         before, m = len(self), len(self) + len(new)
         if m > self.kernel_rows.capacity:
             raise MemoryError(f"there is no room for {m} vertices")
-        operand = self.engine.prepare(rows)
-        new_diagonal = self.engine.kernel.diagonal(operand.norms)
-        largest = max(float(new_diagonal.max()), float(self.diag.max(initial=0.0)))
-        self._hold(self._precision.after_growth(m, largest, self.kernel_rows.dtype))
-        self._append(row_ids[new], rows, operand, labels[new].astype(np.float64))
+        operand, row_ids = self.engine.prepare(rows), row_ids[new]
+        diagonal = self.engine.kernel.diagonal(operand.norms)
+        wanted = self._type_for(m, float(max(diagonal.max(), self.diag.max(initial=0.0))))
+        # Few vertices do not go back to less precise values.
+        self._hold(max(wanted, self.kernel_rows.dtype) if m <= LARGEST_SYSTEM else wanted)
+        if before == 0 and operand.values is not rows:
+            self._values = GrowingRows()
+        self._rows.append(rows)
+        if self._values is not self._rows:
+            self._values.append(operand.values)
+        y, diag = labels[new].astype(np.float64), diagonal + 1 + 1 / self.penalty_of(row_ids)
+        self._extend(ids=row_ids, labels=y, diag=diag, norms=operand.norms, terms=operand.terms)
+        self._places.update(zip(row_ids.tolist(), range(before, m), strict=True))
         self.kernel_rows.add(len(new), self.engine, self.operand)
         grad = self.gradient_at(before, self.alpha)
         idle, unknown = np.zeros(len(new)), np.full(len(new), np.nan)
         self._extend(grad=grad, alpha=idle, pinned=idle.astype(np.bool_))
         self._extend(exact_alpha=idle, exact_grad=unknown)
 
+    def _extend(self, **blocks: npt.NDArray[Any]) -> None:
+        for name, block in blocks.items():
+            self._vectors[name].append(block)
+
     def keep(self, places: Int64Array) -> None:
         """Forget all vertices but those at `places`, which increase."""
         self.kernel_rows.keep(places)
         if np.count_nonzero(self.exact_alpha[places]) < np.count_nonzero(self.exact_alpha):
             self.exact_grad[:] = np.nan  # the part of a vertex that leaves cannot be taken out
-        super().keep(places)
+        self._rows.keep(places)
+        if self._values is not self._rows:
+            self._values.keep(places)
+        for vector in self._vectors.values():
+            vector.keep(places)
+        self._places = {row: place for place, row in enumerate(self.ids.tolist())}
+
+    def _type_for(self, m: int, largest: float) -> np.dtype[Any]:
+        """Type of the kernel values of m vertices with k(x, x) <= largest."""
+        return max(value_type(m, self._largest_C, largest, self._may_quantise), self._least_type)
 
     def _hold(self, dtype: np.dtype[Any]) -> bool:
         """Hold kernel values in some type; where it is another one, renew the gradient."""
@@ -174,12 +279,15 @@ class ActiveSet(VertexTable):
 
     def raise_precision(self) -> bool:
         """Hold kernel values in the next type from now on; False when they are float64."""
-        return self._hold(self._precision.after_misled_steps(self.kernel_rows.dtype))
+        if not self.precise:
+            self._least_type = np.dtype(np.float32 if self.quantised else np.float64)
+        return self._hold(max(self._least_type, self.kernel_rows.dtype))
 
     def note_correction(self, *, finished: bool) -> bool:
         """Take note of a corrective step; True where linear systems replace steps from now on."""
-        held = self.kernel_rows.dtype
-        return self._hold(self._precision.after_correction(finished, len(self), held))
+        self._unfinished = 0 if finished else self._unfinished + 1
+        patient = self._unfinished < _PATIENCE or len(self) > LARGEST_SYSTEM
+        return not patient and self._hold(np.dtype(np.float64))
 
     def prune(
         self, spare: float = SPARE_SHARE, protected: npt.NDArray[np.bool_] | None = None
@@ -201,18 +309,20 @@ class ActiveSet(VertexTable):
     def state(self) -> dict[str, Any]:
         """What cannot be computed from the rows; last bits of a gradient depend on the steps."""
         weights = {name: getattr(self, name) for name in ("ids", "rho", "rounding", *_MOVING)}
-        rows, precision = self.kernel_rows.state(), self._precision.state()
-        return {**weights, "rows": rows, "precision": precision}
+        precision = {"least_type": self._least_type.name, "unfinished": self._unfinished}
+        return {**weights, "rows": self.kernel_rows.state(), "precision": precision}
 
     def restore(self, state: dict[str, Any], rows: Rows, labels: Int8Array) -> None:
         """Fill an empty active set from what `state` gave and the rows and labels of vertices."""
-        self._precision.least = np.dtype(state["rows"]["type"])  # vertices come all at once
+        self._least_type = np.dtype(state["rows"]["type"])  # vertices come all at once
         self.add(state["ids"], rows, labels)
         self.kernel_rows.restore(state["rows"], self.engine, self.operand)
         for name in _MOVING:
             getattr(self, name)[:] = state[name]
         self.rho, self.rounding = state["rho"], state["rounding"]
-        self._precision.restore(state["precision"])
+        precision = state["precision"]
+        self._least_type = np.dtype(precision["least_type"])
+        self._unfinished = precision["unfinished"]
 
     def set_weights(self, alpha: Float64Array) -> None:
         """Take `alpha`, scaled to sum 1, as the weights, and compute their gradient in float64."""
@@ -225,21 +335,21 @@ class ActiveSet(VertexTable):
         self._places = {place: place for place in range(len(self))}
         self._penalties, self.pinned[:] = penalties, False
         if penalties is not None:
-            precision = self._precision
-            precision.largest_C = max(precision.largest_C, float(penalties.max()))
+            self._largest_C = max(self._largest_C, float(penalties.max()))
 
     def change_penalty(self, C: float) -> None:
         """Take another penalty of all rows, with the same weights; O(m) if kernel values stay."""
         if C == self._C:
             return
         change = 1 / C - 1 / self._C
-        self._C, self._penalties = C, None
+        self._C, self._penalties, self._largest_C = C, None, C
         self.diag[:] += change
         self.grad[:] += change * self.alpha
         self.rho = float(self.alpha @ self.grad)
         self.pinned[:], self.exact_grad[:] = False, np.nan
-        self._precision.change_penalty(C)
-        self._hold(self._precision.for_vertices(len(self), float(self.diag.max(initial=0.0))))
+        # With another penalty rounding may mislead steps less.
+        self._least_type = min(self._least_type, np.dtype(np.float32))
+        self._hold(self._type_for(len(self), float(self.diag.max(initial=0.0))))
 
     def refresh(self) -> None:
         """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them at most.
@@ -289,7 +399,7 @@ class ActiveSet(VertexTable):
         rows = self.kernel_rows
         steps = drops = 0
         if self.precise:
-            steps, drops = _solve_systems(self, tol, max_steps, is_late)
+            steps, drops = solve_systems(self, tol, max_steps, is_late)
         narrow = tol >= _FLOAT32_GAP and not self.precise
         grad = self.grad.astype(np.float32) if narrow else self.grad
         vertices = self.vertices._replace(grad=grad)
@@ -325,30 +435,6 @@ class ActiveSet(VertexTable):
         return steps, drops
 
 
-def affine_minimum(
-    active: ActiveSet, support: Int64Array
-) -> tuple[Float64Array, Float64Array] | None:
-    """Weights of sum 1 that are 0 off the support, with equal gradients on it; their gradient.
-
-    Weights may be negative. None where the support is too large for a linear system, the kernel
-    rows of it are not all held, or the system is singular.
-    """
-    rows, n = active.kernel_rows, len(support)
-    copies = _SYSTEM_COPIES * 8 // rows.dtype.itemsize  # those of the system are float64
-    if n > LARGEST_SYSTEM or not rows.whole or not rows.whole_fits(copies, n):
-        return None
-    try:
-        u = np.linalg.solve(_dual_matrix(active, support), np.ones(n))
-    except np.linalg.LinAlgError:
-        return None
-    total = float(u.sum())
-    if not 0 < total < np.inf:
-        return None
-    alpha = np.zeros(len(active))
-    alpha[support] = u / total
-    return alpha, _gradient_on_rows(active, alpha)
-
-
 class _Pace:
     """Whether threads share the scans of steps: they may wait for each other on a busy machine."""
 
@@ -382,161 +468,3 @@ def _soon_needed(active: ActiveSet, missing: int, grad: npt.NDArray[Any]) -> Int
         order = np.where(active.alpha[absent] > 0, -order, np.inf)
     likely = absent[np.argpartition(order, n)[:n]]
     return np.unique(np.append(likely, missing))
-
-
-def _solve_systems(
-    active: ActiveSet, tol: float, max_steps: int, is_late: Callable[[], bool]
-) -> tuple[int, int]:
-    """Replace pairwise steps by linear systems on the free vertices, while these are few.
-
-    Badly conditioned problems would take millions of steps. The result counts as many steps as
-    would have taken the same time, and vertices dropped.
-    """
-    alpha, grad, rows = active.alpha, active.grad, active.kernel_rows
-    n_free = np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol)))
-    fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
-    each = max(1, int(n_free) ** 2 // _SYSTEM_STEPS)
-    if not fits or not rows.whole or max_steps < each or active.relative_gap() <= tol:
-        return 0, 0
-    matrix, gradient = partial(_dual_matrix, active), partial(_gradient_on_rows, active)
-    minimum = Minimum(matrix, gradient, alpha.copy(), tol, max_steps // each, is_late).search()
-    drops = np.count_nonzero((alpha > 0) & (minimum.alpha == 0))
-    alpha[:], grad[:] = minimum.alpha, minimum.grad
-    active.rho = float(alpha @ grad)
-    return minimum.n_systems * each, int(drops)
-
-
-def _dual_matrix(active: ActiveSet, places: npt.NDArray[np.intp]) -> Float64Array:
-    """Q between some vertices, whose kernel rows are held, shape (k, k)."""
-    y, rows = active.labels[places], active.kernel_rows
-    block = rows.values[np.ix_(rows.slots[places], places)] * np.float64(rows.unit) + 1.0
-    block *= y[:, None] * y
-    np.fill_diagonal(block, active.diag[places])
-    return np.asarray(block)
-
-
-def _gradient_on_rows(active: ActiveSet, alpha: Float64Array) -> Float64Array:
-    """Gradient of weights at all vertices from the kernel rows, which are all held."""
-    rows = active.kernel_rows
-    sums, beta = np.empty(len(alpha)), alpha * active.labels
-    core.weigh_rows(rows.values, rows.slots, beta, sums)
-    sums *= rows.unit
-    return np.asarray(active.labels * (sums + beta.sum()) + alpha / active.penalties)
-
-
-_PATIENCE = 3  # exchanges of many vertices that may leave as many wrong ones as before
-
-
-@dataclass
-class Minimum:
-    """The best weights found of 1/2 alpha' Q alpha over the simplex, their gradient and rho.
-
-    `matrix` gives the part of Q, float64, that belongs to some vertices and may be written to;
-    `gradient` gives Q times a vector. The weights are no worse than those given, whatever rounding
-    does, and `tol` is the relative gap wanted.
-
-    Notes
-    -----
-    With u = alpha / rho the conditions are u >= 0, Qu >= 1 and u'(Qu - 1) = 0. Many vertices are
-    exchanged at once (block principal pivoting) as long as that leaves fewer wrong ones. Otherwise
-    vertices enter one by one and leave where a weight reaches 0 (Lawson and Hanson): no cycles.
-
-    References
-    ----------
-    Portugal, Judice, Vicente (1994), A comparison of block pivoting and interior-point algorithms
-    for linear least squares problems with nonnegative variables. Lawson and Hanson (1974), Solving
-    Least Squares Problems, algorithm NNLS.
-    """
-
-    matrix: Callable[[npt.NDArray[np.intp]], Float64Array]
-    gradient: Callable[[Float64Array], Float64Array]
-    alpha: Float64Array
-    tol: float
-    max_systems: int
-    is_late: Callable[[], bool] = never
-    grad: Float64Array = field(init=False)
-    rho: float = field(init=False)
-    n_systems: int = field(init=False, default=0)
-
-    def __post_init__(self) -> None:
-        self.grad = self.gradient(self.alpha)
-        rho = float(self.alpha @ self.grad)
-        self.rho = rho if rho > 0 else np.inf  # where rounding hides it, all others are better
-
-    def search(self) -> Minimum:
-        """Look for better weights until the gap is small enough, or rounding allows none."""
-        try:
-            self._exchange_many()
-            while not self._done() and self._goes_on():
-                before = self.rho
-                self._add_one()
-                if not self.rho < before:
-                    break
-        except np.linalg.LinAlgError:
-            pass  # Q is singular but for rounding
-        return self
-
-    def _done(self) -> bool:
-        return relative_gap(self.rho, float(self.grad.min())) <= self.tol
-
-    def _goes_on(self) -> bool:
-        return self.n_systems < self.max_systems and not self.is_late()
-
-    def _solve_system(self, free: npt.NDArray[np.bool_]) -> Float64Array:
-        """Solve (Qu)_i = 1 at the free vertices, with u_i = 0 at the others."""
-        self.n_systems += 1
-        places = np.flatnonzero(free)
-        block = self.matrix(places)
-        scale = 1 / np.sqrt(np.diagonal(block))  # vertices of all sizes count alike
-        block *= scale
-        block *= scale[:, None]
-        u = np.zeros(len(free))
-        u[places] = scale * np.linalg.solve(block, scale)
-        return u
-
-    def _offer(self, u: Float64Array) -> None:
-        """Keep the weights that belong to max(u, 0), if they are better."""
-        u = np.maximum(u, 0.0)
-        total = u.sum()
-        if not 0 < total < np.inf:
-            return
-        alpha = u / total
-        grad = self.gradient(alpha)
-        rho = float(alpha @ grad)
-        if 0 < rho < self.rho:
-            self.alpha, self.grad, self.rho = alpha, grad, rho
-
-    def _exchange_many(self) -> None:
-        """Solve, free all vertices that violate, drop all of negative weight, and so on."""
-        free = (self.alpha > 0) | (self.grad < self.rho * (1 - self.tol))
-        least, patience = len(free) + 1, _PATIENCE
-        while patience > 0 and self._goes_on():
-            u = self._solve_system(free)
-            self._offer(u)
-            wrong = np.where(free, u <= 0, self.gradient(u) < 1 - self.tol)
-            n_wrong = np.count_nonzero(wrong)
-            if n_wrong == 0 or self._done():
-                return
-            patience = _PATIENCE if n_wrong < least else patience - 1
-            least = min(least, int(n_wrong))
-            free ^= wrong
-            if not free.any():
-                return
-
-    def _add_one(self) -> None:
-        """Free the vertex of least gradient and solve; vertices that turn negative leave."""
-        u = self.alpha / self.rho
-        free = u > 0
-        free[np.argmin(self.grad)] = True
-        while self._goes_on():
-            target = self._solve_system(free)
-            down = np.flatnonzero(free & (target <= 0))
-            if len(down) == 0:
-                self._offer(target)
-                return
-            ratios = u[down] / np.maximum(u[down] - target[down], np.finfo(np.float64).tiny)
-            step = ratios.min()
-            u += step * (target - u)
-            leaving = down[ratios == step]
-            u[leaving], free[leaving] = 0.0, False
-        self._offer(u)

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
+from ooc_fw.kernels import low_rank
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.functions import GivenKernel
-from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span, cheapest, kernel_matrix
+from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.state import Resumable
 from ooc_fw.system.memory import MemoryPlan
@@ -77,7 +78,7 @@ class FewVertices(Resumable):
         places = np.flatnonzero(is_open)
         if len(places) > 0:
             values[places] = active.decision_at(look.x.take(places))
-        cost = few.cost(len(active), (len(known) + len(places)) / len(values))
+        cost = low_rank.row_cost(len(few), len(active), (len(known) + len(places)) / len(values))
         if cost > _WORSE * self._cost:
             self._sought_at = min(self._sought_at, int(len(active) / _GROWN * _LEAST_GROWN))
         if cost > 1:
@@ -100,7 +101,7 @@ class FewVertices(Resumable):
                 is_open = look.may_violate(*few.of_one(x), known)
                 return few.compression, np.count_nonzero(is_open) / len(known)
 
-            best, cost = cheapest(span, effort, attempt)
+            best, cost = low_rank.cheapest(span, effort, attempt)
         if best is not None:
             self._ids, self._cost = active.ids[best.places], cost
 
@@ -108,7 +109,7 @@ class FewVertices(Resumable):
 def _fit(active: ActiveSet, places: Int64Array, x: Operand, exact: Float64Array) -> LowRank:
     """The active set by some of its vertices, given the decision values of some rows."""
     engine, z = active.engine, active.operand.take(places)
-    K = kernel_matrix(engine, engine.prepare(take_rows(active.rows, places), exact=True))
+    K = low_rank.kernel_matrix(engine, engine.prepare(take_rows(active.rows, places), exact=True))
     at_pivots = (active.labels * active.plain_grad)[places]
     ridge = _RIDGE * np.diag(np.diagonal(K))
     c = np.linalg.solve(K + ridge, at_pivots).astype(np.float64, copy=False)

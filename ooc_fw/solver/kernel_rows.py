@@ -17,13 +17,11 @@ from ooc_fw._core import steps as core
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.solver.vertices import GrowingArray, LazyTable
+from ooc_fw.solver.growing import GrowingArray, LazyTable
 
 _WIDEST = 8  # vertices that a cache of rows may serve, in sides of the largest whole block
 _BATCH_BYTES = 4 << 20  # bytes of rows that are computed together before they go to their slots
 _RIDGE_SHARE = 0.2  # share of 1/C that the least eigenvalue of the rounding errors may reach
-_PATIENCE = 2  # unfinished corrective steps in a row, after which linear systems are tried
-LARGEST_SYSTEM = 2048  # free vertices up to which linear systems are solved, 0.3 s on one core
 _TOGETHER = 4  # columns over all rows that are computed at once
 _STEP16 = 1 / 65535  # distance between two values in 16 bits
 
@@ -48,53 +46,6 @@ def value_type(m: int, largest_C: float, largest_value: float, quantised: bool) 
     if quantised and largest_step >= _STEP16:
         return np.dtype(np.uint16)
     return np.dtype(np.float32 if largest_step >= 2.0**-23 * largest_value else np.float64)
-
-
-class Precision:
-    """Decides in which type kernel values are held: 16 bits, float32 or float64.
-
-    It is the smallest one in which steps see a convex problem, see `value_type`, and a more precise
-    one where rounding has misled the steps, or where they take too long and linear systems, which
-    need float64, may take their place. `largest_C` is the largest penalty of any row.
-    """
-
-    def __init__(self, largest_C: float, quantised: bool) -> None:
-        self.largest_C, self._quantised = largest_C, quantised
-        self.least = np.dtype(np.uint16 if quantised else np.float32)
-        self._unfinished = 0  # corrective steps in a row that ended above their gap
-
-    def for_vertices(self, m: int, largest: float) -> np.dtype[Any]:
-        """Type for m vertices with k(x, x) <= largest."""
-        return max(value_type(m, self.largest_C, largest, self._quantised), self.least)
-
-    def after_growth(self, m: int, largest: float, held: np.dtype[Any]) -> np.dtype[Any]:
-        """Type once there are m vertices; few do not go back from the type `held`."""
-        wanted = self.for_vertices(m, largest)
-        return max(wanted, held) if m <= LARGEST_SYSTEM else wanted
-
-    def after_misled_steps(self, held: np.dtype[Any]) -> np.dtype[Any]:
-        """The next type, below which values do not go any more."""
-        if held < np.float64:
-            self.least = np.dtype(np.float32 if held == np.uint16 else np.float64)
-        return max(self.least, held)
-
-    def after_correction(self, finished: bool, m: int, held: np.dtype[Any]) -> np.dtype[Any]:
-        """Type after a corrective step on m vertices, which reached its gap if `finished`."""
-        self._unfinished = 0 if finished else self._unfinished + 1
-        patient = self._unfinished < _PATIENCE
-        return held if patient or m > LARGEST_SYSTEM else np.dtype(np.float64)
-
-    def change_penalty(self, C: float) -> None:
-        """Take another penalty of all rows, with which rounding may mislead steps less."""
-        self.largest_C, self.least = C, min(self.least, np.dtype(np.float32))
-
-    def state(self) -> dict[str, Any]:
-        """Values for JSON, of a checkpoint."""
-        return {"least_type": self.least.name, "unfinished": self._unfinished}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take over what `state` gave."""
-        self.least, self._unfinished = np.dtype(state["least_type"]), state["unfinished"]
 
 
 class KernelRows:
@@ -148,12 +99,6 @@ class KernelRows:
     def whole(self) -> bool:
         """Whether the rows of all vertices are held."""
         return bool((self.slots >= 0).all())
-
-    def row(self, place: int, engine: Engine, z: Operand) -> npt.NDArray[Any]:
-        """Kernel values between one vertex and all, in float32 or float64."""
-        self.fetch(np.array([place]), engine, z)
-        values = self.values[self.slots[place], : len(self)]
-        return values * self.unit if self.dtype == np.uint16 else values
 
     def change(self, dtype: npt.DTypeLike) -> None:
         """Hold values of another type from now on, but no row before `fill`."""

@@ -36,7 +36,7 @@ from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import FLOAT64_GAP, BinaryProblem, StoppingTest, check_weights, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
+from ooc_fw.solver.oracles import Candidates, FullLMO, Request, nothing_outside
 from ooc_fw.solver.plan import Plan, Session, Workspace, plan_exact, prepare
 from ooc_fw.solver.run import (
     EarlierWeights,
@@ -251,10 +251,10 @@ class _Run(Shell):
     def _iterate(self, last: bool) -> bool:
         """Take a step, or a walk of many, unless it is the `last` look; whether the gap passes."""
         state = self.state
-        if state.oracle.looks is not None:
+        if isinstance(state.oracle, FullLMO):
             length = self._walk_length(self._make_room())
             if length > 0:
-                return self._walk(0 if last else length)
+                return self._walk(state.oracle, 0 if last else length)
         candidates, passed = self._ask_oracle()
         if candidates.n_scanned == 0 and state.active.quantised and not state.renewed:
             # No vertex will be added any more, and the kernel values are rounded to 16 bits:
@@ -280,14 +280,14 @@ class _Run(Shell):
         length = min(every - iteration % every, room, rule.walk_length(self.state.active))
         return int(min(length, max(1, left)))
 
-    def _walk(self, most: int) -> bool:
+    def _walk(self, oracle: FullLMO, most: int) -> bool:
         """Take steps in one compiled call, and report; whether the gap passes."""
         state, active, progress = self.state, self.state.active, self.progress
         a, b = self.stopping.line()
         target = state.target_share * a, state.target_share * b, FLOAT64_GAP
         self.interrupt.defer()
         before, work, started = len(active), self.workspace.engine.evaluations, time.perf_counter()
-        walk = state.oracle.walk(active, state.rule, state.rng, most, target)
+        walk = oracle.walk(active, state.rule, state.rng, most, target)
         work = self.workspace.engine.evaluations - work
         self.deadline.evaluations.add(time.perf_counter() - started, work)
         state.n_added += len(active) - before
@@ -298,7 +298,7 @@ class _Run(Shell):
         progress.iteration += int(walk.n_steps[0])
         state.n_scanned, toward = 0, int(walk.toward[0])
         if passed or most == 0:  # the weights are those that were looked at
-            all_rows = state.oracle.looks == Looks.ALL
+            all_rows = oracle.looks == Looks.ALL
             state.n_scanned = self.source.n_rows if all_rows else self.options.sample_size
             state.worst = toward if active.place_of(toward) is None else -1
         if progress.iteration % self._report_steps == 0:  # wherever a walk was stopped before

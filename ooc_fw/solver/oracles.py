@@ -17,18 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core.walk import (
-    Active,
-    Columns,
-    Field,
-    Looks,
-    Outcome,
-    Walk,
-    by_feature,
-    given_columns,
-    soon_toward,
-    take_steps,
-)
+from ooc_fw._core import walk as core
 from ooc_fw.data.rows import (
     CSRRows,
     Float64Array,
@@ -73,6 +62,8 @@ _DENSE = 0.5  # share of rows that have a feature from which it is stored as a d
 _DRAWS = 64  # draws that are made together
 _FEW_ROWS = 256  # rows for each one drawn up to which the gradient of all is kept: no more work
 
+Target: TypeAlias = tuple[float, float, float]  # see `ooc_fw._core.walk.Walk`
+
 
 @dataclass(frozen=True)
 class Request:
@@ -104,8 +95,6 @@ class LMO(Resumable, ABC):
 
     sees_active: ClassVar[bool] = True  # whether the gap of a proposal is over the active set too
     keeps_gradient: ClassVar[bool] = False  # of all rows
-    # Where steps of a walk look for their toward vertex; None for an oracle that takes no walks.
-    looks: ClassVar[Looks | None] = None
 
     def __init__(self, workspace: Workspace, sample_size: int | None = None) -> None:
         self._source, self._labels = workspace.rows, workspace.problem.labels
@@ -124,12 +113,6 @@ class LMO(Resumable, ABC):
             rows, worst = self._source.take(row_id), int(row_id[0])
         label, grad, n_scanned = self._labels[row_id], grads[best], len(row_ids)
         return Candidates(row_id, rows, label, grad, float(grad[0]), n_scanned, False, worst)
-
-    def walk(
-        self, active: ActiveSet, rule: StepRule, rng: np.random.Generator, most: int, target: Target
-    ) -> Walk:
-        """Take `most` steps, or until the gap passes `target`; only look where these are 0."""
-        raise NotImplementedError
 
     def update(self, record: StepRecord, active: ActiveSet) -> None:
         """Learn of a step that was taken."""
@@ -335,10 +318,6 @@ class BlockLMO(SampledLMO):
         super().restore(state)
 
 
-Target: TypeAlias = tuple[float, float, float]
-"""The relative gap passes up to ``max(target[0] + target[1] / rho, target[2])``."""
-
-
 class FullLMO(LMO):
     """Best of all rows, by the gradient of every row.
 
@@ -347,7 +326,7 @@ class FullLMO(LMO):
     """
 
     keeps_gradient = True
-    looks: ClassVar[Looks] = Looks.ALL
+    looks: ClassVar[core.Looks] = core.Looks.ALL  # where steps of a walk seek the toward vertex
     saved = "_grad", "_before", "_draws"  # last bits of a gradient depend on the steps
 
     def __init__(self, workspace: Workspace) -> None:
@@ -419,7 +398,7 @@ class FullLMO(LMO):
 
     def walk(
         self, active: ActiveSet, rule: StepRule, rng: np.random.Generator, most: int, target: Target
-    ) -> Walk:
+    ) -> core.Walk:
         """Take `most` steps, or until the gap passes `target`; only look where these are 0."""
         grad, m = self._gradient(active), len(active)
         grad[active.ids] = active.grad  # it may have been computed anew
@@ -429,16 +408,16 @@ class FullLMO(LMO):
             # The gradient was forgotten, perhaps between the iterates that PARTAN goes on from.
             self._before = np.zeros(len(grad) if rule.extrapolates else 0)
             rule.reset()
-        walk, columns = Walk.begin(m, active.rho, target), self._columns
+        walk, columns = core.Walk.begin(m, active.rho, target), self._columns
         walk.clock[0] = columns.clock
         weights, _ = rule.begin(active, walk, active.ids, m + most)
         self._members[active.ids] = np.arange(m)
         constants = self._diagonal(active), self._ridge, self._members
-        field = Field(grad, self._before, self._y, *constants)
+        field = core.Field(grad, self._before, self._y, *constants)
         tables = self._tables(active, columns)
-        step = partial(take_steps, int(rule.rule), int(self.looks), field, weights, tables)
-        while (outcome := step(self._draws, walk, most)) in (Outcome.COLUMN, Outcome.DRAW):
-            if outcome == Outcome.COLUMN:
+        step = partial(core.take_steps, int(rule.rule), int(self.looks), field, weights, tables)
+        while (outcome := step(self._draws, walk, most)) >= core.Outcome.COLUMN:
+            if outcome == core.Outcome.COLUMN:
                 self._compute_columns(field, walk, active)
             else:
                 draws = [self._sampler.sample(self._sample_size, rng) for _ in range(_DRAWS)]
@@ -449,7 +428,7 @@ class FullLMO(LMO):
         rule.remember(walk, weights, self._before[active.ids] if rule.extrapolates else grad)
         return walk
 
-    def _end(self, walk: Walk, weights: Active, active: ActiveSet) -> None:
+    def _end(self, walk: core.Walk, weights: core.Active, active: ActiveSet) -> None:
         """Bring the active set to the end of a walk."""
         assert self._grad is not None
         row_ids = weights.rows[: walk.n_active[0]]
@@ -469,15 +448,15 @@ class FullLMO(LMO):
             self._diag = kernel.diagonal(np.concatenate(norms)) + 1 + self._ridge
         return self._diag
 
-    def _tables(self, active: ActiveSet, columns: KernelColumns) -> Columns:
+    def _tables(self, active: ActiveSet, columns: KernelColumns) -> core.Columns:
         """Kernel columns, with all rows where steps compute columns of products of sparse ones."""
-        given = given_columns(columns.block)._replace(owners=columns.owners)
+        given = core.given_columns(columns.block)._replace(owners=columns.owners)
         if self._features is None:
             parts = [x for _, x in self._operands(active)] if self._keeps_rows else []
-            self._features = sparse_tables(parts, given.terms.dtype, self._engine)
+            self._features = _sparse_tables(parts, given.terms.dtype, self._engine)
         return given._replace(**self._features)
 
-    def _compute_columns(self, field: Field, walk: Walk, active: ActiveSet) -> None:
+    def _compute_columns(self, field: core.Field, walk: core.Walk, active: ActiveSet) -> None:
         """Compute the kernel column that a step lacks, and others that steps will likely need."""
         columns = self._columns
         assert columns is not None
@@ -485,7 +464,7 @@ class FullLMO(LMO):
         rows[0], walk.clock[0] = walk.lacking[0], walk.clock[0] + 1
         columns.slots[rows[0]] = place
         draws = self._draws[walk.next_draw[0] :]
-        rows = rows[: 1 + soon_toward(field, columns.slots, draws, rows[1:])]
+        rows = rows[: 1 + core.soon_toward(field, columns.slots, draws, rows[1:])]
         vertices, values = active.prepare(self._rows_of(rows)), columns.hold(rows, place)
         for start, x in self._operands(active):
             self._engine.block(vertices, x, values[:, start : start + len(x)])
@@ -517,19 +496,21 @@ class FullLMO(LMO):
         self._grad = self._before = None
 
 
-def sparse_tables(parts: list[Operand], dtype: Any, engine: Engine) -> dict[str, Any]:
+def _sparse_tables(parts: list[Operand], dtype: Any, engine: Engine) -> dict[str, Any]:
     """Parts of `Columns` about sparse rows; none for others, or where products do not serve."""
-    method, kernel = (parts[0].method, engine.kernel) if parts else (None, engine.kernel)
-    if method is None or method.differences or method.dtype != dtype or kernel.uses_distance:
+    kernel = engine.kernel
+    if not parts or kernel.uses_distance or isinstance(kernel, GivenKernel):
+        return {}
+    method, is_sparse = parts[0].method, isinstance(parts[0].values, CSRRows)
+    if method.differences or method.dtype != dtype or not is_sparse:
         return {}
     rows = concat_rows([x.values for x in parts])
-    if not isinstance(rows, CSRRows) or isinstance(kernel, GivenKernel):
-        return {}
+    assert isinstance(rows, CSRRows)
     counts = np.bincount(rows.indices, minlength=rows.n_features)
     counts[counts >= _DENSE * len(rows)] = len(rows)
     starts = np.concatenate([[0], np.cumsum(counts)])
     by_column = np.zeros(starts[-1], np.float32), np.zeros(starts[-1], np.int32), starts
-    by_feature(*stored_arrays(rows), starts, *by_column[:2])
+    core.by_feature(*stored_arrays(rows), starts, *by_column[:2])
     return {
         "rows": stored_arrays(rows),
         "features": by_column,
@@ -541,14 +522,14 @@ def sparse_tables(parts: list[Operand], dtype: Any, engine: Engine) -> dict[str,
 class SampledFullLMO(FullLMO):
     """The same rows as from `SampledLMO`, but for rounding, by the gradients kept of all rows."""
 
-    looks = Looks.DRAWN_AND_ACTIVE
+    looks = core.Looks.DRAWN_AND_ACTIVE
 
 
 class RandomFullLMO(FullLMO):
     """The same rows as from `RandomLMO`, but for rounding, by the gradients kept of all rows."""
 
     sees_active = False
-    looks = Looks.DRAWN
+    looks = core.Looks.DRAWN
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         row_ids = self._sampler.sample(self._sample_size, rng)

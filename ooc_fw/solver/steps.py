@@ -17,8 +17,9 @@ import numpy as np
 from ooc_fw._core import steps as core
 from ooc_fw._core.walk import Active, Field, Looks, Rule, Walk, given_columns, take_steps
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet, affine_minimum, never
+from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet
 from ooc_fw.solver.state import Resumable, StepKind
+from ooc_fw.solver.systems import affine_minimum, never
 
 INNER_STEPS_PER_VERTEX = 50
 """Pairwise steps for each vertex after which a corrective step ends; the next one continues."""

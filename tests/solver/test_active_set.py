@@ -18,7 +18,7 @@ from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.steps import STEP_RULES
 from tests.support.contracts import to_dense
 from tests.support.reference import kernel_values, make_problem
-from tests.support.solving import activate
+from tests.support.solving import activate, kernel_row
 
 N_ROWS = 40
 
@@ -56,7 +56,8 @@ def assert_valid(active, problem, tolerance=2e-6):
     np.testing.assert_array_equal(active.labels, problem.y[ids])
     values = kernel_values(problem.kernel, problem.X[ids], problem.X[ids]).astype(float)
     for place in range(m):
-        np.testing.assert_allclose(active.kernel_row(place), values[place], atol=tolerance * scale)
+        row = kernel_row(active.kernel_rows, place, active.engine, active.operand)
+        np.testing.assert_allclose(row, values[place], atol=tolerance * scale)
     np.testing.assert_allclose(active.diag, np.diag(values) + 1 + 1 / problem.C, rtol=1e-12)
     assert (active.alpha >= 0).all()
     if active.alpha.any():

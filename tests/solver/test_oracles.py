@@ -92,7 +92,7 @@ class Bench:
     def step(self, rule, lmo):
         """One iteration, or a walk of a few, as the solver does it."""
         length = int(min(self.rng.integers(1, 4), rule.walk_length(self.active)))
-        if lmo.looks is not None and length > 0:
+        if isinstance(lmo, oracles.FullLMO) and length > 0:
             lmo.walk(self.active, rule, self.rng, length, NO_TARGET)
             rule.prune(self.active)
             return

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ooc_fw.solver.active_set import Minimum
+from ooc_fw.solver.systems import Minimum
 from tests.support import reference
 
 

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
 from ooc_fw.data.sources import RowSource
+from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
@@ -27,6 +30,12 @@ def activate(
         active.add(row_ids, take_rows(problem.rows(sparse), row_ids), problem.y[row_ids])
         active.set_weights(weights)
     return active  # an engine that is closed still computes
+
+
+def kernel_row(rows: KernelRows, place: int, engine: Engine, z: Operand) -> Float64Array:
+    """Kernel values between one vertex and all, of the rows of vertices `z`."""
+    rows.fetch(np.array([place]), engine, z)
+    return np.asarray(rows.values[rows.slots[place], : len(rows)] * np.float64(rows.unit))
 
 
 def train_in_session(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ooc_fw.solver.vertices import GrowingArray
+from ooc_fw.solver.growing import GrowingArray
 
 
 def test_array_holds_what_was_appended_and_kept():

@@ -1,0 +1,207 @@
+"""Linear systems in place of steps, where these take too long or go to the affine minimum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw._core import steps as core
+from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.problem import relative_gap
+
+if TYPE_CHECKING:
+    from ooc_fw.solver.active_set import ActiveSet
+
+LARGEST_SYSTEM = 2048  # free vertices up to which linear systems are solved, 0.3 s on one core
+_SYSTEM_COPIES = 3  # copies of its matrix that a linear system takes
+_SYSTEM_STEPS = 128  # a system of n vertices takes the time of n^2 over this pairwise steps
+_PATIENCE = 3  # exchanges of many vertices that may leave as many wrong ones as before
+
+
+def never() -> bool:
+    """No reason to end early."""
+    return False
+
+
+def affine_minimum(
+    active: ActiveSet, support: Int64Array
+) -> tuple[Float64Array, Float64Array] | None:
+    """Weights of sum 1 that are 0 off the support, with equal gradients on it; their gradient.
+
+    Weights may be negative. None where the support is too large for a linear system, the kernel
+    rows of it are not all held, or the system is singular.
+    """
+    rows, n = active.kernel_rows, len(support)
+    copies = _SYSTEM_COPIES * 8 // rows.dtype.itemsize  # those of the system are float64
+    if n > LARGEST_SYSTEM or not rows.whole or not rows.whole_fits(copies, n):
+        return None
+    try:
+        u = np.linalg.solve(_dual_matrix(active, support), np.ones(n))
+    except np.linalg.LinAlgError:
+        return None
+    total = float(u.sum())
+    if not 0 < total < np.inf:
+        return None
+    alpha = np.zeros(len(active))
+    alpha[support] = u / total
+    return alpha, _gradient_on_rows(active, alpha)
+
+
+def solve_systems(
+    active: ActiveSet, tol: float, max_steps: int, is_late: Callable[[], bool]
+) -> tuple[int, int]:
+    """Replace pairwise steps by linear systems on the free vertices, while these are few.
+
+    Badly conditioned problems would take millions of steps. The result counts as many steps as
+    would have taken the same time, and vertices dropped.
+    """
+    alpha, grad, rows = active.alpha, active.grad, active.kernel_rows
+    n_free = np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol)))
+    fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
+    each = max(1, int(n_free) ** 2 // _SYSTEM_STEPS)
+    if not fits or not rows.whole or max_steps < each or active.relative_gap() <= tol:
+        return 0, 0
+    matrix, gradient = partial(_dual_matrix, active), partial(_gradient_on_rows, active)
+    minimum = Minimum(matrix, gradient, alpha.copy(), tol, max_steps // each, is_late).search()
+    drops = np.count_nonzero((alpha > 0) & (minimum.alpha == 0))
+    alpha[:], grad[:] = minimum.alpha, minimum.grad
+    active.rho = float(alpha @ grad)
+    return minimum.n_systems * each, int(drops)
+
+
+def _dual_matrix(active: ActiveSet, places: npt.NDArray[np.intp]) -> Float64Array:
+    """Q between some vertices, whose kernel rows are held, shape (k, k)."""
+    y, rows = active.labels[places], active.kernel_rows
+    block = rows.values[np.ix_(rows.slots[places], places)] * np.float64(rows.unit) + 1.0
+    block *= y[:, None] * y
+    np.fill_diagonal(block, active.diag[places])
+    return np.asarray(block)
+
+
+def _gradient_on_rows(active: ActiveSet, alpha: Float64Array) -> Float64Array:
+    """Gradient of weights at all vertices from the kernel rows, which are all held."""
+    rows = active.kernel_rows
+    sums, beta = np.empty(len(alpha)), alpha * active.labels
+    core.weigh_rows(rows.values, rows.slots, beta, sums)
+    sums *= rows.unit
+    return np.asarray(active.labels * (sums + beta.sum()) + alpha / active.penalties)
+
+
+@dataclass
+class Minimum:
+    """The best weights found of 1/2 alpha' Q alpha over the simplex, their gradient and rho.
+
+    `matrix` gives the part of Q, float64, that belongs to some vertices and may be written to;
+    `gradient` gives Q times a vector. The weights are no worse than those given, whatever rounding
+    does, and `tol` is the relative gap wanted.
+
+    Notes
+    -----
+    With u = alpha / rho the conditions are u >= 0, Qu >= 1 and u'(Qu - 1) = 0. Many vertices are
+    exchanged at once (block principal pivoting) as long as that leaves fewer wrong ones. Otherwise
+    vertices enter one by one and leave where a weight reaches 0 (Lawson and Hanson): no cycles.
+
+    References
+    ----------
+    Portugal, Judice, Vicente (1994), A comparison of block pivoting and interior-point algorithms
+    for linear least squares problems with nonnegative variables. Lawson and Hanson (1974), Solving
+    Least Squares Problems, algorithm NNLS.
+    """
+
+    matrix: Callable[[npt.NDArray[np.intp]], Float64Array]
+    gradient: Callable[[Float64Array], Float64Array]
+    alpha: Float64Array
+    tol: float
+    max_systems: int
+    is_late: Callable[[], bool] = never
+    grad: Float64Array = field(init=False)
+    rho: float = field(init=False)
+    n_systems: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.grad = self.gradient(self.alpha)
+        rho = float(self.alpha @ self.grad)
+        self.rho = rho if rho > 0 else np.inf  # where rounding hides it, all others are better
+
+    def search(self) -> Minimum:
+        """Look for better weights until the gap is small enough, or rounding allows none."""
+        try:
+            self._exchange_many()
+            while not self._done() and self._goes_on():
+                before = self.rho
+                self._add_one()
+                if not self.rho < before:
+                    break
+        except np.linalg.LinAlgError:
+            pass  # Q is singular but for rounding
+        return self
+
+    def _done(self) -> bool:
+        return relative_gap(self.rho, float(self.grad.min())) <= self.tol
+
+    def _goes_on(self) -> bool:
+        return self.n_systems < self.max_systems and not self.is_late()
+
+    def _solve_system(self, free: npt.NDArray[np.bool_]) -> Float64Array:
+        """Solve (Qu)_i = 1 at the free vertices, with u_i = 0 at the others."""
+        self.n_systems += 1
+        places = np.flatnonzero(free)
+        block = self.matrix(places)
+        scale = 1 / np.sqrt(np.diagonal(block))  # vertices of all sizes count alike
+        block *= scale
+        block *= scale[:, None]
+        u = np.zeros(len(free))
+        u[places] = scale * np.linalg.solve(block, scale)
+        return u
+
+    def _offer(self, u: Float64Array) -> None:
+        """Keep the weights that belong to max(u, 0), if they are better."""
+        u = np.maximum(u, 0.0)
+        total = u.sum()
+        if not 0 < total < np.inf:
+            return
+        alpha = u / total
+        grad = self.gradient(alpha)
+        rho = float(alpha @ grad)
+        if 0 < rho < self.rho:
+            self.alpha, self.grad, self.rho = alpha, grad, rho
+
+    def _exchange_many(self) -> None:
+        """Solve, free all vertices that violate, drop all of negative weight, and so on."""
+        free = (self.alpha > 0) | (self.grad < self.rho * (1 - self.tol))
+        least, patience = len(free) + 1, _PATIENCE
+        while patience > 0 and self._goes_on():
+            u = self._solve_system(free)
+            self._offer(u)
+            wrong = np.where(free, u <= 0, self.gradient(u) < 1 - self.tol)
+            n_wrong = np.count_nonzero(wrong)
+            if n_wrong == 0 or self._done():
+                return
+            patience = _PATIENCE if n_wrong < least else patience - 1
+            least = min(least, int(n_wrong))
+            free ^= wrong
+            if not free.any():
+                return
+
+    def _add_one(self) -> None:
+        """Free the vertex of least gradient and solve; vertices that turn negative leave."""
+        u = self.alpha / self.rho
+        free = u > 0
+        free[np.argmin(self.grad)] = True
+        while self._goes_on():
+            target = self._solve_system(free)
+            down = np.flatnonzero(free & (target <= 0))
+            if len(down) == 0:
+                self._offer(target)
+                return
+            ratios = u[down] / np.maximum(u[down] - target[down], np.finfo(np.float64).tiny)
+            step = ratios.min()
+            u += step * (target - u)
+            leaving = down[ratios == step]
+            u[leaving], free[leaving] = 0.0, False
+        self._offer(u)
