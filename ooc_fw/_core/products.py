@@ -139,8 +139,14 @@ def difference_tile(x, columns, squared, out):
 
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
-def _sum_minima(x, columns, one, out):
-    """`minimum_tile`, two rows and four features at a time."""
+def minimum_tile(x, columns, one, out):
+    """out[i, j] = sum_k min(x_ik, z_jk), half of s(x_i) + s(z_j) - |x_i - z_j|_1.
+
+    Here s is the sum of a row's values. Arrays are as in `difference_tile`; exchanging x and z
+    changes no bit. `one` is the number 1 in their precision, of which the compiler must not know:
+    processors that add and take minima in the same units multiply and add in others, so that a
+    product with 1 changes no bit and makes this half as fast again.
+    """
     width = out.shape[1]
     spare = np.empty(width, out.dtype)  # in place of a second row after the last one
     for i in range(0, x.shape[0], 2):
@@ -158,27 +164,6 @@ def _sum_minima(x, columns, one, out):
                 total_2 = (row_2[j] + one * min(a_2, p)) + one * min(b_2, q)
                 row[j] = (total + one * min(c, r)) + one * min(d, s)
                 row_2[j] = (total_2 + one * min(c_2, r)) + one * min(d_2, s)
-
-
-@njit(cache=True, nogil=True)
-def minimum_tile(x, columns, one, out):
-    """out[i, j] = sum_k min(x_ik, z_jk), half of s(x_i) + s(z_j) - |x_i - z_j|_1.
-
-    Here s is the sum of a row's values. Arrays are as in `difference_tile`; exchanging x and z
-    changes no bit. `one` is the number 1 in their precision, of which the compiler must not know:
-    processors that add and take minima in the same units multiply and add in others, so that a
-    product with 1 changes no bit and makes this half as fast again.
-    """
-    width = out.shape[1]
-    if width >= 16:
-        _sum_minima(x, columns, one, out)
-        return
-    z = np.ascontiguousarray(columns[:, :width].T)
-    for start in range(0, x.shape[0], 512):  # too few vertices to vectorise: rows are the columns
-        part = np.ascontiguousarray(x[start : start + 512].T)
-        turned = np.empty((width, part.shape[1]), out.dtype)
-        _sum_minima(z, part, one, turned)
-        out[start : start + 512] = turned.T
 
 
 @njit(cache=True, nogil=True)

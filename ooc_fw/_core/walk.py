@@ -88,8 +88,7 @@ class Active(NamedTuple):
     before: npt.NDArray[np.float64]  # weights of the iterate before, for PARTAN
 
 
-NO_TARGET = -np.inf, 0.0, -np.inf
-"""Target of a walk that no gap passes."""
+NO_TARGET = -np.inf, 0.0, -np.inf  # passed by no gap
 
 
 class Columns(NamedTuple):

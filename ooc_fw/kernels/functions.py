@@ -170,8 +170,12 @@ class Polynomial(Kernel):
 class _Exponential(Kernel):
     """exp(-t), where t >= 0 depends on the difference of the rows."""
 
+    code = MapCode.RBF
     shift_invariant = True
     constant_diagonal = True
+
+    def map_constants(self, differences: bool) -> tuple[float, float, int]:
+        return (-1 if differences else 2) * self.gamma * LOG2_E, 0.0, 1
 
     @abstractmethod
     def exponent_bound(self, sizes: Sizes) -> Float64Array:
@@ -219,13 +223,9 @@ class RBF(_Exponential):
 
     name = "rbf"
     per_sigma2 = 0.5
-    code = MapCode.RBF
 
     def map_terms(self, norms: Float64Array, rows: Rows) -> Float64Array:
         return np.asarray(self.gamma * LOG2_E * norms)
-
-    def map_constants(self, differences: bool) -> tuple[float, float, int]:
-        return (-1 if differences else 2) * self.gamma * LOG2_E, 0.0, 1
 
     def exponent_bound(self, sizes: Sizes) -> Float64Array:
         products = 2 * sizes.products
@@ -238,16 +238,12 @@ class Laplacian(_Exponential):
     """k(x, z) = exp(-gamma |x - z|_1)."""
 
     name = "laplacian"
-    code = MapCode.RBF
     uses_distance = True
 
     def map_terms(self, norms: Float64Array, rows: Rows) -> Float64Array:
         # The product of dense rows is a sum of minima, to which negative values belong.
         sums = norms if isinstance(rows, CSRRows) else np.einsum("ij->i", rows, dtype=np.float64)
         return np.asarray(self.gamma * LOG2_E * sums)
-
-    def map_constants(self, differences: bool) -> tuple[float, float, int]:
-        return (-1 if differences else 2) * self.gamma * LOG2_E, 0.0, 1
 
     def exponent_bound(self, sizes: Sizes) -> Float64Array:
         # The product, which counts twice, adds up minima of absolute sum |x|_1 + |z|_1 at most, and

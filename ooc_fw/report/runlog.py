@@ -25,12 +25,9 @@ from ooc_fw.system.memory import format_bytes
 
 Event = dict[str, Any]
 
+# Each binary classifier counts from 0, but for what the source counts that they share.
 _COUNTERS = ("elapsed_s", "iteration", "kernel_evaluations")
-"""Fields that each binary classifier counts from 0."""
-
 _SOURCE_COUNTERS = ("rows_read", "bytes_read")
-"""Fields that the source counts; binary classifiers that share a source do not begin at 0."""
-
 _LEVELS = ("objective", "sampled_gap", "certified_gap", "n_support", "rss_bytes", "peak_rss_bytes")
 
 _ADVICE = "give a file that ooc-fw train --log wrote"

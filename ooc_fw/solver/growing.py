@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ooc_fw.data.rows import CSRRows, Rows, take_rows
 
+# MAP_NORESERVE: without it, Linux might refuse a large table of which little is used.
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
-"""MAP_NORESERVE: without it, Linux might refuse a large table of which little is used."""
 
 
 class GrowingArray:

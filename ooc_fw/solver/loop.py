@@ -35,20 +35,11 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import FLOAT64_GAP, BinaryProblem, StoppingTest, check_weights, relative_gap
+from ooc_fw.solver import run
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.oracles import Candidates, FullLMO, Request, nothing_outside
 from ooc_fw.solver.plan import Plan, Session, Workspace, plan_exact, prepare
-from ooc_fw.solver.run import (
-    EarlierWeights,
-    RunState,
-    Stagnation,
-    Warm,
-    certify,
-    finish_early,
-    last_sampled_gap,
-    polish,
-    start,
-)
+from ooc_fw.solver.run import EarlierWeights, Stagnation, Warm
 from ooc_fw.solver.shell import Shell, State
 from ooc_fw.solver.state import (
     Callback,
@@ -161,10 +152,10 @@ class Path(ExitStack):
             self.active.change_penalty(C)
             warm = None
         session = replace(self._session, started=time.perf_counter())
-        run = _Run(workspace, session, self.active)
-        run.count_from(SolverState())
-        self.active, self.progress = run.state.active, run.progress
-        return run.solve(warm)
+        one = _Run(workspace, session, self.active)
+        one.count_from(SolverState())
+        self.active, self.progress = one.state.active, one.progress
+        return one.solve(warm)
 
 
 class _Run(Shell):
@@ -176,7 +167,7 @@ class _Run(Shell):
         problem, options = workspace.problem, workspace.options
         super().__init__(session, options, problem.source, SolverState())
         self.workspace, self.engine = workspace, workspace.engine
-        self.state = RunState.begin(workspace, self.deadline, self.progress, active)
+        self.state = run.RunState.begin(workspace, self.deadline, self.progress, active)
         diagonal, share = problem.constant_diagonal(options.C), problem.bias_share
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal, share)
         self.cut = False  # whether an interrupt cut the last step short
@@ -196,7 +187,7 @@ class _Run(Shell):
 
         # 1. Begin with the weights given, or those of a few random rows.
         if progress.phase is Phase.START:
-            start(state, warm)
+            run.start(state, warm)
             self._pause()
             progress.phase = Phase.TRAIN
 
@@ -438,7 +429,7 @@ class _Run(Shell):
 
     def _certify(self, tolerance: float) -> Certificate:
         self.interrupt.defer()
-        return certify(self.state, tolerance, self.report)
+        return run.certify(self.state, tolerance, self.report)
 
     def _add_violators(self, certificate: Certificate, tolerance: float) -> bool:
         """Add violators of a pass, in the order of the rows; False where all are vertices."""
@@ -465,7 +456,7 @@ class _Run(Shell):
         if not (status.reached or goes_on):
             self.interrupt.defer()
             if status is Status.ROUNDING:
-                polish(state, self._target_gap())
+                run.polish(state, self._target_gap())
                 status = self._certify_late(status)
                 best, last = state.history.best, state.certificate
                 if best and last and last.certified_gap > _WORSE * state.least_gap:
@@ -474,9 +465,9 @@ class _Run(Shell):
             else:
                 seconds = min(_BRIEF if interrupted else math.inf, self.deadline.polish_takes() / 2)
                 # The certificate of a full active set stays if its weights do.
-                if finish_early(state, seconds) or status is not Status.SUPPORT_LIMIT:
+                if run.finish_early(state, seconds) or status is not Status.SUPPORT_LIMIT:
                     status = self._certify_late(status)
-        return _solution(self, status)
+        return self._solution(status)
 
     def _certify_late(self, status: Status) -> Status:
         """Certify weights that had to stop early, if there is time; they may pass all the same."""
@@ -490,43 +481,42 @@ class _Run(Shell):
             lambda: self._certify(tolerance).certified_gap <= tolerance,
         )
 
-
-def _solution(run: _Run, status: Status) -> Solution:
-    """Weights of a run that has ended, and gaps that belong to them."""
-    state, problem = run.state, run.workspace.problem
-    sampled_gap = last_sampled_gap(state)
-    run.update()  # after the gap, which may read rows
-    certificate, penalties = state.certificate, problem.penalties
-    active, support = state.active, state.active.support
-    rows, rho = active.ids[support], active.rho
-    if problem.one_class:  # the bias does not count
-        total = math.fsum(active.alpha)
-        rho -= total**2
-        if not rho > 0:  # its exact value is
-            raise InputError(
-                f"the scores of {run.source.name} are below the rounding of kernel values of "
-                f"this scale: rho, the score at the margin, is computed as {rho:.3g}; scale "
-                f"the columns, or give a smaller gamma or C"
-            )
-        sampled_gap = sampled_gap * active.rho / rho
-        certificate = None if certificate is None else certificate.without_bias(total)
-    return Solution(
-        **vars(Work.of(run.progress, run.source.n_rows, len(support))),
-        status=status,
-        method=run.options.method,
-        lmo=run.options.lmo,
-        choice=run.workspace.plan.method,
-        alpha=active.alpha[support],
-        labels=active.labels[support].astype(np.int8),
-        rows=rows,
-        support_vectors=take_rows(active.rows, support),
-        objective=rho / 2,
-        rho=rho,
-        steps=dict(run.progress.steps),
-        penalties=None if penalties is None else penalties[rows],
-        sampled_gap=sampled_gap,
-        certified_gap=None if certificate is None else certificate.certified_gap,
-        pair_gap=None if certificate is None else certificate.pair_gap,
-        sweep_seconds=state.sweep_seconds,
-        signal=run.interrupt.noted if status is Status.INTERRUPTED else None,
-    )
+    def _solution(self, status: Status) -> Solution:
+        """Weights of a run that has ended, and gaps that belong to them."""
+        state, problem = self.state, self.workspace.problem
+        sampled_gap = run.last_sampled_gap(state)
+        self.update()  # after the gap, which may read rows
+        certificate, penalties = state.certificate, problem.penalties
+        active, support = state.active, state.active.support
+        rows, rho = active.ids[support], active.rho
+        if problem.one_class:  # the bias does not count
+            total = math.fsum(active.alpha)
+            rho -= total**2
+            if not rho > 0:  # its exact value is
+                raise InputError(
+                    f"the scores of {self.source.name} are below the rounding of kernel values of "
+                    f"this scale: rho, the score at the margin, is computed as {rho:.3g}; scale "
+                    f"the columns, or give a smaller gamma or C"
+                )
+            sampled_gap = sampled_gap * active.rho / rho
+            certificate = None if certificate is None else certificate.without_bias(total)
+        return Solution(
+            **vars(Work.of(self.progress, self.source.n_rows, len(support))),
+            status=status,
+            method=self.options.method,
+            lmo=self.options.lmo,
+            choice=self.workspace.plan.method,
+            alpha=active.alpha[support],
+            labels=active.labels[support].astype(np.int8),
+            rows=rows,
+            support_vectors=take_rows(active.rows, support),
+            objective=rho / 2,
+            rho=rho,
+            steps=dict(self.progress.steps),
+            penalties=None if penalties is None else penalties[rows],
+            sampled_gap=sampled_gap,
+            certified_gap=None if certificate is None else certificate.certified_gap,
+            pair_gap=None if certificate is None else certificate.pair_gap,
+            sweep_seconds=state.sweep_seconds,
+            signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
+        )

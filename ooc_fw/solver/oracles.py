@@ -50,9 +50,8 @@ LARGEST_BLOCK = 16384  # rows of the longest block
 _SPARE_ROWS = 1.2  # factor of the rows expected to hold the violators wanted
 _LEAST_SHARE = 1e-3  # least share of violators that is expected
 _NEAR = (1.2, 1.5, 2.0, 3.0)  # margins below which rows are seen again, in one pass after another
+# After the first pass a margin's distance from 1 is stored times this: its row is visited less.
 _VISITED = 8.0
-"""After the first pass a margin's distance from 1 is stored times this: its row is visited less."""
-
 _RARE = 0.005  # share of violators in such a pass below which no other follows
 _FEW_VIOLATORS = 16  # vertices for each violator above which such a pass goes on before a step
 _FEW_OTHERS = 4  # rows for each vertex up to which that is so
@@ -78,8 +77,8 @@ class Request:
 class Candidates:
     """Rows proposed by an oracle as toward vertices, with what it saw."""
 
-    # (k,): rows outside the active set, in no particular order; none where the toward vertex is
-    # the best one of the active set. Random oracles may name any one of it.
+    # (k,): rows outside the active set; none where the toward vertex is the best one of it. Random
+    # oracles may name any one of it.
     row_ids: Int64Array
     rows: Rows | None  # (k, n_features): the rows themselves; None where none is new
     labels: Int8Array  # (k,): +1 or -1

@@ -33,8 +33,7 @@ from ooc_fw.solver.steps import INNER_STEPS_PER_VERTEX, STEP_RULES, StepRule
 
 logger = logging.getLogger(__name__)
 
-Warm: TypeAlias = tuple[Int64Array, Float64Array]
-"""Rows to begin with, and their weights."""
+Warm: TypeAlias = tuple[Int64Array, Float64Array]  # rows to begin with, and their weights
 
 _FARTHEST_ROWS = 1024  # random rows among which two that are far apart are sought
 _STEPS_PER_VERTEX = 100  # most pairwise steps on the first vertices, for each of them

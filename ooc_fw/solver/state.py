@@ -54,7 +54,6 @@ _CAUSES = {
     Status.INTERRUPTED: "a signal",
     Status.SUPPORT_LIMIT: "the limit of support vectors",
 }
-"""What ended a run, in words."""
 
 
 class Stop(Exception):  # noqa: N818  (not an error)

@@ -21,18 +21,14 @@ from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet
 from ooc_fw.solver.state import Resumable, StepKind
 from ooc_fw.solver.systems import affine_minimum, never
 
+# Pairwise steps for each vertex after which a corrective step ends; the next one continues.
 INNER_STEPS_PER_VERTEX = 50
-"""Pairwise steps for each vertex after which a corrective step ends; the next one continues."""
-
 _SYSTEM_STEPS_PER_VERTEX = 400  # the same where the step also solves linear systems
 LEAST_BATCH = 512  # vertices that a rule which takes many may always add at once
-LEAST_CORRECTION = 16
-"""Vertices by which the support has to grow before a step to its affine minimum."""
-
+LEAST_CORRECTION = 16  # vertices by which the support has to grow before a step to its minimum
 _CORRECTION_GROWTH = 8  # the same as a part of the support
-
+# In the order of `ooc_fw._core.walk.Move`.
 WALK_KINDS = StepKind.TOWARD, StepKind.AWAY, StepKind.PAIRWISE, StepKind.PARTAN
-"""Kinds of steps in the order of `ooc_fw._core.walk.Move`."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +39,7 @@ class Effort:
     is_late: Callable[[], bool] = never  # asked now and then whether to cut it short
 
 
-NO_LIMIT = Effort()
-"""Optimise until rounding allows no more."""
+NO_LIMIT = Effort()  # until rounding allows no more
 
 
 @dataclass(frozen=True)
