@@ -232,20 +232,15 @@ def _note_least(shared, thread, lanes, start, stop):
 
 
 @njit(cache=True, nogil=True)
-def _lower_lanes(lanes, values):
-    # `np.minimum` would load much of numba with the compiled code.
-    for k in range(values.size):
-        lanes[k] = min(lanes[k], values[k])
-
-
-@njit(cache=True, nogil=True)
 def _find_least(shared, thread, lanes):
     """Find the least gradient, all threads together."""
     grad = shared.vertices.grad
     start, stop = _share(grad.size, shared.cells.shape[0], thread)
     lanes[:] = np.inf
     for s in range(start, stop, LANES):
-        _lower_lanes(lanes[: stop - s], grad[s : min(s + LANES, stop)])
+        part = grad[s : min(s + LANES, stop)]
+        for k in range(part.size):  # `np.minimum` would load much of numba with the compiled code
+            lanes[k] = min(lanes[k], part[k])
     _note_least(shared, thread, lanes, start, stop)
 
 

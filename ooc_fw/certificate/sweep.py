@@ -7,7 +7,6 @@ the gap, so that a certified gap is never smaller than the true one.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -41,8 +40,6 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT, Kernel
 from ooc_fw.kernels.low_rank import Compression
 from ooc_fw.problem import BinaryProblem, check_weights, pair_gap
-
-logger = logging.getLogger(__name__)
 
 _CLEAR = 1.1  # of the gradient of violators, above which wide bounds will do for a screen
 _NUMBERED_ROWS = 8192  # rows of a block that are read by their numbers
@@ -154,7 +151,6 @@ class _Findings:
     least: float  # least float64 gradient; infinite where all rows are above the support
     rounding: float  # bound on its error
     n_violators: int
-    n_open: int = 0  # distinct rows of blocks that few vertices left open
     # The worst violators that are no support vectors, in increasing order, and their gradients.
     worst: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     worst_grads: Float64Array = field(default_factory=lambda: np.empty(0))
@@ -168,7 +164,6 @@ class _Findings:
             min(self.least, block.least),
             max(self.rounding, block.rounding),
             self.n_violators + block.n_violators,
-            self.n_open + block.n_open,
             *_least(ids, grads, n_worst),
         )
 
@@ -287,8 +282,7 @@ def _sweep_block(
     if target.with_bounds:
         bounds = _screen_bounds(grad - error, target.kernel, decisions, groups, fast)
     worst, worst_grads = _least(ids[violators], grad[violators], target.n_worst)
-    n_violators = len(violators)
-    findings = _Findings(least, rounding, n_violators, fast.n_open, worst, worst_grads, bounds)
+    findings = _Findings(least, rounding, len(violators), worst, worst_grads, bounds)
     return findings, read._replace(evaluations=evaluations)
 
 
@@ -355,9 +349,8 @@ def certify(
     findings = _Findings(least, rounding, int(np.count_nonzero(grad < target.threshold)))
     blocks = _blocks(source, problem.labels, row_ids, search.unscreened)
     rows_seen = 0
-    compression = decisions.compression
     shared = Shared(
-        decisions, partial(_decisions, engine.recipe(), rows, alpha, labels, compression)
+        decisions, partial(_decisions, engine.recipe(), rows, alpha, labels, decisions.compression)
     )
     # The engine has threads of its own; one block is read and prepared while another is searched.
     with borrow_workers(dask, engine.threads, here=min(2, engine.threads)) as workers:
@@ -369,8 +362,6 @@ def certify(
             rows_seen += block.stop - block.start
             if on_block is not None:
                 on_block(rows_seen)
-    if compression is not None:
-        logger.info("few vertices left %d of %d rows open", findings.n_open, n_rows)
     source.check_unchanged()  # other processes may have read their last block long ago
     return _certificate(alpha, slack, grad, findings)
 

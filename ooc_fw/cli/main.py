@@ -110,7 +110,7 @@ def _run(argv: Sequence[str] | None) -> int:
 @functools.cache  # once
 def _announce_compilation() -> None:
     if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=exact(sys.stderr))  # in place of a bar that stands still
+        print("\r\x1b[K", end="", file=exact(sys.stderr))  # in place of a line that stands still
     print(
         "ooc-fw: compiling, which may take half a minute, once for each installation "
         "(ooc-fw warm-up does all of it ahead)",

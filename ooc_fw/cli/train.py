@@ -308,7 +308,6 @@ def run_progress(
     return Progress(
         quiet=args.quiet,
         verbose=args.verbose,
-        tol=options.tol if options.stopping == "relative" else None,
         ends_at=None if options.max_time is None else started + options.max_time,
         log=log,
     )

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
     with (
         common.open_data(args) as source,
-        Progress(quiet=args.quiet, verbose=args.verbose, bar=False) as progress,
+        Progress(quiet=args.quiet, verbose=args.verbose, in_place=False) as progress,
     ):
         result = tune(
             source,

@@ -170,7 +170,7 @@ class Trainer(Parameters):
                 problem = self._problem(rows, options, task, Session((), dask, started))
             warn_of_gamma(rows.source, problem.kernel)
             log = self._begin_log(problem, options, run_files)
-            with self._progress(options, log) as progress:
+            with Progress(quiet=not self.verbose, log=log) as progress:
                 session = Session(progress.callbacks, dask, started, checkpoint, resume)
                 fitted = self._fit(problem, options, session, rows)
                 if log is not None:
@@ -350,10 +350,6 @@ class Trainer(Parameters):
             kernel=problem.kernel.to_dict(),
             options=asdict(options),
         )
-
-    def _progress(self, options: TrainOptions, log: EventLog | None = None) -> Progress:
-        tol = options.tol if options.stopping == "relative" else None
-        return Progress(quiet=not self.verbose, tol=tol, log=log)
 
 
 def is_out_of_core(X: Any) -> bool:

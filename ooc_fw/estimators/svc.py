@@ -26,6 +26,7 @@ from ooc_fw.model.prediction import suited
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem, check_sample_weight, class_factors, row_penalties
+from ooc_fw.report.progress import Progress
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.run import Warm
 from ooc_fw.solver.state import Status
@@ -199,7 +200,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     def _finished(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
         if not self.probability:
             return fitted
-        with self._progress(options) as progress:  # the log describes the training only
+        with Progress(quiet=not self.verbose) as progress:  # the log describes the training only
             later = Session(progress.callbacks, session.dask, session.started)
             try:
                 return replace(fitted, model=calibrated(fitted, options, later))
@@ -351,7 +352,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             if sample_weight is not None:
                 weights = weights * check_sample_weight(sample_weight, source.n_rows, self.C)
             streams = self._streams_of(source, len(known), options)
-            with self._progress(options) as progress:
+            with Progress(quiet=not self.verbose) as progress:
                 streams.learn(source, codes, weights, progress.callbacks)
             pairs = streams.solutions()
         vectors = union_of_vectors(pairs)

@@ -59,7 +59,6 @@ class Approximation(NamedTuple):
     x: Operand
     nearest: Nearest | None  # vertices of the rows, if requested
     evaluations: int  # kernel values computed
-    n_open: int  # rows that few vertices left open; all of them where all vertices take part
 
 
 class AtVertices(NamedTuple):
@@ -172,8 +171,7 @@ class DecisionFunctions:
         x = self._engine.prepare(rows)
         if self._low_rank is None or is_open is None:
             values, bound, nearest = self._from_all(x, with_nearest)
-            evaluations = len(x) * self.n_vertices
-            return Approximation(values, bound, x, nearest, evaluations, len(x))
+            return Approximation(values, bound, x, nearest, len(x) * self.n_vertices)
         values, bound, nearest = self._first_stage(x)
         places = np.flatnonzero(is_open(values, bound))
         if len(places) > 0:
@@ -181,8 +179,7 @@ class DecisionFunctions:
             if nearest is not None and rest is not None:
                 nearest.value[places], nearest.place[places] = rest.value, rest.place
         evaluations = len(x) * len(self._low_rank) + len(places) * self.n_vertices
-        nearest = nearest if with_nearest else None
-        return Approximation(values, bound, x, nearest, evaluations, len(places))
+        return Approximation(values, bound, x, nearest if with_nearest else None, evaluations)
 
     def _first_stage(self, x: Operand) -> _Estimate:
         assert self._low_rank is not None

@@ -1,4 +1,4 @@
-"""Progress of a run while it is under way: lines of text, with a bar, and a log of events.
+"""Progress of a run while it is under way: lines of text, and a log of events.
 
 Callbacks read `ooc_fw.solver.state.SolverState` and never change the run.
 """
@@ -33,7 +33,6 @@ VERBOSE_SECONDS = 1.0  # between two lines of a verbose run
 BAR_SECONDS = 0.1  # between two lines in the same place
 LOG_SECONDS = 0.1  # between two events of a log, unless something changes that is always logged
 
-_LEAST_BAR = 10  # letters of a bar
 _ERASE = "\r\x1b[K"  # erases the line of a terminal
 _LEAST_PASS = 1.0, 0.02  # seconds and fraction of a pass after which its end is estimated
 
@@ -55,7 +54,7 @@ class Throttle:
 
 
 class Waiting:
-    """Shows lines that say that work goes on: on a terminal in place of one another, with a bar.
+    """Shows lines that say that work goes on: on a terminal in place of one another.
 
     `what` says what is done; `seconds` are those between two lines that stay. When nobody reads
     standard error any more, the work continues without a display. Where one step lasts long, a
@@ -83,16 +82,13 @@ class Waiting:
     def _line(self) -> str:
         return f"{self._what} is under way"
 
-    def _print(self, text: str, share: float | None = None) -> None:
-        """Show a line; on a terminal with a bar, if the share that is done is known."""
+    def _print(self, text: str) -> None:
         self._spoke.set()
         line = f"{time.monotonic() - self._started:.0f} s, {text}"
         if self._in_place:
-            line = line[: shutil.get_terminal_size().columns - 1]
-            room = shutil.get_terminal_size().columns - len(line) - 4
-            if share is not None and room >= _LEAST_BAR:
-                line += f" |{'#' * round(share * room):{room}}|"
-        self._write(f"{_ERASE}{line}" if self._in_place else f"{line}\n")
+            self._write(f"{_ERASE}{line[: shutil.get_terminal_size().columns - 1]}")
+        else:
+            self._write(f"{line}\n")
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -125,9 +121,9 @@ class Progress(Waiting):
     """What a run shows and logs; a context manager whose `callbacks` the run gets.
 
     A `quiet` run shows nothing; its `log` is still written, and is closed at the end. A `verbose`
-    one shows a line that stays each second, and logs its phases through `logging`. Without `bar`
-    no line is replaced by the next, since other text would break it. `tol` is the relative target
-    tolerance, for the bar, and `ends_at` a reading of `time.perf_counter` at the time limit.
+    one shows a line that stays each second, and logs its phases through `logging`. Unless
+    `in_place`, no line is replaced by the next, since other text would break it. `ends_at` is a
+    reading of `time.perf_counter` at the time limit.
     """
 
     def __init__(
@@ -135,38 +131,31 @@ class Progress(Waiting):
         *,
         quiet: bool = False,
         verbose: bool = False,
-        bar: bool = True,
-        tol: float | None = None,
+        in_place: bool = True,
         ends_at: float | None = None,
         log: EventLog | None = None,
     ) -> None:
         super().__init__(
             "the first step",
             quiet=quiet and not verbose,
-            in_place=bar and not verbose,
+            in_place=in_place and not verbose,
             seconds=VERBOSE_SECONDS if verbose else None,
         )
         shown = (self._show,) if verbose or not quiet else ()
         self.callbacks: tuple[Callback, ...] = shown if log is None else (*shown, log)
-        self._verbose, self._log = verbose, log
-        self._tol, self._ends_at = tol, ends_at
+        self._verbose, self._ends_at, self._log = verbose, ends_at, log
         self._last: SolverState | None = None
         self._first: SolverState | None = None  # of the current phase
         self._pass: SolverState | None = None  # after the first block of the current pass
-        self._first_gap: float | None = None  # of the current binary classifier
 
     def _show(self, state: SolverState) -> None:
         last, self._last = self._last, state
         begins = last is None or (last.classifier, last.phase) != (state.classifier, state.phase)
         if begins:
             self._first = state
-        if last is None or last.classifier != state.classifier:
-            self._first_gap = None
         before = None if last is None or begins else last.sweep_fraction
         if before is None or state.sweep_fraction is None or state.sweep_fraction < before:
             self._pass = state
-        if self._first_gap is None and _is_positive(state.sampled_gap):
-            self._first_gap = state.sampled_gap
         due = self._due()
         if begins and self._verbose:
             at = f"after {state.elapsed_s:.1f} s, iteration {state.iteration}"
@@ -178,7 +167,7 @@ class Progress(Waiting):
             name = f"{name} {state.sweep_fraction:.0%}"
         if not self._in_place:
             name = f"{name}, iteration {state.iteration}"
-        self._print(f"{name}: {self._sentence(state)}", self._share(state))
+        self._print(f"{name}: {self._sentence(state)}")
 
     def _sentence(self, state: SolverState) -> str:
         """Gap, support, speed of reading, and the time that the pass or run will still take."""
@@ -208,25 +197,10 @@ class Progress(Waiting):
             return super()._line()
         return f"{_phase(state)}, after iteration {state.iteration}: a long step is under way"
 
-    def _share(self, state: SolverState) -> float:
-        """Part of the phase that is done; of training by the logarithm of the gap."""
-        first, gap = self._first_gap, state.sampled_gap
-        if state.sweep_fraction is not None:
-            return state.sweep_fraction
-        if self._tol is None or first is None or gap is None or not _is_positive(gap):
-            return 0.0
-        if first <= self._tol:
-            return 1.0
-        return min(max(math.log(first / gap) / math.log(first / self._tol), 0.0), 1.0)
-
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         if self._log is not None:
             self._log.close()
-
-
-def _is_positive(gap: float | None) -> bool:
-    return gap is not None and 0 < gap < math.inf
 
 
 def _phase(state: SolverState) -> str:
@@ -262,7 +236,7 @@ class RowProgress(Waiting):
         self._total = self._total if total is None else total
         self._done = done
         if self._due():
-            self._print(self._line(), done / self._total if self._total else None)
+            self._print(self._line())
 
     def _line(self) -> str:
         if not self._done:

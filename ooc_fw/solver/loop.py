@@ -374,7 +374,9 @@ class _Run(Shell):
         state.oracle.update(record, active)
         self._watch(record, effort, grown=bool(active.alpha[before:].any()))
         rule.prune(active)
-        self.progress.count_step(record.kind, record.drops)
+        self.progress.iteration += 1
+        self.progress.steps[record.kind] += 1
+        self.progress.steps[StepKind.DROP] += record.drops
         self.interrupt.defer()
         self._pause()
         state.history.offer(active)

@@ -140,12 +140,6 @@ class SolverState:
                 setattr(state, name, gap * rho / (rho - share))
         return state
 
-    def count_step(self, kind: StepKind, drops: int) -> None:
-        """Count one more iteration."""
-        self.iteration += 1
-        self.steps[kind] += 1
-        self.steps[StepKind.DROP] += drops
-
 
 Callback: TypeAlias = Callable[[SolverState], bool | None]
 """Called after at most 64 steps and each block of a pass over the data; False asks for a stop."""
