@@ -116,9 +116,7 @@ class Erring:
         self.errors, self.bounds = errors, bounds
 
     def approximate(self, rows, with_nearest=False, is_open=None):
-        return Approximation(
-            rows[:, 0] + self.errors, self.bounds, rows, None, len(rows), len(rows)
-        )
+        return Approximation(rows[:, 0] + self.errors, self.bounds, rows, None, len(rows))
 
     def exact(self, rows):
         return rows[:, 0].astype(np.float64), np.zeros(len(rows))
