@@ -240,6 +240,11 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     add_values(width, "--sigma2", positive, sigma2)
     add_options(grid, KernelOptions, ["degree", "coef0"])
     add_options(grid, SearchOptions, ["preset"])
+    text = (
+        "scale the columns by how much they matter to the best model, in some rounds, and keep "
+        "that where validation says that it is better"
+    )
+    add_flag(grid, "--learn-scales", text)
     check = parser.add_argument_group("validation")
     add_options(check, SearchOptions, ["validation_share", "folds", "metric"])
     add_options(check, TrainOptions, ["seed"])

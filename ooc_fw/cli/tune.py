@@ -21,7 +21,7 @@ from ooc_fw.training.tuning import tune
 
 _SEARCH = (
     *("task", "contamination", "epsilon", "kernel", "degree", "coef0", "preset"),
-    *("validation_share", "folds", "metric", "refit"),
+    *("validation_share", "folds", "metric", "learn_scales", "refit"),
 )
 """Arguments that are fields of `TuneOptions`."""
 

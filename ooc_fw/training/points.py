@@ -33,6 +33,9 @@ GAMMA_FACTORS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 
 GAMMA_STEP, C_STEP = 2.0, 3.0
 
+FIRST_SUPPORT = 0.6
+"""Share of the rows that are expected to be support vectors of a point that was not tried."""
+
 
 class Grid(NamedTuple):
     """Values of C, squared widths of the RBF kernel, and the number of folds."""
@@ -75,6 +78,9 @@ class TuneOptions(SearchOptions):
         given, exactly these points are tried, on all rows.
     path_tol : float
         Relative gap of the models that are compared; `TrainOptions.tol` if that is larger.
+    learn_scales : bool
+        Whether models of the best point may scale the columns by how much they matter, see
+        `ooc_fw.model.importance.learn_scales`: kept where the error is smaller then.
     refit : bool
         Whether the best point is trained on all rows.
     """
@@ -89,6 +95,7 @@ class TuneOptions(SearchOptions):
     gammas: Iterable[float | str] | None = None
     sigma2s: Iterable[float] | None = None
     path_tol: float = PATH_TOL
+    learn_scales: bool = False
     refit: bool = True
 
     def __post_init__(self) -> None:
@@ -181,9 +188,11 @@ class Point:
     n_validated: int = 0
     kernel: str = "rbf"
     class_weight: str | None = None  # "balanced", or none
+    learned: int = 0  # rounds in which the scales of the columns were learned
     n_rows: int = 0  # that were trained on
     n_support: int = 0  # of the last training; those that several classifiers share count once
-    share: float | None = None  # of the rows that were support vectors of the last exact model
+    # Rows and support vectors of the exact models of its stages, or those of a neighbour.
+    sizes: dict[int, int] = field(default_factory=dict)
     kernel_evaluations: int = 0  # of training and validation, in all stages
     seconds: float = 0.0  # of training and validation, in all stages
     status: str = "waiting"  # or "tried", "abandoned", "interrupted"
@@ -195,8 +204,13 @@ class Point:
     estimates: list[Estimate] = field(default_factory=list, repr=False)  # by fold; none of accuracy
 
     def __str__(self) -> str:
-        weights = ", balanced classes" if self.class_weight else ""
-        return f"{self.kernel}, C {self.C:.4g}, gamma {self.gamma:.4g}{weights}"
+        text = f"{self.kernel}, C {self.C:.4g}, gamma {self.gamma:.4g}"
+        return ", ".join([text, *self.extras()])
+
+    def extras(self) -> list[str]:
+        """What few points have, in words."""
+        learned = f"scales learned {self.learned} times" if self.learned else ""
+        return [words for words in (self.class_weight and "balanced classes", learned) if words]
 
     def begin(self, stage: int) -> None:
         """Forget what an earlier stage found."""
@@ -242,7 +256,7 @@ class Point:
         With `weights`, also the one with balanced classes, or without.
         """
         same = Point(self.C, self.gamma, kernel=self.kernel, class_weight=self.class_weight)
-        same.share = self.share
+        same.sizes = dict(self.sizes)
         for factor in (C_STEP, 1 / C_STEP) if free[0] else ():
             yield replace(same, C=self.C * factor)
         scaled = free[1] and self.kernel in KERNELS and KERNELS[self.kernel].uses_gamma
@@ -258,12 +272,25 @@ class Point:
             np.allclose((self.C / other.C, self.gamma / other.gamma), 1, rtol=0.2)
         )
 
+    def expected_support(self, n_rows: int) -> int:
+        """Support vectors that an exact model of so many rows may have.
+
+        By the power law through the last two stages, or the share of the only one.
+        """
+        if not self.sizes:
+            return max(1, int(FIRST_SUPPORT * n_rows))
+        (rows, support), power = max(self.sizes.items()), 1.0
+        if len(self.sizes) > 1:
+            fewer = sorted(self.sizes)[-2]
+            ratio = np.log(support / self.sizes[fewer]) / np.log(rows / fewer)
+            power = float(np.clip(ratio, 0.0, 1.0))
+        return int(np.clip(support * (n_rows / rows) ** power, 1, n_rows))
+
     def cells(self) -> list[str]:
         """What the table of all points says of this one."""
         percent = ["" if x is None else f"{100 * x:.3f}" for x in (self.error, self.standard_error)]
         note = ": ".join(word for word in (self.status, self.note) if word not in ("", "tried"))
-        if self.class_weight:
-            note = f"balanced classes {note}"
+        note = ", ".join(word for word in [*self.extras(), note] if word)
         sizes = [str(size or "") for size in (self.n_rows, self.n_support)]
         numbers = [f"{self.C:.6g}", f"{self.gamma:.4g}", *percent, *sizes]
         return [self.kernel, *numbers, f"{self.seconds:.2f}", note]
@@ -274,7 +301,7 @@ class Point:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return _without(self, "wrong", "estimates")
+        return _without(self, "wrong", "estimates", "sizes")
 
 
 def _without(record: object, *names: str) -> dict[str, Any]:

@@ -32,8 +32,17 @@ import numpy.typing as npt
 
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.rows import AnyArray, Int64Array
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.views import CachedSource, SubsetSource, complement, draw_parts, ranges_of
+from ooc_fw.data.views import (
+    CachedSource,
+    ScaledSource,
+    SubsetSource,
+    complement,
+    draw_parts,
+    ranges_of,
+)
+from ooc_fw.model.importance import learn_scales
 from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, squared_loss
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import START_ROWS, TrainOptions
@@ -70,11 +79,11 @@ _NEAR = 2  # of these, the first of which have neighbours that are tried, too
 _FEW_ROWS, _FOLDS = 20_000, 4  # rows up to which a search that chooses for itself has folds
 _MOST_VALIDATED = 20_000  # rows of the validation part of such a search
 
-_SPEED = 8e8  # kernel values a second of the nominal machine, for rows of no values
-_ROW_VALUES = 16  # values of a row for which it takes as much time again
+_SPEED = 1e9  # kernel values a second of the nominal machine, for rows of few values
+_ROW_VALUES = 100  # values of a row for which it takes as much time again
 _LAPLACIAN = 1.3  # times longer than other kernels
+_ROUNDS = 3  # in which the scales of columns are learned
 _POINT_SECONDS = 0.05  # of a point, whatever it is
-_FIRST_SUPPORT = 0.6  # share of support vectors of a point that was not tried
 _MOST_EXACT = 20_000  # support vectors of models that are compared, beyond which they have
 _STAGE_LANDMARKS = 2_000  # landmarks
 _MOST_LANDMARKS, _ROWS_EACH = 20_000, 4  # landmarks of a refit; and rows for each, at least
@@ -206,6 +215,7 @@ class _Search:
         self.late = False  # whether the clock ended the search
         self.leader: Point | None = None  # best of the points that were tried in this fold
         self.warm: list[Warm] | None = None  # its weights, by rows of the whole source
+        self.scalings: dict[int, Scaling] = {}  # by the rounds in which they were learned
         self.best: Point | None = None  # of the points that the last stage compared
         self.ended = "all points were tried"
 
@@ -214,6 +224,9 @@ class _Search:
         signal, fitted = None, None
         try:
             self._search()
+            if self.wanted.learn_scales:
+                self._learn_scales()
+                self._settle()
         except KeyboardInterrupt as interrupt:
             if not self.late:
                 signal = signal_of(interrupt)
@@ -260,7 +273,9 @@ class _Search:
         while todo:
             self.stage += not last
             error = METRICS[self.metric]
-            self._say(f"stage {self.stage}: {error} of {len(todo)} points trained on {n_rows} rows")
+            within = f", within {self.limit:g} s in all" if self.limit and self.stage == 1 else ""
+            points = f"{len(todo)} points trained on {n_rows} rows"
+            self._say(f"stage {self.stage}: {error} of {points}{within}")
             before = self.best
             self.spent += self._cost(todo, n_rows)
             self._try_stage(todo, n_rows)
@@ -303,14 +318,13 @@ class _Search:
     def _affordable(self, kept: Sequence[Point], n_rows: int) -> list[Point]:
         """Points to try next, as far as there is time: those kept, and new ones near the best."""
         assert self.best is not None
-        assert self.limit is not None
         new: list[Point] = []
         for point in kept[: _NEAR + 1 - self.stage] or [self.best]:
             for near in point.neighbours(self.wanted.free, weights=self.weights):
                 if not any(near.is_near(other) for other in self.points + new):
                     new.append(near)
         todo = [*kept, *new]
-        while todo and self._cost(todo, n_rows) > _SEARCH_SHARE * self.limit - self.spent:
+        while todo and self._cost(todo, n_rows) > self._budget():
             point = todo.pop()
             if point.stage:
                 point.abandon(f"no time for it on {n_rows} rows")
@@ -319,13 +333,17 @@ class _Search:
         self.points += [point for point in todo if not point.stage]
         return todo
 
+    def _budget(self) -> float:
+        """Seconds of the nominal machine that are left to the search."""
+        assert self.limit is not None
+        return _SEARCH_SHARE * self.limit - self.spent
+
     def _first_rows(self, n_train: int) -> int:
         """Rows to train on in the first stage."""
         if not self.staged:
             return n_train
-        assert self.limit is not None
         n_rows = min(n_train, _FIRST_ROWS)
-        most = _FIRST_SHARE * _SEARCH_SHARE * self.limit
+        most = _FIRST_SHARE * self._budget()
         while n_rows > _LEAST_ROWS and self._cost(self.points, n_rows) > most:
             n_rows //= 2
         return n_train if n_rows * 1.5 > n_train else n_rows
@@ -335,18 +353,13 @@ class _Search:
         n_validated = int(np.diff(self.held_out[0]).sum())
         total = 0.0
         for point in points:
-            vectors, speed = self._vectors(point, n_rows), self._speed(point)
+            vectors, speed = point.expected_support(n_rows), self._speed(point)
             seconds = exact_seconds(n_rows, vectors, speed)
             if vectors > _MOST_EXACT:
                 vectors = _STAGE_LANDMARKS
                 seconds = n_rows / self.n_rows * landmark_seconds(self.problem, vectors, speed)
             total += _POINT_SECONDS + seconds + n_validated * vectors / speed
         return total * (self.folds or 1)
-
-    def _vectors(self, point: Point, n_rows: int) -> int:
-        """Support vectors that an exact model may have."""
-        share = _FIRST_SUPPORT if point.share is None else point.share
-        return max(1, int(share * n_rows))
 
     def _speed(self, point: Point) -> float:
         """Kernel values a second of the nominal machine."""
@@ -498,7 +511,7 @@ class _Search:
         options, task = self.options, self.wanted.task
         if not self.staged or options.exact or options.landmarks or task == "novelty":
             return options
-        many = max(self._vectors(point, n_rows) for point in points) > _MOST_EXACT
+        many = max(point.expected_support(n_rows) for point in points) > _MOST_EXACT
         if task == "regression":
             many = n_rows > EXACT_ROWS
         return replace(options, landmarks=_STAGE_LANDMARKS if many else None, exact=not many)
@@ -559,25 +572,11 @@ class _Search:
         n_hopeless, before = 0, float("inf")
         for k, point in enumerate(points):
             started, fitted = time.perf_counter(), next(models)
-            status = Status(fitted.model.status)
-            if status is Status.INTERRUPTED:
-                raise interruption(fitted.signal)
-            held_out, threads = (part.held_out, part.truth), self.options.threads
-            point.validated(*score_point(fitted.model, *held_out, threads, self.metric))
-            point.n_rows, point.n_support = part.rows.n_rows, len(fitted.model.support_vectors)
-            if fitted.landmarks is None:
-                point.share = point.n_support / point.n_rows
-            point.kernel_evaluations += len(part.truth) * point.n_support
-            point.kernel_evaluations += sum(each.kernel_evaluations for each in fitted.solutions)
-            point.seconds += time.perf_counter() - started
-            if not status.reached:
-                point.note = f"training ended with {status}"
+            self._judge(point, fitted, part.held_out, part.truth, started)
             if self.leader is None or point.order() < self.leader.order():
                 self.leader = point
                 solutions = [pair.solution for pair in fitted.pairs]
                 self.warm = [(part.rows.rows_at(each.rows), each.alpha) for each in solutions]
-            if self.on_point is not None:
-                self.on_point(point)
             error = point.order()[0]
             no_better, before = error >= before, error
             hopeless = no_better and point.deviations(self.leader) > _HOPELESS
@@ -588,12 +587,66 @@ class _Search:
                     later.abandon(why)
                 return
 
+    def _judge(
+        self, point: Point, fitted: Fit, held_out: RowSource, truth: AnyArray, started: float
+    ) -> None:
+        """Validate a model of a point, the training of which began at `started`."""
+        status, threads = Status(fitted.model.status), self.options.threads
+        if status is Status.INTERRUPTED:
+            raise interruption(fitted.signal)
+        point.validated(*score_point(fitted.model, held_out, truth, threads, self.metric))
+        point.n_rows, point.n_support = (
+            fitted.problem.source.n_rows,
+            len(fitted.model.support_vectors),
+        )
+        if fitted.landmarks is None:
+            point.sizes[point.n_rows] = point.n_support
+        point.kernel_evaluations += len(truth) * point.n_support
+        point.kernel_evaluations += sum(each.kernel_evaluations for each in fitted.solutions)
+        point.seconds += time.perf_counter() - started
+        if not status.reached:
+            point.note = f"training ended with {status}"
+        if self.on_point is not None:
+            self.on_point(point)
+
+    def _learn_scales(self) -> None:
+        """Try the best point on columns that its models have scaled, in some rounds."""
+        assert self.best is not None
+        blank = Point(self.best.C, self.best.gamma, kernel=self.best.kernel)
+        blank = replace(blank, class_weight=self.best.class_weight, sizes=dict(self.best.sizes))
+        rounds = [replace(blank, learned=k + 1, wrong=[], estimates=[]) for k in range(_ROUNDS)]
+        n_rows = self.best.n_rows
+        if self.limit is not None and self._cost([blank, *rounds], n_rows) > self._budget():
+            self._say("there is no time to learn scales of the columns")
+            return
+        self._say(f"scales of the columns are learned on {n_rows} rows")
+        for point in rounds:
+            point.stage = self.stage
+        self.points += rounds
+        for fold, part in enumerate(self._parts(n_rows)):
+            problem = replace(part.train, kernel=self.wanted.make(blank.kernel, blank.gamma))
+            problem = self._weighted(problem, blank)
+            options = replace(self._kind([blank], part.rows.n_rows), C=blank.C)
+            session = Session([self._in_time, *self.callbacks])
+            fitted = fit(problem, options, session)
+            for point in rounds:
+                started = time.perf_counter()
+                view = learn_scales(part.rows, fitted.model, threads=options.threads)
+                fitted = fit(replace(problem, source=view), options, session)
+                held_out = ScaledSource(part.held_out, view.scaling)
+                self._judge(point, fitted, held_out, part.truth, started)
+                if fold == 0:
+                    self.scalings[point.learned] = view.scaling
+
     # -- the last model ----------------------------------------------------------------------------
 
     def _refit(self, best: Point) -> Fit:
         """Train the best point on all rows, as the budget affords."""
         problem = replace(self.problem, kernel=self.wanted.make(best.kernel, best.gamma))
         problem = self._weighted(problem, best)
+        if best.learned:
+            view = ScaledSource(problem.source, self.scalings[best.learned])
+            problem = replace(problem, source=view)
         options, session = replace(self.given, C=best.C), Session(self.callbacks)
         if self.limit is not None:
             options = replace(options, max_time=max(1.0, self._left()))
@@ -610,8 +663,8 @@ class _Search:
         if not self.staged or task == "novelty" or options.exact or options.landmarks:
             return make_plan(problem, options, session)
         assert self.limit is not None
-        left, speed = self.limit - min(self.spent, _SEARCH_SHARE * self.limit), self._speed(best)
-        vectors = self._vectors(best, self.n_rows)
+        left, speed = self.limit - self.spent, self._speed(best)
+        vectors = best.expected_support(self.n_rows)
         if task == "classification" and exact_seconds(self.n_rows, vectors, speed) <= left:
             try:
                 plan = plan_exact(problem, options, session, kind="exact: there is time for it")
