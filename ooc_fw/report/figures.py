@@ -13,7 +13,7 @@ from itertools import cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, printable
 from ooc_fw.system.files import write_output
 
 if TYPE_CHECKING:
@@ -270,10 +270,12 @@ def draw_importance(found: Any, top: int) -> Figure:
         for (label, chosen), color in zip(looks.items(), (*RUN_COLORS[:2], "0.6"), strict=True):
             if chosen.any():
                 ax.barh(chosen.nonzero()[0], values[chosen], color=color, label=label)
-        ax.set_yticks(range(len(order)), [_short(found.names[k]) for k in order])
+        names = [_short(printable(found.names[k])) for k in order]
+        ax.set_yticks(range(len(order)), names, parse_math=False)
         ax.set_ylim(len(order) - 0.4, -0.6)
         ax.grid(visible=False, axis="y")
-        ax.set(ylabel="column", xlabel=f"change of {found.what} by one standard deviation")
+        ax.set_ylabel("column")
+        ax.set_xlabel(f"change of {found.what} by one standard deviation", parse_math=False)
         if alone:
             ax.legend(loc="lower right")
     return figure

@@ -294,6 +294,7 @@ def test_files_give_no_orders_to_the_terminal(ooc_fw, hostile, monkeypatch):
         "tune d.h5 --C 1 --no-refit",
         "info m.h5",
         "evaluate m.h5 d.h5",
+        "importance n.h5 c.h5",
         "evaluate n.h5 d.csv --label y",
         "evaluate n.h5 d.txt",
         "predict n.h5 d.bin -o x.csv",

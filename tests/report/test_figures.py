@@ -124,15 +124,17 @@ def test_figures_that_cannot_be_drawn_are_refused(monkeypatch):
 
 @pytest.mark.parametrize("several", [False, True])
 def test_importance_is_drawn_in_its_order(several):
-    names, values = ("a", "b", "a category with a long name", "d"), np.array([1.0, 4, 2, 3])
+    names, values = ("a", "$b^{$", "a category with a long name", "d"), np.array([1.0, 4, 2, 3])
     effects = np.array([[0.5, -4, np.nan, 0.1]])
     found = SimpleNamespace(
         **{"names": names, "values": values, "what": "the score", "effects": effects},
         **{"classes": "abc" if several else "b", "order": np.argsort(-values)},
     )
-    (ax,) = draw_importance(found, 3).axes
+    figure = draw_importance(found, 3)
+    assert render(figure, "svg")
+    (ax,) = figure.axes
     assert [label.get_text() for label in ax.get_yticklabels()] == [
-        "b",
+        "$b^{$",
         "d",
         "...gory with a long name",
     ]
