@@ -167,8 +167,9 @@ def learn_scales(
 ) -> ScaledSource:
     """Training data with each column multiplied by the root of its root mean square derivative.
 
-    A column that matters more then counts more in distances, which keep their average. The next
-    model is trained on what this returns, with gamma "auto" or the one before::
+    Columns that matter count more in distances, which keep their average. `model` was trained on
+    `source`, or on what this returned for it, and the next one is to be, with gamma "auto" or that
+    of the model::
 
         view = source
         for _ in range(3):
@@ -176,17 +177,9 @@ def learn_scales(
             view = learn_scales(source, model)
 
     A model of the view records the factors in its scaling. It takes raw rows, those of the file of
-    `source` and those of the view, and gives them the same bits: nothing else needs the view but
-    training. ``ScaledSource(other, view.scaling)`` is that of other rows to train on.
-
-    Parameters
-    ----------
-    source : RowSource
-        The training data without learned factors; closed with the view.
-    model : Model
-        Trained on `source`, or on what this returned for it.
-    rows, passes
-        As of `measure`.
+    `source` and those of the view, and gives them the same bits: nothing but training needs the
+    view, which closes `source`. For other rows to train on: ``ScaledSource(rows, view.scaling)``.
+    `passes` are arguments of `measure`.
 
     References
     ----------
