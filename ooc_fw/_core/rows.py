@@ -37,6 +37,21 @@ def copy_rows(data, indices, indptr, places, out_data, out_indices, out_indptr):
 
 
 @njit(cache=True, nogil=True)
+def append_block(data, indices, indptr, block, n_features, out_data, out_indices):
+    """Copy sparse rows, each followed by its row of `block`, the last of `n_features` columns."""
+    p, first = 0, n_features - block.shape[1]
+    for i in range(block.shape[0]):
+        for k in range(indptr[i], indptr[i + 1]):
+            out_data[p] = data[k]
+            out_indices[p] = indices[k]
+            p += 1
+        for j in range(block.shape[1]):
+            out_data[p] = block[i, j]
+            out_indices[p] = first + j
+            p += 1
+
+
+@njit(cache=True, nogil=True)
 def count_stored(rows, indptr):
     """indptr[i + 1] = number of values of the dense rows 0 to i that are not zero."""
     for i in range(rows.shape[0]):

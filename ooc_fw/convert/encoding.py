@@ -7,11 +7,10 @@ its features. Any later row has the mean over all training rows.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_fw.convert.readers import Words
 from ooc_fw.data.rows import AnyArray, Float64Array, Int32Array
@@ -88,18 +87,27 @@ class TargetEncoding:
             codes[:, j] = np.array([*places, NO_WORD], dtype=np.int32)[column.codes]
         return codes
 
-    def add(self, labels: Float64Array, codes: Int32Array, keys: npt.NDArray[np.uint64]) -> None:
-        """Add the labels of rows, with random numbers that put them into folds; in their order."""
+    def add(
+        self, labels: Float64Array, found: Iterable[float], codes: Int32Array, keys: AnyArray
+    ) -> Int32Array:
+        """Add the labels of rows, block by block in their order; returns their cells for `values`.
+
+        All labels of the block are `found`; random `keys`, uint64, put its rows into folds.
+        """
         known, places = self._classes, np.zeros(len(labels), dtype=np.int64)
         if not self._targets:
-            values, places = np.unique(labels, return_inverse=True)
-            places = np.array([known.setdefault(x, len(known)) for x in values.tolist()])[places]
-        for j, cells in enumerate(_cells(codes, keys)):
-            sums = self._wide(j, int(cells.max()) + 1)
+            of_block = sorted(found)
+            places = np.array([known.setdefault(label, len(known)) for label in of_block])
+            places = places[np.searchsorted(of_block, labels)]
+        folds = (keys % np.uint64(FOLDS)).astype(np.int32)
+        cells = codes * np.int32(FOLDS) + folds[:, None]
+        for j, column in enumerate(cells.T):
+            sums = self._wide(j, int(column.max()) + 1)
             flat, width = sums.reshape(-1), sums.shape[1]
-            np.add.at(flat, cells * width + places, 1.0)
+            np.add.at(flat, column * np.int64(width) + places, 1.0)
             if self._targets:
-                np.add.at(flat, cells * width + 1, labels)
+                np.add.at(flat, column * np.int64(width) + 1, labels)
+        return cells
 
     def fit(
         self, label_values: Float64Array | None, names: Sequence[str] | None
@@ -160,10 +168,10 @@ class TargetEncoding:
             rows.reshape(-1),
         )
 
-    def values(self, codes: Int32Array, keys: npt.NDArray[np.uint64] | None = None) -> Float64Array:
-        """Features of rows, shape (n_rows, n_features); of those added, with their `keys`."""
-        places = [*codes.T] if keys is None else _cells(codes, keys)
-        return np.hstack([table[part] for table, part in zip(self._values, places, strict=True)])
+    def values(self, places: Int32Array) -> Float64Array:
+        """Features, shape (n_rows, n_features), of the codes or, of rows that were added, cells."""
+        pairs = zip(self._values, places.T, strict=True)
+        return np.hstack([table[column] for table, column in pairs])
 
     def _wide(self, j: int, n_cells: int) -> Float64Array:
         """Sums of a column with room for so many cells, and for all classes."""
@@ -185,8 +193,3 @@ class TargetEncoding:
             f"{MAX_LETTERS} letters in them, or {MAX_CELLS // FOLDS} words x classes; leave it out "
             f"with --drop {name}"
         )
-
-
-def _cells(codes: Int32Array, keys: npt.NDArray[np.uint64]) -> list[AnyArray]:
-    folds = (keys % np.uint64(FOLDS)).astype(np.int64)
-    return [column * np.int64(FOLDS) + folds for column in codes.T]

@@ -99,15 +99,16 @@ class Job:
                 f"targets of a regression, not classes, give --targets"
             )
         row_ids = np.arange(self.n_rows, self.n_rows + len(block.rows))
-        if block.codes is not None and self.encoder.encoding is not None and len(row_ids):
+        cells = block.codes
+        if cells is not None and self.encoder.encoding is not None and len(row_ids):
             keys = shuffle_keys(row_ids, self.options.seed)
-            self.encoder.encoding.add(block.labels, block.codes, keys)
+            cells = self.encoder.encoding.add(block.labels, counts, cells, keys)
         self.n_rows += len(block.rows)
         self.width = max(self.width, block.width)
         self.n_dropped += block.n_dropped
         self.n_skipped += block.n_skipped
         self.skipped += block.skipped[: EXAMPLES - len(self.skipped)]
-        return RowBlock(block.rows, block.labels, row_ids, block.codes)
+        return RowBlock(block.rows, block.labels, row_ids, cells)
 
 
 def parse_inputs(job: Job) -> None:
@@ -182,8 +183,7 @@ def write_rows(job: Job, file: OutputFile, layout: Layout) -> None:
         """Rows of a piece as they are stored, and rows of the same sums."""
         rows = piece.rows
         if piece.codes is not None and job.encoder.encoding is not None:
-            keys = shuffle_keys(piece.row_ids, job.options.seed)
-            means = layout.scaling.log_values(job.encoder.encoding.values(piece.codes, keys))
+            means = layout.scaling.log_values(job.encoder.encoding.values(piece.codes))
             n_before = layout.n_features - means.shape[1]
             rows = append_columns(replace(rows, n_features=n_before), means)
         data = layout.scaling.scale_values(rows.data, rows.indices)

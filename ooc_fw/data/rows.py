@@ -116,15 +116,13 @@ def take_columns(rows: CSRRows, places: Int64Array) -> CSRRows:
 
 def append_columns(rows: CSRRows, block: FloatArray) -> CSRRows:
     """Sparse rows with the values of a dense block in new columns, the last ones."""
-    n_rows, width = block.shape
-    indptr = rows.indptr + width * np.arange(n_rows + 1)
-    places = indptr[1:, None] - width + np.arange(width)
-    is_old = np.ones(indptr[-1], dtype=bool)
-    is_old[places] = False
+    from ooc_fw._core.rows import append_block  # numba is slow to import
+
+    width = rows.n_features + block.shape[1]
+    indptr = rows.indptr + block.shape[1] * np.arange(len(block) + 1)
     data, indices = np.empty(indptr[-1], rows.data.dtype), np.empty(indptr[-1], np.int32)
-    data[is_old], data[places] = rows.data, block
-    indices[is_old], indices[places] = rows.indices, rows.n_features + np.arange(width)
-    return CSRRows(data, indices, indptr, rows.n_features + width)
+    append_block(rows.data, rows.indices, rows.indptr, block, width, data, indices)
+    return CSRRows(data, indices, indptr, width)
 
 
 def keep_stored(rows: CSRRows, is_kept: AnyArray, n_features: int) -> CSRRows:
