@@ -323,8 +323,6 @@ class SearchOptions(_Checked):
 
 
 SCALINGS = ("none", "minmax", "maxabs", "standard")
-OF_COLUMNS = ("one_hot", "target_encode", "dates", "date_parts", "drop", "impute")
-"""Options of what becomes of the columns of a table."""
 
 
 @_documented
@@ -471,8 +469,13 @@ class ConvertOptions(_Checked):
         return {"": "none"} | {name: kind for name, _, kind in pairs}
 
     @property
+    def of_columns(self) -> bool:
+        """Whether an option says what becomes of some column of a table."""
+        given = (*self.one_hot, *self.target_encode, *self.dates, *self.date_parts, *self.drop)
+        return bool(given or self.impute or len(self.scales) > 1)
+
+    @property
     def for_tables(self) -> bool:
         """Whether an option is given that only tables have."""
-        names = ("label", *OF_COLUMNS, "header", "delimiter")
-        given = any(getattr(self, name) not in (None, (), []) for name in names)
-        return given or self.missing_labels != "refuse"
+        given = (self.label, self.header, self.delimiter) != (None, None, None)
+        return given or self.of_columns or self.missing_labels != "refuse"

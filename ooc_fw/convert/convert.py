@@ -26,10 +26,9 @@ from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import Layout, OutputFile, filter_options
 from ooc_fw.data.formats import TABLES, detect_format, open_bytes
 from ooc_fw.data.labels import are_numbers
-from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
-from ooc_fw.options import OF_COLUMNS, SCALINGS, ConvertOptions
+from ooc_fw.options import SCALINGS, ConvertOptions
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, atomic_path, check_outputs
 from ooc_fw.system.memory import format_bytes
@@ -149,9 +148,9 @@ def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingF
         raise InputError(f"the inputs are of several formats ({found}); convert one at a time")
     if kind == "libsvm" and (options.for_tables or options.labels is not None):
         raise InputError(
-            "--label, --one-hot, --target-encode, --dates, --date-parts, --drop, --impute, "
-            "--missing-labels, --header, --labels, --no-header and --delimiter are for tables, not "
-            "LIBSVM text; or name the --format"
+            "--label, --one-hot, --target-encode, --dates, --date-parts, --drop, --impute, --scale "
+            "COLUMN=KIND, --missing-labels, --header, --labels, --no-header and --delimiter are "
+            "for tables, not LIBSVM text; or name the --format"
         )
     if kind != "libsvm" and (options.zero_based or options.n_features is not None):
         raise InputError(
@@ -249,10 +248,10 @@ def _choose_features(
 ) -> TableRecord | None:
     """Features of tables; None for an array of sparse rows."""
     if first.sparse:
-        if like is None and any(getattr(options, name) for name in OF_COLUMNS):
+        if like is None and options.of_columns:
             raise InputError(
                 f"{first.name} holds sparse rows, all columns of which are taken; leave --one-hot, "
-                f"--target-encode, --dates, --date-parts, --drop and --impute out"
+                f"--target-encode, --dates, --date-parts, --drop, --impute and --scale COL=KIND out"
             )
         return None
     if like is not None:
@@ -294,37 +293,23 @@ def _naming(target: Path, moment: str) -> Iterator[None]:
         ) from error
 
 
-def _scale_kinds(job: Job, n_features: int) -> AnyArray | None:
-    """Place in `SCALINGS` of the scaling of each column; None where all have the same."""
-    scales, record = job.options.scales, getattr(job.encoder, "record", None)
-    if len(scales) == 1 and not (record and record.hot):
-        return None
-    columns = job.encoder.columns or [str(j) for j in range(n_features)]
-    if record is not None:
-        columns = [column for _, column in record.columns_of_features]
-        scales = dict.fromkeys(record.hot, "maxabs") | scales  # they stay 0 and 1
-    places: dict[str, list[int]] = {}
-    for j, column in enumerate(columns):
-        places.setdefault(column, []).append(j)
-    kinds = np.full(n_features, SCALINGS.index(scales.pop("")), dtype=np.int8)
-    for name, kind in scales.items():
-        if name not in places:
-            raise tables.no_such_column(name, job.name, columns)
-        kinds[places[name]] = SCALINGS.index(kind)
-    return kinds
-
-
 def _plan(job: Job) -> Layout:
     """Layout of the output; InputError if it will not fit."""
+    record = None
     if isinstance(job.encoder, TableEncoder):
         job.width += job.encoder.end_learning(job.ranges, job.scaling.log_values)
+        record = job.encoder.record
     n_features = job.n_features or job.width
     if not n_features:
         raise InputError(f"{job.name} holds labels only, no features; nothing to learn")
     options, encoder, scaling = job.options, job.encoder, job.scaling
     if job.like is None:
-        kind = ",".join(sorted(options.scale, key=lambda part: "=" in part))
-        kinds = _scale_kinds(job, n_features)
+        kind, kinds = ",".join(sorted(options.scale, key=lambda part: "=" in part)), None
+        if record is not None and (record.hot or len(options.scales) > 1):
+            scales = dict.fromkeys(record.hot, "maxabs") | options.scales  # hot ones stay 0 and 1
+            columns = record.features_of_columns.items()
+            of_columns = [scales.get(name, scales[""]) for name, names in columns for _ in names]
+            kinds = np.array([*map(SCALINGS.index, of_columns)], dtype=np.int8)
         scaling = Scaling.fit(job.ranges, scaling.log1p, n_features, kind, kinds)
     n_stored, dense = job.ranges.n_stored, options.dense
     if dense is None and job.like is not None:

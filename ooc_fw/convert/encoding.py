@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TypedDict
 
 import numpy as np
 
@@ -20,70 +20,59 @@ FOLDS = 5
 PRIOR_ROWS = 20.0
 """Rows with the mean label of all rows that are added to those of a category."""
 
-MAX_WORDS, MAX_LETTERS = 1_000_000, 1 << 26
-"""Limits of the different words of a column, and of the letters in the words of all columns."""
-
-MAX_CELLS = 1 << 25  # words x folds x classes of all columns; each takes about 24 bytes
+MAX_CELLS = 1 << 24  # words x folds x classes of all columns; each takes about 24 bytes
+MAX_LETTERS = 1 << 26  # letters in all these words
 
 NO_WORD = 0  # code of a row whose category is missing or unknown
 
 
-class EncodedColumn(NamedTuple):
-    """The categories of a column and its features."""
+class Encoding(TypedDict):
+    """What becomes of the categories of a column."""
 
-    words: tuple[str, ...]
-    features: dict[str, tuple[float, ...]]  # values of each word, and a last one without any
-    values: Float64Array  # (n, n_features): values of the training rows
-    rows: Float64Array  # (n,): number of training rows that have them
+    words: Sequence[str]  # the categories, sorted
+    features: Mapping[str, Sequence[float]]  # value of each category, and a last one without any
 
 
 class TargetEncoding:
-    """Codes of categories, and the features that they become.
+    """Codes of categories, and their features.
 
     For K classes, a column has the share of each class but the first; for targets of a regression,
     their mean. With `counts`, another feature is the logarithm of 1 + the rows of the category.
-    Labels of rows are added block by block, unless the features are `known`: for each column, its
-    categories, and the value of each feature for each of them and for rows without.
+    Labels of rows are added block by block, unless the features of the `columns` are known.
     """
 
     def __init__(
-        self,
-        columns: Sequence[str],
-        *,
-        targets: bool = False,
-        counts: bool = False,
-        known: Sequence[tuple[Sequence[str], Mapping[str, Sequence[float]]]] = (),
+        self, columns: Mapping[str, Encoding], *, targets: bool = False, counts: bool = False
     ) -> None:
-        self._columns = columns
+        self._columns = [*columns]
         self._targets = targets
         self._counts = counts
-        self.is_known = bool(known)
         self._classes: dict[float, int] = {}  # label -> its place in the order of arrival
-        self._words = [{"": NO_WORD} for _ in columns]
-        self._letters = 0
+        self._words = [
+            {word: code for code, word in enumerate(["", *column["words"]])}
+            for column in columns.values()
+        ]
+        # For each column, its features of a code, or of a code x FOLDS + fold.
+        self._values: list[Float64Array] = [
+            np.roll(np.array([*column["features"].values()]).T, 1, axis=0)
+            for column in columns.values()
+        ]
+        self.is_known = all(map(np.size, self._values))
         # For each column (code x FOLDS + fold, class): rows; or of targets, rows and their sum.
         self._sums = [np.zeros((FOLDS, 2)) for _ in columns]
-        # For each column, its features of a code, or of a code x FOLDS + fold.
-        self._values: list[Float64Array] = []
-        for places, (words, features) in zip(self._words, known, strict=False):
-            places |= {word: code for code, word in enumerate(words, 1)}
-            self._values.append(np.roll(np.array(list(features.values())).T, 1, axis=0))
+        self._letters = 0
         self._sharing = threading.Lock()  # of the words, for the threads of the parser
 
     def codes_of(self, words: Sequence[Words]) -> Int32Array:
         """Code of each row's category in each column, shape (n_rows, n_columns)."""
         codes = np.empty((len(words[0]), len(words)), dtype=np.int32)
         for j, (known, column) in enumerate(zip(self._words, words, strict=True)):
-            if self.is_known:
-                places = [known.get(word, NO_WORD) for word in column.values]
-            else:
-                with self._sharing:
-                    n_known = len(known)
-                    places = [known.setdefault(word, len(known)) for word in column.values]
-                    pairs = zip(column.values, places, strict=True)
-                    self._letters += sum(len(word) for word, code in pairs if code >= n_known)
-                if len(known) > MAX_WORDS or self._letters > MAX_LETTERS:
-                    raise self._too_many(j)
+            with self._sharing:
+                if not self.is_known:
+                    new = [word for word in column.values if word not in known]
+                    known |= {word: code for code, word in enumerate(new, len(known))}
+                    self._letters += sum(map(len, new))
+            places = [known.get(word, NO_WORD) for word in column.values]
             codes[:, j] = np.array([*places, NO_WORD], dtype=np.int32)[column.codes]
         return codes
 
@@ -99,40 +88,44 @@ class TargetEncoding:
             of_block = sorted(found)
             places = np.array([known.setdefault(label, len(known)) for label in of_block])
             places = places[np.searchsorted(of_block, labels)]
-        folds = (keys % np.uint64(FOLDS)).astype(np.int32)
-        cells = codes * np.int32(FOLDS) + folds[:, None]
+        cells = codes * np.int32(FOLDS) + (keys % np.uint64(FOLDS)).astype(np.int32)[:, None]
         for j, column in enumerate(cells.T):
             sums = self._wide(j, int(column.max()) + 1)
-            flat, width = sums.reshape(-1), sums.shape[1]
-            np.add.at(flat, column * np.int64(width) + places, 1.0)
+            flat, first = sums.reshape(-1), column * np.int64(sums.shape[1])
+            np.add.at(flat, first + places, 1.0)
             if self._targets:
-                np.add.at(flat, column * np.int64(width) + 1, labels)
+                np.add.at(flat, first + 1, labels)
         return cells
 
     def fit(
         self, label_values: Float64Array | None, names: Sequence[str] | None
-    ) -> list[EncodedColumn]:
-        """What became of each column.
+    ) -> dict[str, tuple[Encoding, Float64Array, Float64Array]]:
+        """Of each column its encoding, the values of training rows, and the rows that have each.
 
         Labels that were added are codes of `label_values`, or the values themselves; these may
         stand for `names`.
         """
-        label_of = {
-            place: label if label_values is None else float(label_values[int(label)])
-            for label, place in self._classes.items()
-        }
-        order = [0, 1] if self._targets else sorted(label_of, key=label_of.__getitem__)
+
+        def value_of(label: float) -> float:
+            return label if label_values is None else float(label_values[int(label)])
+
+        ends, order = [""], [0, 1]
+        if not self._targets:
+            labels = sorted(self._classes, key=value_of)
+            order = [self._classes[label] for label in labels]
+            titles = [
+                format_label(x) if names is None else names[int(x)] for x in map(value_of, labels)
+            ]
+            ends = [f"={title}" for title in titles[1:]] if len(titles) > 2 else ends
         if len(order) < 2:
             raise InputError(
                 "--target-encode needs rows of two classes, or --targets; leave it out"
             )
-        ends = [""]
-        if len(order) > 2:
-            titles = [label_of[place] for place in order[1:]]
-            ends = [f"={format_label(x) if names is None else names[int(x)]}" for x in titles]
-        return [self._fit_column(j, order, ends) for j in range(len(self._columns))]
+        return {name: self._fit_column(j, order, ends) for j, name in enumerate(self._columns)}
 
-    def _fit_column(self, j: int, order: Sequence[int], ends: Sequence[str]) -> EncodedColumn:
+    def _fit_column(
+        self, j: int, order: Sequence[int], ends: Sequence[str]
+    ) -> tuple[Encoding, Float64Array, Float64Array]:
         words = sorted(self._words[j])  # their codes depend on the threads
         codes = np.array([self._words[j][word] for word in words])
         cells = self._wide(j, FOLDS * len(codes))[: FOLDS * len(codes), order]
@@ -149,24 +142,24 @@ class TargetEncoding:
 
         of_others = means(all_labels[:, None] - labels, all_rows[:, None] - rows)
         of_all = means(all_labels, all_rows)
+        names = [self._columns[j] + end for end in ends]
         if self._counts:
             logs = np.log1p(all_rows)[:, None]
             logs[NO_WORD] = 0
             of_all = np.concatenate([of_all, logs], axis=1)
             logs = np.repeat(logs[:, None], FOLDS, axis=1)
             of_others = np.concatenate([of_others, logs], axis=2)
+            names.append(f"{self._columns[j]}.count")
         by_code = np.empty_like(of_others)
         by_code[codes] = of_others
-        self._values.append(by_code.reshape(-1, by_code.shape[-1]))
-        names = [self._columns[j] + end for end in [*ends, *[".count"] * self._counts]]
+        self._values[j] = by_code.reshape(-1, len(names))
         met = np.flatnonzero(all_rows[1:]) + 1
         table = of_all[[*met, NO_WORD]].T.tolist()
-        return EncodedColumn(
-            tuple(words[k] for k in met.tolist()),
-            dict(zip(names, map(tuple, table), strict=True)),
-            of_others.reshape(-1, len(names)),
-            rows.reshape(-1),
-        )
+        encoding: Encoding = {
+            "words": [words[k] for k in met.tolist()],
+            "features": dict(zip(names, table, strict=True)),
+        }
+        return encoding, of_others.reshape(-1, len(names)), rows.reshape(-1)
 
     def values(self, places: Int32Array) -> Float64Array:
         """Features, shape (n_rows, n_features), of the codes or, of rows that were added, cells."""
@@ -175,21 +168,16 @@ class TargetEncoding:
 
     def _wide(self, j: int, n_cells: int) -> Float64Array:
         """Sums of a column with room for so many cells, and for all classes."""
-        sums = self._sums[j]
-        if n_cells > len(sums) or len(self._classes) > sums.shape[1]:
-            n_cells = max(n_cells, 2 * len(sums)) if n_cells > len(sums) else len(sums)
-            self._sums[j] = np.empty((0, 0))
-            shape = n_cells, max(sums.shape[1], len(self._classes))
-            if sum(other.size for other in self._sums) + shape[0] * shape[1] > MAX_CELLS:
-                raise self._too_many(j)
-            self._sums[j] = np.zeros(shape)
+        sums, n_classes = self._sums[j], len(self._classes)
+        if n_cells > len(sums) or n_classes > sums.shape[1]:
+            n_rows = max(n_cells, 2 * len(sums)) if n_cells > len(sums) else len(sums)
+            self._sums[j] = np.zeros((n_rows, max(n_classes, sums.shape[1])))
             self._sums[j][: len(sums), : sums.shape[1]] = sums
+        if sum(one.size for one in self._sums) > 2 * MAX_CELLS or self._letters > MAX_LETTERS:
+            name = self._columns[j]
+            raise InputError(
+                f"column {name!r} has too many words for --target-encode, which takes "
+                f"{MAX_CELLS // FOLDS} words x classes with {MAX_LETTERS} letters; leave it out "
+                f"with --drop {name}"
+            )
         return self._sums[j]
-
-    def _too_many(self, j: int) -> InputError:
-        name = self._columns[j]
-        return InputError(
-            f"column {name!r} brings --target-encode to more than {MAX_WORDS} different words, "
-            f"{MAX_LETTERS} letters in them, or {MAX_CELLS // FOLDS} words x classes; leave it out "
-            f"with --drop {name}"
-        )

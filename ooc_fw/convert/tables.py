@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import compress
-from operator import itemgetter
+from itertools import chain, compress
 from typing import Any, Literal
 
 import h5py
@@ -21,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.convert import readers
-from ooc_fw.convert.encoding import NO_WORD, TargetEncoding
+from ooc_fw.convert.encoding import NO_WORD, Encoding, TargetEncoding
 from ooc_fw.convert.readers import (
     DATE_PARTS,
     NUMBERS,
@@ -67,59 +66,43 @@ class TableRecord:
     # What a missing number of each column becomes (0 for categories); None when it is an error.
     means: tuple[float, ...] | None = None
     header: bool = True  # whether the columns had names of their own
-    # Columns of numbers made of dates, the last ones before those that are target-encoded -> the
-    # column of the table, and the part of its dates.
+    # Columns of numbers made of dates, the last ones -> column of the table, part of its dates.
     dates: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    # Features of the last columns, which are target-encoded: name -> value of each category, and
-    # a last one for rows without.
-    encodings: tuple[Mapping[str, tuple[float, ...]], ...] = ()
-
-    @property
-    def plain(self) -> tuple[str, ...]:
-        """Columns that are not target-encoded."""
-        return self.columns[: len(self.columns) - len(self.encodings)]
-
-    @property
-    def encoded(self) -> tuple[str, ...]:
-        """Columns that are target-encoded."""
-        return self.columns[len(self.plain) :]
+    encodings: Mapping[str, Encoding] = field(default_factory=dict)  # of more columns
 
     @cached_property
     def is_hot(self) -> npt.NDArray[np.bool_]:
-        """Which plain columns are of categories."""
-        kinds = self.categories[: len(self.plain)]
-        return np.array([words is not None for words in kinds], dtype=bool)
+        """Which columns are of categories."""
+        return np.array([words is not None for words in self.categories], dtype=bool)
 
     @property
     def hot(self) -> tuple[str, ...]:
-        """Columns of categories, each of which is a feature of 0 and 1."""
-        return tuple(compress(self.plain, self.is_hot))
+        """Columns of categories."""
+        return tuple(compress(self.columns, self.is_hot))
 
     @property
     def numbers(self) -> tuple[str, ...]:
         """Columns of numbers."""
-        return tuple(compress(self.plain, ~self.is_hot))
+        return tuple(compress(self.columns, ~self.is_hot))
 
     @property
-    def columns_of_features(self) -> list[tuple[str, str]]:
-        """Name of each feature, and its column."""
-        found: list[tuple[str, str]] = []
-        for column, words in zip(self.plain, self.categories, strict=False):
-            names = [column] if words is None else [f"{column}={word}" for word in words]
-            found += [(name, column) for name in names]
-        for column, encoding in zip(self.encoded, self.encodings, strict=True):
-            found += [(name, column) for name in encoding]
-        return found
+    def features_of_columns(self) -> dict[str, list[str]]:
+        """Names of the features of each column, those that are target-encoded last."""
+        found = {
+            column: [column] if words is None else [f"{column}={word}" for word in words]
+            for column, words in zip(self.columns, self.categories, strict=True)
+        }
+        return found | {name: [*encoding["features"]] for name, encoding in self.encodings.items()}
 
     @property
     def features(self) -> list[str]:
         """Name of each feature."""
-        return [name for name, _ in self.columns_of_features]
+        return [*chain.from_iterable(self.features_of_columns.values())]
 
     def to_json(self) -> str:
         """Write the record, without dates and encodings if it has none."""
         stored = asdict(self).items()
-        return json.dumps({name: value for name, value in stored if value not in ({}, ())})
+        return json.dumps({name: value for name, value in stored if value != {}})
 
     @staticmethod
     def from_json(
@@ -136,26 +119,23 @@ class TableRecord:
                 None if means is None else tuple(map(float, means)),
                 bool(stored.get("header", True)),
                 {name: (source, part) for name, (source, part) in stored.get("dates", {}).items()},
-                tuple(
-                    {name: tuple(map(float, values)) for name, values in features.items()}
-                    for features in stored.get("encodings", ())
-                ),
+                stored.get("encodings", {}),
             )
-            sources = [source for source, _ in record.dates.values()]
+            sources, parts = zip(*record.dates.values(), strict=True) if record.dates else ((), ())
             words = (record.label, *record.columns, *record.features, *sources)
             of_columns = [part for part in (record.categories, record.means) if part is not None]
             if any(len(part) != len(record.columns) for part in of_columns):
                 raise ValueError("not one entry for each column")
-            parts = {part for _, part in record.dates.values()}
             made = record.numbers[len(record.numbers) - len(record.dates) :]
-            if made != tuple(record.dates) or not parts <= {SECONDS, *DATE_PARTS}:
-                raise ValueError("columns of dates are none of numbers")
-            words_of = record.categories[len(record.plain) :]
-            for known, encoding in zip(words_of, record.encodings, strict=True):
-                values = np.array([*encoding.values()])
-                if known is None or not np.isfinite(values).all():
-                    raise ValueError("a category has no number")
-                if values.shape[1] != len(known) + 1:
+            if made != (*record.dates,) or not {*parts} <= {SECONDS, *DATE_PARTS}:
+                raise ValueError("what is made of dates is no column")
+            for encoding in record.encodings.values():
+                values = np.array([*encoding["features"].values()])
+                words += (*encoding["words"],)
+                if (
+                    values.shape[1:] != (len(encoding["words"]) + 1,)
+                    or not np.isfinite(values).all()
+                ):
                     raise ValueError("not one number for each category")
             if not all(isinstance(word, str) for word in words):
                 raise ValueError("a name is no text")
@@ -175,11 +155,11 @@ class TableRecord:
         Messages name the table `first`, or the training file or model `like`.
         """
         numbers = self.numbers[: len(self.numbers) - len(self.dates)]
-        wanted = Wanted(label, numbers, (*self.hot, *self.encoded), (*self.dates.values(),))
-        sources = {name: source for name, (source, _) in self.dates.items()}
-        needed = dict.fromkeys(sources.get(name, name) for name in self.columns)
-        labels = () if label is None else (label,)
-        if missing := [repr(name) for name in (*needed, *labels) if name not in reader.kinds]:
+        wanted = Wanted(label, numbers, (*self.hot, *self.encodings), (*self.dates.values(),))
+        columns = (self.dates.get(name, (name,))[0] for name in self.columns)
+        needed = [*dict.fromkeys(columns), *self.encodings]
+        labels = [] if label is None else [label]
+        if missing := [repr(name) for name in needed + labels if name not in reader.kinds]:
             other = f"{like} needs" if like else f"{first} has"
             raise InputError(
                 f"{reader.name} lacks column{'s' * (len(missing) > 1)} {listed(missing)}, which "
@@ -187,10 +167,11 @@ class TableRecord:
             )
         for name in needed:
             kind = reader.kinds[name]
-            what = "words" if name in wanted.words else "numbers"
-            fits = kind in readers.USABLE and (kind != readers.WORDS or what == "words")
-            if name in sources.values():
-                what, fits = "dates", readers.may_be_dates(kind)
+            what, fits = "dates", readers.may_be_dates(kind)
+            if name in wanted.words:
+                what, fits = "words", kind in readers.USABLE
+            elif name in numbers:
+                what, fits = "numbers", kind in (readers.NUMBERS, readers.TEXT)
             if not fits:
                 way = f"leave it out with --drop {name}"
                 if kind == readers.WORDS:
@@ -356,24 +337,22 @@ def choose_columns(
         if places is not None:
             columns = tuple(columns[place] for place in places.tolist())
         columns = columns[: like.n_features]
-    categories = tuple(() if name in hot else None for name in columns)
-    if like is not None:
-        return TableRecord(label, columns, categories)
-    columns = (*columns, *dates, *(name for name in reader.columns if name in encoded))
-    if not columns:
+        return TableRecord(label, columns, (None,) * len(columns))
+    for name in {*columns}.intersection(dates):
+        raise InputError(f"{reader.name} has a column {name!r}, as --date-parts makes; rename it")
+    columns = (*columns, *dates)
+    encodings: Any = {
+        name: {"words": (), "features": {}} for name in reader.columns if name in encoded
+    }
+    if not (columns or encodings):
         raise InputError(f"{reader.name} has no column left for features; drop fewer")
-    for name in options.scales:
-        if name and name not in columns:
-            raise no_such_column(name, reader.name, columns)
+    for name in {*options.scales} - {"", *columns, *encodings}:
+        raise InputError(
+            f"--scale: {reader.name} has no features of a column {name!r}, but of "
+            f"{listed((*columns, *encodings))}"
+        )
     categories = tuple(() if name in hot else None for name in columns)
-    encodings: Any = ({},) * len(encoded)
     return TableRecord(label, columns, categories, None, reader.header, dates, encodings)
-
-
-def no_such_column(name: str, table: str, columns: Sequence[str]) -> InputError:
-    """The error for a column with a scaling that has no features."""
-    known = listed(columns)
-    return InputError(f"--scale: {table} has no features of a column {name!r}, but of {known}")
 
 
 def fit_record(
@@ -400,10 +379,9 @@ def fit_record(
     for path in inputs:
         with open_input(path) as reader:
             wanted = record.wanted(reader, record.label, inputs[0])
-            wanted = replace(wanted, words=record.hot)
-            if not numbers:
-                wanted = replace(wanted, numbers=(), dates=())
-            reader.choose(wanted)
+            dates = wanted.dates if numbers else ()
+            proper = wanted.numbers if numbers else ()
+            reader.choose(Wanted(wanted.label, proper, record.hot, dates))
             for cells in readers.ordered_map(reader.parse, reader.blocks()):
                 for (name, known), column in zip(words.items(), cells.words, strict=True):
                     known.update(column.values)
@@ -425,7 +403,7 @@ def fit_record(
             if count == 0:
                 raise _useless_column(name, reader, "holds no number at all that can be taken")
         means = np.zeros(len(record.columns))
-        means[np.flatnonzero(~record.is_hot)] = sums / counts
+        means[~record.is_hot] = sums / counts
         record = replace(record, means=tuple(means.tolist()))
     found = (tuple(sorted(words[name])) if name in words else None for name in record.columns)
     return replace(record, categories=tuple(found))
@@ -476,20 +454,14 @@ class TableEncoder(readers.Encoder):
         self._readers = inputs
         self._names = inputs[0].feature_names if like is None else like.columns
         if record is not None:
-            if record.encodings:
-                known: Any = zip(
-                    record.categories[len(record.plain) :], record.encodings, strict=True
-                )
-                self.encoding = TargetEncoding(
-                    record.encoded,
-                    targets=options.targets,
-                    counts=options.target_counts,
-                    known=() if like is None else [*known],
-                )
             self._take(record)
+            if record.encodings:
+                self.encoding = TargetEncoding(
+                    record.encodings, targets=options.targets, counts=options.target_counts
+                )
         elif all(reader.feature_names is not None for reader in inputs):
             self.columns = self._names
-        categories = () if record is None else record.categories[: len(record.plain)]
+        categories = () if record is None else record.categories
         self._places = [
             {word: j for j, word in enumerate(words)} for words in categories if words is not None
         ]
@@ -512,31 +484,25 @@ class TableEncoder(readers.Encoder):
         self.counts: Counter[str] = Counter()
 
     def _take(self, record: TableRecord) -> None:
-        self.record, self.columns = record, record.features
-        self.table = record.to_json()
-        name, count = max(Counter(self.columns).items(), key=itemgetter(1), default=("", 0))
-        if count > 1:
-            raise InputError(f"{count} features would be called {name!r}; rename a column")
+        self.record, self.columns, self.table = record, record.features, record.to_json()
 
     def end_learning(self, ranges: ColumnRanges, log_values: Callable[[Any], Any]) -> int:
         """Find the means of categories when all is parsed; returns the number of new features."""
-        record = self.record
-        if record is None or self.encoding is None or self.encoding.is_known:
+        if self.record is None or self.encoding is None or self.encoding.is_known:
             return 0
-        found, n_before = self.encoding.fit(*self.labels()), len(record.features)
-        categories = (*record.categories[: len(record.plain)], *(one.words for one in found))
-        encodings = tuple(one.features for one in found)
-        new = replace(record, categories=categories, encodings=encodings)
-        self._take(new)
-        for one in found:
-            if not _can_be_taken(one.values, self._options.log1p).all():
+        n_features, encodings = len(self.record.features), {}
+        for name, (encoding, values, rows) in self.encoding.fit(*self.labels()).items():
+            if not _can_be_taken(values, self._options.log1p).all():
                 raise InputError(
-                    "the mean of some targets is beyond float32 (3.4e38), or has no log1p as it is "
-                    "not above -1; use another unit, or leave out --log1p"
+                    f"the mean targets of column {name!r} are beyond float32 (3.4e38), or not "
+                    f"above -1 as --log1p needs; use another unit, or leave it out"
                 )
-            ranges.append(n_before, log_values(one.values), one.rows)
-            n_before += len(one.features)
-        return len(new.features) - len(record.features)
+            ranges.append(n_features, log_values(values), rows)
+            n_features += values.shape[1]
+            encodings[name] = encoding
+        n_before = len(self.record.features)
+        self._take(replace(self.record, encodings=encodings))
+        return n_features - n_before
 
     def _find_labels(self, wanted: str | None) -> list[str | None]:
         """Column of the labels in each input; None in all where new rows have no labels yet."""
@@ -598,8 +564,8 @@ class TableEncoder(readers.Encoder):
         if self.record is None:
             return
         other = f", or with one that {self._like.name} does not have" if self._like else ""
-        for name in (*self.record.hot, *self.record.encoded):
-            what = "its features are all 0" if name in self.record.hot else "it has its mean"
+        for name in (*self.record.hot, *self.record.encodings):
+            what = "it has its mean" if name in self.record.encodings else "its features are all 0"
             if count := self.counts[f"column {name}"]:
                 yield f"column {name!r}: {count} rows without a category{other}; {what} there"
         first = self._readers[0]
@@ -653,7 +619,7 @@ class TableEncoder(readers.Encoder):
         rows, codes = self._features(rows), None
         if self.record is not None and self.encoding is not None:
             codes = self.encoding.codes_of(cells.words[len(self.record.hot) :])[taken]
-            for name, column in zip(self.record.encoded, codes.T, strict=True):
+            for name, column in zip(self.record.encodings, codes.T, strict=True):
                 self._count(f"column {name}", int(np.count_nonzero(column == NO_WORD)))
             if self.encoding.is_known:
                 rows, codes = append_columns(rows, self.encoding.values(codes)), None
@@ -672,7 +638,7 @@ class TableEncoder(readers.Encoder):
         record = self.record
         assert record is not None
         assert not isinstance(cells.numbers, CSRRows)
-        values = np.empty((len(cells.labels), len(record.plain)))
+        values = np.empty((len(cells.labels), len(record.columns)))
         values[:, ~record.is_hot] = cells.numbers
         hot = np.flatnonzero(record.is_hot).tolist()
         for j, places, words in zip(hot, self._places, cells.words, strict=False):
@@ -689,11 +655,10 @@ class TableEncoder(readers.Encoder):
         record = self.record
         if record is None or not record.hot:
             return rows
-        present = np.bincount(rows.indices, minlength=len(record.plain))
+        present = np.bincount(rows.indices, minlength=len(record.columns))
         for name, count in zip(record.hot, present[record.is_hot].tolist(), strict=True):
             self._count(f"column {name}", len(rows) - count)
-        kinds = record.categories[: len(record.plain)]
-        widths = [1 if words is None else len(words) for words in kinds]
+        widths = [1 if words is None else len(words) for words in record.categories]
         starts = np.concatenate([[0], np.cumsum(widths, dtype=np.int64)])
         is_hot = record.is_hot[rows.indices]
         places = starts[rows.indices] + np.where(is_hot, rows.data - 1, 0).astype(np.int64)

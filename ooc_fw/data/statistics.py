@@ -85,10 +85,11 @@ class ColumnRanges:
         records = np.zeros((values.shape[1], self._records.shape[1]))
         for record, column in zip(records, values.T, strict=True):
             there = (column != 0) & (counts > 0)
+            if not there.any():
+                continue
             some, rows = column[there], counts[there]
-            if len(some):
-                record[: core.RANGE_SIZE] = rows.sum(), some.min(), some.max()
-            if len(some) and self.kind == "standard":
+            record[: core.RANGE_SIZE] = rows.sum(), some.min(), some.max()
+            if self.kind == "standard":
                 mean = np.average(some, weights=rows)
                 record[core.MEAN], record[core.SQUARES] = mean, np.sum(rows * (some - mean) ** 2)
         self._records = np.concatenate([self._wide(n_features), records])

@@ -80,7 +80,7 @@ def test_values_are_those_of_the_definition(tmp_path, monkeypatch, labels, shuff
     assert names_in(found) == ["x", *(f"{c}{end}" for c in "cd" for end in (*names, ".count"))]
     place = 1
     for j in range(2):
-        words, features = record["categories"][j + 1], record["encodings"][j]
+        words, features = record["encodings"]["cd"[j]].values()
         values, later = naive(rows, j, wanted.astype(float), 3)
         n = len(names)
         np.testing.assert_allclose(found.X[:, place : place + n], values[found.row], rtol=1e-6)
@@ -168,16 +168,25 @@ def test_records_that_make_no_sense_are_damage(tmp_path):
     text, names = found.attrs["table"].decode(), names_in(found)
     assert TableRecord.from_json(text, "o.h5", names, 3).to_json() == text
     stored = json.loads(text)
-    features = stored["encodings"][0]
+    words, features = stored["encodings"]["c"].values()
+    late = features["c=yes"]
     for changed in (
+        {"encodings": {}},
         {"encodings": []},
-        {"encodings": [features, features]},
-        {"encodings": [features | {"c=no": features["c=yes"][1:]}]},
-        {"encodings": [features | {"c=yes": ["1", *features["c=yes"][1:]][:3]}]},
-        {"encodings": [features | {"c=yes": [float("nan"), *features["c=yes"][1:]]}]},
-        {"encodings": [[1.0]]},
         {"encodings": 7},
-        {"categories": [None, None]},
+        {"encodings": {"c": [1.0]}},
+        {"encodings": {"c": {"features": features}}},
+        {"encodings": {"c": {"words": words[1:], "features": features}}},
+        {"encodings": {"c": {"words": [1, *words[1:]], "features": features}}},
+        {"encodings": {"c": {"words": words, "features": {}}}},
+        {"encodings": {"c": {"words": words, "features": features | {"c=yes": late[1:]}}}},
+        {"encodings": {"c": {"words": words, "features": features | {"c=yes": ["1", *late[1:]]}}}},
+        {
+            "encodings": {
+                "c": {"words": words, "features": features | {"c=yes": [1e999, *late[1:]]}}
+            }
+        },
+        {"encodings": {"c": {"words": words, "features": features | {"c=yes": [[0], *late[1:]]}}}},
         {"dates": {"y": ["t", "hour"]}},
         {"dates": {"x": ["t", "minute"]}},
         {"dates": {"x": [1, "hour"]}},
@@ -206,14 +215,14 @@ def test_what_cannot_be_encoded(tmp_path, monkeypatch):
     refused("not 'best'", scale="best", **both)
     refused("no features of a column 'y', but of x, c, d", scale="y=minmax", **both)
     refused("label .* is no number", targets=True, **both)
-    for limit in ("MAX_WORDS", "MAX_LETTERS", "MAX_CELLS"):
+    for limit in ("MAX_LETTERS", "MAX_CELLS"):
         with monkeypatch.context() as patch:
             patch.setattr(encoding, limit, 8)
-            refused("brings --target-encode to more than", **both)
+            refused("'c' has too many words for --target-encode", **both)
     path = write(tmp_path / "t.csv", made(labels=["no"]))
     refused("needs rows of two classes, or --targets", **both)
     path = write(tmp_path / "t.csv", made(labels=[2**130, 2]))
-    refused("mean of some targets is beyond float32", targets=True, **both)
+    refused("mean targets of column 'c' are beyond float32", targets=True, **both)
 
 
 def test_records_of_many_words_are_stored(tmp_path):
