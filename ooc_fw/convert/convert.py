@@ -307,9 +307,9 @@ def _plan(job: Job) -> Layout:
         kind, kinds = ",".join(sorted(options.scale, key=lambda part: "=" in part)), None
         if record is not None and (record.hot or len(options.scales) > 1):
             scales = dict.fromkeys(record.hot, "maxabs") | options.scales  # hot ones stay 0 and 1
-            columns = record.features_of_columns.items()
-            of_columns = [scales.get(name, scales[""]) for name, names in columns for _ in names]
-            kinds = np.array([*map(SCALINGS.index, of_columns)], dtype=np.int8)
+            columns = (column for _, column in record.columns_of_features)
+            of_columns = [SCALINGS.index(scales.get(column, scales[""])) for column in columns]
+            kinds = np.array(of_columns, dtype=np.int8)
         scaling = Scaling.fit(job.ranges, scaling.log1p, n_features, kind, kinds)
     n_stored, dense = job.ranges.n_stored, options.dense
     if dense is None and job.like is not None:

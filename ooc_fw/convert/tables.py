@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import chain, compress
+from itertools import compress
 from typing import Any, Literal
 
 import h5py
@@ -86,18 +86,19 @@ class TableRecord:
         return tuple(compress(self.columns, ~self.is_hot))
 
     @property
-    def features_of_columns(self) -> dict[str, list[str]]:
-        """Names of the features of each column, those that are target-encoded last."""
-        found = {
-            column: [column] if words is None else [f"{column}={word}" for word in words]
-            for column, words in zip(self.columns, self.categories, strict=True)
+    def columns_of_features(self) -> list[tuple[str, str]]:
+        """Name of each feature, and its column; those that are target-encoded are the last."""
+        pairs = zip(self.columns, self.categories, strict=True)
+        names = {
+            c: [c] if words is None else [f"{c}={word}" for word in words] for c, words in pairs
         }
-        return found | {name: [*encoding["features"]] for name, encoding in self.encodings.items()}
+        names |= {column: [*encoding["features"]] for column, encoding in self.encodings.items()}
+        return [(name, column) for column, found in names.items() for name in found]
 
     @property
     def features(self) -> list[str]:
         """Name of each feature."""
-        return [*chain.from_iterable(self.features_of_columns.values())]
+        return [name for name, _ in self.columns_of_features]
 
     def to_json(self) -> str:
         """Write the record, without dates and encodings if it has none."""
