@@ -11,6 +11,7 @@ import csv
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, TypeVar
@@ -153,6 +154,27 @@ def _column_names(text: str) -> list[str]:
     return [name.strip() for line in csv.reader([text]) for name in line]
 
 
+def _landmarks(text: str) -> Any:
+    """A number of landmarks, or what a file has: numbers of rows, or rows."""
+    with suppress(ValueError):
+        return int(text)
+    if not os.path.isfile(text):
+        raise InputError(
+            f"must be a whole number, or a file of rows or their numbers, not {text!r}"
+        )
+    import numpy as np  # takes time that most commands can do without
+
+    try:
+        if text.endswith(".npy"):
+            return np.load(text)
+        with open(text) as file:
+            values = np.loadtxt((line.replace(",", " ") for line in file), ndmin=2)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read from {text} ({error}); give .npy, or numbers") from None
+    whole = values.shape[1] == 1 and bool((values == np.rint(values)).all())
+    return values[:, 0].astype(np.int64) if whole else values
+
+
 def _delimiter(text: str) -> str:
     return "\t" if text in ("\\t", "tab") else text
 
@@ -249,12 +271,24 @@ class TrainOptions(_Checked):
     landmarks: int | None = option(
         None,
         "learn weights of N landmarks, rows of the data, from all rows (default: where the optimum "
-        "has too many support vectors)",
-        **_VERTICES,
+        "has too many support vectors); or a file of those to take, .npy or text: one number of a "
+        "row in a line, counted from 0, or rows themselves in the units of the data. In Python an "
+        "array of either",
+        **_VERTICES | {"read": _landmarks},
     )
     exact: bool = switch("--exact", "train to the optimum over all rows, whatever it costs")
+    # Landmarks that `landmarks` has given, of which it keeps the number: see `with_centres` of
+    # `ooc_fw.landmarks`, which makes them rows.
+    centres: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        given: Any = self.landmarks
+        if isinstance(given, str):
+            given = option_fields(TrainOptions)["landmarks"].check("landmarks", given)
+        shape = (len(given),) if isinstance(given, list | tuple) else getattr(given, "shape", ())
+        if shape or given is None:
+            object.__setattr__(self, "centres", given)
+        object.__setattr__(self, "landmarks", max(shape[0], START_ROWS) if shape else given)
         super().__post_init__()
         if self.stopping == "relative" and self.tol >= 1:
             raise InputError(
@@ -275,6 +309,10 @@ class TrainOptions(_Checked):
                 raise InputError(
                     f"--landmarks {self.landmarks} and {name} contradict each other; leave one out"
                 )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options by name, of landmarks that were given their number."""
+        return {name: getattr(self, name) for name in option_fields(TrainOptions)}
 
 
 @_documented

@@ -138,6 +138,30 @@ class RegressionProblem(Problem):
 
 
 @dataclass(frozen=True)
+class NoveltyProblem(Problem):
+    """What a model of one class is trained on: all rows, whose labels are not looked at."""
+
+    task: ClassVar[str] = "novelty"
+    source: RowSource
+    kernel: Kernel
+    penalties: Float64Array | None = None
+    # Largest share of the training rows, above 0 and at most 0.5, that the model takes for novel:
+    # see `ooc_fw.training.novelty`. None: the offset is the score at the margin.
+    contamination: float | None = None
+
+    def __post_init__(self) -> None:
+        TaskOptions(contamination=self.contamination)  # which checks it
+
+    @property
+    def answers(self) -> Int8Array:
+        return np.ones(self.source.n_rows, dtype=np.int8)
+
+    def binary(self) -> BinaryProblem:
+        """The problem of one class as the solver takes it."""
+        return BinaryProblem(self.source, self.answers, self.kernel, self.penalties, one_class=True)
+
+
+@dataclass(frozen=True)
 class BinaryProblem(Problem):
     """What one binary classifier is trained on.
 

@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
@@ -22,11 +23,13 @@ from ooc_fw import (
     FrankWolfeSVR,
     InputError,
     TrainOptions,
+    certify_landmarks,
     load_model,
     open_dataset,
 )
-from ooc_fw.model.record import model_from_bytes
+from ooc_fw.model.record import model_from_bytes, training_data
 from ooc_fw.options import KernelOptions, TaskOptions, option_fields
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.testing import EXPECTED_FAILED_CHECKS, EXPECTED_FAILED_CHECKS_WITH_PROBABILITY
 from tests.support.contracts import to_dense
@@ -767,3 +770,34 @@ def test_plain_rows_are_predicted_without_a_second_check_of_scikit_learn(monkeyp
     ):
         with pytest.raises(ValueError, match=message):
             model.predict(odd)
+
+
+def test_landmarks_of_ones_own(table, tmp_path):
+    """Numbers count all rows, those of weight 0 too; centres are no rows of any."""
+    X, y = table.X, table.y
+    weights, numbers = np.where(np.arange(len(y)) % 5 == 0, 0, 2), [33, 1, 7, 12, 8, 44, 3, 51]
+    one = FrankWolfeSVC(C=5, landmarks=numbers, probability=True, random_state=0)
+    one.fit(X, y, sample_weight=weights)
+    assert one.support_.tolist() == sorted(numbers)
+    assert one.n_support_.sum() == 8
+    np.testing.assert_array_equal(one.support_vectors_, X[one.support_])
+    other = clone(one).set_params(landmarks=X[one.support_], warm_start=True)
+    for _ in range(2):
+        other.fit(X, y, sample_weight=weights)
+        assert other.support_.tolist() == [-1] * 8
+        assert other.n_support_.sum() == 0
+        np.testing.assert_array_equal(other.predict_proba(X), one.predict_proba(X))
+    other.save(tmp_path / "m.h5")
+    model, source = training_data(load_model(tmp_path / "m.h5"), open_dataset(X, y))
+    codes = np.unique(y, return_inverse=True)[1][weights > 0]
+    problem = ClassificationProblem(source, codes, model.kernel, np.full(len(codes), 10.0))
+    with model.engine() as engine:
+        again = certify_landmarks(model, problem, engine).certified_gap
+        np.testing.assert_allclose(again, other.certified_gap_, rtol=1e-6, atol=1e-9)
+        with pytest.raises(InputError, match="trained with weights of rows"):
+            certify_landmarks(model, dataclasses.replace(problem, penalties=None), engine)
+    with pytest.raises(InputError, match="row 5 has no weight"):
+        one.set_params(landmarks=[5, 6]).fit(X, y, sample_weight=weights)
+    for estimator in (FrankWolfeOneClass(C=0.1), FrankWolfeSVR()):
+        estimator.set_params(landmarks=X[:4] + 1).fit(X, X[:, 0])
+        assert estimator.support_.tolist() == [-1] * 4

@@ -275,15 +275,16 @@ def add_weighted_rows(tile, factors, first, width, out):
 
 
 @njit(cache=True, nogil=True)
-def add_products(values, places, weights, factors, unit, out):
-    """out[c] += sum_i f[i, c] values[places[i]], in float64, of rows that `unit` scales.
+def add_products(values, places, weights, factors, unit_and_bias, out):
+    """out[c] += sum_i f[i, c] values[places[i]], in float64, of rows that the unit scales.
 
-    f[i, c] = factors[i, c] sum_j weights[c, j] (unit values[places[i], j] + 1) is written into
+    f[i, c] = factors[i, c] sum_j weights[c, j] (unit values[places[i], j] + bias) is written into
     `factors`, shape (n, k); a factor of 0 costs nothing. Four rows at a time stay in the
     first-level cache between the two sums, so that memory is read once.
     """
+    unit, bias = unit_and_bias
     for c in range(out.shape[0]):
-        shift = weights[c].sum()
+        shift = bias * weights[c].sum()
         rows = np.flatnonzero(factors[:, c])
         for p in range(0, rows.size, 4):
             four = rows[p : p + 4]

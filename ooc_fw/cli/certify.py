@@ -21,7 +21,12 @@ from ooc_fw.landmarks import relative_gap, relative_target
 from ooc_fw.model.file import as_class_values
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.record import Model, check_training_rows, load_model, training_data
-from ooc_fw.problem import BinaryProblem, ClassificationProblem, RegressionProblem
+from ooc_fw.problem import (
+    BinaryProblem,
+    ClassificationProblem,
+    NoveltyProblem,
+    RegressionProblem,
+)
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.partition import partition_classes
@@ -136,9 +141,11 @@ def certify_span(
     # This loads scipy.linalg, which exact models can do without.
     from ooc_fw.model.certificate import certify_landmarks, regression_problem
 
-    problem: ClassificationProblem | RegressionProblem
+    problem: ClassificationProblem | RegressionProblem | NoveltyProblem
     if model.task == "regression":
         problem = regression_problem(model, source)
+    elif model.task == "novelty":
+        problem = NoveltyProblem(source, model.kernel)
     else:
         problem = ClassificationProblem(source, codes, model.kernel, class_labels=model.classes)
     scope = "span"

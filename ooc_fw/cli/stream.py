@@ -41,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
     positive one as always.
     """
     for action in args.unused_by_stream:
-        if getattr(args, action.dest, action.default) != action.default:
+        value = getattr(args, action.dest, action.default)
+        if isinstance(value, np.ndarray) or value != action.default:
             option = action.option_strings[0]
             raise InputError(f"{option} has no part in --stream; leave one of them out")
 

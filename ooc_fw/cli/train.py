@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             plan = make_plan(problem, within, session)
         if not args.quiet:
             common.print_lines([why_kernel] * (why_kernel is not None))
-            if args.task == "classification":
+            if args.task != "regression":
                 _announce(plan)
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
         facts |= {} if args.task == "classification" else {"task": args.task}
@@ -298,7 +298,7 @@ def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> E
     if args.log is None:
         return None
     begin = {name: getattr(args, name) for name in ("resume", "data", "class_weight")}
-    return EventLog.begin(args.log, **begin, **facts, options=dataclasses.asdict(options))
+    return EventLog.begin(args.log, **begin, **facts, options=options.to_dict())
 
 
 def run_progress(

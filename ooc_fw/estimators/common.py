@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -85,6 +85,20 @@ class Given:
     def renumbered(self, fitted: Fit) -> Fit:
         """What was trained on these rows, with the numbers that they have among all."""
         return fitted if self.places is None else fitted.renumbered(self.places, self.n_rows)
+
+    def with_landmarks(self, options: TrainOptions) -> TrainOptions:
+        """The options, of whose landmarks that are numbers of rows, those here; InputError."""
+        given = options.centres
+        if given is None or self.places is None or np.ndim(given) != 1:
+            return options
+        numbers = np.asarray(given)
+        places = self.places_of(numbers)
+        if (places < 0).any():
+            raise InputError(
+                f"row {numbers[places.argmin()]} has no weight, or is none, and is no landmark; "
+                f"give others"
+            )
+        return replace(options, centres=places)
 
     def places_of(self, rows: Int64Array) -> Int64Array:
         """Places among these of `rows`, which are numbers among all; -1 for those not here."""
@@ -166,6 +180,7 @@ class Trainer(Parameters):
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
         with borrow_source(X, y, columns) as whole, workers as dask:
             rows = rows_of_weight(whole, y, sample_weight, self.C)
+            options = rows.with_landmarks(options)
             with rows.source.limited(Deadline(options.max_time, started).check):
                 problem = self._problem(rows, options, task, Session((), dask, started))
             warn_of_gamma(rows.source, problem.kernel)
@@ -348,7 +363,7 @@ class Trainer(Parameters):
             n_rows=problem.source.n_rows,
             n_features=problem.source.n_features,
             kernel=problem.kernel.to_dict(),
-            options=asdict(options),
+            options=options.to_dict(),
         )
 
 

@@ -83,9 +83,10 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         Largest number of support vectors. Where the optimum has more, the model has landmarks; with
         `exact`, each binary classifier is the best on so many random rows and violators. None: as
         many as memory affords, and 10,000 for `partial_fit`.
-    landmarks : int or None
-        Number of landmarks. None: as many as the limits afford, 5,000 at most, where the optimum
-        has too many support vectors.
+    landmarks : int, array or None
+        Number of landmarks; or those to take, by their numbers among the rows of `X`, shape (N,),
+        or as rows, shape (N, n_features), which `support_` numbers -1. None: as many as the limits
+        afford, 5,000 at most, where the optimum has too many support vectors.
     exact : bool
         Whether the model is exact whatever that costs.
     dask : None, "threads", "processes" or str
@@ -165,7 +166,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     stopping: str = TrainOptions.stopping
     decision_function_shape: str = "ovr"
     max_support: int | None = TrainOptions.max_support
-    landmarks: int | None = TrainOptions.landmarks
+    landmarks: int | npt.ArrayLike | None = TrainOptions.landmarks
     exact: bool = TrainOptions.exact
     class_weight: Mapping[Any, float] | str | None = None
     warm_start: bool = False
@@ -211,7 +212,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         classes, codes = fitted.problem.classes, fitted.problem.codes
         self.classes_: npt.NDArray[Any] = classes
         self.class_weight_ = class_factors(classes, codes, self.class_weight, rows.weights)
-        counts = np.bincount(codes[rows.places_of(self.support_)], minlength=len(classes))
+        places = rows.places_of(self.support_)
+        counts = np.bincount(codes[places[places >= 0]], minlength=len(classes))
         self.n_support_ = counts.astype(np.int32)
 
     def _last_weights(

@@ -32,14 +32,13 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     kernel, gamma, degree, coef0
         As for `ooc_fw.FrankWolfeSVC`.
     C, method, lmo, sample_size, start, tol, stopping, certify, max_iter, max_time, memory_limit
-        As for `ooc_fw.TrainOptions`. With many rows `C` hardly matters.
-    max_support : int or None
-        Largest number of support vectors; where the optimum has more, the model is the best one on
-        so many random rows and violators, and its gap says so.
+        As for `ooc_fw.TrainOptions`. What matters is `C` times the number of rows.
+    max_support, landmarks, exact
+        As for `ooc_fw.FrankWolfeSVC`.
     contamination : float or None
         Largest share of the training rows that is taken for novel: `offset_` is that quantile of
         their scores, and lower where more rows would be below it, as equal ones are together. None:
-        it is rho, the score at the margin, below which only support vectors are.
+        it is the score at the margin.
     n_jobs, random_state, verbose, dask
         As for `ooc_fw.FrankWolfeSVC`.
 
@@ -48,16 +47,16 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     offset_ : float
         Score below which a row is novel.
     rho_ : float
-        Score of a row at the margin, twice the objective.
+        Score of a row at the margin, twice the objective; 1 of a landmark model.
     support_, support_vectors_ : ndarray of int64, and ndarray or CSRRows
-        Numbers of the training rows that have weight, and these rows.
+        Numbers of the training rows that have weight or are landmarks, and these rows.
     dual_coef_, intercept_ : ndarray of float64, shapes (1, n_support) and (1,)
-        Their weights, which sum to 1, and ``-offset_``.
+        Their weights, which sum to 1 in an exact model, and ``-offset_``.
     n_support_ : ndarray of int32, shape (1,)
         Number of support vectors.
     radius_ : float
-        Radius of the smallest ball in the feature space, slacks included; AttributeError where
-        k(x, x) or the penalties differ from row to row.
+        Radius of the smallest ball in the feature space, slacks included; AttributeError of
+        landmark models, and where k(x, x) or the penalties differ from row to row.
     certified_gap_ : float or None
         Certified relative duality gap, of rho without the bias.
     fit_status_, n_iter_, n_features_in_, n_rows_seen_, model_, solution_
@@ -71,13 +70,15 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     stopping: str = TrainOptions.stopping
     max_support: int | None = TrainOptions.max_support
     contamination: float | None = None
+    landmarks: int | npt.ArrayLike | None = TrainOptions.landmarks
+    exact: bool = TrainOptions.exact
 
     _task = "novelty"
     _checks_of_y = None
 
     def _take(self, fitted: Fit, rows: Given) -> None:
         equal = fitted.model.kernel.constant_diagonal and rows.weights is None
-        self._diagonal = 1 + 1 / self.C if equal else None
+        self._diagonal = 1 + 1 / self.C if equal and fitted.landmarks is None else None
 
     @property
     def offset_(self) -> float:
@@ -85,10 +86,12 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
 
     @property
     def rho_(self) -> float:
-        return self.pairs_[0].solution.rho
+        return 1.0 if self.landmarks_ is not None else self.pairs_[0].solution.rho
 
     @property
     def dual_coef_(self) -> Float64Array:
+        if self.landmarks_ is not None:
+            return super().dual_coef_
         weights = np.zeros((1, len(self.support_vectors_)))
         (classifier,) = self.model_.classifiers
         weights[0, classifier.sv] = classifier.alpha
@@ -106,7 +109,8 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     def radius_(self) -> float:
         if self._diagonal is None:
             raise AttributeError(
-                "there is a ball only where k(x, x) and the penalty are the same for all rows"
+                "there is a ball only in exact models, where k(x, x) and the penalty are the same "
+                "for all rows"
             )
         return float(np.sqrt(max(0.0, self._diagonal - self.rho_)))
 
@@ -145,9 +149,10 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
         Target of the relative gap: the objective is within about 2 `tol` of the best one.
     certify, max_iter, max_time, memory_limit
         As for `ooc_fw.TrainOptions`.
-    landmarks : int or None
-        Number of landmarks. None: all rows, if they are at most
-        `ooc_fw.training.regression.EXACT_ROWS`; else as many as the limits afford, 5,000 at most.
+    landmarks : int, array or None
+        Number of landmarks, or those to take, as for `ooc_fw.FrankWolfeSVC`. None: all rows, if
+        they are at most `ooc_fw.training.regression.EXACT_ROWS`; else as many as the limits afford,
+        5,000 at most.
     n_jobs, random_state, verbose, dask
         As for `ooc_fw.FrankWolfeSVC`.
 
@@ -167,7 +172,7 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
     """
 
     epsilon: float = TaskOptions.epsilon
-    landmarks: int | None = TrainOptions.landmarks
+    landmarks: int | npt.ArrayLike | None = TrainOptions.landmarks
 
     _task = "regression"
     _checks_of_y = MappingProxyType({"y_numeric": True})

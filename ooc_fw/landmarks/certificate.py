@@ -96,7 +96,7 @@ def _pair_sums(
 ) -> tuple[tuple[Float64Array, float], Counts]:
     """Upper bounds over a pair of parts, which counts twice if they differ.
 
-    They are one on |v|^2 without its 1s, shape (k,), and one on kernel values.
+    They are one on |v|^2 without the biases, shape (k,), and one on kernel values.
     """
     first, second = pair
     same = np.array_equal(first.rows, second.rows)
@@ -160,7 +160,7 @@ class ExactKernelView:
         source.check_unchanged()
         # No term of a sum goes through more additions than there are rows and parts.
         summing = (self.problem.n_rows + len(pairs) + 16) * FLOAT64_UNIT
-        norm += signed**2 + summing * (2 + 2 * largest) * size**2
+        norm += self.problem.bias * signed**2 + summing * (2 + 2 * largest) * size**2
         return _dual(total - summing * linear, norm + square, summing)
 
     def _inside(self) -> Int64Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -51,15 +51,21 @@ class SpanProblem:
     targets: Int8Array | Float64Array  # (n_rows, k): labels, or of float64 for regression
     penalties: Float64Array  # (n_rows,), positive
     epsilon: float | None = None  # half the width of the tube of regression
+    bias: float = 1.0  # of `Landmarks`
 
     @classmethod
     def of(cls, problem: Problem, C: float) -> SpanProblem:
-        """One classifier of two classes, else one of each class against the rest; or regression."""
+        """One classifier of two classes, else one of each class against the rest; or another task.
+
+        Novelty is the problem of rows that are all of the class +1, without a bias.
+        """
         source, penalties = problem.source, problem.penalties
         if penalties is None:
             penalties = np.broadcast_to(np.float64(C), source.n_rows)  # takes no memory
         if isinstance(problem, RegressionProblem):
             return cls(source, problem.targets[:, None], penalties, problem.epsilon)
+        if problem.task == "novelty":
+            return cls(source, problem.answers[:, None], penalties, bias=0.0)
         k = problem.n_classifiers
         positive = np.arange(1, 2) if k == 1 else np.arange(k)
         signs = np.where(problem.row_classes[:, None] == positive, np.int8(1), np.int8(-1))
@@ -68,7 +74,8 @@ class SpanProblem:
     def part(self, rows: Rows, ids: Int64Array) -> SpanProblem:
         """The problem on some rows, in memory, of the numbers `ids`."""
         source = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
-        return SpanProblem(source, self.targets[ids], self.penalties[ids], self.epsilon)
+        targets, penalties = self.targets[ids], self.penalties[ids]
+        return replace(self, source=source, targets=targets, penalties=penalties)
 
     def inside(self, decisions: Float32Array) -> BoolArray:
         """Which rows have slack at these decision values, shape (n_rows, k)."""
@@ -132,7 +139,7 @@ class Gradient(NamedTuple):
     terms: Float64Array
     decisions: Float32Array  # (n_rows, k): h(x_i)
     error: float  # bound on the error of a weighted mean of a row's kernel values, if exact
-    largest: float  # bound on all k(x_i, x_i) + 1
+    largest: float  # bound on all k(x_i, x_i) + bias
     depth: int  # most additions that a term of the sums over rows goes through
 
 
@@ -155,20 +162,20 @@ def _gradient(
     source: RowSource, block: _Block, landmarks: Landmarks, b: Float64Array, exact: bool
 ) -> tuple[Gradient, Counts]:
     """Sums over a block of the gradient at weights `b`."""
-    engine, epsilon, k = landmarks.engine, block.epsilon, len(b)
+    engine, epsilon, k, bias = landmarks.engine, block.epsilon, len(b), landmarks.bias
     rows = source.read(block.start, block.stop)
-    bias, decisions = b.sum(axis=1), np.empty((len(rows), k), dtype=np.float32)
+    shift, decisions = bias * b.sum(axis=1), np.empty((len(rows), k), dtype=np.float32)
 
     def use(
         part: slice, sums: Float64Array
     ) -> tuple[tuple[Float64Array, Float64Array, int], Float64Array]:
-        h, targets = sums + bias, block.targets[part]
+        h, targets = sums + shift, block.targets[part]
         decisions[part] = h
         slack, signs = slacks(targets, h, epsilon)
         beta = block.penalties[part, None] * slack
         factored = beta * signs
         terms = dual_terms(beta, slack, signs, targets, epsilon)
-        return (factored.sum(axis=0), terms, len(h)), factored
+        return (bias * factored.sum(axis=0), terms, len(h)), factored
 
     u, terms = np.zeros((k, len(landmarks))), np.zeros((4, k))
     x, z = engine.prepare(rows, exact), landmarks.exact if exact else landmarks.fast
@@ -178,7 +185,7 @@ def _gradient(
         terms += of_strip
         n_strips, longest = n_strips + 1, max(longest, length)
     error = float(engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
-    largest = 1 + float(engine.kernel.diagonal(x.norms).max(initial=0.0))
+    largest = bias + float(engine.kernel.diagonal(x.norms).max(initial=0.0))
     counts = Counts(len(rows), rows_bytes(rows), len(rows) * len(landmarks))
     return Gradient(u, terms, decisions, error, largest, n_strips + longest), counts
 
@@ -191,7 +198,7 @@ def _product(
     Those in 16 bits are the `values` of the block or, with the same bits, computed some strips at a
     time. Others are of use twice as long as a strip is at hand.
     """
-    engine, width, values = landmarks.engine, len(landmarks), block.values
+    engine, width, values, bias = landmarks.engine, len(landmarks), block.values, landmarks.bias
     places, counts = np.flatnonzero(block.active.any(axis=1)), Counts(0, 0)
     factors = np.where(block.active[places], block.penalties[places, None], 0.0)
     n, product, exact = len(places), np.zeros_like(d), dtype == np.float64
@@ -201,11 +208,11 @@ def _product(
         x = engine.prepare(rows if n == len(rows) else take_rows(rows, places), exact)
         z = landmarks.exact if exact else landmarks.fast
     if dtype != np.uint16:
-        bias = d.sum(axis=1)
+        shift = bias * d.sum(axis=1)
 
         def use(part: slice, sums: Float64Array) -> tuple[Float64Array, Float64Array]:
-            factored = (sums + bias) * factors[part]
-            return factored.sum(axis=0), factored
+            factored = (sums + shift) * factors[part]
+            return bias * factored.sum(axis=0), factored
 
         for total, sums in engine.strips(x, z, d, use):
             product += sums + total[:, None]
@@ -218,8 +225,8 @@ def _product(
 
     def run(start: int) -> Float64Array:
         strip, sums = slice(start, min(start + height, n)), np.zeros_like(d)
-        maps.add_products(values, numbers[strip], d, factors[strip], _UNIT, sums)
-        return np.asarray(sums * _UNIT + factors[strip].sum(axis=0)[:, None])
+        maps.add_products(values, numbers[strip], d, factors[strip], (_UNIT, bias), sums)
+        return np.asarray(sums * _UNIT + bias * factors[strip].sum(axis=0)[:, None])
 
     for first in range(0, n, step):
         stop = min(first + step, n)
@@ -374,7 +381,9 @@ def add_to_hessian(
             some = x[start : start + _KERNEL_ROWS]
             products = np.empty((len(some), n), dtype=np.float32)
             engine.block(some, landmarks.fast, products)
-            np.add(products, 1.0, out=values[start : start + len(some)], dtype=np.float64)
+            np.add(
+                products, landmarks.bias, out=values[start : start + len(some)], dtype=np.float64
+            )
 
         def add(
             columns: slice, values: Float64Array = values, weights: Float64Array = row_weights

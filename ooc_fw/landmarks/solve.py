@@ -21,7 +21,7 @@ from functools import partial
 
 import numpy as np
 
-from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
+from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_gap, relative_target
@@ -64,7 +64,8 @@ class LandmarkPath(ExitStack):
         self, problem: Problem, plan: Plan, session: Session, warm: LandmarkStart | None = None
     ) -> None:
         super().__init__()
-        if warm is not None and len(warm.rows) > plan.memory.landmarks:
+        chosen = plan.options.centres is not None
+        if warm is not None and (chosen or len(warm.rows) > plan.memory.landmarks):
             warm = None
         self._begin = partial(_Run, problem, plan, session, warm, self)
         self._run: _Run | None = None
@@ -230,15 +231,29 @@ class _Run(Shell):
 
     def _choose_start(self) -> tuple[Newton, Float64Array]:
         """Newton's method on the sample, with all landmarks, and weights to begin with."""
+        given = self.options.centres
+        if given is not None:
+            span, kept = self._span(given.rows)
+            if len(kept) < len(given.rows):
+                logger.warning(
+                    "%d of the %d landmarks depend on the others, and are left out",
+                    *(len(given.rows) - len(kept), len(given.rows)),
+                )
+            ids, b = (
+                given.numbers_in(self.source)[kept],
+                np.zeros((self.problem.n_classifiers, len(kept))),
+            )
+            return self._newton(span, ids, self._part(), np.empty(0, dtype=np.int64)), b
         chosen, weights = self._choose_landmarks()
-        span, places = self._span(chosen)
+        span, kept = self._span(take_rows(self.sample.rows, chosen))
+        places = chosen[kept]
         b = np.zeros((len(weights), len(span)))
         if len(places) == len(chosen):
             b[:, : weights.shape[1]] = weights
         else:
-            rows = take_rows(self.sample.rows, chosen[: weights.shape[1]])
-            b = span.nearest(Landmarks(self.engine, rows), weights)
-        return self._newton(span, places, self._part(), places), b
+            pilot = take_rows(self.sample.rows, chosen[: weights.shape[1]])
+            b = span.nearest(self._landmarks(pilot), weights)
+        return self._newton(span, self.sample.ids[places], self._part(), places), b
 
     def _choose_landmarks(self) -> tuple[Int64Array, Float64Array]:
         """Places of the landmarks in the sample, and weights of the pilot for the first of them."""
@@ -246,18 +261,20 @@ class _Run(Shell):
         half = max(1, self.n_landmarks // 2)
         if self.warm is None:
             pilot = draw_random(codes, min(len(codes), _PILOT_FACTOR * half), self.rng)
-            span, first = self._span(pilot[:half])
+            first = pilot[:half]
+            span, kept = self._span(take_rows(self.sample.rows, first))
             start = np.zeros((self.problem.n_classifiers, len(span)))
         else:
             pilot = np.searchsorted(self.sample.ids, self.warm.rows)
             if len(pilot) >= self.n_landmarks:
                 return pilot, self.warm.beta
-            given = Landmarks(self.engine, take_rows(self.sample.rows, pilot))
-            span, first = self._span(pilot)
-            start = span.nearest(given, self.warm.beta)
+            first, given = pilot, take_rows(self.sample.rows, pilot)
+            span, kept = self._span(given)
+            start = span.nearest(self._landmarks(given), self.warm.beta)
             pilot = np.arange(len(codes))
+        first = first[kept]
         part, taken = self._part(pilot), np.isin(pilot, first)
-        newton = self._newton(span, first, part, np.flatnonzero(taken))
+        newton = self._newton(span, self.sample.ids[first], part, np.flatnonzero(taken))
         point = self._minimise(newton, start, _PILOT_GAP)
         newton.preconditioner.release()
         self.interrupt.defer()
@@ -265,16 +282,18 @@ class _Run(Shell):
         more = draw_by_loss(losses, taken, self.n_landmarks - len(first), self.rng)
         return np.concatenate([first, pilot[more]]), point.b
 
-    def _span(self, places: Int64Array) -> tuple[Span, Int64Array]:
-        """Span of the landmarks at `places`, and those of the places that it depends on."""
-        span = Span(Landmarks(self.engine, take_rows(self.sample.rows, places)))
+    def _span(self, rows: Rows) -> tuple[Span, Int64Array]:
+        """Span of landmarks, and the places of those that it depends on."""
+        span = Span(self._landmarks(rows))
         independent = span.independent()
         if len(independent) < len(span):
-            places = places[independent]
             del span
-            span = Span(Landmarks(self.engine, take_rows(self.sample.rows, places)))
+            span = Span(self._landmarks(take_rows(rows, independent)))
         self.progress.n_active = self.progress.n_support = len(span)
-        return span, places
+        return span, independent
+
+    def _landmarks(self, rows: Rows) -> Landmarks:
+        return Landmarks(self.engine, rows, self.problem.bias)
 
     def _part(self, places: Int64Array | None = None) -> SpanProblem:
         """The problem on some rows of the sample, None for all of them."""
@@ -283,16 +302,16 @@ class _Run(Shell):
         return self.problem.part(take_rows(self.sample.rows, places), self.sample.ids[places])
 
     def _newton(
-        self, span: Span, places: Int64Array, part: SpanProblem, in_part: Int64Array
+        self, span: Span, ids: Int64Array, part: SpanProblem, in_part: Int64Array
     ) -> Newton:
-        """Newton's method on a part, whose places `in_part` are the landmarks `places`."""
+        """Newton's method on a part, whose places `in_part` are landmarks; `ids` number all."""
         rows = part.source.read(0, part.n_rows)
         preconditioner = Preconditioner(span, rows, part, in_part, self.report)
         passes = Passes(part, span.landmarks, on_block=self.report)
         if self.deadline.limited and self.options.certify:
             few = np.arange(min(_TRIAL_ROWS, len(self.sample.rows)))
             self.exact_cost = Passes(self._part(few), span.landmarks).exact_cost()
-        return Newton(span, self.sample.ids[places], passes, preconditioner, None)
+        return Newton(span, ids, passes, preconditioner, None)
 
     def _over(self, newton: Newton, problem: SpanProblem, sample: Int64Array | None) -> Newton:
         """Newton's method on other rows, of which the sample has the numbers `sample`."""

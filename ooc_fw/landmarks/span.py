@@ -63,14 +63,15 @@ _MANY = 0.1  # share of landmarks as close as that from which it pays to leave s
 class Landmarks:
     """Landmarks, prepared for kernel values in both precisions.
 
-    `largest` bounds all k(z_i, z_j) + 1, and `error` the error of a weighted mean of exact kernel
-    values between them.
+    `bias` is what is added to all kernel values: 0 for novelty, whose functions have no bias.
+    `largest` bounds all k(z_i, z_j) + bias, and `error` the error of a weighted mean of exact
+    kernel values between them.
     """
 
-    def __init__(self, engine: Engine, rows: Rows) -> None:
-        self.engine, self.rows = engine, rows
+    def __init__(self, engine: Engine, rows: Rows, bias: float = 1.0) -> None:
+        self.engine, self.rows, self.bias = engine, rows, bias
         self.fast, self.exact = engine.prepare(rows), engine.prepare(rows, exact=True)
-        self.largest = 1 + float(engine.kernel.diagonal(self.exact.norms).max())
+        self.largest = bias + float(engine.kernel.diagonal(self.exact.norms).max())
         self.error = float(engine.error_bound(self.exact, self.exact).max())
 
     def __len__(self) -> int:
@@ -78,18 +79,18 @@ class Landmarks:
 
     def shared(self) -> Shared[Landmarks]:
         """These landmarks for tasks in this process and in others."""
-        return Shared(self, partial(_make_landmarks, self.engine.recipe(), self.rows))
+        return Shared(self, partial(_make_landmarks, self.engine.recipe(), self.rows, self.bias))
 
     def inner_products(self) -> Float64Array:
-        """K + 1 between the landmarks in float64, in Fortran order."""
+        """K + bias between the landmarks in float64, in Fortran order."""
         products = np.empty((len(self), len(self)))
         self.engine.block(self.exact, self.exact, products)
-        products += 1.0
+        products += self.bias
         return products.T  # it is symmetric
 
 
-def _make_landmarks(engine: Callable[[], Engine], rows: Rows) -> Landmarks:
-    return Landmarks(engine(), rows)
+def _make_landmarks(engine: Callable[[], Engine], rows: Rows, bias: float) -> Landmarks:
+    return Landmarks(engine(), rows, bias)
 
 
 def factorise(
@@ -157,8 +158,13 @@ class Span:
 
     def __init__(self, landmarks: Landmarks, jitter: float | None = None) -> None:
         self.landmarks = landmarks
-        diagonal = 1 + landmarks.engine.kernel.diagonal(landmarks.exact.norms)
+        diagonal = landmarks.bias + landmarks.engine.kernel.diagonal(landmarks.exact.norms)
         self.jitter = JITTER * float(diagonal.mean()) if jitter is None else jitter
+        if not self.jitter > 0:
+            raise InputError(
+                f"the {len(self)} landmarks are 0 for this kernel, so that there is nothing to "
+                f"learn with them; use the rbf kernel, or other landmarks"
+            )
         self._factor, shift = factorise(self.matrix, landmarks.engine.pool)
         if shift > 0 and jitter is not None:
             raise InputError(f"the landmarks depend on each other with a jitter of only {jitter}")
@@ -180,7 +186,7 @@ class Span:
             columns = slice(first, min(first + _COLUMNS, len(self)))
             part = np.empty((columns.stop - first, columns.stop))
             marks.engine.block(marks.exact[columns], marks.exact[: columns.stop], part)
-            part += 1.0
+            part += marks.bias
             np.einsum("ii->i", part[:, columns])[...] += self.jitter
             # The last square is right up to the diagonal only.
             part += matrix[columns, : columns.stop]
@@ -204,7 +210,7 @@ class Span:
         """Weights of these landmarks nearest in feature space to weights `b`, (k, M), of others."""
         products = np.empty((len(self), len(other)))
         self.landmarks.engine.block(self.landmarks.exact, other.exact, products)
-        products += 1.0
+        products += other.bias
         return np.asarray(cho_solve((self._factor, True), products @ b.T, check_finite=False).T)
 
     def times(self, b: Float64Array) -> Float64Array:
@@ -226,7 +232,7 @@ class Span:
         bounds = []
         for u_c in u:
             x = cho_solve((self._factor, True), u_c, check_finite=False)
-            product = marks.engine.weighted_sum(marks.exact, marks.exact, x) + x.sum()
+            product = marks.engine.weighted_sum(marks.exact, marks.exact, x) + marks.bias * x.sum()
             r = u_c - product - self.jitter * x
             size = np.abs(x).sum() * (marks.largest + self.jitter)
             error = (n + 8) * FLOAT64_UNIT * (size + np.abs(u_c).max())  # of an entry of r

@@ -20,7 +20,7 @@ from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import Model, check_training_rows, rows_of_weight
-from ooc_fw.problem import ClassificationProblem, RegressionProblem
+from ooc_fw.problem import ClassificationProblem, NoveltyProblem, RegressionProblem
 from ooc_fw.system.errors import InputError
 
 # Relative difference that the primal may have when it is computed again with the same penalties: if
@@ -51,7 +51,7 @@ class SpanCertificate:
 
 def certify_landmarks(
     model: Model,
-    problem: ClassificationProblem | RegressionProblem,
+    problem: ClassificationProblem | RegressionProblem | NoveltyProblem,
     engine: Engine,
     *,
     dask: Any = None,
@@ -63,7 +63,7 @@ def certify_landmarks(
     ----------
     model : Model
         Its landmarks, weights, and the jitter that they were trained with.
-    problem : ClassificationProblem or RegressionProblem
+    problem : ClassificationProblem, RegressionProblem or NoveltyProblem
         The training rows and their classes, or their targets as `regression_problem` gives them;
         penalties of None follow from the model.
     engine : Engine
@@ -98,7 +98,8 @@ def certify_landmarks(
     span_problem, n_rows = SpanProblem.of(problem, model.C), problem.source.n_rows
     if not 0 < classifiers[0].jitter:
         raise InputError("a landmark model without jitter cannot be certified; train it again")
-    landmarks = Landmarks(engine, take_rows(model.support_vectors, classifiers[0].landmarks))
+    vectors = take_rows(model.support_vectors, classifiers[0].landmarks)
+    landmarks = Landmarks(engine, vectors, span_problem.bias)
     span = Span(landmarks, classifiers[0].jitter)
 
     def tell(share: float) -> None:
@@ -114,8 +115,14 @@ def certify_landmarks(
     known = np.array([np.nan if c.primal is None else c.primal for c in classifiers])
     accuracy = _ACCURACY if model.certified_gap is not None else _APPROXIMATE
     rounding = accuracy * primal + 2 * (primal - point.primal)
-    if derived is not None and (np.abs(known - primal) > rounding).any():
-        raise _weights_of_rows()
+    if (np.abs(known - primal) > rounding).any():
+        if derived is not None:
+            raise _weights_of_rows()
+        if (classifiers[0].rows < 0).all():  # and no landmark tells which rows these are
+            raise InputError(
+                f"the weights have another objective over the rows of {problem.source.name} than "
+                f"in training; give the file the model was trained on, and its penalties"
+            )
     view = ExactKernelView(span_problem, point.gradient.decisions)
     return SpanCertificate(primal, dual, view)
 
@@ -137,9 +144,9 @@ def derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
     classifier, *_ = _landmark_classifiers(model)
     if classifier.C is None:
         return None
-    per_class = np.zeros(len(model.classes))
+    per_class, is_row = np.zeros(len(model.classes)), classifier.rows >= 0
     for place in np.unique(codes):  # all rows of a regression have the code 0
-        of_class = np.unique(classifier.C[codes[classifier.rows] == place])
+        of_class = np.unique(classifier.C[is_row & (codes[classifier.rows] == place)])
         if len(of_class) != 1:
             raise _weights_of_rows()
         per_class[place] = of_class[0]

@@ -41,18 +41,20 @@ class _Trained:
     P(positive | f) = 1 / (1 + exp(sigmoid_a f + sigmoid_b)) for the decision value f.
     """
 
-    rows: Int64Array  # numbers in the training data, shape (n_support,)
+    # Numbers in the training data, shape (n_support,); -1 for landmarks that are no rows.
+    rows: Int64Array
     certified_gap: float | None  # relative, over all rows or within the span of the landmarks
     sampled_gap: float | None  # what training saw without a certificate
     positive: float | str  # class value of +1
     negative: float | str  # and of -1, which may stand for all other classes
-    C: Float64Array | None = None  # penalty of each row; None where all have that of the model
+    # Penalty of each row, 1 for what is none; None where all rows have that of the model.
+    C: Float64Array | None = None
     sigmoid_a: float | None = None
     sigmoid_b: float | None = None
 
     def _check(self, places: Int64Array, **arrays: npt.NDArray[Any]) -> None:
         """Raise InputError for arrays and numbers that no training gives."""
-        for name, numbers in (("support vector", places), ("row", self.rows)):
+        for name, numbers in (("support vector", places), ("row", self.rows[self.rows != -1])):
             if len(set(numbers.tolist())) < len(numbers):
                 raise InputError(f"a classifier has a {name} twice")
         arrays["rows"] = self.rows
@@ -187,6 +189,8 @@ def landmark_classifiers(
     """
     names = class_names(classes, "ovr" if len(classes) > 2 else "ovo")
     measures = {name: getattr(solution, name) for name in _OF_LANDMARKS}
+    if penalties is not None:
+        penalties = np.where(solution.rows < 0, 1.0, penalties[solution.rows])
     return [
         LandmarkClassifier(
             beta=solution.beta[k],
@@ -195,7 +199,7 @@ def landmark_classifiers(
             jitter=solution.jitter,
             positive=positive,
             negative=negative,
-            C=None if penalties is None else penalties[solution.rows],
+            C=penalties,
             **{name: None if of is None else float(of[k]) for name, of in measures.items()},
         )
         for k, (positive, negative) in enumerate(names)

@@ -120,9 +120,10 @@ class Predictor:
         if model.spread is not None and model.offset is not None:
             labels_only, self._shift = False, -model.offset
             self._accuracy, self._rho = DECISION_ACCURACY * model.spread, self._rho / model.spread
-        elif model.offset is not None:  # scores of novelty have neither scale nor bias
-            self._accuracy, self._rho = DECISION_ACCURACY * rho[0], np.float64(1)
-            self._shift = model.offset + math.fsum(classifiers[0].alpha)
+        elif model.offset is not None:  # scores of novelty have no bias, and exact ones no scale
+            if model.kind == "exact":
+                self._accuracy, self._rho = DECISION_ACCURACY * rho[0], np.float64(1)
+            self._shift = model.offset + float(math.fsum(weights[0].beta) / self._rho)
         self._n_classes, self._decision = len(model.classes), model.decision
         self.labels_only = labels_only
         self._sparse = engine.arithmetic.sparse

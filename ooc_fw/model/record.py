@@ -24,7 +24,7 @@ from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel, KernelFunction
-from ooc_fw.landmarks import LandmarkSolution
+from ooc_fw.landmarks import LandmarkSolution, renumbered
 from ooc_fw.model import pairs, prediction
 from ooc_fw.model.file import as_class_values, content_of, opened, read_fields
 from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
@@ -59,8 +59,8 @@ class Model:
         each class against the rest.
     offset : float or None
         Of a one-class model, whose classes are -1, novel, and +1: the decision value is the score
-        sum_i alpha_i k(x_i, x) minus this. Of regression the mean of the targets. None for
-        classification.
+        minus this. The score is sum_i alpha_i k(x_i, x), or sum_j beta_j k(z_j, x) of landmarks. Of
+        regression the mean of the targets. None for classification.
     spread : float or None
         Of regression, where it multiplies the weighted sum, to which `offset` is added: the
         decision value is the prediction. None for all others.
@@ -192,7 +192,7 @@ class Model:
 
         With `n_rows`, the number of the others, those that are not in `rows` have the weight 0.
         """
-        classifiers = [replace(one, rows=rows[one.rows]) for one in self.classifiers]
+        classifiers = [replace(one, rows=renumbered(one.rows, rows)) for one in self.classifiers]
         weighted = None if n_rows is None else np.packbits(np.isin(np.arange(n_rows), rows))
         return replace(self, classifiers=classifiers, weighted_rows=weighted)
 
@@ -318,7 +318,7 @@ class Model:
         """
         weights = np.zeros((len(self.support_vectors), len(self.classifiers)))
         for column, classifier in enumerate(self.classifiers):
-            scale = 1.0 if self.task == "novelty" else classifier.rho
+            scale = 1.0 if self.task == "novelty" and self.kind == "exact" else classifier.rho
             weights[classifier.sv, column] = classifier.alpha * classifier.labels / scale
         return weights
 
@@ -393,8 +393,8 @@ def _check_classifiers(model: Model) -> None:
     names = [(one.positive, one.negative) for one in classifiers]
     if names != pairs.class_names(model.classes, model.decision):
         raise InputError("the classifiers of a model are not those of its classes")
-    kind = {"novelty": "exact", "regression": "landmarks"}.get(model.task)
-    if kind is not None and (model.classes.tolist() != [-1, 1] or model.kind != kind):
+    of_classes = model.task == "classification" or model.classes.tolist() == [-1, 1]
+    if not of_classes or (model.task == "regression" and model.kind == "exact"):
         raise InputError(f"its classes or classifiers are not those of {model.task}")
     n_vectors = len(model.support_vectors)
     if any(one.sv.min() < 0 or one.sv.max() >= n_vectors for one in classifiers):
@@ -436,7 +436,10 @@ def training_data(model: Model, source: RowSource) -> tuple[Model, RowSource]:
     rows = rows_of_weight(model, source.n_rows, source.name)
     if rows is None:
         return model, source
-    classifiers = [replace(one, rows=np.searchsorted(rows, one.rows)) for one in model.classifiers]
+    classifiers = [
+        replace(one, rows=np.where(one.rows < 0, -1, np.searchsorted(rows, one.rows)))
+        for one in model.classifiers
+    ]
     model = replace(model, classifiers=classifiers, weighted_rows=None)
     return model, SubsetSource(source, ranges_of(rows))
 
@@ -457,14 +460,17 @@ def rows_of_weight(model: Model, n_rows: int, name: str = "the data set") -> Int
 def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> None:
     """Raise InputError unless each support vector and its class are those of the row it is from.
 
-    `codes` has the place in `classes` of the label of each row. Landmarks have no class.
+    `codes` has the place in `classes` of the label of each row. Landmarks have no class, and may be
+    no rows.
     """
     prediction.check_source(model, source)
     step = prediction.rows_at_once(model.n_features)
     for classifier in model.classifiers if model.kind == "exact" else model.classifiers[:1]:
         order = np.argsort(classifier.rows)
         last = classifier.rows[order[-1]]
-        if classifier.rows[order[0]] < 0 or last >= source.n_rows:
+        if model.kind == "landmarks":
+            order = order[classifier.rows[order] != -1]
+        if len(order) > 0 and (classifier.rows[order[0]] < 0 or last >= source.n_rows):
             raise InputError(
                 f"{source.name} has {source.n_rows} rows but the model was trained on row {last}; "
                 f"give the file it was trained on"

@@ -25,7 +25,7 @@ from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_DIFFERENCES, Kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem, ClassificationProblem, Problem
+from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.solver.oracles import LARGEST_BLOCK, SEES_DRAWN_ALONE, keeps_gradient
 from ooc_fw.solver.shell import CheckpointPlan, Deadline, Identity, State, load_checkpoint
 from ooc_fw.solver.state import Callback
@@ -107,7 +107,7 @@ class Plan:
 
 
 def plan_exact(
-    problem: ClassificationProblem | BinaryProblem,
+    problem: Problem,
     options: TrainOptions,
     session: Session | None = None,
     *,

@@ -7,7 +7,6 @@ the run, are JSON. The file is written whole or not at all, and reading it runs 
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import logging
@@ -28,7 +27,7 @@ import numpy.typing as npt
 from ooc_fw.data.formats import CHECKPOINT
 from ooc_fw.data.hdf5 import check_plain_tree, structure_errors
 from ooc_fw.data.rows import CSRRows
-from ooc_fw.data.sources import RowSource, iter_blocks
+from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
@@ -159,9 +158,9 @@ def run_identity(problem: Problem, options: TrainOptions) -> Identity:
         data["modified_ns"] = max(status.st_mtime_ns for status in known)
     else:
         data["rows"] = _checksum(_arrays(source))
-    chosen = {
-        name: value for name, value in dataclasses.asdict(options).items() if name not in _BUDGETS
-    }
+    if options.centres is not None:
+        data["landmarks"] = _checksum(_arrays(rows_source(options.centres.rows, "landmarks")))
+    chosen = {name: value for name, value in options.to_dict().items() if name not in _BUDGETS}
     return {"data": data, "kernel": problem.kernel.to_dict(), "options": chosen}
 
 

@@ -22,11 +22,12 @@ from ooc_fw.data.views import choose_sampler
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
-from ooc_fw.landmarks import LandmarkSolution
+from ooc_fw.landmarks import LandmarkSolution, with_centres
 from ooc_fw.model.pairs import PairSolution, union_of_rows
 from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, TrainOptions
-from ooc_fw.problem import ClassificationProblem, Problem, classifiers_of
+from ooc_fw.problem import ClassificationProblem, NoveltyProblem, Problem, classifiers_of
+from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, few_rows, plan_exact, sizes_of, workload
 from ooc_fw.solver.shell import Identity
 from ooc_fw.solver.state import Status
@@ -167,8 +168,10 @@ def landmark_fit(
     return Fit(problem, plan, model, [solution], gap_scope="span")
 
 
-def plan_classes(problem: ClassificationProblem, options: TrainOptions, session: Session) -> Plan:
-    """Plan of a model of two classes or more, exact or with landmarks.
+def plan_classes(
+    problem: ClassificationProblem | NoveltyProblem, options: TrainOptions, session: Session
+) -> Plan:
+    """Plan of a model of classes, one or more, exact or with landmarks.
 
     Landmarks are taken where they are asked for, and where the exact model would have more support
     vectors than `max_support`, than `MOST_SUPPORT` or than memory holds, or would take far longer
@@ -222,7 +225,7 @@ def plan_classes(problem: ClassificationProblem, options: TrainOptions, session:
 
 
 def _plan_resumed(
-    problem: ClassificationProblem, options: TrainOptions, session: Session, checkpoint: Identity
+    problem: Problem, options: TrainOptions, session: Session, checkpoint: Identity
 ) -> Plan:
     before = checkpoint["options"]["landmarks"]
     if options.landmarks not in (None, before) or (options.exact and before is not None):
@@ -246,6 +249,9 @@ def plan_span(
     `why` says in words why so many. OverLimitError is raised where there is no room for them.
     """
     work = workload(problem, options, session)
+    options = with_centres(options, problem.source)
+    if options.centres is not None:
+        n_landmarks = len(options.centres.rows)
     if n_landmarks is None:
         n_landmarks = _affordable_landmarks(problem, work, options, session)
     memory = _landmark_memory(work, options, n_landmarks)
@@ -311,7 +317,11 @@ class Support:
 
 
 def expect_support(
-    problem: ClassificationProblem, options: TrainOptions, session: Session, enough: int, most: int
+    problem: ClassificationProblem | NoveltyProblem,
+    options: TrainOptions,
+    session: Session,
+    enough: int,
+    most: int,
 ) -> Support:
     """Support vectors of an exact model of `problem`, from exact models of samples of `most` rows.
 
@@ -352,12 +362,15 @@ def draw_sample(
 
 
 def _solve_sample(
-    problem: ClassificationProblem, size: int, options: TrainOptions, session: Session
+    problem: ClassificationProblem | NoveltyProblem,
+    size: int,
+    options: TrainOptions,
+    session: Session,
 ) -> tuple[int, int, bool]:
     """Rows of a sample, support vectors of its model, and whether time did not suffice for it."""
-    source = problem.source
-    small, ids = draw_sample(source, problem.codes, size, options.seed)
-    held = small.decoded_bytes + problem.codes.nbytes
+    source, codes = problem.source, problem.row_classes
+    small, ids = draw_sample(source, codes, size, options.seed)
+    held = small.decoded_bytes + codes.nbytes
     held += source.decoded_bytes if source.in_memory else 0
     sample, alone = problem.subset(small, ids), Session(held=held)
     wanted = TrainOptions(C=options.C, tol=_SAMPLE_TOL, threads=options.threads)
@@ -370,7 +383,11 @@ def _solve_sample(
         deadline.check()
         wanted = replace(wanted, max_time=_SAMPLE_TIME * deadline.left())
     try:
-        pairs = train_pairs(sample, plan_exact(sample, wanted, alone), alone)
+        plan = plan_exact(sample, wanted, alone)
+        if isinstance(sample, NoveltyProblem):
+            pairs = [PairSolution(0, 1, solve_problem(sample.binary(), plan, alone))]
+        else:
+            pairs = train_pairs(sample, plan, alone)
     except OutOfTimeError:
         return len(ids), len(ids), True
     for pair in pairs:

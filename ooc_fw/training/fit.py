@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target
+from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target, renumbered
 from ooc_fw.model.pairs import (
     BinaryClassifier,
     Classifier,
@@ -81,7 +81,7 @@ class Fit:
 
     def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Fit:
         """The same, where row k of the source is row `rows[k]` of another: `Model.renumbered`."""
-        solutions = [replace(solution, rows=rows[solution.rows]) for solution in self.solutions]
+        solutions = [replace(one, rows=renumbered(one.rows, rows)) for one in self.solutions]
         return replace(self, model=self.model.renumbered(rows, n_rows), solutions=solutions)
 
 

@@ -6,83 +6,63 @@ min over the simplex 1/2 alpha' Q alpha,   Q_ij = k(x_i, x_j) + [i = j] / C_i
 score of a row is s(x) = sum_i alpha_i k(x_i, x), and rho = alpha' Q alpha the score of a row at the
 margin. Where k(x, x) + 1 / C = Delta^2 for all rows, sum_i alpha_i phi(x_i) is the centre of the
 smallest ball around all rows in the feature space of Q, and Delta^2 - rho its squared radius.
+
+With beta = alpha / rho the same weights w = sum_i beta_i phi(x_i), of margin 1, are those of
+
+min 1/2 |w|^2 + 1/2 sum_i C_i max(0, 1 - w.phi(x_i))^2,
+
+which is 1 / (2 rho) in the optimum: the L2-SVM whose rows are all of the class +1, without a bias.
+With landmarks it is solved in their span (`ooc_fw.landmarks.span`), and the score is w.phi(x).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from ooc_fw.data.rows import Float64Array, Int8Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.record import Model
-from ooc_fw.options import TaskOptions, TrainOptions
-from ooc_fw.problem import BinaryProblem, Problem
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import NoveltyProblem
 from ooc_fw.solver.loop import solve_problem
-from ooc_fw.solver.plan import Plan, Session, plan_exact
-from ooc_fw.system.errors import InputError
-from ooc_fw.training.classification import threads_before_plan
-from ooc_fw.training.fit import Fit, Task
-
-
-@dataclass(frozen=True)
-class NoveltyProblem(Problem):
-    """What a model of one class is trained on: all rows, whose labels are not looked at."""
-
-    task: ClassVar[str] = "novelty"
-    source: RowSource
-    kernel: Kernel
-    penalties: Float64Array | None = None
-    # Largest share of the training rows, above 0 and at most 0.5, that the model takes for novel:
-    # see `_at_quantile`. None: the offset is rho.
-    contamination: float | None = None
-
-    def __post_init__(self) -> None:
-        TaskOptions(contamination=self.contamination)  # which checks it
-
-    @property
-    def answers(self) -> Int8Array:
-        return np.ones(self.source.n_rows, dtype=np.int8)
-
-    def binary(self) -> BinaryProblem:
-        """The problem of one class as the solver takes it."""
-        return BinaryProblem(self.source, self.answers, self.kernel, self.penalties, one_class=True)
+from ooc_fw.solver.plan import Plan, Session
+from ooc_fw.training.classification import plan_classes, threads_before_plan
+from ooc_fw.training.fit import Fit, Task, WarmStart, open_landmark_path
 
 
 class Novelty(Task):
-    """Models of one class are exact, or the best on `max_support` rows."""
+    """Models of one class, exact or with landmarks, as those of classes are."""
 
     problem = NoveltyProblem
     fields = ("contamination",)
     without = "looks at no labels", ("class_weight", "probability", "labels")
 
-    def check(self, options: TrainOptions) -> None:
-        if options.landmarks is not None:
-            raise InputError(
-                "one-class models have no landmarks; leave them out, and limit the model with "
-                "max_support (--max-support) where it would be too large"
-            )
-
     def read(
         self, source: RowSource, options: TrainOptions, *, weighted: bool = False
     ) -> tuple[dict[str, Any], int]:
-        return {}, threads_before_plan(source, replace(options, exact=True), weighted=weighted)
+        return {}, threads_before_plan(source, options, weighted=weighted)
 
     def plan(self, problem: NoveltyProblem, options: TrainOptions, session: Session) -> Plan:
-        return plan_exact(problem.binary(), options, session)
+        return plan_classes(problem, options, session)
 
     def train(
-        self, problem: NoveltyProblem, plan: Plan, session: Session, warm: object = None
+        self, problem: NoveltyProblem, plan: Plan, session: Session, warm: WarmStart = None
     ) -> Fit:
-        solution = solve_problem(problem.binary(), plan, session)
-        source, C = problem.source, plan.options.C
-        model = Model.of(solution, source, kernel=problem.kernel, C=C, offset=solution.rho)
+        learned: dict[str, Any] = {"kernel": problem.kernel, "C": plan.options.C}
+        if plan.landmarks is None:
+            solution: Any = solve_problem(problem.binary(), plan, session)
+            learned["offset"], scope = solution.rho, "all"
+        else:
+            with open_landmark_path(problem, plan, session, warm) as path:
+                solution = path.solve(plan.options.C)
+            learned |= {"offset": 1.0, "penalties": problem.penalties}
+            scope = "span"
+        model = Model.of(solution, problem.source, **learned)
         if problem.contamination is not None:
             model = _at_quantile(model, problem, plan.options.threads, session)
-        return Fit(problem, plan, model, [solution], gap_scope="all")
+        return Fit(problem, plan, model, [solution], gap_scope=scope)
 
     def facts(self, fit: Fit) -> dict[str, Any]:
         return {"task": fit.problem.task, "offset": fit.model.offset}

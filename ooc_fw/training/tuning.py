@@ -42,6 +42,7 @@ from ooc_fw.data.views import (
     draw_parts,
     ranges_of,
 )
+from ooc_fw.landmarks import with_centres
 from ooc_fw.model.importance import learn_scales
 from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, squared_loss
 from ooc_fw.model.record import Model, borrow_source
@@ -179,7 +180,7 @@ class _Search:
         self.started = time.perf_counter()
         self.staged = any(wanted.free)
         self.limit = options.max_time or (SEARCH_SECONDS if self.staged else None)
-        options = replace(options, max_time=None)
+        options = with_centres(replace(options, max_time=None), source)
         if not self.staged and wanted.task == "classification":
             options = replace(options, exact=options.landmarks is None)
         self.wanted, self.given, self.grid, self.n_rows = (

@@ -10,6 +10,7 @@ import pytest
 
 from ooc_fw.landmarks import relative_target
 from ooc_fw.landmarks.passes import Passes
+from ooc_fw.landmarks.solve import LandmarkPath
 from ooc_fw.model.record import load_model
 
 
@@ -98,3 +99,64 @@ def test_a_run_that_was_ended_resumes_to_the_same_file(ooc_fw, noisy, tmp_path, 
 def test_contradictions_are_refused(ooc_fw, noisy, tmp_path, options, said):
     ooc_fw("train", noisy, "-o", tmp_path / "m.h5", *options).assert_refused(said)
     assert not (tmp_path / "m.h5").exists()
+
+
+def test_landmarks_from_a_file(ooc_fw, noisy, tmp_path, monkeypatch):
+    """By number, or as rows: the same model, which is certified again over these rows only."""
+    numbers = np.arange(7, 307, 12)
+    np.savetxt(tmp_path / "numbers.txt", numbers, fmt="%d")
+    with h5py.File(noisy) as file:
+        rows, y = file["X"][...], file["y"][...]
+    np.save(tmp_path / "rows.npy", rows[numbers])
+    np.savetxt(tmp_path / "rows.csv", rows[numbers], delimiter=",")
+    models = [tmp_path / f"{name}.h5" for name in ("numbers.txt", "rows.npy", "rows.csv")]
+    for model in models:
+        options = "--landmarks", model.with_suffix(""), "--class-weight", "balanced"
+        found = ooc_fw("train", noisy, "-o", model, *options, "--json").json()
+        assert (found["n_support"], found["status"]) == (25, "converged")
+    first, *others = (load_model(model).classifiers[0] for model in models)
+    assert first.rows.tolist() == numbers.tolist()
+    for other in others:
+        assert set(other.rows.tolist()) == {-1}
+        np.testing.assert_array_equal(other.beta, first.beta)
+    ooc_fw("certify", models[0], noisy, "--tol", 0.01).done()
+    ooc_fw("certify", models[1], noisy).assert_refused("trained with weights of rows")
+    plain = tmp_path / "plain.h5"
+    ooc_fw("train", noisy, "-o", plain, "--landmarks", tmp_path / "rows.npy").done()
+    ooc_fw("certify", plain, noisy, "--tol", 0.01).done()
+    for name, values in (("X", rows[::-1].copy()), ("y", y)):
+        np.save(tmp_path / f"{name}.npy", values)
+    other = tmp_path / "X.npy", "--labels", tmp_path / "y.npy"
+    ooc_fw("certify", plain, *other).assert_refused("have another objective")
+    stream = "train", noisy, "--stream", "--landmarks", tmp_path / "rows.npy"
+    ooc_fw(*stream).assert_refused("--landmarks has no part in --stream")
+    assert "25 landmarks" in ooc_fw("plan", noisy, "--landmarks", tmp_path / "rows.csv").out
+    found = set()
+
+    def note(self, problem, plan, *rest):
+        found.update(map(bytes, plan.options.centres.rows))
+        trained(self, problem, plan, *rest)
+
+    trained = LandmarkPath.__init__
+    monkeypatch.setattr(LandmarkPath, "__init__", note)
+    tune = "tune", noisy, "--C", "1,8", "--landmarks", tmp_path / "numbers.txt", "-o", plain
+    ooc_fw(*tune, "--gamma", "auto", "--kernel", "rbf").done()
+    assert found == set(map(bytes, rows[numbers]))  # in parts of the rows, too
+    assert set(load_model(plain).classifiers[0].rows) <= set(numbers)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "must be a whole number, or a file of rows or their numbers, not"),
+        ("1\n2\nthree\n", "could not convert string 'three'"),
+        ("1\n2\n2\n", "have row 2 of"),
+        ("1 2\n3 4\n", "landmarks have 2 columns, and"),
+        ("900\n", "landmarks have the row 900, and rows of"),
+    ],
+)
+def test_files_of_landmarks_that_are_refused(ooc_fw, noisy, tmp_path, content, message):
+    path = tmp_path / "marks.txt"
+    if content is not None:
+        path.write_text(content)
+    ooc_fw("train", noisy, "--landmarks", path).assert_refused(message)

@@ -24,12 +24,30 @@ def test_train_predict_certify(ooc_fw, data_file, tmp_path):
     ooc_fw("train", tmp_path / "X.npy", "--task", "novelty").done()  # without labels
 
 
+def test_landmarks_are_certified_and_explained(ooc_fw, data_file, tmp_path):
+    model = tmp_path / "m.h5"
+    options = "--task", "novelty", "--contamination", "0.1", "--C", "0.1", "--landmarks", "30"
+    run = ooc_fw("train", data_file, "-o", model, *options, "--json")
+    assert "30 landmarks: as asked" in run.err
+    found = run.json()
+    assert (found["kind"], found["gap_scope"], found["status"]) == (
+        "landmarks",
+        "span",
+        "converged",
+    )
+    lines = ooc_fw("predict", model, data_file).out.split()
+    assert np.mean([line == "-1" for line in lines]) == pytest.approx(0.1, abs=0.02)
+    again = ooc_fw("certify", model, data_file, "--exact-kernel", "--json").json()
+    assert again["certified_gap"] == pytest.approx(found["certified_gap"], rel=1e-6)
+    assert again["exact_kernel_gap"] >= again["certified_gap"]
+    assert "landmarks" in ooc_fw("info", model).out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--task", "novelty", "--probability"), "looks at no labels; leave out --probability"),
         (("--task", "novelty", "--class-weight", "balanced"), "leave out --class-weight"),
-        (("--task", "novelty", "--landmarks", "30"), "one-class models have no landmarks"),
         (("--contamination", "0.1"), "--contamination goes with --task novelty"),
         (("--task", "novelty", "--contamination", "0.7"), "must be a positive number, at most 0.5"),
         (("--task", "clustering"), "invalid choice"),

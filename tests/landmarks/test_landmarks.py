@@ -1,6 +1,7 @@
 """Landmark models against brute force: optimum, gap and its bound, on all kinds of rows."""
 
 import time
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -19,11 +20,12 @@ from ooc_fw.landmarks.newton import Preconditioner
 from ooc_fw.landmarks.passes import KeptValues, Passes, SpanProblem
 from ooc_fw.landmarks.solve import LandmarkPath
 from ooc_fw.landmarks.span import Landmarks, Span, draw_by_loss, draw_random
-from ooc_fw.problem import ClassificationProblem
+from ooc_fw.problem import ClassificationProblem, NoveltyProblem, Problem
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.threads import Threads
+from ooc_fw.training.fit import fit
 from tests.support.landmarks import (
     plan_of,
     solve_landmarks,
@@ -44,7 +46,7 @@ def noisy(n_rows, n_classes=2, seed=0, n_features=6):
 
 def solve(data, n_landmarks, *, warm=None, session=None, threads=2, kept_bytes=0, **options):
     """Solution for a problem, or for rows and classes with the Gaussian kernel."""
-    problem = data if isinstance(data, ClassificationProblem) else gaussian(*data)
+    problem = data if isinstance(data, Problem) else gaussian(*data)
     options = TrainOptions(threads=threads, **options)
     return solve_landmarks(problem, n_landmarks, options, session or Session(), warm, kept_bytes)
 
@@ -53,14 +55,14 @@ def gaussian(X, codes):
     return ClassificationProblem(open_dataset(X), codes, KERNELS["rbf"])
 
 
-def objectives(solution, X, signs, C, kernel):
-    values = span_values(kernel, X, solution.landmarks, solution.jitter)
+def objectives(solution, X, signs, C, kernel, bias=1):
+    values = span_values(kernel, X, solution.landmarks, solution.jitter, bias)
     return span_objectives(*values, solution.beta, signs, C)
 
 
-def least_primal(solution, X, y, C, kernel):
+def least_primal(solution, X, y, C, kernel, bias=1):
     """Upper bound on the least P in the span, by Newton steps in extended precision."""
-    K, G = span_values(kernel, X, solution.landmarks, solution.jitter)
+    K, G = span_values(kernel, X, solution.landmarks, solution.jitter, bias)
     best, b = np.inf, solution.beta[0].astype(G.dtype)
     for _ in range(5):
         xi = np.maximum(0, 1 - y * (K @ b))
@@ -123,8 +125,8 @@ def test_kept_kernel_values_spare_work_and_change_no_bit(kernel, n_classes, monk
     assert (counts[2] < counts[1] < counts[0]) == (kernel != "poly")
 
 
-@given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 3), st.integers(0, 2**31))
-def test_a_product_of_16_bits_errs_by_no_more_than_their_rounding(n, n_landmarks, k, seed):
+@given(*map(st.integers, (1, 1, 1, 0), (200, 40, 3, 2**31)), st.sampled_from([0, 1]))
+def test_a_product_of_16_bits_errs_by_no_more_than_their_rounding(n, n_landmarks, k, seed, bias):
     """Of values as computed for it and as kept, against extended precision."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 3)).astype(np.float32)
@@ -133,7 +135,7 @@ def test_a_product_of_16_bits_errs_by_no_more_than_their_rounding(n, n_landmarks
     problem = SpanProblem(ArraySource(X), np.where(rng.random((n, k)) < 0.5, 1, -1), C)
     active, d = rng.random((n, k)) < 0.7, rng.normal(size=(k, n_landmarks))
     with Engine(KERNELS["rbf"], 2, choose_arithmetic(KERNELS["rbf"], X)) as engine:
-        landmarks, kept = Landmarks(engine, Z), KeptValues(2 * n * n_landmarks)
+        landmarks, kept = Landmarks(engine, Z, bias), KeptValues(2 * n * n_landmarks)
         found = Passes(problem, landmarks, kept=KeptValues(0)).hessian_product(active, d)
         in_float32 = Passes(problem, landmarks).hessian_product(active, d)
         with_kept = Passes(problem, landmarks, kept=kept)
@@ -142,7 +144,7 @@ def test_a_product_of_16_bits_errs_by_no_more_than_their_rounding(n, n_landmarks
         np.testing.assert_array_equal(with_kept.hessian_product(active, d), found)
         assert engine.evaluations == before
         error = 0.5 / 65535 + float(engine.value_bound(engine.prepare(X), landmarks.fast).max())
-    K = kernel_values(KERNELS["rbf"], X, Z) + 1
+    K = kernel_values(KERNELS["rbf"], X, Z) + bias
     for c in range(k):
         h, weights = K @ d[c], C * active[:, c]
         of_h = np.abs(d[c]).sum() * error
@@ -326,9 +328,11 @@ HARD_KERNELS = [
 ]
 
 
-@example("apart", HARD_KERNELS[3], 0.01, 6, 24, 10602)  # steps with float32 values never end
-@example("apart", make_kernel("poly", gamma=1.0, degree=3, coef0=1.0), 1e8, 0, 7, 1)
-@example("plain", HARD_KERNELS[2], 1e-6, 0, 1, 4228)  # nothing to learn with the one landmark
+@example("apart", HARD_KERNELS[3], 0.01, 6, 24, 10602, False)  # steps with float32 values never end
+@example("apart", make_kernel("poly", gamma=1.0, degree=3, coef0=1.0), 1e8, 0, 7, 1, False)
+@example(
+    "plain", HARD_KERNELS[2], 1e-6, 0, 1, 4228, False
+)  # nothing to learn with the one landmark
 @given(
     st.sampled_from(TROUBLES),
     st.sampled_from(HARD_KERNELS),
@@ -336,25 +340,28 @@ HARD_KERNELS = [
     st.sampled_from([0, 6]),
     st.integers(1, 60),
     st.integers(0, 2**31),
+    st.booleans(),
 )
 def test_a_reported_gap_is_never_smaller_than_the_true_one(
-    trouble, kernel, C, decades, n_landmarks, seed
+    trouble, kernel, C, decades, n_landmarks, seed, novelty
 ):
     X, codes = extreme(trouble, seed)
     penalties = C * 10 ** np.random.default_rng(seed).uniform(-decades, decades, len(X))
     source = CSRSource(to_csr(X)) if trouble == "sparse" else ArraySource(X)
     problem = ClassificationProblem(source, codes, kernel, penalties)
-    signs = 2 * codes[:, None] - 1
+    signs, bias = 2 * codes[:, None] - 1, 1
+    if novelty:
+        problem, signs, bias = NoveltyProblem(source, kernel, penalties), np.ones_like(signs), 0
     try:
         solution = solve(problem, n_landmarks, threads=1)
     except InputError:  # labels cancel each other at the landmarks, which may be all rows
-        K = kernel_values(kernel, X, X) + 1
+        K = kernel_values(kernel, X, X) + bias
         cancelled = abs(K @ (penalties * signs[:, 0])) <= 1e-6 * (abs(K) @ penalties)
         assert np.count_nonzero(cancelled) >= min(n_landmarks, len(X))
         return
-    primal, _ = objectives(solution, X, signs, penalties, kernel)
+    primal, _ = objectives(solution, X, signs, penalties, kernel, bias)
     assert solution.primal[0] >= primal[0]
-    assert solution.dual[0] <= least_primal(solution, X, signs[:, 0], penalties, kernel)
+    assert solution.dual[0] <= least_primal(solution, X, signs[:, 0], penalties, kernel, bias)
     gap = (solution.primal - solution.dual) / solution.primal
     assert solution.certified_gap[0] == gap[0]
     assert solution.status in (Status.CONVERGED, Status.ROUNDING)
@@ -435,3 +442,75 @@ def test_a_preconditioner_solves_with_the_matrix_of_its_rows():
                 # H comes from float32 kernel values.
                 assert np.linalg.norm(back - residual[c]) <= 0.03 * np.linalg.norm(residual[c])
                 assert found[c].any() == wanted[c]
+
+
+def chosen(problem, landmarks, session=None, **options):
+    """Solution with landmarks that are given."""
+    options = TrainOptions(landmarks=landmarks, **options)
+    return fit(problem, options, session).solutions[0]
+
+
+@pytest.mark.parametrize(("n_rows", "sparse"), [(150, True), (3000, False)])
+def test_given_rows_become_the_landmarks_whichever_way_they_are_given(n_rows, sparse):
+    X, codes = noisy(n_rows, 3)
+    source = CSRSource(to_csr(X)) if sparse else ArraySource(X)
+    problem = ClassificationProblem(source, codes, KERNELS["rbf"])
+    numbers = np.random.default_rng(0).permutation(n_rows)[:30]
+    by_number = chosen(problem, numbers)
+    rows = X[np.sort(numbers)]
+    for same in (rows, rows.tolist(), scipy.sparse.csr_array(rows)):
+        solution = chosen(problem, same)
+        assert (solution.rows == -1).all()
+        np.testing.assert_array_equal(solution.beta, by_number.beta)
+    np.testing.assert_array_equal(by_number.rows, np.sort(numbers))
+    signs, C = np.where(codes[:, None] == np.arange(3), 1, -1), np.ones(n_rows)
+    primal, _ = objectives(by_number, X, signs, C, problem.kernel)
+    for k, y in enumerate(signs.T):
+        own = replace(by_number, beta=by_number.beta[k:])
+        least = least_primal(own, X, y, C, problem.kernel)
+        assert primal[k] - least <= by_number.certified_gap[k] * primal[k]
+
+
+def test_given_rows_that_depend_on_others_are_left_out_with_a_word(caplog):
+    X, codes = noisy(300)
+    problem, centres = gaussian(X, codes), X[:8] * np.float32(0.5)
+    close = np.concatenate([centres, centres[:4] + np.float32(1e-7)])
+    solution = chosen(problem, close)
+    assert solution.beta.shape == (1, 8)
+    assert solution.status is Status.CONVERGED
+    assert "4 of the 12 landmarks depend on the others, and are left out" in caplog.text
+
+
+def test_a_run_with_given_rows_resumes_with_the_same_only(tmp_path):
+    X, codes = noisy(3000)
+    problem, path = gaussian(X, codes), tmp_path / "run.ckpt"
+    whole = chosen(problem, X[:25] + 1)
+    saving = Session([lambda state: state.iteration < 3], checkpoint=CheckpointPlan(path, 0))
+    assert chosen(problem, X[:25] + 1, saving).status is Status.INTERRUPTED
+    resumed = chosen(problem, X[:25] + 1, Session(resume=path))
+    np.testing.assert_array_equal(resumed.beta, whole.beta)
+    for other in (X[1:26] + 1, 25):
+        with pytest.raises(InputError, match="was made with other data: landmarks"):
+            chosen(problem, other, Session(resume=path))
+
+
+@pytest.mark.parametrize(
+    ("landmarks", "message"),
+    [
+        ([3, 300], "have the row 300, and rows of .* are counted from 0 to 299"),
+        ([-1, 2], "have the row -1"),
+        ([5, 7, 5], "have row 5 of .* more than once"),
+        ([[1.0] * 6, [2.0] * 6, [1.0] * 6], "have row 0 more than once"),
+        ([[1.0, 2.0]], "have 2 columns, and .* has 6"),
+        ([[1.0] * 5 + [np.nan]], "landmarks: row 0 holds a value in column 5 that is missing"),
+        ([[1.0], [2.0, 3.0]], "must be numbers of rows, or rows of one width"),
+        ([], "must be whole numbers of rows"),
+        ([0.5, 1.5], "must be whole numbers of rows"),
+        (np.ones(300, dtype=bool), "must be whole numbers of rows"),
+        (np.ones((2, 2, 2)), "landmarks|array"),
+        (np.arange(1806.0).reshape(-1, 6), "too few for 301 landmarks"),
+    ],
+)
+def test_landmarks_that_are_no_rows_are_refused(landmarks, message):
+    with pytest.raises(InputError, match=message):
+        chosen(gaussian(*noisy(300)), landmarks)

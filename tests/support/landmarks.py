@@ -30,11 +30,11 @@ def solve_landmarks(problem, n_landmarks, options, session, warm=None, kept_byte
         return path.solve(options.C)
 
 
-def span_values(kernel, X, Z, jitter):
-    """k(z_j, x) + 1 for all rows, and G, in extended precision."""
+def span_values(kernel, X, Z, jitter, bias=1):
+    """k(z_j, x) + bias for all rows, and G, in extended precision."""
     Z = Z if isinstance(Z, np.ndarray) else Z.toarray()
-    G = kernel_values(kernel, Z, Z) + 1 + jitter * np.eye(len(Z))
-    return kernel_values(kernel, X, Z) + 1, G
+    G = kernel_values(kernel, Z, Z) + bias + jitter * np.eye(len(Z))
+    return kernel_values(kernel, X, Z) + bias, G
 
 
 def solved(matrix, right):

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from ooc_fw import FrankWolfeOneClass, InputError, TrainOptions, make_kernel, open_dataset
+from ooc_fw import (
+    FrankWolfeOneClass,
+    InputError,
+    TrainOptions,
+    certify_landmarks,
+    load_model,
+    make_kernel,
+    open_dataset,
+)
 from ooc_fw.certificate.sweep import Certificate
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.training.fit import fit
@@ -158,7 +166,59 @@ def test_what_has_no_meaning_is_refused(rows):
     for share in (0, 0.6, -1, "auto", "0.1"):
         with pytest.raises(InputError, match=r"contamination must be a (positive )?number"):
             FrankWolfeOneClass(contamination=share).fit(rows)
-    with pytest.raises(InputError, match="one-class models have no landmarks"):
-        fit(NoveltyProblem(open_dataset(rows), make_kernel("linear")), TrainOptions(landmarks=30))
     with pytest.raises(InputError, match="has the labels \\+1 only"):
         BinaryProblem(open_dataset(rows), -np.ones(300), make_kernel("linear"), one_class=True)
+
+
+def test_landmarks_that_are_all_rows_give_the_exact_model(rows, tmp_path):
+    exact = FrankWolfeOneClass(gamma=0.3, C=0.1, tol=1e-6).fit(rows)
+    model = FrankWolfeOneClass(gamma=0.3, C=0.1, tol=1e-6, landmarks=300).fit(rows)
+    assert (model.kind_, model.gap_scope_, model.fit_status_) == ("landmarks", "span", 0)
+    np.testing.assert_allclose(
+        model.score_samples(rows), exact.score_samples(rows) / exact.rho_, rtol=1e-3
+    )
+    assert model.solution_.primal[0] == pytest.approx(0.5 / exact.rho_, rel=1e-3)
+    assert (model.offset_, model.rho_) == (1.0, 1.0)
+    assert not hasattr(model, "radius_")
+    expected = kernel_values(model.model_.kernel, rows, model.support_vectors_)
+    np.testing.assert_allclose(
+        model.score_samples(rows), (expected @ model.dual_coef_[0]).astype(float), atol=2e-4
+    )
+    model.save(tmp_path / "m.h5")
+    again = load_model(tmp_path / "m.h5")
+    np.testing.assert_array_equal(again.decision_function(rows), model.decision_function(rows))
+    assert (again.task, again.kind, again.offset) == ("novelty", "landmarks", 1.0)
+    share = FrankWolfeOneClass(gamma=0.3, C=0.1, landmarks=40, contamination=0.1).fit(rows)
+    assert np.mean(share.predict(rows) < 0) == 0.1
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_gap_in_a_span_is_certified_again(rows, weighted):
+    weights = np.random.default_rng(0).uniform(0.5, 2, 300) if weighted else None
+    one = FrankWolfeOneClass(gamma=0.3, C=0.05, landmarks=30, random_state=0)
+    one.fit(rows, sample_weight=weights)
+    problem = NoveltyProblem(
+        open_dataset(rows), one.model_.kernel, None if weights is None else 0.05 * weights
+    )
+    with one.model_.engine() as engine:
+        found = certify_landmarks(one.model_, problem, engine)
+        np.testing.assert_allclose(found.certified_gap, one.certified_gap_, rtol=1e-6)
+        assert found.exact_kernel.dual(engine)[0] <= found.dual[0] * (1 + 1e-6)
+        if weighted:
+            with pytest.raises(InputError, match="trained with weights of rows"):
+                certify_landmarks(one.model_, replace(problem, penalties=None), engine)
+
+
+@pytest.mark.filterwarnings("ignore:stopped by the limit of support vectors")
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"C": 1e-3}, "landmarks"),  # with so small a penalty nearly all rows are support vectors
+        ({"C": 1e-3, "exact": True}, "exact"),
+        ({"C": 1e3}, "exact"),
+    ],
+)
+def test_where_the_optimum_is_too_large_there_are_landmarks(rows, options, kind):
+    model = FrankWolfeOneClass(gamma=0.3, max_support=100, random_state=0, **options).fit(rows)
+    assert model.kind_ == kind
+    assert len(model.support_) <= 100
