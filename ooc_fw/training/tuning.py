@@ -181,6 +181,11 @@ class _Search:
         self.staged = any(wanted.free)
         self.limit = options.max_time or (SEARCH_SECONDS if self.staged else None)
         options = with_centres(replace(options, max_time=None), source)
+        if wanted.learn_scales and options.centres is not None:
+            raise InputError(
+                "learned scales change the units that landmarks of your own are in; give a number "
+                "of landmarks, or leave out learn_scales (--learn-scales)"
+            )
         if not self.staged and wanted.task == "classification":
             options = replace(options, exact=options.landmarks is None)
         self.wanted, self.given, self.grid, self.n_rows = (
