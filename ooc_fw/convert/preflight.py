@@ -258,7 +258,8 @@ def _advice_on_columns(found: Findings, where: str, source: RowSource | None) ->
             f"({_names(constant, names)}): they carry no information and can be left out"
         )
     heavy, n_small = found.swamping()
-    if n_small:
+    scaling = None if source is None else source.scaling
+    if n_small and (scaling is None or scaling.learned is None):
         j = int(heavy[0])
         yield (
             f"the columns are not scaled alike: next to {_names(heavy, names)} (from "
