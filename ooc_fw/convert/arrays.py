@@ -89,12 +89,6 @@ class ArrayReader(TableReader):
         if isinstance(column, ArrayNode):
             return column.open()
         what = f"{self.name}: {self._label!r}"
-        if not isinstance(column, dict):
-            known = ", ".join(self.label_names) or "none"
-            raise InputError(
-                f"{what} is neither an array nor codes and categories; name other labels "
-                f"(--y-name; it has {known})"
-            )
         missing: Missing = "drop" if self._options.missing_labels == "drop" else "refuse"
         labels = containers.labels_in(column, what, missing)
 

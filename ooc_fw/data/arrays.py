@@ -335,10 +335,8 @@ def open_npy(path: str) -> FileArray:
     check_regular(path)
     try:
         with open(path, "rb") as file:
-            shape, in_columns, dtype = _read_header(file)
-            shape += dtype.shape  # a type of several numbers makes columns
-            dtype, offset = dtype.base, file.tell()
-            _check_header(shape, dtype, os.fstat(file.fileno()).st_size - offset)
+            shape, in_columns, dtype = _read_header(file, os.fstat(file.fileno()).st_size)
+            offset = file.tell()
     except (ValueError, OSError, EOFError, TypeError, ArithmeticError, RecursionError) as error:
         raise InputError(
             f"{path} cannot be read as a .npy file ({error}); write it with numpy.save"
@@ -349,21 +347,24 @@ def open_npy(path: str) -> FileArray:
     return FileArray(path, shape, dtype, (offset,), strides=strides)
 
 
-def _read_header(file: Any) -> tuple[tuple[Any, ...], bool, np.dtype[Any]]:
-    """Shape, whether columns come one after the other, and type of an array in a file."""
-    if np.lib.format.read_magic(file) == (1, 0):
-        return np.lib.format.read_array_header_1_0(file)
-    return np.lib.format.read_array_header_2_0(file)
+def _read_header(file: Any, size: int) -> tuple[tuple[Any, ...], bool, np.dtype[Any]]:
+    """Shape, whether columns come one after the other, and type of an array in a file.
 
-
-def _check_header(shape: tuple[Any, ...], dtype: np.dtype[Any], n_bytes: int) -> None:
-    """Raise ValueError unless the array has a type that is loaded and fits into the file."""
+    ValueError is raised unless its type is one that is loaded, and it fits into so many bytes.
+    """
+    form = np.lib.format
+    first = form.read_magic(file) == (1, 0)
+    read = form.read_array_header_1_0 if first else form.read_array_header_2_0
+    shape, in_columns, dtype = read(file)
+    shape += dtype.shape  # a type of several numbers makes columns
+    dtype, n_bytes = dtype.base, size - file.tell()
     if any(type(length) is not int or length < 0 for length in shape):
         raise ValueError(f"its shape is said to be {shape}")
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are not loaded")
     if math.prod(shape) * dtype.itemsize > n_bytes:
         raise ValueError(f"it has {n_bytes} bytes for values of shape {shape} and type {dtype}")
+    return shape, in_columns, dtype
 
 
 def find_in_map(array: AnyArray) -> Callable[[], FileArray] | None:
@@ -417,9 +418,8 @@ class NpzGroup(Group):
 def _open_member(path: str, archive: zipfile.ZipFile, item: zipfile.ZipInfo) -> ReadArray:
     """An array in an archive, of which each part that is read is the next one."""
     name, stream = f"{path}: {item.filename}", archive.open(item)
-    shape, in_columns, dtype = _read_header(stream)
+    shape, in_columns, dtype = _read_header(stream, item.file_size)
     shape = shape or (1,)
-    _check_header(shape, dtype, item.file_size - stream.tell())
 
     def read(start: int, stop: int) -> AnyArray:
         if in_columns and len(shape) > 1:

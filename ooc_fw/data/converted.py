@@ -226,15 +226,13 @@ def read_checksums(root: Stored) -> dict[str, Checksums]:
             f"{_WAY_OUT}"
         )
     for name, checksums in sums.items():
-        array, n_sums = find_node(root, name), len(checksums.values)
-        if checksums.length < 1 or n_sums != -(-len(array) // checksums.length):
-            raise DamageError(
-                f"{damaged} {name} has {n_sums} checksums for {len(array)} rows; {_WAY_OUT}"
-            )
-        if name in SMALL_ARRAYS:
+        array, length = find_node(root, name), checksums.length
+        wrong = length < 1 or len(checksums.values) != -(-len(array) // length)
+        if name in SMALL_ARRAYS and not wrong:
             check_storage(array)
-            if len(checksums.mismatches(array[...], 0)) > 0:
-                raise DamageError(f"{damaged} {name} does not match its checksum; {_WAY_OUT}")
+            wrong = len(checksums.mismatches(array[...], 0)) > 0
+        if wrong:
+            raise DamageError(f"{damaged} {name} does not match its checksums; {_WAY_OUT}")
     return sums
 
 

@@ -298,12 +298,11 @@ def open_labels(labels: Any) -> Sliceable:
         array: Any = open_npy(name)
     else:
         name, array = "labels", _as_array(labels, "labels")
-    if len(array.shape) != 1:
+    if len(array.shape) != 1 or array.dtype.kind not in "biufSUO":
         raise InputError(
-            f"{name} must have one dimension, not {len(array.shape)}; give one label a row"
+            f"{name} must be one number or text for each row, not an array of shape {array.shape} "
+            f"and type {array.dtype}"
         )
-    if array.dtype.kind not in "biufSUO":
-        raise InputError(f"{name} are of type {array.dtype}; give numbers or text")
     return array  # type: ignore[no-any-return]
 
 

@@ -103,9 +103,7 @@ class Threads:
         as some ten thousand of them.
         """
         parts = self._n_threads if work > SMALL_WORK else 1
-        step = max(
-            least, -(-n // (parts * 16)) * 16
-        )  # whole multiples of 16 but for the last range
+        step = max(least, -(-n // (parts * 16)) * 16)  # multiples of 16 but for the last range
         ranges = [slice(start, min(start + step, n)) for start in range(0, n, step)]
         if self._pool is None or len(ranges) == 1:
             for part in ranges:
