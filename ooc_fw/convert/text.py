@@ -11,7 +11,6 @@ import io
 import lzma
 import os
 import re
-import stat
 import sys
 import zlib
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from ooc_fw._core import text as compiled
 from ooc_fw._core.text import INT32_MAX, TOKEN, Problem
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import EXAMPLES, Encoder, Parse, ParsedBlock, ParseOptions, ordered_map
-from ooc_fw.data.formats import format_of, is_url, open_bytes, url_bytes
+from ooc_fw.data.formats import format_of, open_bytes
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array
 from ooc_fw.system.errors import InputError, unreadable
@@ -72,11 +71,8 @@ class TextInput(readers.Reader):
             self._raw = _standard_input()
         else:
             self._raw = self.enter_context(open_bytes(self.name))
-            if is_url(self.name):
-                self.size = url_bytes(self.name)
-            else:
-                status = os.fstat(self._raw.fileno())
-                self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
+            if os.path.isfile(self.name):
+                self.size = os.path.getsize(self.name)
         try:
             kind = format_of(self._raw.peek(_LONGEST_MAGIC))
         except OSError as error:

@@ -117,7 +117,7 @@ class _Limited(io.BytesIO):
         return super().write(data)
 
 
-def recipe_of(opener: Callable[[], ArrayNode]) -> bytes | None:
+def recipe_of(opener: Callable[[], Node]) -> bytes | None:
     """How another process opens the same array; None where values are in memory, or it cannot."""
     from cloudpickle import dump  # which Dask brings, and which takes functions of any kind
 

@@ -73,14 +73,6 @@ def file_system(url: str) -> tuple[Any, str]:
         return system, path
 
 
-def url_bytes(url: str) -> int | None:
-    """Size of a remote file; None where its service does not say it."""
-    system, path = file_system(url)
-    with remote_errors(url):
-        size = system.size(path)
-    return None if size is None else int(size)
-
-
 def format_of(head: bytes) -> str | None:
     """Format of a file that begins with these bytes; None for text and whatever else."""
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)

@@ -4,8 +4,8 @@
 given to `open_source`            read by an `ArraySource`, or a `CSRSource` if sparse, of
 ================================  =================================================================
 path of HDF5, h5py file or group  ``hdf5.py``: data sets, by file offset where possible
-path or group of zarr             ``zarrs.py``: chunks that are decoded once
-array of Dask and the like        ``zarrs.py``: blocks that are computed once
+path, group or array of zarr      ``zarrs.py``: chunks that are decoded once
+array of Dask                     ``zarrs.py``: blocks that are computed once
 path of .npy, numpy memory map    ``arrays.py``: one table, by file offset
 AnnData object                    the rows in it, whatever they are
 numpy array, scipy sparse matrix  the array itself
@@ -100,12 +100,14 @@ def open_source(
     names = x_name, y_name, missing_labels
     if isinstance(data, h5py.Group | h5py.Dataset):
         return open_container(hdf5.as_node(data), given, *names)
-    if zarrs.is_zarr(data) and not hasattr(data, "shape"):
+    if zarrs.is_zarr(data):
+        if hasattr(data, "shape"):
+            return _open_array(partial(zarrs.as_node, data), given)
         return open_container(zarrs.as_node(data), given, *names)
     if hasattr(data, "tocsr"):
         return CSRSource(data.tocsr(), given)
-    if zarrs.is_chunked(data):
-        return _open_array(partial(zarrs.open_chunked, data), given)
+    if zarrs.is_dask(data):
+        return _open_array(partial(zarrs.open_dask, data), given)
     columns = names_of_frame(data)
     array = _as_array(data, "array")
     if columns is not None and array.dtype.kind == "O":  # columns of several types
@@ -229,7 +231,7 @@ def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
     return source
 
 
-def _open_array(opener: Callable[[], ArrayNode], labels: Sliceable | None = None) -> RowSource:
+def _open_array(opener: Callable[[], Node], labels: Sliceable | None = None) -> RowSource:
     """Rows of an array, which other processes open alike if its recipe can be sent."""
     source = open_container(opener(), labels)
     if (recipe := recipe_of(opener)) is not None:

@@ -1,6 +1,6 @@
 """Zarr stores of versions 2 and 3, here or remote: their arrays and groups.
 
-The arrays of Dask, and others in chunks, are read alike. Neither package is imported for them.
+The arrays of Dask are read alike. Neither package is imported for them.
 """
 
 from __future__ import annotations
@@ -141,7 +141,10 @@ class ZarrArray(_ZarrNode, ArrayNode):
                 self._check_chunks(start, stop)
             values = np.asarray(self.stored[start:stop])
         except Exception as error:  # whatever codecs and stores raise
-            raise unreadable_rows(self.place, start, stop, error) from error
+            raise DamageError(
+                f"rows {start} to {stop - 1} of {self.place} cannot be read ({error}); write it "
+                f"again"
+            ) from error
         return values.astype(object) if self.is_text else values
 
     def _check_chunks(self, start: int, stop: int) -> None:
@@ -200,47 +203,25 @@ def _decoded_bytes(codec: str, file: BinaryIO, most: int) -> int:
     return int.from_bytes(head[place], "little")
 
 
-def is_chunked(data: Any) -> bool:
-    """Whether `data` is an array of Dask, or in chunks of equal size, that is read by slicing."""
-    chunks = getattr(data, "chunks", None)
-    if not (isinstance(chunks, tuple) and hasattr(data, "shape") and hasattr(data, "dtype")):
-        return False
-    return _is_dask(data) or all(isinstance(length, int) for length in chunks)
+def is_dask(data: Any) -> bool:
+    """Whether `data` is an array of Dask, which need not be imported."""
+    return hasattr(data, "__dask_graph__") and isinstance(getattr(data, "chunks", None), tuple)
 
 
-def _is_dask(array: Any) -> bool:
-    return hasattr(array, "__dask_graph__") and hasattr(array, "_meta")
-
-
-def open_chunked(array: Any) -> DecodedChunks:
-    """Open an array in chunks that are decoded or computed whole."""
-    lengths, ends, is_dask = array.chunks[0], array.chunks[0], _is_dask(array)
-    name = "dask array" if is_dask else "array of chunks"
-    if is_dask and any(math.isnan(length) for length in array.shape):
-        raise InputError(f"the lengths of the {name} are unknown; call compute_chunk_sizes()")
-    if is_dask and not isinstance(array._meta, np.ndarray):
+def open_dask(array: Any) -> DecodedChunks:
+    """Open an array of Dask, whose blocks are computed whole."""
+    if any(math.isnan(length) for length in array.shape):
+        raise InputError("the lengths of the dask array are unknown; call compute_chunk_sizes()")
+    if not isinstance(array._meta, np.ndarray):
         raise InputError(
-            f"the {name} has blocks of type {type(array._meta).__name__}; make them numpy arrays "
-            f"with map_blocks"
+            f"the dask array has blocks of type {type(array._meta).__name__}; make them numpy "
+            f"arrays with map_blocks"
         )
 
     def decode(start: int, stop: int) -> AnyArray:
-        if is_dask:
-            return np.asarray(array[start:stop].compute())
-        try:
-            return np.asarray(array[start:stop])
-        except Exception as error:  # whatever codecs and stores raise
-            raise unreadable_rows(name, start, stop, error) from error
+        return np.asarray(array[start:stop].compute())
 
-    if is_dask:
-        lengths, ends = max(lengths), np.cumsum(lengths, dtype=np.int64)
-    chunks = DecodedChunks(array.shape, array.dtype, decode, ends)
-    chunks.path, chunks.compressed, chunks.chunk_rows = name, True, lengths
+    lengths = array.chunks[0]
+    chunks = DecodedChunks(array.shape, array.dtype, decode, np.cumsum(lengths, dtype=np.int64))
+    chunks.path, chunks.compressed, chunks.chunk_rows = "dask array", True, max(lengths)
     return chunks
-
-
-def unreadable_rows(place: str, start: int, stop: int, error: Exception) -> DamageError:
-    """What to say of rows that cannot be decoded."""
-    return DamageError(
-        f"rows {start} to {stop - 1} of {place} cannot be read ({error}); write it again"
-    )

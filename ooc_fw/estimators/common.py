@@ -25,7 +25,6 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import SubsetSource, ranges_of
-from ooc_fw.data.zarrs import is_chunked
 from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
@@ -371,7 +370,7 @@ def is_out_of_core(X: Any) -> bool:
     """Whether `X` is read block by block, rather than checked as a whole by scikit-learn."""
     package = type(X).__module__.partition(".")[0]
     on_disk = isinstance(X, str | os.PathLike | np.memmap | RowSource) or is_annotated(X)
-    return on_disk or package in ("h5py", "dask", "zarr") or is_chunked(X)
+    return on_disk or package in ("h5py", "dask", "zarr")
 
 
 def is_array(y: Any) -> bool:
