@@ -221,7 +221,7 @@ def labels_in(
 ) -> Labels:
     """Labels in a column; `sums` are the checksums of "y", without which NaN is a missing label."""
     if isinstance(column, dict):
-        labels = _coded_labels(column, what) if "codes" in column else _masked_labels(column, what)
+        labels = _coded_labels(column, what) if "codes" in column else _masked_labels(column)
     elif not isinstance(column, ArrayNode) or len(column.shape) != 1:
         raise InputError(f"{what} must be an array of one dimension; {_OTHER_LABELS}")
     elif column.dtype.kind not in "biuf" and not column.is_text:
@@ -243,17 +243,12 @@ def labels_in(
 
 
 def _coded_labels(column: Mapping[str, Any], what: str) -> Labels:
-    codes, categories = (check_vector(column[part]) for part in ("codes", "categories"))
-    if codes.dtype.kind not in "iu":
-        raise InputError(f"{what}: its codes are no list of whole numbers; write it again")
+    codes, categories = check_vector(column["codes"], "iu"), check_vector(column["categories"])
     if categories.dtype.kind not in "biuf" and not categories.is_text:
         raise InputError(f"{what} are of type {categories.dtype}; {_OTHER_LABELS}")
     values, places = np.asarray(categories.open()[0 : categories.shape[0]]), codes.open()
     if values.dtype.kind not in "biuf":
-        try:
-            values = np.array([as_text(word) for word in values.tolist()], dtype=np.str_)
-        except UnicodeDecodeError:
-            raise InputError(f"{what}: its categories are not UTF-8 text; write it again") from None
+        values = np.array([as_text(word) for word in values.tolist()], dtype=np.str_)
 
     def is_missing(start: int, stop: int) -> npt.NDArray[np.bool_]:
         part = places[start:stop]
@@ -265,10 +260,9 @@ def _coded_labels(column: Mapping[str, Any], what: str) -> Labels:
     return _with_missing(read, is_missing)
 
 
-def _masked_labels(column: Mapping[str, Any], what: str) -> Labels:
-    values, mask = (check_vector(column[part]) for part in ("values", "mask"))
-    if values.shape != mask.shape:
-        raise InputError(f"{what}: its values and its mask differ in shape; write it again")
+def _masked_labels(column: Mapping[str, Any]) -> Labels:
+    values = check_vector(column["values"])
+    mask = check_vector(column["mask"], length=values.shape[0])
     words, marks = converted.label_words(values.open(), values), mask.open()
     return _with_missing(words, lambda start, stop: np.asarray(marks[start:stop], bool))
 

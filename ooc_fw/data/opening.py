@@ -173,8 +173,6 @@ def draw_test_rows(
     source: RowSource, test_share: float, seed: int, *, stratify: bool
 ) -> Int64Array:
     """Ranges of the test part of `train_test_split`."""
-    if not 0 < test_share < 1:
-        raise InputError(f"test_share must be above 0 and below 1, not {test_share}")
     n_test = round(test_share * source.n_rows)
     if not 0 < n_test < source.n_rows:
         raise InputError(
@@ -339,17 +337,15 @@ def _open_annotated(
 def _annotated_rows(data: Any, x_name: str) -> Any:
     """Rows of an AnnData object: "X", or those with a path "layers/..." or "obsm/..."."""
     kind, _, name = x_name.partition("/")
-    if kind == "X":
-        rows = data.X
-    elif kind in ("layers", "obsm") and name in getattr(data, kind):
+    rows = data.X if kind == "X" else None
+    if kind in ("layers", "obsm") and name in getattr(data, kind):
         rows = getattr(data, kind)[name]
-    else:
-        has = [f"{part}/{key}" for part in ("layers", "obsm") for key in getattr(data, part)]
-        raise InputError(
-            f"this {type(data).__name__} has no rows {x_name!r}; it has {', '.join(['X', *has])}"
-        )
     if rows is None:
-        raise InputError(f"this {type(data).__name__} has no X; name other rows (x_name=)")
+        has = [f"{part}/{key}" for part in ("layers", "obsm") for key in getattr(data, part)]
+        has += ["X"] * (data.X is not None)
+        raise InputError(
+            f"this {type(data).__name__} has no rows {x_name!r}; it has {', '.join(has) or 'none'}"
+        )
     return getattr(rows, "group", rows)  # of a file: the group that it reads
 
 

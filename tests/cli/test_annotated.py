@@ -170,7 +170,7 @@ def test_objects_in_python(cells, typed, places):
         FrankWolfeSVC().fit(cells, "cell_type")
     with pytest.raises(InputError, match="the obs of this AnnData has no 'kind'; it has cell_type"):
         FrankWolfeSVC().fit(cells, "kind")
-    with pytest.raises(InputError, match="this AnnData has no rows 'layers/x'; it has X, layers/d"):
+    with pytest.raises(InputError, match="this AnnData has no rows 'layers/x'; it has layers/d"):
         open_source(cells, x_name="layers/x")
     by_name = FrankWolfeSVC(C=3, random_state=0).fit(places["h5ad"], "obs/batch")
     assert by_name.classes_.tolist() == [0, 1]
