@@ -126,11 +126,9 @@ def read_head(path: str) -> bytes:
 
 def check_regular(path: str) -> None:
     """Raise InputError for what is no regular file: rows are read more than once."""
-    if os.path.isdir(path):
-        raise InputError(f"{path} is a folder; give a file in it")
     if os.path.exists(path) and not os.path.isfile(path):
         raise InputError(
-            f"{path} is a pipe or a device, and rows are read more than once; write them to a file"
+            f"{path} is a folder, a pipe or a device, and rows are read more than once; give a file"
         )
 
 

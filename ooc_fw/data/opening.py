@@ -251,7 +251,12 @@ def _kind_of(path: str) -> str:
             f"{path} is remote, where only zarr stores are trained on directly; convert it first: "
             f"{conversion(path)}"
         )
-    head = b"" if os.path.isdir(path) else _first_bytes(path)
+    head = b""
+    if not os.path.isdir(path):
+        formats.check_regular(path)
+        head = formats.read_head(path)
+        if not head:
+            raise DamageError(f"{path} is empty; give a file with rows in it")
     kind = formats.detect_format(path)
     if kind in _READ_IN_PLACE:
         return kind
@@ -276,14 +281,6 @@ def conversion(path: str) -> str:
     return f"ooc-fw convert {shlex.quote(path)} {shlex.quote(target)}"
 
 
-def _first_bytes(path: str) -> bytes:
-    formats.check_regular(path)
-    head = formats.read_head(path)
-    if not head:
-        raise DamageError(f"{path} is empty; give a file with rows in it")
-    return head
-
-
 def open_labels(labels: Any) -> Sliceable:
     """Labels given apart from the rows: a .npy file by its path, a data set, or an array."""
     if isinstance(labels, ReadArray):
@@ -293,8 +290,6 @@ def open_labels(labels: Any) -> Sliceable:
         return containers.labels_in(node, f"the labels {node.place}", sums={}).values
     if isinstance(labels, (str, os.PathLike)):
         name = os.fspath(labels)
-        if formats.format_of(_first_bytes(name)) != "npy":
-            raise InputError(f"the labels {name} must be a .npy file; write it with numpy.save")
         array: Any = open_npy(name)
     else:
         name, array = "labels", _as_array(labels, "labels")
