@@ -444,6 +444,8 @@ def _words_error(found: Mapping[str, str], like: object) -> str:
     begin = f"column {name!r} does not hold a number but {shown!r}"
     if is_foreign_number(word):
         return f"{begin}; write numbers with decimal points and without separators of thousands"
+    if np.isfinite(readers.seconds_in(word)) and not like:
+        return f"{begin}; give --date-parts {name} or --dates {name}, or --drop {name}"
     if others:
         begin += f" (nor do {', '.join(repr(other) for other, _ in others)})"
     if like:

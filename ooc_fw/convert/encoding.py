@@ -109,7 +109,8 @@ class TargetEncoding:
         def value_of(label: float) -> float:
             return label if label_values is None else float(label_values[int(label)])
 
-        ends, order = [""], [0, 1]
+        # Not the name of the column: rows that hold categories as numbers would seem to fit.
+        ends, order = [".mean"], [0, 1]
         if not self._targets:
             labels = sorted(self._classes, key=value_of)
             order = [self._classes[label] for label in labels]

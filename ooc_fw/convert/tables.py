@@ -557,7 +557,10 @@ class TableEncoder(readers.Encoder):
             yield "there are no labels: the file is for prediction only (else give --label)"
         if count := self.counts["unlabelled"]:
             yield f"{count} rows without a label are left out"
-        used = {*self._labels.values(), *(() if self.record is None else self.record.columns)}
+        used = {*self._labels.values()}
+        if self.record is not None:
+            sources = (source for source, _ in self.record.dates.values())
+            used |= {*self.record.columns, *self.record.encodings, *sources}
         if index := {name for reader in self._readers for name in reader.index} - used:
             yield f"the index of the rows is no feature and left out: {listed(sorted(index))}"
         if count := self.counts["filled"]:
@@ -571,7 +574,6 @@ class TableEncoder(readers.Encoder):
                 yield f"column {name!r}: {count} rows without a category{other}; {what} there"
         first = self._readers[0]
         used |= {self.record.label, *(first.kinds if self._like is None else ())}
-        used |= {source for source, _ in self.record.dates.values()}
         names = (name for reader in self._readers for name in reader.proper_columns)
         if extra := list(dict.fromkeys(name for name in names if name not in used)):
             of = first.name if self._like is None else self._like.name

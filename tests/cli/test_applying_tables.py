@@ -78,7 +78,9 @@ def test_encoded_categories_and_dates_of_a_test_file(ooc_fw, tmp_path, task):
         decision = ["--decision"] * (task == "classification")
         expected = ooc_fw("predict", model, test, *decision).out
         for table in ("test.csv", "test.parquet"):
-            assert ooc_fw("predict", model, tmp_path / table, *decision).out == expected
+            outcome = ooc_fw("predict", model, tmp_path / table, *decision)
+            assert outcome.out == expected
+            assert "left out" not in outcome.err
 
 
 def test_columns_are_found_by_name_without_labels(ooc_fw, trained, tmp_path, monkeypatch):

@@ -76,7 +76,7 @@ def test_values_are_those_of_the_definition(tmp_path, monkeypatch, labels, shuff
     y = np.array([row[3] for row in rows])
     wanted = y[:, None] if targets else np.stack([y == name for name in classes[1:]], axis=1)
     record = json.loads(found.attrs["table"])
-    names = [""] if len(classes) == 2 or targets else [f"={name}" for name in classes[1:]]
+    names = [".mean"] if len(classes) == 2 or targets else [f"={name}" for name in classes[1:]]
     assert names_in(found) == ["x", *(f"{c}{end}" for c in "cd" for end in (*names, ".count"))]
     place = 1
     for j in range(2):
@@ -275,6 +275,10 @@ def test_dates_that_are_none(tmp_path):
     assert read(tmp_path / "o.h5").X.tolist() == [[1, 0, 8], [1, 0, 8]]
     with h5py.File(tmp_path / "o.h5") as file:
         assert json.loads(file.attrs["table"])["dates"]["t.hour"] == ["t", "hour"]
+    with pytest.raises(
+        InputError, match=r"hold a number but '2024-.*; give --date-parts t or --dates"
+    ):
+        convert_files([path], tmp_path / "o.h5", **Y)
     np.savez(tmp_path / "a.npz", t=np.zeros(2), y=np.arange(2))
     with pytest.raises(InputError, match="holds numbers, not dates"):
         convert_files([tmp_path / "a.npz"], tmp_path / "o.h5", **options)
