@@ -177,6 +177,8 @@ class TableRecord:
                 way = f"leave it out with --drop {name}"
                 if kind == readers.WORDS:
                     way = f"give --one-hot {name} for categories, or {way}"
+                elif what == "dates":
+                    way = "leave it out of --dates and --date-parts"
                 elif what == "numbers" and readers.may_be_dates(kind):
                     way = f"give --date-parts {name} or --dates {name}, or {way}"
                 raise InputError(
