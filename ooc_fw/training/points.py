@@ -87,7 +87,7 @@ class TuneOptions(SearchOptions):
 
     task: str = "classification"
     contamination: float | None = None
-    epsilon: float = 0.1
+    epsilon: float | None = None
     kernel: str | Sequence[str] = "auto"
     degree: int = 2
     coef0: float = 0.0
@@ -102,6 +102,9 @@ class TuneOptions(SearchOptions):
         super().__post_init__()
         if self.task not in TASKS:
             raise InputError(f"task must be one of {', '.join(TASKS)}, not {self.task!r}")
+        for name, owner in (("contamination", "novelty"), ("epsilon", "regression")):
+            if getattr(self, name) is not None and self.task != owner:
+                raise InputError(f"{name} is for the task {owner}, not for {self.task}")
         known = METRICS_OF[self.task]
         if self.metric not in ("auto", *known):
             raise InputError(

@@ -201,6 +201,7 @@ class _Search:
         answers, self.threads = self.task.read(source, options)
         kernels = wanted.kernels(source, self.threads)
         fields = {name: getattr(wanted, name) for name in self.task.fields}
+        fields = {name: value for name, value in fields.items() if value is not None}
         self.problem = self.task.problem(source=source, kernel=kernels[0], **answers, **fields)
         self.truth = self._read_truth()
         self.points = [

@@ -285,6 +285,9 @@ def test_scales_of_the_kernel(data):
         ({"sigma2s": [1.0], "gammas": [1.0]}, "in place of gammas"),
         ({"sigma2s": [1.0], "kernel": "linear"}, "widths of the rbf kernel"),
         ({"gammas": ["wide"]}, "gamma must be"),
+        ({"epsilon": 1.0}, "epsilon is for the task regression"),
+        ({"task": "ranking"}, "task must be one of classification, novelty, regression"),
+        ({"metric": "r2"}, "metric r2 is none of classification"),
     ],
 )
 def test_grids_that_cannot_be_used(data, change, message):
