@@ -27,7 +27,7 @@ _SEARCH = (
 
 
 def run(args: argparse.Namespace) -> int:
-    """Find the best C and gamma, and train with them."""
+    """Find the best kernel, C and gamma, and train with them."""
     place = train.ModelPlace(_check_outputs(args))
     wanted = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
 

@@ -83,7 +83,7 @@ _MOST_VALIDATED = 20_000  # rows of the validation part of such a search
 _SPEED = 1e9  # kernel values a second of the nominal machine, for rows of few values
 _ROW_VALUES = 100  # values of a row for which it takes as much time again
 _LAPLACIAN = 1.3  # times longer than other kernels
-_ROUNDS = 3  # in which the scales of columns are learned
+_ROUNDS, _ROUNDS_SHARE = 3, 0.4  # in which scales of columns are learned; of the search's time
 _POINT_SECONDS = 0.05  # of a point, whatever it is
 _MOST_EXACT = 20_000  # support vectors of models that are compared, beyond which they have
 _STAGE_LANDMARKS = 2_000  # landmarks
@@ -179,6 +179,9 @@ class _Search:
     ) -> None:
         self.started = time.perf_counter()
         self.staged = any(wanted.free)
+        self.share = _SEARCH_SHARE  # of the time limit, for stages
+        if wanted.learn_scales:
+            self.share *= 1 - _ROUNDS_SHARE
         self.limit = options.max_time or (SEARCH_SECONDS if self.staged else None)
         options = with_centres(replace(options, max_time=None), source)
         if wanted.learn_scales and options.centres is not None:
@@ -232,6 +235,7 @@ class _Search:
         try:
             self._search()
             if self.wanted.learn_scales:
+                self.share = _SEARCH_SHARE
                 self._learn_scales()
                 self._settle()
         except KeyboardInterrupt as interrupt:
@@ -343,7 +347,7 @@ class _Search:
     def _budget(self) -> float:
         """Seconds of the nominal machine that are left to the search."""
         assert self.limit is not None
-        return _SEARCH_SHARE * self.limit - self.spent
+        return self.share * self.limit - self.spent
 
     def _first_rows(self, n_train: int) -> int:
         """Rows to train on in the first stage."""
@@ -563,7 +567,7 @@ class _Search:
 
     def _in_time(self, state: SolverState) -> bool:
         """Callback that stops the search when its time is over."""
-        share = _SEARCH_SHARE if self.wanted.refit else 1.0
+        share = self.share if self.wanted.refit else 1.0
         self.late = self.late or self._left(share) <= 0
         return not self.late
 
