@@ -554,35 +554,3 @@ def take_steps(rule, looks, field, active, columns, draws, walk, most):
         walk.next_draw[0] += 1
         walk.rho[0], best, nearest, away = _survey(field, active, walk.n_active[0])
     return _STEPS
-
-
-@njit(cache=True, nogil=True)
-def soon_toward(field, slots, draws, out):
-    """Rows without columns that steps will likely go towards; how many were written to `out`.
-
-    They are the best of each of the next `draws`, and without any those of least gradient of all.
-    """
-    grad = field.grad
-    n = 0
-    for drawn in draws:
-        row = drawn[0]
-        for other in drawn:
-            if grad[other] < grad[row]:
-                row = other
-        known = slots[row] >= 0
-        for k in range(n):
-            known = known or out[k] == row
-        if not known and n < out.size:
-            out[n] = row
-            n += 1
-    if draws.shape[0] > 0 or out.size == 0:
-        return n
-    for row in range(grad.size):
-        if slots[row] < 0 and (n < out.size or grad[row] < grad[out[n - 1]]):
-            k = min(n, out.size - 1)
-            while k > 0 and grad[out[k - 1]] > grad[row]:
-                out[k] = out[k - 1]
-                k -= 1
-            out[k] = row
-            n = min(n + 1, out.size)
-    return n

@@ -29,13 +29,7 @@ from ooc_fw.data.rows import (
     take_rows,
 )
 from ooc_fw.data.sources import RowSource, block_slices, sampled_rows
-from ooc_fw.kernels.decisions import (
-    Approximation,
-    AtVertices,
-    DecisionFunctions,
-    IsOpen,
-    Weights,
-)
+from ooc_fw.kernels.decisions import AtVertices, DecisionFunctions, IsOpen, Weights
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT, Kernel
 from ooc_fw.kernels.low_rank import Compression
@@ -200,23 +194,6 @@ def _exact(decisions: DecisionFunctions, rows: Rows) -> tuple[Float64Array, floa
     return values[groups], float(bounds.max(initial=0.0)), len(bounds)
 
 
-def _screen_bounds(
-    lower: Float64Array,
-    kernel: Kernel,
-    decisions: DecisionFunctions,
-    groups: Groups,
-    fast: Approximation,
-) -> Bounds:
-    """What a `Screen` keeps of rows, given lower bounds on their gradients."""
-    nearest = fast.nearest
-    diagonal = kernel.diagonal(fast.x.norms)
-    if nearest is None:
-        return Bounds.outwards(lower, diagonal[groups])
-    square = 2 * (diagonal - nearest.value + decisions.value_bound(fast.x))
-    distance = np.sqrt(np.maximum(square, 0.0))
-    return Bounds.outwards(lower, diagonal[groups], nearest.place[groups], distance[groups])
-
-
 def _is_open(
     values: Float64Array, bound: Float64Array, target: _Target, y: Int8Array, groups: Groups
 ) -> npt.NDArray[np.bool_]:
@@ -280,7 +257,11 @@ def _sweep_block(
     violators = np.flatnonzero(grad < target.threshold)
     bounds = None
     if target.with_bounds:
-        bounds = _screen_bounds(grad - error, target.kernel, decisions, groups, fast)
+        diagonal, place, distance = target.kernel.diagonal(fast.x.norms), None, None
+        if fast.nearest is not None:
+            square = 2 * (diagonal - fast.nearest.value + decisions.value_bound(fast.x))
+            place, distance = fast.nearest.place[groups], np.sqrt(np.maximum(square, 0.0))[groups]
+        bounds = Bounds.outwards(grad - error, diagonal[groups], place, distance)
     worst, worst_grads = _least(ids[violators], grad[violators], target.n_worst)
     findings = _Findings(least, rounding, len(violators), worst, worst_grads, bounds)
     return findings, read._replace(evaluations=evaluations)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -95,11 +95,6 @@ class ActiveSet:
         return self._rows.view
 
     @property
-    def vertices(self) -> core.Vertices:
-        """Weights, gradient, diagonal and labels as compiled functions take them."""
-        return core.Vertices(self.alpha, self.grad, self.diag, self.labels)
-
-    @property
     def penalties(self) -> float | Float64Array:
         """Penalty of each vertex, shape (m,), or of all of them."""
         return self.penalty_of(self.ids)
@@ -163,11 +158,6 @@ class ActiveSet:
     def precise(self) -> bool:
         """Whether kernel values are float64, since float32 ones would mislead the steps."""
         return bool(self.kernel_rows.dtype == np.float64)
-
-    def hold(self, places: Sequence[int]) -> core.KernelBlock:
-        """The kernel rows, with those of one or two vertices among the rows held."""
-        self.kernel_rows.fetch(np.array(places), self.engine, self.operand)
-        return self.kernel_rows.block
 
     @contextmanager
     def kernel_rows_lent(self, *, if_: bool) -> Iterator[None]:
@@ -402,7 +392,7 @@ class ActiveSet:
             steps, drops = solve_systems(self, tol, max_steps, is_late)
         narrow = tol >= _FLOAT32_GAP and not self.precise
         grad = self.grad.astype(np.float32) if narrow else self.grad
-        vertices = self.vertices._replace(grad=grad)
+        vertices = core.Vertices(self.alpha, grad, self.diag, self.labels)
         moved = False
         at_once = max(1, min(_MOST_STEPS, int(_STEP_WORK / len(self))))
         n_together = self.engine.pool.together_on(len(self) // _LEAST_SHARE)

@@ -22,7 +22,6 @@ from ooc_fw.solver.growing import GrowingArray, LazyTable
 _WIDEST = 8  # vertices that a cache of rows may serve, in sides of the largest whole block
 _BATCH_BYTES = 4 << 20  # bytes of rows that are computed together before they go to their slots
 _RIDGE_SHARE = 0.2  # share of 1/C that the least eigenvalue of the rounding errors may reach
-_TOGETHER = 4  # columns over all rows that are computed at once
 _STEP16 = 1 / 65535  # distance between two values in 16 bits
 
 
@@ -247,32 +246,23 @@ class KernelRows:
 class KernelColumns:
     """Kernel values between some rows and all `n_rows`, a column each, in `budget` bytes.
 
-    Columns are computed `batch` at a time, and the batch used least recently goes first. There are
-    two batches at least, so that a step may use a column of each.
+    The column used least recently goes first. There are two at least, as many as a step uses.
     """
 
     def __init__(self, n_rows: int, budget: int, precise: bool) -> None:
         dtype = np.dtype(np.float64 if precise else np.float32)
         n_slots = max(2, min(n_rows, budget // (n_rows * dtype.itemsize)))
-        self.batch, self.clock = min(_TOGETHER, n_slots // 2), 1
-        n_slots -= n_slots % self.batch
+        self.clock = 1
         self.slots = np.full(n_rows, -1, dtype=np.int64)
         self.owners = np.full(n_slots, -1, dtype=np.int64)  # row of each slot
         values, used = np.empty((n_slots, n_rows), dtype), np.zeros(n_slots, dtype=np.int64)
         self.block = core.KernelBlock(values, np.ones(1, dtype), self.slots, used)
 
-    def make_room(self, clock: int) -> int:
-        """Give up a batch at some time of `KernelBlock.used`; the first of its slots."""
-        used = self.block.used.reshape(-1, self.batch)
-        first = int(used.max(axis=1).argmin()) * self.batch
-        gone = self.owners[first : first + self.batch]
-        self.slots[gone[gone >= 0]] = gone[:] = -1
-        self.block.used[first : first + self.batch] = clock
-        return first
-
-    def hold(self, rows: Int64Array, first: int) -> npt.NDArray[Any]:
-        """Columns of rows from a slot on, to be written; shape (len(rows), n_rows)."""
-        part = slice(first, first + len(rows))
-        self.owners[part], self.slots[rows] = rows, np.arange(part.start, part.stop)
-        values: npt.NDArray[Any] = self.block.values[part]
+    def hold(self, row: int, clock: int) -> npt.NDArray[Any]:
+        """Column of a row, to be written, used at some time of `clock`; shape (1, n_rows)."""
+        slot = int(self.block.used.argmin())
+        if self.owners[slot] >= 0:
+            self.slots[self.owners[slot]] = -1
+        self.owners[slot], self.slots[row], self.block.used[slot] = row, slot, clock
+        values: npt.NDArray[Any] = self.block.values[slot : slot + 1]
         return values

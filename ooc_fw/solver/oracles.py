@@ -417,7 +417,7 @@ class FullLMO(LMO):
         step = partial(core.take_steps, int(rule.rule), int(self.looks), field, weights, tables)
         while (outcome := step(self._draws, walk, most)) >= core.Outcome.COLUMN:
             if outcome == core.Outcome.COLUMN:
-                self._compute_columns(field, walk, active)
+                self._compute_column(columns, walk, active)
             else:
                 draws = [self._sampler.sample(self._sample_size, rng) for _ in range(_DRAWS)]
                 self._draws, walk.next_draw[0] = np.stack(draws), 0
@@ -455,18 +455,12 @@ class FullLMO(LMO):
             self._features = _sparse_tables(parts, given.terms.dtype, self._engine)
         return given._replace(**self._features)
 
-    def _compute_columns(self, field: core.Field, walk: core.Walk, active: ActiveSet) -> None:
-        """Compute the kernel column that a step lacks, and others that steps will likely need."""
-        columns = self._columns
-        assert columns is not None
-        place, rows = columns.make_room(int(walk.clock[0])), np.empty(columns.batch, np.int64)
-        rows[0], walk.clock[0] = walk.lacking[0], walk.clock[0] + 1
-        columns.slots[rows[0]] = place
-        draws = self._draws[walk.next_draw[0] :]
-        rows = rows[: 1 + core.soon_toward(field, columns.slots, draws, rows[1:])]
-        vertices, values = active.prepare(self._rows_of(rows)), columns.hold(rows, place)
+    def _compute_column(self, columns: KernelColumns, walk: core.Walk, active: ActiveSet) -> None:
+        """Compute the kernel column that a step lacks."""
+        vertex = active.prepare(self._rows_of(walk.lacking))
+        values = columns.hold(int(walk.lacking[0]), int(walk.clock[0]))
         for start, x in self._operands(active):
-            self._engine.block(vertices, x, values[:, start : start + len(x)])
+            self._engine.block(vertex, x, values[:, start : start + len(x)])
 
     def update(self, record: StepRecord, active: ActiveSet) -> None:
         """Apply a step that was no walk to the gradient of every row, in one pass over them."""

@@ -87,7 +87,7 @@ class StepRule(Resumable):
         columns, drawn = given_columns(kernel_rows.block), np.array([[i]])
         walk.clock[0] = kernel_rows.clock
         while take_steps(self.rule, Looks.DRAWN, field, weights, columns, drawn, walk, 1):
-            active.hold([int(walk.lacking[0])])
+            kernel_rows.fetch(walk.lacking, active.engine, active.operand)
             walk.clock[0] = kernel_rows.clock
         self.remember(walk, weights, field.before)
         active.alpha[:], active.rho = weights.alpha, float(walk.rho[0])
