@@ -154,14 +154,9 @@ def given_columns(block: KernelBlock) -> Columns:
     return Columns(block, none, sparse, sparse, constants, np.empty(0, number))
 
 
-# Plain integers: numba treats globals as constants and drops the branches not taken.
-_MFW, _SWAP, _SWAP2, _PARTAN = int(Rule.MFW), int(Rule.SWAP), int(Rule.SWAP2), int(Rule.PARTAN)
-_BPCG = int(Rule.BPCG)
-_ALL, _DRAWN = int(Looks.ALL), int(Looks.DRAWN)
+# Plain integers, which index arrays.
 _TOWARD, _AWAY, _PAIRWISE = int(Move.TOWARD), int(Move.AWAY), int(Move.PAIRWISE)
 _EXTRAPOLATED = int(Move.PARTAN)
-_STEPS, _PASSED = int(Outcome.STEPS), int(Outcome.PASSED)
-_NO_COLUMN, _NO_DRAW = int(Outcome.COLUMN), int(Outcome.DRAW)
 
 
 @njit(cache=True, nogil=True)
@@ -218,10 +213,10 @@ def _least_drawn(looks, field, drawn, best):
     """Row of least gradient of a draw, or `best` of the active set if no row outside beats it."""
     row = -1
     for other in drawn:
-        outside = looks == _DRAWN or field.members[other] < 0
+        outside = looks == Looks.DRAWN or field.members[other] < 0
         if outside and (row < 0 or field.grad[other] < field.grad[row]):
             row = other
-    if looks != _DRAWN and (row < 0 or not field.grad[row] < field.grad[best]):
+    if looks != Looks.DRAWN and (row < 0 or not field.grad[row] < field.grad[best]):
         row = best
     return row
 
@@ -282,13 +277,13 @@ def _choose(rule, field, active, block, walk, found):
     grad, rho = field.grad, walk.rho[0]
     size, decrease = _toward(field, rho, i)
     lacking = i if block.slots[i] < 0 else -1
-    if rule == _MFW:
+    if rule == Rule.MFW:
         alpha = active.alpha[field.members[j]]
         if grad[j] - rho > rho - grad[i] and alpha < 1.0:
             curvature = _of(field.diag, j) - 2 * grad[j] + rho
             size, _ = _line_search(grad[j] - rho, curvature, alpha / (1.0 - alpha))
             return _AWAY, size, j, -1, j if block.slots[j] < 0 else -1
-    elif rule == _BPCG:
+    elif rule == Rule.BPCG:
         if j != nearest and grad[j] - grad[nearest] >= rho - grad[i]:
             lacking = j if block.slots[j] < 0 else lacking
             lacking = nearest if block.slots[nearest] < 0 else lacking
@@ -296,10 +291,10 @@ def _choose(rule, field, active, block, walk, found):
                 size, _ = _pairwise(field, active, block, nearest, j)
                 lacking = -1
             return _PAIRWISE, size, nearest, j, lacking
-    elif rule == _SWAP or rule == _SWAP2:
+    elif rule == Rule.SWAP or rule == Rule.SWAP2:
         if lacking >= 0:
             return _TOWARD, size, i, -1, lacking
-        if rule == _SWAP2:
+        if rule == Rule.SWAP2:
             j = _second_order_away(field, active, block, walk.n_active[0], i)
         if j >= 0 and j != i and grad[j] > grad[i]:
             other, more = _pairwise(field, active, block, i, j)
@@ -393,7 +388,7 @@ def _move_one(rule, field, active, block, walk, i, scale, weight):
     bias = weight * y[i]
     factor = bias * np.float64(block.units[0])
     own = weight * (_of(field.diag, i) - kernel_value(block, i, i) - 1.0)
-    if rule != _PARTAN:
+    if rule != Rule.PARTAN:
         _add_one(field.grad, y, scale, row, factor, bias)
         field.grad[i] += own
         return drops
@@ -524,10 +519,10 @@ def take_steps(rule, looks, field, active, columns, draws, walk, most):
     lanes = np.empty(_LANES)
     rho, best, nearest, away = _survey(field, active, walk.n_active[0])
     while walk.n_steps[0] < most or most == 0:
-        if looks == _ALL:
+        if looks == Looks.ALL:
             i = least_row(field.grad, lanes)
         elif walk.next_draw[0] == draws.shape[0]:
-            return _NO_DRAW
+            return Outcome.DRAW
         else:
             i = _least_drawn(looks, field, draws[walk.next_draw[0]], best)
         rho = walk.rho[0]
@@ -538,8 +533,8 @@ def take_steps(rule, looks, field, active, columns, draws, walk, most):
             walk.gap[0] = 1.0 - field.grad[i] / rho
         if walk.gap[0] <= target:
             walk.n_passed[0] += 1
-            if looks == _ALL or walk.n_passed[0] == 2:
-                return _PASSED
+            if looks == Looks.ALL or walk.n_passed[0] == 2:
+                return Outcome.PASSED
             walk.next_draw[0] += 1
             continue
         walk.n_passed[0] = 0
@@ -549,8 +544,8 @@ def take_steps(rule, looks, field, active, columns, draws, walk, most):
         kind, size, i, j, lacking = _ready(rule, field, active, columns, walk, found)
         if lacking >= 0:
             walk.lacking[0] = lacking
-            return _NO_COLUMN
+            return Outcome.COLUMN
         _step(rule, field, active, columns.block, walk, (kind, size, i, j))
         walk.next_draw[0] += 1
         walk.rho[0], best, nearest, away = _survey(field, active, walk.n_active[0])
-    return _STEPS
+    return Outcome.STEPS
