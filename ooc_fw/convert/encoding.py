@@ -48,15 +48,12 @@ class TargetEncoding:
         self._targets = targets
         self._counts = counts
         self._classes: dict[float, int] = {}  # label -> its place in the order of arrival
-        self._words = [
-            {word: code for code, word in enumerate(["", *column["words"]])}
-            for column in columns.values()
-        ]
-        # For each column, its features of a code, or of a code x FOLDS + fold.
-        self._values: list[Float64Array] = [
-            np.roll(np.array([*column["features"].values()]).T, 1, axis=0)
-            for column in columns.values()
-        ]
+        self._words: list[dict[str, int]] = []
+        self._values: list[Float64Array] = []  # of each code, or of code x FOLDS + fold
+        for column in columns.values():
+            self._words.append({word: code for code, word in enumerate(["", *column["words"]])})
+            values = np.array([*column["features"].values()])
+            self._values.append(np.roll(values.T, 1, axis=0))  # those of NO_WORD come first
         self.is_known = all(map(np.size, self._values))
         # For each column (code x FOLDS + fold, class): rows; or of targets, rows and their sum.
         self._sums = [np.zeros((FOLDS, 2)) for _ in columns]

@@ -17,18 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ooc_fw.convert import readers
 from ooc_fw.convert.arrow import is_foreign_number, parse_number
-from ooc_fw.convert.readers import (
-    NUMBERS,
-    TEXT,
-    USABLE,
-    WORDS,
-    TableReader,
-    Wanted,
-    listed,
-    may_be_dates,
-    seconds_in,
-)
+from ooc_fw.convert.readers import NUMBERS, TEXT, USABLE, WORDS, TableReader, Wanted, listed
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.labels import iter_labels
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows, row_hashes
@@ -330,7 +321,7 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
         raise InputError(f"{reader.name} holds no rows; give a table with rows in it")
     cells = reader.parse(block)
     found = {
-        name: TableColumn(name, DATES if may_be_dates(kind) else f"type {kind}", 0)
+        name: TableColumn(name, DATES if readers.may_be_dates(kind) else f"type {kind}", 0)
         for name, kind in reader.kinds.items()
         if kind not in USABLE
     }
@@ -341,7 +332,7 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
         values = {word: parse_number(word) for word in texts.values}
         strange = [word for word, value in values.items() if value is None]
         n_missing = int(np.count_nonzero(texts.codes < 0))
-        if strange and all(np.isfinite(seconds_in(word)) for word in strange):
+        if strange and all(np.isfinite(readers.seconds_in(word)) for word in strange):
             found[name] = TableColumn(name, DATES, n_missing)
         elif kinds[name] == WORDS or not all(map(is_foreign_number, strange)):
             found[name] = TableColumn(name, "words", n_missing, len(texts.values))

@@ -21,16 +21,7 @@ import numpy.typing as npt
 
 from ooc_fw.convert import readers
 from ooc_fw.convert.encoding import NO_WORD, Encoding, TargetEncoding
-from ooc_fw.convert.readers import (
-    DATE_PARTS,
-    NUMBERS,
-    SECONDS,
-    ParsedBlock,
-    TableReader,
-    Wanted,
-    Words,
-    listed,
-)
+from ooc_fw.convert.readers import NUMBERS, ParsedBlock, TableReader, Wanted, Words, listed
 from ooc_fw.data import formats, hdf5
 from ooc_fw.data.containers import feature_names
 from ooc_fw.data.converted import CONTENT, content_crc32, read_checksums
@@ -89,11 +80,13 @@ class TableRecord:
     def columns_of_features(self) -> list[tuple[str, str]]:
         """Name of each feature, and its column; those that are target-encoded are the last."""
         pairs = zip(self.columns, self.categories, strict=True)
-        names = {
-            c: [c] if words is None else [f"{c}={word}" for word in words] for c, words in pairs
-        }
-        names |= {column: [*encoding["features"]] for column, encoding in self.encodings.items()}
-        return [(name, column) for column, found in names.items() for name in found]
+        found = [
+            (column if word is None else f"{column}={word}", column)
+            for column, words in pairs
+            for word in ((None,) if words is None else words)
+        ]
+        encodings = self.encodings.items()
+        return found + [(name, column) for column, one in encodings for name in one["features"]]
 
     @property
     def features(self) -> list[str]:
@@ -128,7 +121,7 @@ class TableRecord:
             if any(len(part) != len(record.columns) for part in of_columns):
                 raise ValueError("not one entry for each column")
             made = record.numbers[len(record.numbers) - len(record.dates) :]
-            if made != (*record.dates,) or not {*parts} <= {SECONDS, *DATE_PARTS}:
+            if made != (*record.dates,) or not {*parts} <= {readers.SECONDS, *readers.DATE_PARTS}:
                 raise ValueError("what is made of dates is no column")
             for encoding in record.encodings.values():
                 values = np.array([*encoding["features"].values()])
@@ -330,9 +323,9 @@ def choose_columns(
     encoded = columns_of(options.target_encode, "--target-encode")
     seconds = columns_of(options.dates, "--dates")
     parts = columns_of(options.date_parts, "--date-parts")
-    dates = {name: (name, SECONDS) for name in reader.columns if name in seconds}
-    for name in reader.columns:
-        dates |= {f"{name}.{part}": (name, part) for part in DATE_PARTS if name in parts}
+    dates = {name: (name, readers.SECONDS) for name in reader.columns if name in seconds}
+    for name in filter(parts.__contains__, reader.columns):
+        dates |= {f"{name}.{part}": (name, part) for part in readers.DATE_PARTS}
     left_out = {*uses} - hot | (reader.index - {*uses})
     columns = tuple(name for name in reader.columns if name not in left_out)
     if like is not None:
@@ -344,9 +337,8 @@ def choose_columns(
     for name in {*columns}.intersection(dates):
         raise InputError(f"{reader.name} has a column {name!r}, as --date-parts makes; rename it")
     columns = (*columns, *dates)
-    encodings: Any = {
-        name: {"words": (), "features": {}} for name in reader.columns if name in encoded
-    }
+    empty: Encoding = {"words": (), "features": {}}
+    encodings = {name: empty for name in reader.columns if name in encoded}
     if not (columns or encodings):
         raise InputError(f"{reader.name} has no column left for features; drop fewer")
     for name in {*options.scales} - {"", *columns, *encodings}:
@@ -381,10 +373,8 @@ def fit_record(
     done = n_rows = 0
     for path in inputs:
         with open_input(path) as reader:
-            wanted = record.wanted(reader, record.label, inputs[0])
-            dates = wanted.dates if numbers else ()
-            proper = wanted.numbers if numbers else ()
-            reader.choose(Wanted(wanted.label, proper, record.hot, dates))
+            wanted = replace(record.wanted(reader, record.label, inputs[0]), words=record.hot)
+            reader.choose(wanted if numbers else replace(wanted, numbers=(), dates=()))
             for cells in readers.ordered_map(reader.parse, reader.blocks()):
                 for (name, known), column in zip(words.items(), cells.words, strict=True):
                     known.update(column.values)
