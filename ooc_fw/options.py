@@ -168,9 +168,12 @@ def _landmarks(text: str) -> Any:
         if text.endswith(".npy"):
             return np.load(text)
         with open(text) as file:
-            values = np.loadtxt((line.replace(",", " ") for line in file), ndmin=2)
+            lines = file.read().replace(",", " ").split("\n")
+        if not any(map(str.strip, lines)):
+            raise ValueError("it is empty")
+        values = np.loadtxt(lines, ndmin=2)
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read from {text} ({error}); give .npy, or numbers") from None
+        raise InputError(f"cannot be read from {text} ({error}); write numbers there") from None
     whole = values.shape[1] == 1 and bool((values == np.rint(values)).all())
     return values[:, 0].astype(np.int64) if whole else values
 

@@ -120,6 +120,8 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
     if "modified_ns" in data:
         changed = datetime.fromtimestamp(data["modified_ns"] / 1e9).isoformat(" ", "seconds")
     kernel = {"kernel": kernel.pop("name"), **kernel}
+    if "landmarks" in data:  # which only their file holds
+        options = options | {"landmarks": "FILE"}
     task = data.get("task", "classification")
     command = ["ooc-fw", "train", "DATA", *["--task", task] * (task != "classification")]
     command += arguments_of(KernelOptions, kernel) + arguments_of(TrainOptions, options)

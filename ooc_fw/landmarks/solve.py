@@ -230,7 +230,10 @@ class _Run(Shell):
         return newton, state.b
 
     def _choose_start(self) -> tuple[Newton, Float64Array]:
-        """Newton's method on the sample, with all landmarks, and weights to begin with."""
+        """Newton's method on the sample, with all landmarks, and weights to begin with.
+
+        Landmarks of the user stand beside the sample, in which they need not be.
+        """
         given = self.options.centres
         if given is not None:
             span, kept = self._span(given.rows)
@@ -239,11 +242,9 @@ class _Run(Shell):
                     "%d of the %d landmarks depend on the others, and are left out",
                     *(len(given.rows) - len(kept), len(given.rows)),
                 )
-            ids, b = (
-                given.numbers_in(self.source)[kept],
-                np.zeros((self.problem.n_classifiers, len(kept))),
-            )
-            return self._newton(span, ids, self._part(), np.empty(0, dtype=np.int64)), b
+            ids, none = given.numbers_in(self.source)[kept], np.empty(0, dtype=np.int64)
+            b = np.zeros((self.problem.n_classifiers, len(kept)))
+            return self._newton(span, ids, self._part(), none), b
         chosen, weights = self._choose_landmarks()
         span, kept = self._span(take_rows(self.sample.rows, chosen))
         places = chosen[kept]

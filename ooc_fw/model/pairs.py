@@ -97,6 +97,8 @@ class BinaryClassifier(_Trained):
 class LandmarkClassifier(_Trained):
     """Weights of free sign on landmarks, h(x) = sum_j beta_j (k(z_j, x) + 1) with margin 1.
 
+    Of one class it is the score, sum_j beta_j k(z_j, x), that has margin 1.
+
     `alpha`, `labels`, `sv`, `rho` and `objective` are those of a `BinaryClassifier` with the same
     decision function: h = f / rho with weights alpha of sum 1.
     """

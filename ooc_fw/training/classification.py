@@ -26,7 +26,7 @@ from ooc_fw.landmarks import LandmarkSolution, with_centres
 from ooc_fw.model.pairs import PairSolution, union_of_rows
 from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, TrainOptions
-from ooc_fw.problem import ClassificationProblem, NoveltyProblem, Problem, classifiers_of
+from ooc_fw.problem import ClassificationProblem, Problem, classifiers_of
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, few_rows, plan_exact, sizes_of, workload
 from ooc_fw.solver.shell import Identity
@@ -168,9 +168,7 @@ def landmark_fit(
     return Fit(problem, plan, model, [solution], gap_scope="span")
 
 
-def plan_classes(
-    problem: ClassificationProblem | NoveltyProblem, options: TrainOptions, session: Session
-) -> Plan:
+def plan_classes(problem: Problem, options: TrainOptions, session: Session) -> Plan:
     """Plan of a model of classes, one or more, exact or with landmarks.
 
     Landmarks are taken where they are asked for, and where the exact model would have more support
@@ -317,11 +315,7 @@ class Support:
 
 
 def expect_support(
-    problem: ClassificationProblem | NoveltyProblem,
-    options: TrainOptions,
-    session: Session,
-    enough: int,
-    most: int,
+    problem: Problem, options: TrainOptions, session: Session, enough: int, most: int
 ) -> Support:
     """Support vectors of an exact model of `problem`, from exact models of samples of `most` rows.
 
@@ -362,17 +356,15 @@ def draw_sample(
 
 
 def _solve_sample(
-    problem: ClassificationProblem | NoveltyProblem,
-    size: int,
-    options: TrainOptions,
-    session: Session,
+    problem: Problem, size: int, options: TrainOptions, session: Session
 ) -> tuple[int, int, bool]:
     """Rows of a sample, support vectors of its model, and whether time did not suffice for it."""
     source, codes = problem.source, problem.row_classes
     small, ids = draw_sample(source, codes, size, options.seed)
     held = small.decoded_bytes + codes.nbytes
     held += source.decoded_bytes if source.in_memory else 0
-    sample, alone = problem.subset(small, ids), Session(held=held)
+    sample: Any = problem.subset(small, ids)
+    alone = Session(held=held)
     wanted = TrainOptions(C=options.C, tol=_SAMPLE_TOL, threads=options.threads)
     if options.memory_limit is not None:
         # The plan of the run has room for these rows, if only as its vertices.
@@ -384,7 +376,7 @@ def _solve_sample(
         wanted = replace(wanted, max_time=_SAMPLE_TIME * deadline.left())
     try:
         plan = plan_exact(sample, wanted, alone)
-        if isinstance(sample, NoveltyProblem):
+        if sample.task == "novelty":
             pairs = [PairSolution(0, 1, solve_problem(sample.binary(), plan, alone))]
         else:
             pairs = train_pairs(sample, plan, alone)

@@ -149,6 +149,7 @@ def test_landmarks_from_a_file(ooc_fw, noisy, tmp_path, monkeypatch):
     ("content", "message"),
     [
         (None, "must be a whole number, or a file of rows or their numbers, not"),
+        ("\n", "(it is empty)"),
         ("1\n2\nthree\n", "could not convert string 'three'"),
         ("1\n2\n2\n", "have row 2 of"),
         ("1 2\n3 4\n", "landmarks have 2 columns, and"),

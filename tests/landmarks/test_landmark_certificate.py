@@ -11,12 +11,12 @@ from ooc_fw.landmarks.passes import SpanProblem
 from tests.support.reference import kernel_values, to_csr
 
 
-def make_view(n_rows=300, k=2, *, kernel="rbf", sparse=False, inside=1.0):
+def make_view(n_rows=300, k=2, *, kernel="rbf", sparse=False, inside=1.0, bias=1.0):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n_rows, 4)).astype(np.float32)
     source = CSRSource(to_csr(X)) if sparse else open_dataset(X)
     signs = rng.choice([-1, 1], (n_rows, k)).astype(np.int8)
-    problem = SpanProblem(source, signs, rng.uniform(0.5, 5, n_rows))
+    problem = SpanProblem(source, signs, rng.uniform(0.5, 5, n_rows), bias=bias)
     decisions = (signs * rng.uniform(inside - 1, 2, (n_rows, k))).astype(np.float32)
     own = make_kernel(kernel, gamma=0.3, degree=2, coef0=1.0)
     return X, ExactKernelView(problem, decisions), own
@@ -26,17 +26,20 @@ def exact_dual(X, view, kernel):
     """D of the best multiple of beta, by definition, in extended precision."""
     y, C = view.problem.targets, view.problem.penalties[:, None]
     beta = C * np.maximum(0, 1 - y * view.decisions.astype(np.longdouble))
-    v = ((beta * y) * ((kernel_values(kernel, X, X) + 1) @ (beta * y))).sum(axis=0)
+    v = ((beta * y) * ((kernel_values(kernel, X, X) + view.problem.bias) @ (beta * y))).sum(axis=0)
     return beta.sum(axis=0) ** 2 / (v + (beta**2 / C).sum(axis=0)) / 2
 
 
 @pytest.mark.parametrize(
-    ("kernel", "sparse", "part_rows"),
-    [("rbf", False, 17), ("rbf", True, 8192), ("poly", True, 17), ("laplacian", False, 8192)],
+    ("kernel", "sparse", "part_rows", "bias"),
+    [
+        *(("rbf", False, 17, 1), ("rbf", True, 8192, 0), ("poly", True, 17, 1)),
+        *(("laplacian", False, 8192, 1), ("poly", False, 17, 0)),
+    ],
 )
-def test_bound_is_close_below_the_dual_objective(kernel, sparse, part_rows, monkeypatch):
+def test_bound_is_close_below_the_dual_objective(kernel, sparse, part_rows, bias, monkeypatch):
     monkeypatch.setattr("ooc_fw.landmarks.certificate._PART_ROWS", part_rows)
-    X, view, own = make_view(kernel=kernel, sparse=sparse)
+    X, view, own = make_view(kernel=kernel, sparse=sparse, bias=bias)
     expected, done = exact_dual(X, view, own), []
     with Engine(own, 2) as engine:
         found = view.dual(engine, on_part=done.append)
