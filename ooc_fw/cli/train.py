@@ -92,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         exact = fitted.landmarks is None
         method = [describe_method(fitted.pairs, fitted.plan)] if exact else []
+        method += [fitted.plan.kind] * (fitted.plan.landmarks != plan.landmarks)
         common.print_lines([*method, *summary(result)])
     why = fitted.why_inexact()
     if why is not None:
@@ -207,11 +208,12 @@ def _save(
     place: ModelPlace,
 ) -> tuple[dict[str, Any], Path, int | None]:
     """Save the model, calibrate it; its description, its file, and a signal that ended the run."""
-    model, trained, number = fitted.model, time.perf_counter(), None
-    if model.status == Status.INTERRUPTED:
-        number = fitted.signal or signal.SIGINT
+    model, trained, number = fitted.model, time.perf_counter(), fitted.signal
+    interrupted = model.status == Status.INTERRUPTED  # else only a larger model was
+    if interrupted and number is None:
+        number = signal.SIGINT
     # Until it gives probabilities, the model does not replace one that may give them.
-    output = place.of(args.probability or number is not None)
+    output = place.of(args.probability or interrupted)
     model.save(output)
     more = {}
     if args.probability:

@@ -34,10 +34,23 @@ class LandmarkSolution(Work):
 
 @dataclass(frozen=True)
 class LandmarkStart:
-    """Landmarks and weights to begin with."""
+    """Landmarks and weights to begin with, and what it took to find them, if that counts."""
 
     rows: Int64Array  # (M,): different row numbers
     beta: Float64Array  # (k, M)
+    work: Work | None = None
+
+
+# Rows of the sample for each of N landmarks: at most and at least. In between there are so many
+# that their N^2 products each are this many times the kernel values of a pass over all rows.
+_MOST_SAMPLE, _LEAST_SAMPLE = 20, 6
+_SAMPLE_WORK = 800.0
+
+
+def sample_size(n_rows: int, n_landmarks: int) -> int:
+    """Rows of the sample that preconditioners are computed from, where memory has room for them."""
+    work = _SAMPLE_WORK * n_rows / n_landmarks**2
+    return min(n_rows, int(np.clip(work, _LEAST_SAMPLE, _MOST_SAMPLE) * n_landmarks))
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,9 @@ class _Run(Shell):
         self.kept = KeptValues(plan.memory.parts.get("kernel_values", 0))
         self.start: tuple[Newton, Float64Array] | None = None
         self._reset()
+        if warm is not None and warm.work is not None:
+            self.progress.continue_from(warm.work)
+            self.count_from(self.progress)
         self.rng = np.random.default_rng(options.seed)
         given = None if warm is None else warm.rows
         self.sample = Sample.draw(source, problem.row_classes, self.n_landmarks, self.rng, given)

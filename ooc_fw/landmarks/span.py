@@ -45,6 +45,7 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
+from ooc_fw.landmarks import sample_size
 from ooc_fw.solver.plan import make_sampler
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import sample_rows
@@ -269,10 +270,6 @@ def draw_by_loss(
     return np.asarray(order[~taken[order]])
 
 
-# Rows of the sample for each of N landmarks: at most and at least. In between there are so many
-# that their N^2 products each are this many times the kernel values of a pass over all rows.
-_MOST_SAMPLE, _LEAST_SAMPLE = 20, 6
-_SAMPLE_WORK = 800.0
 # Rows of the pool: at most a third of all rows, at least one and a half samples.
 _POOL_PARTS, _LEAST_POOL = 3, 1.5
 
@@ -302,9 +299,7 @@ class Sample:
         """Draw a sample for so many landmarks, which contains the rows `wanted`."""
         n_rows, n_wanted = source.n_rows, 0 if wanted is None else len(wanted)
         size = sample_rows(n_landmarks, source.decoded_bytes / n_rows) - n_wanted
-        work = _SAMPLE_WORK * n_rows / n_landmarks**2
-        n_sample = int(np.clip(work, _LEAST_SAMPLE, _MOST_SAMPLE) * n_landmarks)
-        n_sample = min(size, n_rows, n_sample)
+        n_sample = min(size, sample_size(n_rows, n_landmarks))
         n_pool = min(size, n_rows // _POOL_PARTS)
         n_pool = n_pool if n_pool >= _LEAST_POOL * n_sample else n_sample
         pool_ids = ids = make_sampler(source, codes).sample(n_pool, rng)

@@ -90,6 +90,7 @@ class Plan:
     kind: str = ""  # one line: why the model is exact, or has landmarks
     method: str = ""  # one line: which method and oracle an exact model takes, and why
     quantised: bool = False  # whether kernel values between vertices begin in 16 bits
+    grows: bool = False  # whether landmarks are added while a time limit leaves time for more
 
     @property
     def landmarks(self) -> int | None:

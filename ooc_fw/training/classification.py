@@ -7,22 +7,24 @@ tell: see `plan_classes`.
 from __future__ import annotations
 
 import bisect
+import logging
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ooc_fw.data.labels import encode_labels, label_values
-from ooc_fw.data.rows import Codes, Int64Array, Rows
+from ooc_fw.data.rows import Codes, Int64Array, Rows, rows_bytes
 from ooc_fw.data.sources import RowSource, rows_source
 from ooc_fw.data.views import choose_sampler
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
-from ooc_fw.landmarks import LandmarkSolution, with_centres
+from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, sample_size, with_centres
 from ooc_fw.model.pairs import PairSolution, union_of_rows
 from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, TrainOptions
@@ -32,7 +34,7 @@ from ooc_fw.solver.plan import Plan, Session, few_rows, plan_exact, sizes_of, wo
 from ooc_fw.solver.shell import Identity
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.system.interrupt import interruption
+from ooc_fw.system.interrupt import interruption, signal_of
 from ooc_fw.system.memory import (
     PROGRAM_BYTES,
     MemoryPlan,
@@ -46,6 +48,8 @@ from ooc_fw.system.memory import (
 from ooc_fw.training.fit import Fit, Task, WarmStart, open_landmark_path
 from ooc_fw.training.pairs import train_pairs
 
+logger = logging.getLogger(__name__)
+
 MOST_SUPPORT = 40_000
 """Support vectors beyond which an exact model is not worth its time, and rows up to which a model
 is exact unless a limit of size or time is given."""
@@ -54,13 +58,19 @@ LANDMARKS = 5_000
 """Landmarks, where the limits allow as many. For k > 2 classes this is divided by sqrt(k): each of
 them has matrices of its own between the landmarks."""
 
+MOST_LANDMARKS, _ROWS_EACH = 30_000, 4
+"""Landmarks at most, and rows for each, where a time limit says what they may take."""
+
 LANDMARK_PASSES = 15
 """Passes over all rows of a typical run with landmarks."""
-_SAMPLE_PASSES, _SAMPLE_ROWS = 40, 20  # passes over the sample, and sample rows for each landmark
+_SAMPLE_PASSES = 40  # over the sample
 _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
-_PATIENCE = 2.0  # times of an exact run over the time limit up to which it is begun
 _LANDMARK_TIME = 0.8  # share of the time limit that a run with landmarks may be expected to take
-_ALGEBRA_SECONDS = 0.5  # of its steps on a sample with 1,000 landmarks; grows with the third power
+# The same of a first run, from whose time the landmarks of a second one follow: where the machine
+# is slower than expected, there is a complete model all the same.
+_FIRST_SHARE = 0.15
+_PRODUCT_SECONDS = 4e-11  # of one thread, for a product of two kernel values in a Hessian
+_GROWTH = 1.5  # times more landmarks that are worth another run
 _SPEED_ROWS = 2_048  # between which kernel values are computed to measure their speed
 
 SAMPLE_ROWS = 2_000, 8_000
@@ -142,8 +152,8 @@ class Classification(Task):
         if plan.landmarks is None:
             weights = warm if isinstance(warm, Sequence) else None
             return exact_fit(problem, plan, train_pairs(problem, plan, session, weights), C)
-        with open_landmark_path(problem, plan, session, warm) as path:
-            return landmark_fit(problem, plan, path.solve(C), C)
+        plan, solution = solve_span(problem, plan, session, warm)
+        return landmark_fit(problem, plan, solution, C)
 
     def facts(self, fit: Fit) -> dict[str, Any]:
         return {"n_classes": len(fit.model.classes)}
@@ -211,7 +221,7 @@ def plan_classes(problem: Problem, options: TrainOptions, session: Session) -> P
         why = "a sample alone takes a tenth of the time limit"
     elif support.expected > most:
         why = f"{about}, more than {whose}"
-    elif seconds > _PATIENCE * session.deadline(options).left():
+    elif seconds > session.deadline(options).left():
         why = f"{about}, which takes about {seconds:.0f} s, more than --max-time allows"
     else:
         return exact(f"{about}; --landmarks N takes landmarks")
@@ -250,13 +260,79 @@ def plan_span(
     options = with_centres(options, problem.source)
     if options.centres is not None:
         n_landmarks = len(options.centres.rows)
+    saved = session.checkpoint is not None or session.resume is not None
+    grows = n_landmarks is None and options.max_time is not None and not saved
     if n_landmarks is None:
-        n_landmarks = _affordable_landmarks(problem, work, options, session)
+        share = _FIRST_SHARE if grows else _LANDMARK_TIME
+        n_landmarks = _affordable_landmarks(problem, work, options, session, share)
     memory = _landmark_memory(work, options, n_landmarks)
     # Fewer cannot be asked for, but there may be fewer rows.
     given = replace(options, landmarks=max(memory.landmarks, START_ROWS), exact=False)
     within = replace(given, threads=memory.max_threads)
-    return Plan(within, given, memory, f"{memory.landmarks} landmarks{why}")
+    kind = f"{memory.landmarks} landmarks{why}" + "; then more, if there is time" * grows
+    return Plan(within, given, memory, kind, grows=grows)
+
+
+def solve_span(
+    problem: Problem, plan: Plan, session: Session, warm: WarmStart = None
+) -> tuple[Plan, LandmarkSolution]:
+    """Train with landmarks as planned, and then with more while a time limit leaves time for them.
+
+    The larger model begins with the smaller one, which stays where there is no time for the larger
+    one after all, or its objective is not smaller. The plan that is returned is that of the model.
+    """
+    began = time.perf_counter()
+    with open_landmark_path(problem, plan, session, warm) as path:
+        solution = path.solve(plan.options.C)
+    # Where rows depend on others of them, a larger span says little that is new.
+    while plan.grows and solution.status.reached and 2 * len(solution.rows) > plan.memory.landmarks:
+        larger = _larger_plan(problem, plan, session, solution, time.perf_counter() - began)
+        if larger is None:
+            break
+        began, number = time.perf_counter(), None
+        logger.info("%s", larger.kind)
+        start = LandmarkStart(solution.rows, solution.beta, solution)
+        try:
+            with open_landmark_path(problem, larger, session, start) as path:
+                found = path.solve(plan.options.C)
+            number = found.signal
+            better = found.status.reached and _objective(found) < _objective(solution)
+        except OutOfTimeError:
+            better = False
+        except KeyboardInterrupt as interrupt:
+            better, number = False, signal_of(interrupt)
+        if not better:
+            return plan, replace(solution, signal=number)
+        plan, solution = larger, found
+    return plan, solution
+
+
+def _objective(solution: LandmarkSolution) -> float:
+    return math.inf if solution.primal is None else float(solution.primal.sum())
+
+
+def _larger_plan(
+    problem: Problem, plan: Plan, session: Session, solution: LandmarkSolution, seconds: float
+) -> Plan | None:
+    """Plan of a model with clearly more landmarks, where there is time for one; else None.
+
+    `seconds` are those that the plan took, from which those of a larger one follow.
+    """
+    assert plan.landmarks is not None
+    options = replace(plan.given, landmarks=None)
+    work = workload(problem, options, session)
+    held = work.held_bytes + rows_bytes(solution.landmarks)
+    work = replace(work, held_bytes=held)
+    estimate = partial(landmark_seconds, problem, plan.landmarks, threads=plan.options.threads)
+    algebra = estimate(math.inf)
+    # At which speed the run took its time: passes over values that are kept take far less of it.
+    speed = (estimate(1.0) - algebra) / max(seconds - algebra, seconds / 4)
+    n_landmarks = _affordable_landmarks(problem, work, options, session, _LANDMARK_TIME, speed)
+    if n_landmarks < _GROWTH * plan.landmarks:
+        return None
+    why = f": there is time for more than {plan.landmarks}"
+    larger = plan_span(problem, options, replace(session, held=held), n_landmarks, why)
+    return replace(larger, grows=True)
 
 
 def _why_exact(options: TrainOptions) -> str | None:
@@ -272,29 +348,38 @@ def _why_exact(options: TrainOptions) -> str | None:
 
 
 def _affordable_landmarks(
-    problem: Problem, work: Workload, options: TrainOptions, session: Session
+    problem: Problem,
+    work: Workload,
+    options: TrainOptions,
+    session: Session,
+    share: float,
+    speed: float | None = None,
 ) -> int:
-    """Largest number of landmarks within the limits of size, memory and time."""
-    by_default = min(LANDMARKS / math.sqrt(problem.n_classifiers), _PASS_VALUES / work.n_rows)
-    wanted = min(options.max_support or max(START_ROWS, int(by_default)), work.n_rows)
+    """Largest number of landmarks within the limits of size, memory, and a share of the time."""
+    alike = math.sqrt(problem.n_classifiers)
+    most = min(LANDMARKS / alike, _PASS_VALUES / work.n_rows)
+    if options.max_time is not None:  # which says what they may take
+        most = max(most, min(MOST_LANDMARKS / alike, work.n_rows / _ROWS_EACH))
+    wanted = min(options.max_support or max(START_ROWS, int(most)), work.n_rows)
     fewest, limit = min(START_ROWS, wanted), options.memory_limit
     memory = plan_landmarks(work, limit, memory_total(), fewest, wanted, options.threads)
     if options.max_time is None:
         return memory.landmarks
-    speed = _measure_speed(problem, memory.max_threads)
-    left = _LANDMARK_TIME * session.deadline(options).left()
+    speed = _measure_speed(problem, memory.max_threads) if speed is None else speed
+    left = share * session.deadline(options).left()
 
     def late(n_landmarks: int) -> bool:
-        return landmark_seconds(problem, n_landmarks, speed) > left
+        return landmark_seconds(problem, n_landmarks, speed, memory.max_threads) > left
 
     return fewest + bisect.bisect_left(range(fewest + 1, memory.landmarks + 1), True, key=late)
 
 
-def landmark_seconds(problem: Problem, n_landmarks: int, speed: float) -> float:
+def landmark_seconds(problem: Problem, n_landmarks: int, speed: float, threads: int = 1) -> float:
     """About the time of a run with landmarks, at so many kernel values a second."""
-    n_rows = problem.source.n_rows
-    rows = LANDMARK_PASSES * n_rows + _SAMPLE_PASSES * min(n_rows, _SAMPLE_ROWS * n_landmarks)
-    algebra = _ALGEBRA_SECONDS * problem.n_classifiers * (n_landmarks / 1000) ** 3
+    n_sample = sample_size(problem.source.n_rows, n_landmarks)
+    rows = LANDMARK_PASSES * problem.source.n_rows + _SAMPLE_PASSES * n_sample
+    products = (n_sample + n_landmarks) * n_landmarks**2  # of the matrices between the landmarks
+    algebra = _PRODUCT_SECONDS * problem.n_classifiers * products / threads
     return rows * n_landmarks / speed + algebra
 
 

@@ -24,7 +24,7 @@ from ooc_fw.problem import RegressionProblem
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
-from ooc_fw.training.classification import plan_span, threads_before_plan
+from ooc_fw.training.classification import plan_span, solve_span, threads_before_plan
 from ooc_fw.training.fit import Fit, Task, open_landmark_path
 
 if TYPE_CHECKING:
@@ -82,11 +82,15 @@ class Regression(Task):
     ) -> Fit:
         scaled, mean, spread = _scaled(problem)
         n_rows, options = problem.source.n_rows, plan.options
-        with open_landmark_path(scaled, plan, session) as path:
-            solution = path.solve(options.C)
-            exact = plan.landmarks == n_rows and solution.certified_gap is not None
-            if exact:
-                solution = _to_the_optimum(path, solution, relative_target(options.tol))
+        exact = plan.landmarks == n_rows
+        if exact:
+            with open_landmark_path(scaled, plan, session) as path:
+                solution = path.solve(options.C)
+                exact = solution.certified_gap is not None
+                if exact:
+                    solution = _to_the_optimum(path, solution, relative_target(options.tol))
+        else:
+            plan, solution = solve_span(scaled, plan, session)
         n_kept = len(solution.rows)
         if n_kept < (plan.landmarks or 0) < n_rows:
             asked = f"{plan.landmarks} asked for, the others depend on them"

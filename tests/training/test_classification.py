@@ -2,6 +2,7 @@
 
 import math
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from ooc_fw import InputError, TrainOptions, make_kernel, open_dataset
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact, workload
-from ooc_fw.solver.shell import run_identity, save_checkpoint
+from ooc_fw.solver.shell import CheckpointPlan, run_identity, save_checkpoint
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, least_bytes
 from ooc_fw.training.classification import Classification, expect_support, plan_classes
@@ -96,6 +97,7 @@ def test_a_class_that_a_sample_may_lack(storage):
 def test_time_limit(monkeypatch, noisy, speed, landmarks):
     """An exact run would take 2.5 x 1200 x 1200 kernel values; landmarks 18,000 N + 800 N^2."""
     monkeypatch.setattr("ooc_fw.training.classification.MOST_SUPPORT", N_ROWS)
+    monkeypatch.setattr("ooc_fw.training.classification._FIRST_SHARE", 0.8)
     monkeypatch.setattr("ooc_fw.training.classification.kernel_speed", lambda *_: (speed, 1.0))
     expected = landmarks if landmarks is None else pytest.approx(landmarks, abs=2)
     assert plan_of(noisy, max_time=130.0).landmarks == expected
@@ -104,7 +106,7 @@ def test_time_limit(monkeypatch, noisy, speed, landmarks):
 def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
     monkeypatch.setattr("ooc_fw.training.classification._SAMPLE_TIME", 1e-9)
     late = plan_of(noisy, max_time=1e3)
-    assert late.landmarks == LANDMARKS
+    assert late.landmarks == N_ROWS // 4  # a limit of time says what they may take
     assert "a sample alone" in late.kind
     with pytest.raises(OutOfTimeError):
         plan_of(noisy, max_time=1e-9)
@@ -218,3 +220,61 @@ def test_a_fit_is_what_was_chosen(n_classes):
     np.testing.assert_array_equal(again.landmarks.rows, fitted.landmarks.rows + 10)
     np.testing.assert_array_equal(again.model.classifiers[0].rows, again.landmarks.rows)
     assert (fitted.plan.given.landmarks, fitted.plan.given.exact) == (wanted, False)
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    """The measured speed makes a first model small, for which there is far more time in truth."""
+    monkeypatch.setattr("ooc_fw.training.classification.kernel_speed", lambda *_: (1e4, 1.0))
+    return {"options": TrainOptions(max_time=300.0)}
+
+
+def test_a_run_that_ends_early_goes_on_with_more_landmarks(noisy, hurried):
+    plan = plan_of(noisy, max_time=300.0)
+    told = []
+    session = Session((lambda state: told.append((state.iteration, state.elapsed_s)),))
+    fitted = fit(noisy, hurried["options"], session, plan=plan)
+    small = fit(noisy, TrainOptions(landmarks=plan.landmarks))
+    assert plan.grows
+    assert plan.landmarks < 60 < fitted.plan.landmarks <= N_ROWS // 4
+    assert f"there is time for more than {plan.landmarks}" in fitted.plan.kind
+    assert fitted.model.status == "converged"
+    assert fitted.landmarks.primal.sum() < small.landmarks.primal.sum()
+    assert told == sorted(told)  # one run in the eyes of those who look on
+    assert fitted.landmarks.iterations == told[-1][0] > small.landmarks.iterations
+    assert not plan_of(noisy, max_time=300.0, landmarks=40).grows
+    assert not plan_of(noisy).grows
+
+
+@pytest.mark.parametrize("cause", ["signal", "late", "unwanted"])
+def test_the_complete_model_stays_where_a_larger_one_does_not_come_about(noisy, hurried, cause):
+    plan = plan_of(noisy, max_time=300.0)
+    larger = []
+
+    def stop(state):
+        larger.append(state.n_active > plan.landmarks)
+        if larger[-1] and cause == "signal":
+            signal.raise_signal(signal.SIGINT)
+        if larger[-1] and cause == "late":
+            raise OutOfTimeError("late")
+        return not larger[-1] or cause == "signal"
+
+    fitted = fit(noisy, hurried["options"], Session((stop,)), plan=plan)
+    assert larger[-1]
+    assert fitted.plan.landmarks == len(fitted.landmarks.rows) == plan.landmarks
+    assert fitted.model.status == "converged"
+    assert fitted.model.certified_gap <= 2e-3
+    assert fitted.signal == (signal.SIGINT if cause == "signal" else None)
+
+
+def test_a_checkpoint_is_of_one_number_of_landmarks(noisy, hurried, tmp_path):
+    session = Session(checkpoint=CheckpointPlan(tmp_path / "run.ckpt"))
+    assert not plan_of(noisy, session, max_time=300.0).grows
+
+
+def test_an_exact_run_that_would_be_late_is_not_begun(monkeypatch, noisy):
+    monkeypatch.setattr("ooc_fw.training.classification.MOST_SUPPORT", N_ROWS)
+    for seconds, landmarks in ((1.1, True), (0.8, False)):
+        estimate = lambda *_, seconds=seconds: seconds * 300.0  # noqa: E731
+        monkeypatch.setattr("ooc_fw.training.classification.exact_seconds", estimate)
+        assert (plan_of(noisy, max_time=300.0).landmarks is not None) is landmarks
