@@ -86,7 +86,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     landmarks : int, array or None
         Number of landmarks; or those to take, by their numbers among the rows of `X`, shape (N,),
         or as rows, shape (N, n_features), which `support_` numbers -1. None: as many as the limits
-        afford, 5,000 at most, where the optimum has too many support vectors.
+        afford, 5,000 at most without `max_time`, where the optimum has too many support vectors.
     exact : bool
         Whether the model is exact whatever that costs.
     dask : None, "threads", "processes" or str

@@ -152,7 +152,7 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
     landmarks : int, array or None
         Number of landmarks, or those to take, as for `ooc_fw.FrankWolfeSVC`. None: all rows, if
         they are at most `ooc_fw.training.regression.EXACT_ROWS`; else as many as the limits afford,
-        5,000 at most.
+        5,000 at most without `max_time`.
     n_jobs, random_state, verbose, dask
         As for `ooc_fw.FrankWolfeSVC`.
 
