@@ -28,8 +28,8 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import NoveltyProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session
-from ooc_fw.training.classification import plan_classes, threads_before_plan
-from ooc_fw.training.fit import Fit, Task, WarmStart, open_landmark_path
+from ooc_fw.training.classification import plan_classes, solve_span, threads_before_plan
+from ooc_fw.training.fit import Fit, Task, WarmStart
 
 
 class Novelty(Task):
@@ -55,8 +55,7 @@ class Novelty(Task):
             solution: Any = solve_problem(problem.binary(), plan, session)
             learned["offset"], scope = solution.rho, "all"
         else:
-            with open_landmark_path(problem, plan, session, warm) as path:
-                solution = path.solve(plan.options.C)
+            plan, solution = solve_span(problem, plan, session, warm)
             learned |= {"offset": 1.0, "penalties": problem.penalties}
             scope = "span"
         model = Model.of(solution, problem.source, **learned)
