@@ -126,7 +126,9 @@ def read_head(path: str) -> bytes:
 
 def check_regular(path: str) -> None:
     """Raise InputError for what is no regular file: rows are read more than once."""
-    if os.path.exists(path) and not os.path.isfile(path):
+    if not os.path.exists(path):
+        raise InputError(f"{path} does not exist; check the name of the input")
+    if not os.path.isfile(path):
         raise InputError(
             f"{path} is a folder, a pipe or a device, and rows are read more than once; give a file"
         )

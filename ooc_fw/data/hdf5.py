@@ -98,13 +98,30 @@ def is_plain_file(file: Stored) -> bool:
 
 def find_node(group: Stored, name: str) -> Stored:
     """Object at a path below `group`, or of its file if it begins with "/"; None without one."""
-    node = group.get(name) if name else group
-    if node is not None and file_name(node) != file_name(group):
+    try:
+        node = group[name] if name else group
+    except KeyError:
+        if _is_there(group, name):
+            raise  # it is damaged
+        return None
+    if file_name(node) != file_name(group):
         raise InputError(
             f"{file_name(group)}: {name!r} is a link to another file ({file_name(node)}), which is "
             f"not followed; name that file"
         )
     return node
+
+
+def _is_there(group: Stored, path: str) -> bool:
+    """Whether an object that cannot be opened is damaged, not absent."""
+    base, parts = group.file if path.startswith("/") else group, path.strip("/").split("/")
+    for k in range(1, len(parts) + 1):
+        part = "/".join(parts[:k])
+        if not isinstance(base.get(part, getlink=True), h5py.HardLink):
+            return False
+        if base.get(part) is None:
+            return True
+    return True
 
 
 def filters_of(dataset: Stored) -> list[int]:
@@ -131,7 +148,8 @@ class HDF5Group(Group):
 
     def __init__(self, group: Stored) -> None:
         self.stored, self.path = group, file_name(group)
-        self.name, self.attrs = group.name, group.attrs
+        with structure_errors(self.path):
+            self.name, self.attrs = group.name, group.attrs
 
     def get(self, place: Any) -> Any:
         if isinstance(place, h5py.Reference):

@@ -270,3 +270,19 @@ def test_virtual_rows_are_refused(make):
         file.create_virtual_dataset("X", layout)
     with pytest.raises(InputError, match="'/X' keeps its values in other files, which are not fo"):
         open_source(path)
+
+
+def test_an_object_that_is_damaged_is_not_absent(tmp_path):
+    """Its header no longer matches its checksum: what it holds must not be done without."""
+    path = tmp_path / "data.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file["scaling/factor"] = np.ones(3)
+        place = h5py.h5o.get_info(file["scaling"].id).addr
+    content = bytearray(path.read_bytes())
+    content[place + 12] ^= 1
+    path.write_bytes(content)
+    with h5py.File(path) as file:
+        assert hdf5.find_node(file, "offset") is None
+        for name in ("scaling", "scaling/factor", "/scaling/factor"):
+            with pytest.raises(KeyError):
+                hdf5.find_node(file, name)
