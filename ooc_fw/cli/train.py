@@ -136,7 +136,8 @@ def read_problem(
     given = {name: value for name, value in given.items() if value is not None}
 
     def make(name: str) -> Any:
-        kernel = kernel_from(args, source, threads, workers, name)
+        named = argparse.Namespace(**{**vars(args), "kernel": name})
+        kernel = kernel_from(named, source, threads, workers)
         return task.problem(source=source, kernel=kernel, penalties=penalties, **answers, **given)
 
     within = dataclasses.replace(options, threads=threads)
@@ -159,22 +160,17 @@ def _penalties(
 
 
 def kernel_from(
-    args: argparse.Namespace,
-    source: RowSource,
-    threads: int,
-    workers: Workers | None,
-    name: str | None = None,
+    args: argparse.Namespace, source: RowSource, threads: int, workers: Workers | None
 ) -> Kernel:
-    """Kernel of the arguments, or another one; gamma auto follows from statistics of the rows."""
+    """Kernel of the arguments; gamma auto follows from statistics of the rows of `source`."""
 
     def value_of(statistic: Callable[..., float]) -> float:
         with RowProgress("statistics", source.n_rows, quiet=args.quiet) as progress:
             return statistic(source, threads, dask=workers, on_rows=progress)
 
     average, spread = partial(value_of, sigma2), partial(value_of, variance)
-    name = args.kernel if name is None else name
-    gamma = resolve_gamma(name, args.gamma, average, source.n_features, spread)
-    return make_kernel(name, gamma=gamma, degree=args.degree, coef0=args.coef0)
+    gamma = resolve_gamma(args.kernel, args.gamma, average, source.n_features, spread)
+    return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
 
 
 def _describe_data(problem: Problem) -> None:

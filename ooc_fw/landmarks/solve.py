@@ -135,8 +135,10 @@ class _Run(Shell):
         self.start: tuple[Newton, Float64Array] | None = None
         self._reset()
         if warm is not None and warm.work is not None:
-            self.progress.continue_from(warm.work)
-            self.count_from(self.progress)
+            done, names = warm.work, ("rows_read", "bytes_read", "kernel_evaluations")
+            counts = {name: getattr(done, name) for name in names}
+            self.count_from(SolverState(elapsed_s=done.seconds, **counts))
+            self.progress.iteration = done.iterations
         self.rng = np.random.default_rng(options.seed)
         given = None if warm is None else warm.rows
         self.sample = Sample.draw(source, problem.row_classes, self.n_landmarks, self.rng, given)

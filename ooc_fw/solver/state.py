@@ -140,12 +140,6 @@ class SolverState:
                 setattr(state, name, gap * rho / (rho - share))
         return state
 
-    def continue_from(self, work: Work) -> None:
-        """Take over the counts of a run that this one continues."""
-        self.iteration, self.elapsed_s = work.iterations, work.seconds
-        for name in ("rows_read", "bytes_read", "kernel_evaluations"):
-            setattr(self, name, getattr(work, name))
-
 
 Callback: TypeAlias = Callable[[SolverState], bool | None]
 """Called after at most 64 steps and each block of a pass over the data; False asks for a stop."""

@@ -374,7 +374,7 @@ def _affordable_landmarks(
     return fewest + bisect.bisect_left(range(fewest + 1, memory.landmarks + 1), True, key=late)
 
 
-def landmark_seconds(problem: Problem, n_landmarks: int, speed: float, threads: int = 1) -> float:
+def landmark_seconds(problem: Problem, n_landmarks: int, speed: float, threads: int = 2) -> float:
     """About the time of a run with landmarks, at so many kernel values a second."""
     n_sample = sample_size(problem.source.n_rows, n_landmarks)
     rows = LANDMARK_PASSES * problem.source.n_rows + _SAMPLE_PASSES * n_sample

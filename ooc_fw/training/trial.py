@@ -143,32 +143,32 @@ class Trial:
         """Score of a model on the rows held out, which `rows` are."""
         values = model.decision_function(rows, threads=self.options.threads)
         if model.task == "regression":
-            return score_targets(self.held_out.targets, values)
+            return self._score(values)
         classes, found = as_class_values(self.held_out.classes), model.classes
         labels = found[model.class_places(values)]
         places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
         places[classes[places] != labels] = -1
-        two = len(found) == 2 and np.array_equal(classes, found)
-        return score_classes(self.held_out.codes, places, values if two else None)
+        return self._score(places, values if np.array_equal(classes, found) else None)
 
     def try_baselines(self) -> None:
         """Score a linear model, unless it has too many weights, and the constant."""
-        train, held_out = self.train, self.held_out
-        n_held, n_features = held_out.source.n_rows, train.source.n_features
+        train, zeros = self.train, np.zeros(self.held_out.source.n_rows)
+        if train.source.n_features * train.n_classifiers <= _MOST_WEIGHTS:
+            self.scores["linear model"] = self._score(*self._linear())
         if train.task == "regression":
-            if n_features <= _MOST_WEIGHTS:
-                self.scores["linear model"] = score_targets(held_out.targets, self._linear()[0])
-            mean = np.full(n_held, train.targets.mean())
-            self.scores["constant"] = score_targets(held_out.targets, mean)
-            return
-        if n_features * train.n_classifiers <= _MOST_WEIGHTS:
-            self.scores["linear model"] = score_classes(held_out.codes, *self._linear())
-        most = np.full(n_held, np.bincount(train.codes).argmax())
-        values = np.zeros(n_held) if train.n_classes == 2 else None
-        self.scores["constant"] = score_classes(held_out.codes, most, values)
+            self.scores["constant"] = self._score(zeros + train.targets.mean())
+        else:
+            self.scores["constant"] = self._score(zeros + np.bincount(train.codes).argmax(), zeros)
+
+    def _score(self, found: Any, values: Float64Array | None = None) -> Score:
+        """Score of predicted targets, or places of classes and decision values."""
+        if self.train.task == "regression":
+            return score_targets(self.held_out.targets, found)
+        values = values if self.train.n_classes == 2 else None
+        return score_classes(self.held_out.codes, found, values)
 
     def _linear(self) -> Any:
-        """Predictions for the rows held out, and decision values of two classes, else None."""
+        """Predictions for the rows held out, and decision values, None of targets."""
         from sklearn.linear_model import LogisticRegression, Ridge
         from sklearn.preprocessing import StandardScaler
 
@@ -182,8 +182,7 @@ class Trial:
             if self.train.task == "regression":
                 return Ridge().fit(x, self.train.targets).predict(held_out), None
             model = LogisticRegression().fit(x, self.train.codes)
-            values = model.decision_function(held_out) if self.train.n_classes == 2 else None
-            return model.predict(held_out), values
+            return model.predict(held_out), model.decision_function(held_out)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
