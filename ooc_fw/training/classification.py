@@ -7,6 +7,7 @@ tell: see `plan_classes`.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import logging
 import math
 import time
@@ -281,15 +282,16 @@ def solve_span(
     The larger model begins with the smaller one, which stays where there is no time for the larger
     one after all, or its objective is not smaller. The plan that is returned is that of the model.
     """
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     with open_landmark_path(problem, plan, session, warm) as path:
         solution = path.solve(plan.options.C)
     # Where rows depend on others of them, a larger span says little that is new.
     while plan.grows and solution.status.reached and 2 * len(solution.rows) > plan.memory.landmarks:
-        larger = _larger_plan(problem, plan, session, solution, time.perf_counter() - began)
+        times = time.perf_counter() - began, time.process_time() - used
+        larger = _larger_plan(problem, plan, session, solution, *times)
         if larger is None:
             break
-        began, number = time.perf_counter(), None
+        began, used, number = time.perf_counter(), time.process_time(), None
         logger.info("%s", larger.kind)
         start = LandmarkStart(solution.rows, solution.beta, solution)
         try:
@@ -312,27 +314,36 @@ def _objective(solution: LandmarkSolution) -> float:
 
 
 def _larger_plan(
-    problem: Problem, plan: Plan, session: Session, solution: LandmarkSolution, seconds: float
+    problem: Problem,
+    plan: Plan,
+    session: Session,
+    solution: LandmarkSolution,
+    seconds: float,
+    cpu_seconds: float,
 ) -> Plan | None:
     """Plan of a model with clearly more landmarks, where there is time for one; else None.
 
-    `seconds` are those that the plan took, from which those of a larger one follow.
+    The seconds are those that the plan took, from which those of a larger one follow.
     """
     assert plan.landmarks is not None
     options = replace(plan.given, landmarks=None)
     work = workload(problem, options, session)
     held = work.held_bytes + rows_bytes(solution.landmarks)
     work = replace(work, held_bytes=held)
-    estimate = partial(landmark_seconds, problem, plan.landmarks, threads=plan.options.threads)
+    # Other programs may leave it less than its threads.
+    processors = min(float(plan.options.threads), max(0.1, cpu_seconds / seconds))
+    estimate = partial(landmark_seconds, problem, plan.landmarks, threads=processors)
     algebra = estimate(math.inf)
     # At which speed the run took its time: passes over values that are kept take far less of it.
     speed = (estimate(1.0) - algebra) / max(seconds - algebra, seconds / 4)
-    n_landmarks = _affordable_landmarks(problem, work, options, session, _LANDMARK_TIME, speed)
-    if n_landmarks < _GROWTH * plan.landmarks:
-        return None
+    pace = speed, processors
     why = f": there is time for more than {plan.landmarks}"
-    larger = plan_span(problem, options, replace(session, held=held), n_landmarks, why)
-    return replace(larger, grows=True)
+    with contextlib.suppress(OverLimitError):
+        n_landmarks = _affordable_landmarks(problem, work, options, session, _LANDMARK_TIME, pace)
+        if n_landmarks >= _GROWTH * plan.landmarks:
+            larger = plan_span(problem, options, replace(session, held=held), n_landmarks, why)
+            return replace(larger, grows=True)
+    return None
 
 
 def _why_exact(options: TrainOptions) -> str | None:
@@ -353,9 +364,12 @@ def _affordable_landmarks(
     options: TrainOptions,
     session: Session,
     share: float,
-    speed: float | None = None,
+    pace: tuple[float, float] | None = None,
 ) -> int:
-    """Largest number of landmarks within the limits of size, memory, and a share of the time."""
+    """Largest number of landmarks within the limits of size, memory, and a share of the time.
+
+    `pace` has the speed and the processors of a run before; by default the speed is measured.
+    """
     alike = math.sqrt(problem.n_classifiers)
     most = min(LANDMARKS / alike, _PASS_VALUES / work.n_rows)
     if options.max_time is not None:  # which says what they may take
@@ -365,16 +379,16 @@ def _affordable_landmarks(
     memory = plan_landmarks(work, limit, memory_total(), fewest, wanted, options.threads)
     if options.max_time is None:
         return memory.landmarks
-    speed = _measure_speed(problem, memory.max_threads) if speed is None else speed
+    speed, processors = pace or (_measure_speed(problem, memory.max_threads), memory.max_threads)
     left = share * session.deadline(options).left()
 
     def late(n_landmarks: int) -> bool:
-        return landmark_seconds(problem, n_landmarks, speed, memory.max_threads) > left
+        return landmark_seconds(problem, n_landmarks, speed, processors) > left
 
     return fewest + bisect.bisect_left(range(fewest + 1, memory.landmarks + 1), True, key=late)
 
 
-def landmark_seconds(problem: Problem, n_landmarks: int, speed: float, threads: int = 2) -> float:
+def landmark_seconds(problem: Problem, n_landmarks: int, speed: float, threads: float = 2) -> float:
     """About the time of a run with landmarks, at so many kernel values a second."""
     n_sample = sample_size(problem.source.n_rows, n_landmarks)
     rows = LANDMARK_PASSES * problem.source.n_rows + _SAMPLE_PASSES * n_sample

@@ -7,6 +7,7 @@ of the mean difference of a row.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -235,21 +236,19 @@ def choose_kernel(
 def compare(problem: Problem, options: TrainOptions) -> Trial | None:
     """A trial of the kernel of a problem, of `KERNELS` and of baselines.
 
-    None where there are too few rows for one.
+    None where there are too few rows for one, or the sample says too little.
     """
-    try:
+    with contextlib.suppress(InputError):
         trial = Trial(problem, options)
-    except InputError:
-        return None
-    source = trial.train.source
-    for name in dict.fromkeys([problem.kernel.name, *KERNELS]):
-        kernel = problem.kernel
-        if name != kernel.name:
+        source, kernels = trial.train.source, {problem.kernel.name: problem.kernel}
+        for name in KERNELS:
             gamma = resolve_gamma(name, "auto", lambda: sigma2(source), source.n_features)
-            kernel = make_kernel(name, gamma=gamma)
-        trial.try_kernel(kernel)
-    trial.try_baselines()
-    return trial
+            kernels.setdefault(name, make_kernel(name, gamma=gamma))
+        for kernel in kernels.values():
+            trial.try_kernel(kernel)
+        trial.try_baselines()
+        return trial
+    return None
 
 
 def hints(trial: Trial | None, kernel: str) -> Sequence[str]:

@@ -138,6 +138,12 @@ def test_plan_and_info_say_what_would_be_better(ooc_fw, tmp_path):
     assert not ooc_fw("plan", path, "--kernel", "laplacian", "--C", "10", "--json").json()["hints"]
 
 
+def test_rows_of_which_nothing_can_be_learned_are_planned_all_the_same(ooc_fw, tmp_path):
+    path = write_dense(tmp_path / "d.h5", np.ones((90, 2)), np.arange(90) % 2)
+    assert "trial" not in ooc_fw("plan", path, "--gamma", "1", "--json").json()
+    assert "choice" in ooc_fw("info", path, "--json").json()
+
+
 def test_no_hint_within_the_standard_error():
     X, _ = jumps(300)
     codes = np.random.default_rng(1).integers(2, size=300)
