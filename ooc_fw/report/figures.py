@@ -199,27 +199,39 @@ def _short(label: str) -> str:
 
 
 def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error") -> Figure:
-    """Draw validation errors against C, a curve for each gamma.
+    """Draw validation errors against C, a panel for each kernel and a curve for each gamma.
 
-    Points are those of `ooc_fw.training.tuning`; `what` is the name of the error.
+    Points are those of `ooc_fw.training.points`, hollow if they were left out before the last
+    stage, on fewer rows; `what` is the name of the error.
     """
-    gammas = sorted({point.gamma for point in points})
-    with _drawing((7, 4.5)) as (figure, ((ax,),)):
-        for gamma, (line, color) in zip(gammas, cycle(product(_STYLES, RUN_COLORS)), strict=False):
-            tried = [p for p in points if p.gamma == gamma and p.error is not None]
-            ax.errorbar(
-                [point.C for point in tried],
-                [100 * point.error for point in tried],
-                yerr=[100 * (point.standard_error or 0.0) for point in tried],
-                label=f"gamma {gamma:.4g}",
-                **{"color": color, "linestyle": line, "marker": "o", "markersize": 4, "capsize": 2},
-            )
-        error = 100 * (best.error or 0.0)
-        label = f"best: C {best.C:g}, {error:.3g} %"
-        ax.plot([best.C], [error], "*", color="black", markersize=13, label=label)
-        ax.set_xscale("log", base=2)
-        ax.set(xlabel="C", ylabel=f"validation {what} (%), bars: standard error", title=title)
-        ax.legend(fontsize="small", ncols=1 + len(gammas) // 8)
+    kernels = list(dict.fromkeys(point.kernel for point in points))
+    shared: dict[str, Any] = {"sharex": True, "sharey": True}
+    with _drawing((7, 1 + 3.5 * len(kernels)), len(kernels), **shared) as (figure, axes):
+        for kernel, (ax,) in zip(kernels, axes, strict=True):
+            alike = sorted((p for p in points if p.kernel == kernel), key=lambda point: point.C)
+            gammas = sorted({point.gamma for point in alike})
+            looks = cycle(product(_STYLES, RUN_COLORS))
+            for gamma, (line, color) in zip(gammas, looks, strict=False):
+                tried = [p for p in alike if p.gamma == gamma and p.error is not None]
+                ax.errorbar(
+                    [point.C for point in tried],
+                    [100 * point.error for point in tried],
+                    yerr=[100 * (point.standard_error or 0.0) for point in tried],
+                    label=f"gamma {gamma:.4g}",
+                    **{"color": color, "linestyle": line, "linewidth": 0.8, "capsize": 2},
+                )
+                for point in tried:
+                    fill = color if point.stage == best.stage else "none"
+                    ax.plot(point.C, 100 * point.error, "o", ms=4, color=color, mfc=fill)
+            if kernel == best.kernel:
+                error = 100 * (best.error or 0.0)
+                label = f"best: C {best.C:.4g}, {error:.3g} %"
+                ax.plot([best.C], [error], "*", color="black", markersize=13, label=label)
+            ax.set_xscale("log", base=2 if len(kernels) == 1 else 10)
+            ax.set(ylabel=f"validation {what} (%)", title=f"{kernel} kernel")
+            ax.legend(fontsize="x-small", ncols=1 + len(gammas) // 8)
+        axes[-1, 0].set_xlabel("C; bars: standard error; hollow: left out on fewer rows")
+        figure.suptitle(title)
     return figure
 
 

@@ -83,12 +83,17 @@ def test_equal_runs_make_equal_files(make_run, form):
 @pytest.mark.parametrize("n_gammas", [2, 20])
 def test_errors_of_a_search(n_gammas, tmp_path):
     points = [
-        SimpleNamespace(C=C, gamma=2.0**k, error=error, standard_error=error)
+        SimpleNamespace(
+            kernel=kernel, C=C, gamma=2.0**k, error=error, standard_error=error, stage=1
+        )
+        for kernel in ("rbf", "laplacian")
         for C, error in ((1.0, 0.25), (4.0, 0.125), (8.0, None))
         for k in range(n_gammas)
     ]
     figure = draw_errors(points, points[n_gammas], "a search")
-    ax = figure.axes[0]
+    ax, other = figure.axes
+    assert [each.get_title("left") for each in (ax, other)] == ["rbf kernel", "laplacian kernel"]
+    assert len(other.get_legend_handles_labels()[1]) == n_gammas
     assert ax.lines[-1].get_xydata().tolist() == [[4, 12.5]]
     assert ax.lines[-1].get_label() == "best: C 4, 12.5 %"
     assert list(ax.lines[0].get_ydata()) == [25, 12.5]
