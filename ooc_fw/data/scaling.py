@@ -233,9 +233,11 @@ class Scaling:
         """Store in an open HDF5 file or group: attributes scaling and log1p, group /scaling."""
         put_text(group.attrs, "scaling", self.name)
         group.attrs["log1p"] = self.log1p
-        for name in _ARRAYS:
-            if getattr(self, name) is not None:
-                group[f"scaling/{name}"] = getattr(self, name)
+        arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
+        # HDF5 notes the time in a group that it makes on the way to an object.
+        stored = group.create_group("scaling") if arrays else group
+        for name, values in arrays.items():
+            stored[name] = values
 
     @staticmethod
     def read(group: Any) -> Scaling | None:
