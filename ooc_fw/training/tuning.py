@@ -89,6 +89,7 @@ _MOST_EXACT = 20_000  # support vectors of models that are compared, beyond whic
 _STAGE_LANDMARKS = 2_000  # landmarks
 _MOST_LANDMARKS, _ROWS_EACH = 20_000, 4  # landmarks of a refit; and rows for each, at least
 
+_NOVEL = 300.0  # times the values of C of other tasks: C of novelty, times the number of rows
 _UNBALANCED = 0.5  # share of the largest class below which another one is small
 
 _HOPELESS = 3.0
@@ -207,9 +208,10 @@ class _Search:
         fields = {name: value for name, value in fields.items() if value is not None}
         self.problem = self.task.problem(source=source, kernel=kernels[0], **answers, **fields)
         self.truth = self._read_truth()
-        self.points = [
-            Point(C, kernel.gamma, kernel=kernel.name) for kernel in kernels for C in wanted.grid.Cs
-        ]
+        Cs: Sequence[float] = wanted.grid.Cs
+        if wanted.task == "novelty" and wanted.free[0]:
+            Cs = [_NOVEL * C / source.n_rows for C in Cs]
+        self.points = [Point(C, kernel.gamma, kernel=kernel.name) for kernel in kernels for C in Cs]
         self.folds = wanted.grid.folds
         if self.folds is None and self.staged and self.n_rows <= _FEW_ROWS:
             self.folds = _FOLDS
@@ -541,9 +543,12 @@ class _Search:
         """A model of each point; where rows have no weights, from the weights of the one before."""
         callbacks, Cs = [self._in_time, *self.callbacks], [point.C for point in points]
         if self.wanted.task != "classification" or points[0].class_weight:
+            # Of one class, all rows share the weight: the same model of fewer rows has a larger C.
+            n_rows = problem.source.n_rows
+            more = self.n_rows / n_rows if self.wanted.task == "novelty" else 1.0
             for point in points:
                 weighted = self._weighted(problem, point)
-                yield fit(weighted, replace(options, C=point.C), Session(callbacks))
+                yield fit(weighted, replace(options, C=more * point.C), Session(callbacks))
         elif options.landmarks is not None:
             session = Session(callbacks)
             plan = make_plan(problem, options, session)

@@ -459,6 +459,8 @@ def test_novelty_is_validated_by_labels(short):
     assert (result.metric, result.model.task) == ("auc", "novelty")
     scores = result.model.decision_function(X)
     assert roc_auc_score(y == "usual", scores) > 0.9
+    free = tune(X, y, task="novelty", gammas=["auto"], refit=False)
+    assert {30, 300, 3000, 30000} <= {round(point.C * 900) for point in free.points}
     with pytest.raises(InputError, match="label rows as ordinary or novel"):
         tune(X, rng.integers(3, size=900), task="novelty")
     with pytest.raises(InputError, match="none of novelty"):
