@@ -140,7 +140,8 @@ def tune(
     OutOfTimeError
         When time is over before the first point was tried.
     KeyboardInterrupt
-        Before the first point was tried. Later, the result is what is known by then.
+        Before the first point was tried. Later, the result is what is known by then: the model is
+        that of the best point on the rows of its last stage.
 
     Examples
     --------
@@ -227,6 +228,7 @@ class _Search:
         self.late = False  # whether the clock ended the search
         self.leader: Point | None = None  # best of the points that were tried in this fold
         self.warm: list[Warm] | None = None  # its weights, by rows of the whole source
+        self.known: tuple[Point, Fit, SubsetSource] | None = None  # and its model
         self.scalings: dict[int, Scaling] = {}  # by the rounds in which they were learned
         self.best: Point | None = None  # of the points that the last stage compared
         self.ended = "all points were tried"
@@ -259,6 +261,8 @@ class _Search:
                 signal = fitted.signal
             except KeyboardInterrupt as interrupt:
                 interrupted, signal = True, signal_of(interrupt)
+        if fitted is None and interrupted and self.wanted.refit:
+            fitted = self._unfinished(best)
         return TuneResult(
             points=self.points,
             best=best,
@@ -590,7 +594,7 @@ class _Search:
             started, fitted = time.perf_counter(), next(models)
             self._judge(point, fitted, part.held_out, part.truth, started)
             if self.leader is None or point.order() < self.leader.order():
-                self.leader = point
+                self.leader, self.known = point, (point, fitted, part.rows)
                 solutions = [pair.solution for pair in fitted.pairs]
                 self.warm = [(part.rows.rows_at(each.rows), each.alpha) for each in solutions]
             error = point.order()[0]
@@ -670,6 +674,15 @@ class _Search:
         self._say(f"the best, {best}, on all {self.n_rows} rows: {plan.kind}")
         warm = self.warm if plan.landmarks is None and self.leader is best else None
         return fit(problem, options, session, warm or None, plan)
+
+    def _unfinished(self, best: Point) -> Fit | None:
+        """The model of the best point on a part of the rows, where the search still has it."""
+        if self.known is None or self.known[0] is not best:
+            return None
+        _, fitted, part = self.known
+        model = replace(fitted.model, status=str(Status.INTERRUPTED))
+        rows = part.rows_at(np.arange(part.n_rows))
+        return replace(fitted, model=model).renumbered(rows, self.n_rows)
 
     def _plan_refit(
         self, best: Point, problem: Any, options: TrainOptions, session: Session

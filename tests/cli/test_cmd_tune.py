@@ -112,13 +112,13 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
         "tune", data_file, "--gamma", "auto", "--C", "1,2", "-o", tmp_path / "m.h5", "--quiet"
     )
     assert outcome.status == status
-    assert (tmp_path / "m.h5").exists() == (at == "late")
+    assert (tmp_path / "m.h5").exists() == (at != "first")
     if at == "first":
         assert outcome.out == ""
         assert outcome.err == f"ooc-fw: {'interrupted' if number == 2 else 'terminated'}\n"
     else:
         assert "best: rbf, C" in outcome.out
-        assert outcome.out.count("interrupted") == {"refit": 0, "late": 1}.get(at, 2)
+        assert outcome.out.count("interrupted") == (3 if at in ("training", "validation") else 1)
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,13 @@ def test_an_interrupt_leaves_what_is_known(data, thirds, landmarks, several):
     rows = thirds if several else data
     result = tune(*rows, Cs=[1, 2, 4, 8], gammas=[0.5], options=options, **told)
     assert result.interrupted
-    assert result.model is result.refit() is None
+    model = result.model
+    assert (model.status, model.C, model.certified_gap) == ("interrupted", result.best.C, None)
+    assert all(one.rows.max() < len(rows[0]) for one in model.classifiers)
+    assert (model.predict(rows[0]) == rows[1]).mean() > 0.7
+    left = np.unpackbits(model.weighted_rows)[: len(rows[0])]
+    assert left.sum() == len(rows[0]) - result.n_validation
+    assert all(left[one.rows].all() for one in model.classifiers)
     assert [p.status for p in result.points] == ["tried", "tried", "interrupted", "interrupted"]
     with pytest.raises(KeyboardInterrupt):
         tune(*data, Cs=[1], gammas=[0.5], callbacks=[lambda state: False])
