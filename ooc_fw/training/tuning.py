@@ -193,18 +193,13 @@ class _Search:
             )
         if not self.staged and wanted.task == "classification":
             options = replace(options, exact=options.landmarks is None)
-        self.wanted, self.given, self.grid, self.n_rows = (
-            wanted,
-            options,
-            wanted.grid,
-            source.n_rows,
-        )
+        self.wanted, self.given, self.n_rows = wanted, options, source.n_rows
         self.metric, self.on_point, self.on_stage = wanted.chosen_metric, on_point, on_stage
         self.callbacks = callbacks
         self.task = task_of(wanted.task)
         self.task.check(options)
-        answers, self.threads = self.task.read(source, options)
-        kernels = wanted.kernels(source, self.threads)
+        answers, threads = self.task.read(source, options)
+        kernels = wanted.kernels(source, threads)
         fields = {name: getattr(wanted, name) for name in self.task.fields}
         fields = {name: value for name, value in fields.items() if value is not None}
         self.problem = self.task.problem(source=source, kernel=kernels[0], **answers, **fields)
