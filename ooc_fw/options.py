@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -120,13 +121,13 @@ Record = TypeVar("Record")
 
 def _documented(record: type[Record]) -> type[Record]:
     """Append the declared parameters of a record of options to its docstring."""
-    lines = [record.__doc__ or "", "", "    Parameters", "    ----------"]
+    lines = [inspect.cleandoc(record.__doc__ or ""), "", "Parameters", "----------"]
     for name, declared in option_fields(record).items():
         flags = "; ".join(f"{value}: {text}" for value, text in declared.flags.values())
         words = declared.choices if declared.low is None else ()
         kind = f"{{{', '.join(map(repr, words))}}}" if words else record.__annotations__[name]
-        lines += [f"    {name} : {kind}", f"        {declared.help or flags}"]
-    record.__doc__ = "\n".join([*lines, "    "])
+        lines += [f"{name} : {kind}", f"    {declared.help or flags}"]
+    record.__doc__ = "\n".join(lines)
     return record
 
 
@@ -219,7 +220,7 @@ class KernelOptions(_Checked):
 @_documented
 @dataclass(frozen=True)
 class TrainOptions(_Checked):
-    """Everything a run is told, kernel and data apart.
+    """Options of training, without those of the kernel and the data.
 
     `max_time` is in seconds, `memory_limit` in bytes, or text such as "30m" and "1GiB".
     """

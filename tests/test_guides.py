@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import warnings
-from importlib.resources import files
 from pathlib import Path
 
 import anndata
@@ -18,11 +17,10 @@ import pytest
 import ooc_fw
 from ooc_fw.solver.steps import STEP_RULES
 from tests.support.methods import grid
+from tools import api
 
-GUIDES = {
-    path.name.removesuffix(".md"): path.read_text(encoding="utf-8")
-    for path in sorted((files("ooc_fw") / "guides").iterdir(), key=lambda path: path.name)
-}
+FOLDER = Path(ooc_fw.__file__).parent / "guides"
+GUIDES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
 RUN = ("python", "cells", "export", "novelty", "regression")
 WALKS = ("intrusion", "large", "xgboost")
 
@@ -99,6 +97,10 @@ def test_commands_in_guides_run(name, tmp_path):
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     made = set(re.findall(r"-o (\S+)", GUIDES[name]))
     assert made <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_public_names_are_as_the_guide_says():
+    assert GUIDES["api"] == api.page(), "write the guide again: python tools/api.py"
 
 
 README = (Path(__file__).parents[1] / "README.md").read_text()

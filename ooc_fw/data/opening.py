@@ -137,7 +137,7 @@ def train_test_split(
     Parameters
     ----------
     data, labels, x_name, y_name
-        As for `open_source`. A `RowSource` stays open.
+        As for `open_dataset`. A `RowSource` stays open.
     test_share : float
         Share of the rows in the test part, above 0 and below 1.
     seed : int

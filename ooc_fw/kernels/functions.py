@@ -407,7 +407,7 @@ def make_kernel(
     degree: int = 2,
     coef0: float = 0.0,
 ) -> Kernel:
-    """Kernel called `name`, one of `KERNELS`.
+    """Make the kernel called `name`, or one of a function.
 
     Parameters
     ----------

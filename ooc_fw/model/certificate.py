@@ -57,7 +57,7 @@ def certify_landmarks(
     dask: Any = None,
     on_block: Callable[[int], None] | None = None,
 ) -> SpanCertificate:
-    """Bound P and D of a landmark model by one pass over its training rows.
+    """Bound the primal P and the dual D of a landmark model by one pass over its training rows.
 
     Parameters
     ----------

@@ -82,18 +82,22 @@ def solve(
     penalties: Float64Array | None = None,
     warm: Warm | None = None,
 ) -> Solution:
-    """Train one binary classifier; `solve_problem` does the same for those who have records.
+    """Train one binary classifier, on labels -1 and +1.
 
     Parameters
     ----------
-    source, labels, kernel, penalties
-        See `ooc_fw.problem.BinaryProblem`.
+    source, kernel
+        What `ooc_fw.open_dataset` and `ooc_fw.make_kernel` return.
+    labels : ndarray of int8, shape (n_rows,)
+        -1 or +1 for each row.
     options
-        Method, tolerance and budgets. `C` is ignored where rows have penalties.
-    warm
-        See `solve_problem`.
+        Method, tolerance and limits. `C` is ignored where rows have penalties.
     callbacks
-        See `ooc_fw.solver.plan.Session`.
+        Functions of a `SolverState`; the run ends when one returns False.
+    penalties : ndarray of float64, shape (n_rows,), optional
+        C of each row.
+    warm : optional
+        Rows and weights to begin with, see `solve_problem`.
     """
     problem = BinaryProblem(source, labels, kernel, penalties)
     return solve_problem(problem, plan_exact(problem, options), Session(callbacks), warm)

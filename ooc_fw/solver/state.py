@@ -108,20 +108,20 @@ class SolverState:
 
     classifier: int = 0  # which of the binary classifiers for pairs of classes is trained
     n_classifiers: int = 1  # binary classifiers in all: 1 for two classes
-    phase: Phase = Phase.START
+    phase: Phase = Phase.START  # what the run does now
     iteration: int = 0  # steps taken so far
     objective: float = float("nan")  # rho / 2; NaN before there are weights
     sampled_gap: float | None = None  # over the rows last looked at, which is no certificate
     certified_gap: float | None = None  # over all rows, of the last certificate
-    # What gaps are relative to: "all" rows; the "span" of landmarks; or the same on a "sample".
-    gap_scope: str = "all"
+    gap_scope: str = "all"  # "all" rows, the "span" of landmarks, or the span on a "sample"
     n_active: int = 0  # vertices of the active set
     n_support: int = 0  # those of them that have weight
     rows_read: int = 0  # from the source
     bytes_read: int = 0  # from the source, as held in memory
-    kernel_evaluations: int = 0
+    kernel_evaluations: int = 0  # kernel values that were computed
     elapsed_s: float = 0.0  # since the run began
     sweep_fraction: float | None = None  # share done of the current pass over the data, 0 to 1
+    # Number of steps of each kind.
     steps: dict[StepKind, int] = field(default_factory=lambda: dict.fromkeys(StepKind, 0))
 
     def copy(self) -> SolverState:
@@ -149,12 +149,12 @@ Callback: TypeAlias = Callable[[SolverState], bool | None]
 class Work:
     """What a run took, as part of its result."""
 
-    iterations: int
-    kernel_evaluations: int
-    passes: float  # kernel evaluations over rows times support vectors or landmarks
-    rows_read: int
-    bytes_read: int
-    seconds: float
+    iterations: int  # steps of the method
+    kernel_evaluations: int  # kernel values that were computed
+    passes: float  # kernel evaluations divided by rows times support vectors or landmarks
+    rows_read: int  # rows read from the source, each time that they were read
+    bytes_read: int  # their bytes, as held in memory
+    seconds: float  # from the beginning of the run to its end
 
     @classmethod
     def of(cls, progress: SolverState, n_rows: int, n_vertices: int) -> Work:
@@ -171,25 +171,25 @@ class Work:
 
 @dataclass(frozen=True)
 class Solution(Work):
-    """What `ooc_fw.solver.loop.solve` returns.
+    """Result of `ooc_fw.solve`: the weights, how far they are from the best, and the work done.
 
-    Weights sum to 1; `rows` are positions in the source as stored; gaps are relative, or None.
+    Gaps are relative, and None where they were not computed.
     """
 
-    status: Status
-    method: str
-    lmo: str
+    status: Status  # how the run ended
+    method: str  # step rule that was used
+    lmo: str  # oracle that was used
     choice: str  # one line: what "auto" picked and why
-    alpha: Float64Array  # (n_support,)
-    labels: Int8Array  # (n_support,)
-    rows: Int64Array  # (n_support,)
-    support_vectors: Rows  # (n_support, n_features)
-    objective: float
-    rho: float
-    sampled_gap: float | None
-    certified_gap: float | None
-    pair_gap: float | None
-    steps: dict[StepKind, int]
+    alpha: Float64Array  # weights of the support vectors, which sum to 1, shape (n_support,)
+    labels: Int8Array  # their labels, -1 or +1, shape (n_support,)
+    rows: Int64Array  # their positions in the source as stored, shape (n_support,)
+    support_vectors: Rows  # the rows themselves, shape (n_support, n_features)
+    objective: float  # rho / 2
+    rho: float  # margin of the model before scaling
+    sampled_gap: float | None  # over the rows drawn last, which is no certificate
+    certified_gap: float | None  # over all rows, from the last certificate
+    pair_gap: float | None  # (largest gradient of the support - least of all) / rho
+    steps: dict[StepKind, int]  # number of steps of each kind
     sweep_seconds: float | None = None  # of the last pass over all rows
     signal: int | None = None  # number of the signal that interrupted the run
     penalties: Float64Array | None = None  # (n_support,), where rows have their own
