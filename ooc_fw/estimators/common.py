@@ -25,7 +25,14 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import SubsetSource, ranges_of
-from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, resolve_gamma
+from ooc_fw.kernels.functions import (
+    GivenKernel,
+    Kernel,
+    KernelFunction,
+    Lookup,
+    make_kernel,
+    resolve_gamma,
+)
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
@@ -80,10 +87,15 @@ class Given:
     weights: Float64Array | None  # of these rows; None where none were given
     places: Int64Array | None  # their numbers among all rows; None where these are all
     n_rows: int  # number of all rows
+    square: Lookup | None = None  # kernel values of all rows, where these are given
 
     def renumbered(self, fitted: Fit) -> Fit:
         """What was trained on these rows, with the numbers that they have among all."""
-        return fitted if self.places is None else fitted.renumbered(self.places, self.n_rows)
+        if self.places is not None:
+            fitted = fitted.renumbered(self.places, self.n_rows)
+        if self.square is not None:
+            fitted = replace(fitted, model=fitted.model.of_values(self.n_rows))
+        return fitted
 
     def with_landmarks(self, options: TrainOptions) -> TrainOptions:
         """The options, of whose landmarks that are numbers of rows, those here; InputError."""
@@ -177,8 +189,13 @@ class Trainer(Parameters):
         X, *given, columns = self._checked(X, *given, **(self._checks_of_y or {}))
         y = given[0] if given else None
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
+        square = Lookup.of(X) if self.kernel == Lookup.name else None
+        if square is not None:
+            X, columns = square.numbers(), None
+            if np.ndim(self.landmarks) == 2:
+                raise InputError("kernel precomputed takes landmarks by their numbers, not as rows")
         with borrow_source(X, y, columns) as whole, workers as dask:
-            rows = rows_of_weight(whole, y, sample_weight, self.C)
+            rows = replace(rows_of_weight(whole, y, sample_weight, self.C), square=square)
             options = rows.with_landmarks(options)
             with rows.source.limited(Deadline(options.max_time, started).check):
                 problem = self._problem(rows, options, task, Session((), dask, started))
@@ -194,7 +211,8 @@ class Trainer(Parameters):
             self.pairs_, self.landmarks_ = fitted.pairs, fitted.landmarks
             self.gap_scope_ = fitted.gap_scope
             self._take(fitted, rows)
-            self.n_features_in_, self.n_rows_seen_ = whole.n_features, whole.n_rows
+            self.n_rows_seen_ = whole.n_rows
+            self.n_features_in_ = self.model_.n_features
         why = fitted.why_inexact()
         self.fit_status_ = int(why is not None)
         if why is not None:
@@ -311,16 +329,19 @@ class Trainer(Parameters):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.kernel == Lookup.name
+        tags.input_tags.sparse = not tags.input_tags.pairwise
         return tags
 
     def _problem(self, rows: Given, options: TrainOptions, task: Task, session: Session) -> Any:
         answers = self._answers(rows, options, task)
         answers |= {name: getattr(self, name) for name in task.fields}
-        answers["penalties"] = self._penalties(answers, rows)
+        answers["penalties"] = penalties = self._penalties(answers, rows)
+        if rows.square is not None:
+            rows.square.check_convex(self.C if penalties is None else float(penalties.max()))
 
         def make(name: str | KernelFunction) -> Any:
-            kernel = self._kernel(rows.source, options, session.dask, name)
+            kernel = rows.square or self._kernel(rows.source, options, session.dask, name)
             return task.problem(source=rows.source, kernel=kernel, **answers)
 
         problem, why = choose_kernel(self.kernel, self.gamma, make, options, session)

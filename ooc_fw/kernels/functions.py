@@ -8,16 +8,17 @@ To add a kernel: a map in :mod:`ooc_fw._core.maps`, a class here, and its name i
 from __future__ import annotations
 
 import math
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ooc_fw._core.maps import LOG2_E, MapCode
 from ooc_fw._core.products import row_norms
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, stored_arrays
+from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, stored_arrays
 from ooc_fw.system.errors import InputError, check_number
 
 KernelFunction: TypeAlias = Callable[[Any, Any], Any]  # see `GivenKernel`
@@ -378,6 +379,72 @@ class GivenKernel(Kernel):
             f"the kernel {self.function_name} is not positive semidefinite ({why}), so that the "
             f"problem is not convex"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup(GivenKernel):
+    """Kernel values of all training rows, in a square array; a row of the data is its number."""
+
+    square: Float64Array = field(default_factory=lambda: np.zeros((0, 0)))
+
+    name = "precomputed"
+
+    @classmethod
+    def of(cls, values: Any) -> Lookup:
+        """Kernel of a square array; InputError for one that is not symmetric."""
+        shape = np.shape(values) if isinstance(values, np.ndarray) else ()
+        if len(shape) != 2 or shape[0] != shape[1]:
+            raise InputError(
+                f"kernel precomputed needs a dense square array in memory, the kernel values of "
+                f"all training rows with each other, not {type(values).__name__} of shape "
+                f"{getattr(values, 'shape', 'unknown')}"
+            )
+        square = values.astype(np.float64)
+        if np.abs(square - square.T).max() > _SAME * np.abs(square).max():
+            raise InputError("the array of kernel values is not symmetric; average it with its .T")
+        return cls(square=(square + square.T) / 2)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name, and a checksum of the values."""
+        return {"name": self.name, "crc32": zlib.crc32(self.square.data)}
+
+    def numbers(self) -> Float32Array:
+        """The rows of the data, which are exact in float32 up to 2^24 of them."""
+        return np.arange(len(self.square), dtype=np.float32)[:, None]
+
+    def values(self, x: Rows, z: Rows) -> Float64Array:
+        """Kernel values of rows by number, shape (n, m)."""
+        rows, columns = (np.asarray(each)[:, 0].astype(np.intp) for each in (x, z))
+        return self.square[np.ix_(rows, columns)]
+
+    def check_convex(self, penalty: float) -> None:
+        """Raise InputError for a negative eigenvalue, of rounding or not, that a gap rests on.
+
+        The dual adds at least 1 / `penalty` to each eigenvalue. A Cholesky factor exists where all
+        of them exceed half of that, or the rounding of kernel values in float32 if that is less.
+        """
+        rounding = _NEGATIVE * math.sqrt(len(self.square)) * float(self.square.diagonal().max())
+        allowed = max(min(rounding, 0.5 / penalty), np.finfo(np.float64).tiny)
+        try:
+            np.linalg.cholesky(self.square + allowed * np.eye(len(self.square)))
+        except np.linalg.LinAlgError:
+            least = float(np.linalg.eigvalsh(self.square)[0])
+            raise InputError(
+                f"the array of kernel values is not positive semidefinite (an eigenvalue of "
+                f"{least:.3g}), so that the problem is not convex; add {2 * abs(least):.2g} to its "
+                f"diagonal, or take another kernel"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Precomputed(Linear):
+    """k(x, z) of a model that was trained on a square array of kernel values.
+
+    A row x to predict holds its kernel values with all training rows, and a support vector z is the
+    unit vector of its number: their product is the kernel value.
+    """
+
+    name = "precomputed"
 
 
 def same_values(kernel: GivenKernel, rows: Rows, expected: Float64Array) -> bool:

@@ -24,7 +24,14 @@ from ooc_fw.data.formats import COLUMNS, RECORD, get_text, get_texts, put_text, 
 from ooc_fw.data.hdf5 import H5PY_ERRORS, as_node, check_plain_tree, open_file
 from ooc_fw.data.rows import CSRRows, Rows, check_pointers
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, same_values
+from ooc_fw.kernels.functions import (
+    GivenKernel,
+    Kernel,
+    KernelFunction,
+    Precomputed,
+    make_kernel,
+    same_values,
+)
 from ooc_fw.model.pairs import BinaryClassifier, Classifier, LandmarkClassifier, decision_of
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import DamageError, InputError, unreadable
@@ -133,6 +140,8 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
 def _read_kernel(attributes: Any, vectors: Rows, function: KernelFunction | None) -> Kernel:
     """The kernel of a model; InputError for a function that is missing, or is another one."""
     name = get_text(attributes, "kernel")
+    if name == Precomputed.name:
+        return Precomputed()
     if name != GivenKernel.name:
         return make_kernel(
             name,

@@ -23,7 +23,7 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import Kernel, KernelFunction
+from ooc_fw.kernels.functions import Kernel, KernelFunction, Precomputed
 from ooc_fw.landmarks import LandmarkSolution, renumbered
 from ooc_fw.model import pairs, prediction
 from ooc_fw.model.file import as_class_values, content_of, opened, read_fields
@@ -195,6 +195,13 @@ class Model:
         classifiers = [replace(one, rows=renumbered(one.rows, rows)) for one in self.classifiers]
         weighted = None if n_rows is None else np.packbits(np.isin(np.arange(n_rows), rows))
         return replace(self, classifiers=classifiers, weighted_rows=weighted)
+
+    def of_values(self, n_rows: int) -> Model:
+        """Same model of rows by number, for rows of kernel values with all `n_rows` of these."""
+        numbers = np.asarray(self.support_vectors)[:, 0].astype(np.int32)
+        starts = np.arange(len(numbers) + 1, dtype=np.int64)
+        vectors = CSRRows(np.ones(len(numbers), dtype=np.float32), numbers, starts, n_rows)
+        return replace(self, kernel=Precomputed(), support_vectors=vectors)
 
     def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]] | None) -> Model:
         """Same model, with a and b of the sigmoid of each classifier; None: no probabilities."""
@@ -432,6 +439,11 @@ def _check_values(model: Model) -> None:
 
 def training_data(model: Model, source: RowSource) -> tuple[Model, RowSource]:
     """The model and its training data, like `prediction.suited`, without the rows of weight 0."""
+    if isinstance(model.kernel, Precomputed):
+        raise InputError(
+            "the model was trained on an array of kernel values, which its file does not hold: its "
+            "gap is that of training and cannot be computed again"
+        )
     source = prediction.suited(model, source)
     rows = rows_of_weight(model, source.n_rows, source.name)
     if rows is None:
