@@ -3,7 +3,7 @@
 import gzip
 import os
 import re
-import shutil
+import shlex
 import subprocess
 import sys
 import warnings
@@ -15,14 +15,19 @@ import pandas as pd
 import pytest
 
 import ooc_fw
+from ooc_fw.cli.main import build_parser
 from ooc_fw.solver.steps import STEP_RULES
 from tests.support.methods import grid
 from tools import api
 
-FOLDER = Path(ooc_fw.__file__).parent / "guides"
+PACKAGE = Path(ooc_fw.__file__).parent
+FOLDER = PACKAGE / "guides"
 GUIDES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
-RUN = ("python", "cells", "export", "novelty", "regression")
-WALKS = ("intrusion", "large", "xgboost")
+README = (Path(__file__).parents[1] / "README.md").read_text()
+TEXTS = GUIDES | {"README": README}
+RUN = ("python", "README", "cells", "export", "noisy", "novelty", "regression", "streams")
+WALKS = ("compare", "intrusion", "large")
+SESSIONS = ("README", "tutorial")
 
 
 @pytest.mark.parametrize("name", grid(RUN, quick=1))
@@ -36,16 +41,20 @@ def test_python_in_guides_runs(name, tmp_path, monkeypatch):
     )
     counts = rng.poisson(1 + 2 * np.eye(2, 6)[which]).astype(np.float32)
     anndata.AnnData(counts, obs=obs).write_h5ad("cells.h5ad")
+    run_python(name)
+    if name == "python":
+        assert Path("gap.png").stat().st_size > 1000
+
+
+def run_python(name):
     space: dict[str, object] = {}
-    blocks = re.findall(r"^```python\n(.*?)^```", GUIDES[name], flags=re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```", TEXTS[name], flags=re.MULTILINE | re.DOTALL)
     assert blocks
     for block in blocks:
         with warnings.catch_warnings():
             if "shap" in block:  # which is not ours to mend
                 warnings.simplefilter("ignore")
             exec(compile(block, f"{name}.md", "exec"), space)
-    if name == "python":
-        assert Path("gap.png").stat().st_size > 1000
 
 
 def connections(n, rng):
@@ -83,55 +92,75 @@ def test_commands_in_guides_run(name, tmp_path):
     write_files(tmp_path, np.random.default_rng(0))
     lines = re.findall(r"^\$ (.*)$", GUIDES[name], flags=re.MULTILINE)
     assert len(lines) > 4
+    run_shell(tmp_path, lines)
+    made = set(re.findall(r"-o (\S+)", GUIDES[name]))
+    assert made <= {path.name for path in tmp_path.iterdir()}
+
+
+def run_shell(folder, lines):
+    """What the commands print, each with its errors, one after the other."""
     command = f'ooc-fw() {{ "{sys.executable}" -m ooc_fw "$@"; }}'
-    script = "\n".join([command, "set -e", *lines])
-    packages = str(Path(ooc_fw.__file__).parent.parent)
+    marked = [part for line in lines for part in ("echo '$'", line)]
     outcome = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": packages},
-        capture_output=True,
+        ["bash", "-c", "\n".join([command, "set -e", *marked])],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(PACKAGE.parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=300,
     )
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    made = set(re.findall(r"-o (\S+)", GUIDES[name]))
-    assert made <= {path.name for path in tmp_path.iterdir()}
+    assert outcome.returncode == 0, outcome.stdout
+    return re.split(r"^\$\n", outcome.stdout, flags=re.MULTILINE)[1:]
 
 
 def test_public_names_are_as_the_guide_says():
     assert GUIDES["api"] == api.page(), "write the guide again: python tools/api.py"
 
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
-
-
-@pytest.mark.parametrize("text", [README, GUIDES["methods"]], ids=["README", "methods"])
-def test_tables_of_methods_have_every_rule(text):
-    first = re.findall(r"^\|([^|]*)\|", text, flags=re.MULTILINE)
+def test_table_of_methods_has_every_rule():
+    first = re.findall(r"^\|([^|]*)\|", GUIDES["methods"], flags=re.MULTILINE)
     assert set(STEP_RULES) <= set(re.findall(r"`(\w+)`", "".join(first)))
 
 
 @pytest.mark.process
-def test_session_of_the_readme(tmp_path):
+@pytest.mark.parametrize("name", SESSIONS)
+def test_sessions_print_what_is_shown(name, tmp_path, monkeypatch):
     """The printed lines are those of the commands, with numbers that are close."""
-    package = Path(ooc_fw.__file__).parent
-    for path in (package / "data" / "samples").glob("a1a*"):
-        shutil.copy(path, tmp_path)
-    session = README.split("```console\n")[1].split("```")[0]
-    for shown in session.removeprefix("$ ooc-fw ").split("\n$ ooc-fw "):
-        command, *expected = shown.strip().splitlines()
-        outcome = subprocess.run(
-            [sys.executable, "-m", "ooc_fw", *command.split()],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(package.parent)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        said = (outcome.stderr + outcome.stdout).splitlines()
-        for line in expected:
-            assert any(about_equal(line, other) for other in said), (line, said)
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path, np.random.default_rng(0))
+    run_python(name)
+    for session in re.findall(r"^```console\n\$ (.*?)^```", TEXTS[name], re.MULTILINE | re.DOTALL):
+        shown = [part.splitlines() for part in session.split("\n$ ")]
+        printed = run_shell(tmp_path, [command for command, *_ in shown])
+        for (command, *lines), output in zip(shown, printed, strict=True):
+            said = output.splitlines()
+            for line in lines:
+                assert any(about_equal(line, other) for other in said), (command, line, said)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_commands_in_texts_are_those_of_the_program(name):
+    parser = build_parser()
+    lines = re.findall(r"^(?:    |\$ |.*\| )(ooc-fw .*)$", TEXTS[name], flags=re.MULTILINE)
+    for line in lines:
+        words = shlex.split(line, comments=True)[1:]
+        if words and not {"...", "|", "&&"} & set(words):
+            parser.parse_args(words)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_links_lead_to_files(name):
+    folder = PACKAGE.parent if name == "README" else FOLDER
+    for link in re.findall(r"\]\((?!https?:|#)([^)]*)\)", TEXTS[name]):
+        assert (folder / link).is_file(), link
+
+
+def test_contents_list_every_guide():
+    listed = re.findall(r"^- `(\S+)`: ", GUIDES["index"], flags=re.MULTILINE)
+    assert sorted([*listed, "index"]) == sorted(GUIDES)
+    linked = re.findall(r"\(ooc_fw/guides/([\w-]+)\.md\)", README)
+    assert set(linked) == set(listed)
 
 
 def about_equal(line, other):

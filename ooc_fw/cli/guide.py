@@ -44,8 +44,7 @@ def run_help(args: argparse.Namespace) -> int:
         if path.name.endswith(".md")
     }
     if args.topic is None:
-        for topic, text in guides.items():
-            print(f"{topic:<14} {text.partition(chr(10))[0].lstrip('# ')}")
+        print(guides["index"], end="")
     elif args.topic in guides:
         print(*(line for line in guides[args.topic].splitlines() if line[:4] != "<!--"), sep="\n")
     else:

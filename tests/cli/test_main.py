@@ -5,6 +5,7 @@ import errno
 import logging
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -144,13 +145,12 @@ def test_version(ooc_fw):
 
 
 def test_every_guide_is_printed(ooc_fw):
-    listed = ooc_fw("help").out.splitlines()
+    listed = re.findall("^- `([^`]+)`", ooc_fw("help").out, flags=re.MULTILINE)
     assert len(listed) > 8
-    for line in listed:
-        topic, title = line.split(maxsplit=1)
+    for topic in listed:
         outcome = ooc_fw("help", topic)
         assert (outcome.status, outcome.err) == (0, "")
-        assert outcome.out.startswith(f"# {title}\n")
+        assert outcome.out.startswith("# ")
 
 
 def test_commands_are_alike():
