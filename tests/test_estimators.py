@@ -224,6 +224,11 @@ def sources(table, folder):
     yield "npy and array", folder / "X.npy", y
     yield "memmap", np.load(folder / "X.npy", mmap_mode="r"), np.load(folder / "y.npy")
     yield "hdf5", folder / "d.h5", None
+    for name, part in (("a.h5", slice(0, 70)), ("b.h5", slice(70, None))):
+        with h5py.File(folder / name, "w") as file:
+            file["X"], file["y"] = X[part], y[part]
+    yield "files", [str(folder / "a.h5"), folder / "b.h5"], None
+    yield "files and array", [folder / "a.h5", folder / "b.h5"], y
     if zarr is not None:
         yield "zarr", zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(64, 4)), y
     yield "dask", dask.array.from_array(X, chunks=(64, 4)), y

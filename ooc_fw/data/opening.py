@@ -8,6 +8,7 @@ path, group or array of zarr      ``zarrs.py``: chunks that are decoded once
 array of Dask                     ``zarrs.py``: blocks that are computed once
 path of .npy, numpy memory map    ``arrays.py``: one table, by file offset
 AnnData object                    the rows in it, whatever they are
+list of the above, but of arrays  a `StackedSource`: their rows, one below the other
 numpy array, scipy sparse matrix  the array itself
 ================================  =================================================================
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 import os
 import pickle
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,7 @@ from ooc_fw.data.arrays import (
 from ooc_fw.data.containers import Missing, open_container
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
-from ooc_fw.data.views import SubsetSource, complement, draw_parts
+from ooc_fw.data.views import StackedSource, SubsetSource, complement, draw_parts
 from ooc_fw.system.errors import DamageError, InputError
 
 
@@ -58,8 +59,10 @@ def open_source(
 
     Parameters
     ----------
-    data : path, array, h5py object or RowSource
-        See the table in `ooc_fw.data.opening`. A `RowSource` is returned as it is.
+    data : path, array, h5py object or RowSource, or list of them but arrays
+        See the table in `ooc_fw.data.opening`. A `RowSource` is returned as it is. The rows of
+        several files stand one below the other; their columns must have the same names, in any
+        order, or none and the same number.
     labels : path of a .npy file, h5py.Dataset, array or name, optional
         One label per row; replaces those in the file. A name is that of labels in `data`, as
         `y_name` is.
@@ -85,6 +88,9 @@ def open_source(
         if labels is not None:
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
+    if is_several(data):
+        named = {"x_name": x_name, "y_name": y_name, "missing_labels": missing_labels}
+        return _open_several(data, labels, **named)
     if is_annotated(data):
         return _open_annotated(data, labels, x_name, y_name, missing_labels)
     if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
@@ -308,6 +314,30 @@ def _as_array(data: Any, name: str) -> AnyArray:
         raise InputError(f"the {name} cannot be made an array ({error})") from error
 
 
+def is_several(data: Any) -> bool:
+    """Whether `data` is a list of what has rows, rather than a table of numbers."""
+    kinds = str, os.PathLike, RowSource
+    return isinstance(data, list | tuple) and bool(
+        data and all(isinstance(part, kinds) or is_annotated(part) for part in data)
+    )
+
+
+def _open_several(data: Sequence[Any], labels: Any, **names: Any) -> RowSource:
+    """Rows of several files, with their labels or with those given for all of them."""
+    if len(data) == 1:
+        return open_source(data[0], labels, **names)
+    given = None
+    if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
+        names["y_name"] = labels
+    elif labels is not None:
+        given, names["y_name"] = open_labels(labels), None  # those in the files do not count
+    with ExitStack() as stack:
+        parts = [stack.enter_context(open_source(part, **names)) for part in data]
+        source = StackedSource(*parts, labels=given)
+        stack.pop_all()
+    return source
+
+
 def is_annotated(data: Any) -> bool:
     """Whether `data` is an AnnData object, or alike."""
     return all(hasattr(data, name) for name in ("X", "obs", "var_names", "shape"))
@@ -320,7 +350,7 @@ def _open_annotated(
     named, name = None, labels if isinstance(labels, str) else y_name
     if labels is not None and not isinstance(labels, str):
         named = containers.Labels(open_labels(labels))
-    elif isinstance(labels, str) or y_name != "y":
+    elif isinstance(labels, str) or y_name not in ("y", None):
         column = _annotated_column(data, name.removeprefix("obs/"))
         named = containers.labels_in(column, repr(name), missing_labels)
     source = open_source(_annotated_rows(data, x_name), None if named is None else named.values)

@@ -236,7 +236,7 @@ class RowSource(ABC):
         if self._check_time is not None:
             self._check_time()
         self._count(n_rows, 0 if self._parents else n_bytes)
-        for parent in self._parents:
+        for parent in self._parents[:1]:  # which of several ones does not matter
             parent.count(n_rows, n_bytes)
 
     @property
@@ -324,10 +324,10 @@ class RowSource(ABC):
         self.reopen = functools.partial(_open_once, opener, arguments, seen)
 
     def reopen_as_view(self, *arguments: Any) -> None:
-        """Let other processes make this view of the source that its parent is there."""
-        reopen = self._parents[0].reopen
-        if reopen is not None:
-            self.reopen = functools.partial(_open_view, type(self), reopen, *arguments)
+        """Let other processes make this view of the sources that its parents are there."""
+        reopens = [parent.reopen for parent in self._parents if parent.reopen is not None]
+        if len(reopens) == len(self._parents):
+            self.reopen = functools.partial(_open_view, type(self), reopens, *arguments)
 
 
 @functools.lru_cache(maxsize=16)
@@ -347,9 +347,9 @@ def _open_once(
 
 
 def _open_view(
-    kind: Callable[..., RowSource], reopen: Callable[[], RowSource], *arguments: Any
+    kind: Callable[..., RowSource], reopens: Sequence[Callable[[], RowSource]], *arguments: Any
 ) -> RowSource:
-    return kind(reopen(), *arguments)
+    return kind(*(reopen() for reopen in reopens), *arguments)
 
 
 class ArraySource(RowSource):

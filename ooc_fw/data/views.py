@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.arrays import ReadArray
+from ooc_fw.data.arrays import ReadArray, Sliceable
+from ooc_fw.data.labels import feature_places
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -229,6 +231,107 @@ class CachedSource(_WholeSource):
 
     def _take(self, indices: Int64Array) -> Rows:
         return super()._take(indices) if self.keeps else self.source.take(indices)
+
+
+class StackedSource(RowSource):
+    """Rows of several sources, one below the other; they are closed with this one.
+
+    Columns of later sources are found by name where both sides have names. InputError names the
+    first source that differs from the first of all in columns, storage, scaling or kind of labels.
+    """
+
+    def __init__(self, *parts: RowSource, labels: Sliceable | None = None) -> None:
+        first = parts[0]
+        parts = (first, *(_like_first(part, first) for part in parts[1:]))
+        self._ends = np.cumsum([part.n_rows for part in parts])
+        n_more = len(parts) - 1
+        super().__init__(
+            f"{first.name} and {n_more} more {'files' if n_more > 1 else 'file'}",
+            (int(self._ends[-1]), first.n_features),
+            labels=labels,
+            chunk_rows=max(part.chunk_rows for part in parts),
+            decoded_bytes=sum(part.decoded_bytes for part in parts),
+            parents=parts,
+        )
+        self.shuffled = None if self.shuffled is None else False
+        if labels is None and first.has_labels:
+            self._labels = ReadArray((self.n_rows,), object, self._stack("labels"))
+        self.ids = ReadArray((self.n_rows,), np.int64, self._stack("row_ids"))
+        for part in parts:
+            self.on_close(part.close)
+        self.reopen_as_view()
+
+    def _split(self, start: int, stop: int) -> list[tuple[RowSource, int, int, int]]:
+        """Parts that hold rows ``start:stop``: each with its range and its first row here."""
+        held = []
+        for part, end in zip(self._parents, self._ends.tolist(), strict=True):
+            first = end - part.n_rows
+            low, high = max(start, first), min(stop, end)
+            if low < high or (start == stop and first <= start < end):
+                held.append((part, low - first, max(low, high) - first, first))
+        return held or [(self._parents[0], 0, 0, 0)]
+
+    def _stack(self, what: str) -> Callable[[int, int], AnyArray]:
+        """Reader of labels or of row numbers."""
+
+        def read(start: int, stop: int) -> AnyArray:
+            split = self._split(start, stop)
+            parts = [getattr(part, what)(low, high) for part, low, high, _ in split]
+            if what == "row_ids":
+                parts = [ids + first for ids, (*_, first) in zip(parts, split, strict=True)]
+            return np.concatenate(parts)
+
+        return read
+
+    def _read(self, start: int, stop: int, convert: Callable[..., Any]) -> Any:
+        self._check_range(start, stop)
+        self._count(stop - start)
+        split = self._split(start, stop)
+        return concat_rows([part._read(low, high, convert) for part, low, high, _ in split])
+
+    def _fetch(self, start: int, stop: int) -> StoredRows:
+        split = self._split(start, stop)
+        return concat_rows([part.read_unchecked(low, high) for part, low, high, _ in split])
+
+    def _take(self, indices: Int64Array) -> Rows:
+        cuts = np.searchsorted(indices, self._ends)
+        parts = zip(self._parents, self._ends, np.split(indices, cuts[:-1]), strict=True)
+        rows = [part.take(own - end + part.n_rows) for part, end, own in parts if len(own) > 0]
+        return concat_rows(rows or [self._parents[0].read(0, 0)])
+
+
+def _like_first(part: RowSource, first: RowSource) -> RowSource:
+    """A source with the columns of the first one in their order; InputError where they differ."""
+    sides = f"{part.name} and {first.name} differ, and cannot be one source"
+    known, names = first.columns, part.columns
+    if known is not None and names is not None and {*known} != {*names}:
+        lacks = [name for name in known if name not in {*names}]
+        extra = [name for name in names if name not in {*known}]
+        what = f"{part.name} has no column {lacks[0]!r}" if lacks else f"only it has {extra[0]!r}"
+        counts = f"{len(lacks)} columns are in the other only, {len(extra)} in it only"
+        raise InputError(f"{sides}: {what} ({counts}); write both with the same columns")
+    if part.n_features != first.n_features:
+        counts = f"{part.n_features} and {first.n_features} columns"
+        raise InputError(f"{sides}: they have {counts}; write both with the same columns")
+    differs = {
+        "one is sparse, the other dense; write both alike": part.sparse != first.sparse,
+        "one has labels, the other none": part.has_labels != first.has_labels,
+        "they are scaled in different ways; convert both with --like one of them": (
+            (part.scaling is None) != (first.scaling is None)
+            or (part.scaling and first.scaling and not part.scaling.same_as(first.scaling))
+        ),
+        "their columns were made from tables in different ways; convert both with --like one": (
+            part.table != first.table
+        ),
+    }
+    for why in (why for why, is_so in differs.items() if is_so):
+        raise InputError(f"{sides}: {why}")
+    if first.has_labels:
+        kinds = [source.labels(0, 1).dtype.kind in "biuf" for source in (part, first)]
+        if kinds[0] != kinds[1]:
+            raise InputError(f"{sides}: the labels of one are numbers, those of the other words")
+    places = feature_places(names, known, part.name)
+    return part if places is None else ColumnSource(part, places)
 
 
 class PairSource(RowSource):

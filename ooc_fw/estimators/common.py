@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ooc_fw.data.opening import is_annotated, names_of_frame
+from ooc_fw.data.opening import is_annotated, is_several, names_of_frame
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
@@ -74,7 +74,8 @@ class Files:
             declared = Option(None, **DURATION)
             every_s = declared.check("checkpoint_every", self.checkpoint_every)
             plan = CheckpointPlan(self.checkpoint, every_s)
-        check_outputs(outputs, [path for path in inputs if isinstance(path, str | os.PathLike)])
+        files = [file for given in inputs for file in (given if is_several(given) else [given])]
+        check_outputs(outputs, [path for path in files if isinstance(path, str | os.PathLike)])
         return plan
 
 
@@ -162,7 +163,7 @@ class Trainer(Parameters):
 
         Parameters
         ----------
-        X : anything `ooc_fw.open_dataset` takes
+        X : anything `ooc_fw.open_dataset` takes, such as a path or a list of paths
             Rows; `FrankWolfeOneClass` takes all of them for ordinary.
         y : array-like of shape (n_rows,), path or None
             Labels of two classes or more, for `FrankWolfeSVR` targets; None takes those stored in
@@ -391,7 +392,7 @@ def is_out_of_core(X: Any) -> bool:
     """Whether `X` is read block by block, rather than checked as a whole by scikit-learn."""
     package = type(X).__module__.partition(".")[0]
     on_disk = isinstance(X, str | os.PathLike | np.memmap | RowSource) or is_annotated(X)
-    return on_disk or package in ("h5py", "dask", "zarr")
+    return on_disk or is_several(X) or package in ("h5py", "dask", "zarr")
 
 
 def is_array(y: Any) -> bool:

@@ -4,8 +4,11 @@ import gzip
 import os
 import pickle
 
+import anndata
 import dask.array as da
+import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -14,7 +17,7 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import small_table, to_dense
-from tests.support.files import write_dense
+from tests.support.files import write_dense, write_sparse
 
 X = small_table()
 
@@ -233,3 +236,53 @@ def test_labels_given_apart_do_not_travel(tmp_path):
         copy = pickle.loads(pickle.dumps(open_source(path, labels)))
         np.testing.assert_array_equal(copy.read(0, 57), X)
         assert copy.has_labels == travel
+
+
+def one_of(folder, kind):
+    """A file that cannot follow `write_dense` of `X` and zeros, and why."""
+    path = folder / "b.h5"
+    if kind == "width":
+        return write_dense(path, X[:, :4], np.zeros(57)), "they have 4 and 5 columns"
+    if kind == "storage":
+        return write_sparse(path, X, np.zeros(57)), "one is sparse, the other dense"
+    if kind == "labels":
+        return save(folder, X, "b.npy"), "one has labels, the other none"
+    write_dense(path, X, np.zeros(57))
+    with h5py.File(path, "r+") as file:
+        if kind == "words":
+            del file["y"]
+            file["y"] = np.array([b"a"] * 57)
+            return path, "the labels of one are numbers, those of the other words"
+        file.attrs["scaling"] = "maxabs"
+        file["scaling/offset"], file["scaling/factor"] = np.zeros(5), np.ones(5) / 2
+    return path, "they are scaled in different ways"
+
+
+@pytest.mark.parametrize("kind", ["width", "storage", "labels", "words", "scaling"])
+def test_files_that_are_no_one_source(tmp_path, kind):
+    first = write_dense(tmp_path / "a.h5", X, np.zeros(57))
+    other, message = one_of(tmp_path, kind)
+    with pytest.raises(InputError, match=f"b.* and .*a.h5 differ, .*: {message}"):
+        open_source([first, first, other])
+
+
+def test_several_files_by_name_and_with_other_labels(tmp_path, caplog):
+    """Names of columns count, their order does not; labels given apart are of all rows."""
+    names = {"a": "uvwxy", "b": "yxwvu", "c": "uvwxz"}
+    for name, columns in names.items():
+        data = anndata.AnnData(X, var=pd.DataFrame(index=[*columns]))
+        data.write_h5ad(tmp_path / f"{name}.h5ad")
+    a, b, c = (tmp_path / f"{name}.h5ad" for name in names)
+    labels = np.arange(114)
+    with open_source([a, str(b)], labels) as source:
+        assert source.name == f"{a} and 1 more file"
+        np.testing.assert_array_equal(source.read(50, 60), np.concatenate([X[50:], X[:3, ::-1]]))
+        np.testing.assert_array_equal(source.labels(0, 114), labels)
+        np.testing.assert_array_equal(source.row_ids(55, 60), np.arange(55, 60))
+        assert not pickle.loads(pickle.dumps(source)).has_labels
+    with open_source([anndata.read_h5ad(a), open_source(b)], labels) as source:
+        np.testing.assert_array_equal(source.read(57, 114), X[:, ::-1])
+    with pytest.raises(InputError, match=r"c.h5ad has no column 'y' \(1 .*, 1 in it only"):
+        open_source([a, c])
+    with pytest.raises(InputError, match="has 114 rows but 57 labels"):
+        open_source([a, b], labels[:57])
