@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ooc_fw.cli.arguments import add_flag, add_option, add_options, argument_type, value_list
 from ooc_fw.options import (
     DURATION,
+    LARGEST,
     SHARE,
     TASKS,
     ConvertOptions,
@@ -295,6 +298,8 @@ def _predict(parser: argparse.ArgumentParser) -> None:
         "the probability of each class, in increasing order of labels; for models of "
         "ooc-fw train --probability",
     )
+    text = "decision value above which the larger of two labels is predicted (default: 0)"
+    add_option(parser, "threshold", Option(None, text, low=-LARGEST, metavar="T"))
     add_work(parser)
     add_results(parser)
 
@@ -302,22 +307,34 @@ def _predict(parser: argparse.ArgumentParser) -> None:
 def _evaluate(parser: argparse.ArgumentParser) -> None:
     """Accuracy of a model on labelled rows.
 
-    Compare predicted with given labels. A label the model does not know counts as wrong. Text is
-    scaled like the training data. Of two classes, the ROC AUC and the average precision of the
-    decision values, too: how well they tell the rows of the larger label from all others. If the
-    model gives probabilities, their Brier score: the mean squared error of the probability of the
-    larger of two labels, or the sum of that over all classes. Of regression R^2, the root of the
+    Compare predicted with given labels, class by class. A label the model does not know counts as
+    wrong. Text is scaled like the training data. F1 is 2 PR / (P + R) of precision P and recall R,
+    and macro means are over the classes, whatever their rows. Of two classes, ROC AUC and average
+    precision of the decision values, too: how well they tell the rows of the positive class from
+    all others. If the model gives probabilities, their Brier score: the mean squared error of that
+    of the positive of two classes, or the sum of that over all. Of regression R^2, the root of the
     mean squared error, and the mean absolute error.
     """
     add_model(parser)
     add_data_or_text(parser)
+    text = (
+        "the class to be found (default: the larger of two labels, or novel rows); of a model of "
+        "novelty also any label of DATA, and rows of all other labels are ordinary"
+    )
+    parser.add_argument("--positive", metavar="LABEL", help=text)
+    text = (
+        "recall=R or precision=P: also find the decision value that gives so much of the positive "
+        "class here; a number: judge what ooc-fw predict --threshold gives"
+    )
+    read = argument_type(read_threshold)
+    parser.add_argument("--threshold", type=read, metavar="T", help=text)
     add_work(parser)
     parser.add_argument(
         "--figure",
         type=Path,
         metavar="FILE",
-        help="draw how reliable the probabilities are (.png, .svg, .pdf); needs a model of "
-        "ooc-fw train --probability, and matplotlib",
+        help="draw confusion, ROC, precision against recall, and how reliable probabilities are; "
+        "of regression, predicted against true (.png, .svg, .pdf; matplotlib)",
     )
     add_flag(
         parser,
@@ -459,6 +476,18 @@ def read_class_weight(text: str) -> dict[str, float] | str:
     if not weights or "" in weights:
         raise InputError(f"must be class weights LABEL=W,... or balanced, not {text!r}")
     return weights
+
+
+def read_threshold(text: str) -> float | tuple[str, float]:
+    """A decision value, or a measure and how much of it is wanted."""
+    measure, is_wanted, number = text.rpartition("=")
+    with suppress(ValueError):
+        value = float(number)
+        if not is_wanted and isfinite(value):
+            return value
+        if measure in ("recall", "precision") and 0 < value <= 1:
+            return measure, value
+    raise InputError(f"must be a number, recall=R or precision=P up to 1, not {text!r}")
 
 
 def add_values(group: argparse._ActionsContainer, name: str, declared: Option, text: str) -> None:

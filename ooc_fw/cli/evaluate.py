@@ -25,35 +25,43 @@ from ooc_fw.model.metrics import Ranking, Reliability, Residuals, balanced_accur
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem, Problem, RegressionProblem
-from ooc_fw.report.figures import check_figure, draw_reliability, save
+from ooc_fw.report.figures import check_figure, draw_fit, draw_measures, save
 from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.training.trial import BASELINE_ROWS, Trial
 
 MOST_UNKNOWN = 1000  # different labels that the model does not know; more are no classes
+MOST_COLUMNS = 30  # classes of a confusion matrix that is shown as a table
+MOST_CONFUSIONS = 20  # lines for more classes
+CURVE_POINTS = 500  # of a ROC and of precision against recall
+THRESHOLDS = 1 << 16  # that are looked at for a wanted recall or precision
 
 logger = logging.getLogger(__name__)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Accuracy of a model on labelled rows."""
+    """How good a model is on labelled rows."""
     model = load_model(args.model)
     if args.figure is not None:
         outputs = [Output("figure", args.figure, streamed=True)]
         check_outputs(outputs, [args.model, args.data, args.labels])
         check_figure(args.figure)
-        if not model.calibrated:
-            raise InputError(
-                f"the figure shows probabilities, which {args.model} does not give; train with "
-                f"ooc-fw train --probability"
-            )
     trial = _try_baselines(args, model) if args.baseline else None
-    measures = _measures_of_regression if model.task == "regression" else _measures_of_classes
-    result = measures(args, model)
+    if model.task == "regression":
+        if args.positive is not None or args.threshold is not None:
+            option = "--threshold" if args.positive is None else "--positive"
+            raise InputError(f"{args.model} predicts numbers, not classes; leave out {option}")
+        residuals = _residuals(args, model)
+        result: dict[str, Any] = residuals.measures() | {"n_rows": residuals.n_rows}
+    else:
+        result = _measures_of_classes(args, model)
     if args.figure is not None:
-        classes = [common.format_label(value) for value in model.classes.tolist()]
-        save(draw_reliability(result, classes), args.figure)
+        regression = model.task == "regression"
+        save(
+            draw_fit(residuals.sample[1:], result) if regression else draw_measures(result),
+            args.figure,
+        )
     result["seconds"] = time.perf_counter() - args.started
     lines = _lines(result) if "classes" in result else common.aligned(result)
     if trial is not None:
@@ -90,19 +98,27 @@ def _try_baselines(args: argparse.Namespace, model: Model) -> Trial:
 
 
 def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, Any]:
-    reliability = Reliability(len(model.classes)) if model.calibrated else None
-    ranking = Ranking() if len(model.classes) == 2 else None
-    confusion = Confusion(model.classes.tolist())
+    classes, place, word = _positive(args, model)
+    reliability = Reliability(len(classes)) if model.calibrated else None
+    ranking = Ranking() if len(classes) == 2 else None
+    confusion = Confusion(classes.tolist())
+    cut = args.threshold if isinstance(args.threshold, float) else 0.0
     labels_only = reliability is None and ranking is None
     for block in apply_model(model, args, with_labels=True, labels_only=labels_only):
         labels = as_class_values(block.labels)
-        if labels.dtype.kind != model.classes.dtype.kind:
-            kinds = {"f": "numbers", "U": "words"}
+        if word is not None:
+            values, rows = np.unique(labels, return_inverse=True)
+            is_word = [common.format_label(value) == word for value in values.tolist()]
+            labels = classes[np.where(is_word, 0, 1)[rows]]
+        if labels.dtype.kind != classes.dtype.kind:
+            kinds, way_out = {"f": "numbers", "U": "words"}, "give labels as in the training data"
+            if model.task == "novelty":
+                way_out = "name that of novel rows with --positive"
             raise InputError(
                 f"the labels of {args.data} are {kinds[labels.dtype.kind]}, and those of the model "
-                f"are {kinds[model.classes.dtype.kind]}; give labels as in the training data"
+                f"are {kinds[classes.dtype.kind]}; {way_out}"
             )
-        confusion.add(labels, model.class_places(block.values))
+        confusion.add(labels, model.class_places(block.values, cut))
         unknown = confusion.unknown
         if len(unknown) > MOST_UNKNOWN:
             raise InputError(
@@ -110,10 +126,10 @@ def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, An
                 f"not know, such as {common.format_label(unknown[0])}; give classes"
             )
         if ranking is not None:
-            ranking.add(block.values, labels == model.classes[1])
+            ranking.add(block.values if place else -block.values, labels == classes[place])
         if reliability is not None:
-            codes = np.searchsorted(model.classes, labels).clip(max=len(model.classes) - 1)
-            codes[model.classes[codes] != labels] = -1
+            codes = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+            codes[classes[codes] != labels] = -1
             reliability.add(model.probabilities(block.values), codes)
     n_rows, unknown = confusion.counts.total(), confusion.unknown
     if unknown:
@@ -125,12 +141,59 @@ def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, An
             common.format_labels(unknown[:5]),
         )
     result = confusion.measures()
-    for measured in (ranking, reliability):
-        result |= {} if measured is None else measured.measures()
-    return result | {"n_rows": n_rows}
+    if ranking is not None:
+        name = common.format_label(classes.tolist()[place])
+        n_positive = result["classes"][name]["rows"]
+        if args.positive is not None and not n_positive:
+            raise InputError(f"no row of {args.data} has the label {name}, see --positive")
+        result |= {"positive": name, **ranking.measures()}
+        if 0 < n_positive < n_rows:
+            points = ranking.points(CURVE_POINTS)
+            result["curve"] = {name: values.tolist() for name, values in points.items()}
+            if isinstance(args.threshold, tuple):
+                result["threshold"] = _threshold(ranking, args.threshold, model, place)
+    return result | (reliability.measures() if reliability else {}) | {"n_rows": n_rows}
 
 
-def _measures_of_regression(args: argparse.Namespace, model: Model) -> dict[str, Any]:
+def _positive(args: argparse.Namespace, model: Model) -> tuple[npt.NDArray[Any], int, str | None]:
+    """Classes, the place of the positive one, and a label that only novel rows of DATA have."""
+    names = [common.format_label(value) for value in model.classes.tolist()]
+    novelty, label = model.task == "novelty", args.positive
+    if label is None and (args.threshold is None or len(names) == 2):
+        return model.classes, 0 if novelty else 1, None
+    if len(names) > 2:
+        raise InputError(
+            f"--positive and --threshold are for two classes, and {args.model} has {len(names)}, "
+            f"each with its precision and recall; leave them out"
+        )
+    if label not in names and not novelty:
+        raise InputError(f"--positive {label}: {args.model} knows {' and '.join(names)}")
+    if label is None or label in names:
+        return model.classes, names.index(label), None
+    return np.array([label, f"not {label}"]), 0, label
+
+
+def _threshold(
+    ranking: Ranking, wanted: tuple[str, float], model: Model, place: int
+) -> dict[str, Any]:
+    """Threshold of ``predict`` that gives a measure on the rows of `ranking`, or the most of it.
+
+    Of all with the recall that is wanted it has the highest precision, or the other way round.
+    """
+    # The rule of `Model.class_places` for a row at the threshold.
+    includes = (model.task == "novelty") == bool(place)
+    points = ranking.points(THRESHOLDS, "left" if includes else "right")
+    measure, least = wanted
+    reached = points[measure] >= least
+    other = points["precision" if measure == "recall" else "recall"]
+    best = np.where(reached, other, -1.0).argmax() if reached.any() else points[measure].argmax()
+    found = {name: float(values[best]) for name, values in points.items()}
+    value = found.pop("value")
+    value = value if place else -value
+    return {measure: least, "reached": bool(reached.any()), "value": value, "gives": found}
+
+
+def _residuals(args: argparse.Namespace, model: Model) -> Residuals:
     residuals = Residuals(model.offset or 0.0)
     for block in apply_model(model, args, with_labels=True):
         if block.labels.dtype.kind not in "biuf":
@@ -139,7 +202,7 @@ def _measures_of_regression(args: argparse.Namespace, model: Model) -> dict[str,
                 f"labels"
             )
         residuals.add(block.labels.astype(float), block.values)
-    return residuals.measures() | {"n_rows": residuals.n_rows}
+    return residuals
 
 
 class Confusion:
@@ -169,42 +232,86 @@ class Confusion:
         """Measures of all rows and of each class, None if there is nothing to divide by.
 
         The balanced accuracy is the mean recall of the given labels, whatever their numbers of
-        rows. ``confusion[i][j]`` counts rows of label i that were predicted as j.
+        rows; ``macro`` has means over all labels that are given or predicted, where 0 stands for
+        None. ``confusion[i][j]`` counts rows of label i that were predicted as j.
         """
         names = sorted([*self._classes, *self.unknown])
         confusion = np.array([[self.counts[i, j] for j in names] for i in names])
         right, of_given, of_found = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+        known = np.isin(names, self._classes)
+
+        def ratios(counts: Int64Array, totals: Int64Array) -> list[float | None]:
+            return [
+                count / total if total else None
+                for count, total in zip(counts.tolist(), totals.tolist(), strict=True)
+            ]
+
+        measures = {
+            "precision": ratios(right, of_found),
+            "recall": ratios(right, of_given),
+            "f1": ratios(2 * right, of_given + of_found),
+        }
+        occurs = of_given + of_found > 0
+        (of_known,) = ratios(right[known].sum(keepdims=True), of_given[known].sum(keepdims=True))
         return {
             "accuracy": float(right.sum() / of_given.sum()),
+            "accuracy_of_known_labels": of_known,
             "balanced_accuracy": balanced_accuracy(right, of_given),
             "classes": {
-                common.format_label(name): {
-                    "rows": int(of_given[k]),
-                    "precision": float(right[k] / of_found[k]) if of_found[k] else None,
-                    "recall": float(right[k] / of_given[k]) if of_given[k] else None,
-                }
+                common.format_label(name): {"rows": int(of_given[k])}
+                | {measure: values[k] for measure, values in measures.items()}
                 for k, name in enumerate(names)
+            },
+            "macro": {
+                measure: float(np.array([value or 0.0 for value in values])[occurs].mean())
+                for measure, values in measures.items()
             },
             "confusion": confusion.tolist(),
         }
 
 
 def _lines(result: dict[str, Any]) -> list[str]:
-    names = ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score")
-    shown = {name: result.get(name) for name in (*names, "n_rows", "seconds")}
-    shown = {name: value for name, value in shown.items() if value is not None}
-    rows: list[list[Any]] = [["class", "rows", "precision", "recall"]]
-    for name, of_class in result["classes"].items():
-        ratios = (of_class["precision"], of_class["recall"])
+    shown = ["accuracy", "accuracy_of_known_labels", "balanced_accuracy", "positive", "roc_auc"]
+    shown += ["average_precision", "brier_score", "n_rows", "seconds"]
+    if result["accuracy_of_known_labels"] == result["accuracy"]:
+        shown.remove("accuracy_of_known_labels")
+    lines = common.aligned({k: result[k] for k in shown if result.get(k) is not None})
+    rows: list[list[Any]] = [["class", "rows", *result["macro"]]]
+    for name, of_class in (*result["classes"].items(), ("macro mean", {**result["macro"]})):
+        ratios = (of_class[measure] for measure in result["macro"])
         cells = ["-" if ratio is None else f"{ratio:.4f}" for ratio in ratios]
-        rows.append([name, of_class["rows"], *cells])
-    return [*common.aligned(shown), "", *common.table(rows), "", *_confusion_lines(result)]
+        rows.append([name, of_class.get("rows", ""), *cells])
+    lines += ["", *common.table(rows), "", *_confusion_lines(result)]
+    if "threshold" in result:
+        threshold = result["threshold"]
+        value, (measure, least) = threshold["value"], next(iter(threshold.items()))
+        words = f"{measure} {least:g} of {result['positive']} on these rows"
+        words = words if threshold["reached"] else f"no threshold gives {words}, this gives most"
+        gives = common.aligned({"threshold": str(value), **threshold["gives"]})
+        lines += ["", f"{words} (all above is of threshold 0):", *gives]
+        for why, command in (("judge it on other rows", "evaluate"), ("use it", "predict")):
+            lines.append(f"{why}: ooc-fw {command} --threshold {value}")
+    return lines
 
 
 def _confusion_lines(result: dict[str, Any]) -> list[str]:
-    """The confusion matrix, unless it is wider than the terminal."""
+    """The confusion matrix, in parts that the terminal has room for, or its largest entries."""
     names, matrix = list(result["classes"]), result["confusion"]
-    lines = common.table([["", *names], *([k, *row] for k, row in zip(names, matrix, strict=True))])
-    if len(lines[0]) > shutil.get_terminal_size().columns:
-        return [f"--json has the {len(names)} x {len(names)} matrix of confusions"]
-    return ["confusion (given below, predicted to the right)", *lines]
+    if len(names) > MOST_COLUMNS:
+        wrong = [
+            (-count, names[i], names[j])
+            for i, row in enumerate(matrix)
+            for j, count in enumerate(row)
+            if i != j and count
+        ]
+        rows = [[given, found, -count] for count, given, found in sorted(wrong)[:MOST_CONFUSIONS]]
+        title = f"largest confusions (--json has all of the {len(names)} x {len(names)})"
+        return [title, *common.table([["given", "predicted", "rows"], *rows], 2)]
+    lines, label = ["confusion (given below, predicted to the right)"], max(map(len, names))
+    cell = 2 + max(label, len(str(max(map(max, matrix)))))
+    step = max(1, (shutil.get_terminal_size().columns - label) // cell)
+    for first in range(0, len(names), step):
+        part = slice(first, first + step)
+        cells = [[k, *row[part]] for k, row in zip(names, matrix, strict=True)]
+        lines += common.table([["", *names[part]], *cells])
+    return lines

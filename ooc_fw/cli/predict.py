@@ -61,7 +61,9 @@ def run(args: argparse.Namespace) -> int:
     elif labels.dtype.kind == "U":  # HDF5 stores words as UTF-8
         words = np.char.encode(labels, "utf-8")
         labels = words.astype(h5py.string_dtype("utf-8", words.dtype.itemsize))
-    blocks = apply_model(model, args, labels_only=not (args.decision or args.probability))
+    threshold = args.threshold or 0.0
+    labels_only = not (args.decision or args.probability or threshold)
+    blocks = apply_model(model, args, labels_only=labels_only)
     folder = None if output is None or files.is_stream(output) else output.resolve().parent
     n_rows = 0
     with _open(output, suffix, model, labels) as write:
@@ -70,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
             if model.task == "regression":
                 columns["prediction"] = values
             else:
-                columns["label"] = labels[model.class_places(values)]
+                columns["label"] = labels[model.class_places(values, threshold)]
             if args.decision:
                 columns["decision"] = values
             if args.probability:
@@ -96,6 +98,9 @@ def _check(args: argparse.Namespace, model: Model, in_lines: bool) -> None:
         f"--probability": args.probability and not model.calibrated,
         f"the model {args.model} is one of regression, which has predictions only; leave out "
         f"--decision": args.decision and model.task == "regression",
+        f"--threshold is for two classes or novelty, which {args.model} has not; leave it out": (
+            args.threshold is not None and (len(model.classes) != 2 or model.task == "regression")
+        ),
     }
     for reason, holds in reasons.items():
         if holds:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ METRICS = {
 }
 
 _PART = 1 << 18  # values that are looked up at once
+_SAMPLE_ROWS = 2000  # of a regression, for a figure
 _N_BINS = 10  # of probabilities, in a diagram of their reliability
 
 
@@ -66,6 +67,23 @@ class Ranking:
             "roc_auc": doubled / (2 * m * n) if m and n else None,
             "average_precision": precision / m if m else None,
         }
+
+    def points(self, most: int, side: Literal["left", "right"] = "left") -> dict[str, Float64Array]:
+        """Rates and precision for at most so many thresholds of five digits; needs both kinds.
+
+        They lie below quantiles of the positive rows and rise; a row at a threshold counts as
+        positive for `side` "left".
+        """
+        negative, positive = (np.sort(np.frombuffer(kind)) for kind in self._values)
+        n, m = len(negative), len(positive)
+        found = positive[np.linspace(0, m - 1, min(m, most)).astype(int)]
+        digits = 4 - math.floor(math.log10(np.abs(found).max() or 1.0))
+        unit = 10.0**-digits
+        values = np.unique(np.round((np.floor(found / unit) - 0.5) * unit, digits + 1))
+        true = m - np.searchsorted(positive, values, side)
+        false = n - np.searchsorted(negative, values, side)
+        ratios = {"recall": true / m, "precision": true / np.maximum(true + false, 1)}
+        return {"value": values, **ratios, "false_positive_rate": false / n}
 
 
 class Reliability:
@@ -180,10 +198,14 @@ def pooled(folds: list[Estimate]) -> tuple[float, float]:
 
 
 class Residuals:
-    """R^2, root mean squared and mean absolute error of predictions, block by block."""
+    """R^2, root mean squared and mean absolute error of predictions, block by block.
+
+    `sample` has a random key, the target and the prediction of rows drawn at random, (3, n).
+    """
 
     def __init__(self, near_mean: float = 0.0) -> None:
         self.n_rows, self._shift, self._sums = 0, near_mean, np.zeros(4)
+        self._rng, self.sample = np.random.default_rng(0), np.empty((3, 0))
 
     def add(self, targets: Float64Array, predictions: Float64Array) -> None:
         """Add rows."""
@@ -191,6 +213,9 @@ class Residuals:
         squares = np.square(residuals)
         self._sums += [moved.sum(), (moved * moved).sum(), squares.sum(), np.abs(residuals).sum()]
         self.n_rows += len(targets)
+        drawn = np.stack([self._rng.random(len(targets)), targets, predictions])
+        both = np.hstack([self.sample, drawn])
+        self.sample = both[:, np.argsort(both[0])[:_SAMPLE_ROWS]]
 
     def measures(self) -> dict[str, float | None]:
         """``r2``, None where all targets are equal, ``rmse`` and ``mae``."""

@@ -341,14 +341,14 @@ class Model:
             return values
         return np.asarray(self.classes[self.class_places(values)])
 
-    def class_places(self, decision_values: Float64Array) -> Int64Array:
+    def class_places(self, decision_values: Float64Array, threshold: float = 0.0) -> Int64Array:
         """Place in `classes` of the prediction for each row, given its decision values.
 
-        At 0 it is the first of two classes, and that of ordinary rows.
+        At the threshold it is the first of two classes, and that of ordinary rows.
         """
         if len(self.classifiers) == 1:
             novelty = self.task == "novelty"
-            positive = decision_values >= 0 if novelty else decision_values > 0
+            positive = decision_values >= threshold if novelty else decision_values > threshold
             return positive.astype(np.int64)
         return np.asarray(self.class_scores(decision_values).argmax(axis=1))
 

@@ -1,4 +1,4 @@
-"""All figures: training runs, errors of a search, reliability of probabilities, importance.
+"""All figures: training runs, errors of a search, how good a model is, importance.
 
 They are drawn by matplotlib, an optional package, which is imported when a figure is drawn.
 """
@@ -30,6 +30,9 @@ RUN_COLORS = ("#0072b2", "#d55e00", "#009e73", "#b8609a", "#b98200", "#4597c9")
 _STYLES = ("-", "--", ":", "-.")
 _PANEL_INCHES = 5.6, 2.9  # width and height
 _LABEL_LETTERS = 24  # of a run's name in a legend, so that its columns fit
+_MOST_COUNTED = 10  # classes of a confusion matrix in which rows are written
+_MOST_NAMED = 30  # and in which each is named
+_RELIABILITY = "mean_probability", "share"
 
 
 def check_figure(path: str | os.PathLike[str]) -> str:
@@ -235,35 +238,85 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
     return figure
 
 
-def draw_reliability(measures: dict[str, Any], classes: Sequence[str]) -> Figure:
-    """Draw how often a predicted probability comes true, and how often it is predicted.
+def draw_measures(measures: dict[str, Any]) -> Figure:
+    """Draw the confusion matrix, and ROC, precision against recall and reliability where known.
 
-    `measures` are those of `ooc_fw.model.metrics.Reliability`, `classes` names.
+    `measures` are those of ``ooc-fw evaluate``.
     """
+    panels = [_draw_confusion] + [_draw_roc, _draw_precision] * ("curve" in measures)
+    panels += [_draw_reliability] * ("reliability" in measures)
+    n_columns = min(2, len(panels))
+    n_rows = -(-len(panels) // n_columns)
+    with _drawing((3.6 * n_columns, 3.3 * n_rows), n_rows, n_columns) as (figure, grid):
+        for ax in grid.flat[len(panels) :]:
+            ax.set_axis_off()
+        for ax, draw in zip(grid.flat, panels, strict=False):
+            draw(ax, measures)
+            if draw is not _draw_confusion:
+                ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+                ax.legend(fontsize="small")
+    return figure
+
+
+def _draw_confusion(ax: Any, measures: dict[str, Any]) -> None:
+    """Shares of the rows of each given label, and their numbers where there is room."""
+    names = [_short(printable(name)) for name in measures["classes"]]
+    counts, places = measures["confusion"], range(len(names))
+    shares = [[count / max(1, sum(row)) for count in row] for row in counts]
+    ax.imshow(shares, cmap="Greys", vmin=0, vmax=1, aspect="auto")
+    for i, j in product(places, places) if len(names) <= _MOST_COUNTED else ():
+        look: dict[str, Any] = {"color": "white" if shares[i][j] > 0.5 else "black", "fontsize": 7}
+        ax.text(j, i, f"{counts[i][j]:,}", ha="center", va="center", **look)
+    step = -(-len(names) // _MOST_NAMED)
+    look = {"labels": names[::step], "fontsize": 7, "parse_math": False}
+    ax.set_xticks(places[::step], rotation=90 if len(names) > 3 else 0, **look)
+    ax.set_yticks(places[::step], **look)
+    ax.grid(visible=False)
+    title = f"Confusion: accuracy {measures['accuracy']:.4f}"
+    ax.set(title=title, xlabel="predicted", ylabel="given")
+
+
+def _draw_roc(ax: Any, measures: dict[str, Any]) -> None:
+    x, y = ([1, *measures["curve"][name], 0] for name in ("false_positive_rate", "recall"))
+    ax.plot(x, y, drawstyle="steps-pre", label=f"model, area {measures['roc_auc']:.4f}")
+    ax.plot([0, 1], [0, 1], linestyle="--", color="0.5", label="by chance")
+    ax.set(title="ROC", xlabel="false positive rate", ylabel="true positive rate")
+
+
+def _draw_precision(ax: Any, measures: dict[str, Any]) -> None:
+    curve, positive = measures["curve"], measures["positive"]
+    label = f"model, average {measures['average_precision']:.4f}"
+    ax.plot(curve["recall"], curve["precision"], color=RUN_COLORS[1], label=label)
+    share = measures["classes"][positive]["rows"] / measures["n_rows"]
+    ax.axhline(share, linestyle="--", color="0.5", label="by chance")
+    ax.set(title="Precision and recall", xlabel="recall")
+    ax.set_ylabel(f"precision of {_short(positive)}", parse_math=False)
+
+
+def _draw_reliability(ax: Any, measures: dict[str, Any]) -> None:
+    """How often a predicted probability comes true, and as bars how often it is predicted."""
     bins = measures["reliability"]
-    used = [each for each in bins if each["rows"]]
-    what, share = "probability of the likeliest class", "share of rows it is right"
-    if len(classes) == 2:
-        what, share = f"probability of {classes[1]}", f"share of rows that are {classes[1]}"
-    options: dict[str, Any] = {"sharex": True, "height_ratios": [3, 1]}
-    with _drawing((5.6, 6.4), 2, **options) as (figure, ((upper,), (lower,))):
-        upper.plot([0, 1], [0, 1], linestyle="--", color="0.5", label="perfect")
-        upper.plot(
-            [each["mean_probability"] for each in used],
-            [each["share"] for each in used],
-            marker="o",
-            label=f"model, Brier score {measures['brier_score']:.4f}",
-        )
-        upper.set(ylabel=share, xlim=(0, 1), ylim=(-0.02, 1.02))
-        upper.legend(loc="upper left")
-        lower.bar(
-            [each["from"] for each in bins],
-            [each["rows"] for each in bins],
-            width=[each["to"] - each["from"] for each in bins],
-            align="edge",
-            edgecolor="white",
-        )
-        lower.set(xlabel=what, ylabel="rows", yscale="log" if used else "linear")
+    heights = [0.3 * each["rows"] / max(each["rows"] for each in bins) for each in bins]
+    ax.bar([each["from"] for each in bins], heights, 0.09, align="edge", color="0.85", label="rows")
+    ax.plot([0, 1], [0, 1], linestyle="--", color="0.5", label="perfect")
+    places, shares = ([each[k] for each in bins if each["rows"]] for k in _RELIABILITY)
+    label = f"model, Brier score {measures['brier_score']:.4f}"
+    ax.plot(places, shares, marker="o", color=RUN_COLORS[2], label=label)
+    what = "the larger label" if "positive" in measures else "the likeliest class"
+    ax.set(title="Reliability", xlabel=f"probability of {what}", ylabel="share that comes true")
+
+
+def draw_fit(sample: Any, measures: dict[str, Any]) -> Figure:
+    """Draw predictions against targets of a `sample` of rows; `measures` are of all rows."""
+    with _drawing((4.6, 4.4)) as (figure, ((ax,),)):
+        ax.plot(*sample, "o", markersize=3, alpha=0.4, markeredgewidth=0)
+        ends = [sample.min(), sample.max()]
+        ax.plot(ends, ends, linestyle="--", color="black", label="perfect")
+        r2 = "" if measures["r2"] is None else f"R$^2$ {measures['r2']:.4f}, "
+        ax.set_title(f"{r2}root mean squared error {measures['rmse']:.4g}")
+        of = f"true value of {sample.shape[1]:,} of {measures['n_rows']:,} rows"
+        ax.set(xlabel=of, ylabel="prediction")
+        ax.legend()
     return figure
 
 

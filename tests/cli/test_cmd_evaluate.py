@@ -11,11 +11,14 @@ from sklearn.metrics import (
     balanced_accuracy_score,
     brier_score_loss,
     confusion_matrix,
+    precision_recall_curve,
     precision_recall_fscore_support,
     roc_auc_score,
+    roc_curve,
 )
 
-from ooc_fw.cli.evaluate import Confusion
+from ooc_fw.cli.evaluate import Confusion, _confusion_lines
+from ooc_fw.model.metrics import Ranking
 from ooc_fw.model.record import load_model
 
 labels = st.sampled_from([-7.0, 3.0, 5.0])
@@ -39,8 +42,19 @@ def test_measures_agree_with_scikit_learn(pairs, n_first):
     assert found["accuracy"] == pytest.approx(accuracy_score(given, predicted))
     assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(given, predicted))
     assert found["confusion"] == confusion_matrix(given, predicted, labels=classes).tolist()
-    precision, recall, _, rows = precision_recall_fscore_support(
+    precision, recall, f1, rows = precision_recall_fscore_support(
         given, predicted, labels=classes, zero_division=np.nan
+    )
+    occur = np.union1d(given, predicted)
+    macro = precision_recall_fscore_support(
+        given, predicted, labels=occur, average="macro", zero_division=0
+    )
+    assert [*found["macro"].values()] == pytest.approx(macro[:3])
+    of_known = np.isin(given, known)
+    assert found["accuracy_of_known_labels"] == (
+        pytest.approx(accuracy_score(given[of_known], predicted[of_known]))
+        if of_known.any()
+        else None
     )
     assert list(found["classes"]) == [f"{value:g}" for value in classes]
     for k, own in enumerate(found["classes"].values()):
@@ -49,23 +63,26 @@ def test_measures_agree_with_scikit_learn(pairs, n_first):
             pytest.approx(precision[k]) if (predicted == classes[k]).any() else None
         )
         assert own["recall"] == (pytest.approx(recall[k]) if rows[k] else None)
+        occurs = classes[k] in occur
+        assert own["f1"] == (pytest.approx(np.nan_to_num(f1[k])) if occurs else None)
 
 
 def test_json_and_text(ooc_fw, model_file, data_file, text_file):
     outcome = ooc_fw("evaluate", model_file, data_file, "--json")
     assert (outcome.status, outcome.err) == (0, "")
     result = outcome.json()
-    names = "accuracy", "balanced_accuracy", "classes", "confusion", "n_rows", "seconds"
-    assert set(result) == {*names, "roc_auc", "average_precision"}
+    names = "accuracy", "balanced_accuracy", "classes", "confusion", "macro", "n_rows", "seconds"
+    ranking = "positive", "roc_auc", "average_precision", "curve"
+    assert set(result) == {*names, "accuracy_of_known_labels", *ranking}
     assert 0.8 < result["accuracy"] <= 1
     assert result["n_rows"] == 200
     found = ooc_fw("evaluate", model_file, text_file, "--json").json()
     assert found["accuracy"] == result["accuracy"]
     lines = [line.split() for line in ooc_fw("evaluate", model_file, data_file).out.splitlines()]
     assert lines[0] == ["accuracy", f"{result['accuracy']:.6g}"]
-    assert lines[2] == ["roc_auc", f"{result['roc_auc']:.6g}"]
-    assert lines[7] == ["class", "rows", "precision", "recall"]
-    assert [line[0] for line in lines[8:10] + lines[13:]] == ["-7", "3", "-7", "3"]
+    assert lines[2:4] == [["positive", "3"], ["roc_auc", f"{result['roc_auc']:.6g}"]]
+    assert lines[8] == ["class", "rows", "precision", "recall", "f1"]
+    assert [line[0] for line in lines[9:12] + lines[15:]] == ["-7", "3", "macro", "-7", "3"]
 
 
 def test_baseline(ooc_fw, model_file, data_file, text_file, table):
@@ -90,6 +107,90 @@ def test_ranking(ooc_fw, model_file, data_file, table, write_text):
     assert result["average_precision"] == pytest.approx(average_precision_score(positive, values))
     one = ooc_fw("evaluate", model_file, write_text(table.X, 0 * table.y - 7), "--json").json()
     assert one["roc_auc"] is one["average_precision"] is None
+
+
+@pytest.mark.parametrize("positive", ["3", "-7"])
+def test_curves_and_thresholds_are_those_of_scikit_learn(
+    ooc_fw, model_file, data_file, table, tmp_path, positive
+):
+    """A threshold gives in predict what evaluate said, whichever class is the positive one."""
+    options = "evaluate", model_file, data_file, f"--positive={positive}"
+    values = load_model(model_file).decision_function(data_file) * (1 if positive == "3" else -1)
+    with h5py.File(data_file) as file:
+        given = file["y"][...]
+    truth = given == float(positive)
+    precision, recall, _ = precision_recall_curve(truth, values)
+    false, true, _ = roc_curve(truth, values, drop_intermediate=False)
+    roc, by_recall = set(zip(false, true, strict=True)), set(zip(recall, precision, strict=True))
+    for measure, least, other in (("recall", 0.9, 1), ("precision", 0.95, 0)):
+        result = ooc_fw(*options, f"--threshold={measure}={least}", "--json").json()
+        assert result["average_precision"] == pytest.approx(average_precision_score(truth, values))
+        curve = result["curve"]
+        assert 0.9 * truth.sum() < len(curve["value"]) <= truth.sum()
+        assert set(zip(curve["false_positive_rate"], curve["recall"], strict=True)) <= roc
+        assert set(zip(curve["recall"], curve["precision"], strict=True)) <= by_recall
+        found = result["threshold"]
+        assert found["reached"]
+        best = max(pair[other] for pair in by_recall if pair[1 - other] >= least)
+        assert found["gives"]["precision" if other else "recall"] == best
+        text = ooc_fw(*options, f"--threshold={measure}={least}").done().out
+        assert f"{measure} {least} of {positive} on these rows" in text
+        output = tmp_path / "predicted.csv"
+        option = f"--threshold={found['value']}"
+        assert f"use it: ooc-fw predict {option.replace('=', ' ')}" in text
+        ooc_fw("predict", model_file, data_file, option, "-o", output).done()
+        rows = np.genfromtxt(output, delimiter=",", names=True)
+        predicted = rows["label"][np.argsort(rows["row"])]
+        positives = (predicted == float(positive)).sum()
+        assert positives * found["gives"]["precision"] == pytest.approx(
+            truth.sum() * found["gives"]["recall"]
+        )
+        again = ooc_fw(*options, option, "--json").json()["classes"][positive]
+        for name in ("precision", "recall"):
+            assert again[name] == pytest.approx(found["gives"][name])
+    result = ooc_fw(*options, "--threshold", "precision=1", "--json").json()["threshold"]
+    assert result["reached"] == (precision[:-1].max() == 1)
+
+
+def test_thresholds_and_classes_that_make_no_sense_are_refused(
+    ooc_fw, model_file, data_file, table, write_text
+):
+    for text in ("recall=1.5", "recall", "f1=0.5", "nan", "precision="):
+        outcome = ooc_fw("evaluate", model_file, data_file, f"--threshold={text}")
+        outcome.assert_refused("--threshold", "recall=R or precision=P")
+    ooc_fw("predict", model_file, data_file, "--threshold", "nan").assert_refused("--threshold")
+    outcome = ooc_fw("evaluate", model_file, data_file, "--positive", "attack")
+    outcome.assert_refused("--positive attack", "-7 and 3")
+    one = write_text(table.X, 0 * table.y - 7)
+    ooc_fw("evaluate", model_file, one, "--positive", "3").assert_refused("no row of", "label 3")
+
+
+def test_values_that_are_equal_or_large_have_thresholds_between_them():
+    ranking = Ranking()
+    ranking.add(np.array([0.0, 0, 1e6, -1e6, 5e-7]), np.array([True, False, True, False, True]))
+    for side in ("left", "right"):
+        points = ranking.points(9, side)
+        assert points["recall"].tolist() == [1, 1 / 3]
+        assert points["precision"].tolist() == [3 / 4, 1]
+        assert points["false_positive_rate"].tolist() == [1 / 2, 0]
+        assert points["value"].tolist() == [-50, 999950]
+
+
+def test_many_classes_are_shown_in_parts_or_by_their_confusions(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    for n in (30, 31):
+        confusion = Confusion([float(k) for k in range(n)])
+        confusion.add(np.arange(n).repeat(2), np.r_[0, np.arange(2 * n - 1) // 2])
+        lines = _confusion_lines(confusion.measures())
+        assert max(map(len, lines[1:])) <= 30
+        if n == 30:
+            assert len(lines) == 1 + 5 * 31
+            assert lines[1].split() == ["0", "1", "2", "3", "4", "5", "6"]
+        else:
+            assert "31 x 31" in lines[0]
+            assert lines[1].split() == ["given", "predicted", "rows"]
+            assert lines[2].split() == ["1", "0", "1"]
+            assert len(lines) == 22
 
 
 def test_labels_of_an_array(ooc_fw, model_file, table, tmp_path):
@@ -151,11 +252,11 @@ def test_figure(ooc_fw, sure_model, model_file, data_file, tmp_path, monkeypatch
 
     draw(sure_model, "r.gif").assert_refused(".png, .svg or .pdf", "r.gif")
     draw(sure_model, "none/r.png").assert_refused("none does not exist")
-    draw(model_file, "r.png").assert_refused("does not give", "ooc-fw train --probability")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "matplotlib", None)
         draw(sure_model, "r.png").assert_refused("pip install", "matplotlib")
     assert list(tmp_path.iterdir()) == []
-    outcome = draw(sure_model, "r.png")
-    assert (outcome.status, outcome.err) == (0, "")
-    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+    for model in (sure_model, model_file):
+        outcome = draw(model, "r.png")
+        assert (outcome.status, outcome.err) == (0, "")
+        assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")

@@ -9,8 +9,9 @@ from ooc_fw.report.figures import (
     PANELS,
     check_figure,
     draw_errors,
+    draw_fit,
     draw_importance,
-    draw_reliability,
+    draw_measures,
     draw_runs,
     render,
     save,
@@ -101,14 +102,35 @@ def test_errors_of_a_search(n_gammas, tmp_path):
     save(figure, tmp_path / "f.png")
 
 
-def test_reliability(tmp_path):
-    used = {"from": 0.0, "to": 0.5, "rows": 8, "mean_probability": 0.25, "share": 0.375}
-    unused = {"from": 0.5, "to": 1.0, "rows": 0, "mean_probability": None, "share": None}
-    figure = draw_reliability({"reliability": [used, unused], "brier_score": 0.1}, ["a", "b"])
-    upper, lower = figure.axes
-    assert upper.lines[1].get_xydata().tolist() == [[0.25, 0.375]]
-    assert [bar.get_height() for bar in lower.patches] == [8, 0]
-    assert lower.get_xlabel() == "probability of b"
+@pytest.mark.parametrize("n_classes", [2, 40])
+def test_measures_are_drawn_with_what_is_known(n_classes, tmp_path):
+    used = {"from": 0.0, "to": 0.1, "rows": 8, "mean_probability": 0.05, "share": 0.375}
+    unused = {"from": 0.1, "to": 0.2, "rows": 0, "mean_probability": None, "share": None}
+    counts = np.diag(np.arange(n_classes))
+    counts[1, 0] = 3
+    measures = {
+        "classes": {f"$c^{k}": {"rows": int(row.sum())} for k, row in enumerate(counts)},
+        "confusion": counts.tolist(),
+        "accuracy": 0.25,
+        "n_rows": int(counts.sum()),
+    }
+    (ax,) = draw_measures(measures).axes
+    assert ax.get_title("left") == "Confusion: accuracy 0.2500"
+    assert [text.get_text() for text in ax.texts] == ["0", "0", "3", "1"] * (n_classes == 2)
+    rates = {"recall": [1, 0.5], "precision": [0.75, 1], "false_positive_rate": [0.5, 0]}
+    measures |= {"curve": rates, "positive": "$c^1", "roc_auc": 0.5, "average_precision": 0.5}
+    measures |= {"reliability": [used, unused], "brier_score": 0.1}
+    figure = draw_measures(measures)
+    _, roc, precision, reliability = figure.axes
+    assert roc.lines[0].get_xydata().tolist() == [[1, 1], [0.5, 1], [0, 0.5], [0, 0]]
+    assert precision.lines[0].get_xydata().tolist() == [[1, 0.75], [0.5, 1]]
+    assert reliability.lines[1].get_xydata().tolist() == [[0.05, 0.375]]
+    save(figure, tmp_path / "f.png")
+
+
+def test_predictions_are_drawn_against_targets(tmp_path):
+    figure = draw_fit(np.array([[1.0, 2], [1, 4]]), {"r2": None, "rmse": 1.41, "n_rows": 2})
+    assert figure.axes[0].lines[0].get_xydata().tolist() == [[1, 1], [2, 4]]
     save(figure, tmp_path / "f.png")
 
 
