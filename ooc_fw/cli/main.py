@@ -39,7 +39,7 @@ def build_parser() -> Parser:
     """Parser of all commands."""
     parser = Parser(
         prog="ooc-fw",
-        description="Train exact kernel support vector machines on data larger than memory: "
+        description="Train kernel support vector machines on data larger than memory: "
         "convert LIBSVM text once, train with a certified duality gap, predict.",
     )
     parser.add_argument("--version", action="version", version=f"ooc-fw {ooc_fw.__version__}")
