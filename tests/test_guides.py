@@ -25,7 +25,7 @@ FOLDER = PACKAGE / "guides"
 GUIDES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
 README = (Path(__file__).parents[1] / "README.md").read_text()
 TEXTS = GUIDES | {"README": README}
-RUN = ("python", "README", "cells", "export", "noisy", "novelty", "regression", "streams")
+RUN = tuple("python README cells dask export noisy novelty regression streams".split())
 WALKS = ("compare", "intrusion", "large")
 SESSIONS = ("README", "tutorial")
 
