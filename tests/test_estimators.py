@@ -434,8 +434,11 @@ def test_columns_of_frames_are_found_by_name(tmp_path, table, kind, caplog):
     assert "has 1 features that the training data do not have (more)" in caplog.text
     caplog.clear()
     for _ in range(2):
-        own.predict(table.X)
+        own.model_.predict(table.X)
     assert caplog.text.count("no names of features in array, unlike the training data") == 1
+    assert own.feature_names_in_.tolist() == ["a", "b", "c", "d"]
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        own.predict(table.X)
     if kind is not FrankWolfeOneClass:
         assert own.score(X[["d", "b", "a", "c"]], table.y) == own.score(X, table.y)
 
@@ -624,6 +627,39 @@ def test_an_array_that_is_no_kernel(table, change, message):
         FrankWolfeSVC("precomputed").fit(change(K), table.y)
     with pytest.raises(InputError, match="needs a kernel of rows"):
         FrankWolfeSVC("precomputed").partial_fit(K, table.y, CLASSES)
+
+
+def test_reprs_are_short(fitted, table, thirds, tmp_path):
+    """One or two lines of 100 columns say what is there, not all of its numbers."""
+    sparse = FrankWolfeSVC("linear").fit(scipy.sparse.csr_array(table.X), thirds)
+    objects = [
+        *(fitted.model_, fitted.solution_, open_dataset(table.X, table.y)),
+        *(sparse.model_, sparse.support_vectors_, sparse.landmarks_, FrankWolfeSVR()),
+        *(FrankWolfeSVC(landmarks=20).fit(*table).solution_, fitted.model_.importance(table.X)),
+        ooc_fw.tune(*table, Cs=[1, 10], folds=2),
+    ]
+    for shown in map(repr, objects):
+        lines = shown.splitlines()
+        assert len(lines) <= 2
+        assert max(map(len, lines)) <= 100, shown
+    gap = f"gap={fitted.certified_gap_:.2g}"
+    for words in ("classification of -7, 3", "kernel=rbf, gamma=", gap, "converged"):
+        assert words in repr(fitted.model_)
+    assert "of low, mid, top, kernel=linear, C=1," in repr(sparse.model_)
+    assert {*dir(ooc_fw)} == {*ooc_fw.__all__, "__version__"}
+
+
+def test_gamma_and_missing_labels(table, tmp_path):
+    own = FrankWolfeSVC(gamma="scale").fit(*table)
+    assert own.gamma_ == pytest.approx(1 / (4 * table.X.var(dtype=float)), rel=1e-5)
+    with pytest.raises(AttributeError, match="kernel linear has no gamma"):
+        FrankWolfeSVC("linear").fit(*table).gamma_  # noqa: B018
+    data, path = anndata.AnnData(table.X, obs={"y": table.y.copy()}), tmp_path / "a.h5ad"
+    data.obs.loc[data.obs.index[3], "y"] = np.nan
+    data.write_h5ad(path)
+    with pytest.raises(InputError, match="1 of 200 rows have no label"):
+        own.fit(path, "y")
+    assert own.fit(path, "y", missing_labels="drop").n_rows_seen_ == 199
 
 
 # -- partial_fit ---------------------------------------------------------------------------------

@@ -184,7 +184,8 @@ def find_labels(root: Group, y_name: str, missing: Missing, sums: Sums) -> Label
     column = find_column(root, y_name)
     if column is not None:
         what = f"{root.path}: {y_name!r}"
-        return labels_in(column, what, missing, sums if y_name == "y" else None)
+        own = y_name == "y" and root.get("y") is not None  # and not a column of obs
+        return labels_in(column, what, missing, sums if own else None)
     if y_name == "y":
         return None
     has = ", ".join(column_names(root) or root)

@@ -25,7 +25,7 @@ Int32Array: TypeAlias = npt.NDArray[np.int32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CSRRows:
     """A block of sparse rows: row ``i`` owns ``data[indptr[i]:indptr[i + 1]]``."""
 
@@ -33,6 +33,9 @@ class CSRRows:
     indices: npt.NDArray[np.int32]  # column of each value, increasing and unique within a row
     indptr: Int64Array  # shape (n_rows + 1,); the first one is 0
     n_features: int
+
+    def __repr__(self) -> str:
+        return f"CSRRows({len(self)} rows, {self.n_features} features, {len(self.data)} values)"
 
     def __len__(self) -> int:
         return len(self.indptr) - 1

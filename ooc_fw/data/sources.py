@@ -159,6 +159,11 @@ class RowSource(ABC):
         self._counting = threading.Lock()
         self.rows_read = self._bytes_read = 0
 
+    def __repr__(self) -> str:
+        kind = "sparse" if self.sparse else "dense"
+        size = f"{self.n_rows} {kind} rows, {self.n_features} features"
+        return f"{type(self).__name__}({self.name!r}, {size})"
+
     @abstractmethod
     def _fetch(self, start: int, stop: int) -> StoredRows:
         """Rows ``start:stop`` as stored, which may hold infinite values; counts the bytes read."""

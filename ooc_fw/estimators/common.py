@@ -19,6 +19,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ooc_fw.data.containers import Missing
+from ooc_fw.data.labels import are_numbers
 from ooc_fw.data.opening import is_annotated, is_several, names_of_frame
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
@@ -157,7 +159,13 @@ class Trainer(Parameters):
     """What scikit-learn is to check of labels or targets; None where `y` is not looked at."""
 
     def fit(
-        self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None, **files: Any
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: npt.ArrayLike | None = None,
+        *,
+        missing_labels: Missing = "refuse",
+        **files: Any,
     ) -> Self:
         """Train on the rows of `X`.
 
@@ -171,6 +179,9 @@ class Trainer(Parameters):
         sample_weight : array-like of shape (n_rows,), optional
             Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
             They must not be negative; rows of weight 0 are left out.
+        missing_labels : {"refuse", "drop"}
+            Whether rows without a label in a column of a file are an error, or are left out and not
+            counted.
         **files : optional
             `log` is the path of a file of one JSON object per event, for ``ooc-fw report`` and
             ``ooc-fw plot``. `checkpoint` is that of a file into which the state of the run is
@@ -195,7 +206,7 @@ class Trainer(Parameters):
             X, columns = square.numbers(), None
             if np.ndim(self.landmarks) == 2:
                 raise InputError("kernel precomputed takes landmarks by their numbers, not as rows")
-        with borrow_source(X, y, columns) as whole, workers as dask:
+        with borrow_source(X, y, columns, missing_labels) as whole, workers as dask:
             rows = replace(rows_of_weight(whole, y, sample_weight, self.C), square=square)
             options = rows.with_landmarks(options)
             with rows.source.limited(Deadline(options.max_time, started).check):
@@ -214,6 +225,7 @@ class Trainer(Parameters):
             self._take(fitted, rows)
             self.n_rows_seen_ = whole.n_rows
             self.n_features_in_ = self.model_.n_features
+            self._name_features()
         why = fitted.why_inexact()
         self.fit_status_ = int(why is not None)
         if why is not None:
@@ -240,6 +252,19 @@ class Trainer(Parameters):
 
     def _take(self, fitted: Fit, rows: Given) -> None:
         """Set further attributes of a fit, whose solutions have the numbers of rows among all."""
+
+    def _name_features(self) -> None:
+        """Set the names that the data have and scikit-learn did not see."""
+        self._of_frame = hasattr(self, "feature_names_in_")
+        names = self.model_.columns
+        if not self._of_frame and names is not None and not are_numbers(names):
+            self.feature_names_in_ = np.array(names, dtype=object)
+
+    @property
+    def gamma_(self) -> float:
+        if not self.model_.kernel.uses_gamma:
+            raise AttributeError(f"the kernel {self.model_.kernel.name} has no gamma")
+        return self.model_.kernel.gamma
 
     @property
     def solution_(self) -> Solution | LandmarkSolution:
@@ -299,7 +324,7 @@ class Trainer(Parameters):
         if not reset and self._is_plain(X):
             return X, None
         names: Sequence[str] | None = names_of_frame(X)
-        in_order = reset or hasattr(self, "feature_names_in_")
+        in_order = reset or names is None or self._of_frame
         by_name = names is not None and not in_order and self.model_.columns is not None
         if by_name or is_out_of_core(X):
             if reset:

@@ -144,6 +144,10 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         Iterations of all binary classifiers.
     n_features_in_, n_rows_seen_ : int
         Number of columns, and of rows that were given, with those of weight 0.
+    feature_names_in_ : ndarray of object, shape (n_features,)
+        Names of the columns, where a frame, an AnnData or a file names them.
+    gamma_ : float
+        The number that `gamma` stood for, of kernels that have one.
     model_ : ooc_fw.Model
         What `save` writes.
     pairs_ : list of ooc_fw.model.pairs.PairSolution
@@ -375,6 +379,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         self.landmarks_, self.gap_scope_ = None, "all"
         self.n_support_ = support_of_classes(pairs, len(known))
         self.n_features_in_, self.n_rows_seen_ = source.n_features, streams.n_rows
+        if first:
+            self._name_features()
         self.fit_status_ = int(not Status(self.model_.status).reached)
         return self
 

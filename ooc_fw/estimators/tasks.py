@@ -59,7 +59,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
         landmark models, and where k(x, x) or the penalties differ from row to row.
     certified_gap_ : float or None
         Certified relative duality gap, of rho without the bias.
-    fit_status_, n_iter_, n_features_in_, n_rows_seen_, model_, solution_
+    fit_status_, n_iter_, n_features_in_, feature_names_in_, n_rows_seen_, gamma_, model_, solution_
         As for `ooc_fw.FrankWolfeSVC`.
     """
 
@@ -167,7 +167,7 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
         (P - D) / P. Where `gap_scope_` is "all", no function of the kernel's feature space has an
         objective that is smaller by more; where it is "span", no weights of these landmarks have,
         with a slightly larger regularisation: see `ooc_fw.landmarks.span`.
-    fit_status_, n_iter_, n_features_in_, n_rows_seen_, model_, solution_
+    fit_status_, n_iter_, n_features_in_, feature_names_in_, n_rows_seen_, gamma_, model_, solution_
         As for `ooc_fw.FrankWolfeSVC`.
     """
 

@@ -14,7 +14,7 @@ from ooc_fw.solver.state import Status, Work
 from ooc_fw.system.errors import InputError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LandmarkSolution(Work):
     """Weights of k classifiers on shared landmarks, and what is known of them."""
 

@@ -36,7 +36,7 @@ _STRETCHES = 100  # of consecutive rows in a sample
 _TASK_ROWS = 1 << 10  # rows of one task; fewer of them where rows are wide
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Importance:
     """How much each column changes the decision values of a model, see `Model.importance`.
 
@@ -50,6 +50,11 @@ class Importance:
     by_class: Float64Array  # (n_classes, n_columns)
     effects: Float64Array  # (n_classes, n_columns), by the mean derivative; NaN of several features
     n_rows: int  # that the means are over
+
+    def __repr__(self) -> str:
+        first = [f"{self.names[k]}={self.values[k]:.3g}" for k in self.order[:5]]
+        more = ["..."] * (len(self.names) > len(first))
+        return f"Importance({', '.join(first + more)}; over {self.n_rows} rows)"
 
     @property
     def values(self) -> Float64Array:

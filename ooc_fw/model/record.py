@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.data.containers import Missing
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.scaling import Scaling
@@ -29,13 +30,13 @@ from ooc_fw.model import pairs, prediction
 from ooc_fw.model.file import as_class_values, content_of, opened, read_fields
 from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
 from ooc_fw.solver.state import Solution
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.files import write_atomic
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """Trained classifiers and all that is needed to apply them.
 
@@ -97,6 +98,22 @@ class Model:
     def __reduce__(self) -> tuple[Any, ...]:
         """The model file, for copies and pickles; a function as kernel is beside it."""
         return model_from_bytes, (self.to_bytes(), getattr(self.kernel, "function", None))
+
+    def __repr__(self) -> str:
+        kernel, n_shown = self.kernel, 5
+        named = [f"gamma={kernel.gamma:.4g}"] * kernel.uses_gamma
+        if kernel.name == "poly":
+            named += [f"degree={kernel.degree}", f"coef0={kernel.coef0:g}"]
+        words = list(map(format_label, self.classes.tolist()))
+        of = ", ".join(words[:n_shown] + ["..."] * (len(words) > n_shown))
+        kind = "landmarks" if self.kind == "landmarks" else "support vectors"
+        gap = "not certified" if self.certified_gap is None else f"{self.certified_gap:.2g}"
+        return (
+            f"Model({self.task}{f' of {of}' * (self.task == 'classification')}, "
+            f"kernel={', '.join([kernel.name, *named])}, C={self.C:g},\n"
+            f"      {len(self.support_vectors)} {kind} of {self.n_features} features, "
+            f"gap={gap}{' within their span' * (self.gap_scope == 'span')}, {self.status})"
+        )
 
     @property
     def task(self) -> pairs.Task:
@@ -523,10 +540,13 @@ def model_from_bytes(content: bytes, kernel: KernelFunction | None = None) -> Mo
 
 @contextmanager
 def borrow_source(
-    X: Any, labels: Any = None, columns: Sequence[str] | None = None
+    X: Any,
+    labels: Any = None,
+    columns: Sequence[str] | None = None,
+    missing_labels: Missing = "refuse",
 ) -> Iterator[RowSource]:
     """Source of `X`, closed afterwards unless `X` is one; `columns` name its features, if given."""
-    source = open_source(X, labels)
+    source = open_source(X, labels, missing_labels=missing_labels)
     if columns is not None:
         source.columns = columns
     try:

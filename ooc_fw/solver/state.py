@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
+
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows
 
 
@@ -145,7 +147,7 @@ Callback: TypeAlias = Callable[[SolverState], bool | None]
 """Called after at most 64 steps and each block of a pass over the data; False asks for a stop."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Work:
     """What a run took, as part of its result."""
 
@@ -155,6 +157,16 @@ class Work:
     rows_read: int  # rows read from the source, each time that they were read
     bytes_read: int  # their bytes, as held in memory
     seconds: float  # from the beginning of the run to its end
+
+    def __repr__(self) -> str:
+        facts = [str(getattr(self, "status", "work"))]
+        if hasattr(self, "rows"):
+            gap: Any = getattr(self, "certified_gap", None)
+            vectors = "landmarks" if hasattr(self, "beta") else "vectors"
+            worst = "unknown" if gap is None else f"{np.max(gap):.2g}"
+            facts += [f"{len(self.rows)} {vectors}", f"certified gap {worst}"]
+        facts += [f"{self.iterations} iterations", f"{self.passes:.3g} passes"]
+        return f"{type(self).__name__}({', '.join(facts)}, {self.seconds:.3g} s)"
 
     @classmethod
     def of(cls, progress: SolverState, n_rows: int, n_vertices: int) -> Work:
@@ -169,7 +181,7 @@ class Work:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Solution(Work):
     """Result of `ooc_fw.solve`: the weights, how far they are from the best, and the work done.
 

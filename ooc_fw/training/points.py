@@ -311,7 +311,7 @@ def _without(record: object, *names: str) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in names}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TuneResult:
     """What a search found."""
 
@@ -330,6 +330,10 @@ class TuneResult:
     signal: int | None  # number of the signal that stopped the search or the refit, if one did
     kernel_evaluations: int
     seconds: float
+
+    def __repr__(self) -> str:
+        best = f"kernel={self.kernel}, C={self.best.C:g}, gamma={self.best.gamma}"
+        return f"TuneResult({best}: {self.best.error:.4g} by {self.metric}, {self.ended})"
 
     @property
     def model(self) -> Model | None:
