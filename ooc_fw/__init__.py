@@ -31,7 +31,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``_core/``          the compiled functions, the only importer of numba
 ``options.py``      the options of training and conversion: default, help, limits and checks
 ``system/``         files, signals, memory and threads; `InputError` for wrong input
-``guides/``         the guides that ``ooc-fw help TOPIC`` prints
+``guides/``         the guides that ``ooc-fw help TOPIC`` prints; examples that run as they are
 ==================  ===============================================================================
 
 =====================================  ============================================================

@@ -114,6 +114,47 @@ def run_shell(folder, lines):
     return re.split(r"^\$\n", outcome.stdout, flags=re.MULTILINE)[1:]
 
 
+EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py"))
+
+
+def run_example(name, folder, *missing):
+    """Run a script of the guides as if some packages were not installed."""
+    hide = f"sys.modules.update(dict.fromkeys({missing}))"
+    code = f"import runpy, sys; {hide}; runpy.run_module('ooc_fw.guides.{name}')"
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_run_and_draw_their_figures(name, tmp_path):
+    outcome = run_example(name, tmp_path)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert (tmp_path / f"{name}.svg").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_and_their_figures_stand_in_a_guide(name):
+    assert (FOLDER / f"{name}.svg").stat().st_size < 60_000
+    text = "".join(GUIDES.values())
+    assert f"python -m ooc_fw.guides.{name}" in text
+    assert f"]({name}.svg)" in text
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("name", "package"), [("cells", "anndata"), ("folder", "pyarrow")])
+def test_examples_say_what_they_need(name, package, tmp_path):
+    outcome = run_example(name, tmp_path, package)
+    assert outcome.returncode == 1
+    assert f"pip install {package}" in outcome.stderr
+
+
 def test_public_names_are_as_the_guide_says():
     assert GUIDES["api"] == api.page(), "write the guide again: python tools/api.py"
 

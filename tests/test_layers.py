@@ -12,6 +12,7 @@ PACKAGE = Path(ooc_fw.__file__).parent
 LAYERS = (
     "__init__",
     "__main__",
+    "guides",
     "estimators",
     "cli",
     "testing",
@@ -36,9 +37,9 @@ CONFINED = {
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
     "sklearn": {"estimators", "training/trial.py"},
-    "scipy": {"landmarks", "kernels/functions.py"},
+    "scipy": {"guides", "landmarks", "kernels/functions.py"},
     "matplotlib": {"report/figures.py"},
-    "pyarrow": {"convert"},
+    "pyarrow": {"convert", "guides"},
     "onnx": {"model/onnx.py"},
 }
 

@@ -23,15 +23,15 @@ from ooc_fw.report.progress import RowProgress, to_json
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import scratch_directory, write_atomic
 
-DEMO = (
-    "convert a1a.xz train.h5",
-    "info train.h5",
-    "train train.h5 -o model.h5 --C 1",
-    "certify model.h5 train.h5",
-    "convert a1a.t.xz test.h5 --like train.h5",
-    "evaluate model.h5 test.h5",
-    "predict model.h5 a1a.t.xz -o predictions.txt",
-)
+DEMO = """
+convert a1a.xz train.h5
+info train.h5
+train train.h5 -o model.h5 --C 1
+certify model.h5 train.h5
+convert a1a.t.xz test.h5 --like train.h5
+evaluate model.h5 test.h5
+predict model.h5 a1a.t.xz -o predictions.txt
+"""
 """Commands of the demo on a1a (1605 rows of the UCI Adult set), which comes with the package."""
 
 
@@ -46,7 +46,8 @@ def run_help(args: argparse.Namespace) -> int:
     if args.topic is None:
         print(guides["index"], end="")
     elif args.topic in guides:
-        print(*(line for line in guides[args.topic].splitlines() if line[:4] != "<!--"), sep="\n")
+        lines = guides[args.topic].splitlines()
+        print(*(line for line in lines if not line.startswith(("<!--", "!["))), sep="\n")
     else:
         raise InputError(f"there is no guide {args.topic!r}; the topics are {', '.join(guides)}")
     return DONE
@@ -56,14 +57,22 @@ def run_demo(args: argparse.Namespace) -> int:
     """Convert, train, certify and evaluate on a small data set."""
     with _sample(args.directory) as directory:
         print(f"$ cd {shlex.quote(str(directory))}")
-        for command in DEMO:
-            print(f"\n$ ooc-fw {command}", flush=True)
-            status = main(command.split())
-            if status != DONE:
-                return status
-            sys.stderr.flush()
+        status = run_commands(DEMO)
+        if status != DONE:
+            return status
         lines = Path("predictions.txt").read_text(encoding="ascii").splitlines()
     print("\n$ head -3 predictions.txt", *lines[:3], sep="\n")
+    return DONE
+
+
+def run_commands(commands: str) -> int:
+    """Print and run commands, one a line; returns the status of the first that fails, or `DONE`."""
+    for command in commands.strip().splitlines():
+        print(f"\n$ ooc-fw {command}", flush=True)
+        status = main(shlex.split(command))
+        if status != DONE:
+            return status
+        sys.stderr.flush()
     return DONE
 
 

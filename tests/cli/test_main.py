@@ -174,7 +174,7 @@ def test_threads_are_those_of_the_machine_by_default():
 
 def test_demo_shows_every_command_with_its_result(ooc_fw, tmp_path):
     outcome = ooc_fw("demo", tmp_path / "new").done()
-    for command in DEMO:
+    for command in DEMO.strip().splitlines():
         assert f"$ ooc-fw {command}\n" in outcome.out
     words = outcome.out.split()
     assert float(words[words.index("accuracy") + 1]) > 0.8
@@ -182,7 +182,7 @@ def test_demo_shows_every_command_with_its_result(ooc_fw, tmp_path):
 
 
 def test_demo_stops_at_the_first_failure(ooc_fw, tmp_path, monkeypatch):
-    monkeypatch.setattr("ooc_fw.cli.guide.DEMO", ("info none.h5", "info a1a.xz"))
+    monkeypatch.setattr("ooc_fw.cli.guide.DEMO", "info none.h5\ninfo a1a.xz")
     outcome = ooc_fw("demo", tmp_path)
     assert outcome.status == 2
     assert "a1a.xz" not in outcome.out

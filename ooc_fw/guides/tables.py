@@ -1,0 +1,37 @@
+"""Late departures, from a table with categories and dates: a search of C and gamma, and a model.
+
+    python -m ooc_fw.guides.tables [DEPARTURES.csv or .parquet]
+
+The columns are carrier, origin, departs (a date and time), distance and late. Without a file,
+departures from 200 airports are made up. Results go to the current folder.
+"""
+
+import shlex
+import sys
+
+import numpy as np
+
+from ooc_fw.cli.guide import run_commands
+
+path = sys.argv[1] if sys.argv[1:] else "departures.csv"
+if not sys.argv[1:]:
+    n, rng = 6000, np.random.default_rng(0)
+    carrier, origin, hour = (rng.integers(0, most, n) for most in (9, 200, 24))
+    date = np.datetime64("2024-01-01") + rng.integers(0, 365, n)
+    departs = date.astype("datetime64[m]") + 60 * hour + rng.integers(0, 60, n)
+    delay = rng.normal(0, 1, 200)[origin] + rng.normal(0, 0.5, 9)[carrier] + rng.normal(0, 0.7, n)
+    late = np.where(delay + 1.5 * np.cos((hour - 18) / 12 * np.pi) > 1, "yes", "no")
+    names = np.array(list("ABCDEFGHI"))[carrier], np.char.add("airport ", origin.astype(str))
+    columns = *names, departs.astype(str), rng.integers(100, 4000, n), late
+    header = "carrier,origin,departs,distance,late"
+    np.savetxt(path, np.column_stack(columns), "%s", ",", header=header, comments="")
+commands = f"""
+info {shlex.quote(path)} --label late
+convert {shlex.quote(path)} departures.h5 --label late \
+    --one-hot carrier --target-encode origin --date-parts departs --scale standard
+split departures.h5 train.h5 test.h5
+tune train.h5 -o late.h5 --max-time 60s
+evaluate late.h5 test.h5
+importance late.h5 test.h5 --figure tables.svg
+"""
+sys.exit(run_commands(commands))
