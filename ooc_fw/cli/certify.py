@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
             f"out --exact-kernel"
         )
     with ExitStack() as stack:
+        n_weighted = model.n_weighted
         model, source = training_data(model, stack.enter_context(common.open_data(args)))
         classified = model.task == "classification"
         codes = _codes(model, source) if classified else np.zeros(source.n_rows, dtype=np.int64)
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
         scope, certificates = bound(args, model, source, codes, engine, workers)
     worst = max(certificates, key=lambda fields: fields["certified_gap"])
     result = {"certified_gap": worst["certified_gap"], "gap_scope": scope, **worst}
+    if n_weighted is not None:
+        result["n_weighted"] = n_weighted
     if not exact:
         result["n_support"] = len(model.support_vectors)
     lines = common.aligned(common.with_scope(result))

@@ -116,11 +116,15 @@ def span_of(result: Mapping[str, Any]) -> str:
 
 
 def with_scope(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result for people, who are told which gaps are within the span of landmarks only."""
-    shown = dict(result)
-    for name in ("certified_gap", "sampled_gap") if result.get("gap_scope") == "span" else ():
+    """A result for people, who are told which gaps are of some landmarks, or some rows, alone."""
+    shown, limits = dict(result), []
+    if result.get("gap_scope") == "span":
+        limits.append(span_of(result))
+    if shown.pop("n_weighted", None) is not None:
+        limits.append(f"over {result['n_weighted']} rows alone; all others have no weight")
+    for name in ("certified_gap", "sampled_gap") if limits else ():
         if result.get(name) is not None:
-            shown[name] = f"{format_value(result[name])} ({span_of(result)})"
+            shown[name] = f"{format_value(result[name])} ({', '.join(limits)})"
     return shown
 
 

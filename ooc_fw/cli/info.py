@@ -86,7 +86,7 @@ def describe_model(model: Model) -> dict[str, Any]:
     several, first = len(model.classifiers) > 1, model.classifiers[0]
     objectives = ("primal", "dual") if model.kind == "landmarks" else ("rho", "objective")
     gaps = ("certified_gap", "sampled_gap")
-    of_model = (*gaps, "gap_scope", "status", "task", "offset", "spread")
+    of_model = (*gaps, "gap_scope", "n_weighted", "status", "task", "offset", "spread")
     kernel = model.kernel.to_dict()
     classes: Any = [] if model.task == "regression" else model.classes
     result: dict[str, Any] = {

@@ -78,14 +78,14 @@ def _lines(result: TuneResult, model: str | None) -> list[str]:
     if advice is not None:
         lines.append(advice)
     if refit is not None:
-        vectors, n_rows = f"{refit['n_support']} support vectors", f"all {result.n_rows}"
-        if result.interrupted and result.fitted is not None:
-            n_rows = str(result.fitted.problem.source.n_rows)
+        vectors, gap = f"{refit['n_support']} support vectors", refit["certified_gap"]
+        part = refit["n_rows"] < result.n_rows
+        rows = f"{refit['n_rows']} of {result.n_rows}" if part else f"all {result.n_rows}"
         if refit["gap_scope"] == "span":
             vectors = common.span_of(refit)
         lines.append(
-            f"trained on {n_rows} rows: {refit['status']}, certified gap "
-            f"{common.format_gap(refit['certified_gap'])}, {vectors}, {refit['seconds']:.1f} s"
+            f"trained on {rows} rows: {refit['status']}, certified gap {common.format_gap(gap)}"
+            f"{' over these rows alone' * part}, {vectors}, {refit['seconds']:.1f} s"
         )
     return lines if model is None else [*lines, model]
 

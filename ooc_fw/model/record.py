@@ -133,6 +133,15 @@ class Model:
         return "all" if self.kind == "exact" else "span"
 
     @property
+    def n_weighted(self) -> int | None:
+        """Number of training rows that have weight; None where all have, or it is unknown.
+
+        Gaps are of these rows alone.
+        """
+        bits = self.weighted_rows
+        return None if bits is None else int(np.bitwise_count(bits).sum())
+
+    @property
     def decision(self) -> pairs.Decision:
         """Whether classifiers are of pairs of classes, as of two, or of one against the rest."""
         return pairs.decision_of(self.classifiers, len(self.classes))

@@ -265,7 +265,8 @@ def plan_span(
     grows = n_landmarks is None and options.max_time is not None and not saved
     if n_landmarks is None:
         share = _FIRST_SHARE if grows else _LANDMARK_TIME
-        n_landmarks = _affordable_landmarks(problem, work, options, session, share)
+        left = share * session.deadline(options).left()
+        n_landmarks = affordable_landmarks(problem, options, session, left)
     memory = _landmark_memory(work, options, n_landmarks)
     # Fewer cannot be asked for, but there may be fewer rows.
     given = replace(options, landmarks=max(memory.landmarks, START_ROWS), exact=False)
@@ -327,9 +328,8 @@ def _larger_plan(
     """
     assert plan.landmarks is not None
     options = replace(plan.given, landmarks=None)
-    work = workload(problem, options, session)
-    held = work.held_bytes + rows_bytes(solution.landmarks)
-    work = replace(work, held_bytes=held)
+    held = workload(problem, options, session).held_bytes + rows_bytes(solution.landmarks)
+    session = replace(session, held=held)
     # Other programs may leave it less than its threads.
     processors = min(float(plan.options.threads), max(0.1, cpu_seconds / seconds))
     estimate = partial(landmark_seconds, problem, plan.landmarks, threads=processors)
@@ -339,9 +339,10 @@ def _larger_plan(
     pace = speed, processors
     why = f": there is time for more than {plan.landmarks}"
     with contextlib.suppress(OverLimitError):
-        n_landmarks = _affordable_landmarks(problem, work, options, session, _LANDMARK_TIME, pace)
+        left = _LANDMARK_TIME * session.deadline(options).left()
+        n_landmarks = affordable_landmarks(problem, options, session, left, pace)
         if n_landmarks >= _GROWTH * plan.landmarks:
-            larger = plan_span(problem, options, replace(session, held=held), n_landmarks, why)
+            larger = plan_span(problem, options, session, n_landmarks, why)
             return replace(larger, grows=True)
     return None
 
@@ -358,19 +359,18 @@ def _why_exact(options: TrainOptions) -> str | None:
     return f"exact: {given[0]}" if given else None
 
 
-def _affordable_landmarks(
+def affordable_landmarks(
     problem: Problem,
-    work: Workload,
     options: TrainOptions,
     session: Session,
-    share: float,
+    seconds: float,
     pace: tuple[float, float] | None = None,
 ) -> int:
-    """Largest number of landmarks within the limits of size, memory, and a share of the time.
+    """Largest number of landmarks within the limits of size and memory, and so many seconds.
 
-    `pace` has the speed and the processors of a run before; by default the speed is measured.
+    `pace` has kernel values a second and processors; by default the speed is measured.
     """
-    alike = math.sqrt(problem.n_classifiers)
+    work, alike = workload(problem, options, session), math.sqrt(problem.n_classifiers)
     most = min(LANDMARKS / alike, _PASS_VALUES / work.n_rows)
     if options.max_time is not None:  # which says what they may take
         most = max(most, min(MOST_LANDMARKS / alike, work.n_rows / _ROWS_EACH))
@@ -380,10 +380,9 @@ def _affordable_landmarks(
     if options.max_time is None:
         return memory.landmarks
     speed, processors = pace or (_measure_speed(problem, memory.max_threads), memory.max_threads)
-    left = share * session.deadline(options).left()
 
     def late(n_landmarks: int) -> bool:
-        return landmark_seconds(problem, n_landmarks, speed, processors) > left
+        return landmark_seconds(problem, n_landmarks, speed, processors) > seconds
 
     return fewest + bisect.bisect_left(range(fewest + 1, memory.landmarks + 1), True, key=late)
 

@@ -191,6 +191,7 @@ class Point:
     n_validated: int = 0
     kernel: str = "rbf"
     class_weight: str | None = None  # "balanced", or none
+    landmarks: int | None = None  # where they are compared with an exact model, which has 0
     learned: int = 0  # rounds in which the scales of the columns were learned
     n_rows: int = 0  # that were trained on
     n_support: int = 0  # of the last training; those that several classifiers share count once
@@ -198,7 +199,7 @@ class Point:
     sizes: dict[int, int] = field(default_factory=dict)
     kernel_evaluations: int = 0  # of training and validation, in all stages
     seconds: float = 0.0  # of training and validation, in all stages
-    status: str = "waiting"  # or "tried", "abandoned", "interrupted"
+    status: str = "waiting"  # or "tried", "abandoned", "interrupted"; "compared" of last models
     note: str = ""  # why it was abandoned, or what else there is to say
     error: float | None = None  # 1 - metric; None before the first validation
     standard_error: float | None = None  # of `error`, from the number of rows alone
@@ -213,7 +214,9 @@ class Point:
     def extras(self) -> list[str]:
         """What few points have, in words."""
         learned = f"scales learned {self.learned} times" if self.learned else ""
-        return [words for words in (self.class_weight and "balanced classes", learned) if words]
+        landmarks = f"{self.landmarks} landmarks" if self.landmarks else ""
+        balanced = self.class_weight and "balanced classes"
+        return [words for words in (balanced, learned, landmarks) if words]
 
     def begin(self, stage: int) -> None:
         """Forget what an earlier stage found."""
@@ -352,7 +355,7 @@ class TuneResult:
         """How the refit went."""
         if self.fitted is None:
             return None
-        names = "status", "certified_gap", "gap_scope", "n_support", "kernel_evaluations"
+        names = "status", "certified_gap", "gap_scope", "n_rows", "n_support", "kernel_evaluations"
         described = describe(self.fitted)
         seconds = sum(solution.seconds for solution in self.fitted.solutions)
         return {name: described[name] for name in names} | {"seconds": seconds}
@@ -384,4 +387,5 @@ def draw(result: TuneResult, path: str | os.PathLike[str]) -> None:
     """Draw validation errors against C, a curve for each kernel and gamma or a map if many."""
     how = f"{result.folds} folds" if result.folds else f"{result.n_validation} validation rows"
     title = f"{result.n_rows} rows, {how}"
-    save(draw_errors(result.points, result.best, title, METRICS[result.metric]), path)
+    points = [point for point in result.points if point.status != "compared"]
+    save(draw_errors(points, result.best, title, METRICS[result.metric]), path)

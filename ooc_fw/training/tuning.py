@@ -8,7 +8,9 @@
                     after two hopeless points in a row: leave out the larger C
             leave out the points that are worse than the best beyond chance
         leave out all but the best points, overall and of each kernel; add neighbours of the first
-    train the best point on all rows, with a certificate
+    where time buys no exact model of all rows
+        compare an exact model of a part of the rows with landmarks of all, for the same time
+    train the best point, with a certificate
 
 A point is a kernel, its gamma and a C; its error is 1 minus the metric. A grid that is given is
 tried in one stage, on all rows. A search that chooses for itself has a budget of time. It counts
@@ -46,15 +48,16 @@ from ooc_fw.landmarks import with_centres
 from ooc_fw.model.importance import learn_scales
 from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, squared_loss
 from ooc_fw.model.record import Model, borrow_source
-from ooc_fw.options import START_ROWS, TrainOptions
+from ooc_fw.options import TrainOptions
 from ooc_fw.problem import row_penalties
-from ooc_fw.solver.plan import Plan, Session, plan_exact, workload
-from ooc_fw.solver.run import Warm
+from ooc_fw.solver.kernel_rows import value_type
+from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.state import Callback, SolverState, Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import interruption, signal_of
-from ooc_fw.system.memory import OverLimitError, memory_total, plan_landmarks
+from ooc_fw.system.memory import OverLimitError
 from ooc_fw.training.classification import (
+    affordable_landmarks,
     exact_fit,
     exact_seconds,
     landmark_fit,
@@ -72,7 +75,7 @@ SEARCH_SECONDS = 600.0
 
 _SEARCH_SHARE = 0.5  # of the time limit, after which the search ends and the refit begins
 _FIRST_SHARE = 0.4  # of the time of the search, that its first stage may take
-_LANDMARK_SHARE = 0.8  # of the time left, that a refit with landmarks may be expected to take
+_REFIT_SHARE = 0.8  # of the time left, that a refit may be expected to take
 
 _FIRST_ROWS, _LEAST_ROWS, _MORE_ROWS = 4_000, 500, 4  # of the first stage; times more of the next
 _KEPT = 6, 3, 2  # points that stages after the first go on with, the last number for all others
@@ -80,14 +83,15 @@ _NEAR = 2  # of these, the first of which have neighbours that are tried, too
 _FEW_ROWS, _FOLDS = 20_000, 4  # rows up to which a search that chooses for itself has folds
 _MOST_VALIDATED = 20_000  # rows of the validation part of such a search
 
-_SPEED = 1e9  # kernel values a second of the nominal machine, for rows of few values
-_ROW_VALUES = 100  # values of a row for which it takes as much time again
-_LAPLACIAN = 1.3  # times longer than other kernels
+# Kernel values a second of the nominal machine, for rows of no values, and values of a row for
+# which one takes as much time again: measured on one thread.
+_SPEEDS, _OTHER_SPEED = {"laplacian": (2.2e9, 19.0)}, (1.2e9, 45.0)
+_PROCESSORS = 2.0  # that it has for the algebra of landmarks
+_COMPARED = 0.15  # share of the time of the last model, for each of both kinds, to choose one by
 _ROUNDS, _ROUNDS_SHARE = 3, 0.4  # in which scales of columns are learned; of the search's time
 _POINT_SECONDS = 0.05  # of a point, whatever it is
 _MOST_EXACT = 20_000  # support vectors of models that are compared, beyond which they have
-_STAGE_LANDMARKS = 2_000  # landmarks
-_MOST_LANDMARKS, _ROWS_EACH = 20_000, 4  # landmarks of a refit; and rows for each, at least
+_STAGE_LANDMARKS = 2_000  # landmarks, unless exact models were found to be better
 
 _NOVEL = 300.0  # times the values of C of other tasks: C of novelty, times the number of rows
 _UNBALANCED = 0.5  # share of the largest class below which another one is small
@@ -218,12 +222,16 @@ class _Search:
         self.options = replace(options, **changes, max_iter=None)
         self.room = self._room()
         self.weights = self._may_weigh()
-        self.stage = 0
+        self.stage, self.stage_rows = 0, 0
         self.spent = 0.0  # seconds of the nominal machine
         self.late = False  # whether the clock ended the search
         self.leader: Point | None = None  # best of the points that were tried in this fold
-        self.warm: list[Warm] | None = None  # its weights, by rows of the whole source
-        self.known: tuple[Point, Fit, SubsetSource] | None = None  # and its model
+        self.known: tuple[Point, Fit, SubsetSource] | None = None  # the last such, and its model
+        # Whether the last model has landmarks, and is not exact; None where that is not decided.
+        self.spans: bool | None = None
+        free = self.staged and not options.exact and options.landmarks is None
+        self.chooses = free and wanted.task == "classification"
+        self.chooses_size = free and wanted.task == "regression" and self.n_rows > EXACT_ROWS
         self.scalings: dict[int, Scaling] = {}  # by the rounds in which they were learned
         self.best: Point | None = None  # of the points that the last stage compared
         self.ended = "all points were tried"
@@ -233,6 +241,7 @@ class _Search:
         signal, fitted = None, None
         try:
             self._search()
+            self._choose_kind()
             if self.wanted.learn_scales:
                 self.share = _SEARCH_SHARE
                 self._learn_scales()
@@ -281,26 +290,33 @@ class _Search:
     def _search(self) -> None:
         """Go through the stages; around the best of the last one, as long as it is improved."""
         n_train = self.n_rows - int(np.diff(self.held_out[0]).sum())
-        todo, n_rows, last = self.points, self._first_rows(n_train), False
-        while todo:
-            self.stage += not last
-            error = METRICS[self.metric]
-            within = f", within {self.limit:g} s in all" if self.limit and self.stage == 1 else ""
-            points = f"{len(todo)} points trained on {n_rows} rows"
-            self._say(f"stage {self.stage}: {error} of {points}{within}")
+        n_rows, before = self._first_rows(n_train), None
+        more = self._run_stage(self.points, n_rows) and self.staged
+        while more and n_rows < n_train:
+            n_rows = n_train if n_rows * _MORE_ROWS * 1.5 > n_train else n_rows * _MORE_ROWS
+            kept = self._best_points()
+            if self._landmarks_of(kept, n_rows) is not None:
+                self._choose_kind()
+            more = self._run_stage(self._affordable(kept, n_rows), n_rows)
+        while more and self.best is not before:
             before = self.best
-            self.spent += self._cost(todo, n_rows)
-            self._try_stage(todo, n_rows)
-            self._settle()
-            if not self.staged or (last and self.best is before):
-                return
-            last = n_rows == n_train
-            kept: list[Point] = []
-            if not last:
-                n_rows = n_train if n_rows * _MORE_ROWS * 1.5 > n_train else n_rows * _MORE_ROWS
-                kept = self._best_points()
-            todo = self._affordable(kept, n_rows)
-        self.ended = f"more points on {n_rows} rows would take too long"
+            more = self._run_stage(self._affordable([], n_rows), n_rows)
+
+    def _run_stage(self, todo: Sequence[Point], n_rows: int) -> bool:
+        """Try points on so many rows; whether there are any."""
+        if not todo:
+            self.ended = f"more points on {n_rows} rows would take too long"
+            return False
+        self.stage += n_rows > self.stage_rows
+        self.stage_rows = n_rows
+        error = METRICS[self.metric]
+        within = f", within {self.limit:g} s in all" if self.limit and self.stage == 1 else ""
+        points = f"{len(todo)} points trained on {n_rows} rows"
+        self._say(f"stage {self.stage}: {error} of {points}{within}")
+        self.spent += self._cost(todo, n_rows)
+        self._try_stage(todo, n_rows)
+        self._settle()
+        return True
 
     def _settle(self) -> None:
         """Find the best of the points that this stage has compared."""
@@ -366,9 +382,11 @@ class _Search:
         total = 0.0
         for point in points:
             vectors, speed = point.expected_support(n_rows), self._speed(point)
-            seconds = exact_seconds(n_rows, vectors, speed)
-            if vectors > _MOST_EXACT:
-                vectors = _STAGE_LANDMARKS
+            landmarks = self._landmarks_of([point], n_rows)
+            if landmarks is None:
+                seconds = exact_seconds(n_rows, vectors, speed)
+            else:
+                vectors = landmarks
                 seconds = n_rows / self.n_rows * landmark_seconds(self.problem, vectors, speed)
             total += _POINT_SECONDS + seconds + n_validated * vectors / speed
         return total * (self.folds or 1)
@@ -376,8 +394,8 @@ class _Search:
     def _speed(self, point: Point) -> float:
         """Kernel values a second of the nominal machine."""
         values: float = self.problem.source.decoded_bytes / (4 * self.n_rows)  # of a row
-        slower = _LAPLACIAN if point.kernel == "laplacian" else 1.0
-        return _SPEED / slower / (1 + values / _ROW_VALUES)
+        speed, row_values = _SPEEDS.get(point.kernel, _OTHER_SPEED)
+        return speed / (1 + values / row_values)
 
     def _held_out(self) -> list[Int64Array]:
         """Ranges of the validation rows by fold, each of which has the same share of each class."""
@@ -520,13 +538,21 @@ class _Search:
 
     def _kind(self, points: Sequence[Point], n_rows: int) -> TrainOptions:
         """Options of the models of points, on so many rows: exact ones, or with landmarks."""
-        options, task = self.options, self.wanted.task
-        if not self.staged or options.exact or options.landmarks or task == "novelty":
-            return options
+        if not self.staged or self.wanted.task == "novelty":
+            return self.options
+        landmarks = self._landmarks_of(points, n_rows)
+        return replace(self.options, landmarks=landmarks, exact=landmarks is None)
+
+    def _landmarks_of(self, points: Sequence[Point], n_rows: int) -> int | None:
+        """Landmarks of models of points on so many rows; None for exact models."""
+        given = self.given.landmarks or points[0].landmarks
+        if given is not None or self.given.exact:
+            return given or None
         many = max(point.expected_support(n_rows) for point in points) > _MOST_EXACT
-        if task == "regression":
+        many = many and self.spans is not False
+        if self.wanted.task == "regression":
             many = n_rows > EXACT_ROWS
-        return replace(options, landmarks=_STAGE_LANDMARKS if many else None, exact=not many)
+        return _STAGE_LANDMARKS if many else None
 
     def _is_exact(self, options: TrainOptions) -> bool:
         """Whether these are options of exact models of pairs of classes."""
@@ -590,8 +616,6 @@ class _Search:
             self._judge(point, fitted, part.held_out, part.truth, started)
             if self.leader is None or point.order() < self.leader.order():
                 self.leader, self.known = point, (point, fitted, part.rows)
-                solutions = [pair.solution for pair in fitted.pairs]
-                self.warm = [(part.rows.rows_at(each.rows), each.alpha) for each in solutions]
             error = point.order()[0]
             no_better, before = error >= before, error
             hopeless = no_better and point.deviations(self.leader) > _HOPELESS
@@ -655,19 +679,81 @@ class _Search:
 
     # -- the last model ----------------------------------------------------------------------------
 
+    def _choose_kind(self) -> None:
+        """Whether the last model is exact, of a part of the rows, or has landmarks, of all of them.
+
+        Where it can be exact on all rows, it is. Else models of both kinds are validated, each of
+        which takes the same share of the time that the last one would take.
+        """
+        if not self.chooses or self.spans is not None:
+            return
+        best, known, folds = self.best, self.known, self.folds or 1
+        assert best is not None
+        assert self.limit is not None
+        seconds = _REFIT_SHARE * (1 - _SEARCH_SHARE) * self.limit
+        n_part, speed = self._exact_rows(best, seconds), self._speed(best)
+        share = min(_COMPARED, self._budget() / (2 * folds * seconds))
+        part_seconds = share * exact_seconds(n_part, best.expected_support(n_part), speed)
+        n_part, self.spans = self._exact_rows(best, part_seconds), n_part < self.n_rows
+        if not self.spans or n_part < _LEAST_ROWS:
+            return
+        n_train = self.n_rows - int(np.diff(self.held_out[0]).sum())
+        point = Point(best.C, best.gamma, kernel=best.kernel, class_weight=best.class_weight)
+        exact = replace(point, sizes=best.sizes, landmarks=0)
+        spans = replace(point, landmarks=self._affordable_landmarks(best, share * seconds))
+        self.points += [exact, spans]
+        self.spent += 2 * folds * share * seconds
+        what = f"an exact model of {n_part} rows, or {spans.landmarks} landmarks of {n_train} rows"
+        self._say(f"time buys no exact model of all rows: {what}, is validated")
+        for one, n_rows, kind in ((spans, n_train, "landmarks"), (exact, n_part, "exact")):
+            self._try_stage([one], n_rows)
+            one.status, one.note = "compared", kind
+        self.spans = spans.order() < exact.order()
+        if self.spans or self.known is None:
+            self.known = known
+        else:
+            self.known = best, *self.known[1:]
+
+    def _exact_rows(self, point: Point, seconds: float) -> int:
+        """Rows of which time and memory afford an exact model."""
+        try:
+            plan = plan_exact(self.problem, replace(self.given, C=point.C))
+        except OverLimitError:
+            return 0
+        memory, speed = plan.memory, self._speed(point)
+
+        def too_many(n_rows: int) -> bool:
+            vectors = point.expected_support(n_rows)
+            value_bytes = value_type(vectors, point.C, 1.0, plan.quantised).itemsize
+            fits = value_bytes * vectors**2 <= memory.parts["kernel_rows"]
+            fits = fits and vectors <= memory.max_vertices
+            return not fits or exact_seconds(n_rows, vectors, speed) > seconds
+
+        return bisect.bisect_left(range(1, self.n_rows + 1), True, key=too_many)
+
+    def _affordable_landmarks(self, point: Point, seconds: float) -> int:
+        """Landmarks that time and memory afford a model of all rows."""
+        options = replace(self.given, C=point.C, max_time=self.limit)
+        pace = self._speed(point), _PROCESSORS
+        return affordable_landmarks(self.problem, options, Session(), seconds, pace)
+
     def _refit(self, best: Point) -> Fit:
-        """Train the best point on all rows, as the budget affords."""
-        problem = replace(self.problem, kernel=self.wanted.make(best.kernel, best.gamma))
-        problem = self._weighted(problem, best)
-        if best.learned:
-            view = ScaledSource(problem.source, self.scalings[best.learned])
-            problem = replace(problem, source=view)
+        """Train the best point on all rows, or as many as the budget affords."""
         options, session = replace(self.given, C=best.C), Session(self.callbacks)
         if self.limit is not None:
             options = replace(options, max_time=max(1.0, self._left()))
-        plan = self._plan_refit(best, problem, options, session)
-        self._say(f"the best, {best}, on all {self.n_rows} rows: {plan.kind}")
-        warm = self.warm if plan.landmarks is None and self.leader is best else None
+        problem, part, plan = self._plan_refit(best, options, session)
+        n_rows = problem.source.n_rows
+        which = f"all {n_rows}" if part is None else f"{n_rows} of {self.n_rows}"
+        self._say(f"the best, {best}, on {which} rows: {plan.kind}")
+        if part is not None:
+            rows = part.rows_at(np.arange(part.n_rows))
+            return fit(problem, options, session, None, plan).renumbered(rows, self.n_rows)
+        warm = None
+        if plan.landmarks is None and self.known is not None and self.known[0] is best:
+            _, fitted, known = self.known
+            solutions = [pair.solution for pair in fitted.pairs]
+            warm = [(known.rows_at(each.rows), each.alpha) for each in solutions]
         return fit(problem, options, session, warm or None, plan)
 
     def _unfinished(self, best: Point) -> Fit | None:
@@ -679,36 +765,46 @@ class _Search:
         rows = part.rows_at(np.arange(part.n_rows))
         return replace(fitted, model=model).renumbered(rows, self.n_rows)
 
+    def _problem_of(self, point: Point, part: SubsetSource | None = None) -> Any:
+        """The problem of a point, on a part of the rows or all of them."""
+        problem: Any = self.problem
+        if part is not None:
+            problem = problem.subset(part, part.rows_at(np.arange(part.n_rows)))
+        problem = replace(problem, kernel=self.wanted.make(point.kernel, point.gamma))
+        problem = self._weighted(problem, point)
+        if point.learned:
+            view = ScaledSource(problem.source, self.scalings[point.learned])
+            problem = replace(problem, source=view)
+        return problem
+
     def _plan_refit(
-        self, best: Point, problem: Any, options: TrainOptions, session: Session
-    ) -> Plan:
-        """An exact model, or as many landmarks as time and memory afford."""
-        task = self.wanted.task
-        if not self.staged or task == "novelty" or options.exact or options.landmarks:
-            return make_plan(problem, options, session)
+        self, best: Point, options: TrainOptions, session: Session
+    ) -> tuple[Any, SubsetSource | None, Plan]:
+        """Problem, part of the rows and plan of the last model.
+
+        It is exact on all rows where there is time for that, or on as many random rows as time and
+        memory afford, or it has as many landmarks.
+        """
+        if not self.chooses and not self.chooses_size:
+            problem = self._problem_of(best)
+            return problem, None, make_plan(problem, options, session)
         assert self.limit is not None
-        left, speed = self.limit - self.spent, self._speed(best)
-        vectors = best.expected_support(self.n_rows)
-        if task == "classification" and exact_seconds(self.n_rows, vectors, speed) <= left:
-            try:
-                plan = plan_exact(problem, options, session, kind="exact: there is time for it")
-                if plan.memory.max_vertices >= min(vectors, self.n_rows):
-                    return plan
-            except OverLimitError:
-                pass
-        if task == "regression" and self.n_rows <= EXACT_ROWS:
-            return make_plan(problem, options, session)
-        most = max(START_ROWS, min(_MOST_LANDMARKS, self.n_rows // _ROWS_EACH))
-        limit, within = options.memory_limit, (START_ROWS, most, options.threads)
-        work = workload(problem, options, session)
-        most = plan_landmarks(work, limit, memory_total(), *within).landmarks
-
-        def late(n_landmarks: int) -> bool:
-            return landmark_seconds(problem, n_landmarks, speed) > _LANDMARK_SHARE * left
-
-        affordable = bisect.bisect_left(range(START_ROWS + 1, most + 1), True, key=late)
-        why = f": as many as {self.limit:g} s afford"
-        return plan_span(problem, options, session, START_ROWS + affordable, why)
+        seconds, part = _REFIT_SHARE * (self.limit - self.spent), None
+        why = f"as many as {self.limit:g} s afford"
+        n_exact = 0 if self.chooses_size else self._exact_rows(best, seconds)
+        if n_exact < self.n_rows and self.spans is not False:
+            problem = self._problem_of(best)
+            n_landmarks = self._affordable_landmarks(best, seconds)
+            return problem, None, plan_span(problem, options, session, n_landmarks, f": {why}")
+        if n_exact == self.n_rows:
+            why = "there is time for it"
+        else:
+            source, rng = self.problem.source, np.random.default_rng(options.seed)
+            in_order = source.shuffled is True
+            (ranges,) = draw_parts(self.n_rows, [n_exact], in_order, rng, self._codes())
+            part = SubsetSource(source, ranges)
+        problem = self._problem_of(best, part)
+        return problem, part, plan_exact(problem, options, session, kind=f"exact: {why}")
 
     def _say(self, sentence: str) -> None:
         if self.on_stage is not None:

@@ -80,6 +80,9 @@ def test_rows_of_weight_0_do_not_count(ooc_fw, table, tmp_path, estimator, sever
     assert (outcome.status, outcome.err) == (0, "")
     gap = outcome.json()["certified_gap"]
     assert gap == pytest.approx(own.certified_gap_, rel=1e-3, abs=1e-8)  # both have rounding
+    assert outcome.json()["n_weighted"] == (weights > 0).sum()
+    told = ooc_fw("info", model).done().out
+    assert f"over {(weights > 0).sum()} rows alone; all others have no weight)" in told
     again = pickle.loads(pickle.dumps(own)).model_
     np.testing.assert_array_equal(again.weighted_rows, own.model_.weighted_rows)
     with h5py.File(data, "w") as file:

@@ -1,5 +1,7 @@
 """Choosing C and gamma: errors are those of single trainings, points are given up rightly."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
@@ -398,18 +400,57 @@ def test_a_time_limit_ends_the_search_and_not_the_model(data, monkeypatch):
         tune(*data, options=options)
 
 
-def test_a_budget_buys_landmarks_where_it_cannot_buy_the_optimum(short, monkeypatch):
+@pytest.fixture
+def slow(short, monkeypatch):
+    """A machine on which 60 s buy no exact model of 3,000 rows."""
+    changes = {"_MOST_EXACT": 100, "_STAGE_LANDMARKS": 60, "_LEAST_ROWS": 20}
+    changes |= {"_SPEEDS": {}, "_OTHER_SPEED": (4e5, 1e9)}
+    for name, value in changes.items():
+        monkeypatch.setattr(tuning, name, value)
+    return {"kernel": "laplacian", "Cs": [1, 10], "options": TrainOptions(max_time=60.0)}
+
+
+@pytest.mark.parametrize("landmarks_are_better", [True, False])
+def test_where_time_buys_no_optimum_validation_chooses(slow, monkeypatch, landmarks_are_better):
     X, y = heavy_tailed(3000)
-    monkeypatch.setattr(tuning, "_MOST_EXACT", 100)
-    monkeypatch.setattr(tuning, "_STAGE_LANDMARKS", 60)
-    monkeypatch.setattr(tuning, "_SPEED", 2e6)
-    monkeypatch.setattr(tuning, "exact_seconds", lambda *sizes: 1e9)
-    result = tune(X, y, kernel="laplacian", Cs=[1, 10], options=TrainOptions(max_time=60.0))
-    refit = result.refit()
-    assert refit["gap_scope"] == "span"
-    assert 20 < refit["n_support"] <= 3000 // 4
-    assert "landmarks" in result.fitted.plan.kind
-    assert result.model.certified_gap is not None
+    score, said = tuning.score_point, []
+
+    def judge(model, *others):
+        wrong, estimate = score(model, *others)
+        if model.kind == "landmarks":
+            wrong[:] = not landmarks_are_better
+        return wrong, estimate
+
+    monkeypatch.setattr(tuning, "score_point", judge)
+    result = tune(X, y, **slow, on_stage=said.append)
+    refit, model = result.refit(), result.model
+    compared = [point for point in result.points if point.status == "compared"]
+    assert [point.note for point in compared] == ["exact", "landmarks"]
+    assert compared[0].n_rows < compared[1].n_rows == 2100
+    assert result.best not in compared
+    if landmarks_are_better:
+        assert (refit["gap_scope"], refit["n_rows"], model.n_weighted) == ("span", 3000, None)
+        assert 20 < refit["n_support"] <= 3000
+        assert "on all 3000 rows: " in said[-1]
+        assert model.certified_gap is not None
+    else:
+        assert (refit["gap_scope"], refit["n_rows"]) == ("all", model.n_weighted)
+        assert compared[0].n_rows < refit["n_rows"] < 3000
+        assert f"on {refit['n_rows']} of 3000 rows: exact" in said[-1]
+        rows = np.flatnonzero(np.unpackbits(model.weighted_rows))
+        (own,) = model.classifiers
+        assert np.isin(own.rows, rows).all()
+        signs, places = np.where(y == "out", 1, -1), np.searchsorted(rows, own.rows)
+        problem = SmallProblem(model.kernel, X[rows], signs[rows], model.C)
+        assert problem.truth(places, own.alpha).gap <= own.certified_gap <= 1e-3
+
+
+def test_the_choice_of_the_last_model_is_the_same_again(slow):
+    X, y = heavy_tailed(3000)
+    options = [replace(slow["options"], threads=threads) for threads in (1, 2, 2)]
+    found = [tune(X, y, **slow | {"options": each}, metric="auc") for each in options]
+    assert any(point.status == "compared" for point in found[0].points)
+    assert same_course(*found)
 
 
 def test_small_classes_may_weigh_more(short):
