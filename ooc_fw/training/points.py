@@ -278,16 +278,24 @@ class Point:
             np.allclose((self.C / other.C, self.gamma / other.gamma), 1, rtol=0.2)
         )
 
+    def add_size(self, n_rows: int, n_support: int) -> None:
+        """Learn how many support vectors an exact model has; those of a neighbour are in scale."""
+        if self.kernel_evaluations == 0 and self.sizes:
+            factor = n_support / self.expected_support(n_rows)
+            self.sizes = {rows: max(1, round(factor * few)) for rows, few in self.sizes.items()}
+        self.sizes[n_rows] = n_support
+
     def expected_support(self, n_rows: int) -> int:
         """Support vectors that an exact model of so many rows may have.
 
-        By the power law through the last two stages, or the share of the only one.
+        By the power law through two stages, one with half the rows of the other or fewer, or the
+        share of the only one.
         """
         if not self.sizes:
             return max(1, int(FIRST_SUPPORT * n_rows))
         (rows, support), power = max(self.sizes.items()), 1.0
         if len(self.sizes) > 1:
-            fewer = sorted(self.sizes)[-2]
+            fewer = max((some for some in self.sizes if 2 * some <= rows), default=min(self.sizes))
             ratio = np.log(support / self.sizes[fewer]) / np.log(rows / fewer)
             power = float(np.clip(ratio, 0.0, 1.0))
         return int(np.clip(support * (n_rows / rows) ** power, 1, n_rows))

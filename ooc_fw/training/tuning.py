@@ -639,7 +639,7 @@ class _Search:
             len(fitted.model.support_vectors),
         )
         if fitted.landmarks is None:
-            point.sizes[point.n_rows] = point.n_support
+            point.add_size(point.n_rows, point.n_support)
         point.kernel_evaluations += len(truth) * point.n_support
         point.kernel_evaluations += sum(each.kernel_evaluations for each in fitted.solutions)
         point.seconds += time.perf_counter() - started
@@ -699,7 +699,7 @@ class _Search:
             return
         n_train = self.n_rows - int(np.diff(self.held_out[0]).sum())
         point = Point(best.C, best.gamma, kernel=best.kernel, class_weight=best.class_weight)
-        exact = replace(point, sizes=best.sizes, landmarks=0)
+        exact = replace(point, landmarks=0, sizes={})
         spans = replace(point, landmarks=self._affordable_landmarks(best, share * seconds))
         self.points += [exact, spans]
         self.spent += 2 * folds * share * seconds
@@ -708,6 +708,7 @@ class _Search:
         for one, n_rows, kind in ((spans, n_train, "landmarks"), (exact, n_part, "exact")):
             self._try_stage([one], n_rows)
             one.status, one.note = "compared", kind
+        best.sizes |= exact.sizes
         self.spans = spans.order() < exact.order()
         if self.spans or self.known is None:
             self.known = known
