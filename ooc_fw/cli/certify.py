@@ -71,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
             for classifier, fields in zip(model.classifiers, certificates, strict=True)
         ]
         lines += common.gap_lines(result["classifiers"])
+    if not (args.quiet or args.json):
+        words = common.gap_in_words(worst["certified_gap"], model.kind, scope, certified=True)
+        common.print_lines(words)
     common.print_result(args, result, lines)
     tol = args.tol if exact else relative_target(args.tol)
     return DONE if worst["certified_gap"] <= tol else NO

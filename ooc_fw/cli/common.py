@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,30 @@ def with_scope(result: Mapping[str, Any]) -> dict[str, Any]:
 def dropped(n_dropped: int, n_features: int, n_values: int) -> str:
     """Columns that a file has beyond those of the training data, and the values in them."""
     return f"dropped: {n_dropped} features beyond {n_features}, {n_values} values in them"
+
+
+def gap_in_words(
+    gap: float | None, kind: str | None, scope: str | None, certified: bool
+) -> list[str]:
+    """What a gap says of the objective, rounded up; no lines where it is unknown.
+
+    Weights a of an exact model with gap g have a'Qb >= (1 - g) a'Qa for all weights b, so that
+    b'Qb >= (1 - g)^2 a'Qa by Cauchy and Schwarz. The gap of landmarks is (P - D) / P.
+    """
+    if gap is None or not math.isfinite(gap):
+        return []
+    if not certified:
+        return ["it is of some rows only and proves nothing; ooc-fw certify takes all of them"]
+    with localcontext(rounding=ROUND_CEILING):
+        least = min(Decimal(gap), Decimal(1))
+        share = least if kind == "landmarks" else least * (2 - least)
+        short = Context(prec=2, rounding=ROUND_CEILING)
+        shown, percent = float(short.plus(Decimal(gap))), short.plus(100 * share)
+    other = "on these landmarks" if scope == "span" else "of this kind"
+    return [
+        f"{shown:.1e}: no other model {other} has an objective smaller by more than {percent:f} %; "
+        f"it says nothing about accuracy on new rows"
+    ]
 
 
 def format_gap(gap: float | None) -> str:

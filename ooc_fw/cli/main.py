@@ -93,11 +93,12 @@ def _run(argv: Sequence[str] | None) -> int:
         return int(exit_request.code or 0)
     if getattr(args, "verbose", False):
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
-    args.started = time.perf_counter()  # imports count: the user waits for them
+    args.started, began = time.perf_counter(), time.monotonic()  # imports count: the user waits
     command = COMMANDS[args.command]
     if command.computes:
         load_numba_alone()
     module = import_module(f"ooc_fw.cli.{command.module}")
+    import_module("ooc_fw.report.progress").Waiting.began = began
     if not gc.isenabled():
         gc.freeze()
         gc.enable()

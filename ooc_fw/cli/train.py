@@ -243,7 +243,7 @@ def _calibrate(
         print("calibrating on held-out rows", file=sys.stderr)
     try:
         # The log describes the training run only.
-        with run_progress(args, options, session.started) as progress:
+        with run_progress(args, options, session.started, what="calibration") as progress:
             session = dataclasses.replace(session, callbacks=progress.callbacks)
             return calibrated(fitted, options, session), "", None
     except OutOfTimeError:
@@ -300,7 +300,11 @@ def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> E
 
 
 def run_progress(
-    args: argparse.Namespace, options: TrainOptions, started: float, log: EventLog | None = None
+    args: argparse.Namespace,
+    options: TrainOptions,
+    started: float,
+    log: EventLog | None = None,
+    what: str = "",
 ) -> Progress:
     """Display of a run that began at `started`, a reading of `time.perf_counter`."""
     return Progress(
@@ -308,6 +312,7 @@ def run_progress(
         verbose=args.verbose,
         ends_at=None if options.max_time is None else started + options.max_time,
         log=log,
+        what=what,
     )
 
 
@@ -332,11 +337,13 @@ def summary(result: dict[str, Any]) -> list[str]:
     if "classifiers" in result:
         of = "classes" if vectors == "landmarks" else "pairs of classes"
         kind += f", the worst of {len(result['classifiers'])} {of}"
+    words = common.gap_in_words(gap, result.get("kind"), result.get("gap_scope"), certified)
     size = f"{result['n_support']} {vectors} of {result['n_rows']} rows{read}"
     if "epsilon" in result:
         size, epsilon = result["choice"], f", epsilon {common.format_value(result['epsilon'])}"
     return [
         f"{result['status']}: relative gap {common.format_gap(gap)}, {kind}",
+        *words,
         f"{size}, {result['kernel']} kernel, gamma {common.format_value(result['gamma'])}, "
         f"C {common.format_value(result['C'])}{epsilon}",
         f"{result['iterations']} iterations, {result['passes']:.1f} passes, "

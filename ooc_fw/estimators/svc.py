@@ -210,7 +210,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     def _finished(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
         if not self.probability:
             return fitted
-        with Progress(quiet=not self.verbose) as progress:  # the log describes the training only
+        # The log describes the training only.
+        with Progress(quiet=not self.verbose, what="calibration") as progress:
             later = Session(progress.callbacks, session.dask, session.started)
             try:
                 return replace(fitted, model=calibrated(fitted, options, later))

@@ -346,8 +346,6 @@ class _Run(Shell):
             self.model = _Model(newton, point)
             if exact_below > 0 and (point.exact or bool((point.gap < exact_below).all())):
                 self.progress.phase = Phase.CERTIFY
-            whole = self.model.n_rows == self.source.n_rows
-            self.progress.gap_scope = "span" if whole else "sample"
             self.progress.objective = float(point.primal.sum())
             self.progress.sampled_gap = float(point.gap.max())
             self.report()
@@ -362,6 +360,9 @@ class _Run(Shell):
         if before is not None and before.newton is newton and before.point.b is b:
             point = before.point
         else:
+            whole = newton.passes.problem.n_rows == self.source.n_rows
+            self.progress.gap_scope = "span" if whole else "sample"
+            self.progress.sampled_gap = None
             point = newton.evaluate(b)
             keep(point)
         return newton.minimise(point, target, tell, exact_below)

@@ -35,6 +35,13 @@ LOG_SECONDS = 0.1  # between two events of a log, unless something changes that 
 
 _ERASE = "\r\x1b[K"  # erases the line of a terminal
 _LEAST_PASS = 1.0, 0.02  # seconds and fraction of a pass after which its end is estimated
+_LONG_STEPS = {
+    "start": "weights of the first rows",
+    "train": "steps on the rows of the model, or a look at others,",
+    "certify": "a block of the pass over all rows",
+    "polish": "the best weights on the rows of the model",
+}
+"""What may take long in a phase of a run."""
 
 
 class Throttle:
@@ -62,6 +69,7 @@ class Waiting:
     """
 
     _entered: ClassVar[list[Waiting]] = []  # the innermost one is the last
+    began: ClassVar[float | None] = None  # reading of `time.monotonic` when the command began
 
     def __init__(
         self,
@@ -84,7 +92,13 @@ class Waiting:
 
     def _print(self, text: str) -> None:
         self._spoke.set()
-        line = f"{time.monotonic() - self._started:.0f} s, {text}"
+        now = time.monotonic()
+        own, total = (
+            now - self._started,
+            now - (self._started if self.began is None else self.began),
+        )
+        in_all = f" ({total:.0f} s in all)" if total >= own + 1 else ""
+        line = f"{own:.0f} s{in_all}, {text}"
         if self._in_place:
             self._write(f"{_ERASE}{line[: shutil.get_terminal_size().columns - 1]}")
         else:
@@ -123,7 +137,7 @@ class Progress(Waiting):
     A `quiet` run shows nothing; its `log` is still written, and is closed at the end. A `verbose`
     one shows a line that stays each second, and logs its phases through `logging`. Unless
     `in_place`, no line is replaced by the next, since other text would break it. `ends_at` is a
-    reading of `time.perf_counter` at the time limit.
+    reading of `time.perf_counter` at the time limit. `what` is what the run is a part of.
     """
 
     def __init__(
@@ -134,9 +148,11 @@ class Progress(Waiting):
         in_place: bool = True,
         ends_at: float | None = None,
         log: EventLog | None = None,
+        what: str = "",
     ) -> None:
+        self._prefix = f"{what}: " if what else ""
         super().__init__(
-            "the first step",
+            f"{self._prefix}the first step",
             quiet=quiet and not verbose,
             in_place=in_place and not verbose,
             seconds=VERBOSE_SECONDS if verbose else None,
@@ -159,10 +175,10 @@ class Progress(Waiting):
         due = self._due()
         if begins and self._verbose:
             at = f"after {state.elapsed_s:.1f} s, iteration {state.iteration}"
-            logger.info("%s %s: %s", _phase(state), at, self._sentence(state))
+            logger.info("%s %s: %s", self._phase(state), at, self._sentence(state))
         if not due:
             return
-        name = _phase(state)
+        name = self._phase(state)
         if state.sweep_fraction is not None:
             name = f"{name} {state.sweep_fraction:.0%}"
         if not self._in_place:
@@ -171,11 +187,11 @@ class Progress(Waiting):
 
     def _sentence(self, state: SolverState) -> str:
         """Gap, support, speed of reading, and the time that the pass or run will still take."""
-        scope = {"all": "", "span": " in the span", "sample": " on a sample"}[state.gap_scope]
+        kind = {"all": "sampled gap", "span": "gap in the span", "sample": "gap"}[state.gap_scope]
         gap = "?" if state.sampled_gap is None else f"{state.sampled_gap:.1e}"
         vectors = "SV" if self._in_place else "support vectors"
         vectors = vectors if state.gap_scope == "all" else "landmarks"
-        words = [f"gap {gap}{scope}, {state.n_support:,} {vectors}"]
+        words = [f"{kind} {gap}, {state.n_support:,} {vectors}"]
         first, begin = self._first or state, self._pass or state
         seconds = state.elapsed_s - first.elapsed_s
         speed = (state.bytes_read - first.bytes_read) / seconds / 1e6 if seconds > 0 else 0.0
@@ -195,20 +211,20 @@ class Progress(Waiting):
         state = self._last
         if state is None:
             return super()._line()
-        return f"{_phase(state)}, after iteration {state.iteration}: a long step is under way"
+        step = _LONG_STEPS.get(state.phase, "a long step")
+        return f"{self._phase(state)}, after iteration {state.iteration}: {step} is under way"
+
+    def _phase(self, state: SolverState) -> str:
+        """What runs: of which of several binary classifiers, and whether on a sample of rows."""
+        many = state.n_classifiers > 1
+        name = f"classifier {state.classifier + 1}/{state.n_classifiers} " if many else ""
+        sample = " on a sample" if state.gap_scope == "sample" else ""
+        return f"{self._prefix}{name}{state.phase}{sample}"
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         if self._log is not None:
             self._log.close()
-
-
-def _phase(state: SolverState) -> str:
-    """The phase of a run, and of which of several binary classifiers."""
-    name = str(state.phase)
-    if state.n_classifiers > 1:
-        name = f"classifier {state.classifier + 1}/{state.n_classifiers} {name}"
-    return name
 
 
 def format_seconds(seconds: float) -> str:

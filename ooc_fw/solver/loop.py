@@ -23,7 +23,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -461,6 +461,9 @@ class _Run(Shell):
         goes_on = status is Status.SUPPORT_LIMIT and self.workspace.problem.partial
         if not (status.reached or goes_on):
             self.interrupt.defer()
+            self.progress.phase = Phase.POLISH
+            with suppress(Stop):
+                self.report()
             if status is Status.ROUNDING:
                 run.polish(state, self._target_gap())
                 status = self._certify_late(status)

@@ -72,6 +72,7 @@ class Phase(enum.StrEnum):
     START = "start"
     TRAIN = "train"
     CERTIFY = "certify"
+    POLISH = "polish"
     STREAM = "stream"
 
 

@@ -92,10 +92,10 @@ def test_lines_tell_landmarks_and_each_pass(show):
             state(30.0, 0.6, "span", sampled_gap=0.2),
         ]
     ) == [
-        "10 s, certify 10%, iteration 7: gap 5.0e-01 on a sample, 40 landmarks",
-        "20 s, certify 90%, iteration 7: gap 5.0e-01 on a sample, 40 landmarks, pass ends in 1 s",
-        "30 s, certify 10%, iteration 7: gap 2.0e-01 in the span, 40 landmarks",
-        "40 s, certify 60%, iteration 7: gap 2.0e-01 in the span, 40 landmarks, pass ends in 8 s",
+        "10 s, certify on a sample 10%, iteration 7: gap 5.0e-01, 40 landmarks",
+        "20 s, certify on a sample 90%, iteration 7: gap 5.0e-01, 40 landmarks, pass ends in 1 s",
+        "30 s, certify 10%, iteration 7: gap in the span 2.0e-01, 40 landmarks",
+        "40 s, certify 60%, iteration 7: gap in the span 2.0e-01, 40 landmarks, pass ends in 8 s",
     ]
 
 
@@ -109,11 +109,12 @@ def test_lines_say_phase_gap_support_speed_and_time_left(show):
         make_state(elapsed_s=20.0, classifier=1, n_classifiers=3),
     ]
     assert show(states) == [
-        "10 s, train, iteration 7: gap ?, 0 support vectors",
-        "20 s, train, iteration 7: gap 1.2e-02, 9,876 support vectors",
-        "30 s, certify 10%, iteration 7: gap ?, 0 support vectors",
-        "40 s, certify 50%, iteration 7: gap ?, 0 support vectors, 124 MB/s, pass ends in 5 s",
-        "50 s, classifier 2/3 train, iteration 7: gap ?, 0 support vectors",
+        "10 s, train, iteration 7: sampled gap ?, 0 support vectors",
+        "20 s, train, iteration 7: sampled gap 1.2e-02, 9,876 support vectors",
+        "30 s, certify 10%, iteration 7: sampled gap ?, 0 support vectors",
+        "40 s, certify 50%, iteration 7: sampled gap ?, 0 support vectors, 124 MB/s, "
+        "pass ends in 5 s",
+        "50 s, classifier 2/3 train, iteration 7: sampled gap ?, 0 support vectors",
     ]
 
 
@@ -124,6 +125,13 @@ def test_the_time_limit_is_said(show):
         "time limit in 30 s",
         "time limit in 20 s",
     ]
+
+
+def test_the_time_in_all_and_what_a_run_is_a_part_of_are_said(show, monkeypatch):
+    monkeypatch.setattr("ooc_fw.report.progress.Waiting.began", -70.0)
+    (line,) = show([make_state(phase="polish")], what="calibration")
+    words = "10 s (80 s in all), calibration: polish, iteration 7: sampled gap ?, "
+    assert line == words + "0 support vectors"
 
 
 def test_verbose_runs_log_the_beginning_of_each_phase(show, caplog):
@@ -148,7 +156,7 @@ def test_lines_on_a_terminal_are_short_and_no_wider_than_it(stderr, clock, monke
     with Progress() as progress:
         drawn(make_sweep(4.0, 0.1, n_support=1234))
         line = drawn(make_sweep(8.0, 0.5, bytes_read=8 * 10**7, n_support=1234))
-        assert line.endswith(" s, certify 50%: gap ?, 1,234 SV, 20 MB/s, pass ends in 5 s")
+        assert line.endswith(" s, certify 50%: sampled gap ?, 1,234 SV, 20 MB/s, pass ends in 5 s")
         monkeypatch.setenv("COLUMNS", "20")
         assert len(drawn(make_state())) == 19
     assert stream.getvalue().endswith("\r\x1b[K")
@@ -296,7 +304,7 @@ def test_a_long_step_is_not_silent(stderr, monkeypatch):
     with Progress() as progress:
         wait_for(stream, " s, the first step is under way\n")
         progress.callbacks[0](make_state())
-        wait_for(stream, " s, train, after iteration 7: a long step is under way\n")
+        wait_for(stream, ", or a look at others, is under way\n")
         with Waiting("the choice"):
             wait_for(stream, " s, the choice is under way\n")
             with RowProgress("predict", 100) as rows:
