@@ -27,9 +27,12 @@ AXES = ("time", "iteration")
 RUN_COLORS = ("#0072b2", "#d55e00", "#009e73", "#b8609a", "#b98200", "#4597c9")
 """Okabe and Ito's colours, which most colour-blind people tell apart, the light ones darkened."""
 
-_STYLES = ("-", "--", ":", "-.")
-_PANEL_INCHES = 5.6, 2.9  # width and height
+_LINES = ("-", "--", ":", "-.")
+_MARKERS = "osDv^PX"
+_PANEL_INCHES = 3.6, 2.5  # width and height: two panels side by side fit a page
 _LABEL_LETTERS = 24  # of a run's name in a legend, so that its columns fit
+_EVERY = 0.15  # between markers of a line, as a share of the diagonal of the axes
+_MOST_TICKS = 12  # values tried that an axis names
 _MOST_COUNTED = 10  # classes of a confusion matrix in which rows are written
 _MOST_NAMED = 30  # and in which each is named
 _RELIABILITY = "mean_probability", "share"
@@ -85,6 +88,12 @@ def _drawing(
         yield figure, figure.subplots(n_rows, n_columns, squeeze=False, **options)
 
 
+def _looks() -> Iterator[dict[str, Any]]:
+    """Looks of lines that are told apart without colours, too."""
+    for color, line, marker in zip(*map(cycle, (RUN_COLORS, _LINES, _MARKERS)), strict=True):
+        yield {"color": color, "linestyle": line, "marker": marker, "markersize": 4}
+
+
 class Panel(NamedTuple):
     """One quantity: title, label of the vertical axis, column of a run, and what it is against."""
 
@@ -110,16 +119,20 @@ PANELS = {
 def draw_runs(
     runs: Sequence[Run], panels: Sequence[str] = tuple(PANELS), against: Sequence[str] = AXES
 ) -> Figure:
-    """Draw runs in common axes, two panels in a row, with one legend.
+    """Draw runs in common axes for each data set, two panels in a row, with one legend.
 
     `panels` are names in `PANELS`, and `against` some of `AXES`: a panel that knows only one of
     them is drawn once. Runs without any progress have no lines.
     """
     runs = [run for run in runs if run.n_events > 0]
+    looks = dict(zip((run.label for run in runs), _looks(), strict=False))
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(str(run.start.get("data")), []).append(run)
     cells = []
     for panel in (PANELS[name] for name in panels):
         axes = [axis for axis in against if axis in panel.against] or panel.against
-        cells += [(panel, axis) for axis in axes]
+        cells += [(panel, axis, data) for axis in axes for data in groups or [""]]
     n_columns = min(2, len(cells))
     n_rows = -(-len(cells) // n_columns)
     width, height = _PANEL_INCHES[0] * n_columns, _PANEL_INCHES[1] * n_rows
@@ -127,18 +140,27 @@ def draw_runs(
     with _drawing((width, height), n_rows, n_columns) as (figure, grid):
         for ax in grid.flat[len(cells) :]:
             ax.set_axis_off()
-        for ax, (panel, axis) in zip(grid.flat, cells, strict=False):
-            ax.set(title=panel.title, ylabel=panel.label)
+        for ax, (panel, axis, data) in zip(grid.flat, cells, strict=False):
+            ax.set_title(panel.title + f": {_short(Path(data).stem)}" * (len(groups) > 1))
+            ax.set_ylabel(panel.label)
             if runs:
-                _draw_panel(ax, panel, runs, axis)
+                _draw_panel(ax, panel, groups[data], axis, looks if len(runs) > 1 else None)
                 handles |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
-        n_across = 2 * n_columns
-        figure.set_figheight(height + 0.2 + 0.2 * -(-len(handles) // n_across))
-        figure.legend(handles.values(), handles, loc="outside upper left", ncols=n_across)
+        names = {label: handles.pop(label) for label in map(_short, looks) if label in handles}
+        for place, shown in (("upper", names), ("lower", handles)):
+            if shown:
+                n_across = 3 if n_columns > 1 else 1
+                height += 0.2 * (1 + -(-len(shown) // n_across))
+                options = {"loc": f"outside {place} left", "ncols": n_across}
+                figure.legend(shown.values(), shown, **options)
+        figure.set_figheight(height)
     return figure
 
 
-def _draw_panel(ax: Any, panel: Panel, runs: Sequence[Run], axis: str) -> None:
+def _draw_panel(
+    ax: Any, panel: Panel, runs: Sequence[Run], axis: str, looks: dict[str, Any] | None
+) -> None:
+    """Draw runs, which have a name and a look each unless there is one only."""
     field, unit, name = "iteration", 1.0, "iteration"
     if any(run.n_classifiers > 1 for run in runs):
         name = "iteration (of all binary classifiers)"
@@ -151,15 +173,20 @@ def _draw_panel(ax: Any, panel: Panel, runs: Sequence[Run], axis: str) -> None:
     ax.set_xlabel(name)
     if last > 0:
         ax.set_xlim(0, 1.02 * last / unit)
-    for run, (style, color) in zip(runs, cycle(product(_STYLES, RUN_COLORS)), strict=False):
-        label: str | None = _short(run.label)
-        if len(runs) == 1:
-            label = "sampled gap" if panel.field == "sampled_gap" else None
-        x = run.columns[field] / unit
-        _draw_run(ax, panel, run, x, unit, {"color": color, "linestyle": style, "label": label})
+    for run in runs:
+        x, look = run.columns[field] / unit, {"color": RUN_COLORS[0], "linestyle": "-"}
+        if looks:
+            look = looks[run.label] | {"label": _short(run.label)}
+        elif panel.field == "sampled_gap":
+            look["label"] = "sampled gap"
+        _draw_run(ax, panel, run, x, unit, look)
         for x_resumed in x[run.resumed]:
             ax.axvline(
-                x_resumed, label="resumed", color=color, linestyle=(0, (1, 2)), linewidth=0.8
+                x_resumed,
+                label="resumed",
+                color=look["color"],
+                linestyle=(0, (1, 2)),
+                linewidth=0.8,
             )
     if panel.logarithmic:
         ax.set_yscale("log", nonpositive="mask")
@@ -172,28 +199,36 @@ def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, unit: float, look: dict[s
 
     def curve(field: str, **style: Any) -> None:
         places, values = run.line(x, run.columns[field])
-        dot = "o" if sum(values == values) == 1 else None  # where it is not NaN
-        ax.plot(places, values / panel.scale, marker=dot, markersize=3, **look | style)
+        if sum(values == values) == 1:  # where it is not NaN
+            style["marker"] = "o"
+        ax.plot(places, values / panel.scale, markevery=_EVERY, **look | style)
 
     def limit(value: object, label: str) -> None:
         if isinstance(value, int | float) and abs(value) <= 1e30:  # figures need room above
-            ax.axhline(value / panel.scale, color="#a3162a", linestyle="--", label=label)
+            ax.axhline(
+                value / panel.scale,
+                color="black",
+                linestyle=(0, (5, 3)),
+                linewidth=0.9,
+                label=label,
+            )
 
     if panel.label == "per second":
         edges, speeds = run.speed(panel.field)
         if len(speeds):
-            ax.stairs(speeds, edges / unit, baseline=None, linewidth=1.4, **look)
+            y = [*speeds, speeds[-1]]
+            ax.plot(edges / unit, y, drawstyle="steps-post", markevery=_EVERY, **look)
         return
     curve(panel.field)
     if panel.field == "sampled_gap":
         places, gaps = run.certificates()
         if len(places):
-            diamond = {"marker": "D", "markeredgecolor": "black", "linestyle": "none", "zorder": 5}
-            diamond |= {"color": look["color"], "clip_on": False, "label": "certified gap"}
-            ax.plot(x[places], gaps, **diamond)
+            star = {"marker": "*", "markersize": 11, "markeredgecolor": "black", "zorder": 5}
+            star |= {"linestyle": "none", "clip_on": False, "label": "certified gap"}
+            ax.plot(x[places], gaps, **look | star)
         limit(run.tolerance, "tolerance")
     if panel.field == "rss_bytes":
-        curve("peak_rss_bytes", linestyle=":", label="peak of memory")
+        curve("peak_rss_bytes", linestyle=":", marker=None, label="peak of memory")
         limit(run.options.get("memory_limit"), "memory limit")
 
 
@@ -208,29 +243,32 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
     stage, on fewer rows; `what` is the name of the error.
     """
     kernels = list(dict.fromkeys(point.kernel for point in points))
+    Cs = sorted({point.C for point in points})
+    step = -(-len(Cs) // _MOST_TICKS)
     shared: dict[str, Any] = {"sharex": True, "sharey": True}
     with _drawing((7, 1 + 3.5 * len(kernels)), len(kernels), **shared) as (figure, axes):
         for kernel, (ax,) in zip(kernels, axes, strict=True):
             alike = sorted((p for p in points if p.kernel == kernel), key=lambda point: point.C)
             gammas = sorted({point.gamma for point in alike})
-            looks = cycle(product(_STYLES, RUN_COLORS))
-            for gamma, (line, color) in zip(gammas, looks, strict=False):
+            for gamma, look in zip(gammas, _looks(), strict=False):
                 tried = [p for p in alike if p.gamma == gamma and p.error is not None]
                 ax.errorbar(
                     [point.C for point in tried],
                     [100 * point.error for point in tried],
                     yerr=[100 * (point.standard_error or 0.0) for point in tried],
                     label=f"gamma {gamma:.4g}",
-                    **{"color": color, "linestyle": line, "linewidth": 0.8, "capsize": 2},
+                    **look | {"linewidth": 0.8, "capsize": 2},
                 )
                 for point in tried:
-                    fill = color if point.stage == best.stage else "none"
-                    ax.plot(point.C, 100 * point.error, "o", ms=4, color=color, mfc=fill)
+                    fill = "white" if point.stage != best.stage else look["color"]
+                    ax.plot(point.C, 100 * point.error, **look, mfc=fill)
             if kernel == best.kernel:
                 error = 100 * (best.error or 0.0)
                 label = f"best: C {best.C:.4g}, {error:.3g} %"
                 ax.plot([best.C], [error], "*", color="black", markersize=13, label=label)
-            ax.set_xscale("log", base=2 if len(kernels) == 1 else 10)
+            ax.set_xscale("log")
+            ax.set_xticks(Cs[::step], [f"{C:.3g}" for C in Cs[::step]])
+            ax.minorticks_off()
             ax.set(ylabel=f"validation {what} (%)", title=f"{kernel} kernel")
             ax.legend(fontsize="x-small", ncols=1 + len(gammas) // 8)
         axes[-1, 0].set_xlabel("C; bars: standard error; hollow: left out on fewer rows")

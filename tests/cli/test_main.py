@@ -105,7 +105,7 @@ def test_warnings_are_one_line_each_and_the_status_is_that_of_the_command(monkey
         (("train", "d.h5", "--quiet", "--verbose"), "not allowed with"),
         (("convert", "d.txt"), "convert needs IN and OUT.h5"),
         (("convert", "d.txt", "d.h5", "--dense", "--sparse"), "not allowed with"),
-        (("help", "nothing"), "the topics are cells, changes, classes"),
+        (("help", "nothing"), "the topics are api, cells, changes"),
         (("certify", "m.h5", "d.h5", "--tol", "x"), "--tol: must be a positive number, not 'x'"),
         (("tune", "d.h5", "--C", "0,1"), "--C: must be a positive number, not '0'"),
         (("tune", "d.h5", "--folds", "1"), "--folds: must be a whole number of at least 2"),

@@ -45,9 +45,25 @@ def test_many_runs_differ_and_the_layout_holds(make_run, tmp_path):
     figure = draw_runs(runs, ["gap", "support"], ["time"])
     styles = {(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines[::3]}
     assert len(styles) == 9
+    assert len({(line.get_marker(), line.get_linestyle()) for line in figure.axes[0].lines}) > 9
     assert figure.axes[1].get_ylim()[0] == 0
     save(figure, tmp_path / "f.png")  # matplotlib warns where there is no room
-    assert figure.legends[0].get_window_extent().x1 <= figure.bbox.x1
+    names, marks = figure.legends
+    assert [text.get_text() for text in marks.get_texts()] == ["certified gap", "tolerance"]
+    assert len(names.get_texts()) == 9
+    for legend in figure.legends:
+        assert legend.get_window_extent().x1 <= figure.bbox.x1
+
+
+def test_each_data_set_has_a_panel_of_its_own(make_run):
+    runs = [make_run(name) for name in "abc"]
+    runs[1].start["data"] = "files/other.h5"
+    first, second, *rest = draw_runs(runs, ["gap"], ["time"]).axes
+    titles = [ax.get_title(loc="left") for ax in (first, second)]
+    assert titles == ["Gap, sampled and certified: d", "Gap, sampled and certified: other"]
+    assert [line.get_label() for line in first.lines[::3]] == ["a", "c"]
+    assert second.lines[0].get_label() == "b"
+    assert rest == []
 
 
 def test_binary_classifiers_are_drawn_one_after_the_other(make_run):
@@ -96,6 +112,7 @@ def test_errors_of_a_search(n_gammas, tmp_path):
     assert [each.get_title("left") for each in (ax, other)] == ["rbf kernel", "laplacian kernel"]
     assert len(other.get_legend_handles_labels()[1]) == n_gammas
     assert ax.lines[-1].get_xydata().tolist() == [[4, 12.5]]
+    assert list(other.get_xticks()) == [1, 4, 8]
     assert ax.lines[-1].get_label() == "best: C 4, 12.5 %"
     assert list(ax.lines[0].get_ydata()) == [25, 12.5]
     assert len(ax.get_legend_handles_labels()[1]) == n_gammas + 1
