@@ -1,4 +1,4 @@
-"""Open rows of any kind: `open_source` looks at what it is given and picks the source.
+"""Open rows of any kind: `open_source` picks the source by what it is given.
 
 ================================  =================================================================
 given to `open_source`            read by an `ArraySource`, or a `CSRSource` if sparse, of

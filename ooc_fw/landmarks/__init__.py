@@ -58,7 +58,7 @@ class Centres:
     """Landmarks that the user chose."""
 
     rows: Rows  # (N, n_features), like those of training
-    numbers: Int64Array  # (N,): their numbers in a source of `n_rows`; -1 for those not from it
+    numbers: Int64Array  # (N,): row numbers in the source of `n_rows` rows; -1 for rows not from it
     n_rows: int
 
     def numbers_in(self, source: RowSource) -> Int64Array:

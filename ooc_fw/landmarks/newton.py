@@ -21,15 +21,15 @@ from ooc_fw.landmarks import relative_gap
 from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, add_to_hessian
 from ooc_fw.landmarks.span import Span, factorise
 
-_MOST_PRODUCTS = 50  # of the Hessian in one Newton step
+_MOST_PRODUCTS = 50  # products with the Hessian in one Newton step
 # Conjugate gradients end where the quadratic model promises a gap of this part of the target, or
 # squares of the residual of these parts of the first, preconditioned and as the gap has them.
 _NEEDED, _SHARE, _GAP_SHARE = 0.3, 0.1, 0.05
-_MOST_STEPS = 100  # of Newton's method, which needs some ten
-_HALVINGS = 30  # of the interval in a line search
-_SLOPE_ROWS = 1 << 16  # whose slopes are added up at once
-_LONGEST = 2.0  # step of a line search, in Newton steps
-_SAME = 1e-12  # relative difference of factors that differ by rounding
+_MOST_STEPS = 100  # steps of Newton's method, which needs some ten
+_HALVINGS = 30  # halvings of the interval in a line search
+_SLOPE_ROWS = 1 << 16  # rows whose slopes are added up at once
+_LONGEST = 2.0  # longest step of a line search, in Newton steps
+_SAME = 1e-12  # relative difference up to which factors differ by rounding alone
 # Best lengths of a step beyond which another gradient is worth its pass: below, once gradients are
 # from float64 kernel values, then before; above.
 _SHORT_EXACT, _SHORT, _LONG = 0.75, 0.5, 1.5
@@ -37,7 +37,7 @@ _SHORT_EXACT, _SHORT, _LONG = 0.75, 0.5, 1.5
 # kernel values: residuals that float32 hides count most where landmarks are many.
 _MISSED = 3.0
 _ROUNDING = 1e-3  # relative difference of P from float32 and from float64 kernel values
-_LEAST_DECREASE = 1e-10  # relative, of P by a step; steps that gain less are lost in rounding
+_LEAST_DECREASE = 1e-10  # relative decrease of P; a step that gains less is lost in rounding
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ class Newton:
         """Where a Newton step of the classifiers `wanted` leads, or `point` if that has less P."""
         step = self._step(point, _NEEDED * target, wanted)
         there = self.evaluate(point.b + step, exact=exact)
-        if exact and not point.exact:  # objectives of both precisions compare but roughly
+        if exact and not point.exact:  # float32 and float64 objectives compare only roughly
             if (there.primal <= (1 + _ROUNDING) * point.primal).all():
                 return there
         lengths = self._best_lengths(point, there)
@@ -311,7 +311,7 @@ class Newton:
         if ((far | ~(there.primal <= point.primal)) & wanted).any():
             there = self.evaluate(point.b + lengths[:, None] * step, exact=exact)
         best = point.or_better(there)
-        if best is not point and best.exact != there.exact:  # each classifier from either
+        if best is not point and best.exact != there.exact:  # `best` mixes classifiers of both
             best = self.evaluate(best.b, exact=True)
         return best
 

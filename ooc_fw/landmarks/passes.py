@@ -36,11 +36,11 @@ from ooc_fw.problem import Problem, RegressionProblem
 BoolArray = npt.NDArray[np.bool_]
 
 _HESSIAN_ROWS = 512  # rows whose products are added to a Hessian together
-_KERNEL_ROWS = 128  # of them, whose kernel values are computed in float32 together
+_KERNEL_ROWS = 128  # rows whose kernel values are computed in float32 together, a part of those
 _HESSIAN_COLUMNS = 256  # columns of a Hessian that one thread computes together
-_UNIT = 1 / 65535  # of kernel values in 16 bits
-_STRIP_BYTES = 2 << 20  # of such values of rows whose products one thread adds up
-_LEAST_STRIP = 128  # rows of them, however many landmarks there are
+_UNIT = 1 / 65535  # distance between two kernel values in 16 bits
+_STRIP_BYTES = 2 << 20  # bytes of 16-bit kernel values of the rows whose products one thread sums
+_LEAST_STRIP = 128  # least number of these rows, however many landmarks there are
 
 
 @dataclass(frozen=True)

@@ -43,11 +43,11 @@ _PILOT_GAP, _SAMPLE_GAP = 0.05, 0.02  # relative gaps at which pilot and sample 
 # Relative gap down to which gradients come from float32 kernel values. Their rounding alone is a
 # gap of 0.02 at 2,000 landmarks on covtype.
 _FAST_GAP = 0.5
-_LAST_GAP = 0.05  # the same where no gap is to be certified
-_PROBE_ROWS = 1024  # that the arithmetic of products is chosen by
+_LAST_GAP = 0.05  # relative gap at which float32 values end where no gap is to be certified
+_PROBE_ROWS = 1024  # rows of the trial that chooses the arithmetic of products
 _EXACT_SHARE = 0.9  # share of the target gap that steps with float64 kernel values aim at
-_ROUNDS = 3  # of steps from float64 gradients, each to a smaller gap
-_TRIAL_ROWS = 2048  # that are passed over to compare the speeds of float32 and float64
+_ROUNDS = 3  # rounds of steps from float64 gradients, each to a smaller gap
+_TRIAL_ROWS = 2048  # rows of the trial that compares the speeds of float32 and float64
 
 
 class LandmarkPath(ExitStack):
@@ -230,7 +230,7 @@ class _Run(Shell):
         self.round = self.snapshot["steps"]["round"]
         self.progress.iteration, self.progress.gap_scope = progress.iteration, "span"
         self.progress.phase = Phase.CERTIFY if state.exact else Phase.TRAIN
-        # What it took to come here does not count: the run goes on as if it had never stopped.
+        # Reading the checkpoint does not count: the run goes on as if it had never stopped.
         self.count_from(progress)
         return newton, state.b
 
@@ -322,7 +322,7 @@ class _Run(Shell):
     def _over(self, newton: Newton, problem: SpanProblem, sample: Int64Array | None) -> Newton:
         """Newton's method on other rows, of which the sample has the numbers `sample`."""
         workers = self.workers if problem is self.problem else None
-        # Where weights need no step on the pool, products are too few to pay for their values.
+        # If the pool needs no step, too few products follow to be worth keeping its kernel values.
         kept = None if sample is None or not newton.state.followed else self.kept
         passes = Passes(problem, newton.span.landmarks, workers, self.report, kept)
         return replace(newton, passes=passes, sample=sample, state=NewtonState())
@@ -342,7 +342,7 @@ class _Run(Shell):
         def keep(point: Point) -> None:
             classifies = newton.passes.problem.epsilon is None
             if classifies and not point.b.any(axis=1).all():
-                return  # without weights it would tell no classes apart, as a mean does of targets
+                return  # a classifier without weights is useless; of targets it is their mean
             self.model = _Model(newton, point)
             if exact_below > 0 and (point.exact or bool((point.gap < exact_below).all())):
                 self.progress.phase = Phase.CERTIFY

@@ -55,10 +55,10 @@ JITTER = 1e-6
 """Share of the mean diagonal of G that is added to it. It bounds the norm of G^-1, and with it what
 the rounding of float32 kernel values, 1e-7, does to the gap. On covtype it changes P by 1e-5."""
 
-_CLOSE = 100.0  # squared distance of a landmark from the span of those before it, in jitters
+_CLOSE = 100.0  # jitters: squared distance from the span of the others below which one is close
 _COLUMNS = 256  # of a matrix that are computed at once
-_PANEL = 512  # columns of a factor that are taken off the rest of its matrix at once
-_MANY = 0.1  # share of landmarks as close as that from which it pays to leave some out
+_PANEL = 512  # columns of a factor whose products are subtracted from the rest at once
+_MANY = 0.1  # if more of the landmarks are that close, it pays to leave some out
 
 
 class Landmarks:

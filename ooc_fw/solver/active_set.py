@@ -30,16 +30,16 @@ from ooc_fw.solver.systems import LARGEST_SYSTEM, never, solve_systems
 logger = logging.getLogger(__name__)
 
 _FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
-_STEP_WORK = 2e8  # steps times vertices in one compiled call, which takes a second or less
-_LEAST_SHARE = 2048  # vertices of each thread from which several are faster than one
+_STEP_WORK = 2e8  # steps times vertices of one compiled call, so that it takes at most a second
+_LEAST_SHARE = 2048  # vertices of each thread; with fewer, one thread is faster than several
 _MOST_STEPS = 5_000  # steps after which rho is summed anew
-_TRIAL_STEPS = 100  # steps by which the pace of one and of several threads is measured
-_LASTING = 0.2  # seconds of steps after which the slower way is tried again
-_FEW_MOVED = 0.25  # share of the vertices below which only weights that moved are looked at
+_TRIAL_STEPS = 100  # steps that measure whether one or several threads are faster
+_LASTING = 0.2  # seconds of steps, after which the slower number of threads is tried again
+_FEW_MOVED = 0.25  # if fewer of the weights moved, the gradient is updated by these alone
 _MOVING = ("alpha", "grad", "pinned", "exact_alpha", "exact_grad")  # what steps change
 _FETCHED = 64  # kernel rows computed at once when steps lack one
-_PATIENCE = 2  # unfinished corrective steps in a row, after which linear systems are tried
-SPARE_SHARE = 0.125  # share of vertices of weight 0 above which a prune pays for its copy
+_PATIENCE = 2  # after so many unfinished corrective steps in a row, linear systems are tried
+SPARE_SHARE = 0.125  # share of vertices of weight 0 above which pruning them is worth a copy
 
 
 def _vector(name: str) -> Any:

@@ -27,7 +27,7 @@ _NEAREST = 0.05  # distance from a pivot that is added to all of them: errors do
 _RIDGE = 1e-10  # of the diagonal, since the gradient of steps is rounded
 _LEAST_VERTICES = 500  # fewer are quickly looked at
 _GROWN = 1.4  # factor of the vertices from which others may be better pivots
-_LEAST_GROWN = 1.1  # the same once looks cost more than
+_LEAST_GROWN = 1.1  # the same once later passes cost more than
 _WORSE = 1.5  # times what they cost when the pivots were chosen
 
 
@@ -37,7 +37,7 @@ class Look(NamedTuple):
     x: Operand  # distinct ones
     has_label: npt.NDArray[np.bool_]  # (2, n): whether a row like it has the label -1, and +1
     threshold: float  # gradient below which a row violates
-    n_left: int  # rows that other looks will see
+    n_left: int  # rows that later passes will see
 
     def may_violate(
         self, values: Float64Array, error: Float64Array, part: Int64Array
@@ -86,7 +86,7 @@ class FewVertices(Resumable):
         return values
 
     def _seek(self, active: ActiveSet, look: Look, known: Int64Array) -> None:
-        """Choose other pivots, if any make looks cheaper."""
+        """Choose other pivots, if any make passes cheaper."""
         self._sought_at, n_bytes = len(active), self._memory.parts.get("kernel_rows")
         effort = Effort.of(look.n_left, len(active), n_bytes)
         if effort is None:

@@ -19,7 +19,7 @@ from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.solver.growing import GrowingArray, LazyTable
 
-_WIDEST = 8  # vertices that a cache of rows may serve, in sides of the largest whole block
+_WIDEST = 8  # a cache of rows serves up to 8 times the vertices of the largest whole block
 _BATCH_BYTES = 4 << 20  # bytes of rows that are computed together before they go to their slots
 _RIDGE_SHARE = 0.2  # share of 1/C that the least eigenvalue of the rounding errors may reach
 _STEP16 = 1 / 65535  # distance between two values in 16 bits
@@ -235,7 +235,7 @@ class KernelRows:
             behind = np.flatnonzero(self._owners[room:] >= 0) + room
             free = np.flatnonzero(self._owners[:room] < 0)[: len(behind)]
             for old, new in zip(behind.tolist(), free.tolist(), strict=True):
-                self.values[new, :m] = self.values[old, :m]  # the rest is not to become resident
+                self.values[new, :m] = self.values[old, :m]  # untouched pages take no memory
             self.used[free] = self.used[behind]
             self._own(free, self._owners[behind])
             self._owners[behind] = -1

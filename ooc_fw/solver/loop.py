@@ -57,18 +57,18 @@ from ooc_fw.system.errors import InputError
 logger = logging.getLogger(__name__)
 
 _BRIEF = 1.0  # seconds for optimising the weights after an interrupt, and for comparing candidates
-_LITTLE_ROOM = 64  # with less room than this part of the vertices allowed, none are sought
-_IDLE_ROUNDS = 8  # rounds without new violators or a smaller gap that end a run as ROUNDING
-_UNFINISHED = 4  # corrective steps on the same vertices without progress before a change
-_LONG, _LONG_CORRECTIVE = 5000, 500  # steps, or half of those before, in which rho must fall
+_LITTLE_ROOM = 64  # no vertices are sought with room for less than 1/64 of those allowed
+_IDLE_ROUNDS = 8  # rounds without a new violator or a smaller gap, which end a run as ROUNDING
+_UNFINISHED = 4  # corrective steps without progress, before kernel values become more precise
+_LONG, _LONG_CORRECTIVE = 5000, 500  # rho must fall in so many, or half of the steps before
 # Corrective steps optimise to this share of the violation just seen, but no farther than to this
 # share of the target gap.
 _VIOLATION_SHARE, _TARGET_SHARE = 0.3, 0.8
 # Two draws that pass the test suffice for so many rows; of those beyond, one in 64 has to pass.
 _SURE_ROWS, _SURE_PART = 8 << 20, 64
 _WALK_STEPS = 64  # steps from one report to the next, or fewer
-_WALK_VALUES = 1 << 22  # where they take more kernel values than this
-_WORSE = 1.01  # factor of the least certified gap from which its weights are better than the last
+_WALK_VALUES = 1 << 22  # fewer steps, so that a report takes at most so many kernel values
+_WORSE = 1.01  # if the last gap is so many times the least, the weights of the least are restored
 _TIGHTER = 0.8  # factor of the tolerance of training after rounding has hidden a violation
 
 
@@ -235,7 +235,7 @@ class _Run(Shell):
                 continue
             if state.idle_rounds >= _IDLE_ROUNDS // 2 and active.raise_precision():
                 state.idle_rounds = 0
-            if state.idle_rounds != 1:  # one round more is enough where weights had moved far
+            if state.idle_rounds != 1:  # after one, another round may be enough
                 state.target_share *= _TIGHTER
         return Status.ROUNDING
 
@@ -292,11 +292,11 @@ class _Run(Shell):
         progress.steps[StepKind.DROP] += int(walk.drops[0])
         progress.iteration += int(walk.n_steps[0])
         state.n_scanned, toward = 0, int(walk.toward[0])
-        if passed or most == 0:  # the weights are those that were looked at
+        if passed or most == 0:  # no step was taken since the gap was measured
             all_rows = oracle.looks == Looks.ALL
             state.n_scanned = self.source.n_rows if all_rows else self.options.sample_size
             state.worst = toward if active.place_of(toward) is None else -1
-        if progress.iteration % self._report_steps == 0:  # wherever a walk was stopped before
+        if progress.iteration % self._report_steps == 0:  # wherever the walks before ended
             state.rule.prune(active)
         state.stagnation.note_objective(active.rho, int(walk.n_steps[0]))
         self._check_progress(max(_LONG, progress.iteration // 2))
@@ -314,7 +314,7 @@ class _Run(Shell):
         else:
             before, started = self.workspace.engine.evaluations, time.perf_counter()
             candidates = state.oracle.propose(active, state.rng, self._request(room))
-            if self.workspace.engine.evaluations > before:  # else a gradient was kept, not computed
+            if self.workspace.engine.evaluations > before:  # not where the gradient was kept
                 work = candidates.n_scanned * len(active)
                 self.deadline.evaluations.add(time.perf_counter() - started, work)
         state.n_scanned, state.worst = candidates.n_scanned, candidates.worst
@@ -494,14 +494,14 @@ class _Run(Shell):
         """Weights of a run that has ended, and gaps that belong to them."""
         state, problem = self.state, self.workspace.problem
         sampled_gap = run.last_sampled_gap(state)
-        self.update()  # after the gap, which may read rows
+        self.update()  # the gap comes first, since it may read rows, which count
         certificate, penalties = state.certificate, problem.penalties
         active, support = state.active, state.active.support
         rows, rho = active.ids[support], active.rho
-        if problem.one_class:  # the bias does not count
+        if problem.one_class:  # the objective of one class is without the bias
             total = math.fsum(active.alpha)
             rho -= total**2
-            if not rho > 0:  # its exact value is
+            if not rho > 0:  # rounding hides it; the exact value is positive
                 raise InputError(
                     f"the scores of {self.source.name} are below the rounding of kernel values of "
                     f"this scale: rho, the score at the margin, is computed as {rho:.3g}; scale "

@@ -255,7 +255,7 @@ class BlockLMO(SampledLMO):
         """Violators of the next block of the present pass; of some blocks where they are few.
 
         A step for a few violators, to a small gap, is mostly undone by those of the next block.
-        Where most rows are no vertices, steps are cheap and looks are not.
+        Where few rows are vertices, a step costs little, and a pass over the gradient much.
         """
         parts: list[Candidates] = []
         n_found, enough = 0, min(request.limit, len(active) // _FEW_VIOLATORS)
@@ -343,7 +343,7 @@ class FullLMO(LMO):
         self._columns: KernelColumns | None = None
         self._diag: Float64Array | None = None
         self._features: dict[str, Any] | None = None  # of `Columns`, empty for other rows
-        self._precise = False  # whether what is kept is float64
+        self._precise = False  # whether the gradient that is kept is float64
 
     def _follow(self, active: ActiveSet) -> None:
         """Forget what is kept in another precision than that of the active set."""
@@ -550,8 +550,8 @@ class LazyLMO(LMO):
 
     def reset(self) -> None:
         self._full.reset()
-        self._gap = math.inf  # rho less the least gradient of all rows, when that was last known
-        # Steps since: alpha = scale * (alpha of then + sum_k moved[k] e_k).
+        self._gap = math.inf  # rho - min_i g_i over all rows, when it was last known
+        # Steps since then: alpha = scale * (alpha of that time + sum_k moved[k] e_k).
         self._scale = 1.0
         self._moved: dict[int, float] = {}
 
@@ -565,7 +565,7 @@ class LazyLMO(LMO):
         return candidates
 
     def update(self, record: StepRecord, active: ActiveSet) -> None:
-        if record.scale < _LEAST_SCALE:  # what was before hardly counts
+        if record.scale < _LEAST_SCALE:  # the earlier weights hardly count any more
             self._tell(active)
             self._full.update(record, active)
             return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LARGEST_SYSTEM = 2048  # free vertices up to which linear systems are solved, 0.3 s on one core
 _SYSTEM_COPIES = 3  # copies of its matrix that a linear system takes
 _SYSTEM_STEPS = 128  # a system of n vertices takes the time of n^2 over this pairwise steps
-_PATIENCE = 3  # exchanges of many vertices that may leave as many wrong ones as before
+_PATIENCE = 3  # exchanges of many vertices in a row that may not lower the number of wrong ones
 
 
 def never() -> bool:
@@ -126,7 +126,7 @@ class Minimum:
     def __post_init__(self) -> None:
         self.grad = self.gradient(self.alpha)
         rho = float(self.alpha @ self.grad)
-        self.rho = rho if rho > 0 else np.inf  # where rounding hides it, all others are better
+        self.rho = rho if rho > 0 else np.inf  # rounding hides it: any other weights are better
 
     def search(self) -> Minimum:
         """Look for better weights until the gap is small enough, or rounding allows none."""
@@ -152,7 +152,7 @@ class Minimum:
         self.n_systems += 1
         places = np.flatnonzero(free)
         block = self.matrix(places)
-        scale = 1 / np.sqrt(np.diagonal(block))  # vertices of all sizes count alike
+        scale = 1 / np.sqrt(np.diagonal(block))  # scaled, so that the diagonal is 1
         block *= scale
         block *= scale[:, None]
         u = np.zeros(len(free))
