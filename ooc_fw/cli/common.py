@@ -6,16 +6,18 @@ import argparse
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
+from ooc_fw.cli.arguments import arguments_of
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
-from ooc_fw.options import Record, option_fields
+from ooc_fw.options import ConvertOptions, Record, option_fields
 from ooc_fw.report.progress import to_json
 from ooc_fw.system.errors import InputError, printable
 from ooc_fw.system.errors import format_label as format_label
@@ -74,6 +76,25 @@ def print_lines(lines: Iterable[object], file: Any = None) -> None:
 def aligned(result: Mapping[str, Any], most: int | None = None) -> list[str]:
     """A line for each name and value; `most` is the number of entries of a list that are shown."""
     return table([[name, format_value(value, most)] for name, value in result.items()], 2)
+
+
+def wrapped(lines: Iterable[str], indent: int) -> list[str]:
+    """Lines of at most 80 columns, as far as words allow; those that go on are indented."""
+    how: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    parts = (textwrap.wrap(line, 80, subsequent_indent=" " * indent, **how) for line in lines)
+    return [part for each in parts for part in each or [""]]
+
+
+def data_arguments(args: argparse.Namespace, known: Sequence[str] = ()) -> list[str]:
+    """Options given that say where rows and labels are, but those in `known`, for a command."""
+    names = {"label", "labels", "x_name", "missing_labels", "header"} & {*vars(args)}
+    values = {name: vars(args)[name] for name in names if f"--{name}" not in known}
+    return arguments_of(ConvertOptions, values)
+
+
+def next_lines(commands: Sequence[str]) -> list[str]:
+    """Lines of commands to be pasted as they are, however long; none where there are none."""
+    return ["", "next:", *(f"  {command}" for command in commands)] if commands else []
 
 
 def table(rows: Sequence[Sequence[object]], n_left: int = 1) -> list[str]:

@@ -25,6 +25,7 @@ from ooc_fw.data.arrays import open_npy
 from ooc_fw.data.converted import GROUP
 from ooc_fw.data.hdf5 import H5PY_ERRORS, find_node, open_file
 from ooc_fw.data.labels import encode_labels
+from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import rows_bytes
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
@@ -53,20 +54,34 @@ def run(args: argparse.Namespace) -> int:
     kind = _kind(args)
     if kind == "model":
         result = describe_model(load_model(args.data))
+        what = shlex.quote(args.data)
+        result["next"] = [f"ooc-fw {verb} {what} DATA" for verb in ("evaluate", "predict")]
     elif kind == "checkpoint":
         result = describe_checkpoint(args.data)
     elif kind in ("data", "text"):
         result = (describe_data if kind == "data" else describe_text)(args)
     else:
         result = describe_table(args, kind)
-    shown = {k: value for k, value in result.items() if k not in ("advice", "classifiers")}
+    apart = "advice", "classifiers", "next"
+    shown = {k: value for k, value in result.items() if k not in apart and value is not None}
     if result["kind"] == "table":
         shown["columns"] = {name: _in_words(column) for name, column in shown["columns"].items()}
-    lines = common.aligned(common.with_scope(shown), SHOWN)
+    indent = max(map(len, shown)) + 2
+    lines = common.wrapped(common.aligned(common.with_scope(shown), SHOWN), indent)
     lines += common.gap_lines(result.get("classifiers", ()), SHOWN)
-    lines += [f"- {sentence}" for sentence in result.get("advice", ())]
-    common.print_result(args, result, lines)
+    lines += common.wrapped([f"- {sentence}" for sentence in result.get("advice", ())], 2)
+    common.print_result(args, result, [*lines, *common.next_lines(result.get("next", ()))])
     return DONE
+
+
+def _next(args: argparse.Namespace, options: Sequence[str] | None) -> list[str]:
+    """Commands that convert with these options, unless there is nothing to convert, and train."""
+    given = common.data_arguments(args, options or ())
+    if options is None:
+        return [shlex.join(["ooc-fw", "train", args.data, *given])]
+    convert = conversion(args.data)
+    train = shlex.join(["ooc-fw", "train", shlex.split(convert)[-1]])
+    return [f"{convert} {shlex.join([*given, *options])}".rstrip(), train]
 
 
 def _in_words(column: dict[str, Any]) -> str:
@@ -89,6 +104,8 @@ def describe_model(model: Model) -> dict[str, Any]:
     of_model = (*gaps, "gap_scope", "n_weighted", "status", "task", "offset", "spread")
     kernel = model.kernel.to_dict()
     classes: Any = [] if model.task == "regression" else model.classes
+    if model.kernel.name != "poly":
+        kernel |= {"degree": None, "coef0": None}
     result: dict[str, Any] = {
         "kind": "model",
         "kernel": kernel.pop("name"),
@@ -140,7 +157,8 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
         "C": options["C"],
         "method": options["method"],
         **{name: state["progress"][name] for name in known},
-        "advice": [f"{_RESUME}: {shlex.join([*command, '--resume', path])}"],
+        "advice": [_RESUME],
+        "next": [shlex.join([*command, "--resume", path])],
     }
 
 
@@ -167,7 +185,10 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
         sentences = preflight.advice(
             findings, labels, source, storage["compression"], has_checksums
         )
-        return facts | _inspection(labels, findings, source) | {"advice": [*sentences, *found]}
+        options = preflight.preparation(findings, source)
+        facts |= _inspection(labels, findings, source) | {"advice": [*sentences, *found]}
+        ready = source.shuffled and not options
+        return facts | {"next": _next(args, None if ready else options)}
 
 
 def _choice(source: RowSource) -> tuple[str | None, Sequence[str]]:
@@ -212,6 +233,7 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
         "n_features": len(findings.low) if whole else None,
         **_inspection(counted, findings),
         "advice": list(preflight.advice(findings, counted)),
+        "next": _next(args, preflight.preparation(findings)) if args.data != "-" else [],
     }
 
 
@@ -223,13 +245,13 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         if args.label is not None:
             label = find_column(reader, args.label, "--label")
         n_looked, columns, bad = preflight.inspect_table(reader)
-    command = ["ooc-fw", "convert", args.data, "OUT.h5", *["--no-header"] * (args.header is False)]
     described = {}
     for column in columns:
         values = {"low": column.low, "high": column.high}
         if column.kind == "words":
             values = {"different": column.n_different}
         described[column.name] = {"holds": column.kind, "missing": column.n_missing, **values}
+    sentences, chosen = preflight.advice_on_table(columns, n_looked, label, bad)
     return {
         "kind": "table",
         "format": format_name,
@@ -237,7 +259,8 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         "n_looked_at": n_looked,
         "bad_rows": len(bad),
         "columns": described,
-        "advice": list(preflight.advice_on_table(columns, n_looked, label, command, bad)),
+        "advice": sentences,
+        "next": _next(args, chosen),
     }
 
 

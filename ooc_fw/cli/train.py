@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import logging
 import os
+import shlex
 import signal
 import sys
 import time
@@ -18,6 +19,7 @@ from typing import Any
 import numpy.typing as npt
 
 from ooc_fw.cli import common
+from ooc_fw.cli.arguments import arguments_of
 from ooc_fw.cli.commands import DONE
 from ooc_fw.data.parallel import Workers
 from ooc_fw.data.rows import Float64Array, Rows
@@ -25,7 +27,7 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model
-from ooc_fw.options import TASKS, TaskOptions, TrainOptions, option_fields
+from ooc_fw.options import TASKS, KernelOptions, TaskOptions, TrainOptions, option_fields
 from ooc_fw.problem import ClassificationProblem, Problem, row_penalties
 from ooc_fw.report.progress import EventLog, Progress, RowProgress, Waiting
 from ooc_fw.solver.kernel_rows import value_type
@@ -378,10 +380,23 @@ def run_plan(args: argparse.Namespace) -> int:
         if trial is not None:
             result |= {"trial": trial.to_dict(), "hints": sentences}
         result |= {} if why_kernel is None else {"kernel_choice": why_kernel}
-    lines = [*[why_kernel] * (why_kernel is not None), plan.kind, "", *_plan_lines(result)]
+    lines = [why_kernel or "", plan.kind or "", "", *_plan_lines(result)][why_kernel is None :]
     lines += common.trial_lines(result.get("trial")) + [f"- {each}" for each in sentences]
+    result["next"] = [shlex.join(["ooc-fw", "train", args.data, *_given(args)])]
+    lines = common.wrapped(lines, 2) + common.next_lines(result["next"])
     common.print_result(args, result, lines)
     return DONE
+
+
+def _given(args: argparse.Namespace) -> list[str]:
+    """Options of the problem and of the run that are not the defaults."""
+    given = common.data_arguments(args)
+    for record in (KernelOptions, TrainOptions):
+        given += arguments_of(record, vars(args))
+    weights = args.class_weight
+    if isinstance(weights, dict):
+        weights = ",".join(f"{label}={weight!r}" for label, weight in weights.items())
+    return given + [f"--class-weight={weights}"] * (weights is not None)
 
 
 def _exact(problem: ClassificationProblem, plan: Plan) -> Plan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import shlex
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,10 +22,19 @@ from ooc_fw.convert.arrow import is_foreign_number, parse_number
 from ooc_fw.convert.readers import NUMBERS, TEXT, USABLE, WORDS, TableReader, Wanted, listed
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.labels import iter_labels
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows, row_hashes
+from ooc_fw.data.rows import (
+    AnyArray,
+    CSRRows,
+    Float64Array,
+    Int64Array,
+    Rows,
+    row_hashes,
+    values_of,
+)
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.memory import format_bytes
 
 SAMPLE_BYTES = 64 << 20  # bytes of rows, in RAM, that are sampled
 STRETCHES = 64  # parts of a large file from which its sample is read
@@ -42,6 +51,8 @@ DATES = "dates"  # kind of a column
 MOST_HOT = 30  # words of a column that had better become features of 0 and 1
 NAMES = 0.9  # share of the rows with different words above which these are names of rows
 FEW_ROWS = 20  # with fewer rows than these, categories cannot be told from names
+# Names of columns that number the rows, if all of their values differ.
+IDENTIFIER = re.compile(r"(?i:(?:^|[ _.])(?:id|key|index|no|nr|number))$|^Unnamed: 0$|[a-z]I[Dd]$")
 LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category", "outcome")
 
 
@@ -65,11 +76,17 @@ class Findings:
     low: Float64Array  # range and standard deviation of each column
     high: Float64Array
     deviation: Float64Array
+    whole: bool = False  # whether all values are whole numbers
 
     @property
     def constant(self) -> Int64Array:
         """Columns of one value."""
         return np.flatnonzero(self.low == self.high)
+
+    @property
+    def square(self) -> float:
+        """Average squared distance of two rows."""
+        return 2 * float(np.square(self.deviation).sum())
 
     def swamping(self) -> tuple[Int64Array, int]:
         """Columns that outweigh others in a distance, the heaviest first, and how many others.
@@ -122,10 +139,12 @@ def inspect_rows(blocks: Iterable[Rows], bad: Sequence[str] = (), width: int = 0
     `bad` has a sentence about each row that could not be read, when all blocks have been read.
     """
     ranges, n_nonzero, hashes = ColumnRanges("standard"), 0, [np.empty(0, dtype=np.uint64)]
+    whole = True
     for rows in blocks:
         ranges.add(rows)
         width = max(width, rows.shape[1])
-        n_nonzero += int(np.count_nonzero(rows.data if isinstance(rows, CSRRows) else rows))
+        n_nonzero += int(np.count_nonzero(values_of(rows)))
+        whole = whole and not np.mod(values_of(rows), 1).any()
         hashes.append(row_hashes(rows))
     found, n_rows = np.concatenate(hashes), ranges.n_rows
     return Findings(
@@ -136,6 +155,7 @@ def inspect_rows(blocks: Iterable[Rows], bad: Sequence[str] = (), width: int = 0
         n_nonzero / max(1, n_rows * width),
         *ranges.range(width),
         ranges.moments(width)[1] if n_rows else np.zeros(width),
+        whole,
     )
 
 
@@ -179,6 +199,33 @@ def _readable_rows(source: RowSource, start: int, stop: int, bad: list[str]) -> 
         yield rows
 
 
+def preparation(found: Findings, source: RowSource | None = None) -> list[str]:
+    """Options of ``convert`` that suit rows, or those of text where there is no source."""
+    options: list[str] = []
+    scaling = None if source is None else source.scaling
+    sparse = source.sparse if source is not None else found.density < 0.5
+    thin = not sparse and found.density < 0.1 and len(found.low) > 10
+    if found.n_bad:
+        options += ["--impute", "mean"]
+    if scaling is None or scaling.is_identity:
+        if _are_counts(found, source):
+            options += ["--log1p", "--scale", "maxabs"]
+        elif found.swamping()[1] or found.square > RAW_SQUARE * max(1, len(found.low)):
+            options += ["--scale", "maxabs" if sparse or thin else "standard"]
+    if thin:
+        options.append("--sparse")
+    if source is not None and sparse and found.density > 0.5:
+        options.append("--dense")
+    return options
+
+
+def _are_counts(found: Findings, source: RowSource | None) -> bool:
+    """Whether columns with names, as AnnData has, hold counts of molecules, words and the like."""
+    if source is None or source.columns is None or source.table is not None or not found.whole:
+        return False
+    return bool(found.low.min() >= 0 and found.high.max() > 1)
+
+
 def advice(
     found: Findings,
     labels: Labels | None,
@@ -198,7 +245,7 @@ def advice(
     if labels is not None:
         yield from _advice_on_labels(labels)
     elif source is not None:
-        yield "there are no labels: name them with --y-name or --labels before training"
+        yield f"there are no labels: {source.labels_hint}"
     yield from _advice_on_columns(found, where, source)
     if found.n_repeated >= 0.1 * max(1, found.n_looked):
         yield (
@@ -214,7 +261,7 @@ def advice(
     yield from _advice_on_storage(found, source)
     if compression not in (None, "none"):
         yield from _advice_on_chunks(source, compression)
-    if not has_checksums:
+    if not has_checksums and source.shuffled and not preparation(found, source):
         yield "the file has no checksums, so damage may go unnoticed; ooc-fw convert adds them"
 
 
@@ -250,18 +297,23 @@ def _advice_on_columns(found: Findings, where: str, source: RowSource | None) ->
         )
     heavy, n_small = found.swamping()
     scaling = None if source is None else source.scaling
-    if n_small and (scaling is None or scaling.learned is None):
-        j = int(heavy[0])
+    options = preparation(found, source)
+    if "--log1p" in options:
+        yield (
+            f"the values are counts up to {found.high.max():g}: --log1p evens them out, and "
+            f"--scale maxabs puts all columns on one scale and leaves zeros what they are"
+        )
+    elif n_small and (scaling is None or scaling.learned is None):
+        j, kind = int(heavy[0]), "maxabs" if "maxabs" in options else "standard"
         yield (
             f"the columns are not scaled alike: next to {_names(heavy, names)} (from "
             f"{found.low[j]:g} to {found.high[j]:g}) {n_small} others hardly count in distances "
-            f"and RBF kernels; convert the source with --scale minmax or --scale standard"
+            f"and RBF kernels; convert the source with --scale {kind}"
         )
-    square = 2 * float(np.square(found.deviation).sum())
-    if square > RAW_SQUARE * max(1, len(found.low)):
+    elif found.square > RAW_SQUARE * max(1, len(found.low)):
         yield (
-            f"two rows are {np.sqrt(square):.3g} apart on average, so that most values of gamma "
-            f"are too large: convert with --scale standard, or train with --gamma auto"
+            f"two rows are {np.sqrt(found.square):.3g} apart on average, so that most values of "
+            f"gamma are too large: convert with --scale standard, or train with --gamma auto"
         )
 
 
@@ -273,11 +325,19 @@ def _advice_on_storage(found: Findings, source: RowSource) -> Iterator[str]:
             f"the rows {order}: training then samples from all over the file, which is slower; "
             f"ooc-fw convert shuffles once (a test file needs no shuffling)"
         )
-    n_zeros = f"{100 * (1 - found.density):.0f} % of the values are zeros"
-    if not source.sparse and found.density < 0.1 and len(found.low) > 10:
-        yield f"{n_zeros}: ooc-fw convert --sparse would store a fraction of the bytes"
-    if source.sparse and found.density > 0.5:
-        yield f"only {n_zeros}: ooc-fw convert --dense takes less room and computes faster"
+    n_zeros, options = (
+        f"{100 * (1 - found.density):.0f} % of the values are zeros",
+        preparation(found, source),
+    )
+    cells = source.n_rows * source.n_features
+    dense, sparse = (format_bytes(int(n)) for n in (4 * cells, 8 * cells * found.density))
+    if "--sparse" in options:
+        yield f"{n_zeros}: ooc-fw convert --sparse would store {sparse} in place of {dense}"
+    if "--dense" in options:
+        yield (
+            f"only {n_zeros}: ooc-fw convert --dense takes {dense} on disk in place of {sparse}, "
+            f"and computes faster"
+        )
 
 
 def _advice_on_chunks(source: RowSource, compression: str | None) -> Iterator[str]:
@@ -285,11 +345,12 @@ def _advice_on_chunks(source: RowSource, compression: str | None) -> Iterator[st
     # Without decoders, no decoded chunk is kept for the next block of rows.
     if not source.decoders or chunk > 32 << 20:
         times = "draw of rows" if source.decoders else "block of rows, in every pass over the data,"
+        ways = f" and h5repack -l X:CHUNK=4096x{source.n_features} -f NONE write"
         yield (
             f"{chunk >> 20} MiB are compressed together, which every {times} decodes: ooc-fw "
-            f"convert and h5repack -l X:CHUNK=4096x{source.n_features} -f NONE write smaller chunks"
+            f"convert{' writes' if source.sparse else ways} smaller chunks"
         )
-    elif compression == "gzip":
+    elif compression == "gzip" and source.decoded_bytes > MAX_DECODED:  # else rows are kept
         yield "gzip is slow to unpack in every pass: --compression lz4 or none is faster"
 
 
@@ -305,7 +366,7 @@ class TableColumn:
     name: str
     kind: str  # "numbers", "words", FOREIGN, or "type" and the name of another type
     n_missing: int  # cells without a value
-    n_different: int = 0  # different words; of numbers, 0
+    n_different: int = 0  # different words; of numbers, 0 unless these identify the rows
     low: float = 0.0  # range of the numbers
     high: float = 0.0
 
@@ -351,76 +412,85 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
 def _number_column(name: str, column: Float64Array) -> TableColumn:
     there = column[~np.isnan(column)]
     low, high = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
-    return TableColumn(name, "numbers", len(column) - len(there), 0, low, high)
+    is_name = IDENTIFIER.search(name) and len(there) >= FEW_ROWS
+    all_differ = is_name and len(np.unique(there)) == len(there) and not np.mod(there, 1).any()
+    n_names = len(there) if all_differ else 0
+    return TableColumn(name, "numbers", len(column) - len(there), n_names, low, high)
 
 
 def advice_on_table(
     columns: Sequence[TableColumn],
     n_looked: int,
     label: str | None,
-    command: Sequence[str],
     bad: Sequence[str] = (),
-) -> Iterator[str]:
-    """How to convert a table whose first rows were looked at: `command`, with options added."""
+) -> tuple[list[str], list[str]]:
+    """How to convert a table whose first rows were looked at: sentences, and options."""
+    said: list[str] = []
     if bad:
-        yield (
+        said.append(
             f"{len(bad)} of the first rows cannot be read ({bad[0]}): correct them, or leave them "
             f"out with --on-error skip"
         )
     usual = [column.name for column in columns if column.name.lower() in LABEL_NAMES]
+    if columns[-1].kind == "words" and columns[-1].n_different <= MOST_HOT:
+        usual.append(columns[-1].name)
     if label is None and usual:
         label = usual[0]
-        yield f"no column is named as the labels, and {label!r} may hold them; else give --label"
+        said.append(
+            f"no column is named as the labels, and {label!r} may hold them; else give --label"
+        )
     features = [column for column in columns if column.name != label]
     most_hot = min(MOST_HOT, max(FEW_ROWS, n_looked // 2))
     numbers = [c for c in features if c.kind == "numbers" and c.low != c.high]
     hot = [c.name for c in features if c.kind == "words" and c.n_different <= most_hot]
-    many = [c for c in features if c.n_different > most_hot]
+    many = [c for c in features if c.kind == "words" and c.n_different > most_hot]
     names = [c.name for c in many if c.n_different > NAMES * (n_looked - c.n_missing)]
     encoded = [c.name for c in many if c.name not in names]
     dates = [c.name for c in features if c.kind == DATES]
     foreign = [c.name for c in features if c.kind == FOREIGN]
-    useless = names + [c.name for c in features if c.kind.startswith("type ")]
+    numbered = [c.name for c in numbers if c.n_different]
+    useless = names + numbered + [c.name for c in features if c.kind.startswith("type ")]
+    numbers = [c for c in numbers if not c.n_different]
     filled = {*hot, *dates, *(c.name for c in numbers)}
     missing = [c.name for c in features if c.n_missing and c.name in filled]
     ranges = [c.high - c.low for c in numbers]
     options = ["--label", label or "COLUMN", *["--on-error", "skip"] * bool(bad)]
     if hot:
         options += ["--one-hot", _joined(hot)]
-        yield f"words, which become features of 0 and 1 with --one-hot: {', '.join(hot)}"
+        said.append(f"words, which become features of 0 and 1 with --one-hot: {', '.join(hot)}")
     if encoded:
         options += ["--target-encode", _joined(encoded)]
-        yield (
+        said.append(
             f"more than {most_hot} different words, which become shares of the classes among their "
             f"rows with --target-encode: {', '.join(encoded)}"
         )
     if dates:
         options += ["--date-parts", _joined(dates)]
-        yield (
+        said.append(
             f"dates, which become month, weekday and hour with --date-parts, or seconds since 1970 "
             f"with --dates: {', '.join(dates)}"
         )
     if foreign:
-        yield (
+        said.append(
             f"numbers with decimal commas or separators of thousands in {', '.join(foreign)}: "
             f"write them with decimal points first"
         )
     if useless:
         options += ["--drop", _joined(useless)]
-        yield (
+        said.append(
             f"neither numbers nor categories (where nearly all words differ, they name the rows), "
             f"to be left out with --drop: {', '.join(useless)}"
         )
     if missing:
         options += ["--impute", "mean"]
-        yield f"missing values in {', '.join(missing)}: --impute mean fills them"
+        said.append(f"missing values in {', '.join(missing)}: --impute mean fills them")
     if ranges and min(ranges) < SWAMPED * max(ranges):
         options += ["--scale", "standard"]
-        yield (
+        said.append(
             f"the ranges of the columns go from {min(ranges):g} to {max(ranges):g}: scale them, or "
             f"the large ones swamp the others in an RBF kernel"
         )
-    yield f"convert it: {shlex.join([*command, *options])}"
+    return said, options
 
 
 def _joined(names: Sequence[str]) -> str:

@@ -1,9 +1,11 @@
 import re
 import shlex
 
+import anndata
 import h5py
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from ooc_fw.model.record import load_model
 from tests.support.files import write_dense
@@ -33,6 +35,7 @@ def test_data_file(ooc_fw, data_file, table):
         **{"file_bytes": data_file.stat().st_size, "columns": None, "n_looked_at": 200},
         **{"constant_columns": [], "outweighing_columns": [], "outweighed_columns": 0},
         **{"bad_rows": 0, "repeated_rows": 0, "choice": result["choice"], "advice": []},
+        "next": [f"ooc-fw train {data_file}"],
     }
     assert result["choice"].startswith("exact: ")
     lines = [" ".join(line.split()) for line in ooc_fw("info", data_file).out.splitlines()]
@@ -85,9 +88,8 @@ def test_checkpoint(ooc_fw, data_file, tmp_path):
     known = {"kind": "checkpoint", "n_rows": 200, "n_features": 4, "kernel": "laplacian", "C": 3}
     known |= {"file_bytes": data_file.stat().st_size, "iteration": 2}
     assert known.items() <= result.items()
-    words, _, command = result["advice"][0].partition(": ")
-    assert words.endswith("the options of files (-o, --checkpoint, --log)")
-    command = shlex.split(command)
+    assert result["advice"][0].endswith("the options of files (-o, --checkpoint, --log)")
+    command = shlex.split(result["next"][0])
     assert command[:3] == ["ooc-fw", "train", "DATA"]
     resumed = ooc_fw("train", data_file, *command[3:], "-o", model, "--json", "--quiet")
     assert resumed.json()["iterations"] > 2
@@ -102,11 +104,16 @@ def test_advice_is_printed_below(ooc_fw, tmp_path):
     np.save(tmp_path / "y.npy", np.arange(30) % 2)
     data = tmp_path / "X.npy", "--labels", tmp_path / "y.npy"
     lines = ooc_fw("info", *data).out.splitlines()
-    assert "3 of 3 columns have one value in all 30 rows (columns 0, 1, 2)" in lines[-4]
-    assert all(line.startswith("- ") for line in lines[-4:])
+    assert (
+        "- 3 of 3 columns have one value in all 30 rows (columns 0, 1, 2): they carry no" in lines
+    )
     result = describe(ooc_fw, *data)
     assert result["constant_columns"] == [0, 1, 2]
-    assert [f"- {sentence}" for sentence in result["advice"]] == lines[-4:]
+    said = "\n".join(lines).partition("- ")[2].partition("\n\n")[0]
+    assert " ".join(said.split()) == " - ".join(result["advice"])
+    assert lines[-3:] == ["next:", *(f"  {command}" for command in result["next"])]
+    assert max(map(len, lines[:-3])) <= 80
+    assert "unknown" not in "\n".join(lines)
     result = describe(ooc_fw, data[0])
     unknown = ("classes", "scaling", "shuffled", "sigma2", "gamma_auto", "compression")
     assert [result[name] for name in unknown] == [None] * 6
@@ -150,9 +157,10 @@ def test_table(ooc_fw, tmp_path):
     assert result["columns"]["name"] == {"holds": "words", "missing": 0, "different": 60}
     assert result["columns"]["size"] == {"holds": "numbers", "missing": 0, "low": 0, "high": 59}
     assert result["columns"]["same"]["missing"] == 1
-    assert result["advice"][-1] == (
-        f"convert it: ooc-fw convert '{path}' OUT.h5 --label y --one-hot colour --drop name"
-    )
+    assert result["next"] == [
+        f"ooc-fw convert '{path}' 'my table.h5' --label y --one-hot colour --drop name",
+        "ooc-fw train 'my table.h5'",
+    ]
     out = ooc_fw("info", path).out
     assert "colour (2 different words)" in out
     assert "'y' may hold them" in out
@@ -161,7 +169,7 @@ def test_table(ooc_fw, tmp_path):
     ooc_fw("info", path).assert_refused("holds numbers", "--no-header")
     result = describe(ooc_fw, path, "--no-header")
     assert list(result["columns"]) == ["0", "1", "2"]
-    assert "OUT.h5 --no-header --label COLUMN" in result["advice"][-1]
+    assert "table.h5' --no-header --label COLUMN" in result["next"][0]
 
 
 @pytest.mark.parametrize("kind", ["npz", "hdf5", "records"])
@@ -178,7 +186,7 @@ def test_table_of_arrays(ooc_fw, tmp_path, kind):
     result = describe(ooc_fw, path, "--label", "y")
     holds = [column["holds"] for column in result["columns"].values()]
     assert holds == ["numbers", "words", "numbers"]
-    assert result["advice"][-1].endswith("OUT.h5 --label y --one-hot w")
+    assert result["next"][0].endswith("t.h5 --label y --one-hot w")
 
 
 def test_table_of_many_words_and_dates(ooc_fw, tmp_path):
@@ -195,15 +203,15 @@ def test_table_of_many_words_and_dates(ooc_fw, tmp_path):
     path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
     result = describe(ooc_fw, path, "--label", "y")
     end = "--label y --one-hot few --target-encode many --date-parts day --drop own"
-    assert result["advice"][-1].endswith(f"{end} --impute mean")
+    assert result["next"][0].endswith(f"{end} --impute mean")
     assert result["columns"]["day"] == {"holds": "dates", "missing": 1, "low": 0, "high": 0}
     assert "dates, 1 missing" in ooc_fw("info", path).out
-    command = shlex.split(result["advice"][-1].partition("ooc-fw ")[2])
-    command[command.index("OUT.h5")] = tmp_path / "o.h5"
-    ooc_fw(*command).done()
+    command = shlex.split(result["next"][0])
+    command[command.index("t.h5")] = tmp_path / "o.h5"
+    ooc_fw(*command[1:]).done()
     columns["day"] = pa.array(columns["day"][1:2] * 400).cast("date32")
     parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
-    assert describe(ooc_fw, tmp_path / "t.parquet", "--label", "y")["advice"][-1].endswith(end)
+    assert describe(ooc_fw, tmp_path / "t.parquet", "--label", "y")["next"][0].endswith(end)
 
 
 def test_table_with_decimal_commas_and_no_label_named(ooc_fw, tmp_path):
@@ -215,7 +223,7 @@ def test_table_with_decimal_commas_and_no_label_named(ooc_fw, tmp_path):
     advice = "\n".join(result["advice"])
     assert "decimal commas or separators of thousands in price, many: write them with" in advice
     assert "'class' may hold them; else give --label" in advice
-    assert result["advice"][-1].endswith("OUT.h5 --label class --one-hot colour")
+    assert result["next"][0].endswith("data.h5 --label class --one-hot colour")
     outcome = ooc_fw("convert", path, tmp_path / "o.h5", "--label", "class", "--drop", "colour")
     outcome.assert_refused("line 2: column 'price' does not hold a number but '1,5'; write numbers")
 
@@ -225,11 +233,39 @@ def test_a_row_with_too_few_cells_is_reported(ooc_fw, tmp_path):
     path.write_text("a,b,y\n1,2,no\n3,no\n5,6,yes\n7,9,no\n")
     result = describe(ooc_fw, path, "--label", "y")
     assert (result["n_looked_at"], result["bad_rows"]) == (3, 1)
-    first, *_, last = result["advice"]
+    first, last = result["advice"][0], result["next"][0]
     assert "short.csv, line 3: it has 2 cells for 3 columns" in first
-    output = str(tmp_path / "o.h5")
-    command = shlex.split(last.removeprefix("convert it: ").replace("OUT.h5", output))
+    command = shlex.split(last.replace(" short.h5", f" {tmp_path / 'o.h5'}"))
     ooc_fw(*command[1:]).done()
+
+
+def test_commands_that_are_pasted_run(ooc_fw, tmp_path, monkeypatch):
+    """Options given are in them, and they suit counts, text, and columns that name rows."""
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(rng.gamma(0.5, 2, size=(120, 30)))
+    kind = np.where(counts[:, 0] > np.median(counts[:, 0]), "a", "b")
+    monkeypatch.chdir(tmp_path)
+    data = anndata.AnnData(csr_array(counts.astype(np.float32)), obs={"kind": kind})
+    data.write_h5ad("cells.h5ad", compression="gzip")
+    np.save("X.npy", np.eye(120, 40, dtype=np.float32) * 7)
+    np.save("y.npy", np.arange(120) % 2)
+    rows = [f"{7 * k},{k % 5},{k % 2}" for k in range(120)]
+    (tmp_path / "t.csv").write_text("\n".join(["user_id,size,y", *rows, ""]))
+    (tmp_path / "t.txt").write_text("".join(f"{k % 2} {k % 9 + 1}:1 10:{k}\n" for k in range(120)))
+    for arguments, options in (
+        (("cells.h5ad", "--label", "kind"), "cells.h5 --label kind --log1p --scale maxabs"),
+        (("X.npy", "--labels", "y.npy"), "X.h5 --labels y.npy --sparse"),
+        (("t.csv",), "t.h5 --label y --drop user_id"),
+        (("t.txt",), "t.h5 --scale maxabs"),
+    ):
+        convert, train = describe(ooc_fw, *arguments)["next"]
+        assert convert == f"ooc-fw convert {arguments[0]} {options}"
+        for command in (convert, train):
+            ooc_fw(*shlex.split(command)[1:], *["--quiet"] * (command is train)).done()
+        after = describe(ooc_fw, shlex.split(convert)[3])
+        assert after["next"] == [train]
+        for command in describe(ooc_fw, shlex.split(train)[2].replace(".h5", ".model.h5"))["next"]:
+            ooc_fw(*shlex.split(command.replace("DATA", shlex.split(train)[2]))[1:]).done()
 
 
 def test_a_regression_model_counts_its_own_landmarks_and_has_no_classes(ooc_fw, tmp_path):

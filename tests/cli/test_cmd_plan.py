@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import resource
+import shlex
 
 import h5py
 import numpy as np
@@ -39,7 +40,12 @@ def test_the_terms_add_up(ooc_fw, plan, data):
     assert 1 <= result["support_at_most"] <= result["max_vertices"] == 200
     assert result["kernel_values_per_second"] > 0
     assert result["seconds_at_most"] > 0
-    text = ooc_fw("plan", data, "--memory", "2GiB").out
+    given = "--class-weight=-1=2.0,1=1.0", "--max-iter", "9"
+    text = ooc_fw("plan", data, "--memory", "2GiB", *given).out
+    assert max(map(len, text.partition("next:")[0].splitlines())) <= 80
+    command = shlex.split(text.splitlines()[-1])
+    assert command[:3] == ["ooc-fw", "train", str(data)]
+    assert {*given, "--memory", "2147483648"} <= {*command}
     assert "limit 2 GiB" in text
     assert "starting the program adds about a second" in text
     assert "kernel values between active rows" in text

@@ -139,14 +139,20 @@ def test_advice():
         ("50 of all 100 rows repeat an earlier one", np.tile(X[:50], (2, 1)), y, {}),
         ("may be in any order", X, y, {"shuffled": None}),
         ("keep the order of their input", X, y, {"shuffled": False}),
-        ("gzip is slow", X, y, {"compression": "gzip", "chunk_rows": 1}),
+        ("gzip is slow", X, y, {"compression": "gzip", "chunk_rows": 1, "decoded_bytes": 2 << 30}),
+        ("counts up to 9: --log1p", np.rint(9 * X), y, {"columns": ["a", "b", "c"]}),
         ("256 MiB are compressed together, which every draw of rows decodes", X, y, quarter),
         ("4096 MiB are compressed together, which every block of rows, in every", X, y, packed),
         ("--gamma auto", np.tile(rng.uniform(-3000, 3000, (100, 5)), (2, 1)), np.tile(y, 2), {}),
         ("no checksums", X, y, {"has_checksums": False}),
-        ("only 0 % of the values are zeros", X, y, {"sparse": True}),
+        (
+            "only 0 % of the values are zeros: ooc-fw convert --dense takes 1.17 KiB",
+            X,
+            y,
+            {"sparse": True},
+        ),
         ("ooc-fw convert makes a file", X, y, {"is_text": True}),
-        ("95 % of the values are zeros: ooc-fw convert --sparse", sparse, y, {}),
+        ("95 % of the values are zeros: ooc-fw convert --sparse would store 800 B", sparse, y, {}),
         ("1 of all 100 rows hold values that are missing or not finite (", holed, y, {}),
     ):
         assert words in said(rows, labels, **known)
