@@ -6,6 +6,8 @@ import anndata
 import dask.array
 import h5py
 import numpy as np
+import polars
+import pyarrow
 import pytest
 import scipy.sparse
 from sklearn.base import clone
@@ -233,6 +235,9 @@ def sources(table, folder):
         yield "zarr", zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(64, 4)), y
     yield "dask", dask.array.from_array(X, chunks=(64, 4)), y
     yield "source", open_dataset(X, y), None
+    columns = {name: X[:, k] for k, name in enumerate("abcd")}
+    yield "polars", polars.DataFrame(columns), polars.Series(y)
+    yield "arrow", pyarrow.table(columns), pyarrow.chunked_array([y[:70], y[70:]])
 
 
 def test_every_source_gives_the_optimum_by_brute_force(table, weights, tmp_path):
@@ -408,6 +413,8 @@ def reordered(X):
     yield found.set_axis(pandas.CategoricalIndex(found.columns), axis=1)
     yield found.rename(columns=str.encode)
     yield found.assign(more=1)
+    yield polars.from_pandas(found)
+    yield pyarrow.Table.from_pandas(found)
 
 
 @pytest.mark.parametrize("kind", [FrankWolfeSVC, FrankWolfeOneClass, FrankWolfeSVR])
