@@ -380,5 +380,5 @@ def draw_importance(found: Any, top: int) -> Figure:
         ax.set_ylabel("column")
         ax.set_xlabel(f"change of {found.what} by one standard deviation", parse_math=False)
         if alone:
-            ax.legend(loc="lower right")
+            figure.legend(loc="outside upper left", ncols=3)
     return figure
