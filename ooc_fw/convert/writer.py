@@ -383,7 +383,7 @@ def split(
             (complement(test_ranges, source.n_rows), test_ranges), paths, outputs, strict=True
         ):
             with SubsetSource(source, ranges) as part, OutputFile(path) as file:
-                stored = labels[part.rows_at(np.arange(part.n_rows))]
+                stored = labels[part.rows]
                 numbers = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))
                 counts = count_labels(stored) if source.has_labels and not targets else {}
                 own = replace(layout, n_rows=part.n_rows, class_counts=counts)

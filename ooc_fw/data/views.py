@@ -57,6 +57,11 @@ class SubsetSource(RowSource):
         self.ids = ReadArray((n_rows,), np.int64, partial(self._pick, source.row_ids))
         self.reopen_as_view(ranges)
 
+    @property
+    def rows(self) -> Int64Array:
+        """Rows of the whole source that are in this one."""
+        return self.rows_at(np.arange(self.n_rows))
+
     def rows_at(self, positions: Int64Array) -> Int64Array:
         """Rows of the whole source at positions in this one."""
         at = np.searchsorted(self._firsts, positions, side="right") - 1

@@ -1,7 +1,4 @@
-"""How good predictions are: accuracies, ROC AUC, average precision, and how sure they are.
-
-Variances of the AUC: Hanley and McNeil (1982), The meaning and use of the area under a ROC curve.
-"""
+"""How good predictions are: accuracies, ROC AUC, average precision, and how sure they are."""
 
 from __future__ import annotations
 
@@ -151,17 +148,11 @@ def balanced_error(codes: Int64Array, wrong: npt.NDArray[np.bool_]) -> Estimate:
 
 
 def auc_loss(values: Float64Array, positive: npt.NDArray[np.bool_]) -> Estimate | None:
-    """1 - ROC AUC of some rows, None if there are not both kinds; Hanley and McNeil's variance."""
-    ranking = Ranking()
-    ranking.add(values, positive)
-    auc = ranking.measures()["roc_auc"]
-    if auc is None:
+    """1 - ROC AUC of some rows, None if there are not both kinds; see `placements`."""
+    if positive.all() or not positive.any():
         return None
-    m, n = int(positive.sum()), int((~positive).sum())
-    both_positive, both_negative = auc / (2 - auc), 2 * auc**2 / (1 + auc)
-    variance = auc * (1 - auc)
-    variance += (m - 1) * (both_positive - auc**2) + (n - 1) * (both_negative - auc**2)
-    return Estimate(1 - auc, max(0.0, variance / (m * n)))
+    parts = placements(values, positive)
+    return Estimate(1 - float(parts[0].mean()), sum(float(x.var()) / len(x) for x in parts))
 
 
 def squared_loss(targets: Float64Array, predictions: Float64Array) -> Estimate | None:

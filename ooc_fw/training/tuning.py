@@ -445,14 +445,14 @@ class _Search:
         rng = np.random.default_rng(self.given.seed)
         for ranges in self.held_out:
             rest = SubsetSource(source, complement(ranges, self.n_rows))
-            rows = rest.rows_at(np.arange(rest.n_rows))
+            rows = rest.rows
             if n_rows < 0.9 * len(rows):
                 known = None if codes is None else codes[rows]
                 (chosen,) = draw_parts(len(rows), [n_rows], source.shuffled is True, rng, known)
                 rows = rest.rows_at(np.concatenate([np.arange(*pair) for pair in chosen]))
             part = SubsetSource(source, ranges_of(rows))
             held = SubsetSource(source, ranges)
-            truth = self.truth[held.rows_at(np.arange(held.n_rows))]
+            truth = self.truth[held.rows]
             self._check(rows, truth)
             train = self.problem.subset(part, rows)
             yield _Part(train, part, CachedSource(held, self.room), truth)
@@ -748,8 +748,7 @@ class _Search:
         which = f"all {n_rows}" if part is None else f"{n_rows} of {self.n_rows}"
         self._say(f"the best, {best}, on {which} rows: {plan.kind}")
         if part is not None:
-            rows = part.rows_at(np.arange(part.n_rows))
-            return fit(problem, options, session, None, plan).renumbered(rows, self.n_rows)
+            return fit(problem, options, session, None, plan).renumbered(part.rows, self.n_rows)
         warm = None
         if plan.landmarks is None and self.known is not None and self.known[0] is best:
             _, fitted, known = self.known
@@ -763,14 +762,13 @@ class _Search:
             return None
         _, fitted, part = self.known
         model = replace(fitted.model, status=str(Status.INTERRUPTED))
-        rows = part.rows_at(np.arange(part.n_rows))
-        return replace(fitted, model=model).renumbered(rows, self.n_rows)
+        return replace(fitted, model=model).renumbered(part.rows, self.n_rows)
 
     def _problem_of(self, point: Point, part: SubsetSource | None = None) -> Any:
         """The problem of a point, on a part of the rows or all of them."""
         problem: Any = self.problem
         if part is not None:
-            problem = problem.subset(part, part.rows_at(np.arange(part.n_rows)))
+            problem = problem.subset(part, part.rows)
         problem = replace(problem, kernel=self.wanted.make(point.kernel, point.gamma))
         problem = self._weighted(problem, point)
         if point.learned:
