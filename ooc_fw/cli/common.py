@@ -171,15 +171,16 @@ def gap_in_words(
     with localcontext(rounding=ROUND_CEILING):
         least = min(Decimal(gap), Decimal(1))
         share = least if kind == "landmarks" else least * (2 - least)
-        short = Context(prec=2, rounding=ROUND_CEILING)
-        shown, percent = float(short.plus(Decimal(gap))), short.plus(100 * share)
+        percent = Context(prec=2, rounding=ROUND_CEILING).plus(100 * share)
     other = "on these landmarks" if scope == "span" else "of this kind"
     return [
-        f"{shown:.1e}: no other model {other} has an objective smaller by more than {percent:f} %; "
-        f"it says nothing about accuracy on new rows"
+        f"{format_gap(gap)}: no other model {other} has an objective smaller by more than "
+        f"{percent:f} %; it says nothing about accuracy on new rows"
     ]
 
 
 def format_gap(gap: float | None) -> str:
-    """Gap with three digits."""
-    return "unknown" if gap is None else f"{gap:.2e}"
+    """Gap with three digits, rounded up."""
+    if gap is None:
+        return "unknown"
+    return f"{float(Context(prec=3, rounding=ROUND_CEILING).plus(Decimal(gap))):.2e}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import shutil
 import time
 from collections import Counter
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -48,22 +50,16 @@ def run(args: argparse.Namespace) -> int:
         check_outputs(outputs, [args.model, args.data, args.labels])
         check_figure(args.figure)
     trial = _try_baselines(args, model) if args.baseline else None
-    if model.task == "regression":
-        if args.positive is not None or args.threshold is not None:
-            option = "--threshold" if args.positive is None else "--positive"
-            raise InputError(f"{args.model} predicts numbers, not classes; leave out {option}")
-        residuals = _residuals(args, model)
-        result: dict[str, Any] = residuals.measures() | {"n_rows": residuals.n_rows}
-    else:
-        result = _measures_of_classes(args, model)
+    if model.task == "regression" and (args.positive or args.threshold) is not None:
+        option = "--threshold" if args.positive is None else "--positive"
+        raise InputError(f"{args.model} predicts numbers, not classes; leave out {option}")
+    measures = _measures_of_regression if model.task == "regression" else _measures_of_classes
+    result = measures(args, model)
     if args.figure is not None:
-        regression = model.task == "regression"
-        save(
-            draw_fit(residuals.sample[1:], result) if regression else draw_measures(result),
-            args.figure,
-        )
+        draw = draw_fit if model.task == "regression" else draw_measures
+        save(draw(result), args.figure)
     result["seconds"] = time.perf_counter() - args.started
-    lines = _lines(result) if "classes" in result else common.aligned(result)
+    lines = _lines(result)
     if trial is not None:
         result["baseline"] = trial.to_dict()
         lines += common.trial_lines(result["baseline"])
@@ -159,18 +155,18 @@ def _positive(args: argparse.Namespace, model: Model) -> tuple[npt.NDArray[Any],
     """Classes, the place of the positive one, and a label that only novel rows of DATA have."""
     names = [common.format_label(value) for value in model.classes.tolist()]
     novelty, label = model.task == "novelty", args.positive
-    if label is None and (args.threshold is None or len(names) == 2):
-        return model.classes, 0 if novelty else 1, None
-    if len(names) > 2:
+    if len(names) > 2 and (label is not None or args.threshold is not None):
         raise InputError(
             f"--positive and --threshold are for two classes, and {args.model} has {len(names)}, "
             f"each with its precision and recall; leave them out"
         )
-    if label not in names and not novelty:
-        raise InputError(f"--positive {label}: {args.model} knows {' and '.join(names)}")
-    if label is None or label in names:
+    if label is None:
+        return model.classes, 0 if novelty else 1, None
+    if label in names:
         return model.classes, names.index(label), None
-    return np.array([label, f"not {label}"]), 0, label
+    if novelty:
+        return np.array([label, f"not {label}"]), 0, label
+    raise InputError(f"--positive {label}: {args.model} knows {' and '.join(names)}")
 
 
 def _threshold(
@@ -193,7 +189,7 @@ def _threshold(
     return {measure: least, "reached": bool(reached.any()), "value": value, "gives": found}
 
 
-def _residuals(args: argparse.Namespace, model: Model) -> Residuals:
+def _measures_of_regression(args: argparse.Namespace, model: Model) -> dict[str, Any]:
     residuals = Residuals(model.offset or 0.0)
     for block in apply_model(model, args, with_labels=True):
         if block.labels.dtype.kind not in "biuf":
@@ -202,7 +198,7 @@ def _residuals(args: argparse.Namespace, model: Model) -> Residuals:
                 f"labels"
             )
         residuals.add(block.labels.astype(float), block.values)
-    return residuals
+    return residuals.measures() | {"n_rows": residuals.n_rows}
 
 
 class Confusion:
@@ -229,41 +225,34 @@ class Confusion:
             self.counts[values[pair // n].item(), self._classes[pair % n]] += count
 
     def measures(self) -> dict[str, Any]:
-        """Measures of all rows and of each class, None if there is nothing to divide by.
+        """Measures of all rows and of each class, NaN if there is nothing to divide by.
 
         The balanced accuracy is the mean recall of the given labels, whatever their numbers of
         rows; ``macro`` has means over all labels that are given or predicted, where 0 stands for
-        None. ``confusion[i][j]`` counts rows of label i that were predicted as j.
+        NaN. ``confusion[i][j]`` counts rows of label i that were predicted as j.
         """
         names = sorted([*self._classes, *self.unknown])
         confusion = np.array([[self.counts[i, j] for j in names] for i in names])
         right, of_given, of_found = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
         known = np.isin(names, self._classes)
 
-        def ratios(counts: Int64Array, totals: Int64Array) -> list[float | None]:
-            return [
-                count / total if total else None
-                for count, total in zip(counts.tolist(), totals.tolist(), strict=True)
-            ]
-
-        measures = {
-            "precision": ratios(right, of_found),
-            "recall": ratios(right, of_given),
-            "f1": ratios(2 * right, of_given + of_found),
-        }
         occurs = of_given + of_found > 0
-        (of_known,) = ratios(right[known].sum(keepdims=True), of_given[known].sum(keepdims=True))
+        with np.errstate(invalid="ignore"):
+            of_known = float(right[known].sum() / of_given[known].sum())
+            recall, precision = right / of_given, right / of_found
+            f1 = 2 * right / (of_given + of_found)
+        measures = {"precision": precision, "recall": recall, "f1": f1}
         return {
             "accuracy": float(right.sum() / of_given.sum()),
             "accuracy_of_known_labels": of_known,
             "balanced_accuracy": balanced_accuracy(right, of_given),
             "classes": {
                 common.format_label(name): {"rows": int(of_given[k])}
-                | {measure: values[k] for measure, values in measures.items()}
+                | {measure: float(values[k]) for measure, values in measures.items()}
                 for k, name in enumerate(names)
             },
             "macro": {
-                measure: float(np.array([value or 0.0 for value in values])[occurs].mean())
+                measure: float(np.nan_to_num(values[occurs]).mean())
                 for measure, values in measures.items()
             },
             "confusion": confusion.tolist(),
@@ -271,15 +260,17 @@ class Confusion:
 
 
 def _lines(result: dict[str, Any]) -> list[str]:
-    shown = ["accuracy", "accuracy_of_known_labels", "balanced_accuracy", "positive", "roc_auc"]
-    shown += ["average_precision", "brier_score", "n_rows", "seconds"]
-    if result["accuracy_of_known_labels"] == result["accuracy"]:
-        shown.remove("accuracy_of_known_labels")
-    lines = common.aligned({k: result[k] for k in shown if result.get(k) is not None})
+    hidden = "classes", "macro", "confusion", "curve", "threshold", "reliability", "sample"
+    shown = {k: v for k, v in result.items() if k not in hidden and v is not None}
+    if shown.get("accuracy_of_known_labels") == shown.get("accuracy"):
+        shown.pop("accuracy_of_known_labels", None)
+    lines = common.aligned(shown)
+    if "classes" not in result:
+        return lines
     rows: list[list[Any]] = [["class", "rows", *result["macro"]]]
     for name, of_class in (*result["classes"].items(), ("macro mean", {**result["macro"]})):
         ratios = (of_class[measure] for measure in result["macro"])
-        cells = ["-" if ratio is None else f"{ratio:.4f}" for ratio in ratios]
+        cells = ["-" if math.isnan(ratio) else f"{ratio:.4f}" for ratio in ratios]
         rows.append([name, of_class.get("rows", ""), *cells])
     lines += ["", *common.table(rows), "", *_confusion_lines(result)]
     if "threshold" in result:
@@ -298,13 +289,9 @@ def _confusion_lines(result: dict[str, Any]) -> list[str]:
     """The confusion matrix, in parts that the terminal has room for, or its largest entries."""
     names, matrix = list(result["classes"]), result["confusion"]
     if len(names) > MOST_COLUMNS:
-        wrong = [
-            (-count, names[i], names[j])
-            for i, row in enumerate(matrix)
-            for j, count in enumerate(row)
-            if i != j and count
-        ]
-        rows = [[given, found, -count] for count, given, found in sorted(wrong)[:MOST_CONFUSIONS]]
+        cells = zip(product(names, names), chain(*matrix), strict=True)
+        wrong = [(*pair, count) for pair, count in cells if pair[0] != pair[1] and count]
+        rows = sorted(wrong, key=lambda each: -each[2])[:MOST_CONFUSIONS]
         title = f"largest confusions (--json has all of the {len(names)} x {len(names)})"
         return [title, *common.table([["given", "predicted", "rows"], *rows], 2)]
     lines, label = ["confusion (given below, predicted to the right)"], max(map(len, names))
@@ -312,6 +299,6 @@ def _confusion_lines(result: dict[str, Any]) -> list[str]:
     step = max(1, (shutil.get_terminal_size().columns - label) // cell)
     for first in range(0, len(names), step):
         part = slice(first, first + step)
-        cells = [[k, *row[part]] for k, row in zip(names, matrix, strict=True)]
-        lines += common.table([["", *names[part]], *cells])
+        shown = ([k, *row[part]] for k, row in zip(names, matrix, strict=True))
+        lines += common.table([["", *names[part]], *shown])
     return lines

@@ -20,7 +20,7 @@ METRICS = {
 }
 
 _PART = 1 << 18  # values that are looked up at once
-_SAMPLE_ROWS = 2000  # of a regression, for a figure
+_SAMPLE_ROWS = 1000  # of a regression, for a figure
 _N_BINS = 10  # of probabilities, in a diagram of their reliability
 
 
@@ -79,7 +79,7 @@ class Ranking:
         values = np.unique(np.round((np.floor(found / unit) - 0.5) * unit, digits + 1))
         true = m - np.searchsorted(positive, values, side)
         false = n - np.searchsorted(negative, values, side)
-        ratios = {"recall": true / m, "precision": true / np.maximum(true + false, 1)}
+        ratios = {"recall": true / m, "precision": true / (true + false)}
         return {"value": values, **ratios, "false_positive_rate": false / n}
 
 
@@ -189,14 +189,11 @@ def pooled(folds: list[Estimate]) -> tuple[float, float]:
 
 
 class Residuals:
-    """R^2, root mean squared and mean absolute error of predictions, block by block.
-
-    `sample` has a random key, the target and the prediction of rows drawn at random, (3, n).
-    """
+    """R^2, root mean squared and mean absolute error of predictions, block by block."""
 
     def __init__(self, near_mean: float = 0.0) -> None:
         self.n_rows, self._shift, self._sums = 0, near_mean, np.zeros(4)
-        self._rng, self.sample = np.random.default_rng(0), np.empty((3, 0))
+        self._rng, self._sample = np.random.default_rng(0), np.empty((0, 3))
 
     def add(self, targets: Float64Array, predictions: Float64Array) -> None:
         """Add rows."""
@@ -204,16 +201,20 @@ class Residuals:
         squares = np.square(residuals)
         self._sums += [moved.sum(), (moved * moved).sum(), squares.sum(), np.abs(residuals).sum()]
         self.n_rows += len(targets)
-        drawn = np.stack([self._rng.random(len(targets)), targets, predictions])
-        both = np.hstack([self.sample, drawn])
-        self.sample = both[:, np.argsort(both[0])[:_SAMPLE_ROWS]]
+        drawn = np.stack([self._rng.random(len(targets)), targets, predictions], axis=1)
+        both = np.vstack([self._sample, drawn])
+        self._sample = both[np.argsort(both[:, 0])[:_SAMPLE_ROWS]]
 
-    def measures(self) -> dict[str, float | None]:
-        """``r2``, None where all targets are equal, ``rmse`` and ``mae``."""
+    def measures(self) -> dict[str, Any]:
+        """``r2``, None where all targets are equal, ``rmse``, ``mae``, and some rows at random.
+
+        These are in ``sample``: target and prediction of each.
+        """
         total, square, errors, absolute = self._sums
         spread = square - total**2 / self.n_rows
         return {
             "r2": float(1 - errors / spread) if spread > 0 else None,
             "rmse": float(np.sqrt(errors / self.n_rows)),
             "mae": float(absolute / self.n_rows),
+            "sample": self._sample[:, 1:].tolist(),
         }

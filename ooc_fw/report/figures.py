@@ -261,11 +261,11 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
                 )
                 for point in tried:
                     fill = "white" if point.stage != best.stage else look["color"]
-                    ax.plot(point.C, 100 * point.error, **look, mfc=fill)
+                    ax.plot(point.C, 100 * point.error, **look, mfc=fill, zorder=3)
             if kernel == best.kernel:
                 error = 100 * (best.error or 0.0)
                 label = f"best: C {best.C:.4g}, {error:.3g} %"
-                ax.plot([best.C], [error], "*", color="black", markersize=13, label=label)
+                ax.plot([best.C], [error], "*", color="black", ms=13, label=label, zorder=4)
             ax.set_xscale("log")
             ax.set_xticks(Cs[::step], [f"{C:.3g}" for C in Cs[::step]])
             ax.minorticks_off()
@@ -344,15 +344,16 @@ def _draw_reliability(ax: Any, measures: dict[str, Any]) -> None:
     ax.set(title="Reliability", xlabel=f"probability of {what}", ylabel="share that comes true")
 
 
-def draw_fit(sample: Any, measures: dict[str, Any]) -> Figure:
-    """Draw predictions against targets of a `sample` of rows; `measures` are of all rows."""
+def draw_fit(measures: dict[str, Any]) -> Figure:
+    """Draw predictions against targets, of the rows in the sample of these measures."""
+    sample = measures["sample"]
     with _drawing((4.6, 4.4)) as (figure, ((ax,),)):
-        ax.plot(*sample, "o", markersize=3, alpha=0.4, markeredgewidth=0)
-        ends = [sample.min(), sample.max()]
+        ax.plot(*zip(*sample, strict=True), "o", markersize=3, alpha=0.4, markeredgewidth=0)
+        ends = [min(map(min, sample)), max(map(max, sample))]
         ax.plot(ends, ends, linestyle="--", color="black", label="perfect")
         r2 = "" if measures["r2"] is None else f"R$^2$ {measures['r2']:.4f}, "
         ax.set_title(f"{r2}root mean squared error {measures['rmse']:.4g}")
-        of = f"true value of {sample.shape[1]:,} of {measures['n_rows']:,} rows"
+        of = f"true value of {len(sample):,} of {measures['n_rows']:,} rows"
         ax.set(xlabel=of, ylabel="prediction")
         ax.legend()
     return figure

@@ -24,6 +24,34 @@ def test_train_predict_certify(ooc_fw, data_file, tmp_path):
     ooc_fw("train", tmp_path / "X.npy", "--task", "novelty").done()  # without labels
 
 
+def test_novel_rows_may_be_called_by_a_word(ooc_fw, data_file, tmp_path):
+    """Rows of the label are novel, all others ordinary, and a threshold finds the novel ones."""
+    model, X = tmp_path / "m.h5", np.random.default_rng(0).random((80, 4)).astype("f4")
+    X[:30] += 3
+    y = np.array(["attack"] * 30 + ["normal"] * 25 + ["other"] * 25)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    np.save(tmp_path / "signs.npy", np.where(y == "attack", -1, 1))
+    ooc_fw("train", data_file, "-o", model, "--task", "novelty", "--quiet").done()
+    data = "evaluate", model, tmp_path / "X.npy", "--labels"
+    ooc_fw(*data, tmp_path / "y.npy").assert_refused("are words", "--positive")
+    ooc_fw(*data, tmp_path / "y.npy", "--positive", "atack").assert_refused("label atack")
+    options = "--threshold", "recall=1", "--json"
+    found = ooc_fw(*data, tmp_path / "y.npy", "--positive", "attack", *options).json()
+    assert found["positive"] == "attack"
+    assert found["classes"]["attack"]["rows"] == 30
+    assert found["classes"]["not attack"]["rows"] == 50
+    signs = ooc_fw(*data, tmp_path / "signs.npy", *options).json()
+    assert signs["positive"] == "-1"
+    for name in ("accuracy", "roc_auc", "average_precision", "threshold"):
+        assert found[name] == signs[name]
+    threshold = found["threshold"]["value"]
+    predicted = ooc_fw("predict", model, data[2], f"--threshold={threshold}").out.split()
+    novel = np.array(predicted) == "-1"
+    assert novel[:30].all()
+    assert found["threshold"]["gives"]["precision"] == pytest.approx(30 / novel.sum())
+
+
 def test_landmarks_are_certified_and_explained(ooc_fw, data_file, tmp_path):
     model = tmp_path / "m.h5"
     options = "--task", "novelty", "--contamination", "0.1", "--C", "0.1", "--landmarks", "30"

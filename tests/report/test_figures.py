@@ -146,7 +146,7 @@ def test_measures_are_drawn_with_what_is_known(n_classes, tmp_path):
 
 
 def test_predictions_are_drawn_against_targets(tmp_path):
-    figure = draw_fit(np.array([[1.0, 2], [1, 4]]), {"r2": None, "rmse": 1.41, "n_rows": 2})
+    figure = draw_fit({"r2": None, "rmse": 1.4, "n_rows": 2, "sample": [[1.0, 1], [2, 4]]})
     assert figure.axes[0].lines[0].get_xydata().tolist() == [[1, 1], [2, 4]]
     save(figure, tmp_path / "f.png")
 
