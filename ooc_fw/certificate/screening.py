@@ -123,7 +123,7 @@ class Screen:
             norm = self.norm[part] if len(self.norm) == len(self.lower) else self.norm
             bound = lower - move * norm.astype(np.float64)
             near = labels[part] * change[self.vertex[part]] - (rounding + self.rounding)
-            if move > 0:  # an infinite distance times 0 would be no number
+            if move > 0:  # an infinite distance times 0 would be NaN
                 near -= move * self.distance[part].astype(np.float64)
             bound = np.maximum(bound, lower + near)
             unscreened.append(start + np.flatnonzero(~(bound >= floor)))

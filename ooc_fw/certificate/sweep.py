@@ -36,7 +36,7 @@ from ooc_fw.kernels.low_rank import Compression
 from ooc_fw.problem import BinaryProblem, check_weights, pair_gap
 
 _CLEAR = 1.1  # of the gradient of violators, above which wide bounds will do for a screen
-_NUMBERED_ROWS = 8192  # rows of a block that are read by their numbers
+_NUMBERED_ROWS = 8192  # rows of a block where rows are read by their numbers
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Search:
     # Increasing numbers of the only rows that are read. The caller knows, from a `Screen`, that no
     # other row is below the least gradient of the support.
     unscreened: Int64Array | None = None
-    low_rank_bytes: int | None = None  # of memory to look for a shorter way to gradients
+    low_rank_bytes: int | None = None  # bytes of memory for compressing the support vectors
 
 
 @dataclass(frozen=True)
@@ -312,7 +312,7 @@ def certify(
     if grad is None:
         values, rounding, _ = _exact(decisions, rows)
         grad = labels * values + slack
-    # What is lost where the slack, perhaps far larger, was added and is taken off.
+    # Rounding of adding the slack, which may be far larger, and subtracting it again.
     plain, of_plain = grad - slack, rounding + 2 * FLOAT64_UNIT * float(np.abs(grad).max())
     rho, least = _rho(alpha, slack, grad), float(grad.min())
     threshold = rho * (1 - search.tol)
@@ -362,7 +362,7 @@ def _at_vertices(
 def _sample(
     problem: BinaryProblem, support: Int64Array, search: Search, target: _Target
 ) -> tuple[Rows, IsOpen]:
-    """Some of the rows that a pass looks at, and what it asks of them."""
+    """Some of the rows of a pass, and what is computed for them."""
     if search.unscreened is None:
         row_ids = sampled_rows(problem.source, problem.source.n_rows)
     else:

@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
-_CHECKED_ROWS = 64  # on which a kernel that is a function is looked at before training
+_CHECKED_ROWS = 64  # rows on which a kernel that is a function is checked before training
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
 SAMPLE_ROWS = 10_000
-_STRETCHES = 100  # of consecutive rows in a sample
+_STRETCHES = 100  # stretches of consecutive rows that make up a sample
 _TASK_ROWS = 1 << 10  # rows of one task; fewer of them where rows are wide
 
 
@@ -49,7 +49,7 @@ class Importance:
     classes: tuple[str, ...]  # whose values they are: each of several, or the larger one of two
     by_class: Float64Array  # (n_classes, n_columns)
     effects: Float64Array  # (n_classes, n_columns), by the mean derivative; NaN of several features
-    n_rows: int  # that the means are over
+    n_rows: int  # rows that the means are taken over
 
     def __repr__(self) -> str:
         first = [f"{self.names[k]}={self.values[k]:.3g}" for k in self.order[:5]]

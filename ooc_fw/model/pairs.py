@@ -44,10 +44,10 @@ class _Trained:
     # Numbers in the training data, shape (n_support,); -1 for landmarks that are no rows.
     rows: Int64Array
     certified_gap: float | None  # relative, over all rows or within the span of the landmarks
-    sampled_gap: float | None  # what training saw without a certificate
+    sampled_gap: float | None  # gap over the rows that training drew, no certificate
     positive: float | str  # class value of +1
     negative: float | str  # and of -1, which may stand for all other classes
-    # Penalty of each row, 1 for what is none; None where all rows have that of the model.
+    # Penalty of each row, 1 for landmarks that are no rows; None if all have that of the model.
     C: Float64Array | None = None
     sigmoid_a: float | None = None
     sigmoid_b: float | None = None

@@ -64,20 +64,20 @@ MOST_LANDMARKS, _ROWS_EACH = 30_000, 4
 
 LANDMARK_PASSES = 15
 """Passes over all rows of a typical run with landmarks."""
-_SAMPLE_PASSES = 40  # over the sample
+_SAMPLE_PASSES = 40  # passes over the sample
 _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
 _LANDMARK_TIME = 0.8  # share of the time limit that a run with landmarks may be expected to take
 # The same of a first run, from whose time the landmarks of a second one follow: where the machine
 # is slower than expected, there is a complete model all the same.
 _FIRST_SHARE = 0.15
-_PRODUCT_SECONDS = 4e-11  # of one thread, for a product of two kernel values in a Hessian
-_GROWTH = 1.5  # times more landmarks that are worth another run
-_SPEED_ROWS = 2_048  # between which kernel values are computed to measure their speed
+_PRODUCT_SECONDS = 4e-11  # seconds of one thread for a product of two kernel values in a Hessian
+_GROWTH = 1.5  # another run is worth while with so many times the landmarks
+_SPEED_ROWS = 2_048  # rows between which kernel values are computed, to measure the speed
 
 SAMPLE_ROWS = 2_000, 8_000
 """Rows of the samples that are solved; the second one only where the first does not decide."""
-_SAMPLE_TOL = 1e-2  # relative gap of their models
-_SAMPLE_TIME = 0.1  # share of the time that is left, for each of them
+_SAMPLE_TOL = 1e-2  # relative gap of the models of samples
+_SAMPLE_TIME = 0.1  # share of the time left for each of these models
 
 PASSES = 2.5
 """Kernel values of a typical exact run, divided by rows times support vectors."""
@@ -134,7 +134,7 @@ class Classification(Task):
         except OverLimitError:
             room = (options.memory_limit or 0) - PROGRAM_BYTES
             if source.label_bytes > max(room, PROGRAM_BYTES // 4):
-                raise  # what is kept of the labels would exceed the limit before they are counted
+                raise  # the labels alone exceed the limit
             n_classifiers = classifiers_of(len(label_values(source)))
             threads_before_plan(source, options, weighted=weighted, n_classifiers=n_classifiers)
             raise
@@ -286,7 +286,7 @@ def solve_span(
     began, used = time.perf_counter(), time.process_time()
     with open_landmark_path(problem, plan, session, warm) as path:
         solution = path.solve(plan.options.C)
-    # Where rows depend on others of them, a larger span says little that is new.
+    # Where landmarks depend on each other, more of them hardly enlarge the span.
     while plan.grows and solution.status.reached and 2 * len(solution.rows) > plan.memory.landmarks:
         times = time.perf_counter() - began, time.process_time() - used
         larger = _larger_plan(problem, plan, session, solution, *times)
@@ -330,7 +330,7 @@ def _larger_plan(
     options = replace(plan.given, landmarks=None)
     held = workload(problem, options, session).held_bytes + rows_bytes(solution.landmarks)
     session = replace(session, held=held)
-    # Other programs may leave it less than its threads.
+    # Other programs may leave less than its threads to this one.
     processors = min(float(plan.options.threads), max(0.1, cpu_seconds / seconds))
     estimate = partial(landmark_seconds, problem, plan.landmarks, threads=processors)
     algebra = estimate(math.inf)
@@ -407,9 +407,9 @@ class Support:
     """Support vectors that an exact model may have; `basis` says in words how that is known."""
 
     expected: int
-    share: float  # of the rows of the largest sample
+    share: float  # share of support vectors among the rows of the largest sample
     basis: str
-    late: bool = False  # whether a sample took too much of the time limit, and tells little
+    late: bool = False  # whether a sample took too much of the time limit to tell much
 
 
 def expect_support(

@@ -88,11 +88,11 @@ class Fit:
 class Task(ABC):
     """What a task does in its own way."""
 
-    # Record of what is trained on; it takes what `read` gives and what `fields` are called.
+    # Class of the problem; its arguments are what `read` returns, and `fields` by name.
     problem: ClassVar[type]
     # The `TaskOptions` that the task has.
     fields: ClassVar[tuple[str, ...]] = ()
-    # What the task does without, and the arguments of commands that ask for it.
+    # A phrase for messages, and the arguments of commands that the task does without.
     without: ClassVar[tuple[str, tuple[str, ...]]] = "", ()
 
     def check(self, options: TrainOptions) -> None:  # noqa: B027

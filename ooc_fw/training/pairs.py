@@ -34,8 +34,8 @@ from ooc_fw.system.memory import memory_total
 from ooc_fw.training.partition import Partition, partition_classes
 from ooc_fw.training.small_pairs import SmallPairs, threaded_map
 
-_LEAST_PAIR = 0.1  # work that counts for a pair in shares of time, in that of an average pair
-_SHARE = 0.25  # of all memory that kernel values of classifiers side by side may take
+_LEAST_PAIR = 0.1  # a pair has at least the share of time of so many average pairs
+_SHARE = 0.25  # share of memory for kernel values of classifiers trained side by side
 
 
 def train_pairs(
@@ -88,7 +88,7 @@ class PairTrainer(ExitStack):
         counts = np.bincount(problem.codes, minlength=problem.n_classes).astype(np.float64)
         self._work = np.array([(counts[a] + counts[b]) ** 2 for a, b in self._pairs])
         if several:
-            largest = int(self._work.argmax())  # where memory does not suffice, if anywhere
+            largest = int(self._work.argmax())  # if memory suffices for this pair, it does for all
             self._plan(largest, partition.pair(*self._pairs[largest]).problem)
         unlimited = options.memory_limit is None and options.max_time is None
         # If every row is a support vector, a pair has 4 bytes of kernel values for each work.

@@ -24,7 +24,7 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import scratch_directory
 from ooc_fw.system.memory import format_bytes, least_bytes
 
-_RAM_BYTES = 256 << 20  # of rows that are partitioned in RAM; more of them are, on disk
+_RAM_BYTES = 256 << 20  # rows of up to so many bytes are partitioned in RAM, more on disk
 _RAM_SHARE = 0.25  # share of a memory limit that partitioned rows may take in RAM
 _SPARE_DISK = 1.1  # factor of the bytes needed on disk, which must be free
 
@@ -145,7 +145,7 @@ def _in_ram(source: RowSource, codes: Int64Array, n_classes: int) -> list[RowSou
     sources: list[RowSource] = []
     for of_class in pieces:
         sources.append(rows_source(concat_rows(of_class), source.name))
-        of_class.clear()  # one class at a time is held twice
+        of_class.clear()  # so that only one class at a time is held twice
     return sources
 
 

@@ -55,7 +55,7 @@ MAX_SUPPORT = 10_000
 POOL_BYTES = 64 << 20
 """Decoded rows of a source that make one chunk."""
 
-_PROBE_ROWS = 1024  # rows by which the storage of rows is chosen
+_PROBE_ROWS = 1024  # first rows, whose density says whether rows are stored dense or sparse
 _DENSE_FROM = 0.25  # share of nonzero values from which sparse rows are stored dense
 _FULL_ROWS = 2048  # rows up to which a run keeps the gradient of all, and needs no certificate
 _HASHED_ROWS = 16384  # rows that are hashed together
@@ -68,7 +68,7 @@ class _Candidates(NamedTuple):
 
     ids: Int64Array  # see `vertex_ids`; odd for the label +1
     labels: Int8Array
-    penalties: Float64Array  # as factors of C
+    penalties: Float64Array  # factors of C
     places: Int64Array  # positions in the stream
     alpha: Float64Array
     rows: Rows
@@ -334,7 +334,7 @@ class _Stream:
             for callback in callbacks:
                 callback(self.progress.copy())
 
-        interrupt = DeferredInterrupt()  # a signal may come after the run has looked last
+        interrupt = DeferredInterrupt()  # a signal may come after the run has last checked for one
         session = Session([tell] if callbacks else [], interrupt=interrupt)
         with interrupt, Path(problem, self._plan_of(problem), session, active) as path:
             if active is not None and active.alpha.sum() < 1 - WEIGHT_SUM_TOLERANCE:
@@ -399,7 +399,7 @@ def _undone_by_errors(streams: Sequence[PairStreams | _Stream]) -> Iterator[None
         for stream, state in zip(streams, states, strict=True):
             names = ("_active", "_vertices") if isinstance(stream, _Stream) else ()
             if any(vars(stream)[name] is not state[name] for name in names):
-                state["_active"] = None  # it has been trained since, and is made anew
+                state["_active"] = None  # it has been trained since then; it is made anew
             stream.__dict__.update(state)
         raise
 
