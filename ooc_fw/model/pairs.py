@@ -271,8 +271,9 @@ def is_decided(
 def worst_status(statuses: Sequence[Status]) -> Status:
     """The status of all classifiers together: an interrupt, or the first that stopped early."""
     early = [status for status in statuses if not status.reached]
-    if Status.INTERRUPTED in early:
-        return Status.INTERRUPTED
+    for status in (Status.INTERRUPTED, Status.STOPPED):
+        if status in early:
+            return status
     if early:
         return early[0]
     return Status.SAMPLED if Status.SAMPLED in statuses else Status.CONVERGED

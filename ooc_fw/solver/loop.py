@@ -457,7 +457,7 @@ class _Run(Shell):
 
     def _finish(self, status: Status) -> Solution:
         """Bring the weights to their best for the end; the result of the run."""
-        state, interrupted = self.state, status is Status.INTERRUPTED
+        state, interrupted = self.state, status.was_asked_for
         goes_on = status is Status.SUPPORT_LIMIT and self.workspace.problem.partial
         if not (status.reached or goes_on):
             self.interrupt.defer()

@@ -350,7 +350,8 @@ class Shell(ABC):
         if not self.has_model:
             self.deadline.check()
         elif self._unwanted or self.interrupt.noted is not None:
-            raise Stop(Status.INTERRUPTED)
+            signalled = self.interrupt.noted is not None
+            raise Stop(Status.INTERRUPTED if signalled else Status.STOPPED)
         elif self.is_over():
             raise Stop(Status.TIME_LIMIT)
 
@@ -373,7 +374,7 @@ class Shell(ABC):
         tolerance, which it may be all the same.
         """
         in_time = self.deadline.allows_pass(seconds)
-        if not self.options.certify or status is Status.INTERRUPTED or not in_time:
+        if not self.options.certify or status.was_asked_for or not in_time:
             return status
         self.progress.phase = Phase.CERTIFY
         return self.status_of(lambda: Status.CONVERGED if passes() else status)

@@ -21,6 +21,7 @@ class Status(enum.StrEnum):
     `CONVERGED`: a certificate says that the gap of all rows is within the tolerance. `SAMPLED`: no
     certificate was wanted, and the gap of the rows drawn last is within the tolerance; the gap of
     all rows is usually larger. `ROUNDING`: float64 allows no smaller gap, or steps lead nowhere.
+    `INTERRUPTED`: by a signal; `STOPPED`: by a callback that returned False.
     `UNSETTLED`: the last chunk of a stream still has rows that violate their margin.
     """
 
@@ -29,6 +30,7 @@ class Status(enum.StrEnum):
     MAX_ITER = "max_iter"
     TIME_LIMIT = "time_limit"
     INTERRUPTED = "interrupted"
+    STOPPED = "stopped"
     SUPPORT_LIMIT = "support_limit"
     ROUNDING = "rounding"
     STREAMED = "streamed"
@@ -38,6 +40,11 @@ class Status(enum.StrEnum):
     def reached(self) -> bool:
         """Whether the gap passed the stopping test, over all rows or those that were to be seen."""
         return self in (Status.CONVERGED, Status.SAMPLED)
+
+    @property
+    def was_asked_for(self) -> bool:
+        """Whether a signal or a callback ended the run, which then ends soon."""
+        return self in (Status.INTERRUPTED, Status.STOPPED)
 
     def explain(self, stopping: str, tol: float) -> str:
         """Say why the gap is above the tolerance `tol` of the `stopping` test, for a warning."""
@@ -54,6 +61,7 @@ _CAUSES = {
     Status.MAX_ITER: "the limit of iterations",
     Status.TIME_LIMIT: "the time limit",
     Status.INTERRUPTED: "a signal",
+    Status.STOPPED: "a callback",
     Status.SUPPORT_LIMIT: "the limit of support vectors",
 }
 

@@ -154,6 +154,6 @@ def _train_without(
     with SubsetSource(problem.source, complement(ranges_of(rows), n_rows)) as part:
         session = Session(session.callbacks, session.dask)
         fitted = fit(problem.subset(part, rest), options, session)
-    if fitted.model.status == Status.INTERRUPTED:
+    if Status(fitted.model.status).was_asked_for:
         raise interruption(fitted.signal)
     return fitted.model

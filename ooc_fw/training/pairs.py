@@ -128,8 +128,10 @@ class PairTrainer(ExitStack):
 
     def _why_over(self, deadline: Deadline) -> Status | None:
         """Why no more classifiers are trained, if so."""
-        if self._callbacks.stopped or self._interrupt.noted is not None:
+        if self._interrupt.noted is not None:
             return Status.INTERRUPTED
+        if self._callbacks.stopped:
+            return Status.STOPPED
         return Status.TIME_LIMIT if deadline.left() <= 0 else None
 
     def _tell(self, k: int, solution: Solution) -> None:
@@ -184,7 +186,7 @@ class PairTrainer(ExitStack):
             plan = plan.with_options(threads=threads, **changes)
             solution = solve_problem(pair.problem, plan, self._session(k), warm)
         solution = replace(solution, status=reason or solution.status)
-        if solution.status is Status.INTERRUPTED:
+        if solution.status.was_asked_for:
             self._callbacks.stopped = True
         self._callbacks.end(k)
         if len(self._pairs) == 1:

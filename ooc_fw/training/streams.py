@@ -340,7 +340,7 @@ class _Stream:
             if active is not None and active.alpha.sum() < 1 - WEIGHT_SUM_TOLERANCE:
                 active.refresh()  # some vertices were forgotten
             solution = path.solve(C, warm)
-        if interrupt.noted is not None or solution.status is Status.INTERRUPTED:
+        if interrupt.noted is not None or solution.status.was_asked_for:
             raise interruption(interrupt.noted)
         tell(path.progress)
         self._active = active = path.active

@@ -136,7 +136,7 @@ class Trial:
         except OverLimitError as error:  # the run itself has room for these rows
             plan = make_plan(problem, replace(options, memory_limit=error.needed), self._session)
         fitted = fit(problem, options, self._session, plan=plan)
-        if fitted.model.status == Status.INTERRUPTED:
+        if Status(fitted.model.status).was_asked_for:
             raise interruption(fitted.signal)
         self.scores[kernel.name] = self.judge(fitted.model, self.held_out.source)
 

@@ -631,7 +631,7 @@ class _Search:
     ) -> None:
         """Validate a model of a point, the training of which began at `started`."""
         status, threads = Status(fitted.model.status), self.options.threads
-        if status is Status.INTERRUPTED:
+        if status.was_asked_for:
             raise interruption(fitted.signal)
         point.validated(*score_point(fitted.model, held_out, truth, threads, self.metric))
         point.n_rows, point.n_support = (

@@ -200,7 +200,7 @@ def test_a_run_that_resumes_takes_the_same_course(n_rows, n_classes, tmp_path):
     stages = set()
     for last in np.linspace(0, len(calls) - 1, 5).astype(int).tolist():
         stopped = run(last, checkpoint=CheckpointPlan(path, 0))
-        assert stopped.status is Status.INTERRUPTED
+        assert stopped.status is Status.STOPPED
         assert stopped.beta.shape[1] == len(stopped.rows)
         np.testing.assert_array_equal(stopped.landmarks, X[stopped.rows])
         if last == 0:
@@ -486,7 +486,7 @@ def test_a_run_with_given_rows_resumes_with_the_same_only(tmp_path):
     problem, path = gaussian(X, codes), tmp_path / "run.ckpt"
     whole = chosen(problem, X[:25] + 1)
     saving = Session([lambda state: state.iteration < 3], checkpoint=CheckpointPlan(path, 0))
-    assert chosen(problem, X[:25] + 1, saving).status is Status.INTERRUPTED
+    assert chosen(problem, X[:25] + 1, saving).status is Status.STOPPED
     resumed = chosen(problem, X[:25] + 1, Session(resume=path))
     np.testing.assert_array_equal(resumed.beta, whole.beta)
     for other in (X[1:26] + 1, 25):

@@ -33,7 +33,8 @@ def test_scores_against_definition(values):
         (["converged", "max_iter", "time_limit"], "max_iter"),
         (["converged", "sampled"], "sampled"),
         (["sampled", "time_limit"], "time_limit"),
-        (["max_iter", "interrupted"], "interrupted"),
+        (["max_iter", "interrupted", "stopped"], "interrupted"),
+        (["max_iter", "stopped"], "stopped"),
     ],
 )
 def test_one_status_for_all(statuses, worst):

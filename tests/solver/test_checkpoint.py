@@ -118,7 +118,7 @@ def test_a_run_stopped_before_its_first_step_takes_the_same_course(path):
     options = {"method": "corrective", "lmo": "sampled", "memory_limit": 1 << 40}
     callbacks = [lambda state: state.phase != "start"]
     stopped = train(problem, checkpoint=path, callbacks=callbacks, **options)
-    assert (stopped.status, stopped.iterations) == (Status.INTERRUPTED, 0)
+    assert (stopped.status, stopped.iterations) == (Status.STOPPED, 0)
     assert_same(train(problem, resume=path, **options), train(problem, **options))
 
 
@@ -159,7 +159,7 @@ def test_stopped_from_outside_in_any_iteration_or_sweep(method, phase, path, cap
             return state.phase != phase or next(left, False)
 
         stopped = train(rare_violator, callbacks=[stop], checkpoint=path, **options)
-        assert stopped.status is Status.INTERRUPTED
+        assert stopped.status is Status.STOPPED
         caplog.clear()
         assert_same(train(rare_violator, resume=path, **options), expected)
     assert "screening leaves" in caplog.text

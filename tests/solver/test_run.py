@@ -93,7 +93,7 @@ def test_a_run_that_stops_early_gives_the_best_state_it_kept(
 def test_an_interrupted_corrective_step_leaves_weights_that_are_settled(compared):
     problem = noisy(C=10.0)
     solution = train(problem, [lambda state: state.iteration < 3])
-    assert solution.status is Status.INTERRUPTED
+    assert solution.status is Status.STOPPED
     last = max(compared, key=lambda pair: len(pair[0].ids))[0]
     assert primal(problem, solution) <= (1 + 1e-4) * primal(problem, last)
 

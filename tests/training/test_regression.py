@@ -203,7 +203,7 @@ def test_what_is_no_bound_is_not_stored_as_one(certify):
     session = Session([lambda state: state.iteration < 3])
     problem = RegressionProblem(open_dataset(X), y, make_kernel("rbf", gamma=0.1))
     found = fit(problem, TrainOptions(C=C, certify=certify), session)
-    assert found.landmarks.status is Status.INTERRUPTED
+    assert found.landmarks.status is Status.STOPPED
     (own,) = found.model.classifiers
     assert own.dual is own.certified_gap is None
     assert found.gap_scope == "span"  # that of `sampled_gap`
