@@ -32,7 +32,6 @@ convert {shlex.quote(path)} connections.h5 --no-header --label -1 \
     --one-hot 1,2,3 --log1p --scale standard
 split connections.h5 train.h5 test.h5
 train train.h5 -o attacks.h5 --C 100
-evaluate attacks.h5 test.h5
-importance attacks.h5 test.h5 --figure intrusion.svg
+evaluate attacks.h5 test.h5 --figure intrusion.svg
 """
 sys.exit(run_commands(commands))
