@@ -7,7 +7,6 @@ cut short ends the process instead of raising an error.
 
 from __future__ import annotations
 
-import io
 import math
 import mmap
 import os
@@ -20,7 +19,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -32,7 +30,6 @@ from ooc_fw.system.errors import DamageError, InputError, unreadable
 
 READ_BYTES = 8 << 20  # bytes fetched at once from a table whose rows have other data between them
 _DAMAGED_ZIP = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
-_RECIPE_BYTES = 16 << 20  # largest recipe of an array; one with more holds the values themselves
 KEPT_BYTES = 32 << 20  # decoded bytes that are kept of one array, or two chunks if these are larger
 
 
@@ -106,27 +103,6 @@ def check_vector(node: Node | None, kinds: str = "", length: int | None = None) 
     if length is not None and node.shape[0] != length:
         raise DamageError(f"{node.place} has {node.shape[0]} values, not {length}; write it again")
     return node
-
-
-class _Limited(io.BytesIO):
-    """Memory for at most `_RECIPE_BYTES`; OverflowError beyond."""
-
-    def write(self, data: Any) -> int:
-        if self.tell() + memoryview(data).nbytes > _RECIPE_BYTES:
-            raise OverflowError
-        return super().write(data)
-
-
-def recipe_of(opener: Callable[[], Node]) -> bytes | None:
-    """How another process opens the same array; None where values are in memory, or it cannot."""
-    from cloudpickle import dump  # which Dask brings, and which takes functions of any kind
-
-    packed = _Limited()
-    try:
-        dump(opener, packed)
-    except Exception:  # whatever the functions and stores of an array raise
-        return None
-    return packed.getvalue()
 
 
 class ReadArray(ArrayNode):
@@ -367,8 +343,8 @@ def _read_header(file: Any, size: int) -> tuple[tuple[Any, ...], bool, np.dtype[
     return shape, in_columns, dtype
 
 
-def find_in_map(array: AnyArray) -> Callable[[], FileArray] | None:
-    """What opens a view of a memory map in its file; None for a private map, or what is none."""
+def find_in_map(array: AnyArray) -> FileArray | None:
+    """A view of a memory map, in its file; None for a private map, or what is none."""
     base: Any = array
     named: np.memmap[Any, Any] | None = None
     while isinstance(base, np.ndarray):
@@ -381,8 +357,8 @@ def find_in_map(array: AnyArray) -> Callable[[], FileArray] | None:
     page_start = named.offset - named.offset % mmap.ALLOCATIONGRANULARITY
     mapped = np.frombuffer(base, dtype=np.uint8)
     offset = page_start + array.ctypes.data - mapped.ctypes.data
-    place = (offset,), None, array.strides
-    return partial(FileArray, str(named.filename), array.shape, array.dtype, *place)
+    path, strides = str(named.filename), array.strides
+    return FileArray(path, array.shape, array.dtype, (offset,), strides=strides)
 
 
 class NpzGroup(Group):

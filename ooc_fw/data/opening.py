@@ -18,11 +18,9 @@ What rows, labels and names are made of stands once, in ``containers.py``.
 from __future__ import annotations
 
 import os
-import pickle
 import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +36,6 @@ from ooc_fw.data.arrays import (
     Sliceable,
     find_in_map,
     open_npy,
-    recipe_of,
 )
 from ooc_fw.data.containers import Missing, open_container
 from ooc_fw.data.rows import AnyArray, Int64Array
@@ -107,20 +104,18 @@ def open_source(
     if isinstance(data, h5py.Group | h5py.Dataset):
         return open_container(hdf5.as_node(data), given, *names)
     if zarrs.is_zarr(data):
-        if hasattr(data, "shape"):
-            return _open_array(partial(zarrs.as_node, data), given)
         return open_container(zarrs.as_node(data), given, *names)
     if hasattr(data, "tocsr"):
         return CSRSource(data.tocsr(), given)
     if zarrs.is_dask(data):
-        return _open_array(partial(zarrs.open_dask, data), given)
+        return open_container(zarrs.open_dask(data), given)
     columns = names_of_frame(data)
     array = _as_array(data, "array")
     if columns is not None and array.dtype.kind == "O":  # columns of several types
         with suppress(AttributeError, TypeError, ValueError):  # words are refused below
             array = np.asarray(data.astype(np.float64))
     in_file = find_in_map(array) if array.size and array.ndim == 2 else None
-    source = ArraySource(array, given) if in_file is None else _open_array(in_file, given)
+    source = ArraySource(array, given) if in_file is None else open_container(in_file, given)
     source.columns = columns
     return source
 
@@ -233,19 +228,6 @@ def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
         source = open_container(OPENERS[kind](path, resources), labels, *names)
         source.on_close(resources.pop_all().close)
     return source
-
-
-def _open_array(opener: Callable[[], Node], labels: Sliceable | None = None) -> RowSource:
-    """Rows of an array, which other processes open alike if its recipe can be sent."""
-    source = open_container(opener(), labels)
-    if (recipe := recipe_of(opener)) is not None:
-        source.reopen_by(_reopen_array, recipe)
-    return source
-
-
-def _reopen_array(recipe: bytes) -> RowSource:
-    """Open the array of a recipe that this program made, in a process that it started."""
-    return _open_array(pickle.loads(recipe))
 
 
 def _kind_of(path: str) -> str:

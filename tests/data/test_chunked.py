@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import pickle
 import threading
 import time
 from collections import Counter
@@ -83,12 +82,6 @@ def test_each_block_is_computed_once_a_pass(threads, length):
         assert max(Counter(computed).values()) <= 2
         source.take(np.arange(0, source.n_rows, 101))
         assert max(Counter(computed).values()) <= 3
-
-
-def test_large_arrays_in_memory_stay_where_they_are():
-    held = da.from_array(np.ones((5 << 10, 1 << 10), np.float32), chunks=(1 << 10, 1 << 10))
-    with pytest.raises(TypeError, match="dask array cannot be sent to another process"):
-        pickle.dumps(open_source(held))
 
 
 def test_a_chunk_on_its_way_is_not_decoded_again(monkeypatch):

@@ -283,12 +283,11 @@ class TestEverySource(RowSourceContract):
             ids = source.source.row_ids(0, source.source.n_rows)[source.rows_at(np.arange(57))]
         np.testing.assert_array_equal(source.row_ids(3, 50), ids[3:50])
 
-    def test_travels_as_the_way_to_open_it(self, source, X, kind):
+    def test_travels_as_the_way_to_open_it(self, source, X):
         if source.reopen is None:
             with pytest.raises(TypeError, match="cannot be sent to another process"):
                 pickle.dumps(source)
             return
         image = pickle.dumps(source)
-        # The recipe of an array of Dask holds its graph, and here the few values, too.
-        assert len(image) < (20_000 if kind == "dask" else 2000)
+        assert len(image) < 2000
         np.testing.assert_array_equal(to_dense(pickle.loads(image).read(0, 57)), X)
