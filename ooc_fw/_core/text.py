@@ -62,7 +62,6 @@ U64 = np.uint64
 INT32_MAX = 2**31 - 1
 EXACT_MANTISSA = 2**53
 EXACT_POWER = U64(22)
-SHORT_PAIR_ROOM = 24  # a short pair touches fewer bytes
 DIGIT_ROOM = (2**63 - 10) // 10  # one digit more still fits int64
 # 10**power from -LARGEST_POWER on, each as the sum of two float64.
 LARGEST_POWER = 90
@@ -75,20 +74,6 @@ TRUNCATION_ERROR = 2.0**-59
 SPLITTER = 2.0**27 + 1.0
 # Half a unit above the largest float32; from here on rounding to it gives infinity.
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103
-
-# Masks and numbers for eight bytes at once.
-ASCII_ZEROS = U64(0x3030303030303030)
-LOW_BITS = U64(0x7F7F7F7F7F7F7F7F)
-HIGH_BITS = U64(0x8080808080808080)
-ABOVE_NINE = U64(0x7676767676767676)  # added to a byte above 9, sets its highest bit
-PAIRS = U64(0x00FF00FF00FF00FF)
-FOURS = U64(0x0000FFFF0000FFFF)
-EIGHT = U64(0x00000000FFFFFFFF)
-BYTE_NUMBERS = U64(0x0001020304050607)  # times 2**(8 k), its highest byte is k
-ONES = U64(0x0101010101010101)
-BYTE = U64(0xFF)
-POINTS = ONES * U64(POINT ^ ZERO)
-COLON_DIGIT, BLANK_DIGIT, NEWLINE_DIGIT = (U64(byte ^ ZERO) for byte in b": \n")
 
 
 class Expected(NamedTuple):
@@ -146,18 +131,15 @@ def _parse_line(text, expected, cursor, labels, indptr, indices, values):
     increasing = True
     complete = True  # no zeros, which would be removed again
     while not _ends_line(text[U64(at)]):
-        index, value, end = _short_pair(text, at, index_base)
-        if end < 0 or index < 0:
-            cursor[TOKEN] = at
-            problem, index, value, end = _long_pair(text, at, index_base)
-            if problem == Problem.UNDECIDED:
-                problem, value = _look_up(at, known_at, known)
-            if problem != Problem.NONE:
-                return problem
-            if abs(value) >= FLOAT32_OVERFLOW:
-                return Problem.VALUE_TOO_LARGE
+        cursor[TOKEN] = at
+        problem, index, value, end = _parse_pair(text, at, index_base)
+        if problem == Problem.UNDECIDED:
+            problem, value = _look_up(at, known_at, known)
+        if problem != Problem.NONE:
+            return problem
+        if abs(value) >= FLOAT32_OVERFLOW:
+            return Problem.VALUE_TOO_LARGE
         if value <= above and index < width_limit:
-            cursor[TOKEN] = at
             return Problem.NO_LOG1P
         increasing &= index > previous
         complete &= value != 0
@@ -208,7 +190,7 @@ def _parse_label(text, at, known_at, known):
 
 
 @njit(cache=True, nogil=True)
-def _long_pair(text, at, index_base):
+def _parse_pair(text, at, index_base):
     """Pair at `at`: the problem with it, its column from 0, its value, and where it ends."""
     index, _, colon = _scan_digits(text, at, np.int64(0))
     if text[U64(colon)] != COLON or colon == at:
@@ -272,86 +254,6 @@ def _skip_qid(text, at):
         while not _ends_token(text[at]):
             at += 1
     return at
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _load_digits(text, at):
-    """Eight bytes as one word (compiled to one load), first byte lowest; digits become 0 to 9."""
-    first = U64(at)
-    word = U64(0)
-    for k in range(8):
-        word |= U64(text[first + U64(k)]) << U64(8 * k)
-    return word ^ ASCII_ZEROS
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _others(digits):
-    """Highest bit of each byte that is no digit."""
-    return (((digits & LOW_BITS) + ABOVE_NINE) | digits) & HIGH_BITS
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _lowest_byte(bits):
-    """Number of the lowest byte whose highest bit is set; 0 if there is none."""
-    return (((bits & (~bits + U64(1))) >> U64(7)) * BYTE_NUMBERS) >> U64(56)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _number(digits, count):
-    """Number written in the first `count` bytes, 1 to 8."""
-    # Leading zeros make it eight digits, whose neighbours are joined: 1 and 1, 2 and 2, 4 and 4.
-    word = digits << (U64(64) - U64(8) * count)
-    word = (word * U64(10) + (word >> U64(8))) & PAIRS
-    word = (word * U64(100) + (word >> U64(16))) & FOURS
-    word = (word * U64(10_000) + (word >> U64(32))) & EIGHT
-    return np.int64(word)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _short_pair(text, at, index_base):
-    """Read up to 7 digits, a colon and a number of up to 8 digits, without a loop.
-
-    The beginning of the next pair is known before the numbers of this one are, so that a processor
-    computes the numbers of several pairs at once: nearly twice as fast. Returns the column from 0,
-    the value, and its end; column or end are negative where the pair must be read by `_long_pair`.
-    """
-    nothing = np.int64(-1)
-    if at + SHORT_PAIR_ROOM > text.size:
-        return nothing, 0.0, nothing
-    digits = _load_digits(text, at)
-    others = _others(digits)
-    count = _lowest_byte(others)
-    if count == U64(0) or (digits >> (U64(8) * count)) & BYTE != COLON_DIGIT:
-        return nothing, 0.0, nothing
-    index = _number(digits, count) - index_base
-    others &= others - U64(1)
-    stop = _lowest_byte(others)
-    after = (digits >> (U64(8) * stop)) & BYTE
-    n_digits = stop - count - U64(1)
-    if n_digits != U64(0) and (after == BLANK_DIGIT or after == NEWLINE_DIGIT):
-        value = _number(digits >> (U64(8) * (count + U64(1))), n_digits)
-        return index, np.float64(value), np.int64(U64(at) + stop)
-    # [-] digits [. digits]: the bytes behind the point are moved over it, to make one word.
-    at = np.int64(U64(at) + count + U64(1))
-    negative = text[U64(at)] == MINUS
-    at += negative  # a branch would often be predicted wrongly
-    digits = _load_digits(text, at)
-    points = digits ^ POINTS
-    points = (points - ONES) & ~points & HIGH_BITS  # right up to the first point
-    before = ((points & (~points + U64(1))) >> U64(7)) - U64(1)  # all bits without a point
-    n_before = _lowest_byte(points)
-    digits = (digits & before) | (_load_digits(text, at + 1) & ~before)
-    others = _others(digits)
-    others = (others - U64(1)) & ~others  # the bits below the first byte that is no digit
-    count = (((others >> U64(7)) & ONES) * ONES) >> U64(56)
-    decimal = U64(points != U64(0)) & U64(count >= n_before)
-    end = np.int64(U64(at) + count + decimal)
-    after = text[U64(end)]
-    if count == U64(0) or (after != BLANK and after != NEWLINE):
-        return index, 0.0, nothing
-    power = (count - n_before) & (U64(0) - decimal)  # 0 without a point
-    value = np.float64(_number(digits, count)) / POWERS_OF_TEN[power]
-    return index, -value if negative else value, end
 
 
 @njit(cache=True, nogil=True, inline="always")
