@@ -125,11 +125,9 @@ def _verify(parser: argparse.ArgumentParser) -> None:
     """Compare a data file with the checksums in it.
 
     Read a whole HDF5 data file and compare every array with the checksums that ooc-fw convert
-    stored. The exit status is 0 if nothing is wrong, 1 if the file is damaged. A file without
-    checksums is only read.
+    stored. The exit status is 0 if nothing is wrong, 1 if the file is damaged.
     """
-    parser.add_argument("data", metavar="DATA", help="an HDF5 file")
-    add_options(parser, ConvertOptions, ["x_name", "y_name"])
+    parser.add_argument("data", metavar="DATA", help="a file of ooc-fw convert")
     add_results(parser)
 
 

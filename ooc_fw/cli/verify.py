@@ -12,11 +12,6 @@ from ooc_fw.convert.verify import verify_file
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import DamageError
 
-NO_CHECKSUMS = (
-    "no checksums are stored in this file: everything could be read, but changed numbers would "
-    "not be noticed"
-)
-
 logger = logging.getLogger(__name__)
 
 
@@ -24,9 +19,7 @@ def run(args: argparse.Namespace) -> int:
     """Compare a data file with the checksums in it."""
     try:
         with RowProgress("verify", unit="B", quiet=args.quiet) as progress:
-            report = verify_file(
-                args.data, x_name=args.x_name, y_name=args.y_name, progress=progress
-            )
+            report = verify_file(args.data, progress=progress)
     except DamageError as error:
         if args.json:
             common.print_result(args, {"file": args.data, "intact": False})
@@ -39,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     result = {
         "file": report.path,
         "file_bytes": report.n_bytes,
-        "checksums": "crc32" if report.has_checksums else None,
+        "checksums": "crc32",
         "intact": report.intact,
         "arrays": arrays,
     }
@@ -53,15 +46,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(result: dict[str, Any]) -> list[str]:
-    checked, arrays = result["checksums"] is not None, result["arrays"]
     rows = []
-    for name, array in arrays.items():
-        verdict = "intact" if checked else "readable"
+    for name, array in result["arrays"].items():
+        verdict = "intact"
         if array["damaged"]:
             verdict = f"damaged in {array['damaged']} place{'s' * (array['damaged'] != 1)}"
         chunks = f"{array['chunks']} chunk{'s' * (array['chunks'] != 1)}"
         rows.append([f"{name}:", f"{array['bytes']} bytes in {chunks}, {verdict}"])
-    lines = [*["header: matches its checksum"] * checked, *common.table(rows, 2)]
-    if not result["intact"]:
-        return [*lines, f"{result['file']} is damaged"]
-    return [*lines, f"{result['file']}: {'intact' if checked else NO_CHECKSUMS}"]
+    verdict = f"{result['file']}{': intact' if result['intact'] else ' is damaged'}"
+    return ["header: matches its checksum", *common.table(rows, 2), verdict]

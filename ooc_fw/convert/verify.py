@@ -14,9 +14,8 @@ from ooc_fw.data.arrays import Sliceable
 from ooc_fw.data.converted import Checksums
 from ooc_fw.data.formats import is_hdf5
 from ooc_fw.data.hdf5 import HDF5Array, HDF5Group, close_file, open_file, structure_errors
-from ooc_fw.data.labels import iter_labels
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.sources import FileStamp, iter_blocks
+from ooc_fw.data.sources import FileStamp
 from ooc_fw.system.errors import DamageError, InputError
 
 READ_BYTES = 4 << 20  # bytes that are read and compared at once
@@ -36,11 +35,10 @@ class ArrayReport:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What `verify_file` found; a file without checksums can only be found readable."""
+    """What `verify_file` found."""
 
     path: str  # the file
     n_bytes: int  # its size
-    has_checksums: bool
     arrays: tuple[ArrayReport, ...]  # in the order of reading
 
     @property
@@ -49,39 +47,35 @@ class VerifyReport:
         return not any(array.n_damaged for array in self.arrays)
 
 
-def verify_file(
-    path: str | os.PathLike[str],
-    *,
-    x_name: str = "X",
-    y_name: str = "y",
-    progress: Progress | None = None,
-) -> VerifyReport:
-    """Read a whole HDF5 data file and compare it with the checksums in it.
+def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = None) -> VerifyReport:
+    """Read a whole converted file and compare it with the checksums in it.
 
-    Of a file of another tool, which has none, rows and labels are read: this finds values that are
-    not finite and missing parts, but not a changed number. `progress` is called with (bytes done,
-    bytes in all). DamageError is raised if the file cannot be opened, its header does not match
-    its checksum, or it was changed while it was read; InputError if it is no HDF5 file with rows.
+    `progress` is called with (bytes done, bytes in all). DamageError is raised if the file cannot
+    be opened, its header does not match its checksum, or it was changed while it was read;
+    InputError if it is no file with rows, or has no checksums.
     """
     path = os.fspath(path)
     if not os.path.isfile(path) or not is_hdf5(path):
-        open_source(path, x_name=x_name, y_name=y_name).close()  # says what is wrong with it
-        raise InputError(f"{path} is a .npy array, which has no checksums; nothing to compare with")
+        open_source(path).close()  # says what is wrong with it
+        raise _no_checksums(path)
     file = open_file(path)
     with ExitStack() as stack:
         stack.callback(close_file, file)
         stack.enter_context(structure_errors(path))
         stamp = FileStamp(path, file.id.get_vfd_handle())
         sums = converted.read_checksums(file) if converted.is_converted(HDF5Group(file)) else {}
-        if sums:
-            arrays = tuple(_compare(file, sums, progress))
-        else:
-            arrays = tuple(_read_all(path, x_name, y_name, progress))
-        report = VerifyReport(path, os.path.getsize(path), bool(sums), arrays)
+        if not sums:
+            raise _no_checksums(path)
+        arrays = tuple(_compare(file, sums, progress))
+        report = VerifyReport(path, os.path.getsize(path), arrays)
         stamp.check()
-    if report.intact and sums:
+    if report.intact:
         open_source(path).close()  # checks that the arrays fit each other
     return report
+
+
+def _no_checksums(path: str) -> InputError:
+    return InputError(f"{path} has no checksums to compare with; ooc-fw convert writes them")
 
 
 def _compare(
@@ -135,17 +129,3 @@ def _damage(
             return
         for first in range(start, stop, sums.length):
             yield from _damage(array, sums, checked, (first, min(stop, first + sums.length)))
-
-
-def _read_all(
-    path: str, x_name: str, y_name: str, progress: Progress | None
-) -> Iterator[ArrayReport]:
-    """Read rows and labels of a file without checksums; the source checks them."""
-    with open_source(path, x_name=x_name, y_name=y_name) as source:
-        n_rows, meter = source.n_rows, Meter(progress, source.decoded_bytes)
-        for start, rows in iter_blocks(source, 0, n_rows, READ_BYTES):
-            meter.at(source.decoded_bytes * (start + len(rows)) // n_rows)
-        yield ArrayReport(x_name, source.bytes_read, -(-n_rows // source.chunk_rows))
-        if source.has_labels:
-            n_bytes = sum(labels.nbytes for _, labels in iter_labels(source))
-            yield ArrayReport(y_name, n_bytes, 1)

@@ -5,15 +5,11 @@ The arrays of Dask are read alike. Neither package is imported for them.
 
 from __future__ import annotations
 
-import bz2
-import lzma
 import math
 import os
-import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import product
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -22,17 +18,12 @@ from ooc_fw.data.formats import ZARR_METADATA, is_url, stored_bytes
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.system.errors import DamageError, InputError
 
-# Bytes that any chunk may decode to, and that the values of a chunk may take.
+# Bytes that a chunk of a small array may take, and that any may.
 _SMALL_CHUNK, _LARGEST_CHUNK = 64 << 20, 2 << 30
 _MOST_ACROSS = 1 << 20  # chunks side by side, all of which are read for a row
 # Values from which there must be a byte for so many: absent chunks are zeros, and a store may
 # declare any number of them.
 _MANY_VALUES, _LARGEST_RATIO = 1 << 30, 1 << 20
-_DECOMPRESSORS: dict[str, Any] = {
-    "zlib": zlib.decompressobj,
-    "bz2": bz2.BZ2Decompressor,
-    "lzma": lzma.LZMADecompressor,
-}
 _WORD_BYTES = 512  # that the memory plan counts for each word of a decoded chunk
 
 
@@ -96,7 +87,7 @@ class ZarrGroup(_ZarrNode, Group):
 
 
 class ZarrArray(_ZarrNode, ArrayNode):
-    """An array of a store; a few bytes may stand for many, so that chunks are looked at first."""
+    """An array of a store."""
 
     compressed = True
     chunk_rows: int
@@ -128,7 +119,6 @@ class ZarrArray(_ZarrNode, ArrayNode):
                 f"{self.place} is said to have shape {self.shape} in chunks of {self._sizes}, "
                 f"which it cannot have, or which are too large; write it in chunks of a few MiB"
             )
-        self._most = _LARGEST_CHUNK if self.is_text else max(_SMALL_CHUNK, 2 * chunk_bytes)
         dtype = np.dtype(object) if self.is_text else self.dtype
         slices = DecodedChunks(self.shape, dtype, self._decode, self.chunk_rows)
         if self.is_text:
@@ -137,8 +127,6 @@ class ZarrArray(_ZarrNode, ArrayNode):
 
     def _decode(self, start: int, stop: int) -> AnyArray:
         try:
-            if self._root is not None:
-                self._check_chunks(start, stop)
             values = np.asarray(self.stored[start:stop])
         except Exception as error:  # whatever codecs and stores raise
             raise DamageError(
@@ -146,22 +134,6 @@ class ZarrArray(_ZarrNode, ArrayNode):
                 f"again"
             ) from error
         return values.astype(object) if self.is_text else values
-
-    def _check_chunks(self, start: int, stop: int) -> None:
-        """Raise ValueError for a chunk in a file, if it is there, that decodes to too much."""
-        rows = range(start // self._sizes[0], _ceil(stop, self._sizes[0]))
-        across = map(range, map(_ceil, self.shape[1:], self._sizes[1:]))
-        for place in product(rows, *across):
-            name = self.stored.metadata.encode_chunk_key(place)
-            path = os.path.join(str(self._root), self.stored.path, name)
-            with suppress(FileNotFoundError), open(path, "rb") as file:
-                n_bytes = os.fstat(file.fileno()).st_size
-                codecs = self.stored.compressors
-                if n_bytes <= self._most and self.stored.shards is None and codecs:
-                    codec = type(codecs[-1]).__name__.removesuffix("Codec").lower()
-                    n_bytes = _decoded_bytes(codec, file, self._most)
-                if n_bytes > self._most:
-                    raise ValueError(f"{path} holds or decodes to more than {self._most} bytes")
 
 
 def _check_files(path: str) -> None:
@@ -184,23 +156,6 @@ def _check_files(path: str) -> None:
 
 def _ceil(number: int, divisor: int) -> int:
     return -(-number // divisor)
-
-
-def _decoded_bytes(codec: str, file: BinaryIO, most: int) -> int:
-    """Bytes that a compressed file stands for, at most `most` + 1 if not stated; 0 if unknown."""
-    if codec in _DECOMPRESSORS:
-        return len(_DECOMPRESSORS[codec]().decompress(file.read(), most + 1))
-    head = file.read(18)
-    if codec == "zstd" and len(head) > 5:
-        flag, single = head[4] >> 6, head[4] >> 5 & 1
-        start = 6 - single + (0, 1, 2, 4)[head[4] & 3]
-        place = slice(start, start + (single, 2, 4, 8)[flag])
-        return int.from_bytes(head[place], "little")
-    if codec == "gzip":
-        file.seek(-4, os.SEEK_END)
-        return int.from_bytes(file.read(), "little")
-    place = {"blosc": slice(4, 8), "lz4": slice(0, 4)}.get(codec, slice(0))
-    return int.from_bytes(head[place], "little")
 
 
 def is_dask(data: Any) -> bool:

@@ -166,21 +166,6 @@ def refused(store, message, **names):
         source.read(0, 8)
 
 
-CODECS = [None, "zstd", "blosc", "gzip", "zlib", "lz4", "bz2", "lzma"]
-
-
-@pytest.mark.parametrize("codec", grid(CODECS, 3))
-def test_chunks_that_decode_to_too_much_are_refused_and_others_are_not(store, codec):
-    codecs = pytest.importorskip("numcodecs")
-    change_metadata(store, compressor=codec and {"id": codec})
-    encode = bytes if codec is None else codecs.get_codec({"id": codec}).encode
-    store[1].write_bytes(encode(np.eye(8, 2)))
-    with open_source(str(store[0])) as source:
-        np.testing.assert_array_equal(source.read(0, 8), np.eye(8, 2))
-    store[1].write_bytes(encode(np.zeros(65 << 20, dtype=np.uint8)))
-    refused(store, "0.0 holds or decodes to more than 67108864 bytes")
-
-
 @pytest.mark.parametrize(
     ("shape", "chunks"),
     [
