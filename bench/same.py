@@ -53,7 +53,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "classes-sampled": ("shells.h5", "--method", "swap2", "--max-iter", "300"),
     "probability": ("shells.h5", "--probability"),
     "balanced": ("rings.h5", "--class-weight", "balanced"),
-    "farthest": ("rings.h5", "--start", "farthest", "--stopping", "absolute", "--tol", "1e-7"),
+    "absolute": ("rings.h5", "--stopping", "absolute", "--tol", "1e-7"),
     "meb": ("rings.h5", "--stopping", "meb", "--tol", "1e-6", "--seed", "5"),
     "uncertified": ("rings.h5", "--no-certify"),
     "dask": ("rings.h5", "--dask", "threads"),

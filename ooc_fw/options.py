@@ -231,10 +231,9 @@ class TrainOptions(_Checked):
     lmo: str = option(
         "auto",
         "oracle that proposes toward vertices",
-        choices=("auto", "full", "lazy", "sampled", "random", "random-full"),
+        choices=("auto", "full", "sampled", "random", "random-full"),
     )
     sample_size: int = option(194, "rows that a sampled step draws", **_COUNT)
-    start: str = option("random", "choice of the first active set", choices=("random", "farthest"))
     tol: float = option(1e-3, "target tolerance of the duality gap", **_POSITIVE)
     stopping: str = option(
         "relative",

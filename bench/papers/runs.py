@@ -77,8 +77,7 @@ class Run:
     @property
     def oracle(self) -> str:
         """The oracle, and how many rows it draws."""
-        full = self.lmo in ("full", "lazy")
-        return self.lmo if full else f"{self.lmo}, {self.sample_size} rows"
+        return self.lmo if self.lmo == "full" else f"{self.lmo}, {self.sample_size} rows"
 
     @property
     def key(self) -> str:

@@ -181,7 +181,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         help="factors of C for rows of some classes, such as --class-weight=-1=1,1=9 (1 for those "
         "left out), or balanced: inversely proportional to the rows of each class",
     )
-    names = ("method", "lmo", "sample_size", "start", "tol", "stopping", "max_iter", "seed")
+    names = ("method", "lmo", "sample_size", "tol", "stopping", "max_iter", "seed")
     add_options(parser.add_argument_group("method"), TrainOptions, (*names, "certify"))
     group = parser.add_argument_group("stopping and resuming (durations: 90, 90s, 30m, 2h)")
     add_options(group, TrainOptions, ["max_time"])

@@ -73,7 +73,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         from the variance of all values, as scikit-learn does.
     degree, coef0 : int, float
         Of the polynomial kernel (gamma x.z + coef0)^degree.
-    C, method, lmo, sample_size, start, tol, stopping, certify, max_iter, max_time, memory_limit
+    C, method, lmo, sample_size, tol, stopping, certify, max_iter, max_time, memory_limit
         As for `ooc_fw.TrainOptions`; `max_time` covers the whole of `fit`.
     n_jobs : int or None
         Threads; None is 1, -1 all CPUs.
@@ -171,7 +171,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     method: str = TrainOptions.method
     lmo: str = TrainOptions.lmo
     sample_size: int = TrainOptions.sample_size
-    start: str = TrainOptions.start
     stopping: str = TrainOptions.stopping
     decision_function_shape: str = "ovr"
     max_support: int | None = TrainOptions.max_support
@@ -344,7 +343,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         -----
         Kernel and gamma are fixed by the first chunk, which should represent what is to come. After
         `fit`, training continues from its model and kernel. `C`, `tol`, `stopping`, `n_jobs` and
-        `max_support` may change between calls; `method`, `lmo`, `sample_size`, `start`, `certify`,
+        `max_support` may change between calls; `method`, `lmo`, `sample_size`, `certify`,
         `max_iter`, `memory_limit` and `random_state` have no effect. `class_weight` is a weight for
         each label: the rows of each class are not known before the end.
         """

@@ -31,7 +31,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     ----------
     kernel, gamma, degree, coef0
         As for `ooc_fw.FrankWolfeSVC`.
-    C, method, lmo, sample_size, start, tol, stopping, certify, max_iter, max_time, memory_limit
+    C, method, lmo, sample_size, tol, stopping, certify, max_iter, max_time, memory_limit
         As for `ooc_fw.TrainOptions`. What matters is `C` times the number of rows.
     max_support, landmarks, exact
         As for `ooc_fw.FrankWolfeSVC`.
@@ -66,7 +66,6 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     method: str = TrainOptions.method
     lmo: str = TrainOptions.lmo
     sample_size: int = TrainOptions.sample_size
-    start: str = TrainOptions.start
     stopping: str = TrainOptions.stopping
     max_support: int | None = TrainOptions.max_support
     contamination: float | None = None

@@ -332,14 +332,14 @@ class _Run(Shell):
 
     def _request(self, room: int) -> Request:
         """What the oracle is asked for, where `room` is left for so many vertices."""
-        state, active, target = self.state, self.state.active, self._target_gap()
+        state, active = self.state, self.state.active
         if not state.rule.takes_many:
-            return Request(target=target)
+            return Request()
         limit = min(max(LEAST_BATCH, len(active)), room)
         unrepresented = (self.options.max_support or 0) - state.n_added
         if unrepresented > 0:  # the worst violators of a young model are outliers
             return Request(min(limit, unrepresented))
-        return Request(limit, active.rho * (1 - target))
+        return Request(limit, active.rho * (1 - self._target_gap()))
 
     def _make_room(self) -> int:
         """Remove idle vertices where few may still be added; how many those are."""

@@ -38,7 +38,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.few import FewVertices, Look
 from ooc_fw.solver.kernel_rows import KernelColumns
-from ooc_fw.solver.state import Resumable, StepKind
+from ooc_fw.solver.state import Resumable
 from ooc_fw.solver.steps import STEP_RULES, StepRecord, StepRule
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ _RARE = 0.005  # share of violators in such a pass below which no other follows
 _FEW_VIOLATORS = 16  # vertices for each violator above which such a pass goes on before a step
 _FEW_OTHERS = 4  # rows for each vertex up to which that is so
 _MOST_BLOCKS = 4  # of rows near the margin in one proposal, between which nothing ends a run
-_LEAST_SCALE = 1e-9  # factor of the weights at which steps are no longer put together
 _DENSE = 0.5  # share of rows that have a feature from which it is stored as a dense column
 _DRAWS = 64  # draws that are made together
 _FEW_ROWS = 256  # rows for each one drawn up to which the gradient of all is kept: no more work
@@ -70,7 +69,6 @@ class Request:
 
     limit: int = 1  # largest number of rows
     threshold: float = math.inf  # rows with a gradient of at least this are of no use
-    target: float = 0.0  # relative gap at which the solver stops asking
 
 
 @dataclass(frozen=True)
@@ -472,10 +470,7 @@ class FullLMO(LMO):
             self.reset()
             return
         row_ids, beta = record.ids, record.weights * self._y[record.ids]
-        if len(active.outside(row_ids)) > 0:  # it was pruned
-            vertices = active.prepare(self._rows_of(row_ids))
-        else:
-            vertices = active.operand.take(active.places_of(row_ids))
+        vertices = active.operand.take(active.places_of(row_ids))
         for start, x in self._operands(active):
             part = slice(start, start + len(x))
             sums = self._engine.weighted_sum(x, vertices, beta) + beta.sum()
@@ -529,75 +524,8 @@ class RandomFullLMO(FullLMO):
         return self._best(active, row_ids, self._gradient(active)[row_ids])
 
 
-class LazyLMO(LMO):
-    """The full oracle, asked only where the active set has no good step to offer.
-
-    The toward vertex is the best one of the active set while the gap over that is at least half of
-    the gap over all rows when it was last known. The gradient of all rows then learns of all steps
-    since at once, in one pass for the vertices that moved.
-
-    References
-    ----------
-    Braun, Pokutta, Zink (2017), Lazifying conditional gradient algorithms.
-    """
-
-    keeps_gradient = True
-
-    def __init__(self, workspace: Workspace) -> None:
-        super().__init__(workspace)
-        self._full = FullLMO(workspace)
-        self.reset()
-
-    def reset(self) -> None:
-        self._full.reset()
-        self._gap = math.inf  # rho - min_i g_i over all rows, when it was last known
-        # Steps since then: alpha = scale * (alpha of that time + sum_k moved[k] e_k).
-        self._scale = 1.0
-        self._moved: dict[int, float] = {}
-
-    def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
-        gap = active.rho - float(active.grad.min())
-        if gap >= self._gap / 2 and gap > request.target * active.rho:
-            return nothing_outside(active, 0, exact=False)
-        self._tell(active)
-        candidates = self._full.propose(active, rng, request)
-        self._gap = active.rho - candidates.least
-        return candidates
-
-    def update(self, record: StepRecord, active: ActiveSet) -> None:
-        if record.scale < _LEAST_SCALE:  # the earlier weights hardly count any more
-            self._tell(active)
-            self._full.update(record, active)
-            return
-        self._scale *= record.scale
-        for row_id, weight in zip(record.ids.tolist(), record.weights.tolist(), strict=True):
-            self._moved[row_id] = self._moved.get(row_id, 0.0) + weight / self._scale
-        if self._scale < _LEAST_SCALE:
-            self._tell(active)
-
-    def _tell(self, active: ActiveSet) -> None:
-        """Tell the full oracle of the steps since it was last told."""
-        if self._moved:
-            ids = np.array(sorted(self._moved), dtype=np.int64)
-            weights = self._scale * np.array([self._moved[row_id] for row_id in ids.tolist()])
-            self._full.update(StepRecord(StepKind.TOWARD, self._scale, ids, weights), active)
-        self._scale, self._moved = 1.0, {}
-
-    def state(self) -> dict[str, Any]:
-        moved = np.array(list(self._moved.items())).reshape(-1, 2)
-        ids = moved[:, 0].astype(np.int64)
-        steps = {"gap": self._gap, "scale": self._scale, "moved_ids": ids, "moved": moved[:, 1]}
-        return {**steps, "full": self._full.state()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._gap, self._scale = state["gap"], state["scale"]
-        self._moved = dict(zip(state["moved_ids"].tolist(), state["moved"].tolist(), strict=True))
-        self._full.restore(state["full"])
-
-
 ORACLES: dict[str, type[LMO]] = {
     "full": FullLMO,
-    "lazy": LazyLMO,
     "random-full": RandomFullLMO,
     "sampled": SampledLMO,
     "random": RandomLMO,

@@ -167,15 +167,10 @@ def with_method(options: TrainOptions, n_rows: int) -> TrainOptions:
         # rows times the support. The full oracle is cheaper, and exact, while there are few rows.
         few = n_rows <= _FULL_LIMIT and not STEP_RULES[method].takes_many
         lmo = "full" if few else "sampled"
-    if lmo in ("lazy", *SEES_DRAWN_ALONE) and STEP_RULES[method].takes_many:
+    if lmo in SEES_DRAWN_ALONE and STEP_RULES[method].takes_many:
         raise InputError(
             f"--lmo {lmo} proposes one vertex at a time, and method {method} takes many; give "
             f"another --method, such as bpcg, or leave out --lmo"
-        )
-    if lmo == "lazy" and STEP_RULES[method].extrapolates:
-        raise InputError(
-            f"--lmo lazy puts steps together, and method {method} goes on from each of them; give "
-            "another --method, such as bpcg, or --lmo full"
         )
     if lmo in SEES_DRAWN_ALONE and options.certify:
         raise InputError(

@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 Warm: TypeAlias = tuple[Int64Array, Float64Array]  # rows to begin with, and their weights
 
-_FARTHEST_ROWS = 1024  # random rows among which two that are far apart are sought
 _STEPS_PER_VERTEX = 100  # most pairwise steps on the first vertices, for each of them
 _STILL = 1e-8  # relative decrease of rho that leads nowhere in thousands of steps
 _LEAST_PROGRESS = 1e-3  # share of the gap by which a corrective step must lower the objective
@@ -250,12 +249,12 @@ class RunState:
 
 def start(state: RunState, warm: Warm | None) -> None:
     """Begin with the weights given, those that the state has already, or random rows."""
-    active, options = state.active, state.workspace.options
+    active = state.active
     if warm is not None:
         _add_warm(state, *warm)
         state.n_added = len(active)
     elif len(active) == 0:
-        state.add_vertices(_far_rows(state) if options.start == "farthest" else _random_rows(state))
+        state.add_vertices(_random_rows(state))
         m = len(active)
         active.set_weights(np.full(m, 1 / m))
         active.optimise(0.0, _STEPS_PER_VERTEX * m)
@@ -281,29 +280,6 @@ def _random_rows(state: RunState) -> Int64Array:
         for rows in (np.flatnonzero(labels == sign) for sign in (-1, 1))
     ]
     return np.sort(np.concatenate(chosen)).astype(np.int64)
-
-
-def _far_rows(state: RunState) -> Int64Array:
-    """Two rows of a random sample: the farthest from a random one, and the farthest from that.
-
-    Their squared distance is Q_ii + Q_jj - 2 Q_ij (MEB paper, section on initialisation).
-    """
-    workspace, rng = state.workspace, state.rng
-    problem, engine = workspace.problem, workspace.engine
-    row_ids = workspace.sampler.sample(_FARTHEST_ROWS, rng)
-    x = engine.prepare(workspace.rows.take(row_ids))
-    y = problem.labels[row_ids].astype(np.float64)
-    diagonal = engine.kernel.diagonal(x.norms)
-    if problem.penalties is not None:
-        diagonal = diagonal + 1 / problem.penalties[row_ids]
-    k = int(rng.integers(len(row_ids)))
-    pair = []
-    for _ in range(2):
-        values = np.empty((1, len(row_ids)), dtype=np.float32)
-        engine.block(x[k : k + 1], x, values)
-        k = int(np.argmax(diagonal - 2 * y[k] * y * (values[0] + 1.0)))
-        pair.append(k)
-    return row_ids[np.unique(pair)]
 
 
 def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]) -> Certificate:

@@ -107,7 +107,7 @@ def test_help_names_every_kernel_and_step_rule(ooc_fw):
         (("--x-name", "Z"), "has no 'Z'"),
         (("--kernel", "cubic"), "kernel must be one of rbf, linear, poly, laplacian, cosine, tani"),
         (("--method", "newton"), "'newton'"),
-        (("--lmo", "half"), "--lmo: must be one of auto, full, lazy, sampled, "),
+        (("--lmo", "half"), "--lmo: must be one of auto, full, sampled, "),
         (("--C", "nan"), "--C: must be a positive number, not 'nan'"),
         (("--gamma", "0"), "--gamma: must be auto, scale or a positive number, not '0'"),
         (("--max-iter", "-1"), "--max-iter: must be a whole number that is not negative"),

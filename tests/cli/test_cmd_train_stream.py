@@ -126,7 +126,7 @@ def test_the_larger_label_is_positive_whichever_comes_first(ooc_fw, table, write
                 *("--method fw", "--max-iter 3", "--memory 1GiB", "--seed 1", "--max-time 3"),
                 *("--class-weight balanced", "--probability", "--labels y.npy", "--x-name Z"),
                 *("--checkpoint c", "--checkpoint-every 3", "--resume c", "--dask threads"),
-                *("--lmo full", "--start farthest", "--landmarks 40", "--exact"),
+                *("--lmo full", "--landmarks 40", "--exact"),
             )
         ),
     ],

@@ -71,7 +71,6 @@ COMMANDS = (
     "train two.h5 -o fw.model --method fw --max-iter 50",
     "train two.h5 -o bpcg.model --method bpcg --max-iter 50",
     "train two.h5 -o qc.model --method qc --max-iter 50",
-    "train two.h5 -o lazy.model --method bpcg --lmo lazy --max-iter 50",
     "train two.h5 -o random.model --method fw --lmo random --no-certify --max-iter 50",
     "train two.h5 -o kept.model --method fw --lmo random-full --no-certify --max-iter 50",
     "train two.h5 -o linear.model --kernel linear --max-iter 50",

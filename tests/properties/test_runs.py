@@ -22,7 +22,6 @@ def runs(draw):
         method=draw(st.sampled_from(METHODS)),
         lmo=draw(st.sampled_from(["full", "sampled"])),
         sample_size=draw(st.integers(1, 50)),
-        start=draw(st.sampled_from(["random", "farthest"])),
         tol=draw(st.sampled_from([0.5, 1e-2, 1e-4])),
         certify=draw(st.booleans()),
         max_iter=draw(st.integers(0, MAX_ITER)),

@@ -57,8 +57,6 @@ def assert_resumes(problem, path, choose=lambda n: {n // 2}, more=None, **option
 
 CASES = [
     *((method, lmo) for method, lmo, _ in IN_TURN),
-    ("bpcg", "lazy"),  # its checkpoint holds steps that the gradient of all rows has not learned of
-    ("mfw", "lazy"),
     ("swap", "random"),
     ("swap2", "random-full"),
 ]

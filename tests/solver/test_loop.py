@@ -15,7 +15,7 @@ from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset, 
 from ooc_fw.solver import kernel_rows, loop, oracles, plan
 from ooc_fw.system.interrupt import Terminated, terminating
 from tests.support.contracts import to_dense
-from tests.support.methods import IN_TURN, LMOS, METHODS, NOT_LAZY, SLOW, grid
+from tests.support.methods import IN_TURN, LMOS, METHODS, SLOW, grid
 from tests.support.reference import DEFINITIONS, SmallProblem, make_problem
 
 
@@ -68,8 +68,6 @@ def all_pairs():
         for k, (method, lmo, sparse) in enumerate(IN_TURN):
             other = LMOS[1 - LMOS.index(lmo)]
             yield method, lmo if i < 3 else other, kernels[(i + k) % 6], sparse != (i % 2 == 1)
-    for k, method in enumerate(sorted(set(METHODS) - NOT_LAZY)):
-        yield method, "lazy", kernels[k % 6], False
 
 
 @pytest.mark.parametrize(("method", "lmo", "kernel", "sparse"), grid([*all_pairs()], quick=9))
@@ -109,9 +107,7 @@ def test_random_oracles_end_where_two_samples_show_no_violator(method, lmo):
 @pytest.mark.parametrize(
     ("method", "lmo", "certify", "words"),
     [
-        ("corrective", "lazy", False, "--lmo lazy .* method corrective .*give another --method"),
         ("corrective", "random", False, "--lmo random .* method corrective .*give another"),
-        ("partan", "lazy", False, "--lmo lazy .* method partan .*give another --method"),
         ("swap2", "random", True, "--lmo random ends at .*give --no-certify"),
         ("smo", "full", True, r"one of fw, mfw, swap, .*, not 'smo'"),
     ],
@@ -439,18 +435,6 @@ def test_a_violator_that_no_draw_saw(certify, caplog, rare_violator):
 # -- starts and awkward data ---------------------------------------------------------------------
 
 
-def test_farthest_start_takes_two_rows_far_from_each_other():
-    problem, sizes = make_problem(make_kernel("linear")), []
-    watch = [lambda state: sizes.append((state.phase, state.n_active))]
-    solution = train(problem, start="farthest", max_iter=0, certify=False, callbacks=watch)
-    assert sizes[0] == ("start", 2)
-    Q = problem.dual_matrix
-    d = np.sqrt(np.add.outer(np.diag(Q), np.diag(Q)) - 2 * Q)
-    i, j = solution.rows
-    assert d[i, j] >= d.max() / 2  # two sweeps from any row reach half the diameter
-    assert d[i, j] == pytest.approx(min(d[i].max(), d[j].max()), rel=1e-5)
-
-
 def test_random_start_has_rows_of_both_classes():
     problem = rbf(n_rows=300)
     problem.y[:] = np.where(np.arange(300) == 77, 1, -1)
@@ -461,7 +445,7 @@ def test_random_start_has_rows_of_both_classes():
     assert len(solution.rows) <= 11
 
 
-@pytest.mark.parametrize(("method", "lmo", "farthest"), grid(IN_TURN, quick=5))
+@pytest.mark.parametrize(("method", "lmo", "_"), grid(IN_TURN, quick=5))
 @pytest.mark.parametrize(
     "rows",
     [
@@ -471,13 +455,12 @@ def test_random_start_has_rows_of_both_classes():
         pytest.param([[1.0, 0.0], [0.0, 1.0]] * 15, id="each row many times"),
     ],
 )
-def test_rows_that_repeat(rows, method, lmo, farthest):
+def test_rows_that_repeat(rows, method, lmo, _):
     X = np.array(rows, dtype=np.float32)
     y = np.where(np.arange(len(X)) % 2, 1, -1).astype(np.int8)
     problem = SmallProblem(make_kernel("linear"), X, y, 1.0)
     tol = 2e-2 if method in SLOW else 1e-3
-    start = "farthest" if farthest else "random"
-    assert_solved(train(problem, method=method, lmo=lmo, tol=tol, start=start), problem, tol)
+    assert_solved(train(problem, method=method, lmo=lmo, tol=tol), problem, tol)
 
 
 def test_rows_in_the_order_of_their_labels_are_noted(caplog, tmp_path, monkeypatch):

@@ -15,11 +15,9 @@ from ooc_fw.data.views import BlockSampler, ScatteredSampler
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.solver import oracles
 from ooc_fw.solver.oracles import Request
-from ooc_fw.solver.state import StepKind
-from ooc_fw.solver.steps import STEP_RULES, Effort, StepRecord
+from ooc_fw.solver.steps import STEP_RULES, Effort
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense, write_sparse
-from tests.support.methods import NOT_LAZY
 from tests.support.reference import make_problem
 from tests.support.solving import activate
 from tests.support.strategies import SEEDS
@@ -68,9 +66,6 @@ class Bench:
 
     def sampled(self, size=20):
         return oracles.SampledLMO(self.workspace(size=size))
-
-    def lazy(self):
-        return oracles.LazyLMO(self.workspace())
 
     def blocks(self):
         workspace = self.workspace()
@@ -316,53 +311,6 @@ def test_random_oracles_propose_the_best_row_drawn_vertex_or_not(kind, kernel, s
     assert candidates.grads[0] == candidates.least
     assert candidates.labels[0] == bench.problem.y[candidates.row_ids[0]]
     assert not candidates.exact
-
-
-@pytest.mark.parametrize("name", sorted(STEP_RULES.keys() - NOT_LAZY))
-def test_lazy_oracle_knows_of_the_steps_it_was_not_asked_after(name):
-    """Its gradient is the one computed anew, also of vertices that have left meanwhile."""
-    bench = Bench()
-    rule, lmo = STEP_RULES[name](), bench.lazy()
-    for _ in range(150):
-        bench.step(rule, lmo)
-    lmo._gap = np.inf  # ask now
-    bench.assert_proposal(bench.propose(lmo, Request()), atol=1e-4)
-
-
-@pytest.mark.parametrize("seed", [0, 3])
-def test_lazy_oracle_learns_of_a_single_vertex_that_has_left(seed):
-    bench = Bench(start=20, seed=seed)
-    active, lmo = bench.active, bench.lazy()
-    bench.propose(lmo, Request())
-    j = int(active.alpha.argmin())
-    ids = active.ids[[j]].copy()
-    size = float(active.alpha[j] / (1 - active.alpha[j]))  # an away step, of all weight
-    active.set_weights(np.where(np.arange(20) == j, 0.0, active.alpha))
-    lmo.update(StepRecord(StepKind.AWAY, 1 + size, ids, np.array([-size]), drops=1), active)
-    active.grad[j] = active.rho  # no violator, so that it may go
-    active.prune(spare=0.0)
-    assert active.place_of(int(ids[0])) is None
-    lmo._gap = np.inf  # ask now
-    bench.assert_proposal(bench.propose(lmo, Request()), atol=1e-4)
-
-
-def test_lazy_oracle_leaves_the_rows_alone_while_the_active_set_has_a_good_step():
-    """It looks at them before the solver stops, too."""
-    bench = Bench(start=20)
-    rule, lmo, seen = STEP_RULES["bpcg"](), bench.lazy(), []
-    first = bench.propose(lmo, Request())
-    assert first.exact
-    gap = bench.active.rho - first.least
-    bench.add(first.row_ids)
-    while True not in seen:
-        local = bench.active.rho - bench.active.grad.min()
-        candidates = bench.propose(lmo, Request())
-        seen.append(candidates.exact)
-        assert candidates.exact == (local < gap / 2)
-        assert candidates.exact or candidates.n_scanned == 0
-        lmo.update(rule.step(bench.active, int(bench.active.grad.argmin())), bench.active)
-    assert len(seen) > 1
-    assert bench.propose(lmo, Request(target=np.inf)).exact
 
 
 @pytest.mark.parametrize("precise", [False, True])

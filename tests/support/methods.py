@@ -13,9 +13,6 @@ METHODS = sorted(STEP_RULES)
 SLOW = {"fw", "partan"}
 """Methods whose iterations grow tenfold with each decade of the tolerance."""
 
-NOT_LAZY = {"partan", "corrective"}
-"""Methods that the lazy oracle does not go with."""
-
 LMOS = ("full", "sampled")
 """Oracles that go with every method and end with a certificate."""
 

@@ -51,7 +51,6 @@ def runs(draw):
         "method": draw(st.sampled_from(METHODS)),
         "lmo": draw(st.sampled_from(["full", "sampled"])),
         "sample_size": draw(st.integers(1, 50)),
-        "start": draw(st.sampled_from(["random", "farthest"])),
         "tol": draw(powers_of_ten(-4, -0.5)),
         "max_iter": draw(st.integers(0, 60)),
     }
