@@ -16,14 +16,12 @@ import numpy as np
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.pairs import class_pairs
-from ooc_fw.model.prediction import CLIP
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
 OPSET, IR_VERSION = 17, 8  # versions of the operators and of the file, of 2022
-MAX_COUPLED = 40  # classes up to which probabilities of pairs are coupled in the graph
 _LARGEST_FILE = 2**31 - 1  # bytes of a file without external data
 
 
@@ -153,10 +151,6 @@ class _Tensor:
         """Sums along an axis."""
         return self.apply("ReduceSum", np.array([axis]), keepdims=keepdims)
 
-    def slice(self, axis: int, place: int) -> _Tensor:
-        """One place of an axis, which stays."""
-        return self.apply("Slice", *(np.array([number]) for number in (place, place + 1, axis)))
-
 
 def _scaled(model: Model, rows: _Tensor) -> _Tensor:
     """Rows as the kernel sees them: scaled, rounded to float32 as those of training, float64."""
@@ -233,44 +227,10 @@ def _probabilities(model: Model, decision: _Tensor) -> _Tensor:
         small = (-exponent.apply("Abs")).apply("Exp")
         logs = -(exponent.apply("Max", 0.0) + (small + 1.0).apply("Log"))
         return logs.apply("Softmax", axis=1)
-    positive = (-exponent).apply("Sigmoid")
-    if len(model.classes) == 2:
-        return exponent.apply("Sigmoid").apply("Concat", positive, axis=1)
-    return _coupled(positive, len(model.classes))
-
-
-def _coupled(of_pairs: _Tensor, n_classes: int) -> _Tensor:
-    """Probabilities of classes from those of pairs, as `ooc_fw.model.prediction.couple`.
-
-    With p_last = 1 - the sum of the others, the quadratic has no constraint left, and its matrix A
-    is positive definite: Gaussian elimination needs no pivots.
-    """
-    if n_classes > MAX_COUPLED:
+    if len(model.classes) > 2:
         raise InputError(
-            f"an ONNX graph gives probabilities of {MAX_COUPLED} classes at most, not {n_classes}; "
-            f"leave the probabilities out (--no-probabilities), or train with landmarks"
+            "an ONNX graph does not couple the probabilities of pairs of classes; leave them out "
+            "(--no-probabilities), or train with landmarks"
         )
-    m: int = n_classes - 1
-    pairs = class_pairs(n_classes)
-    basis = np.vstack([np.eye(m), -np.ones((1, m))])  # p = basis y + e_last
-    matrices = np.zeros((3, len(pairs), m * (m + 1)))  # factors of r^2, (1 - r)^2 and r (1 - r)
-    for k, (i, j) in enumerate(pairs):
-        for part, (row, column) in enumerate(((i, i), (j, j), (i, j))):
-            Q = np.zeros((n_classes, n_classes))
-            Q[row, column] = Q[column, row] = 1.0 if part < 2 else -1.0
-            A, right = basis.T @ Q @ basis, -basis.T @ Q[:, -1]
-            matrices[part, k] = np.hstack([A, right[:, None]]).reshape(-1)
-    r = of_pairs.apply("Clip", CLIP, 1 - CLIP)
-    rest = 1.0 - r
-    system: _Tensor = (r * r) @ matrices[0] + (rest * rest) @ matrices[1] + (r * rest) @ matrices[2]
-    system = system.apply("Reshape", np.array([-1, m, m + 1]))
-    for k in range(m):
-        pivot_row = system.slice(1, k)
-        pivot_row = pivot_row / pivot_row.slice(2, k)
-        others: Float64Array = np.ones((1, m, 1))
-        others[0, k] = 0  # the pivot row itself is divided by the pivot
-        rest_of_column = system.slice(2, k) * others
-        system = system * others - rest_of_column * pivot_row + pivot_row * (1 - others)
-    y = system.slice(2, m).apply("Squeeze", np.array([2]))
-    p = y.apply("Concat", 1.0 - y.sum(1), axis=1).apply("Max", 0.0)
-    return p / p.sum(1)
+    positive = (-exponent).apply("Sigmoid")
+    return exponent.apply("Sigmoid").apply("Concat", positive, axis=1)
