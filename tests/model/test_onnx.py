@@ -122,8 +122,6 @@ def test_what_cannot_be_written():
         to_onnx(own.model_)
     model = FrankWolfeSVC(gamma=0.2).fit(X, labels(X, 3)).model_
     model = model.with_sigmoids([(-1.0, 0.0)] * len(model.classifiers))
-    with pytest.raises(
-        InputError, match="does not couple .*leave them out"
-    ):
+    with pytest.raises(InputError, match=r"does not couple .*leave them out"):
         to_onnx(model)
     assert "label" in run(model.with_sigmoids(None), X.astype(np.float64))
