@@ -166,44 +166,6 @@ def minimum_tile(x, columns, one, out):
                 row_2[j] = (total_2 + one * min(c_2, r)) + one * min(d_2, s)
 
 
-@njit(cache=True, nogil=True)
-def _merged_difference(x, x_columns, z, z_columns, squared):
-    """The distance of two sparse rows, column by column of either.
-
-    Contraction of some branches only would have the sum depend on which row is x.
-    """
-    total = 0.0
-    p = q = 0
-    while p < x.size or q < z.size:
-        if q == z.size or (p < x.size and x_columns[p] < z_columns[q]):
-            d = np.float64(x[p])
-            p += 1
-        elif p == x.size or z_columns[q] < x_columns[p]:
-            d = np.float64(z[q])
-            q += 1
-        else:
-            d = np.float64(x[p]) - np.float64(z[q])
-            p += 1
-            q += 1
-        if squared:
-            total += d * d
-        else:
-            total += abs(d)
-    return total
-
-
-@njit(cache=True, nogil=True)
-def sparse_difference_tile(rows, vertices, squared, out):
-    """`difference_tile` of sparse rows and vertices, in float64, where products err too much."""
-    x, x_columns, x_starts = rows
-    z, z_columns, z_starts = vertices
-    for i in range(out.shape[0]):
-        a = slice(x_starts[i], x_starts[i + 1])
-        for j in range(out.shape[1]):
-            b = slice(z_starts[j], z_starts[j + 1])
-            out[i, j] = _merged_difference(x[a], x_columns[a], z[b], z_columns[b], squared)
-
-
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
 def _norm(values, squared):
     total = 0.0

@@ -54,9 +54,7 @@ class Arithmetic(NamedTuple):
 
     def prepare(self, kernel: Kernel, rows: Rows, method: Method) -> Operand:
         """Rows, sparse or dense as all rows of that width, with their norms and map terms."""
-        sparse = self.sparse or isinstance(rows, CSRRows)
-        if method.differences and rows.shape[1] <= _FEW_FEATURES:
-            sparse = False
+        sparse = not method.differences and (self.sparse or isinstance(rows, CSRRows))
         if isinstance(rows, CSRRows):
             rows = rows if sparse else rows.toarray()
         elif sparse:
@@ -119,7 +117,8 @@ def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
 
     Float32 products serve wherever the bound on the error of a kernel value of the probe is small.
     Elsewhere, kernels take float64 products; shift-invariant ones take float32 differences if there
-    are few features, and float64 differences if there are many and float64 products err too much.
+    are few features, and float64 differences if dense rows have many and float64 products err too
+    much.
     """
     if isinstance(kernel, GivenKernel):
         return Arithmetic(sparse=isinstance(probe, CSRRows)).suited_to(kernel)
@@ -139,7 +138,7 @@ def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
     if kernel.shift_invariant and probe.shape[1] <= _FEW_FEATURES:
         return chosen._replace(fast=FLOAT32_DIFFERENCES, exact=FLOAT64_DIFFERENCES)
     exact = FLOAT64_DIFFERENCES
-    if not kernel.shift_invariant or not error > _EXACT_ERROR:
+    if isinstance(probe, CSRRows) or not kernel.shift_invariant or not error > _EXACT_ERROR:
         exact = FLOAT64_PRODUCTS
     return chosen._replace(fast=exact if error > _WIDE_ERROR else FLOAT64_PRODUCTS, exact=exact)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from ooc_fw._core import maps
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
 from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Kernel, Sizes
 from ooc_fw.kernels.products import FEW_ROWS, TILE, Workspace
@@ -271,11 +271,7 @@ class Engine:
         where its `mean`, the same sum with absolute weights, is small (see `Kernel.error_bound`).
         The shape is (len(x),) or that of `mean`, which may be (len(x), n_sums).
         """
-        method = x.method
-        sparse_differences = method.differences and isinstance(x.values, CSRRows)
-        n_terms = x.n_terms()  # a sum of products has no more terms than a row stores
-        if sparse_differences:  # a sum has a term for each value that either row stores
-            n_terms = 2 * np.maximum(n_terms, z.n_terms().max(initial=0))
+        method, n_terms = x.method, x.n_terms()  # a sum has no more terms than a row stores
         summation = len(z) * FLOAT64_UNIT * self._largest_value(x, z)  # sums are always float64
         norms, z_norm = x.norms, float(z.norms.max(initial=0))
         if mean is not None and mean.ndim == 2:

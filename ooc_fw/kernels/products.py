@@ -226,21 +226,6 @@ class _ColumnProduct(_Product):
             compiled.minimum_tile(rows, self._columns, self._one, tile)
 
 
-class _SparseDifferenceProduct(_Product):
-    """Squared or L1 distances of sparse rows in float64, as sums of differences."""
-
-    def __init__(self, squared: bool) -> None:
-        self._squared = squared
-
-    def load(self, z: Operand) -> None:
-        self._vertices = stored_arrays(z.values)
-
-    def into(self, x: Operand, tile: AnyArray) -> None:
-        compiled.sparse_difference_tile(
-            stored_arrays(x.values), self._vertices, self._squared, tile
-        )
-
-
 class _SparseProduct(_Product):
     """Dot products or L1 distances of sparse rows, with the vertices scattered into columns.
 
@@ -414,8 +399,6 @@ class Workspace(threading.local):
         if isinstance(self._kernel, GivenKernel):
             return _GivenProduct(self._kernel)
         squared = not self._kernel.uses_distance
-        if method.differences and sparse:
-            return _SparseDifferenceProduct(squared)
         if sparse:
             places = all_places.setdefault(n_features, np.zeros(n_features, dtype=np.int32))
             return _SparseProduct(method.dtype, self._kernel.uses_distance, places)

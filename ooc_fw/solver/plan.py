@@ -23,7 +23,7 @@ from ooc_fw.data.sources import CHUNK_BYTES, RowSource, stretches
 from ooc_fw.data.views import CachedSource, ChunkSampler, Sampler, choose_sampler
 from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import FLOAT64_DIFFERENCES, Kernel
+from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.solver.oracles import LARGEST_BLOCK, SEES_DRAWN_ALONE, keeps_gradient
@@ -44,7 +44,6 @@ _PROBE_ROWS = 1024  # rows that the arithmetic of products is chosen by
 _GAMMA_STRETCHES, _GAMMA_ROWS = 16, 16  # stretches of a source, and rows of each, to try gamma on
 _UNRELATED = 1e-6  # largest kernel value between two rows that tell nothing of each other
 _RELATED_SHARE = 0.01  # least share of pairs of rows that are related where gamma is not too large
-_SURE = Arithmetic(exact=FLOAT64_DIFFERENCES)  # right for any columns, and fast enough for few rows
 
 
 @dataclass(frozen=True)
@@ -310,7 +309,7 @@ def warn_of_gamma(source: RowSource, kernel: Kernel) -> None:
     row_ids = stretches(source.n_rows, _GAMMA_STRETCHES, _GAMMA_ROWS)
     step = -(-len(row_ids) // few_rows(source, len(row_ids)))
     rows = source.take(row_ids[::step])
-    with Engine(kernel, 1, _SURE) as engine:
+    with Engine(kernel, 1, choose_arithmetic(kernel, rows)) as engine:
         x = engine.prepare(rows, exact=True)
         values = np.empty((len(x), len(x)))
         engine.block(x, x, values)

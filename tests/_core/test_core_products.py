@@ -107,18 +107,6 @@ def test_minimum_tile_is_the_sum_of_minima_whatever_computes_it(dtype, unit, X, 
         np.testing.assert_array_equal(minima(x, z[j : j + 1])[:, 0], out[:, j])
 
 
-@given(X=tables(max_rows=40, max_features=20), squared=st.booleans())
-def test_sparse_difference_tile_is_symmetric_and_errs_in_proportion(X, squared):
-    cut = len(X) // 2
-    out, turned = np.full((cut, len(X) - cut), np.nan), np.full((len(X) - cut, cut), np.nan)
-    rows, vertices = arrays(X[:cut]), arrays(X[cut:])
-    products.sparse_difference_tile(rows, vertices, squared, out)
-    products.sparse_difference_tile(vertices, rows, squared, turned)
-    np.testing.assert_array_equal(out, turned.T)
-    expected = naive_distances(X[:cut], X[cut:], squared)
-    np.testing.assert_allclose(out, expected.astype(np.float64), rtol=1e-14)
-
-
 @given(tables(max_rows=20))
 def test_norms(X):
     data, _, indptr = arrays(X)

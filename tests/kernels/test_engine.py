@@ -275,7 +275,7 @@ def methods_and_blocks(draw):
     sparse = draw(st.booleans())
     problem = make_problem(
         kernel,
-        n_rows=draw(st.integers(2, 40 if method.differences and sparse else 1200)),
+        n_rows=draw(st.integers(2, 1200)),
         n_features=draw(st.sampled_from([1, 2, 3, 5, 22, 33, 100, 513])),
         density=0.3 if sparse else 1.0,
         seed=draw(SEEDS),
