@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_info
 
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.kernels import functions
+from ooc_fw.kernels.arithmetic import _FEW_FEATURES as FEW_FEATURES
 from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
 from ooc_fw.kernels.engine import Engine, ManyWeights, Nearest
 from ooc_fw.kernels.functions import KERNELS, make_kernel
@@ -86,7 +87,8 @@ def test_values_and_sums_are_within_useful_bounds_of_the_definition(raw, data, s
                 assert (np.abs(block - expected) <= single[:, None]).all()
                 if invariant:
                     assert (np.abs(nearest.value - expected.max(axis=1)) <= single).all()
-            if raw and invariant:
+            if raw and invariant and (form is not to_csr or X.shape[1] <= FEW_FEATURES):
+                # Those of wide sparse rows, from products, are as large as the rows are.
                 assert (bound if exact else single).max() <= (1e-8 if exact else 2e-3)
             elif not raw and centred:  # other column means take digits
                 largest = max(1.0, engine.kernel.diagonal(x.norms).max(initial=0))
