@@ -203,13 +203,11 @@ class KernelOptions(_Checked):
     # Names are checked against `ooc_fw.kernels.functions.KERNELS`, which this module cannot import.
     kernel: str = option(
         "rbf",
-        "rbf, linear, poly, laplacian, cosine, tanimoto, or auto: rbf or laplacian, whichever is "
-        "better on rows held out of a sample",
+        "rbf, linear, poly, laplacian, cosine, tanimoto, or auto: the better of rbf and laplacian",
     )
     gamma: float | str = option(
         "auto",
-        "auto, from the average squared distance of two rows; scale, 1 / (columns x variance of "
-        "all values) as in scikit-learn; or a number",
+        "auto, from the squared distances of rows; scale, as in scikit-learn; or a number",
         choices=("auto", "scale"),
         **_POSITIVE,
     )
@@ -249,16 +247,14 @@ class TrainOptions(_Checked):
     max_iter: int | None = option(None, "stop after N iterations (default: no limit)", **_SEED)
     max_time: float | None = option(
         None,
-        "end after this time with the model found so far, certified if there is time for it "
-        "(default: no limit)",
+        "end after this time with the model found so far: 90, 90s, 30m, 2h (default: no limit)",
         **DURATION,
     )
     seed: int = option(0, "seed of every random draw", **_SEED)
     threads: int = option(1, "threads", **_COUNT | {"high": 4096})
     memory_limit: int | None = option(
         None,
-        "limit on the peak resident memory of the process, such as 1GiB (default: half of the "
-        "memory there is)",
+        "limit of the peak resident memory, such as 1GiB (default: half of the memory there is)",
         name="--memory",
         metavar="SIZE",
         low=0,
@@ -266,9 +262,14 @@ class TrainOptions(_Checked):
     )
     max_support: int | None = option(
         None,
-        "largest number of support vectors: where the optimum has more, the model has N landmarks, "
-        "or with --exact the best weights on N random rows and violators (default: as many as "
-        "memory affords)",
+        "largest number of support vectors: where the optimum has more, the model has N landmarks "
+        "(default: as many as memory affords)",
+        **_VERTICES,
+    )
+    budget: int | None = option(
+        None,
+        "a budgeted model: the best weights on N random rows and violators, with the true gap to "
+        "the optimum; of a stream, the most rows that are kept (default there: 10000)",
         **_VERTICES,
     )
     landmarks: int | None = option(
@@ -293,6 +294,14 @@ class TrainOptions(_Checked):
             object.__setattr__(self, "centres", given)
         object.__setattr__(self, "landmarks", max(shape[0], START_ROWS) if shape else given)
         super().__post_init__()
+        if self.budget is not None:
+            if (self.max_support or self.budget) != self.budget:
+                raise InputError(
+                    f"--budget {self.budget} and --max-support {self.max_support} contradict each "
+                    f"other; leave one out"
+                )
+            object.__setattr__(self, "exact", True)
+            object.__setattr__(self, "max_support", self.budget)
         if self.stopping == "relative" and self.tol >= 1:
             raise InputError(
                 f"tol must be below 1 with stopping relative, not {self.tol:g}: a model of gap 1 "
@@ -301,7 +310,8 @@ class TrainOptions(_Checked):
         if self.landmarks is None:
             return
         other = {
-            "--exact": self.exact,
+            "--exact": self.exact and self.budget is None,
+            f"--budget {self.budget}": self.budget is not None,
             f"--method {self.method}": self.method != "auto",
             f"--lmo {self.lmo}": self.lmo != "auto",
             f"--stopping {self.stopping}": self.stopping != "relative",
@@ -380,8 +390,8 @@ class ConvertOptions(_Checked):
     )
     scale: Sequence[str] = option(
         (),
-        "scale columns by their range or moments in these rows: minmax, maxabs, standard or none "
-        "(the default), and COLUMN=KIND for one of them; categories of --one-hot only if named",
+        "scale columns: minmax, maxabs, standard or none (the default), and COLUMN=KIND for one of "
+        "them; categories of --one-hot only if named",
         read=_column_names,
         metavar="KIND",
         many=True,
@@ -389,8 +399,8 @@ class ConvertOptions(_Checked):
     log1p: bool = switch("--log1p", "take log(1 + x) before scaling")
     like: str | os.PathLike[str] | None = option(
         None,
-        "take features, scaling and whether CSV has a header from a converted training file, and "
-        "keep the order of the rows; a model will do, too",
+        "take features, scaling, labels and header from a converted training file or a model, and "
+        "keep the order of the rows",
         metavar="TRAIN.h5",
     )
     shuffle: bool = switch("--no-shuffle", "keep the order of the rows", default=True)
@@ -411,13 +421,14 @@ class ConvertOptions(_Checked):
     )
     label: str | None = option(
         None,
-        "column of the labels of a table, by name or by number (from 0; -1 is the last), or of the "
-        "obs of AnnData: cell_type, or obs/cell_type",
-        metavar="COLUMN",
+        "labels: a column, by name or number (-1: the last), a key of obs or an array (default: y)",
+        metavar="NAME",
     )
-    targets: bool = switch(
-        "--targets",
-        "labels are regression targets, not classes (--like takes this from the training file)",
+    task: str = option(
+        "classification",
+        "classification, novelty, or regression: labels are numbers (--like knows it)",
+        choices=tuple(TASKS),
+        metavar="TASK",
     )
     one_hot: Sequence[str] = option(
         (),
@@ -463,10 +474,12 @@ class ConvertOptions(_Checked):
         flags={
             "--no-header": (
                 False,
-                "the first line of CSV is a row, and columns are called 0, 1, ... (default: it "
-                "names the columns, and numbers in it are refused)",
+                "the first line of CSV is a row, and columns are called 0, 1, ...",
             ),
-            "--header": (True, "the first line of CSV names the columns, even if by numbers"),
+            "--header": (
+                True,
+                "the first line of CSV names the columns (default), even by numbers",
+            ),
         },
     )
     delimiter: str | None = option(
@@ -477,10 +490,9 @@ class ConvertOptions(_Checked):
         read=_delimiter,
     )
     labels: str | os.PathLike[str] | None = option(
-        None, "labels of rows that are stored without them, .npy", metavar="FILE"
+        None, "labels in a file beside the rows, .npy", metavar="FILE"
     )
     x_name: str = option("X", "name of the rows in a file of several arrays", metavar="NAME")
-    y_name: str = option("y", "name of the labels in a file of several arrays", metavar="NAME")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -488,6 +500,8 @@ class ConvertOptions(_Checked):
             if kind not in SCALINGS:
                 known = ", ".join(SCALINGS)
                 raise InputError(f"scale must be one of {known}, or COLUMN=KIND, not {kind!r}")
+        if self.label is not None and self.labels is not None:
+            raise InputError("--label and --labels contradict each other; leave one of them out")
         if self.target_counts and not self.target_encode:
             raise InputError("--target-counts is for the columns of --target-encode; name some")
         if self.like is None:
@@ -502,6 +516,11 @@ class ConvertOptions(_Checked):
                 f"categories, dates and means come from {self.like} here; leave out --one-hot, "
                 f"--target-encode, --dates, --date-parts and --impute, or leave out --like"
             )
+
+    @property
+    def targets(self) -> bool:
+        """Whether labels are the targets of a regression."""
+        return self.task == "regression"
 
     @property
     def scales(self) -> dict[str, str]:

@@ -6,6 +6,8 @@ Arguments that are fields of a record in `ooc_fw.options` are derived from it.
 from __future__ import annotations
 
 import argparse
+import difflib
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -13,18 +15,77 @@ from ooc_fw.options import Option, option_fields
 from ooc_fw.system.errors import InputError
 
 _MOST_VALUES = 1000  # of a range such as 2^-5..2^15
+_SCREEN = 45  # lines that `--help` takes at most, on 80 columns
+
+RENAMED = {"--y-name": "--label", "--targets": "--task regression"}
+"""Options that were called otherwise once: their name then -> now."""
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Help whose indented paragraphs, examples, stay as they are, and whose names stay whole."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        parts = text.split("\n\n")
+        return "\n\n".join(p if p[:1] == " " else fill(p, width, indent) for p in parts)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
+class _HelpAll(argparse.Action):
+    """``--help-all``: print the help with all groups of options."""
+
+    def __call__(self, parser: Any, *_: Any) -> None:
+        parser.shows_all = True
+        parser.print_help()
+        parser.exit()
 
 
 class Parser(argparse.ArgumentParser):
     """Argument parser whose errors are one sentence, like all others.
 
     Names of options are written in full: a new option would change what an abbreviation means.
-    `declare` adds the arguments when the first are parsed: one command of many is asked for.
+    `declare` adds the arguments when the first are parsed: one command of many is asked for. Files
+    and options of a command may come in any order.
+
+    ``--help`` is one screen: where all options take more, those in titled groups are only named
+    there, and ``--help-all`` explains them.
     """
 
     def __init__(self, declare: Callable[[Parser], None] | None = None, **options: Any) -> None:
-        super().__init__(**options, allow_abbrev=False)
-        self._declare = declare
+        super().__init__(**options, allow_abbrev=False, formatter_class=_Formatter)
+        self._declare, self.shows_all = declare, False
+
+    def complete(self) -> None:
+        """Declare the arguments, where that has not been done."""
+        declare, self._declare = self._declare, None
+        if declare is not None:
+            self.add_argument("--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS)
+            declare(self)
+            names = [str(action.metavar) for action in self._get_positional_actions()]
+            self.usage = " ".join([self.prog, *names, "[options]"])
+
+    def format_help(self) -> str:
+        """The whole help, or its first screen."""
+        whole = super().format_help()
+        if self.shows_all or whole.count("\n") <= _SCREEN:
+            return whole
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, [])
+        formatter.add_text(self.description)
+        positionals, options, *groups = self._action_groups
+        for group in (positionals, options):
+            formatter.start_section(group.title)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        formatter.start_section(f"more options, which {self.prog} --help-all explains")
+        for group in groups:
+            names = " ".join(action.option_strings[0] for action in group._group_actions)
+            title = str(group.title).partition(" (")[0]
+            formatter.add_argument(argparse.Action([], title, metavar=title, help=names))
+        formatter.end_section()
+        return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
         """Raise the usage error as a user's mistake."""
@@ -36,15 +97,20 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Refuse unknown arguments here, where the command is known whose help lists the others."""
-        if self._declare is not None:
-            self._declare(self)
-            self._declare = None
-        parsed, unknown = super().parse_known_args(args, namespace)
+        if self._declare is None:  # a part of the arguments, or the name of a command
+            return super().parse_known_args(args, namespace)
+        self.complete()
+        parsed, unknown = self.parse_known_intermixed_args(args, namespace)
         if unknown:
             start = unknown[0].partition("=")[0]
-            names = [name for name in self._option_string_actions if name.startswith(start)]
-            full = f"; names are written in full: {', '.join(names)}" if names else ""
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{full}")
+            known = [*self._option_string_actions]
+            names = [name for name in known if name.startswith(start)]
+            hint = f"; names are written in full: {', '.join(names)}" if names else ""
+            if start in RENAMED:
+                hint = f"; it is {RENAMED[start]} now"
+            elif not names and (near := difflib.get_close_matches(start, known, 1)):
+                hint = f"; do you mean {near[0]}"
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return parsed, unknown
 
 
@@ -68,7 +134,7 @@ def add_option(parser: argparse._ActionsContainer, name: str, declared: Option) 
             )
         return
     metavar = declared.metavar
-    if declared.choices and declared.low is None:
+    if declared.choices and declared.low is None and metavar is None:
         metavar = f"{{{','.join(declared.choices)}}}"
     shown = "" if default in (None, ()) else f" (default: {default})"
     parser.add_argument(

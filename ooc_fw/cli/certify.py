@@ -41,7 +41,7 @@ Certificates: TypeAlias = tuple[str, list[dict[str, Any]]]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exact duality gap of a model over its training data."""
+    """Measure the duality gap of a model over its training data."""
     model = load_model(args.model)
     exact = model.kind == "exact"
     if exact and args.exact_kernel:

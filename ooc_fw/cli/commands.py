@@ -39,19 +39,25 @@ DONE, NO, USAGE, FAILED = 0, 1, 2, 3
 input or usage; a failure such as a full disk, no time for a model, or an error of the program
 itself. After a signal the status is 128 plus its number."""
 
-_OF_TABLES = (
-    *("label", "targets", "one_hot", "target_encode", "target_counts", "dates", "date_parts"),
-    *("drop", "impute", "missing_labels", "format", "header"),
-    *("delimiter", "labels", "x_name", "y_name"),
-)
+_OF_CONVERSION = {
+    "": ("label", "task", "scale", "like", "one_hot", "header"),
+    "columns of tables": (
+        *("target_encode", "target_counts", "dates", "date_parts", "drop", "impute"),
+        "delimiter",
+    ),
+    "labels and arrays": ("labels", "missing_labels", "x_name"),
+    "input": ("format", "zero_based", "n_features", "on_error", "log1p"),
+    "output": ("dense", "shuffle", "seed", "compression"),
+}
+"""Options of ``convert`` by the titles of their groups."""
 
 _OF_STREAM = {
     *("data", "output", "log", "json", "quiet", "verbose", "stream", "zero_based", "kernel"),
-    *("gamma", "degree", "coef0", "C", "tol", "stopping", "max_support", "threads", "certify"),
+    *("gamma", "degree", "coef0", "C", "tol", "stopping", "budget", "threads", "certify"),
 }
 """Arguments of ``train`` that a stream takes, too."""
 
-_MODEL = "model file (default: DATA with .model.h5 in place of its suffix)"
+_MODEL = "model file (default: DATA with the suffix .model.h5)"
 
 
 def _convert(parser: argparse.ArgumentParser) -> None:
@@ -60,20 +66,23 @@ def _convert(parser: argparse.ArgumentParser) -> None:
     Convert LIBSVM text or a table (CSV, Parquet, Arrow, .npy, .npz, HDF5 of other tools, zarr) to
     one HDF5 file in constant memory. Rows are shuffled, so that training may read any contiguous
     part as a random sample.
+
+      ooc-fw convert a.csv train.h5 --label y --scale standard --one-hot city
+      ooc-fw convert a.txt.gz train.h5
+      ooc-fw convert b.csv test.h5 --like train.h5
     """
     parser.add_argument(
         "files",
         nargs="+",
         metavar="FILE",
-        help="IN [IN ...] OUT.h5, or only inputs with -o: LIBSVM text or CSV, plain or compressed "
-        "by gzip, bzip2 or xz, Parquet or Arrow files or folders of them, .npy, .npz, HDF5 or "
-        "zarr; addresses of text, CSV, Parquet, Arrow and zarr; - is standard input; several are "
-        "read one after the other",
+        help="IN [IN ...] OUT.h5, or only inputs with -o: LIBSVM text or CSV (plain, .gz, .bz2, "
+        ".xz), Parquet or Arrow files or folders of them, .npy, .npz, HDF5, zarr; or addresses of "
+        "these; - is standard input",
     )
     add_output(parser, "OUT.h5", "HDF5 file to write (default: the last FILE)")
-    others = [name for name in option_fields(ConvertOptions) if name not in _OF_TABLES]
-    add_options(parser, ConvertOptions, others)
-    add_options(parser.add_argument_group("tables"), ConvertOptions, _OF_TABLES)
+    for title, names in _OF_CONVERSION.items():
+        group = parser.add_argument_group(title) if title else parser
+        add_options(group, ConvertOptions, names)
     add_results(parser)
 
 
@@ -82,10 +91,14 @@ def _split(parser: argparse.ArgumentParser) -> None:
 
     Test rows are a random part of the data, with the same share of each class, or those that --rows
     names. Both files keep the order of the rows, the scaling and the names of columns and classes.
+
+      ooc-fw split data.h5 train.h5 test.h5 --test-share 0.2
     """
     add_data(parser)
-    parser.add_argument("train", metavar="TRAIN.h5", help="file for the other rows")
-    parser.add_argument("test", metavar="TEST.h5", help="file for the test rows")
+    names = "TRAIN.h5", "TEST.h5"
+    parser.add_argument("outputs", nargs="*", metavar="OUT.h5", help="TRAIN.h5 TEST.h5, or give -o")
+    text = "files for the training rows and the test rows"
+    parser.add_argument("-o", "--output", nargs=2, metavar=names, help=text)
     which = parser.add_mutually_exclusive_group()
     add_option(which, "test_share", Option(0.3, "share of the rows in the test file", **SHARE))
     text = "numbers of the test rows in DATA, from 0: text with one a line, or .npy"
@@ -122,10 +135,11 @@ def _plan(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify(parser: argparse.ArgumentParser) -> None:
-    """Compare a data file with the checksums in it.
+    """Check that a data file is undamaged.
 
     Read a whole HDF5 data file and compare every array with the checksums that ooc-fw convert
-    stored. The exit status is 0 if nothing is wrong, 1 if the file is damaged.
+    stored. (ooc-fw certify checks how good a model is.) The exit status is 0 if nothing is wrong,
+    1 if the file is damaged.
     """
     parser.add_argument("data", metavar="DATA", help="a file of ooc-fw convert")
     add_results(parser)
@@ -134,46 +148,52 @@ def _verify(parser: argparse.ArgumentParser) -> None:
 def _train(parser: argparse.ArgumentParser) -> None:
     """Train a model.
 
-    Train a kernel support vector machine (squared hinge loss) on a file of any size and write the
-    model. For more than two classes, a binary classifier is trained for each pair of them. The
-    duality gap is exact: unless --no-certify is given, a pass over all rows certifies it. Where the
-    optimum is out of reach, the model has landmarks: see `ooc-fw help noisy`.
+    Train a kernel support vector machine (squared hinge loss) on a file of any size, and certify
+    its duality gap over all rows.
+
+      ooc-fw train train.h5
+      ooc-fw train train.h5 -o model.h5 --C 10 --gamma 0.05 --max-time 30m
     """
-    add_data(parser, "; with --stream LIBSVM text, or - for text on standard input")
+    add_data(parser, "; with --stream LIBSVM text, or -")
     add_output(parser, "MODEL", _MODEL)
-    _add_training(parser)
-    add_flag(
-        parser,
-        "--probability",
-        "let the model give probabilities, by sigmoids that are fitted to held-out rows. The "
-        "classifiers that this needs are trained in less time than the model as a rule; --max-time "
-        "and Ctrl-C cover it, too",
-    )
-    text = "write one JSON object per event, for ooc-fw report and plot; --resume appends"
-    parser.add_argument("--log", metavar="FILE", help=text)
     _add_task(parser)
+    text = "let the model give probabilities, learned from rows held out, in up to twice the time"
+    add_flag(parser, "--probability", text)
+    runs = _add_training(parser)
+    text = "write one JSON object per event, for ooc-fw report and plot; --resume appends"
+    runs.add_argument("--log", metavar="FILE", help=text)
     add_results(parser)
     _add_stream(parser)
 
 
 def _add_task(parser: argparse._ActionsContainer) -> None:
-    """Declare ``--task`` and the options of single tasks."""
+    """Declare ``--task`` and, in a group, the options of single tasks."""
     parser.add_argument(
         "--task",
         choices=tuple(TASKS),
         default="classification",
-        help="classification (default); novelty: a model of all rows, whatever their labels, that "
-        "tells rows like them (1) from others (-1); or regression: labels are targets, numbers",
+        metavar="TASK",
+        help="classification (default), novelty (rows like these: 1, others: -1), or regression "
+        "(labels are targets, numbers)",
     )
-    add_options(parser, TaskOptions)
+    add_options(parser.add_argument_group("single tasks"), TaskOptions)
     parser.set_defaults(epsilon=None)  # tells whether it is given
 
 
-def _add_training(parser: argparse.ArgumentParser) -> None:
-    """Declare what decides how a run goes; `plan` has the same options."""
-    group = parser.add_argument_group("problem")
-    add_options(group, KernelOptions)
-    add_options(group, TrainOptions, ["C"])
+def _add_training(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Declare what decides how a run goes; `plan` has the same options. Returns the group of runs.
+
+    What most people need comes first, and stands in no group.
+    """
+    add_options(parser, TrainOptions, ["C"])
+    add_options(parser, KernelOptions, ["kernel", "gamma"])
+    add_options(parser, TrainOptions, ["tol", "memory_limit", "max_time"])
+    limits = parser.add_argument_group("limits")
+    add_options(limits, TrainOptions, ["max_iter"])
+    add_work(parser, limits)
+    group = parser.add_argument_group("noisy data (ooc-fw help noisy)")
+    add_options(group, TrainOptions, ["max_support", "landmarks", "budget", "exact"])
+    group = parser.add_argument_group("classes and kernels")
     group.add_argument(
         "--class-weight",
         type=argument_type(read_class_weight),
@@ -181,22 +201,22 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         help="factors of C for rows of some classes, such as --class-weight=-1=1,1=9 (1 for those "
         "left out), or balanced: inversely proportional to the rows of each class",
     )
-    names = ("method", "lmo", "sample_size", "tol", "stopping", "max_iter", "seed")
-    add_options(parser.add_argument_group("method"), TrainOptions, (*names, "certify"))
-    group = parser.add_argument_group("stopping and resuming (durations: 90, 90s, 30m, 2h)")
-    add_options(group, TrainOptions, ["max_time"])
+    add_options(group, KernelOptions, ["degree", "coef0"])
+    runs = parser.add_argument_group("runs (ooc-fw help runs)")
     text = "write the state of the run there now and then"
-    group.add_argument("--checkpoint", metavar="FILE", help=text)
+    runs.add_argument("--checkpoint", metavar="FILE", help=text)
     every = Option(None, "time between checkpoints (default: 60s)", **DURATION)
-    add_option(group, "checkpoint_every", every)
-    group.add_argument(
+    add_option(runs, "checkpoint_every", every)
+    runs.add_argument(
         "--resume",
         metavar="FILE",
         help="resume from a checkpoint of the same data and options; only --max-iter, --max-time "
         "and --threads may differ",
     )
-    add_work(parser)
-    add_options(parser, TrainOptions, ["memory_limit", "max_support", "landmarks", "exact"])
+    add_options(runs, TrainOptions, ["seed"])
+    group = parser.add_argument_group("methods of papers (ooc-fw help methods)")
+    add_options(group, TrainOptions, ["method", "lmo", "sample_size", "stopping", "certify"])
+    return runs
 
 
 def _add_stream(parser: argparse.ArgumentParser) -> None:
@@ -204,7 +224,7 @@ def _add_stream(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "stream",
         "One pass over LIBSVM text in bounded memory. Only rows that support the model are kept, "
-        "at most 10000 unless --max-support says otherwise: it depends on the order of the rows, "
+        "at most 10000 unless --budget says otherwise: it depends on the order of the rows, "
         "and its gap is known for the rows read last only. gamma auto follows from the first 4 MiB "
         "of text. A feature that appears late was 0 before. For a certified gap convert the text "
         "and train on the file.",
@@ -225,20 +245,24 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     landmarks as the time affords: 10 minutes in all, or --max-time. With --C and --gamma, try just
     these. VALUES are numbers (0.5,1,10) or powers of a number (2^0..2^12; 2^-5..2^15:2 for every
     second one). The test file has no part in it.
+
+      ooc-fw tune train.h5 --max-time 30m
+      ooc-fw tune train.h5 --C 2^0..2^12 --gamma auto,0.1
     """
     add_data(parser)
     add_output(parser, "MODEL", _MODEL)
-    grid = parser.add_argument_group("what is tried")
-    _add_task(grid)
+    _add_task(parser)
     text = "kernels, with commas between them (default: rbf,laplacian)"
-    grid.add_argument("--kernel", type=_kernel_names, metavar="NAMES", help=text)
+    parser.add_argument("--kernel", type=_kernel_names, metavar="NAMES", help=text)
     positive = option_fields(TrainOptions)["C"]
-    add_values(grid, "--C", positive, "values of C")
-    width = grid.add_mutually_exclusive_group()
+    add_values(parser, "--C", positive, "values of C")
+    width = parser.add_mutually_exclusive_group()
     gamma = option_fields(KernelOptions)["gamma"]
     add_values(width, "--gamma", gamma, "values of gamma, such as auto and scale")
     sigma2 = "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)"
     add_values(width, "--sigma2", positive, sigma2)
+    add_options(parser, TrainOptions, ["max_time", "memory_limit"])
+    grid = parser.add_argument_group("what is tried")
     add_options(grid, KernelOptions, ["degree", "coef0"])
     add_options(grid, SearchOptions, ["preset"])
     text = (
@@ -247,12 +271,12 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     )
     add_flag(grid, "--learn-scales", text)
     check = parser.add_argument_group("validation")
-    add_options(check, SearchOptions, ["validation_share", "folds", "metric"])
+    add_options(check, SearchOptions, ["metric", "validation_share", "folds"])
     add_options(check, TrainOptions, ["seed"])
     training = parser.add_argument_group("training")
-    names = ["max_time", "method", "tol", "memory_limit", "max_support", "landmarks", "exact"]
+    names = ["method", "tol", "max_support", "landmarks", "budget", "exact"]
     add_options(training, TrainOptions, names)
-    add_work(parser, dask=False)
+    add_work(parser, training, dask=False)
     results = parser.add_argument_group("results")
     text = "search only, train no model"
     results.add_argument("--no-refit", dest="refit", action="store_false", help=text)
@@ -303,7 +327,7 @@ def _predict(parser: argparse.ArgumentParser) -> None:
 
 
 def _evaluate(parser: argparse.ArgumentParser) -> None:
-    """Accuracy of a model on labelled rows.
+    """How good a model is on labelled rows.
 
     Compare predicted with given labels, class by class. A label the model does not know counts as
     wrong. Text is scaled like the training data. F1 is 2 PR / (P + R) of precision P and recall R,
@@ -365,15 +389,14 @@ def _importance(parser: argparse.ArgumentParser) -> None:
 
 
 def _certify(parser: argparse.ArgumentParser) -> None:
-    """Exact duality gap of a model over its training data.
+    """Measure the duality gap of a model over its training data.
 
-    Pass over the training data once and print the relative duality gap. The exit status is 0 if
-    it is at most the tolerance, 1 if it is larger. The gap of a landmark model is that of its
-    objective within the span of the landmarks: (primal - dual) / primal, which a tolerance T
-    limits to 1 - (1 - T)^2. That of an exact regression is one to the optimum over all rows, as in
-    training. With --exact-kernel, also (primal - exact_kernel_dual) / primal, where no weights of
-    all rows have an objective below exact_kernel_dual: what a larger model could gain in objective,
-    not in accuracy.
+    Measure how far a model is from the best one: pass over its training data and print the duality
+    gap. The exit status is 0 if the tolerance is met, 1 if it is not; the tolerance T is that of
+    ooc-fw train, for all models, and bounds what is lost of the objective by 1 - (1 - T)^2. The gap
+    of a landmark model is that share itself, (primal - dual) / primal, within the span of the
+    landmarks; that of an exact regression compares with all rows. (ooc-fw verify checks whether a
+    file is damaged.)
     """
     add_model(parser)
     add_data(parser)
@@ -381,8 +404,9 @@ def _certify(parser: argparse.ArgumentParser) -> None:
     add_flag(
         parser,
         "--exact-kernel",
-        "of a landmark model: also its gap against all weights of all rows, which takes a "
-        "kernel value for each pair of rows inside the margin",
+        "of a landmark model: also exact_kernel_gap, (primal - exact_kernel_dual) / primal, to all "
+        "weights of all rows: what a larger model could gain in objective, not in accuracy. It "
+        "takes a kernel value for each pair of rows inside the margin",
     )
     add_work(parser)
     add_results(parser)
@@ -396,7 +420,8 @@ def _export(parser: argparse.ArgumentParser) -> None:
     computed in double precision. Needs the package onnx: pip install 'ooc-fw[onnx]'.
     """
     add_model(parser)
-    parser.add_argument("output", metavar="MODEL.onnx", help="file to write")
+    parser.add_argument("outputs", nargs="*", metavar="OUT.onnx", help="file to write, or give -o")
+    add_output(parser, "OUT.onnx", "file to write")
     text = "let the input be of float32 (default: of float64, which raw columns may need)"
     add_flag(parser, "--float32-input", text)
     text = "leave out the probabilities of a model that gives them"
@@ -441,15 +466,17 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     each of them with its result.
     """
     text = "keep the files here (default: nowhere)"
-    parser.add_argument("directory", nargs="?", metavar="DIR", help=text)
+    parser.add_argument("outputs", nargs="*", metavar="DIR", help=text)
+    add_output(parser, "DIR", text)
 
 
 def _help(parser: argparse.ArgumentParser) -> None:
-    """Print a guide on memory, streams, tables, ....
+    """Print a guide on memory, streams, tables, ..., or the help of a command.
 
-    Print a guide. Without TOPIC, list the topics.
+    Print a guide, or the help of a command. Without TOPIC, list the guides.
     """
-    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="name of a guide")
+    text = "name of a guide or of a command"
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help=text)
 
 
 def _warm_up(parser: argparse.ArgumentParser) -> None:
@@ -494,22 +521,25 @@ def add_values(group: argparse._ActionsContainer, name: str, declared: Option, t
     group.add_argument(name, type=read, metavar="VALUES", help=text)
 
 
-def add_data(parser: argparse.ArgumentParser, also: str = "", *, labels: bool = True) -> None:
+def add_data(
+    parser: argparse.ArgumentParser, also: str = "", *, labels: bool = True, text: bool = False
+) -> None:
     """Declare DATA, which may `also` be something else than arrays, and what to find in it."""
-    kinds = (
-        "an HDF5 file (ooc-fw convert writes one), an AnnData file, a zarr store or a .npy array"
-    )
+    kinds = "a file of ooc-fw convert or other HDF5, AnnData, zarr or .npy"
     parser.add_argument("data", metavar="DATA", help=kinds + also)
-    add_options(parser, ConvertOptions, ["x_name"])
+    group = parser.add_argument_group("data")
     if labels:
-        add_options(parser, ConvertOptions, ["y_name", "label", "labels", "missing_labels"])
+        add_options(parser, ConvertOptions, ["label"])
+        add_options(group, ConvertOptions, ["labels", "missing_labels"])
+    add_options(group, ConvertOptions, ["x_name"])
+    if text:
+        add_options(group, ConvertOptions, ["zero_based"])
 
 
 def add_data_or_text(parser: argparse.ArgumentParser, *, labels: bool = True) -> None:
     """Declare DATA of a command that reads LIBSVM text, too."""
     also = ", LIBSVM text or a table (CSV, Parquet, Arrow), or - for standard input"
-    add_data(parser, also, labels=labels)
-    add_options(parser, ConvertOptions, ["zero_based"])
+    add_data(parser, also, labels=labels, text=True)
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -524,27 +554,32 @@ def add_output(
     parser.add_argument("-o", "--output", metavar=metavar, default=default, help=text)
 
 
-def add_work(parser: argparse.ArgumentParser, *, dask: bool = True) -> None:
+def add_work(
+    parser: argparse.ArgumentParser,
+    group: argparse._ActionsContainer | None = None,
+    *,
+    dask: bool = True,
+) -> None:
     """Declare ``--threads``, of which the default is the number of processors, and ``--dask``."""
-    declared = option_fields(TrainOptions)["threads"]
+    declared, group = option_fields(TrainOptions)["threads"], group or parser
     text = "threads (default: all CPUs)"
-    add_option(parser, "threads", replace(declared, default=None, help=text))
+    add_option(group, "threads", replace(declared, default=None, help=text))
     parser.set_defaults(threads=cpu_count())
     if dask:
-        parser.add_argument(
+        group.add_argument(
             "--dask",
             metavar="WHERE",
-            help="pass over the file with Dask: on threads, on processes (as many as --threads), "
-            "or on the cluster at the address tcp://HOST:PORT (default: without Dask); the numbers "
-            "are the same",
+            help="where passes over the file run: on threads or processes of Dask, as many as "
+            "--threads, or on the cluster at tcp://HOST:PORT (default: without Dask)",
         )
 
 
 def add_results(parser: argparse.ArgumentParser, *, progress: bool = True) -> None:
     """Declare ``--json``, and ``--quiet`` and ``--verbose`` of commands that take time."""
-    add_flag(parser, "--json", "print the result as one JSON object")
+    messages = parser.add_argument_group("messages")
+    add_flag(messages, "--json", "print the result as one JSON object")
     if progress:
-        group = parser.add_mutually_exclusive_group()
+        group = messages.add_mutually_exclusive_group()
         add_flag(group, "--quiet", "no progress and no summary")
         text = "sizes, choices, the memory plan, phases; a line of progress a second"
         add_flag(group, "--verbose", f"more messages: {text}")

@@ -33,10 +33,8 @@ def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -
 
 def open_data(args: argparse.Namespace, *, labels: bool = True) -> RowSource:
     """Open the source that DATA names; without `labels`, rows that lack one are kept."""
-    names = ("labels", "x_name", "y_name", "missing_labels")
-    given = {name: vars(args)[name] for name in names if name in vars(args)}
-    if vars(args).get("label") is not None:
-        given["y_name"] = args.label
+    names = ("label", "labels", "x_name", "missing_labels")
+    given = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
     if not labels:
         given = {"x_name": args.x_name}
     return open_source(args.data, **given)
@@ -55,6 +53,15 @@ def output_of(args: argparse.Namespace, data: str, suffix: str) -> Path:
     if is_special or "://" in data:
         raise InputError(f"{data} is no file here, so the output has no default name; give -o")
     return Path(data).with_suffix(suffix)
+
+
+def named_outputs(args: argparse.Namespace, command: str, names: str) -> list[str]:
+    """Outputs that are given by ``-o`` or at the end of the arguments, as many as `names` has."""
+    given = args.output or args.outputs
+    outputs = [given] if isinstance(given, str) else [*given]
+    if len(outputs) != len(names.split()) or (args.output and args.outputs):
+        raise InputError(f"{command} writes {names}: name them once, at the end or by -o")
+    return outputs
 
 
 def print_result(

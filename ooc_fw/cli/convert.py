@@ -39,7 +39,10 @@ def run(args: argparse.Namespace) -> int:
 
 def run_split(args: argparse.Namespace) -> int:
     """Split a data file into a training and a test file."""
-    outputs = [Output("training file", args.train), Output("test file", args.test)]
+    paths = common.named_outputs(args, "split", "TRAIN.h5 TEST.h5")
+    outputs = [
+        Output(what, path) for what, path in zip(("training file", "test file"), paths, strict=True)
+    ]
     check_outputs(outputs, [args.data, args.labels, args.rows])
     with common.open_data(args) as source:
         if args.rows is not None:
@@ -47,9 +50,9 @@ def run_split(args: argparse.Namespace) -> int:
         else:
             stratify = source.has_labels and not (args.no_stratify or are_targets(source))
             ranges = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
-        paths, compression = [args.train, args.test], args.compression
+        how = {"compression": args.compression}
         with RowProgress("split", source.n_rows, quiet=args.quiet) as progress:
-            reports = split(source, ranges, paths, compression=compression, on_rows=progress)
+            reports = split(source, ranges, paths, **how, on_rows=progress)
     lines = [
         f"{report.output}: {report.n_rows} rows; classes: {_classes(report.class_counts)}"
         for report in reports

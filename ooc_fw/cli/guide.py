@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ooc_fw._core.loading import noting_compilation
-from ooc_fw.cli.commands import DONE
+from ooc_fw.cli.commands import COMMANDS, DONE
 from ooc_fw.cli.main import main
 from ooc_fw.report.progress import RowProgress, to_json
 from ooc_fw.system.errors import InputError
@@ -36,7 +36,7 @@ predict model.h5 a1a.t.xz -o predictions.txt
 
 
 def run_help(args: argparse.Namespace) -> int:
-    """Print a guide on memory, streams, tables, ...."""
+    """Print a guide on memory, streams, tables, ..., or the help of a command."""
     folder = files("ooc_fw") / "guides"
     guides = {
         path.name.removesuffix(".md"): path.read_text(encoding="utf-8")
@@ -48,14 +48,22 @@ def run_help(args: argparse.Namespace) -> int:
     elif args.topic in guides:
         lines = guides[args.topic].splitlines()
         print(*(line for line in lines if not line.startswith(("<!--", "!["))), sep="\n")
-    else:
-        raise InputError(f"there is no guide {args.topic!r}; the topics are {', '.join(guides)}")
+    elif args.topic not in COMMANDS:
+        raise InputError(
+            f"there is no guide {args.topic!r}; the topics are {', '.join(guides)}, and "
+            f"the commands {', '.join(COMMANDS)}"
+        )
+    if args.topic in COMMANDS:
+        main([args.topic, "--help"])
     return DONE
 
 
 def run_demo(args: argparse.Namespace) -> int:
     """Convert, train, certify and evaluate on a small data set."""
-    with _sample(args.directory) as directory:
+    wanted = [args.output] if args.output else args.outputs
+    if len(wanted) > 1:
+        raise InputError("demo keeps its files in one folder; name one")
+    with _sample(*wanted) as directory:
         print(f"$ cd {shlex.quote(str(directory))}")
         status = run_commands(DEMO)
         if status != DONE:

@@ -109,14 +109,15 @@ def _check(args: argparse.Namespace, model: Model, in_lines: bool) -> None:
 
 def run_export(args: argparse.Namespace) -> int:
     """Write a model as an ONNX graph."""
-    files.check_outputs([files.Output("output", args.output)], [args.model])
+    (output,) = common.named_outputs(args, "export", "OUT.onnx")
+    files.check_outputs([files.Output("output", output)], [args.model])
     model = load_model(args.model)
     if args.no_probabilities:
         model = model.with_sigmoids(None)
     content = to_onnx(model, double_input=not args.float32_input)
-    files.write_atomic(Path(args.output), content)
+    files.write_atomic(Path(output), content)
     result = {
-        "output": args.output,
+        "output": output,
         "opset": OPSET,
         "n_features": model.n_features,
         "n_support": len(model.support_vectors),
@@ -125,7 +126,7 @@ def run_export(args: argparse.Namespace) -> int:
     }
     if not args.json:
         common.print_lines(common.aligned(result))
-    common.print_result(args, result, [args.output])
+    common.print_result(args, result, [output])
     return DONE
 
 
@@ -310,7 +311,7 @@ def _apply_to_source(
 ) -> Iterator[AppliedRows]:
     with common.open_data(args) as source:
         if with_labels and not source.has_labels:
-            raise InputError(f"{source.name} has no labels; name them with --labels or --y-name")
+            raise InputError(f"{source.name} has no labels; name them with --label or --labels")
         with (
             common.open_workers(args) as workers,
             RowProgress("predict", source.n_rows, quiet=args.quiet) as progress,

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             "kernel": kernel.name,
             "gamma": kernel.gamma,
             **{name: getattr(options, name) for name in ("C", "tol", "stopping")},
-            "max_support": options.max_support or MAX_SUPPORT,
+            "budget": options.budget or MAX_SUPPORT,
             "n_rows": stream.n_rows,
             "n_features": stream.n_features,
             "n_support": len(solution.alpha),
@@ -103,7 +103,7 @@ def _learn(
             source = CSRSource(rows, name="the first block of text")
             if stream is None:
                 kernel = train.kernel_from(args, source, options.threads, None)
-                stream = PairStreams(2, kernel, options, options.max_support or MAX_SUPPORT)
+                stream = PairStreams(2, kernel, options, options.budget or MAX_SUPPORT)
             codes = labels.encode(values, stream.n_rows, line)
             stream.learn(source, codes, callbacks=callbacks)
     except KeyboardInterrupt as interrupt:

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare a data file with the checksums in it."""
+    """Check that a data file is undamaged."""
     try:
         with RowProgress("verify", unit="B", quiet=args.quiet) as progress:
             report = verify_file(args.data, progress=progress)

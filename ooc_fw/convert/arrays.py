@@ -36,7 +36,7 @@ class ArrayReader(TableReader):
 
     def __init__(self, path: str, format_name: str, options: ConvertOptions) -> None:
         super().__init__(path, stored_bytes(path))
-        self._options, self._label = options, options.y_name
+        self._options, self._label = options, "y"
         self._arrays: dict[str, Any] = {}
         self._sparse_rows: CSRSource | None = None
         # The array of each column, and the index of the column there.
@@ -50,7 +50,7 @@ class ArrayReader(TableReader):
             elif isinstance(root, ArrayNode):
                 self._arrays[options.x_name] = root.open()
             if options.labels is not None:
-                self._arrays[options.y_name] = open_labels(os.fspath(options.labels))
+                self._arrays[self._label] = open_labels(os.fspath(options.labels))
             self._name_columns()
             failed.pop_all()
 
@@ -122,7 +122,7 @@ class ArrayReader(TableReader):
             listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
             raise InputError(
                 f"the arrays in {self.name} differ in their number of rows ({listed}); name rows "
-                f"and labels with --x-name and --y-name"
+                f"and labels with --x-name and --label"
             )
         self.n_rows, self.kinds = next(iter(lengths.values()), 0), kinds
         if self._label in self._arrays and self._label in kinds and x_name in lengths:

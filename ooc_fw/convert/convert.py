@@ -96,7 +96,7 @@ def convert(
     target = Path(output)
     like = None if options.like is None else tables.read_like(os.fspath(options.like))
     if like is not None and like.targets:
-        options = replace(options, targets=True)
+        options = replace(options, task="regression")
     with ExitStack() as stack:
         job = _prepare([os.fspath(path) for path in inputs], target, options, like, progress, stack)
         with _naming(target, "rows were set aside in temporary files beside it"):

@@ -117,7 +117,7 @@ class TargetEncoding:
             ends = [f"={title}" for title in titles[1:]] if len(titles) > 2 else ends
         if len(order) < 2:
             raise InputError(
-                "--target-encode needs rows of two classes, or --targets; leave it out"
+                "--target-encode needs rows of two classes, or --task regression; leave it out"
             )
         return {name: self._fit_column(j, order, ends) for j, name in enumerate(self._columns)}
 

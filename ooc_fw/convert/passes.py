@@ -96,7 +96,7 @@ class Job:
         if len(self.class_counts) > MAX_CLASSES:
             raise InputError(
                 f"{name} brings the number of different labels above {MAX_CLASSES}; if these are "
-                f"targets of a regression, not classes, give --targets"
+                f"targets of a regression, not classes, give --task regression"
             )
         row_ids = np.arange(self.n_rows, self.n_rows + len(block.rows))
         cells = block.codes

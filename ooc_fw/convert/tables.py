@@ -716,7 +716,7 @@ def _numbers_of(labels: Words) -> Float64Array:
     for word in labels.values:
         if not _is_label_number(word):
             raise InputError(
-                f"the label {word!r} is no number, and --targets are numbers; name another "
-                f"column with --label"
+                f"the label {word!r} is no number, and the targets of a regression are numbers; "
+                f"name another column with --label"
             )
     return np.array([float(word) for word in labels.values])[labels.codes]

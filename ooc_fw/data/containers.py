@@ -47,23 +47,23 @@ _CSR_PARTS = {"data": "biuf", "indices": "iu", "indptr": "iu"}  # and the kinds 
 _COLUMN_PARTS = (("codes", "categories"), ("values", "mask"))
 _PART = 1 << 20  # codes or marks that are read together
 _OTHER_ROWS = "name its rows (--x-name, or x_name= in Python)"
-_OTHER_LABELS = "name another (--label or --y-name, or y_name= in Python)"
+_OTHER_LABELS = "name another (--label, or label= in Python)"
 
 
 def open_container(
     root: Node,
     labels: Sliceable | None = None,
     x_name: str = "X",
-    y_name: str | None = "y",
+    label: str | None = "y",
     missing_labels: Missing = "refuse",
 ) -> RowSource:
-    """Open the rows `x_name` in a group, or an array; `labels` replace those called `y_name`."""
+    """Open the rows `x_name` in a group, or an array; `labels` replace those called `label`."""
     with structure_errors(root.path):
         rows = find_rows(root, x_name)
         sums = converted.read_checksums(root.stored) if is_converted(root) else NO_SUMS
         named = None
-        if labels is None and y_name is not None and isinstance(root, Group) and rows is not root:
-            named = find_labels(root, y_name, missing_labels, sums)
+        if labels is None and label is not None and isinstance(root, Group) and rows is not root:
+            named = find_labels(root, label, missing_labels, sums)
             labels = None if named is None else named.values
         is_table = x_name == "X"  # what a converted file says is of these rows
         source = open_rows(rows, labels, sums if is_table else NO_SUMS)
@@ -74,7 +74,7 @@ def open_container(
                 source.columns = feature_names(root, x_name, source.n_features)
             if known := column_names(root):
                 source.labels_hint = (
-                    f"name its labels (--label, or y_name= in Python): it has {', '.join(known)}"
+                    f"name its labels (--label, or label= in Python): it has {', '.join(known)}"
                 )
         source.check_unchanged()  # all arrays were found in one and the same file
         return source if named is None else with_labels_only(source, named)
@@ -179,17 +179,17 @@ class Labels:
     missing: npt.NDArray[np.bool_] | None = None
 
 
-def find_labels(root: Group, y_name: str, missing: Missing, sums: Sums) -> Labels | None:
-    """Labels called `y_name`, or so in ``obs``; None where there are none and none were named."""
-    column = find_column(root, y_name)
+def find_labels(root: Group, label: str, missing: Missing, sums: Sums) -> Labels | None:
+    """Labels called `label`, or so in ``obs``; None where there are none and none were named."""
+    column = find_column(root, label)
     if column is not None:
-        what = f"{root.path}: {y_name!r}"
-        own = y_name == "y" and root.get("y") is not None  # and not a column of obs
+        what = f"{root.path}: {label!r}"
+        own = label == "y" and root.get("y") is not None  # and not a column of obs
         return labels_in(column, what, missing, sums if own else None)
-    if y_name == "y":
+    if label == "y":
         return None
     has = ", ".join(column_names(root) or root)
-    raise InputError(f"{root.path} has no labels {y_name!r}; it has {has}")
+    raise InputError(f"{root.path} has no labels {label!r}; it has {has}")
 
 
 def find_column(root: Group, path: str) -> Column | None:

@@ -49,7 +49,7 @@ def open_source(
     labels: Any = None,
     *,
     x_name: str = "X",
-    y_name: str = "y",
+    label: str = "y",
     missing_labels: Missing = "refuse",
 ) -> RowSource:
     """Open labelled rows, wherever they are kept, without loading them.
@@ -62,8 +62,8 @@ def open_source(
         order, or none and the same number.
     labels : path of a .npy file, h5py.Dataset, array or name, optional
         One label per row; replaces those in the file. A name is that of labels in `data`, as
-        `y_name` is.
-    x_name, y_name : str
+        `label` is.
+    x_name, label : str
         Names of rows and labels in an HDF5 file, a zarr store or an AnnData object: paths such as
         "layers/counts", "obsm/X_pca" and "obs/cell_type", where "obs/" may be left out.
     missing_labels : {"refuse", "drop"}
@@ -86,21 +86,23 @@ def open_source(
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
     if is_several(data):
-        named = {"x_name": x_name, "y_name": y_name, "missing_labels": missing_labels}
+        named = {"x_name": x_name, "label": label, "missing_labels": missing_labels}
         return _open_several(data, labels, **named)
     if is_annotated(data):
-        return _open_annotated(data, labels, x_name, y_name, missing_labels)
+        return _open_annotated(data, labels, x_name, label, missing_labels)
     if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
-        y_name, labels = labels, None  # a name in the data
+        label, labels = labels, None  # a name in the data
+    if labels is not None and label not in ("y", None):
+        raise InputError("label and labels contradict each other; leave one of them out")
     given = None if labels is None else open_labels(labels)
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
-        names = x_name, (y_name if given is None else None), missing_labels
+        names = x_name, (label if given is None else None), missing_labels
         source: RowSource = _open_path(path, given, *names)
         place = path if formats.is_url(path) else os.path.abspath(path)
         source.reopen_by(_open_path, place, None, *names)
         return source
-    names = x_name, y_name, missing_labels
+    names = x_name, label, missing_labels
     if isinstance(data, h5py.Group | h5py.Dataset):
         return open_container(hdf5.as_node(data), given, *names)
     if zarrs.is_zarr(data):
@@ -127,7 +129,7 @@ def train_test_split(
     *,
     labels: Any = None,
     x_name: str = "X",
-    y_name: str = "y",
+    label: str = "y",
     stratify: bool = False,
 ) -> tuple[SubsetSource, SubsetSource]:
     """Split labelled rows into two random parts, without loading or copying them.
@@ -137,7 +139,7 @@ def train_test_split(
 
     Parameters
     ----------
-    data, labels, x_name, y_name
+    data, labels, x_name, label
         As for `open_dataset`. A `RowSource` stays open.
     test_share : float
         Share of the rows in the test part, above 0 and below 1.
@@ -159,10 +161,10 @@ def train_test_split(
     (7, 3)
     """
     opened = not isinstance(data, RowSource)
-    first = open_source(data, labels, x_name=x_name, y_name=y_name)
+    first = open_source(data, labels, x_name=x_name, label=label)
     test_ranges = draw_test_rows(first, test_share, seed, stratify=stratify)
     train = SubsetSource(first, complement(test_ranges, first.n_rows))
-    second = open_source(data, labels, x_name=x_name, y_name=y_name) if opened else first
+    second = open_source(data, labels, x_name=x_name, label=label) if opened else first
     test = SubsetSource(second, test_ranges)
     if opened:  # each part has a file of its own, so that either may be closed first
         train.on_close(first.close)
@@ -310,9 +312,9 @@ def _open_several(data: Sequence[Any], labels: Any, **names: Any) -> RowSource:
         return open_source(data[0], labels, **names)
     given = None
     if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
-        names["y_name"] = labels
+        names["label"] = labels
     elif labels is not None:
-        given, names["y_name"] = open_labels(labels), None  # those in the files do not count
+        given, names["label"] = open_labels(labels), None  # those in the files do not count
     with ExitStack() as stack:
         parts = [stack.enter_context(open_source(part, **names)) for part in data]
         source = StackedSource(*parts, labels=given)
@@ -326,13 +328,13 @@ def is_annotated(data: Any) -> bool:
 
 
 def _open_annotated(
-    data: Any, labels: Any, x_name: str, y_name: str, missing_labels: Missing
+    data: Any, labels: Any, x_name: str, label: str, missing_labels: Missing
 ) -> RowSource:
     """Rows of an AnnData object, and a column of its ``obs`` or other labels."""
-    named, name = None, labels if isinstance(labels, str) else y_name
+    named, name = None, labels if isinstance(labels, str) else label
     if labels is not None and not isinstance(labels, str):
         named = containers.Labels(open_labels(labels))
-    elif isinstance(labels, str) or y_name not in ("y", None):
+    elif isinstance(labels, str) or label not in ("y", None):
         column = _annotated_column(data, name.removeprefix("obs/"))
         named = containers.labels_in(column, repr(name), missing_labels)
     source = open_source(_annotated_rows(data, x_name), None if named is None else named.values)

@@ -119,7 +119,7 @@ class RowSource(ABC):
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
     decoders: Sequence[DecodedChunks] = ()  # count the bytes read; without any, reads count them
     stamps: list[FileStamp]  # files that the rows are in, which must not change
-    labels_hint = "name them (--y-name), or give a file of them (--labels; labels= in Python)"
+    labels_hint = "name them (--label), or give a file of them (--labels; labels= in Python)"
     reopen: Callable[[], RowSource] | None = None  # opens the same rows in another process
     _check_time: Callable[[], None] | None = None
 

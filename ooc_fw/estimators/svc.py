@@ -85,15 +85,17 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         For more than two classes: whether `decision_function` gives a score for each class, or the
         decision value of each binary classifier.
     max_support : int or None
-        Largest number of support vectors. Where the optimum has more, the model has landmarks; with
-        `exact`, each binary classifier is the best on so many random rows and violators. None: as
-        many as memory affords, and 10,000 for `partial_fit`.
+        Largest number of support vectors. Where the optimum has more, the model has landmarks.
+        None: as many as memory affords.
     landmarks : int, array or None
         Number of landmarks; or those to take, by their numbers among the rows of `X`, shape (N,),
         or as rows, shape (N, n_features), which `support_` numbers -1. None: as many as the limits
         afford, 5,000 at most without `max_time`, where the optimum has too many support vectors.
     exact : bool
         Whether the model is exact whatever that costs.
+    budget : int or None
+        Train a budgeted model: each binary classifier is the best on so many random rows and
+        violators. Of `partial_fit`, the most rows that are kept; None: 10,000 there.
     dask : None, "threads", "processes" or str
         Where passes over the data and predictions run: in this process, on `n_jobs` threads or
         processes of this machine, or on the Dask cluster with this address. Other processes read
@@ -176,6 +178,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     max_support: int | None = TrainOptions.max_support
     landmarks: int | npt.ArrayLike | None = TrainOptions.landmarks
     exact: bool = TrainOptions.exact
+    budget: int | None = TrainOptions.budget
     class_weight: Mapping[Any, float] | str | None = None
     warm_start: bool = False
     probability: bool = False
@@ -322,7 +325,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
         The rows of the chunk that violate their margin join the active set, the weights on it are
         optimised until nothing in the chunk violates by more than `tol`, and rows of weight 0 are
-        dropped. Where more than `max_support` remain, training continues with a random share of the
+        dropped. Where more than `budget` remain, training continues with a random share of the
         rows, past and future. Equal rows with one label count once, so that chunks may come again.
         Each pair of classes has a stream of its own: see `ooc_fw.training.streams`.
 
@@ -343,7 +346,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         -----
         Kernel and gamma are fixed by the first chunk, which should represent what is to come. After
         `fit`, training continues from its model and kernel. `C`, `tol`, `stopping`, `n_jobs` and
-        `max_support` may change between calls; `method`, `lmo`, `sample_size`, `certify`,
+        `budget` may change between calls; `method`, `lmo`, `sample_size`, `certify`,
         `max_iter`, `memory_limit` and `random_state` have no effect. `class_weight` is a weight for
         each label: the rows of each class are not known before the end.
         """
@@ -401,7 +404,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     def _streams_of(self, source: RowSource, n_classes: int, options: TrainOptions) -> PairStreams:
         """The streams of earlier calls, those that continue after `fit`, or new ones."""
-        room = options.max_support or MAX_SUPPORT
+        room = options.budget or MAX_SUPPORT
         if not hasattr(self, "model_"):
             return PairStreams(n_classes, self._kernel(source, options), options, room)
         streams = getattr(self, "_streams", None)

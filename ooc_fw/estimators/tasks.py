@@ -33,7 +33,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
         As for `ooc_fw.FrankWolfeSVC`.
     C, method, lmo, sample_size, tol, stopping, certify, max_iter, max_time, memory_limit
         As for `ooc_fw.TrainOptions`. What matters is `C` times the number of rows.
-    max_support, landmarks, exact
+    max_support, landmarks, exact, budget
         As for `ooc_fw.FrankWolfeSVC`.
     contamination : float or None
         Largest share of the training rows that is taken for novel: `offset_` is that quantile of
@@ -71,6 +71,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     contamination: float | None = None
     landmarks: int | npt.ArrayLike | None = TrainOptions.landmarks
     exact: bool = TrainOptions.exact
+    budget: int | None = TrainOptions.budget
 
     _task = "novelty"
     _checks_of_y = None

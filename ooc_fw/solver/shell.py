@@ -52,10 +52,10 @@ _FRONT = 512  # bytes before the HDF5 image
 _MAGIC = CHECKPOINT.decode()
 _ANEW = "train without --resume to start anew"
 
-_BUDGETS = ("max_iter", "max_time", "threads", "exact")
+_BUDGETS = ("max_iter", "max_time", "threads", "exact", "budget")
 """Options that may change when a run is resumed: they say when to stop, not where to go.
 
-`exact` is decided before: a run that is resumed is exact.
+`exact` is decided before: a run that is resumed is exact. `budget` is told by `max_support`.
 """
 
 

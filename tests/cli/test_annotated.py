@@ -77,7 +77,7 @@ def test_one_command_trains_the_model_of_the_same_rows(
     ooc_fw, tmp_path, places, cells, typed, name, rows
 ):
     model_file, data = tmp_path / "m.h5", (places[name], *NAMED, "--x-name", rows)
-    found = open_source(cells, y_name="cell_type", x_name=rows, missing_labels="drop")
+    found = open_source(cells, label="cell_type", x_name=rows, missing_labels="drop")
     assert found.n_rows == typed.n_obs
     ooc_fw("train", *data, "-o", model_file, "--C", "3").done()
     model = load_model(model_file)
@@ -99,7 +99,7 @@ def test_other_columns(ooc_fw, tmp_path, places, name):
     for column, classes in (("batch", [0, 1]), ("donor", ["d0", "d1", "d2"])):
         ooc_fw("train", places[name], "--label", column, "-o", tmp_path / "m.h5").done()
         assert load_model(tmp_path / "m.h5").classes.tolist() == classes
-    with open_source(places[name], y_name="doublet", missing_labels="drop") as source:
+    with open_source(places[name], label="doublet", missing_labels="drop") as source:
         assert source.n_rows == 160
         assert source.labels(0, 4).tolist() == [True, False, True, False]
         assert source.row_ids(0, 4).tolist() == [0, 1, 3, 4]
@@ -147,7 +147,7 @@ def test_missing_numbers_are_missing_labels(ooc_fw, tmp_path, cells, name):
 def test_conversion_keeps_the_words(ooc_fw, tmp_path, places, name):
     data = tmp_path / "data.h5"
     ooc_fw("convert", places[name], data, *NAMED).done()
-    named = {"y_name": "cell_type", "missing_labels": "drop"}
+    named = {"label": "cell_type", "missing_labels": "drop"}
     with open_source(data) as source, open_source(places[name], **named) as whole:
         assert source.n_rows == 226
         np.testing.assert_array_equal(rows_of(source), rows_of(whole)[source.row_ids(0, 226)])
@@ -280,7 +280,7 @@ def test_categories_of_a_file_that_lie(tmp_path):
         file["X"] = np.eye(4, dtype=np.float32)
         file["obs/kind/codes"], file["obs/kind/categories"] = np.array([0, 1, 5, 0]), [1.0, 2.0]
     with pytest.raises(InputError, match="has codes that are none of its 2 categories"):
-        open_source(tmp_path / "f.h5", y_name="kind")
+        open_source(tmp_path / "f.h5", label="kind")
 
 
 @pytest.fixture(scope="module")
@@ -441,12 +441,12 @@ def write_old(cells, path):
 @FORMATS
 def test_older_files(ooc_fw, tmp_path, cells, places, name):
     path = write_old(cells, tmp_path / f"old.{name}")
-    named = {"y_name": "cell_type", "missing_labels": "drop"}
+    named = {"label": "cell_type", "missing_labels": "drop"}
     with open_source(path, **named) as found, open_source(places["h5ad"], **named) as expected:
         assert found.columns == list(cells.var_names) == expected.columns
         assert found.labels(0, 226).tolist() == expected.labels(0, 226).tolist()
         np.testing.assert_array_equal(rows_of(found), rows_of(expected))
-    with open_source(path, y_name="donor") as source:
+    with open_source(path, label="donor") as source:
         assert source.labels(0, 240).tolist() == cells.obs["donor"].tolist()
     for command in (("train", path), ("convert", path, tmp_path / "d.h5"), ("info", path)):
         ooc_fw(*command, "--label", "cell_type").assert_refused("14 of 240 rows have no label in")
@@ -476,7 +476,7 @@ def test_older_files_as_anndata_reads_them(tmp_path, cells):
     with warnings.catch_warnings(action="ignore"):  # of the age of the file
         found = anndata.read_h5ad(path)
     assert found.obs["cell_type"].tolist() == cells.obs["cell_type"].tolist()
-    with open_source(path, y_name="cell_type", missing_labels="drop") as source:
+    with open_source(path, label="cell_type", missing_labels="drop") as source:
         assert source.columns == list(found.var_names) == list(cells.var_names)
         assert source.labels(0, 226).tolist() == found.obs["cell_type"].dropna().tolist()
 

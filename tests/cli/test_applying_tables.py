@@ -68,7 +68,7 @@ def test_encoded_categories_and_dates_of_a_test_file(ooc_fw, tmp_path, task):
     parquet.write_table(arrow_csv.read_csv(tmp_path / "test.csv"), tmp_path / "test.parquet")
     train, test, model = (tmp_path / name for name in ("train.h5", "test.h5", "m.h5"))
     encoding = ("--target-encode", "city", "--target-counts", "--date-parts", "when")
-    targets = ["--targets"] * (task == "regression")
+    targets = ["--task", "regression"] * (task == "regression")
     scale = ("--scale", "standard", "--scale", "x=minmax")
     options = ("--label", "kind", *encoding, *scale, *targets, "--quiet")
     ooc_fw("convert", tmp_path / "train.csv", train, *options).done()

@@ -189,7 +189,7 @@ def test_balanced_class_weights(ooc_fw, table, tmp_path):
     """Of a file whose arrays have names of their own."""
     with h5py.File(tmp_path / "d.h5", "w") as file:
         file["rows"], file["target"] = table
-    names = "--x-name", "rows", "--y-name", "target"
+    names = "--x-name", "rows", "--label", "target"
     ooc_fw("train", tmp_path / "d.h5", *names, "--class-weight", "balanced").done()
     (classifier,) = load_model(tmp_path / "d.model.h5").classifiers
     counts = [np.sum(table.y == label) for label in (-7, 3)]

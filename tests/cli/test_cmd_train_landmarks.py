@@ -48,14 +48,14 @@ def test_json_log_and_model_agree(ooc_fw, noisy, tmp_path):
 
 
 @pytest.mark.grid
-def test_max_support_takes_landmarks_unless_exact(ooc_fw, noisy, tmp_path):
+def test_max_support_takes_landmarks_and_a_budget_none(ooc_fw, noisy, tmp_path):
     path, exact = tmp_path / "m.h5", tmp_path / "e.h5"
     chosen = ooc_fw("train", noisy, "-o", path, "--max-support", 40)
     assert "more than --max-support 40; --exact takes the optimum" in chosen.err
     ooc_fw("train", noisy, "-o", tmp_path / "n.h5", "--landmarks", 40, "--probability")
     assert load_model(tmp_path / "n.h5").calibrated
     np.testing.assert_array_equal(landmarks_of(path), landmarks_of(tmp_path / "n.h5"))
-    ooc_fw("train", noisy, "-o", exact, "--max-support", 40, "--exact").done()
+    ooc_fw("train", noisy, "-o", exact, "--budget", 40).done()
     model = load_model(exact)
     assert (model.kind, model.status) == ("exact", "support_limit")
     planned = ooc_fw("plan", noisy, "--max-support", 40, "--json").json()

@@ -1,5 +1,6 @@
 """What all commands have in common: statuses, messages, help, usage errors."""
 
+import argparse
 import csv
 import errno
 import logging
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import warnings
 from importlib import import_module
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -30,8 +32,8 @@ PROGRAM = [sys.executable, "-m", "ooc_fw.cli.main"]
 def choices():
     """Parser of each command by its name."""
     (group,) = cli.build_parser()._subparsers._group_actions
-    for name, parser in group.choices.items():
-        COMMANDS[name].declare(parser)
+    for parser in group.choices.values():
+        parser.complete()
     return group.choices
 
 
@@ -98,10 +100,18 @@ def test_warnings_are_one_line_each_and_the_status_is_that_of_the_command(monkey
         ((), "the following arguments are required: COMMAND; see ooc-fw --help"),
         (("fit",), "invalid choice: 'fit'"),
         (("train",), "required: DATA; see ooc-fw train --help"),
-        (("train", "d.h5", "--speed"), "unrecognized arguments: --speed; see ooc-fw train --help"),
+        (
+            ("train", "d.h5", "--speed"),
+            "--speed; do you mean --seed; see ooc-fw train --help",
+        ),
+        (
+            ("train", "d.h5", "--y-name", "b"),
+            "--y-name b; it is --label now; see ooc-fw",
+        ),
+        (("convert", "d.csv", "d.h5", "--targets"), "--targets; it is --task regression now; see"),
         (("--speed", "train", "d.h5"), "unrecognized arguments: --speed; see ooc-fw --help"),
         (("train", "d.h5", "--thread=2"), "--thread=2; names are written in full: --threads; see"),
-        (("tune", "d.h5", "--Cs", "1"), "unrecognized arguments: --Cs 1; see ooc-fw tune --help"),
+        (("tune", "d.h5", "--Cs", "1"), "unrecognized arguments: --Cs 1; do you mean --C; see"),
         (("train", "d.h5", "--quiet", "--verbose"), "not allowed with"),
         (("convert", "d.txt"), "convert needs IN and OUT.h5"),
         (("convert", "d.txt", "d.h5", "--dense", "--sparse"), "not allowed with"),
@@ -153,6 +163,30 @@ def test_every_guide_is_printed(ooc_fw):
         assert outcome.out.startswith("# ")
 
 
+def test_the_help_of_a_command_is_one_screen_that_names_every_option(ooc_fw, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for command, parser in choices().items():
+        screen, whole = ooc_fw(command, "--help").out, ooc_fw(command, "--help-all").out
+        assert len(screen.splitlines()) <= 45, command
+        assert max(map(len, screen.splitlines())) <= 80, command
+        assert ooc_fw("help", command).out.endswith(screen)
+        assert "--help-all explains" in screen or screen == whole, command
+        for action in parser._actions:
+            for name in action.option_strings if action.help != argparse.SUPPRESS else ():
+                assert re.search(rf"{name}(?![-\w])", screen), (command, name)
+
+
+def test_files_and_options_come_in_any_order(ooc_fw, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ooc_fw("demo", "-o", "kept").done()
+    ooc_fw("split", "kept/train.h5", "--seed", 1, "a.h5", "--json", "b.h5").done()
+    ooc_fw("split", "-o", "c.h5", "d.h5", "kept/train.h5", "--seed", 1).done()
+    for first, second in ("ac", "bd"):
+        assert Path(f"{first}.h5").read_bytes() == Path(f"{second}.h5").read_bytes()
+    for wrong in (["kept/train.h5", "a.h5"], ["kept/train.h5", "a", "b", "-o", "a", "b"]):
+        ooc_fw("split", *wrong).assert_refused("split writes TRAIN.h5 TEST.h5: name them once")
+
+
 def test_commands_are_alike():
     def options_of(command):
         return {name for action in choices()[command]._actions for name in action.option_strings}
@@ -161,7 +195,8 @@ def test_commands_are_alike():
         assert "--json" in options_of(command), command
     for command in ("convert", "plan", "train", "tune", "predict", "evaluate", "certify", "verify"):
         assert {"--quiet", "--verbose"} <= options_of(command), command
-    for command in ("convert", "train", "tune", "predict", "report", "plot"):
+    outputs = {"convert", "split", "train", "tune", "predict", "export", "report", "plot", "demo"}
+    for command in outputs:
         assert {"-o", "--output"} <= options_of(command), command
     assert options_of("plan") >= {f"--{name}" for name in ("C", "gamma", "tol", "max-support")}
 

@@ -69,7 +69,13 @@ def test_values_are_those_of_the_definition(tmp_path, monkeypatch, labels, shuff
     ]
     options = {"target_encode": ["c", "d"], "target_counts": True, "one_hot": [], **Y}
     convert_files(
-        paths, tmp_path / "o.h5", **options, seed=3, shuffle=shuffle, dense=True, targets=targets
+        paths,
+        tmp_path / "o.h5",
+        **options,
+        seed=3,
+        shuffle=shuffle,
+        dense=True,
+        task="regression" if targets else "classification",
     )
     found = read(tmp_path / "o.h5")
     classes = sorted({row[3] for row in rows})
@@ -99,7 +105,12 @@ def test_bytes_do_not_depend_on_threads(tmp_path, monkeypatch):
         monkeypatch.setattr(readers, "MAX_THREADS", threads)
         monkeypatch.setattr(readers, "cpu_count", lambda: 4)
         convert_files(
-            [path], tmp_path / "o.h5", **Y, target_encode=["c", "d"], targets=True, scale="standard"
+            [path],
+            tmp_path / "o.h5",
+            **Y,
+            target_encode=["c", "d"],
+            task="regression",
+            scale="standard",
         )
         files.append((tmp_path / "o.h5").read_bytes())
     assert files[0] == files[1] == files[2]
@@ -214,15 +225,15 @@ def test_what_cannot_be_encoded(tmp_path, monkeypatch):
     refused("come from .* here", like=tmp_path / "x.h5", **both)
     refused("not 'best'", scale="best", **both)
     refused("no features of a column 'y', but of x, c, d", scale="y=minmax", **both)
-    refused("label .* is no number", targets=True, **both)
+    refused("label .* is no number", task="regression", **both)
     for limit in ("MAX_LETTERS", "MAX_CELLS"):
         with monkeypatch.context() as patch:
             patch.setattr(encoding, limit, 8)
             refused("'c' has too many words for --target-encode", **both)
     path = write(tmp_path / "t.csv", made(labels=["no"]))
-    refused("needs rows of two classes, or --targets", **both)
+    refused("needs rows of two classes, or --task regression", **both)
     path = write(tmp_path / "t.csv", made(labels=[2**130, 2]))
-    refused("mean targets of column 'c' are beyond float32", targets=True, **both)
+    refused("mean targets of column 'c' are beyond float32", task="regression", **both)
 
 
 def test_records_of_many_words_are_stored(tmp_path):

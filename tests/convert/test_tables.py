@@ -119,7 +119,7 @@ def write_records(path, X, y):
 
 
 CLASS = {"label": "class"}
-NAMED = {"x_name": "rows", "y_name": "target"}
+NAMED = {"x_name": "rows", "label": "target"}
 TABLES = {  # name -> options, how the data are written
     "csv": (CLASS, lambda path, X, y: path.write_bytes(csv_of(X, y))),
     "csv.gz": (CLASS, lambda path, X, y: path.write_bytes(gzip.compress(csv_of(X, y)))),
@@ -387,8 +387,8 @@ def test_labels_that_are_numbers_stay_numbers(run, words):
     assert len(report.class_counts) == 2
 
 
-@pytest.mark.parametrize(("sparse", "name"), [(False, "y_name"), (True, "label")])
-def test_categories_of_annotated_tables_are_labels(run, refused, tmp_path, sparse, name):
+@pytest.mark.parametrize(("sparse", "label"), [(False, "obs/cell_type"), (True, "cell_type")])
+def test_categories_of_annotated_tables_are_labels(run, refused, tmp_path, sparse, label):
     """Files as AnnData writes them."""
     path, X = tmp_path / "a.h5ad", np.arange(1.0, 9.0).reshape(-1, 2)
     with h5py.File(path, "w") as file:
@@ -399,7 +399,7 @@ def test_categories_of_annotated_tables_are_labels(run, refused, tmp_path, spars
         file["obs/cell_type/codes"] = np.array([0, 0, 1, 0], np.int8)
         file["obs/cell_type/categories"] = np.array(["T cell", "B cell é"], dtype=object)
         file["obs/batch"] = np.arange(4)
-    option = {name: "obs/cell_type" if name == "y_name" else "cell_type"}
+    option = {"label": label}
     report, found = run(path, **option)
     assert report.class_counts == {"B cell é": 1, "T cell": 3}
     np.testing.assert_array_equal(found.X, X)
@@ -491,7 +491,8 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
         ("größe,y\n1,2\n".encode("utf-16"), Y, "is not UTF-8 text.* iconv"),
         (b'a,y\n"1,234",x\n', Y, "'1,234'; write numbers with decimal points and without"),
         ("a,y\n1,0\n", {**Y, "zero_based": True}, "--n-features are for LIBSVM text"),
-        ("a,y\n1,0\n", {**Y, "labels": "y.npy"}, "labels in a column: name it with --label"),
+        ("a,y\n1,0\n", {**Y, "labels": "y.npy"}, "--label and --labels contradict each other"),
+        ("a,y\n1,0\n", {"labels": "y.npy"}, "labels in a column: name it with --label"),
         (FAR, {**Y, "impute": "mean"}, r"data\.csv, line 31: .* column 'a' is beyond float32"),
         ("age,y\n", {**Y, "impute": "mean"}, r"data\.csv has no rows"),
         *(("größe,y\n1,0\n".encode(code), Y, "not UTF-8") for code in ("latin1", "utf-16-le")),

@@ -177,7 +177,7 @@ def refused(store, message, **names):
 def test_shapes_that_a_store_cannot_have(store, shape, chunks):
     change_metadata(store, shape=shape, chunks=chunks)
     message = r"/X' is said to have shape .* in chunks of .*|has 10+ columns, more than the"
-    refused(store, message, y_name=None)
+    refused(store, message, label=None)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "outside", "nowhere", "folder", "inside"])

@@ -64,7 +64,7 @@ def foreign(X, y, folder):
     with h5py.File(folder / "foreign.hdf", "w") as file:
         file.create_dataset("train/values", data=X.astype(">f8"), chunks=(10, 2))
         file["train/target"] = y.astype(np.int16)
-    return open_source(folder / "foreign.hdf", x_name="train/values", y_name="train/target")
+    return open_source(folder / "foreign.hdf", x_name="train/values", label="train/target")
 
 
 def foreign_sparse(X, y, folder):
@@ -114,7 +114,7 @@ def annotated(kind):
         if place == "backed":
             path = anndata.read_h5ad(path, backed="r")
         path = data if place == "object" else path
-        return open_source(path, y_name="kind", missing_labels="drop")
+        return open_source(path, label="kind", missing_labels="drop")
 
     return open_it
 

@@ -80,7 +80,7 @@ def test_what_a_converted_file_says_of_its_rows(path):
         np.testing.assert_array_equal(source.labels(3, 5), [3, 4])
     with open_source(path, x_name="raw") as source:
         assert (source.scaling, source.shuffled, source.has_labels) == (None, None, False)
-        with pytest.raises(InputError, match=r"data.h5 has no labels; name .*--y-name"):
+        with pytest.raises(InputError, match=r"data.h5 has no labels; name .*--label"):
             source.labels(0, 1)
 
 
@@ -198,7 +198,7 @@ def test_parts_never_written(make, name):
 
 def test_converted_files_that_cannot_be_used(path):
     with pytest.raises(InputError, match=r"data.h5 has no labels 'Z'; it has X, mean, row, y"):
-        open_source(path, y_name="Z")
+        open_source(path, label="Z")
     for attribute, value, message in (
         ("complete", 0, "was not finished when it was written; conv"),
         ("format_version", 2, "version 2, newer than 1; update"),

@@ -255,7 +255,10 @@ def test_what_cannot_be_trained(waves, options, epsilon, change, message):
         ("train {}.h5 --task regression --probability", "has no classes; leave out --probability"),
         ("train {}.h5 --epsilon 1", "--epsilon goes with --task regression"),
         ("train {}.h5", "train with --task regression"),
-        ("convert {0}.csv {0}.new --label b --targets", "is no number, and --targets are numbers"),
+        (
+            "convert {0}.csv {0}.new --label b --task regression",
+            "is no number, and the targets of a regression are numbers",
+        ),
     ],
 )
 def test_what_commands_refuse(ooc_fw, tmp_path, waves, command, message):
@@ -277,7 +280,7 @@ def test_from_a_table_to_predictions(ooc_fw, waves, tmp_path):
         assert outcome.status == 0, outcome.err
         return outcome
 
-    outcome = run("convert", tmp_path / "t.csv", data, "--label", "price", "--targets")
+    outcome = run("convert", tmp_path / "t.csv", data, "--label", "price", "--task", "regression")
     assert "labels are targets of a regression" in outcome.err
     run("split", data, *parts)
     options = "--task", "regression", "--C", "10", "--epsilon", "1", "--landmarks", "100"
