@@ -117,6 +117,11 @@ class Outcome(NamedTuple):
         assert self.status == 0, self.err
         return self
 
+    @property
+    def words(self) -> str:
+        """What it printed, as one line, however it was wrapped."""
+        return " ".join(self.out.split())
+
     def json(self) -> Any:
         """What the command that succeeded printed as JSON."""
         return json.loads(self.done().out)

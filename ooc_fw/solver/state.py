@@ -173,7 +173,7 @@ class Work:
             gap: Any = getattr(self, "certified_gap", None)
             vectors = "landmarks" if hasattr(self, "beta") else "vectors"
             worst = "unknown" if gap is None else f"{np.max(gap):.2g}"
-            facts += [f"{len(self.rows)} {vectors}", f"certified gap {worst}"]
+            facts += [f"{len(self.rows)} {vectors}", f"gap {worst}"]
         facts += [f"{self.iterations} iterations", f"{self.passes:.3g} passes"]
         return f"{type(self).__name__}({', '.join(facts)}, {self.seconds:.3g} s)"
 

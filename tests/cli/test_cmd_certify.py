@@ -124,7 +124,7 @@ def test_rows_of_weight_0_do_not_count(ooc_fw, table, tmp_path, estimator, sever
     gap = outcome.json()["certified_gap"]
     assert gap == pytest.approx(own.certified_gap_, rel=1e-3, abs=1e-8)  # both have rounding
     assert outcome.json()["n_weighted"] == (weights > 0).sum()
-    told = ooc_fw("info", model).done().out
+    told = ooc_fw("info", model).done().words
     assert f"over {(weights > 0).sum()} rows alone; all others have no weight)" in told
     again = pickle.loads(pickle.dumps(own)).model_
     np.testing.assert_array_equal(again.weighted_rows, own.model_.weighted_rows)

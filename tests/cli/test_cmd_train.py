@@ -97,7 +97,7 @@ def test_array_file_with_labels(ooc_fw, table, tmp_path):
 
 
 def test_help_names_every_kernel_and_step_rule(ooc_fw):
-    words = ooc_fw("train", "--help").out.replace(",", " ").split()
+    words = ooc_fw("train", "--help-all").out.replace(",", " ").split()
     assert {*KERNELS, *STEP_RULES} <= set(words)
 
 

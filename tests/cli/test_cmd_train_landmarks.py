@@ -62,7 +62,7 @@ def test_max_support_takes_landmarks_and_a_budget_none(ooc_fw, noisy, tmp_path):
     assert (planned["kind"], planned["landmarks"]) == ("landmarks", 40)
     assert planned["choice"] in chosen.err
     assert "matrices between landmarks" in planned["memory"]
-    assert planned["choice"] in ooc_fw("plan", noisy, "--max-support", 40).out
+    assert planned["choice"] in ooc_fw("plan", noisy, "--max-support", 40).words
 
 
 def test_a_run_that_was_ended_resumes_to_the_same_file(ooc_fw, noisy, tmp_path, monkeypatch):
