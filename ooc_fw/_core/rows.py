@@ -37,21 +37,6 @@ def copy_rows(data, indices, indptr, places, out_data, out_indices, out_indptr):
 
 
 @njit(cache=True, nogil=True)
-def append_block(data, indices, indptr, block, n_features, out_data, out_indices):
-    """Copy sparse rows, each followed by its row of `block`, the last of `n_features` columns."""
-    p, first = 0, n_features - block.shape[1]
-    for i in range(block.shape[0]):
-        for k in range(indptr[i], indptr[i + 1]):
-            out_data[p] = data[k]
-            out_indices[p] = indices[k]
-            p += 1
-        for j in range(block.shape[1]):
-            out_data[p] = block[i, j]
-            out_indices[p] = first + j
-            p += 1
-
-
-@njit(cache=True, nogil=True)
 def count_stored(rows, indptr):
     """indptr[i + 1] = number of values of the dense rows 0 to i that are not zero."""
     for i in range(rows.shape[0]):
@@ -183,11 +168,3 @@ def merge_records(records, others):
             away = (other[SHIFT] - record[SHIFT]) + (other[MEAN] - record[MEAN])
             record[MEAN] += away * (m / (n + m))
             record[SQUARES] += other[SQUARES] + away * away * (n * m / (n + m))
-
-
-@njit(cache=True, nogil=True)
-def scale_stored(values, columns, offset, factor, out):
-    """out[k] = (values[k] - offset) * factor of its column, in float64 and rounded once."""
-    for k in range(values.size):
-        column = columns[k]
-        out[k] = np.float32((np.float64(values[k]) - offset[column]) * factor[column])

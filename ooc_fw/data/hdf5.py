@@ -29,10 +29,6 @@ H5PY_ERRORS = (
     *(OSError, LookupError, RuntimeError, ValueError, TypeError),
     *(ArithmeticError, AttributeError, MemoryError, SystemError),
 )
-# Bytes that a byte can stand for, by filter: deflate, shuffle, fletcher32, lzf, lz4.
-_LARGEST_RATIO = {1: 1032, 2: 1, 3: 1, 32000: 264, 32004: 255}
-# The same for filters that write a constant chunk of any size in a few bytes.
-_UNKNOWN_RATIO = 1 << 20
 _LARGEST_BAND = 1 << 30  # decoded bytes up to which chunks that lie side by side are kept together
 _LIBRARY_CACHE = 1 << 20  # bytes of chunks that HDF5 itself keeps for a data set
 
@@ -308,22 +304,17 @@ def _end_of_block(dataset: Stored) -> int:
 
 
 def _end_of_chunks(dataset: Stored) -> int:
-    """Byte after the last chunk of a data set, of which all chunks are stored and long enough."""
+    """Byte after the last chunk of a data set, of which all chunks are stored."""
     lengths = zip(dataset.shape, dataset.chunks, strict=True)
     n_chunks = math.prod(-(-length // chunk) for length, chunk in lengths)
     n_stored = dataset.id.get_num_chunks()
     if n_stored != n_chunks:
         raise _never_written(dataset, f"{n_chunks - n_stored} of its {n_chunks} chunks were")
-    ratio = math.prod(_LARGEST_RATIO.get(code, _UNKNOWN_RATIO) for code in filters_of(dataset))
-    chunk_bytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
-    end, shortest = 0, chunk_bytes
+    end = 0
 
     def note(chunk: Any) -> None:
-        nonlocal end, shortest
-        end, shortest = max(end, chunk.byte_offset + chunk.size), min(shortest, chunk.size)
+        nonlocal end
+        end = max(end, chunk.byte_offset + chunk.size)
 
     dataset.id.chunk_iter(note)
-    if shortest * ratio < chunk_bytes:
-        what = f"has a chunk of {chunk_bytes} bytes stored in {shortest}, as no compression could"
-        raise _damage(dataset, what)
     return int(end)

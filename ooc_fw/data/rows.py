@@ -119,13 +119,11 @@ def take_columns(rows: CSRRows, places: Int64Array) -> CSRRows:
 
 def append_columns(rows: CSRRows, block: FloatArray) -> CSRRows:
     """Sparse rows with the values of a dense block in new columns, the last ones."""
-    from ooc_fw._core.rows import append_block  # numba is slow to import
-
-    width = rows.n_features + block.shape[1]
-    indptr = rows.indptr + block.shape[1] * np.arange(len(block) + 1)
-    data, indices = np.empty(indptr[-1], rows.data.dtype), np.empty(indptr[-1], np.int32)
-    append_block(rows.data, rows.indices, rows.indptr, block, width, data, indices)
-    return CSRRows(data, indices, indptr, width)
+    n, width = block.shape[1], rows.n_features + block.shape[1]
+    ends, columns = np.repeat(rows.indptr[1:], n), np.arange(rows.n_features, width)
+    data = np.insert(rows.data, ends, block.reshape(-1))
+    indices = np.insert(rows.indices, ends, np.tile(columns, len(block)))
+    return CSRRows(data, indices, rows.indptr + n * np.arange(len(block) + 1), width)
 
 
 def keep_stored(rows: CSRRows, is_kept: AnyArray, n_features: int) -> CSRRows:

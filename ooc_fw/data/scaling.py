@@ -19,6 +19,7 @@ from ooc_fw.data.rows import (
     Int64Array,
     Rows,
     StoredRows,
+    as_float32,
     keep_stored,
     values_of,
     with_values,
@@ -182,16 +183,9 @@ class Scaling:
         if self.offset is None or self.factor is None:
             with np.errstate(over="ignore"):
                 return values.astype(np.float32, copy=False)
-        result = np.empty(values.shape, dtype=np.float32)
-        if values.shape == columns.shape:
-            from ooc_fw._core.rows import scale_stored  # numba is slow to import
-
-            scale_stored(values, columns, self.offset, self.factor, result)
-        else:
-            scaled = values - self.offset[columns]
-            scaled *= self.factor[columns]
-            with np.errstate(over="ignore"):
-                result[...] = scaled
+        scaled = values - self.offset[columns]
+        scaled *= self.factor[columns]
+        result = as_float32(scaled)
         if not np.isfinite(result).all():
             raise InputError(
                 "a scaled value is beyond float32: its column's range in the training file is too "

@@ -16,7 +16,7 @@ from ooc_fw._core import rows as core
 from ooc_fw.data.parallel import Counts, Workers, borrow_workers, merge_tree, row_slices
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows, StoredRows, rows_bytes
 from ooc_fw.data.scaling import Scaling, check_kind
-from ooc_fw.data.sources import CHUNK_BYTES, ROUNDING, RowSource, StoredStatistics, block_slices
+from ooc_fw.data.sources import ROUNDING, RowSource, StoredStatistics, block_slices
 from ooc_fw.data.views import check_raw
 from ooc_fw.system.errors import InputError
 
@@ -221,7 +221,7 @@ def _over_rows(
             yield found
 
     source.check_unchanged()
-    with borrow_workers(dask, _tasks_at_a_time(source, threads)) as workers:
+    with borrow_workers(dask, threads) as workers:
         total = merge_tree(len(blocks), of_blocks(workers), lambda one, other: one.merge(other))
     source.check_unchanged()
     return total
@@ -237,18 +237,3 @@ def _add_rows(
         total.add(rows if logs is None else logs.logs_of(rows))
         n_bytes += rows_bytes(rows)
     return total, Counts(total.n_rows, n_bytes)
-
-
-def _tasks_at_a_time(source: RowSource, threads: int) -> int:
-    """Number of tasks that may run together without decoding a chunk twice.
-
-    A task may end in the chunk in which the next one began. Until then the source must keep all
-    chunks that running tasks share; where chunks are smaller than a block, these are the chunks at
-    the borders of blocks.
-    """
-    if source.cache_bytes == 0:
-        return threads
-    row_bytes = max(1, 2 * source.decoded_bytes // source.n_rows)  # may be stored as float64
-    chunk_bytes, task_bytes = source.chunk_rows * row_bytes, TASK_ROWS * row_bytes
-    shared = min(task_bytes, chunk_bytes * (1 + task_bytes // (2 * CHUNK_BYTES)))
-    return max(1, min(threads, (source.cache_bytes - chunk_bytes) // shared))
