@@ -115,24 +115,6 @@ class TableRecord:
                 {name: (source, part) for name, (source, part) in stored.get("dates", {}).items()},
                 stored.get("encodings", {}),
             )
-            sources, parts = zip(*record.dates.values(), strict=True) if record.dates else ((), ())
-            words = (record.label, *record.columns, *record.features, *sources)
-            of_columns = [part for part in (record.categories, record.means) if part is not None]
-            if any(len(part) != len(record.columns) for part in of_columns):
-                raise ValueError("not one entry for each column")
-            made = record.numbers[len(record.numbers) - len(record.dates) :]
-            if made != (*record.dates,) or not {*parts} <= {readers.SECONDS, *readers.DATE_PARTS}:
-                raise ValueError("what is made of dates is no column")
-            for encoding in record.encodings.values():
-                values = np.array([*encoding["features"].values()])
-                words += (*encoding["words"],)
-                if (
-                    values.shape[1:] != (len(encoding["words"]) + 1,)
-                    or not np.isfinite(values).all()
-                ):
-                    raise ValueError("not one number for each category")
-            if not all(isinstance(word, str) for word in words):
-                raise ValueError("a name is no text")
             named = record.features if features is None else list(features)
             if record.features != named or len(named) != n_features:
                 raise ValueError("the features are others")
