@@ -401,10 +401,9 @@ class PairSource(RowSource):
 SLICE_ROWS = 64  # preferred length of a slice: worth a read, short enough to have several
 MAX_SLICES = 8  # largest number of slices in a draw; larger draws have longer slices
 MAX_CHUNKS = 16  # largest number of chunks that a draw from an ordered file touches
-# Rows count as ordered if this many standard deviations of runs of labels are missing.
-SORTED_DEVIATIONS = 4.0
-# And if this many runs are missing: the runs of a rare class are not normally distributed.
-SORTED_RUNS = 10
+# Rows count as ordered if more runs of labels are missing than these, and than so many times the
+# root of their number.
+SORTED_RUNS, SORTED_ROOTS = 10, 3
 
 
 class Sampler(ABC):
@@ -506,28 +505,15 @@ def choose_sampler(
 
 
 def looks_shuffled(labels: AnyArray) -> bool:
-    """Whether there are about as many runs of equal labels as in random order, or more."""
-    missing, deviation = missing_runs(labels)
-    return missing <= max(SORTED_RUNS, SORTED_DEVIATIONS * deviation)
+    """Whether there are about as many runs of equal labels as in random order, or more.
 
-
-def missing_runs(labels: AnyArray) -> tuple[float, float]:
-    """Expected minus observed number of runs of equal labels, and its standard deviation.
-
-    The runs test of Wald and Wolfowitz (1940), for any number of classes as given by Barton and
-    David, "Multiple runs" (1957): with class counts ``n_k`` and ``s_p = sum n_k^p``, the number of
-    runs in random order has mean ``n + 1 - s_2 / n`` and variance
-    ``(s_2 (s_2 + n (n + 1)) - 2 n s_3 - n^3) / (n^2 (n - 1))``.
+    With the counts n_k of the classes, n + 1 - sum n_k^2 / n are expected there, and their standard
+    deviation is less than the root of that (Wald and Wolfowitz, 1940).
     """
-    n = len(labels)
-    if n < 2:
-        return 0.0, 0.0
-    # Python's integers: the terms of the variance are of order n^4 and cancel.
-    counts = [int(count) for count in np.unique(labels, return_counts=True)[1]]
-    squares, cubes = sum(c**2 for c in counts), sum(c**3 for c in counts)
-    variance = (squares * (squares + n * (n + 1)) - 2 * n * cubes - n**3) / (n**2 * (n - 1))
+    counts = np.unique(labels, return_counts=True)[1]
+    expected = len(labels) + 1 - float(np.square(counts, dtype=np.float64).sum()) / len(labels)
     runs = 1 + int(np.count_nonzero(labels[1:] != labels[:-1]))
-    return n + 1 - squares / n - runs, variance**0.5
+    return bool(expected - runs <= max(SORTED_RUNS, SORTED_ROOTS * expected**0.5))
 
 
 def split_evenly(total: int, parts: int) -> Int64Array:

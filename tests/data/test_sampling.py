@@ -1,7 +1,5 @@
 """Samplers: integers in, row numbers out."""
 
-from itertools import pairwise, permutations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +13,6 @@ from ooc_fw.data.views import (
     SliceSampler,
     choose_sampler,
     looks_shuffled,
-    missing_runs,
 )
 from tests.support.methods import grid
 
@@ -104,13 +101,5 @@ def test_sorted_order_does_not():
     assert not looks_shuffled(np.repeat([-1, 1], 50))
     assert not looks_shuffled(np.repeat([0, 1, 2], 30))
     assert not looks_shuffled(np.tile(np.repeat([0, 1], 20), 30))
-    for labels in ([], [1], [1, 1, 1], [1, 2], [1, -1] * 30):  # orders that tell nothing
+    for labels in ([1], [1, 1, 1], [1, 2], [1, -1] * 30):  # orders that tell nothing
         assert looks_shuffled(np.array(labels))
-
-
-def test_runs_against_all_orders():
-    orders = list(permutations((0, 0, 0, 1, 1, 2)))
-    runs = [1 + sum(a != b for a, b in pairwise(order)) for order in orders]
-    missing, deviation = missing_runs(np.array(orders[0]))
-    assert missing == pytest.approx(np.mean(runs) - 3)
-    assert deviation == pytest.approx(np.std(runs))
