@@ -12,36 +12,15 @@ import functools
 import logging
 import os
 import stat
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 logger = logging.getLogger(__name__)
 
 _WRITE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-
-
-def load_numba_alone() -> None:
-    """Import numba a third faster, in processes that are only a command.
-
-    It compares no version of scipy, reads no settings by yaml, tells coverage nothing of what it
-    compiles, and looks for no extensions of it among installed packages.
-    """
-    if "numba" in sys.modules:
-        return
-    stand_ins: dict[str, Any] = dict.fromkeys(("scipy", "yaml", "coverage"))  # importing None fails
-    stand_ins["importlib.metadata"] = SimpleNamespace(entry_points=dict)
-    absent = stand_ins.keys() - sys.modules.keys()
-    sys.modules.update((name, stand_ins[name]) for name in absent)
-    try:
-        import numba  # noqa: F401
-    finally:
-        for name in absent:
-            del sys.modules[name]
 
 
 @contextmanager

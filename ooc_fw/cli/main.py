@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Any
 
 import ooc_fw
-from ooc_fw._core.loading import load_numba_alone, noting_compilation
+from ooc_fw._core.loading import noting_compilation
 from ooc_fw.cli import program
 from ooc_fw.cli.arguments import Parser
 from ooc_fw.cli.commands import COMMANDS, FAILED, USAGE
@@ -95,8 +95,6 @@ def _run(argv: Sequence[str] | None) -> int:
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
     args.started, began = time.perf_counter(), time.monotonic()  # imports count: the user waits
     command = COMMANDS[args.command]
-    if command.computes:
-        load_numba_alone()
     module = import_module(f"ooc_fw.cli.{command.module}")
     import_module("ooc_fw.report.progress").Waiting.began = began
     if not gc.isenabled():
