@@ -318,17 +318,6 @@ class Passes:
             self.gradient_seconds = max(self.gradient_seconds, seconds)
         return Gradient(u, terms, decisions, error, largest, depth + len(blocks))
 
-    def exact_cost(self) -> float:
-        """Time of a gradient from float64 kernel values over that of one from float32."""
-        b = np.zeros((self.problem.n_classifiers, len(self.landmarks)))
-        seconds = []
-        for exact in (False, True):
-            self.gradient(b, exact=exact)  # loads compiled code
-            began = time.perf_counter()
-            self.gradient(b, exact=exact)
-            seconds.append(time.perf_counter() - began)
-        return max(1.0, seconds[1] / seconds[0])
-
     def hessian_product(
         self, active: BoolArray, d: Float64Array, *, exact: bool = False
     ) -> Float64Array:
