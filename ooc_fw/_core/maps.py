@@ -96,17 +96,25 @@ def exp2_float64(t):
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _polynomial_row(row, scale, shift, degree):
-    """(scale row + shift)^degree in place."""
+    """(scale row + shift)^degree in place, by repeated squaring: O(log degree) products each."""
     for j in range(row.size):
         row[j] = scale * row[j] + shift
     if degree == 2:  # the usual case, kept free of an inner loop
         for j in range(row.size):
             row[j] = row[j] * row[j]
     elif degree > 2:
+        highest = 1
+        while highest <= degree >> 1:
+            highest <<= 1
         for j in range(row.size):
-            base = power = row[j]
-            for _ in range(1, degree):
-                power *= base
+            base = row[j]
+            power = base
+            bit = highest >> 1
+            while bit > 0:
+                power *= power
+                if degree & bit:
+                    power *= base
+                bit >>= 1
             row[j] = power
 
 

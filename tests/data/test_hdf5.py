@@ -96,18 +96,6 @@ def test_links_inside_the_file_are_followed(make):
         np.testing.assert_array_equal(source.read(0, 60), X)
 
 
-def test_a_chunk_is_no_shorter_than_compression_could_make_it(make):
-    storage = {"chunks": (1000, 1000), "compression": "gzip"}
-    path = make({"X": {"data": np.zeros((1000, 1000), "f4"), **storage}})
-    with open_source(path) as source:
-        assert not source.read(0, 1000).any()
-    with h5py.File(path, "a") as file:
-        assert file["X"].id.get_storage_size() * 900 < file["X"].nbytes  # near the bound
-        file["X"].id.write_direct_chunk((0, 0), b"x" * 100)
-    with pytest.raises(InputError, match="a chunk of 4000000 bytes stored in 100"):
-        open_source(path)
-
-
 OUTSIDE = h5py.ExternalLink("other.h5", "/X")
 AWAY = r"is a link to another file \(.*other\.h5\)"
 MANY_ROWS = "to have 1000000000000 rows, but .* never written"
