@@ -52,7 +52,18 @@ _OF_CONVERSION = {
 """Options of ``convert`` by the titles of their groups."""
 
 _OF_STREAM = {
-    *("data", "output", "log", "json", "quiet", "verbose", "stream", "zero_based", "kernel"),
+    *(
+        "data",
+        "more",
+        "output",
+        "log",
+        "json",
+        "quiet",
+        "verbose",
+        "stream",
+        "zero_based",
+        "kernel",
+    ),
     *("gamma", "degree", "coef0", "C", "tol", "stopping", "budget", "threads", "certify"),
 }
 """Arguments of ``train`` that a stream takes, too."""
@@ -94,7 +105,7 @@ def _split(parser: argparse.ArgumentParser) -> None:
 
       ooc-fw split data.h5 train.h5 test.h5 --test-share 0.2
     """
-    add_data(parser)
+    add_data(parser, several=False)
     names = "TRAIN.h5", "TEST.h5"
     parser.add_argument("outputs", nargs="*", metavar="OUT.h5", help="TRAIN.h5 TEST.h5, or give -o")
     text = "files for the training rows and the test rows"
@@ -522,11 +533,20 @@ def add_values(group: argparse._ActionsContainer, name: str, declared: Option, t
 
 
 def add_data(
-    parser: argparse.ArgumentParser, also: str = "", *, labels: bool = True, text: bool = False
+    parser: argparse.ArgumentParser,
+    also: str = "",
+    *,
+    labels: bool = True,
+    text: bool = False,
+    several: bool = True,
 ) -> None:
     """Declare DATA, which may `also` be something else than arrays, and what to find in it."""
     kinds = "a file of ooc-fw convert or other HDF5, AnnData, zarr or .npy"
-    parser.add_argument("data", metavar="DATA", help=kinds + also)
+    together = ", or several of them, one below the other" * several
+    parser.add_argument("data", metavar="DATA", help=kinds + together + also)
+    if several:
+        shown: dict[str, Any] = {"metavar": "[DATA ...]", "help": argparse.SUPPRESS}
+        parser.add_argument("more", nargs="*", default=[], **shown)
     group = parser.add_argument_group("data")
     if labels:
         add_options(parser, ConvertOptions, ["label"])

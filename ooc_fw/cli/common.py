@@ -37,7 +37,26 @@ def open_data(args: argparse.Namespace, *, labels: bool = True) -> RowSource:
     given = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
     if not labels:
         given = {"x_name": args.x_name}
-    return open_source(args.data, **given)
+    return open_source(data_of(args), **given)
+
+
+def data_of(args: argparse.Namespace) -> list[str]:
+    """The files of DATA: the rows of all of them stand one below the other."""
+    return [args.data, *vars(args).get("more", ())]
+
+
+def inputs_of(args: argparse.Namespace) -> list[str | None]:
+    """Files that a command reads, of which no output may replace one."""
+    return [*data_of(args), vars(args).get("labels"), vars(args).get("model")]
+
+
+def refuse_several(args: argparse.Namespace, what: str) -> None:
+    """Refuse further files of DATA where the first one is `what`."""
+    if args.more:
+        raise InputError(
+            f"{args.data} is {what}, which is no part of several files; give it alone, or convert "
+            f"all of them (ooc-fw convert)"
+        )
 
 
 def open_workers(args: argparse.Namespace) -> AbstractContextManager[Workers | None]:

@@ -43,7 +43,7 @@ def run_split(args: argparse.Namespace) -> int:
     outputs = [
         Output(what, path) for what, path in zip(("training file", "test file"), paths, strict=True)
     ]
-    check_outputs(outputs, [args.data, args.labels, args.rows])
+    check_outputs(outputs, [*common.inputs_of(args), args.rows])
     with common.open_data(args) as source:
         if args.rows is not None:
             ranges = read_test_rows(args.rows, source)

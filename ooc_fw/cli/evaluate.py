@@ -46,8 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """How good a model is on labelled rows."""
     model = load_model(args.model)
     if args.figure is not None:
-        outputs = [Output("figure", args.figure, streamed=True)]
-        check_outputs(outputs, [args.model, args.data, args.labels])
+        check_outputs([Output("figure", args.figure, streamed=True)], common.inputs_of(args))
         check_figure(args.figure)
     trial = _try_baselines(args, model) if args.baseline else None
     if model.task == "regression" and (args.positive or args.threshold) is not None:

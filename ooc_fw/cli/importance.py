@@ -19,7 +19,7 @@ from ooc_fw.system.files import Output, check_outputs
 def run(args: argparse.Namespace) -> int:
     """Which columns matter to a model."""
     if args.figure is not None:
-        check_outputs([Output("figure", args.figure, streamed=True)], [args.model, args.data])
+        check_outputs([Output("figure", args.figure, streamed=True)], common.inputs_of(args))
         check_figure(args.figure)
     model = load_model(args.model)
     rows = None if args.rows == "all" else args.rows

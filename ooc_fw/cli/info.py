@@ -52,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     if args.data != "-" and not formats.is_url(args.data) and not formats.is_folder(args.data):
         formats.check_regular(args.data)  # it is opened several times
     kind = _kind(args)
+    if kind != "data":
+        common.refuse_several(args, f"a {kind}" if kind in ("model", "checkpoint") else "text")
     if kind == "model":
         result = describe_model(load_model(args.data))
         what = shlex.quote(args.data)
@@ -78,8 +80,8 @@ def _next(args: argparse.Namespace, options: Sequence[str] | None) -> list[str]:
     """Commands that convert with these options, unless there is nothing to convert, and train."""
     given = common.data_arguments(args, options or ())
     if options is None:
-        return [shlex.join(["ooc-fw", "train", args.data, *given])]
-    convert = conversion(args.data)
+        return [shlex.join(["ooc-fw", "train", *common.data_of(args), *given])]
+    convert = conversion(*common.data_of(args))
     train = shlex.join(["ooc-fw", "train", shlex.split(convert)[-1]])
     return [f"{convert} {shlex.join([*given, *options])}".rstrip(), train]
 
@@ -167,11 +169,13 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
     with Waiting("a look at a sample of the rows"), common.open_data(args) as source:
         storage = _storage(args.data, args.x_name)
         has_checksums = storage.pop("has_checksums")
+        file_bytes = sum(formats.stored_bytes(path) or 0 for path in common.data_of(args))
         average = source.statistics and source.statistics.average_squared_distance
         facts = {
             "kind": "data",
             "n_rows": source.n_rows,
             "n_features": source.n_features,
+            "file_bytes": file_bytes or None,
             **storage,
             "columns": None if source.columns is None else list(source.columns),
             **_scaling(source.scaling),
@@ -329,7 +333,7 @@ def _kind(args: argparse.Namespace) -> str:
 
 
 def _storage(path: str, x_name: str) -> dict[str, Any]:
-    """Size of a file, filter of its values, and whether it has checksums; None for what is unknown.
+    """Filter of the values of a file, None if it is unknown, and whether there are checksums.
 
     Filters of plugins have no other name than a number.
     """
@@ -341,11 +345,7 @@ def _storage(path: str, x_name: str) -> dict[str, Any]:
             if isinstance(values, h5py.Dataset):
                 compression = _filter_name(values)
             has_checksums = GROUP in set(file)
-    return {
-        "file_bytes": formats.stored_bytes(path),
-        "compression": compression,
-        "has_checksums": has_checksums,
-    }
+    return {"compression": compression, "has_checksums": has_checksums}
 
 
 def _filter_name(values: Any) -> str:

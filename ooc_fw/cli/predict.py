@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     suffix = "" if output is None else output.suffix.lower()
     if output is not None:
         streamed = suffix not in HDF5_SUFFIXES
-        files.check_outputs([files.Output("output", output, streamed)], [args.model, args.data])
+        files.check_outputs([files.Output("output", output, streamed)], common.inputs_of(args))
     model = load_model(args.model)
     _check(args, model, suffix not in (".csv", *HDF5_SUFFIXES))
     labels = model.classes
@@ -221,8 +221,9 @@ def apply_model(
     if not is_table and kind != "libsvm":
         yield from _apply_to_source(model, args, with_labels, labels_only)
         return
+    kind_of_input = "a table" if is_table else "text"
+    common.refuse_several(args, kind_of_input)
     if args.dask is not None:
-        kind_of_input = "a table" if is_table else "text"
         raise InputError(
             f"{args.data} is {kind_of_input}, which one process parses; leave --dask out, or "
             f"convert it first (ooc-fw convert)"

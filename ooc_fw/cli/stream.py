@@ -40,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     After a signal the model is that of the blocks of text before, with the larger label as the
     positive one as always.
     """
+    common.refuse_several(args, "text")
     for action in args.unused_by_stream:
         value = getattr(args, action.dest, action.default)
         if isinstance(value, np.ndarray) or value != action.default:

@@ -289,7 +289,7 @@ def model_place(args: argparse.Namespace) -> ModelPlace:
     check_outputs(outputs, [args.resume])  # the checkpoint may replace what it resumes from
     if args.checkpoint is not None:
         outputs.append(Output("checkpoint", args.checkpoint))
-    check_outputs(outputs, [args.data, args.labels])
+    check_outputs(outputs, common.inputs_of(args))
     return ModelPlace(output)
 
 
@@ -297,8 +297,9 @@ def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> E
     """Log of a run, which begins with its arguments and `facts`; None without ``--log``."""
     if args.log is None:
         return None
-    begin = {name: getattr(args, name) for name in ("resume", "data", "class_weight")}
-    return EventLog.begin(args.log, **begin, **facts, options=options.to_dict())
+    begin = {name: getattr(args, name) for name in ("resume", "class_weight")}
+    data = ", ".join(common.data_of(args))
+    return EventLog.begin(args.log, data=data, **begin, **facts, options=options.to_dict())
 
 
 def run_progress(
@@ -382,7 +383,7 @@ def run_plan(args: argparse.Namespace) -> int:
         result |= {} if why_kernel is None else {"kernel_choice": why_kernel}
     lines = [why_kernel or "", plan.kind or "", "", *_plan_lines(result)][why_kernel is None :]
     lines += common.trial_lines(result.get("trial")) + [f"- {each}" for each in sentences]
-    result["next"] = [shlex.join(["ooc-fw", "train", args.data, *_given(args)])]
+    result["next"] = [shlex.join(["ooc-fw", "train", *common.data_of(args), *_given(args)])]
     lines = common.wrapped(lines, 2) + common.next_lines(result["next"])
     common.print_result(args, result, lines)
     return DONE

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             sigma2s=args.sigma2,
             **wanted,
         )
-    values = {"data": args.data, **result.to_dict(), "model": None}
+    values = {"data": ", ".join(common.data_of(args)), **result.to_dict(), "model": None}
     status = None if result.model is None else result.model.status
     if result.model is not None:
         path = place.of(status == Status.INTERRUPTED)
@@ -107,7 +107,7 @@ def _check_outputs(args: argparse.Namespace) -> Path:
     outputs = [Output("model", model)] if args.refit else []
     others = {"points": args.points, "figure": args.figure}
     outputs += [Output(what, path, streamed=True) for what, path in others.items() if path]
-    check_outputs(outputs, [args.data, args.labels])
+    check_outputs(outputs, common.inputs_of(args))
     if args.figure:
         check_figure(args.figure)
     return model

@@ -263,12 +263,12 @@ def _kind_of(path: str) -> str:
     raise InputError(f"{path} is {what}; convert it first: {conversion(path)}{label}")
 
 
-def conversion(path: str) -> str:
-    """The command that converts a file."""
+def conversion(path: str, *more: str) -> str:
+    """The command that converts a file, or several to one."""
     name = Path(path).name
     target = f"{name.split('.')[0]}.h5"
     target = target if target != name else f"converted-{target}"
-    return f"ooc-fw convert {shlex.quote(path)} {shlex.quote(target)}"
+    return shlex.join(["ooc-fw", "convert", path, *more, target])
 
 
 def open_labels(labels: Any) -> Sliceable:
