@@ -1,6 +1,7 @@
 import copy
 import dataclasses
 import pickle
+from contextlib import nullcontext
 
 import anndata
 import dask.array
@@ -910,3 +911,52 @@ def test_landmarks_of_ones_own(table, tmp_path):
     for estimator in (FrankWolfeOneClass(C=0.1), FrankWolfeSVR()):
         estimator.set_params(landmarks=X[:4] + 1).fit(X, X[:, 0])
         assert estimator.support_.tolist() == [-1] * 4
+
+
+class Watch:
+    """A callback of scikit-learn that ends a run after some steps."""
+
+    def __init__(self, stop_at):
+        self.stop_at, self.calls, self.states, self.final = stop_at, [], [], None
+
+    def setup(self, estimator, context):
+        self.calls.append("setup")
+
+    def teardown(self, estimator, context):
+        self.calls.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context):
+        self.calls.append("begin")
+
+    def on_fit_task_end(self, estimator, context, *, X, metadata, fitted_estimator):
+        self.calls.append("end")
+        if metadata is None:
+            self.final = fitted_estimator.predict(X)
+            return False
+        self.states.append(metadata["state"])
+        return self.states[-1].iteration >= self.stop_at
+
+
+@pytest.mark.skipif(not hasattr(FrankWolfeSVC, "set_callbacks"), reason="needs scikit-learn 1.9")
+def test_callbacks_of_scikit_learn_are_told_and_end_a_run(table):
+    X, y = table
+    model = FrankWolfeSVC(tol=1e-6, random_state=0)
+    iterations = []
+    for stop_at, status in ((1, "stopped"), (10**6, "converged")):
+        watch = Watch(stop_at)
+        model.set_callbacks(watch)
+        with pytest.warns(ConvergenceWarning) if status == "stopped" else nullcontext():
+            model.fit(X, y)
+        assert model.model_.status == status
+        assert watch.states[-1].iteration == model.n_iter_
+        steps = ["begin", "end"] * len(watch.states)
+        assert watch.calls == ["setup", "begin", *steps, "end", "teardown"]
+        np.testing.assert_array_equal(watch.final, model.predict(X))
+        iterations.append(model.n_iter_)
+    assert iterations[0] < iterations[1]
+    watch = Watch(1)
+    with pytest.raises(ZeroDivisionError):
+        model.set_callbacks(watch).set_params(kernel=lambda *_: 1 / 0).fit(X, y)
+    assert watch.calls == ["setup", "begin", "teardown"]
+    assert model.set_callbacks().set_params(kernel="rbf").fit(X, y).model_.status == "converged"
+    assert len(watch.calls) == 3

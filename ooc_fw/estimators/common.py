@@ -6,8 +6,8 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self, TypeAlias
@@ -43,12 +43,20 @@ from ooc_fw.problem import Problem, check_sample_weight
 from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.plan import Session, warn_of_gamma
 from ooc_fw.solver.shell import CheckpointPlan, Deadline, load_checkpoint
-from ooc_fw.solver.state import Solution, Status
+from ooc_fw.solver.state import Callback, Solution, SolverState, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.fit import Fit, Task, describe, fit, task_of
 from ooc_fw.training.trial import choose_kernel
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # it is older than 1.9, and has no callbacks
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """In the place of what is not there."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +151,7 @@ class Parameters(BaseEstimator):
     dask: str | None = None
 
 
-class Trainer(Parameters):
+class Trainer(CallbackSupportMixin, Parameters):
     """`fit`, which is the same for all estimators but for its task, and what follows from it."""
 
     class_weight: Mapping[Any, float] | str | None = None
@@ -189,6 +197,12 @@ class Trainer(Parameters):
             than two classes have none. `resume` is that of a checkpoint of the same data and
             parameters, from which the run continues; only `max_iter`, `max_time` and `n_jobs` may
             differ.
+
+        Notes
+        -----
+        With scikit-learn 1.9 or later, `set_callbacks` takes its callbacks. Each step of a run is a
+        task, whose ``metadata["state"]`` is an `ooc_fw.SolverState`; after the end of one for which
+        a callback returns True, the run ends with the status `stopped`.
         """
         started, options, task = time.perf_counter(), self._options(), task_of(self._task)
         task.check(options)
@@ -206,7 +220,11 @@ class Trainer(Parameters):
             X, columns = square.numbers(), None
             if np.ndim(self.landmarks) == 2:
                 raise InputError("kernel precomputed takes landmarks by their numbers, not as rows")
-        with borrow_source(X, y, columns, missing_labels) as whole, workers as dask:
+        with (
+            borrow_source(X, y, columns, missing_labels) as whole,
+            workers as dask,
+            self._callbacks(X=X, y=y) as told,
+        ):
             rows = replace(rows_of_weight(whole, y, sample_weight, self.C), square=square)
             options = rows.with_landmarks(options)
             with rows.source.limited(Deadline(options.max_time, started).check):
@@ -214,7 +232,8 @@ class Trainer(Parameters):
             warn_of_gamma(rows.source, problem.kernel)
             log = self._begin_log(problem, options, run_files)
             with Progress(quiet=not self.verbose, log=log) as progress:
-                session = Session(progress.callbacks, dask, started, checkpoint, resume)
+                callbacks = *progress.callbacks, *told
+                session = Session(callbacks, dask, started, checkpoint, resume)
                 fitted = self._fit(problem, options, session, rows)
                 if log is not None:
                     log.write("end", describe(fitted))
@@ -233,6 +252,31 @@ class Trainer(Parameters):
             advice = "" if rounding else "; allow more with max_iter or tol"
             warnings.warn(why + advice, ConvergenceWarning, stacklevel=2)
         return self
+
+    @contextmanager
+    def _callbacks(self, **data: Any) -> Iterator[list[Callback]]:
+        """A callback that tells those of scikit-learn, if there are any, of each step."""
+        if not getattr(self, "_skl_callbacks", ()):
+            yield []
+            return
+        last: Any = None
+
+        def tell(state: SolverState) -> bool | None:
+            nonlocal last
+            place = state.classifier, state.phase, state.iteration
+            if place == last:  # another part of one pass over the rows
+                return None
+            last, told = place, {"estimator": self, **data, "metadata": {"state": state}}
+            task = whole.subcontext(state.phase.value).call_on_fit_task_begin(**told)
+            return not task.call_on_fit_task_end(**told)
+
+        try:
+            whole = self._init_callback_context(max_subtasks=None)
+            whole.call_on_fit_task_begin(estimator=self, **data)
+            yield [tell]
+            whole.call_on_fit_task_end(estimator=self, **data, reconstruction_attributes={})
+        finally:
+            with_callbacks(lambda _: None)(self)  # ends all that was begun
 
     def _answers(self, rows: Given, options: TrainOptions, task: Task) -> dict[str, Any]:
         """Labels or targets as fields of the problem."""
