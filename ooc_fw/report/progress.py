@@ -35,13 +35,11 @@ LOG_SECONDS = 0.1  # between two events of a log, unless something changes that 
 
 _ERASE = "\r\x1b[K"  # erases the line of a terminal
 _LEAST_PASS = 1.0, 0.02  # seconds and fraction of a pass after which its end is estimated
-_LONG_STEPS = {
-    "start": "weights of the first rows",
-    "train": "steps on the rows of the model, or a look at others,",
-    "certify": "a block of the pass over all rows",
-    "polish": "the best weights on the rows of the model",
-}
-"""What may take long in a phase of a run."""
+_LINE_COLUMNS = 80  # of a line that stays
+_PHASES = {"start": "first rows", "polish": "best weights"}
+"""Phases of a run that are called otherwise for people."""
+_LONG_STEPS = {"train": "a long step", "certify": "a block of all rows"}
+"""What may take long in a phase, where its name does not say it."""
 
 
 class Throttle:
@@ -65,7 +63,8 @@ class Waiting:
 
     `what` says what is done; `seconds` are those between two lines that stay. When nobody reads
     standard error any more, the work continues without a display. Where one step lasts long, a
-    thread shows a line. Of displays within one another, only the innermost one does so.
+    thread shows a line; each takes twice as long to come as the one before, if they stay. Of
+    displays within one another, only the innermost one does so.
     """
 
     _entered: ClassVar[list[Waiting]] = []  # the innermost one is the last
@@ -98,11 +97,12 @@ class Waiting:
             now - (self._started if self.began is None else self.began),
         )
         in_all = f" ({total:.0f} s in all)" if total >= own + 1 else ""
-        line = f"{own:.0f} s{in_all}, {text}"
+        line, columns = f"{own:.0f} s{in_all}, {text}", _LINE_COLUMNS
         if self._in_place:
-            self._write(f"{_ERASE}{line[: shutil.get_terminal_size().columns - 1]}")
-        else:
-            self._write(f"{line}\n")
+            columns = shutil.get_terminal_size().columns - 1
+        while len(line) > columns and line.count(", ") > 1:  # the least important words come last
+            line = line.rpartition(", ")[0]
+        self._write(f"{_ERASE}{line[:columns]}" if self._in_place else f"{line}\n")
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -110,10 +110,14 @@ class Waiting:
 
     def _watch(self) -> None:
         """Show a line whenever none was shown for too long; for a thread."""
+        wait = self._wait or 0.0
         while not self._ended:
-            silent = not self._spoke.wait(self._wait)
-            if silent and self._entered[-1:] == [self] and self._due():
+            silent = not self._spoke.wait(wait)
+            if not silent:
+                wait = self._wait or 0.0
+            elif self._entered[-1:] == [self] and self._due():
                 self._print(self._line())
+                wait *= 1 if self._in_place else 2
             self._spoke.clear()
 
     def __enter__(self) -> Self:
@@ -174,29 +178,22 @@ class Progress(Waiting):
             self._pass = state
         due = self._due()
         if begins and self._verbose:
-            at = f"after {state.elapsed_s:.1f} s, iteration {state.iteration}"
-            logger.info("%s %s: %s", self._phase(state), at, self._sentence(state))
+            name = f"{self._phase(state)} after {state.elapsed_s:.1f} s"
+            logger.info("%s", self._sentence(name, state))
         if not due:
             return
         name = self._phase(state)
         if state.sweep_fraction is not None:
             name = f"{name} {state.sweep_fraction:.0%}"
-        if not self._in_place:
-            name = f"{name}, iteration {state.iteration}"
-        self._print(f"{name}: {self._sentence(state)}")
+        self._print(self._sentence(name, state))
 
-    def _sentence(self, state: SolverState) -> str:
-        """Gap, support, speed of reading, and the time that the pass or run will still take."""
+    def _sentence(self, name: str, state: SolverState) -> str:
+        """A name and what is known of gap, time left, support and speed of reading."""
         kind = {"all": "sampled gap", "span": "gap in the span", "sample": "gap"}[state.gap_scope]
-        gap = "?" if state.sampled_gap is None else f"{state.sampled_gap:.1e}"
-        vectors = "SV" if self._in_place else "support vectors"
-        vectors = vectors if state.gap_scope == "all" else "landmarks"
-        words = [f"{kind} {gap}, {state.n_support:,} {vectors}"]
+        words = [] if state.sampled_gap is None else [f"{kind} {state.sampled_gap:.1e}"]
         first, begin = self._first or state, self._pass or state
         seconds = state.elapsed_s - first.elapsed_s
         speed = (state.bytes_read - first.bytes_read) / seconds / 1e6 if seconds > 0 else 0.0
-        if speed >= 0.05:
-            words.append(f"{speed:,.{0 if speed >= 10 else 1}f} MB/s")
         if state.sweep_fraction is not None:
             seconds = state.elapsed_s - begin.elapsed_s
             done = state.sweep_fraction - (begin.sweep_fraction or 0.0)
@@ -205,21 +202,26 @@ class Progress(Waiting):
                 words.append(f"pass ends in {format_seconds(left)}")
         elif self._ends_at is not None:
             words.append(f"time limit in {format_seconds(self._ends_at - time.perf_counter())}")
-        return ", ".join(words)
+        if state.n_support:
+            vectors = "support vectors" if state.gap_scope == "all" else "landmarks"
+            words.append(f"{state.n_support:,} {vectors}")
+        if speed >= 0.05:
+            words.append(f"{speed:,.{0 if speed >= 10 else 1}f} MB/s")
+        return ": ".join([name, ", ".join(words)][: 1 + bool(words)])
 
     def _line(self) -> str:
         state = self._last
         if state is None:
             return super()._line()
-        step = _LONG_STEPS.get(state.phase, "a long step")
-        return f"{self._phase(state)}, after iteration {state.iteration}: {step} is under way"
+        step = _LONG_STEPS.get(state.phase)
+        return f"{self._phase(state)}{f': {step}' if step else ''} is under way"
 
     def _phase(self, state: SolverState) -> str:
         """What runs: of which of several binary classifiers, and whether on a sample of rows."""
         many = state.n_classifiers > 1
         name = f"classifier {state.classifier + 1}/{state.n_classifiers} " if many else ""
         sample = " on a sample" if state.gap_scope == "sample" else ""
-        return f"{self._prefix}{name}{state.phase}{sample}"
+        return f"{self._prefix}{name}{_PHASES.get(state.phase, state.phase)}{sample}"
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)

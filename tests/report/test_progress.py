@@ -92,10 +92,10 @@ def test_lines_tell_landmarks_and_each_pass(show):
             state(30.0, 0.6, "span", sampled_gap=0.2),
         ]
     ) == [
-        "10 s, certify on a sample 10%, iteration 7: gap 5.0e-01, 40 landmarks",
-        "20 s, certify on a sample 90%, iteration 7: gap 5.0e-01, 40 landmarks, pass ends in 1 s",
-        "30 s, certify 10%, iteration 7: gap in the span 2.0e-01, 40 landmarks",
-        "40 s, certify 60%, iteration 7: gap in the span 2.0e-01, 40 landmarks, pass ends in 8 s",
+        "10 s, certify on a sample 10%: gap 5.0e-01, 40 landmarks",
+        "20 s, certify on a sample 90%: gap 5.0e-01, pass ends in 1 s, 40 landmarks",
+        "30 s, certify 10%: gap in the span 2.0e-01, 40 landmarks",
+        "40 s, certify 60%: gap in the span 2.0e-01, pass ends in 8 s, 40 landmarks",
     ]
 
 
@@ -109,38 +109,40 @@ def test_lines_say_phase_gap_support_speed_and_time_left(show):
         make_state(elapsed_s=20.0, classifier=1, n_classifiers=3),
     ]
     assert show(states) == [
-        "10 s, train, iteration 7: sampled gap ?, 0 support vectors",
-        "20 s, train, iteration 7: sampled gap 1.2e-02, 9,876 support vectors",
-        "30 s, certify 10%, iteration 7: sampled gap ?, 0 support vectors",
-        "40 s, certify 50%, iteration 7: sampled gap ?, 0 support vectors, 124 MB/s, "
-        "pass ends in 5 s",
-        "50 s, classifier 2/3 train, iteration 7: sampled gap ?, 0 support vectors",
+        "10 s, train",
+        "20 s, train: sampled gap 1.2e-02, 9,876 support vectors",
+        "30 s, certify 10%",
+        "40 s, certify 50%: pass ends in 5 s, 124 MB/s",
+        "50 s, classifier 2/3 train",
     ]
+
+
+def test_lines_that_stay_are_at_most_80_columns(show):
+    """The words that matter least go, as a whole."""
+    state = make_sweep(
+        0.0, 0.1, sampled_gap=0.2, n_support=123_456, classifier=10, n_classifiers=45
+    )
+    (line,) = show([state], what="calibration 3/5")
+    assert line == "10 s, calibration 3/5: classifier 11/45 certify 10%: sampled gap 2.0e-01"
 
 
 def test_the_time_limit_is_said(show):
     states = [make_state(elapsed_s=t) for t in (0.0, 10.0)]
     lines = show(states, ends_at=40.0)  # a state arrives every 10 s of the clock
-    assert [line.rpartition(", ")[2] for line in lines] == [
-        "time limit in 30 s",
-        "time limit in 20 s",
-    ]
+    assert lines == ["10 s, train: time limit in 30 s", "20 s, train: time limit in 20 s"]
 
 
 def test_the_time_in_all_and_what_a_run_is_a_part_of_are_said(show, monkeypatch):
     monkeypatch.setattr("ooc_fw.report.progress.Waiting.began", -70.0)
     (line,) = show([make_state(phase="polish")], what="calibration")
-    words = "10 s (80 s in all), calibration: polish, iteration 7: sampled gap ?, "
-    assert line == words + "0 support vectors"
+    assert line == "10 s (80 s in all), calibration: best weights"
 
 
 def test_verbose_runs_log_the_beginning_of_each_phase(show, caplog):
     caplog.set_level("INFO", logger="ooc_fw")
     other = make_state(classifier=1, n_classifiers=3, phase="certify")
     show([make_state(), make_state(iteration=8), make_sweep(2, 0.4), other], verbose=True)
-    found = [
-        record.message.partition(" after 2.0 s, iteration 7: ")[0] for record in caplog.records
-    ]
+    found = [record.message.removesuffix(" after 2.0 s") for record in caplog.records]
     assert found == ["train", "certify", "classifier 2/3 certify"]
 
 
@@ -156,9 +158,9 @@ def test_lines_on_a_terminal_are_short_and_no_wider_than_it(stderr, clock, monke
     with Progress() as progress:
         drawn(make_sweep(4.0, 0.1, n_support=1234))
         line = drawn(make_sweep(8.0, 0.5, bytes_read=8 * 10**7, n_support=1234))
-        assert line.endswith(" s, certify 50%: sampled gap ?, 1,234 SV, 20 MB/s, pass ends in 5 s")
+        assert line.endswith(" s, certify 50%: pass ends in 5 s, 1,234 support vectors, 20 MB/s")
         monkeypatch.setenv("COLUMNS", "20")
-        assert len(drawn(make_state())) == 19
+        assert len(drawn(make_state(sampled_gap=0.5))) == 19
     assert stream.getvalue().endswith("\r\x1b[K")
 
 
@@ -304,7 +306,7 @@ def test_a_long_step_is_not_silent(stderr, monkeypatch):
     with Progress() as progress:
         wait_for(stream, " s, the first step is under way\n")
         progress.callbacks[0](make_state())
-        wait_for(stream, ", or a look at others, is under way\n")
+        wait_for(stream, "train: a long step is under way\n")
         with Waiting("the choice"):
             wait_for(stream, " s, the choice is under way\n")
             with RowProgress("predict", 100) as rows:
@@ -326,3 +328,29 @@ def test_nothing_is_shown_after_the_end(stderr, monkeypatch):
     before = stream.getvalue()
     time.sleep(0.5)
     assert stream.getvalue() == before
+
+
+def test_each_line_of_a_long_step_comes_after_twice_the_time(stderr, clock):
+    waits = []
+
+    class Silence:
+        def wait(self, seconds):
+            waits.append(seconds)
+            clock.now += seconds
+            waiting._ended = len(waits) > 3
+            return False
+
+        def set(self):
+            pass
+
+        clear = set
+
+    stream = stderr(io.StringIO())
+    waiting = Waiting("the choice")
+    waiting._spoke = Silence()
+    waiting._entered.append(waiting)
+    waiting._watch()
+    waiting._entered.remove(waiting)
+    first, *others = waits
+    assert others == [2 * first, 4 * first, 8 * first]
+    assert stream.getvalue().count("the choice is under way\n") == 4
