@@ -21,14 +21,12 @@ from __future__ import annotations
 
 from enum import IntEnum
 from fractions import Fraction
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core.loading import njit
-
-UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 
 
 class Problem(IntEnum):

@@ -114,7 +114,6 @@ class RowSource(ABC):
     statistics: StoredStatistics | None = None  # stored with the rows
     columns: Sequence[str] | None = None  # names of the features; None: nothing says them
     table: str | None = None  # how the columns of a table became them: `TableRecord` as JSON
-    cache_bytes: int = 0  # most bytes of decoded rows that are kept between two reads
     overhead_bytes: int = 0  # most bytes that a read takes beside a span of rows
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
     decoders: Sequence[DecodedChunks] = ()  # count the bytes read; without any, reads count them
@@ -153,7 +152,6 @@ class RowSource(ABC):
             self.labels_hint = first.labels_hint
             self.columns, self.table = first.columns, first.table
             self.in_memory = all(parent.in_memory for parent in parents)
-            self.cache_bytes = sum(parent.cache_bytes for parent in parents)
         self.stamps = []
         self._resources = ExitStack()
         self._counting = threading.Lock()
@@ -282,7 +280,6 @@ class RowSource(ABC):
     def hold(self, array: Any) -> None:
         """Count the memory that reading an array takes, and close it with the source."""
         self.overhead_bytes += array.overhead_bytes
-        self.cache_bytes += array.kept_bytes
         self.on_close(array.close)
 
     def on_close(self, release: Callable[[], object]) -> None:
