@@ -8,7 +8,6 @@ finds does not depend on the number of threads.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -32,9 +31,7 @@ _FACTS = 8  # numbers that a thread reports of a search, padded to a cache line
 _LINE = 8  # cells of a cache line, which no two threads should write to
 _PATIENCE = 2_000  # times that a waiting thread reads a cell before it yields its processor
 
-_leave_processor = types.ExternalFunction(
-    "SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32()
-)
+_leave_processor = types.ExternalFunction("sched_yield", types.int32())
 
 Outcome: TypeAlias = tuple[int, int, float, int]
 """Steps, how many dropped a vertex, rho, and the vertex whose row the next step lacks or -1."""

@@ -61,8 +61,10 @@ class ArrayReader(TableReader):
             raise InputError(f"{self.name} is a converted file already: use it as it is")
         x_name, label = self._options.x_name, self._options.label
         if root.get(x_name) is None and not containers.is_csr(root):
-            nodes: dict[str, Any] = {name: root.get(name) for name in root}
-            self._arrays = {name: node.open() for name, node in nodes.items() if _is_column(node)}
+            for name in root:
+                node: Any = root.get(name)
+                if isinstance(node, ArrayNode) and len(node.shape) in (1, 2):
+                    self._arrays[name] = node.open()
             if not self._arrays:
                 raise InputError(
                     f"{self.name} holds no array of rows (it has: {', '.join(root) or 'nothing'}); "
@@ -169,10 +171,6 @@ def _kind_of(dtype: np.dtype[Any]) -> str:
     # Objects that are not text are references and the like.
     is_text = dtype.kind in "SU" or (dtype.kind == "O" and not dtype.metadata)
     return readers.WORDS if is_text or h5py.check_string_dtype(dtype) is not None else str(dtype)
-
-
-def _is_column(node: Any) -> bool:
-    return isinstance(node, ArrayNode) and len(node.shape) in (1, 2)
 
 
 def _columns_of(
