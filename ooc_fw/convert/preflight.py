@@ -419,10 +419,7 @@ def _number_column(name: str, column: Float64Array) -> TableColumn:
 
 
 def advice_on_table(
-    columns: Sequence[TableColumn],
-    n_looked: int,
-    label: str | None,
-    bad: Sequence[str] = (),
+    columns: Sequence[TableColumn], n_looked: int, label: str | None, bad: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
     """How to convert a table whose first rows were looked at: sentences, and options."""
     said: list[str] = []

@@ -141,12 +141,7 @@ class Checksums:
 NO_SUMS: Mapping[str, Checksums] = {}  # checksums of a file that has none
 
 
-def checked(
-    array: Any,
-    node: ArrayNode,
-    name: str,
-    sums: Mapping[str, Checksums],
-) -> Any:
+def checked(array: Any, node: ArrayNode, name: str, sums: Mapping[str, Checksums]) -> Any:
     """`array`, which compares what it reads with the checksums of `name`, if there are any."""
     return CheckedSlices(array, sums[name], node, name) if name in sums else array
 

@@ -156,11 +156,9 @@ class Scaling:
 
     def goes_on_from(self, other: Scaling | None) -> bool:
         """Whether rows of the other scaling only lack the learned factors of this one."""
-        return (
-            self.learned is not None
-            and other is not None
-            and other.same_as(replace(self, learned=None))
-        )
+        if self.learned is None or other is None:
+            return False
+        return other.same_as(replace(self, learned=None))
 
     def zero_row(self, n_features: int) -> Float32Array:
         """Scaled values of a row of raw zeros."""

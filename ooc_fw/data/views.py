@@ -143,12 +143,8 @@ class _WholeSource(RowSource):
             decoded_bytes=source.decoded_bytes if sparse else None,
             parents=(source,),
         )
-        self.source, self.sparse, self._labels, self.ids = (
-            source,
-            sparse,
-            source._labels,
-            source.ids,
-        )
+        self.source, self.sparse = source, sparse
+        self._labels, self.ids = source._labels, source.ids
         self.in_memory = False
         self.on_close(source.close)
 

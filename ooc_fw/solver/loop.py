@@ -41,16 +41,7 @@ from ooc_fw.solver.oracles import Candidates, FullLMO, Request, nothing_outside
 from ooc_fw.solver.plan import Plan, Session, Workspace, plan_exact, prepare
 from ooc_fw.solver.run import EarlierWeights, Stagnation, Warm
 from ooc_fw.solver.shell import Shell, State
-from ooc_fw.solver.state import (
-    Callback,
-    Phase,
-    Solution,
-    SolverState,
-    Status,
-    StepKind,
-    Stop,
-    Work,
-)
+from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, StepKind, Stop, Work
 from ooc_fw.solver.steps import LEAST_BATCH, WALK_KINDS, Effort, StepRecord
 from ooc_fw.system.errors import InputError
 
