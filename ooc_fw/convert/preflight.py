@@ -28,12 +28,15 @@ from ooc_fw.data.rows import (
     Float64Array,
     Int64Array,
     Rows,
+    check_finite,
+    rounded,
     row_hashes,
+    take_rows,
     values_of,
 )
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.data.statistics import ColumnRanges
-from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import format_bytes
 
 SAMPLE_BYTES = 64 << 20  # bytes of rows, in RAM, that are sampled
@@ -42,7 +45,6 @@ MAX_DECODED = 1 << 30  # bytes that are decoded for the sample where compressed 
 FEWEST_STRETCHES = 4  # unless so few stretches decode more
 
 SWAMPED = 0.1  # share of the largest spread and range below which those of a column hardly count
-BAD_ROWS = 1000  # rows with values that are not finite after which the search for more ends
 TEXT_BYTES = 32 << 20  # bytes of rows, in RAM, that are read from the beginning of a text
 FOREIGN = "numbers with commas"  # kind of a column: decimal commas or separators of thousands
 RAW_SQUARE = 100.0  # squared distance of two rows, per column, above which there is advice on gamma
@@ -125,10 +127,9 @@ def inspect_source(source: RowSource) -> Findings:
     """Measure all rows of a small source, or a sample; DamageError if it cannot be read."""
     bad: list[str] = []
     rows = (
-        rows
+        _readable_rows(source, first, last, bad)
         for part in sample_slices(source)
         for first, last in block_slices(source, *part)
-        for rows in _readable_rows(source, first, last, bad)
     )
     return inspect_rows(rows, bad, source.n_features)
 
@@ -179,24 +180,19 @@ def sample_slices(source: RowSource) -> list[tuple[int, int]]:
     return slices
 
 
-def _readable_rows(source: RowSource, start: int, stop: int, bad: list[str]) -> Iterator[Rows]:
-    """Rows of a source without those that it refuses, which are found one by one."""
-    if len(bad) >= BAD_ROWS:
-        return
+def _readable_rows(source: RowSource, start: int, stop: int, bad: list[str]) -> Rows:
+    """Rows of a source whose values are all finite; `bad` gets a sentence for each other one."""
+    rows = rounded(source.read_unchecked(start, stop))
     try:
-        rows = source.read(start, stop)
-    except DamageError:
-        raise
+        check_finite(rows, source.name, range(start, stop))
     except InputError as error:
-        source.check_unchanged()
-        if stop - start == 1:
-            bad.append(str(error).partition(";")[0])
-            return
-        middle = (start + stop) // 2
-        yield from _readable_rows(source, start, middle, bad)
-        yield from _readable_rows(source, middle, stop, bad)
-    else:
-        yield rows
+        places = np.flatnonzero(~np.isfinite(values_of(rows)))
+        width = rows.shape[1]
+        row_of = rows.row_numbers()[places] if isinstance(rows, CSRRows) else places // width
+        wrong = np.unique(row_of)
+        bad += [str(error).partition(";")[0]] * len(wrong)
+        rows = take_rows(rows, np.delete(np.arange(len(rows)), wrong))
+    return rows
 
 
 def preparation(found: Findings, source: RowSource | None = None) -> list[str]:
