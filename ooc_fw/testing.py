@@ -21,6 +21,6 @@ EXPECTED_FAILED_CHECKS_WITH_PROBABILITY = EXPECTED_FAILED_CHECKS | {
         "the check expects that the most probable class is predicted everywhere; a sigmoid need "
         "not be 1/2 at decision value 0, and coupling need not agree with votes, so that they "
         "differ on a few rows near a boundary, as in LIBSVM and scikit-learn's SVC"
-    ),
+    )
 }
 """The same for ``FrankWolfeSVC(probability=True)``."""

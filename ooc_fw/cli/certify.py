@@ -21,12 +21,7 @@ from ooc_fw.landmarks import relative_gap, relative_target
 from ooc_fw.model.file import as_class_values
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.record import Model, check_training_rows, load_model, training_data
-from ooc_fw.problem import (
-    BinaryProblem,
-    ClassificationProblem,
-    NoveltyProblem,
-    RegressionProblem,
-)
+from ooc_fw.problem import BinaryProblem, ClassificationProblem, NoveltyProblem, RegressionProblem
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.partition import partition_classes

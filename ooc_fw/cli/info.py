@@ -298,10 +298,7 @@ def _inspection(
 
 
 def _scaling(scaling: Scaling | None) -> dict[str, Any]:
-    return {
-        "scaling": getattr(scaling, "name", None),
-        "log1p": getattr(scaling, "log1p", None),
-    }
+    return {"scaling": getattr(scaling, "name", None), "log1p": getattr(scaling, "log1p", None)}
 
 
 def _kind(args: argparse.Namespace) -> str:

@@ -201,11 +201,7 @@ class AppliedRows(NamedTuple):
 
 
 def apply_model(
-    model: Model,
-    args: argparse.Namespace,
-    *,
-    with_labels: bool = False,
-    labels_only: bool = False,
+    model: Model, args: argparse.Namespace, *, with_labels: bool = False, labels_only: bool = False
 ) -> Iterator[AppliedRows]:
     """Decision values of DATA block by block, in the order in which the rows are stored.
 

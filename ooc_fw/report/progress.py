@@ -71,12 +71,7 @@ class Waiting:
     began: ClassVar[float | None] = None  # reading of `time.monotonic` when the command began
 
     def __init__(
-        self,
-        what: str,
-        *,
-        quiet: bool = False,
-        in_place: bool = True,
-        seconds: float | None = None,
+        self, what: str, *, quiet: bool = False, in_place: bool = True, seconds: float | None = None
     ) -> None:
         self._what, self._started = what, time.monotonic()
         self._in_place = in_place and not quiet and sys.stderr.isatty()

@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target, renumbered
-from ooc_fw.model.pairs import (
-    BinaryClassifier,
-    Classifier,
-    PairSolution,
-    class_pairs,
-    worst_gap,
-)
+from ooc_fw.model.pairs import BinaryClassifier, Classifier, PairSolution, class_pairs, worst_gap
 from ooc_fw.model.record import Model
 from ooc_fw.options import TASKS, TrainOptions
 from ooc_fw.problem import Problem
