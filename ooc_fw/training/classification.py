@@ -219,7 +219,7 @@ def plan_classes(problem: Problem, options: TrainOptions, session: Session) -> P
         seconds = exact_seconds(n_rows, support.expected, speed)
     about = f"{support.basis}, so that about {support.expected} are expected of {n_rows} rows"
     if support.late:
-        why = "a sample alone takes a tenth of the time limit"
+        why = "the model of a small sample takes a tenth of the time limit"
     elif support.expected > most:
         why = f"{about}, more than {whose}"
     elif seconds > session.deadline(options).left():
@@ -427,6 +427,8 @@ def expect_support(
         if samples and size <= samples[-1][0]:
             break
         size, support, late = _solve_sample(problem, size, options, session)
+        if late and not samples:  # The time may have gone into compiling.
+            size, support, late = _solve_sample(problem, size, options, session)
         samples.append((size, support))
         if late or support * n_rows <= enough * size:
             break

@@ -107,12 +107,20 @@ def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
     monkeypatch.setattr("ooc_fw.training.classification._SAMPLE_TIME", 1e-9)
     late = plan_of(noisy, max_time=1e3)
     assert late.landmarks == N_ROWS // 4  # a limit of time says what they may take
-    assert "a sample alone" in late.kind
+    assert "a small sample takes a tenth" in late.kind
     with pytest.raises(OutOfTimeError):
         plan_of(noisy, max_time=1e-9)
     monkeypatch.setattr("ooc_fw.training.classification._PASS_VALUES", 40.5 * N_ROWS)
     assert plan_of(noisy).landmarks == 40
     assert plan_of(noisy, max_support=50).landmarks == 50
+
+
+def test_a_first_sample_that_compiles_is_tried_again(noisy, monkeypatch):
+    """Its time has gone into compiling, so that it tells nothing."""
+    ended = iter([(500, 490, True), (500, 20, False)])
+    monkeypatch.setattr("ooc_fw.training.classification._solve_sample", lambda *_: next(ended))
+    monkeypatch.setattr("ooc_fw.training.classification.SAMPLE_ROWS", (500,))
+    assert "about 48 are expected" in plan_of(noisy, max_time=1e3).kind
 
 
 def test_memory_limit(monkeypatch):
