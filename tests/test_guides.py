@@ -16,6 +16,8 @@ import pytest
 
 import ooc_fw
 from ooc_fw.cli.main import build_parser
+from ooc_fw.convert.convert import convert
+from ooc_fw.options import ConvertOptions
 from ooc_fw.solver.steps import STEP_RULES
 from tests.support.methods import grid
 from tools import api
@@ -25,7 +27,9 @@ FOLDER = PACKAGE / "guides"
 GUIDES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
 README = (Path(__file__).parents[1] / "README.md").read_text()
 TEXTS = GUIDES | {"README": README}
-RUN = tuple("python README cells dask export noisy novelty regression streams".split())
+RUN = tuple(
+    "python README cells dask export extending noisy novelty regression streams tables".split()
+)
 WALKS = ("compare", "intrusion", "large")
 SESSIONS = ("README", "tutorial")
 
@@ -41,7 +45,14 @@ def test_python_in_guides_runs(name, tmp_path, monkeypatch):
     )
     counts = rng.poisson(1 + 2 * np.eye(2, 6)[which]).astype(np.float32)
     anndata.AnnData(counts, obs=obs).write_h5ad("cells.h5ad")
+    Path("more.h5ad").write_bytes(Path("cells.h5ad").read_bytes())
+    visits = {"user": rng.integers(0, 50, 300), "bought": rng.integers(0, 2, 300), "x": 1.0}
+    pd.DataFrame(visits).to_csv("visits.csv")
+    if name == "tables":
+        convert(["visits.csv"], "visits.h5", ConvertOptions(label="bought", drop=("user",)))
     run_python(name)
+    if name == "tables":
+        assert 0 < len(np.loadtxt("test-rows.txt")) < 300
     if name == "python":
         assert Path("gap.png").stat().st_size > 1000
 

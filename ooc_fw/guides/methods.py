@@ -13,7 +13,7 @@ from importlib.resources import files
 from ooc_fw.cli.guide import run_commands
 
 path = sys.argv[1] if sys.argv[1:] else str(files("ooc_fw.data") / "samples" / "a1a.xz")
-train = "train rows.h5 --C 1 --tol 1e-2 --max-time 60s"
+train = "train rows.h5 --exact --C 1 --tol 1e-2 --max-time 60s"
 commands = f"""
 convert {shlex.quote(path)} rows.h5
 {train} --lmo full --method fw -o fw.h5 --log fw.jsonl
