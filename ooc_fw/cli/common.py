@@ -139,9 +139,8 @@ def trial_lines(trial: Mapping[str, Any] | None) -> list[str]:
     names = list(next(iter(trial["models"].values())))
     rows = [["", *names]]
     for model, measures in trial["models"].items():
-        rows.append(
-            [model, *("-" if measures[name] is None else f"{measures[name]:.4f}" for name in names)]
-        )
+        values = (measures[name] for name in names)
+        rows.append([model, *("-" if value is None else f"{value:.4f}" for value in values)])
     held_out = f"{trial['held_out']} rows held out of a sample of {trial['rows']}"
     return ["", f"on {held_out}, the others of which were learned from", *table(rows)]
 

@@ -49,9 +49,12 @@ def run(args: argparse.Namespace) -> int:
         check_outputs([Output("figure", args.figure, streamed=True)], common.inputs_of(args))
         check_figure(args.figure)
     trial = _try_baselines(args, model) if args.baseline else None
-    if model.task == "regression" and (args.positive or args.threshold) is not None:
-        option = "--threshold" if args.positive is None else "--positive"
-        raise InputError(f"{args.model} predicts numbers, not classes; leave out {option}")
+    given = args.positive is not None or args.threshold is not None
+    if given and (model.task == "regression" or len(model.classes) != 2):
+        raise InputError(
+            f"--positive and --threshold are for two classes or novelty, which {args.model} has "
+            f"not; leave them out"
+        )
     measures = _measures_of_regression if model.task == "regression" else _measures_of_classes
     result = measures(args, model)
     if args.figure is not None:
@@ -154,11 +157,6 @@ def _positive(args: argparse.Namespace, model: Model) -> tuple[npt.NDArray[Any],
     """Classes, the place of the positive one, and a label that only novel rows of DATA have."""
     names = [common.format_label(value) for value in model.classes.tolist()]
     novelty, label = model.task == "novelty", args.positive
-    if len(names) > 2 and (label is not None or args.threshold is not None):
-        raise InputError(
-            f"--positive and --threshold are for two classes, and {args.model} has {len(names)}, "
-            f"each with its precision and recall; leave them out"
-        )
     if label is None:
         return model.classes, 0 if novelty else 1, None
     if label in names:
@@ -234,7 +232,6 @@ class Confusion:
         confusion = np.array([[self.counts[i, j] for j in names] for i in names])
         right, of_given, of_found = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
         known = np.isin(names, self._classes)
-
         occurs = of_given + of_found > 0
         with np.errstate(invalid="ignore"):
             of_known = float(right[known].sum() / of_given[known].sum())

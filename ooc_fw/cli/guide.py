@@ -43,18 +43,17 @@ def run_help(args: argparse.Namespace) -> int:
         for path in sorted(folder.iterdir(), key=lambda path: path.name)
         if path.name.endswith(".md")
     }
-    if args.topic is None:
-        print(guides["index"], end="")
-    elif args.topic in guides:
-        lines = guides[args.topic].splitlines()
+    topic = args.topic or "index"
+    if topic in guides:
+        lines = guides[topic].splitlines()
         print(*(line for line in lines if not line.startswith(("<!--", "!["))), sep="\n")
-    elif args.topic not in COMMANDS:
+    elif topic not in COMMANDS:
         raise InputError(
-            f"there is no guide {args.topic!r}; the topics are {', '.join(guides)}, and "
+            f"there is no guide {topic!r}; the topics are {', '.join(guides)}, and "
             f"the commands {', '.join(COMMANDS)}"
         )
-    if args.topic in COMMANDS:
-        main([args.topic, "--help"])
+    if topic in COMMANDS:
+        main([topic, "--help"])
     return DONE
 
 

@@ -188,9 +188,9 @@ def _describe_data(problem: Problem) -> None:
 def _announce(plan: Plan) -> None:
     """Say what will be trained before it takes its time, and what memory it may take."""
     lines = [plan.kind] if plan.kind else []
-    name, whose = (
-        ("kernel_values", "landmarks") if plan.landmarks else ("kernel_rows", "an exact model")
-    )
+    name, whose = "kernel_rows", "an exact model"
+    if plan.landmarks:
+        name, whose = "kernel_values", "landmarks"
     n_bytes = plan.memory.parts.get(name, 0)
     if plan.memory.limit is None and n_bytes > _MUCH_MEMORY:
         size = memory.format_bytes(n_bytes)

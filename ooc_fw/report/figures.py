@@ -78,14 +78,20 @@ def _look() -> AbstractContextManager[None]:
 
 @contextmanager
 def _drawing(
-    inches: tuple[float, float], n_rows: int = 1, n_columns: int = 1, **options: Any
-) -> Iterator[tuple[Figure, Any]]:
-    """A figure and its axes, to draw in."""
+    inches: tuple[float, float], n_panels: int = 1, across: int = 2, **options: Any
+) -> Iterator[tuple[Figure, list[Any]]]:
+    """A figure and the axes of panels of this size, at most so many side by side, to draw in."""
+    n_columns = min(across, n_panels)
+    n_rows = -(-n_panels // n_columns)
     with _look():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=inches, layout="constrained")
-        yield figure, figure.subplots(n_rows, n_columns, squeeze=False, **options)
+        size = inches[0] * n_columns, inches[1] * n_rows
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(n_rows, n_columns, squeeze=False, **options).ravel().tolist()
+        for ax in axes[n_panels:]:
+            ax.set_axis_off()
+        yield figure, axes[:n_panels]
 
 
 def _looks() -> Iterator[dict[str, Any]]:
@@ -133,27 +139,22 @@ def draw_runs(
     for panel in (PANELS[name] for name in panels):
         axes = [axis for axis in against if axis in panel.against] or panel.against
         cells += [(panel, axis, data) for axis in axes for data in groups or [""]]
-    n_columns = min(2, len(cells))
-    n_rows = -(-len(cells) // n_columns)
-    width, height = _PANEL_INCHES[0] * n_columns, _PANEL_INCHES[1] * n_rows
     handles: dict[str, Any] = {}
-    with _drawing((width, height), n_rows, n_columns) as (figure, grid):
-        for ax in grid.flat[len(cells) :]:
-            ax.set_axis_off()
-        for ax, (panel, axis, data) in zip(grid.flat, cells, strict=False):
+    with _drawing(_PANEL_INCHES, len(cells)) as (figure, all_axes):
+        for ax, (panel, axis, data) in zip(all_axes, cells, strict=True):
             ax.set_title(panel.title + f": {_short(Path(data).stem)}" * (len(groups) > 1))
             ax.set_ylabel(panel.label)
             if runs:
                 _draw_panel(ax, panel, groups[data], axis, looks if len(runs) > 1 else None)
                 handles |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
         names = {label: handles.pop(label) for label in map(_short, looks) if label in handles}
+        n_across = 3 if len(cells) > 1 else 1
         for place, shown in (("upper", names), ("lower", handles)):
             if shown:
-                n_across = 3 if n_columns > 1 else 1
-                height += 0.2 * (1 + -(-len(shown) // n_across))
                 options = {"loc": f"outside {place} left", "ncols": n_across}
                 figure.legend(shown.values(), shown, **options)
-        figure.set_figheight(height)
+                more = 0.2 * (1 + -(-len(shown) // n_across))
+                figure.set_figheight(figure.get_figheight() + more)
     return figure
 
 
@@ -161,11 +162,9 @@ def _draw_panel(
     ax: Any, panel: Panel, runs: Sequence[Run], axis: str, looks: dict[str, Any] | None
 ) -> None:
     """Draw runs, which have a name and a look each unless there is one only."""
-    field, unit, name = "iteration", 1.0, "iteration"
-    if any(run.n_classifiers > 1 for run in runs):
-        name = "iteration (of all binary classifiers)"
-    if axis == "time":
-        field = "elapsed_s"
+    many = any(run.n_classifiers > 1 for run in runs)
+    unit, name = 1.0, "iteration" + " (of all binary classifiers)" * many
+    field = "elapsed_s" if axis == "time" else "iteration"
     last = max(float(run.columns[field][-1]) for run in runs)
     if axis == "time":
         units = ((7200, 3600.0, "time (h)"), (600, 60.0, "time (min)"), (0, 1.0, "time (s)"))
@@ -181,13 +180,8 @@ def _draw_panel(
             look["label"] = "sampled gap"
         _draw_run(ax, panel, run, x, unit, look)
         for x_resumed in x[run.resumed]:
-            ax.axvline(
-                x_resumed,
-                label="resumed",
-                color=look["color"],
-                linestyle=(0, (1, 2)),
-                linewidth=0.8,
-            )
+            dotted = {"color": look["color"], "linestyle": (0, (1, 2)), "linewidth": 0.8}
+            ax.axvline(x_resumed, label="resumed", **dotted)
     if panel.logarithmic:
         ax.set_yscale("log", nonpositive="mask")
     else:
@@ -205,13 +199,8 @@ def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, unit: float, look: dict[s
 
     def limit(value: object, label: str) -> None:
         if isinstance(value, int | float) and abs(value) <= 1e30:  # figures need room above
-            ax.axhline(
-                value / panel.scale,
-                color="black",
-                linestyle=(0, (5, 3)),
-                linewidth=0.9,
-                label=label,
-            )
+            dashed = {"color": "black", "linestyle": (0, (5, 3)), "linewidth": 0.9}
+            ax.axhline(value / panel.scale, label=label, **dashed)
 
     if panel.label == "per second":
         edges, speeds = run.speed(panel.field)
@@ -245,9 +234,9 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
     kernels = list(dict.fromkeys(point.kernel for point in points))
     Cs = sorted({point.C for point in points})
     step = -(-len(Cs) // _MOST_TICKS)
-    shared: dict[str, Any] = {"sharex": True, "sharey": True}
-    with _drawing((7, 1 + 3.5 * len(kernels)), len(kernels), **shared) as (figure, axes):
-        for kernel, (ax,) in zip(kernels, axes, strict=True):
+    size, shared = (7, 3.5 + 1 / len(kernels)), {"sharex": True, "sharey": True}
+    with _drawing(size, len(kernels), across=1, **shared) as (figure, axes):
+        for kernel, ax in zip(kernels, axes, strict=True):
             alike = sorted((p for p in points if p.kernel == kernel), key=lambda point: point.C)
             gammas = sorted({point.gamma for point in alike})
             for gamma, look in zip(gammas, _looks(), strict=False):
@@ -271,7 +260,7 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
             ax.minorticks_off()
             ax.set(ylabel=f"validation {what} (%)", title=f"{kernel} kernel")
             ax.legend(fontsize="x-small", ncols=1 + len(gammas) // 8)
-        axes[-1, 0].set_xlabel("C; bars: standard error; hollow: left out on fewer rows")
+        axes[-1].set_xlabel("C; bars: standard error; hollow: left out on fewer rows")
         figure.suptitle(title)
     return figure
 
@@ -283,12 +272,8 @@ def draw_measures(measures: dict[str, Any]) -> Figure:
     """
     panels = [_draw_confusion] + [_draw_roc, _draw_precision] * ("curve" in measures)
     panels += [_draw_reliability] * ("reliability" in measures)
-    n_columns = min(2, len(panels))
-    n_rows = -(-len(panels) // n_columns)
-    with _drawing((3.6 * n_columns, 3.3 * n_rows), n_rows, n_columns) as (figure, grid):
-        for ax in grid.flat[len(panels) :]:
-            ax.set_axis_off()
-        for ax, draw in zip(grid.flat, panels, strict=False):
+    with _drawing((3.6, 3.3), len(panels)) as (figure, axes):
+        for ax, draw in zip(axes, panels, strict=True):
             draw(ax, measures)
             if draw is not _draw_confusion:
                 ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
@@ -347,7 +332,7 @@ def _draw_reliability(ax: Any, measures: dict[str, Any]) -> None:
 def draw_fit(measures: dict[str, Any]) -> Figure:
     """Draw predictions against targets, of the rows in the sample of these measures."""
     sample = measures["sample"]
-    with _drawing((4.6, 4.4)) as (figure, ((ax,),)):
+    with _drawing((4.6, 4.4)) as (figure, (ax,)):
         ax.plot(*zip(*sample, strict=True), "o", markersize=3, alpha=0.4, markeredgewidth=0)
         ends = [min(map(min, sample)), max(map(max, sample))]
         ax.plot(ends, ends, linestyle="--", color="black", label="perfect")
@@ -370,7 +355,7 @@ def draw_importance(found: Any, top: int) -> Figure:
     raises, lowers = effects > values / 5, effects < -values / 5
     looks = {"more of it raises the value": raises, "more of it lowers the value": lowers}
     looks["both, or a category"] = ~(raises | lowers)
-    with _drawing((7, 1.3 + 0.22 * len(order))) as (figure, ((ax,),)):
+    with _drawing((7, 1.3 + 0.22 * len(order))) as (figure, (ax,)):
         for (label, chosen), color in zip(looks.items(), (*RUN_COLORS[:2], "0.6"), strict=True):
             if chosen.any():
                 ax.barh(chosen.nonzero()[0], values[chosen], color=color, label=label)
