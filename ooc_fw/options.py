@@ -464,6 +464,12 @@ class ConvertOptions(_Checked):
         "rows whose label is missing are an error, or are left out",
         choices=("refuse", "drop"),
     )
+    labels_as: str | None = option(
+        None,
+        "new labels, numbers or words, such as 'normal=normal,*=attack', where * is every label "
+        "that is not named (default: what --like, or MODEL, did with the labels of its rows)",
+        metavar="LABEL=NEW,...",
+    )
     format: str = option(
         "auto",
         "format of the input; auto recognises it by content and name",
@@ -502,6 +508,8 @@ class ConvertOptions(_Checked):
                 raise InputError(f"scale must be one of {known}, or COLUMN=KIND, not {kind!r}")
         if self.label is not None and self.labels is not None:
             raise InputError("--label and --labels contradict each other; leave one of them out")
+        if self.labels_as is not None and self.targets:
+            raise InputError("--labels-as is for classes, not for targets; leave it out")
         if self.target_counts and not self.target_encode:
             raise InputError("--target-counts is for the columns of --target-encode; name some")
         if self.like is None:

@@ -46,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
         )
     with ExitStack() as stack:
         n_weighted = model.n_weighted
-        model, source = training_data(model, stack.enter_context(common.open_data(args)))
+        model, source = training_data(
+            model, stack.enter_context(common.open_data(args, model=model))
+        )
         classified = model.task == "classification"
         codes = _codes(model, source) if classified else np.zeros(source.n_rows, dtype=np.int64)
         workers = stack.enter_context(common.open_workers(args))

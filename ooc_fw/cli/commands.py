@@ -45,7 +45,7 @@ _OF_CONVERSION = {
         *("target_encode", "target_counts", "dates", "date_parts", "drop", "impute"),
         "delimiter",
     ),
-    "labels and arrays": ("labels", "missing_labels", "x_name"),
+    "labels and arrays": ("labels", "labels_as", "missing_labels", "x_name"),
     "input": ("format", "zero_based", "n_features", "on_error", "log1p"),
     "output": ("dense", "shuffle", "seed", "compression"),
 }
@@ -140,7 +140,7 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     divide the memory, how much it would read and about how long it would take, from a calibration
     of a second and small samples solved exactly. The exit status is 2 if --memory cannot be met.
     """
-    add_data(parser)
+    add_options(add_data(parser), ConvertOptions, ["labels_as"])
     _add_training(parser)
     add_results(parser)
 
@@ -165,7 +165,8 @@ def _train(parser: argparse.ArgumentParser) -> None:
       ooc-fw train train.h5
       ooc-fw train train.h5 -o model.h5 --C 10 --gamma 0.05 --max-time 30m
     """
-    add_data(parser, "; with --stream LIBSVM text, or -")
+    data = add_data(parser, "; with --stream LIBSVM text, or -")
+    add_options(data, ConvertOptions, ["labels_as"])
     add_output(parser, "MODEL", _MODEL)
     _add_task(parser)
     text = "let the model give probabilities, learned from rows held out, in up to twice the time"
@@ -260,7 +261,7 @@ def _tune(parser: argparse.ArgumentParser) -> None:
       ooc-fw tune train.h5 --max-time 30m
       ooc-fw tune train.h5 --C 2^0..2^12 --gamma auto,0.1
     """
-    add_data(parser)
+    add_options(add_data(parser), ConvertOptions, ["labels_as"])
     add_output(parser, "MODEL", _MODEL)
     _add_task(parser)
     text = "kernels, with commas between them (default: rbf,laplacian)"
@@ -349,7 +350,7 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     mean squared error, and the mean absolute error.
     """
     add_model(parser)
-    add_data_or_text(parser)
+    add_options(add_data_or_text(parser), ConvertOptions, ["labels_as"])
     text = (
         "the class to be found (default: the larger of two labels, or novel rows); of a model of "
         "novelty also any label of DATA, and rows of all other labels are ordinary"
@@ -539,8 +540,11 @@ def add_data(
     labels: bool = True,
     text: bool = False,
     several: bool = True,
-) -> None:
-    """Declare DATA, which may `also` be something else than arrays, and what to find in it."""
+) -> argparse._ArgumentGroup:
+    """Declare DATA, which may `also` be something else than arrays, and what to find in it.
+
+    Returns the group of what few people need.
+    """
     kinds = "a file of ooc-fw convert or other HDF5, AnnData, zarr or .npy"
     together = ", or several of them, one below the other" * several
     parser.add_argument("data", metavar="DATA", help=kinds + together + also)
@@ -554,12 +558,15 @@ def add_data(
     add_options(group, ConvertOptions, ["x_name"])
     if text:
         add_options(group, ConvertOptions, ["zero_based"])
+    return group
 
 
-def add_data_or_text(parser: argparse.ArgumentParser, *, labels: bool = True) -> None:
+def add_data_or_text(
+    parser: argparse.ArgumentParser, *, labels: bool = True
+) -> argparse._ArgumentGroup:
     """Declare DATA of a command that reads LIBSVM text, too."""
     also = ", LIBSVM text or a table (CSV, Parquet, Arrow), or - for standard input"
-    add_data(parser, also, labels=labels, text=True)
+    return add_data(parser, also, labels=labels, text=True)
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:

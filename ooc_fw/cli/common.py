@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli.arguments import arguments_of
+from ooc_fw.data.labels import LabelMap, map_labels, maps_left
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
@@ -24,6 +25,9 @@ from ooc_fw.system.errors import format_label as format_label
 from ooc_fw.system.errors import format_labels as format_labels
 from ooc_fw.system.errors import format_value as format_value
 
+if TYPE_CHECKING:
+    from ooc_fw.model.record import Model
+
 
 def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -> Record:
     """Record of the options given; `values` take precedence."""
@@ -31,13 +35,37 @@ def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -
     return record(**given | values)
 
 
-def open_data(args: argparse.Namespace, *, labels: bool = True) -> RowSource:
-    """Open the source that DATA names; without `labels`, rows that lack one are kept."""
+def open_data(
+    args: argparse.Namespace, *, labels: bool = True, model: Model | None = None
+) -> RowSource:
+    """Open the source that DATA names; without `labels`, rows that lack one are kept.
+
+    Labels are mapped as the arguments say, else as those that the model was trained on.
+    """
     names = ("label", "labels", "x_name", "missing_labels")
     given = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
     if not labels:
         given = {"x_name": args.x_name}
-    return open_source(data_of(args), **given)
+    source = open_source(data_of(args), **given)
+    if labels and (source.has_labels or vars(args).get("labels_as")):
+        maps = label_maps(args, model, source.labels_as)
+        if maps:
+            say_labels(args, map_labels(source, maps))
+    return source
+
+
+def label_maps(
+    args: argparse.Namespace, model: Model | None, of_file: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Maps to apply to labels that were made by those `of_file`."""
+    of_model = of_file if model is None else model.labels_as
+    return maps_left(args.data, of_file, vars(args).get("labels_as"), of_model)
+
+
+def say_labels(args: argparse.Namespace, labels: LabelMap) -> None:
+    """Print what became of labels."""
+    if not args.quiet:
+        print_lines([labels])
 
 
 def data_of(args: argparse.Namespace) -> list[str]:
@@ -113,7 +141,7 @@ def wrapped(lines: Iterable[str], indent: int) -> list[str]:
 
 def data_arguments(args: argparse.Namespace, known: Sequence[str] = ()) -> list[str]:
     """Options given that say where rows and labels are, but those in `known`, for a command."""
-    names = {"label", "labels", "x_name", "missing_labels", "header"} & {*vars(args)}
+    names = {"label", "labels", "labels_as", "x_name", "missing_labels", "header"} & {*vars(args)}
     values = {name: vars(args)[name] for name in names if f"--{name}" not in known}
     return arguments_of(ConvertOptions, values)
 

@@ -82,7 +82,10 @@ def _try_baselines(args: argparse.Namespace, model: Model) -> Trial:
             f"{args.model} was learned without labels, and a linear model cannot be; leave out "
             f"--baseline"
         )
-    with Waiting("the baseline", quiet=args.quiet), common.open_data(args) as source:
+    with (
+        Waiting("the baseline", quiet=args.quiet),
+        common.open_data(args, model=model) as source,
+    ):
         if model.task == "regression":
             problem: Problem = RegressionProblem(source, read_targets(source), model.kernel)
         else:

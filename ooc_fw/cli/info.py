@@ -119,6 +119,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         **{name: None if several else getattr(first, name) for name in objectives},
         **{name: getattr(model, name) for name in of_model},
         "classes": [common.format_label(value) for value in classes],
+        **_maps(model),
         **_scaling(model.scaling),
     }
     if several:
@@ -178,6 +179,7 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             "file_bytes": file_bytes or None,
             **storage,
             "columns": None if source.columns is None else list(source.columns),
+            **_maps(source),
             **_scaling(source.scaling),
             "shuffled": source.shuffled,
             "sigma2": average,
@@ -193,6 +195,11 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
         facts |= _inspection(labels, findings, source) | {"advice": [*sentences, *found]}
         ready = source.shuffled and not options
         return facts | {"next": _next(args, None if ready else options)}
+
+
+def _maps(of: Model | RowSource) -> dict[str, Any]:
+    """Maps that made the labels, if there are some."""
+    return {"labels_as": list(of.labels_as)} if of.labels_as else {}
 
 
 def _choice(source: RowSource) -> tuple[str | None, Sequence[str]]:

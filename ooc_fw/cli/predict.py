@@ -27,7 +27,7 @@ from ooc_fw.convert.tables import TableEncoder, read_like
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import OutputFile
 from ooc_fw.data.formats import TABLES, detect_format
-from ooc_fw.data.labels import feature_places
+from ooc_fw.data.labels import LabelMap, feature_places
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.model.onnx import OPSET, to_onnx
@@ -225,6 +225,8 @@ def apply_model(
             f"convert it first (ooc-fw convert)"
         )
     notes: list[str] = []
+    maps = common.label_maps(args, model) if with_labels else ()
+    label_map = LabelMap(maps) if maps else None
     if is_table:
         blocks = _rows_of_table(model, args, kind, with_labels, notes)
     else:
@@ -233,7 +235,7 @@ def apply_model(
 
     def rows() -> Iterator[Rows]:
         for labels, block in blocks:
-            waiting.append(labels)
+            waiting.append(labels if label_map is None else label_map(labels, lambda _: args.data))
             yield block
 
     parsed, start = like_training(model, rows()), 0
@@ -246,6 +248,8 @@ def apply_model(
             yield AppliedRows(values, np.arange(start, stop), shown, None)
             progress(stop)
             start = stop
+    if label_map is not None:
+        common.say_labels(args, label_map)
     if not args.quiet:
         common.print_lines(notes)
 
@@ -306,7 +310,7 @@ def _rows_of_text(
 def _apply_to_source(
     model: Model, args: argparse.Namespace, with_labels: bool, labels_only: bool
 ) -> Iterator[AppliedRows]:
-    with common.open_data(args) as source:
+    with common.open_data(args, labels=with_labels, model=model) as source:
         if with_labels and not source.has_labels:
             raise InputError(f"{source.name} has no labels; name them with --label or --labels")
         with (

@@ -25,7 +25,7 @@ from ooc_fw.convert.tables import TableEncoder, TableRecord, TrainingFile
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import Layout, OutputFile, filter_options
 from ooc_fw.data.formats import TABLES, detect_format, open_bytes
-from ooc_fw.data.labels import are_numbers
+from ooc_fw.data.labels import are_numbers, maps_left
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import SCALINGS, ConvertOptions
@@ -109,6 +109,7 @@ def convert(
         ):
             passes.write_rows(job, file, layout)
     words = layout.label_names
+    mapped = [str(job.encoder.label_map)] * (job.encoder.label_map is not None)
     found = {k if words is None else words[int(k)]: n for k, n in layout.class_counts.items()}
     known = found if like is None or like.classes is None else like.classes
     return ConversionReport(
@@ -125,7 +126,7 @@ def convert(
         n_skipped=job.n_skipped,
         skipped=tuple(job.skipped),
         unseen_labels=tuple(name for name in found if name not in known),
-        notes=(*job.encoder.notes(), *job.notes, *passes.lost_columns(job, layout)),
+        notes=(*job.encoder.notes(), *mapped, *job.notes, *passes.lost_columns(job, layout)),
         text_bytes=sum(reader.text_bytes for reader in job.inputs),
         seconds=time.perf_counter() - started,
         targets=layout.targets,
@@ -219,12 +220,15 @@ def _prepare(
         record = _choose_features(names, of_tables[0], kind, options, like, meter)
         encoder = TableEncoder(of_tables, record, options, parsing, like)
     else:
-        encoder = LineEncoder(parsing)
-        if like is not None and like.words:
+        encoder = LineEncoder(parsing, () if like is None else like.words)
+        if like is not None and like.words and not (options.labels_as or like.labels_as):
             raise InputError(
                 f"the labels of {like.name} are words ({', '.join(like.words[:3])}), and those of "
                 f"LIBSVM text are numbers; convert a table"
             )
+    maps = maps_left(names[0], (), options.labels_as, () if like is None else like.labels_as)
+    if maps and encoder.labelled:
+        encoder.use_map(maps)
     if scout:
         meter.next_pass()
     dtype = np.float64 if exact else np.float32
@@ -352,6 +356,7 @@ def _plan(job: Job) -> Layout:
         options.targets,
         encoder.columns,
         encoder.table,
+        () if encoder.label_map is None else encoder.label_map.maps,
     )
     if layout.compression == "none":
         _require_room(job.target, layout.n_bytes - job.spool.freed_bytes, "the output")

@@ -6,6 +6,7 @@ A block of a table becomes `Cells`: numbers, and words of which each different o
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from ooc_fw.data.labels import inexact_label, inexact_labels, is_exact_label
+from ooc_fw.data.labels import (
+    LabelMap,
+    inexact_label,
+    inexact_labels,
+    is_exact_label,
+    is_label_number,
+)
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
@@ -293,7 +300,16 @@ class Encoder(ABC):
     columns: Sequence[str] | None = None  # names of the features
     encoding: TargetEncoding | None = None  # of categories in tables
     labelled = True  # whether there are labels
+    label_map: LabelMap | None = None  # makes them
     hint = ""  # what a row is, for messages
+
+    def __init__(self, words: Iterable[str] = ()) -> None:
+        # Codes of labels that are words, in the order in which they are met. If those of the
+        # training file are `words`, all are, even numbers.
+        self._codes = {word: code for code, word in enumerate(words)}
+        self._are_words = bool(self._codes)
+        self._has_codes = False
+        self._sharing = threading.Lock()  # of codes and counts, for the threads of the parser
 
     @abstractmethod
     def parser(self, reader: Reader) -> Parse:
@@ -304,8 +320,51 @@ class Encoder(ABC):
         """What a user calls a feature."""
 
     def labels(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
-        """Value of each label code, None if labels are values; words of the values, if any."""
-        return None, None
+        """Value of each label code, None if labels are values; words of the values, if any.
+
+        Words that are numbers, which float64 holds exactly, are the values. Others are numbered.
+        """
+        if not self._has_codes:
+            return None, None
+        words = list(self._codes)
+        if not self._are_words and all(map(is_label_number, words)):
+            return np.array([float(word) for word in words]), None
+        names = sorted(words)
+        places = {word: place for place, word in enumerate(names)}
+        return np.array([places[word] for word in words], dtype=np.float64), tuple(names)
+
+    def use_map(self, maps: Sequence[str]) -> None:
+        """Have labels that maps make of those in the inputs."""
+        self.label_map, self._has_codes = LabelMap(maps), True
+
+    def _mapped(self, labels: Float64Array | Words, where: Callable[[int], str]) -> Words:
+        """Labels that the map makes; `where` says the place of row k."""
+        assert self.label_map is not None
+        values: Any
+        if isinstance(labels, Words):
+            values, codes = labels.values, labels.codes
+        else:
+            values, codes = np.unique(labels, return_inverse=True)
+        used, codes, counts = np.unique(codes, return_inverse=True, return_counts=True)
+        words = self.label_map.words(
+            [values[k] for k in used.tolist()],
+            counts.tolist(),
+            lambda k: where(int((codes == k).argmax())),
+        )
+        return Words(codes, tuple(words))
+
+    def _codes_of(self, labels: Words) -> Float64Array:
+        longest = max(labels.values, key=len, default="")
+        if len(longest) > MAX_NAME:
+            raise InputError(
+                f"a label is {len(longest)} letters long ({longest[:12]!r}...), and may "
+                f"have {MAX_NAME}; name another column with --label"
+            )
+        with self._sharing:
+            for code in np.unique(labels.codes).tolist():
+                self._codes.setdefault(labels.values[code], len(self._codes))
+            codes = [self._codes.get(word, -1) for word in labels.values]
+        return np.array(codes, dtype=np.float64)[labels.codes]
 
     def notes(self) -> Iterator[str]:
         """What a user may not expect, one sentence each; when all is parsed."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -24,8 +23,8 @@ from ooc_fw.convert.encoding import NO_WORD, Encoding, TargetEncoding
 from ooc_fw.convert.readers import NUMBERS, ParsedBlock, TableReader, Wanted, Words, listed
 from ooc_fw.data import formats, hdf5
 from ooc_fw.data.containers import feature_names
-from ooc_fw.data.converted import CONTENT, content_crc32, read_checksums
-from ooc_fw.data.labels import feature_places, is_exact_label
+from ooc_fw.data.converted import CONTENT, LABELS_AS, content_crc32, read_checksums
+from ooc_fw.data.labels import feature_places, is_label_number
 from ooc_fw.data.rows import (
     CSRRows,
     Float64Array,
@@ -176,6 +175,7 @@ class TrainingFile:
     record: TableRecord | None = None  # how a table became its features
     targets: bool = False  # whether its labels are targets of a regression
     is_model: bool = False  # whether it is a model
+    labels_as: tuple[str, ...] = ()  # maps that made its labels
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -225,8 +225,10 @@ def _read_training_file(file: h5py.File) -> TrainingFile:
         texts = (name.decode("utf-8") if isinstance(name, bytes) else name for name in names)
         classes = tuple(name if isinstance(name, str) else float(name) for name in texts)
     scaling = scaling or Scaling()
+    owner: Any = file if from_model else {} if labels is None else labels.attrs
+    maps = tuple(formats.get_texts(owner, LABELS_AS) or ())
     return TrainingFile(
-        path, n_features, sparse, scaling, classes, columns, record, targets, from_model
+        path, n_features, sparse, scaling, classes, columns, record, targets, from_model, maps
     )
 
 
@@ -394,13 +396,6 @@ def _useless_column(name: str, reader: TableReader, reason: str) -> InputError:
     return InputError(f"column {name!r} of {reader.name} {reason}; leave it out with --drop {name}")
 
 
-def _is_label_number(word: str) -> bool:
-    try:
-        return bool(np.isfinite(float(word))) and "_" not in word and is_exact_label(word)
-    except ValueError:
-        return False
-
-
 class TableEncoder(readers.Encoder):
     """Makes rows of open tables, by a record, or of one array of sparse rows without.
 
@@ -420,6 +415,7 @@ class TableEncoder(readers.Encoder):
         *,
         labels: Literal["codes", "words", "none"] = "codes",
     ) -> None:
+        super().__init__(() if like is None else like.words)
         self.record = record
         self._label_form = labels
         self._options = parsing
@@ -449,12 +445,7 @@ class TableEncoder(readers.Encoder):
                 "the labels are words in some of the inputs and numbers in others; convert them "
                 "to one type"
             )
-        # Codes of labels that are words, in the order in which they are met. If those of the
-        # training file are words, all are, even numbers.
-        self._codes = {word: code for code, word in enumerate(() if like is None else like.words)}
-        self._are_words = bool(self._codes)
         self._has_codes = True in are_words and not self._targets
-        self._sharing = threading.Lock()  # of codes and counts, for the threads of the parser
         # Rows "unlabelled", values "filled", and rows without a category in a "column NAME".
         self.counts: Counter[str] = Counter()
 
@@ -511,20 +502,6 @@ class TableEncoder(readers.Encoder):
         """What a user calls a feature."""
         return f"column {column if self.columns is None else repr(self.columns[column])}"
 
-    def labels(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
-        """Label value of each code, and the words that the values stand for.
-
-        Words that are numbers, which float64 holds exactly, are the values. Others are numbered.
-        """
-        if not self._has_codes:
-            return None, None
-        words = list(self._codes)
-        if not self._are_words and all(map(_is_label_number, words)):
-            return np.array([float(word) for word in words]), None
-        names = sorted(words)
-        places = {word: place for place, word in enumerate(names)}
-        return np.array([places[word] for word in words], dtype=np.float64), tuple(names)
-
     def notes(self) -> Iterator[str]:
         """What a user may not expect, one sentence each; when all is parsed."""
         if not self.labelled and self._label_form == "codes":
@@ -557,19 +534,6 @@ class TableEncoder(readers.Encoder):
         with self._sharing:
             self.counts[what] += number
 
-    def _codes_of(self, labels: Words) -> Float64Array:
-        longest = max(labels.values, key=len, default="")
-        if len(longest) > readers.MAX_NAME:
-            raise InputError(
-                f"a label is {len(longest)} letters long ({longest[:12]!r}...), and may "
-                f"have {readers.MAX_NAME}; name another column with --label"
-            )
-        with self._sharing:
-            for code in np.unique(labels.codes).tolist():
-                self._codes.setdefault(labels.values[code], len(self._codes))
-            codes = [self._codes.get(word, -1) for word in labels.values]
-        return np.array(codes, dtype=np.float64)[labels.codes]
-
     def _encode(self, cells: readers.Cells, places: Int64Array | None) -> ParsedBlock:
         """Labels and sparse rows, of float64, of some cells, whose features are at `places`."""
         labels, skipped, n_skipped = cells.labels, list(cells.skipped), len(cells.skipped)
@@ -589,6 +553,9 @@ class TableEncoder(readers.Encoder):
         taken = ~(bad | dropped)
         if not taken.all():
             labels, rows = labels[taken], take_rows(rows, np.flatnonzero(taken))
+        if self.label_map is not None:
+            places_of_rows = np.flatnonzero(taken)
+            labels = self._mapped(labels, lambda k: cells.place(int(places_of_rows[k])))
         if isinstance(labels, Words) and self._label_form == "words":
             labels = np.array([*labels.values, ""])[labels.codes]
         elif isinstance(labels, Words):
@@ -696,7 +663,7 @@ def _unlabelled(labels: Float64Array | Words) -> npt.NDArray[np.bool_]:
 
 def _numbers_of(labels: Words) -> Float64Array:
     for word in labels.values:
-        if not _is_label_number(word):
+        if not is_label_number(word):
             raise InputError(
                 f"the label {word!r} is no number, and the targets of a regression are numbers; "
                 f"name another column with --label"

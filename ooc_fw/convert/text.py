@@ -13,9 +13,8 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -150,11 +149,21 @@ class LineEncoder(Encoder):
 
     hint = "a row is a line LABEL INDEX:VALUE INDEX:VALUE ..."
 
-    def __init__(self, options: ParseOptions) -> None:
+    def __init__(self, options: ParseOptions, words: Sequence[str] = ()) -> None:
+        super().__init__(words)
         self._options = options
 
     def parser(self, _reader: readers.Reader) -> Parse:  # noqa: D102
-        return partial(parse_block, options=self._options)
+        return self._parse
+
+    def _parse(self, block: TextBlock) -> ParsedBlock:
+        parsed = parse_block(block, self._options)
+        if self.label_map is None:
+            return parsed
+        # Lines may have been left out, so that the number of a row does not tell its line.
+        place = f"a line of {block.name} from line {block.first_line} on"
+        labels = self._mapped(parsed.labels, lambda _: place)
+        return replace(parsed, labels=self._codes_of(labels))
 
     def feature_name(self, column: int) -> str:  # noqa: D102
         return f"feature {column + (not self._options.zero_based)}"

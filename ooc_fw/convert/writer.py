@@ -54,6 +54,7 @@ class Layout:
     targets: bool = False  # whether labels are targets of a regression
     columns: Sequence[str] | None = None  # names of the features
     table: str | None = None  # how the columns of a table became the features, as JSON
+    labels_as: Sequence[str] = ()  # maps that made the labels
 
     @property
     def n_bytes(self) -> int:
@@ -285,6 +286,8 @@ class DatasetWriter:
             put_text(attributes, RECORD, layout.table)
         if layout.label_names is not None:
             put_texts(self._file["y"].attrs, LABEL_NAMES, layout.label_names)
+        if layout.labels_as and layout.labelled:
+            put_texts(self._file["y"].attrs, converted.LABELS_AS, layout.labels_as)
         attributes["mean_square_norm"] = self._sums.statistics.mean_square_norm
         self._file["mean"] = self._sums.statistics.mean
         layout.scaling.write(self._file)
@@ -375,6 +378,7 @@ def split(
         targets,
         source.columns,
         source.table,
+        source.labels_as,
     )
     reports, done = [], 0
     with ExitStack() as stack:

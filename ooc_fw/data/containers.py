@@ -28,7 +28,7 @@ from ooc_fw.data.arrays import (
     check_vector,
 )
 from ooc_fw.data.converted import NO_SUMS, Checksums, checked, is_converted
-from ooc_fw.data.formats import as_text
+from ooc_fw.data.formats import as_text, get_texts
 from ooc_fw.data.hdf5 import check_no_model, structure_errors
 from ooc_fw.data.rows import check_real, check_shape
 from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowSource, row_pointers
@@ -67,6 +67,8 @@ def open_container(
             labels = None if named is None else named.values
         is_table = x_name == "X"  # what a converted file says is of these rows
         source = open_rows(rows, labels, sums if is_table else NO_SUMS)
+        if named is not None:
+            source.labels_as = _recorded_maps(root, label)
         if is_table and is_converted(root):
             converted.adopt(source, root, sums)
         if isinstance(root, Group):
@@ -190,6 +192,13 @@ def find_labels(root: Group, label: str, missing: Missing, sums: Sums) -> Labels
         return None
     has = ", ".join(column_names(root) or root)
     raise InputError(f"{root.path} has no labels {label!r}; it has {has}")
+
+
+def _recorded_maps(root: Node, label: str | None) -> tuple[str, ...]:
+    """Maps that made the labels of a converted file, if `label` names these."""
+    own = root.get("y") if label == "y" and isinstance(root, Group) else None
+    attributes: Any = own.attrs if isinstance(own, ArrayNode) else {}
+    return tuple(get_texts(attributes, converted.LABELS_AS) or ())
 
 
 def find_column(root: Group, path: str) -> Column | None:

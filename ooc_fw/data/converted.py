@@ -32,6 +32,7 @@ FORMAT_VERSION = 1  # newest layout of converted files that is read here
 STRETCH_BYTES = 64 << 10
 GROUP = "checksums"  # group that holds, for the array ``NAME``, the data set ``checksums/NAME``
 HEADER = "header_crc32"  # attribute of the root that holds the checksum of the header
+LABELS_AS = "labels_as"  # attribute of labels: the maps that made them
 CONTENT = "content_crc32"  # attribute of the root of a small file: a checksum of all its content
 # Oldest and newest HDF5 whose structures are used. Only those have checksums of their own.
 LIBRARY_VERSIONS = ("v110", "v110")
@@ -241,8 +242,9 @@ def _header_crc32(root: Stored, names: Iterable[str]) -> int:
     }
     # Left out of the checksum of files that have no such attributes.
     table = {name: _plain(root.attrs[name]) for name in TABLE_ATTRIBUTES if name in root.attrs}
-    if labels is not None and LABEL_NAMES in labels.attrs:
-        table[LABEL_NAMES] = _plain(labels.attrs[LABEL_NAMES])
+    for name in (LABEL_NAMES, LABELS_AS):
+        if labels is not None and name in labels.attrs:
+            table[name] = _plain(labels.attrs[name])
     if table:
         content["table"] = table
     return zlib.crc32(json.dumps(content, sort_keys=True, default=repr).encode())

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import decimal
 import logging
+import math
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.data.formats import as_text
 from ooc_fw.data.rows import AnyArray, Codes, Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.system.errors import InputError, format_label, format_labels
@@ -37,6 +41,125 @@ def is_exact_label(text: str) -> bool:
     if not number.is_finite() or number.adjusted() > 400:
         return not number.is_nan()
     return number != number.to_integral_value() or decimal.Decimal(float(number)) == number
+
+
+def is_label_number(word: str) -> bool:
+    """Whether a word is a finite number that a label can be."""
+    try:
+        return math.isfinite(float(word)) and "_" not in word and is_exact_label(word)
+    except ValueError:
+        return False
+
+
+class LabelMap:
+    """New labels for old ones, by maps ``LABEL=NEW,...`` that are applied one after the other.
+
+    The label ``*`` stands for all that a map does not name. `counts` has the rows of each old
+    label. Numbers are compared as numbers: 1, 1.0 and "1" are one label.
+    """
+
+    def __init__(self, maps: Iterable[str]) -> None:
+        self._steps: list[dict[str, str]] = []
+        for text in maps:
+            pairs = [part.rpartition("=")[::2] for part in text.split(",")]
+            step = {_plain(old): _plain(new) for old, new in pairs}
+            if len(step) < len(pairs) or "" in (*step, *step.values()):
+                raise InputError(
+                    f"--labels-as must be LABEL=NEW,... with each label once, and * for all "
+                    f"others, not {text!r}"
+                )
+            self._steps.append(step)
+        # Written alike, so that equal maps are equal texts.
+        self.maps = tuple(",".join(map("=".join, sorted(step.items()))) for step in self._steps)
+        self._are_numbers = all(map(is_label_number, self._steps[-1].values()))
+        self.counts: Counter[str] = Counter()
+        self._counting = threading.Lock()
+
+    def words(
+        self, labels: Iterable[Any], counts: Iterable[int], where: Callable[[int], str]
+    ) -> list[str]:
+        """New labels as words, for different labels of so many rows each, which are counted.
+
+        InputError, which says `where` label k is, unless it is clear what it becomes.
+        """
+        old = list(map(_plain, labels))
+        with self._counting:
+            for label, count in zip(old, counts, strict=True):
+                self.counts[label] += count
+        return [self._new(label, k, where) for k, label in enumerate(old)]
+
+    def __call__(self, labels: AnyArray, where: Callable[[int], str]) -> AnyArray:
+        """New labels of rows, numbers if all in the map are; `where` says the place of row k."""
+        values, rows, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        words = self.words(values.tolist(), counts.tolist(), lambda k: where((rows == k).argmax()))
+        return np.array(words, np.float64 if self._are_numbers else np.str_)[rows]
+
+    def _new(self, label: str, k: int, where: Callable[[int], str] = str) -> str:
+        for text, step in zip(self.maps, self._steps, strict=True):
+            new = step.get(label, step.get("*"))
+            if new is None:
+                raise InputError(
+                    f"{where(k)} has the label {label}, which --labels-as {text} does not name; "
+                    f"add {label}=NEW, or *=NEW for all others"
+                )
+            if label not in step and label != new and label in step.values():
+                raise InputError(
+                    f"{where(k)} has the label {label}, a new one of --labels-as {text}, whose * "
+                    f"would make it {new}; if the labels are new ones already, give "
+                    f"--labels-as={','.join(f'{one}={one}' for one in sorted({*step.values()}))}, "
+                    f"else name {label} in the map"
+                )
+            label = new
+        return label
+
+    def __str__(self) -> str:
+        """What became of how many rows, in one line."""
+        groups: dict[str, Counter[str]] = {}
+        for label, count in self.counts.items():
+            groups.setdefault(self._new(label, 0), Counter())[label] += count
+        parts = []
+        for new, of in sorted(groups.items()):
+            names = [f"{label} ({count})" for label, count in of.most_common(_SHOWN)]
+            names += [f"{len(of) - _SHOWN} more"] * (len(of) > _SHOWN)
+            parts.append(f"{new} ({of.total()} rows) from {', '.join(names)}")
+        return f"labels: {'; '.join(parts)}"
+
+
+def _plain(label: Any) -> str:
+    word = as_text(label) if isinstance(label, bytes) else format_label(label)
+    return format_label(float(word)) if is_label_number(word) else word
+
+
+def maps_left(
+    name: str, of_file: Sequence[str], given: str | None, of_model: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Maps to apply to the labels of `name`, which were made by the maps `of_file`.
+
+    That is the map `given`, else those `of_model` that the file has not had. What has been done is
+    not done again, and labels that were made by other maps than the model's stay as they are.
+    """
+    if given is not None:
+        maps = LabelMap([given]).maps
+        return () if maps == (*of_file,)[-1:] else maps
+    if [*of_model][: len(of_file)] == [*of_file]:
+        return tuple(of_model[len(of_file) :])
+    if [*of_file] != [*of_model]:
+        logger.warning(
+            "the labels of %s are those of --labels-as %s, not of the model's map, and stay so",
+            name,
+            " and ".join(of_file),
+        )
+    return ()
+
+
+def map_labels(source: RowSource, maps: Sequence[str]) -> LabelMap:
+    """Let a source have the labels that maps make of its own, all of which are looked at now."""
+    counted, again = LabelMap(maps), LabelMap(maps)
+    for start, labels in iter_labels(source):
+        check_labels(labels, start, source.name)
+        counted(labels, lambda k: f"row {start + k} of {source.name}")  # noqa: B023
+    source.relabel(lambda labels: again(labels, str), again.maps)
+    return counted
 
 
 def inexact_labels(labels: AnyArray) -> npt.NDArray[np.bool_]:

@@ -17,6 +17,7 @@ What rows, labels and names are made of stands once, in ``containers.py``.
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -38,10 +39,13 @@ from ooc_fw.data.arrays import (
     open_npy,
 )
 from ooc_fw.data.containers import Missing, open_container
+from ooc_fw.data.labels import encode_labels, map_labels, maps_left
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
 from ooc_fw.data.views import StackedSource, SubsetSource, complement, draw_parts
 from ooc_fw.system.errors import DamageError, InputError
+
+logger = logging.getLogger(__name__)
 
 
 def open_source(
@@ -51,6 +55,7 @@ def open_source(
     x_name: str = "X",
     label: str = "y",
     missing_labels: Missing = "refuse",
+    labels_as: str | None = None,
 ) -> RowSource:
     """Open labelled rows, wherever they are kept, without loading them.
 
@@ -68,6 +73,9 @@ def open_source(
         "layers/counts", "obsm/X_pca" and "obs/cell_type", where "obs/" may be left out.
     missing_labels : {"refuse", "drop"}
         Whether rows without a label in such a column are an error, or are left out.
+    labels_as : str, optional
+        New labels, numbers or words, such as "normal=normal,*=attack", where * is every label that
+        is not named. A model that is trained on the rows records it.
 
     Returns
     -------
@@ -82,9 +90,14 @@ def open_source(
     (3, array([[1., 0., 0.]], dtype=float32))
     """
     if isinstance(data, RowSource):
-        if labels is not None:
+        if (labels or labels_as) is not None:
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
+    if labels_as is not None:
+        raw = open_source(data, labels, x_name=x_name, label=label, missing_labels=missing_labels)
+        if maps := maps_left(raw.name, raw.labels_as, labels_as):
+            logger.info("%s", map_labels(raw, maps))
+        return raw
     if is_several(data):
         named = {"x_name": x_name, "label": label, "missing_labels": missing_labels}
         return _open_several(data, labels, **named)
@@ -184,8 +197,6 @@ def draw_test_rows(
         )
     codes = None
     if stratify:
-        from ooc_fw.data.labels import encode_labels  # which reads sources
-
         _, codes = encode_labels(source)
     rng = np.random.default_rng(seed)
     (ranges,) = draw_parts(source.n_rows, [n_test], source.shuffled is True, rng, codes)

@@ -114,6 +114,7 @@ class RowSource(ABC):
     statistics: StoredStatistics | None = None  # stored with the rows
     columns: Sequence[str] | None = None  # names of the features; None: nothing says them
     table: str | None = None  # how the columns of a table became them: `TableRecord` as JSON
+    labels_as: tuple[str, ...] = ()  # maps that made the labels, see `ooc_fw.data.labels.LabelMap`
     overhead_bytes: int = 0  # most bytes that a read takes beside a span of rows
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
     decoders: Sequence[DecodedChunks] = ()  # count the bytes read; without any, reads count them
@@ -151,6 +152,7 @@ class RowSource(ABC):
             self.sparse, self.shuffled, self.scaling = first.sparse, first.shuffled, first.scaling
             self.labels_hint = first.labels_hint
             self.columns, self.table = first.columns, first.table
+            self.labels_as = first.labels_as if labels is None else ()
             self.in_memory = all(parent.in_memory for parent in parents)
         self.stamps = []
         self._resources = ExitStack()
@@ -252,6 +254,12 @@ class RowSource(ABC):
         if self._labels is None:
             raise InputError(f"{self.name} has no labels; {self.labels_hint}")
         return np.asarray(self._same_file(self._labels.__getitem__, slice(start, stop)))
+
+    def relabel(self, new: Callable[[AnyArray], AnyArray], maps: tuple[str, ...]) -> None:
+        """Have the labels that `new` makes, by some `maps`, of those so far."""
+        old: Any = self._labels
+        self._labels = ReadArray((self.n_rows,), object, lambda a, b: new(np.asarray(old[a:b])))
+        self.labels_as += maps
 
     def row_ids(self, start: int, stop: int) -> Int64Array:
         """Position of rows ``start:stop`` in the user's own input, counted from 0."""

@@ -317,6 +317,9 @@ def _like_first(part: RowSource, first: RowSource) -> RowSource:
     differs = {
         "one is sparse, the other dense; write both alike": part.sparse != first.sparse,
         "one has labels, the other none": part.has_labels != first.has_labels,
+        "their labels are not of the same --labels-as; convert both alike": (
+            part.labels_as != first.labels_as
+        ),
         "they are scaled in different ways; convert both with --like one of them": (
             (part.scaling is None) != (first.scaling is None)
             or (part.scaling and first.scaling and not part.scaling.same_as(first.scaling))

@@ -17,7 +17,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
-from ooc_fw.data.labels import check_labels, codes_of
+from ooc_fw.data.labels import LabelMap, check_labels, codes_of, maps_left
 from ooc_fw.data.rows import Codes, CSRRows, Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Given, Trainer, is_array
@@ -306,6 +306,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         if not is_array(y):
             with borrow_source(X, y) as source:
                 y = source.labels(0, source.n_rows)
+                if maps := maps_left(source.name, source.labels_as, None, self.model_.labels_as):
+                    y = LabelMap(maps)(y, lambda row: f"row {row} of {source.name}")
         return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.containers import open_rows
-from ooc_fw.data.converted import CONTENT, LIBRARY_VERSIONS, content_crc32
+from ooc_fw.data.converted import CONTENT, LABELS_AS, LIBRARY_VERSIONS, content_crc32
 from ooc_fw.data.formats import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
 from ooc_fw.data.hdf5 import H5PY_ERRORS, as_node, check_plain_tree, open_file
 from ooc_fw.data.rows import CSRRows, Rows, check_pointers
@@ -125,6 +125,7 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
     return {
         **of_task,
         "columns": tuple(get_texts(file, COLUMNS) or ()) or None,
+        "labels_as": tuple(get_texts(file, LABELS_AS) or ()),
         "table": file[RECORD][...].tobytes().decode("utf-8") if RECORD in file else None,
         "weighted_rows": _vector(file[_WEIGHTED], np.uint8) if _WEIGHTED in file else None,
         "kernel": kernel,
@@ -204,6 +205,8 @@ def _write(file: h5py.File, model: Model) -> None:
         file["support_vectors"] = model.support_vectors
     if model.columns is not None:
         put_texts(file, COLUMNS, model.columns)
+    if model.labels_as:
+        put_texts(file, LABELS_AS, model.labels_as)
     if model.table is not None:
         file[RECORD] = np.frombuffer(model.table.encode("utf-8"), dtype=np.uint8)
     if model.weighted_rows is not None:

@@ -72,6 +72,9 @@ class Model:
     table : str or None
         How the columns of a table became these features: `ooc_fw.convert.tables.TableRecord` as
         JSON, where they came from a table.
+    labels_as : tuple of str
+        Maps that made the labels of the training data, one after the other: see
+        `ooc_fw.data.labels.LabelMap`.
     weighted_rows : ndarray of uint8 or None
         A bit for each training row, as `numpy.packbits` gives them: 0 for rows of weight 0, which
         were left out. None where there are none, or it is unknown, as in a stream.
@@ -89,6 +92,7 @@ class Model:
     epsilon: float | None = None
     columns: tuple[str, ...] | None = None
     table: str | None = None
+    labels_as: tuple[str, ...] = ()
     weighted_rows: npt.NDArray[np.uint8] | None = None
 
     def __post_init__(self) -> None:
@@ -184,7 +188,8 @@ class Model:
         solution : Solution, LandmarkSolution or sequence of PairSolution
             What training found.
         data : RowSource, Model or None
-            Whose scaling, names of features and table the model records; None for none.
+            Whose scaling, names of features, table and maps of labels the model records; None for
+            none.
         classes : array of shape (n_classes,)
             Label values in increasing order.
         vectors : Rows, optional
@@ -208,6 +213,7 @@ class Model:
             status = pairs.worst_status([pair.solution.status for pair in solution])
         described: dict[str, Any]
         described = {name: getattr(data, name, None) for name in ("scaling", "columns", "table")}
+        described["labels_as"] = getattr(data, "labels_as", ())
         if described["columns"] is not None:
             described["columns"] = tuple(described["columns"])
         given = described | {"support_vectors": vectors} | fields

@@ -37,7 +37,7 @@ class Novelty(Task):
 
     problem = NoveltyProblem
     fields = ("contamination",)
-    without = "looks at no labels", ("class_weight", "probability", "labels")
+    without = "looks at no labels", (*("class_weight", "probability", "labels", "labels_as"),)
 
     def read(
         self, source: RowSource, options: TrainOptions, *, weighted: bool = False

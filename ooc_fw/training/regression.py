@@ -45,7 +45,7 @@ class Regression(Task):
 
     problem = RegressionProblem
     fields = ("epsilon",)
-    without = "has no classes", ("class_weight", "probability")
+    without = "has no classes", ("class_weight", "probability", "labels_as")
 
     def check(self, options: TrainOptions) -> None:
         for name, given in (
