@@ -124,7 +124,8 @@ def print_result(
 def print_lines(lines: Iterable[object], file: Any = None) -> None:
     """Print lines for people, on standard error by default; text from data cannot end one."""
     for line in lines:
-        print(printable(str(line)), file=file or sys.stderr)
+        # The end of the line is written with it, since a display may write in between.
+        print(printable(str(line)) + "\n", end="", file=file or sys.stderr)
 
 
 def aligned(result: Mapping[str, Any], most: int | None = None) -> list[str]:

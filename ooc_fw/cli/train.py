@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         common.print_lines([*method, *summary(result)])
     why = fitted.why_inexact()
     if why is not None:
-        warn_inexact(why, place.note(output))
+        warn_inexact(why, result["certified_gap"], place.note(output))
     common.print_result(args, result, [output])
     return DONE if number is None else 128 + number
 
@@ -319,9 +319,13 @@ def run_progress(
     )
 
 
-def warn_inexact(why: str, note: str) -> None:
-    """Warn that the gap is above the tolerance; `note` says where the model is."""
-    logger.warning("%s; the model is valid but less exact%s", why, note)
+def warn_inexact(why: str, gap: float | None, note: str) -> None:
+    """Warn that the certified gap is above the tolerance; `note` says where the model is."""
+    words = "valid but less exact"
+    if gap is not None and gap > 0.3:  # of landmarks; of an exact model, half of the objective
+        words = f"far from the optimum: gap {float(common.format_gap(gap)):g}"
+        words += ", which bounds next to nothing; judge it by ooc-fw evaluate"
+    logger.warning("%s; the model is %s%s", why, words, note)
 
 
 def summary(result: dict[str, Any]) -> list[str]:
@@ -383,13 +387,13 @@ def run_plan(args: argparse.Namespace) -> int:
         result |= {} if why_kernel is None else {"kernel_choice": why_kernel}
     lines = [why_kernel or "", plan.kind or "", "", *_plan_lines(result)][why_kernel is None :]
     lines += common.trial_lines(result.get("trial")) + [f"- {each}" for each in sentences]
-    result["next"] = [shlex.join(["ooc-fw", "train", *common.data_of(args), *_given(args)])]
+    result["next"] = [shlex.join(["ooc-fw", "train", *common.data_of(args), *given_of(args)])]
     lines = common.wrapped(lines, 2) + common.next_lines(result["next"])
     common.print_result(args, result, lines)
     return DONE
 
 
-def _given(args: argparse.Namespace) -> list[str]:
+def given_of(args: argparse.Namespace) -> list[str]:
     """Options of the problem and of the run that are not the defaults."""
     given = common.data_arguments(args)
     for record in (KernelOptions, TrainOptions):

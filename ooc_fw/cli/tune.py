@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
-import sys
 from pathlib import Path
+from typing import Any
 
 from ooc_fw.cli import common, train
 from ooc_fw.cli.commands import DONE
@@ -14,6 +15,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.report.figures import check_figure
 from ooc_fw.report.progress import Progress, to_json
 from ooc_fw.solver.state import Status
+from ooc_fw.system import memory
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, write_output
 from ooc_fw.training.points import Point, TuneResult, draw
@@ -40,31 +42,46 @@ def run(args: argparse.Namespace) -> int:
             options=common.record_from(TrainOptions, args, C=TrainOptions.C),
             callbacks=progress.callbacks,
             on_point=None if args.quiet else _show,
-            on_stage=None if args.quiet else lambda line: common.print_lines([line]),
+            on_stage=None if args.quiet else _say,
             Cs=args.C,
             gammas=args.gamma,
             sigma2s=args.sigma2,
             **wanted,
         )
     values = {"data": ", ".join(common.data_of(args)), **result.to_dict(), "model": None}
-    status = None if result.model is None else result.model.status
+    values["peak_rss_bytes"] = memory.peak_rss_bytes()
+    status = None if result.model is None else Status(result.model.status)
+    values["next"] = []
     if result.model is not None:
         path = place.of(status == Status.INTERRUPTED)
         result.model.save(path)
         values["model"] = str(path)
+    if status is not None and not status.reached:
+        values["next"] = _unlimited(args, result.best, place.output)
     if args.points:
         write_output(args.points, (to_json(values) + "\n").encode())
     if args.figure:
         draw(result, args.figure)
-    common.print_result(args, values, _lines(result, values["model"]))
-    if status is not None and not Status(status).reached:
-        why = Status(status).explain("relative", args.tol)
-        train.warn_inexact(f"the last training: {why}", place.note(path))
+    common.print_result(args, values, _lines(result, values))
+    if status is not None and not status.reached:
+        why = f"the last training: {status.explain('relative', args.tol)}"
+        train.warn_inexact(why, values["refit"]["certified_gap"], place.note(path))
     interrupted = result.interrupted or status == Status.INTERRUPTED
     return 128 + (result.signal or signal.SIGINT) if interrupted else DONE
 
 
-def _lines(result: TuneResult, model: str | None) -> list[str]:
+def _unlimited(args: argparse.Namespace, best: Point, model: Path) -> list[str]:
+    """Command that trains the best point without a time limit; none where scales are learned."""
+    given = {k: value for k, value in vars(args).items() if value is not None and k != "max_time"}
+    given |= {name: getattr(best, name) for name in ("kernel", "C", "gamma", "class_weight")}
+    command = [*common.data_of(args), *train.given_of(argparse.Namespace(**given))]
+    if args.task != "classification":
+        names = "task", "contamination", "epsilon"
+        command += [f"--{name}={given[name]}" for name in names if name in given]
+    return [shlex.join(["ooc-fw", "train", *command, "-o", str(model)])] * (best.learned == 0)
+
+
+def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
     best = result.best
     error, deviation = (100 * (value or 0.0) for value in (best.error, best.standard_error))
     lines = [
@@ -87,17 +104,18 @@ def _lines(result: TuneResult, model: str | None) -> list[str]:
             f"trained on {rows} rows: {refit['status']}, certified gap {common.format_gap(gap)}"
             f"{' over these rows alone' * part}, {vectors}, {refit['seconds']:.1f} s"
         )
-    return lines if model is None else [*lines, model]
+    lines.append(f"{values['peak_rss_bytes'] / 1e6:.0f} MB at the peak")
+    lines = common.wrapped(lines, 4) + common.next_lines(values["next"])
+    return lines if values["model"] is None else [*lines, values["model"]]
+
+
+def _say(sentence: str) -> None:
+    common.print_lines(common.wrapped([sentence], 2))
 
 
 def _show(point: Point) -> None:
-    error = 100 * (point.error or 0.0)
-    print(
-        f"{point}: error {error:.3f} % of {point.n_validated} rows, {point.n_support} vectors, "
-        f"{point.seconds:.1f} s",
-        file=sys.stderr,
-        flush=True,
-    )
+    error, vectors = 100 * (point.error or 0.0), point.n_support
+    _say(f"{point}: error {error:.3f} %, {vectors} vectors, {point.seconds:.1f} s")
 
 
 def _check_outputs(args: argparse.Namespace) -> Path:

@@ -231,8 +231,10 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
     Points are those of `ooc_fw.training.points`, hollow if they were left out before the last
     stage, on fewer rows; `what` is the name of the error.
     """
-    kernels = list(dict.fromkeys(point.kernel for point in points))
     Cs = sorted({point.C for point in points})
+    points = [point for point in points if point.error is not None]
+    kernels = list(dict.fromkeys(point.kernel for point in points))
+    errors = [point.error for point in points]
     step = -(-len(Cs) // _MOST_TICKS)
     size, shared = (7, 3.5 + 1 / len(kernels)), {"sharex": True, "sharey": True}
     with _drawing(size, len(kernels), across=1, **shared) as (figure, axes):
@@ -240,7 +242,7 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
             alike = sorted((p for p in points if p.kernel == kernel), key=lambda point: point.C)
             gammas = sorted({point.gamma for point in alike})
             for gamma, look in zip(gammas, _looks(), strict=False):
-                tried = [p for p in alike if p.gamma == gamma and p.error is not None]
+                tried = [p for p in alike if p.gamma == gamma]
                 ax.errorbar(
                     [point.C for point in tried],
                     [100 * point.error for point in tried],
@@ -258,6 +260,9 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
             ax.set_xscale("log")
             ax.set_xticks(Cs[::step], [f"{C:.3g}" for C in Cs[::step]])
             ax.minorticks_off()
+            if max(errors) > 10 * min(errors) > 0:
+                ax.set_yscale("log")
+                ax.yaxis.set(major_formatter="{x:g}", minor_formatter="{x:g}")
             ax.set(ylabel=f"validation {what} (%)", title=f"{kernel} kernel")
             ax.legend(fontsize="x-small", ncols=1 + len(gammas) // 8)
         axes[-1].set_xlabel("C; bars: standard error; hollow: left out on fewer rows")

@@ -199,7 +199,9 @@ class Point:
     sizes: dict[int, int] = field(default_factory=dict)
     kernel_evaluations: int = 0  # of training and validation, in all stages
     seconds: float = 0.0  # of training and validation, in all stages
-    status: str = "waiting"  # or "tried", "abandoned", "interrupted"; "compared" of last models
+    status: str = (
+        "waiting"  # or "begun", "tried", "abandoned", "interrupted"; "compared" of last models
+    )
     note: str = ""  # why it was abandoned, or what else there is to say
     error: float | None = None  # 1 - metric; None before the first validation
     standard_error: float | None = None  # of `error`, from the number of rows alone
@@ -369,25 +371,32 @@ class TuneResult:
         return {name: described[name] for name in names} | {"seconds": seconds}
 
     def table(self) -> str:
-        """Table of all points; a star marks the best."""
+        """Table of all points that were begun; a star marks the best."""
         error = f"{METRICS[self.metric]} %"
         row = (
             f"{{}} {{:<9}} {{:>8}} {{:>9}} {{:>{len(error)}}} {{:>6}} {{:>7}} {{:>6}} {{:>6}}  {{}}"
         )
         lines = [[" ", "kernel", "C", "gamma", error, "+-", "rows", "SVs", "s", "note"]]
-        lines += [["*" if p is self.best else " ", *p.cells()] for p in self.points]
-        return "\n".join(row.format(*line).rstrip() for line in lines)
+        begun = [point for point in self.points if point.status != "waiting"]
+        lines += [["*" if p is self.best else " ", *p.cells()] for p in begun]
+        n_left = len(self.points) - len(begun)
+        text = [row.format(*line).rstrip() for line in lines]
+        return "\n".join(text + [f"{n_left} points were not tried: {self.ended}"] * (n_left > 0))
 
     def advice(self) -> str | None:
         """What to try next if the best point is at the border of the grid; else None."""
         words = []
-        alike = [point for point in self.points if point.kernel == self.kernel]
-        for name in ("C", "gamma"):
+        alike = [p for p in self.points if p.kernel == self.kernel and p.error is not None]
+        for name, step in (("C", C_STEP), ("gamma", GAMMA_STEP)):
             tried = sorted({getattr(point, name) for point in alike})
             value = getattr(self.best, name)
             if len(tried) > 1 and value in (tried[0], tried[-1]):
-                which = "smaller" if value == tried[0] else "larger"
-                words.append(f"the best {name} is at the border of the grid: try {which} ones")
+                which, factor = ("smaller", 1 / step) if value == tried[0] else ("larger", step)
+                more = ",".join(f"{value * factor**k:.3g}" for k in (0, 1, 2))
+                words.append(
+                    f"the best {name} is at the border of the grid: try {which} ones, with "
+                    f"--kernel {self.kernel} --{name} {more}"
+                )
         return "; ".join(words) or None
 
 

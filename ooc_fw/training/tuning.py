@@ -2,7 +2,8 @@
 
     for each stage, of more rows to train on than the one before
         for each fold: one part of the rows to train on, another to validate with
-            for each kernel and gamma
+            for each kernel and gamma: kernels in turn, from the middle gamma outwards; later
+            stages begin with the best
                 for each C, the smallest first
                     train, from the weights for the C before; validate
                     after two hopeless points in a row: leave out the larger C
@@ -26,7 +27,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -223,7 +223,7 @@ class _Search:
         self.room = self._room()
         self.weights = self._may_weigh()
         self.stage, self.stage_rows = 0, 0
-        self.spent = 0.0  # seconds of the nominal machine
+        self.spent, self.began = 0.0, time.perf_counter()  # seconds of the nominal machine; since
         self.late = False  # whether the clock ended the search
         self.leader: Point | None = None  # best of the points that were tried in this fold
         self.known: tuple[Point, Fit, SubsetSource] | None = None  # the last such, and its model
@@ -291,7 +291,7 @@ class _Search:
         """Go through the stages; around the best of the last one, as long as it is improved."""
         n_train = self.n_rows - int(np.diff(self.held_out[0]).sum())
         n_rows, before = self._first_rows(n_train), None
-        more = self._run_stage(self.points, n_rows) and self.staged
+        more = self._run_stage(sorted(self.points, key=self._turn), n_rows) and self.staged
         while more and n_rows < n_train:
             n_rows = n_train if n_rows * _MORE_ROWS * 1.5 > n_train else n_rows * _MORE_ROWS
             kept = self._best_points()
@@ -301,6 +301,11 @@ class _Search:
         while more and self.best is not before:
             before = self.best
             more = self._run_stage(self._affordable([], n_rows), n_rows)
+
+    def _turn(self, point: Point) -> int:
+        """Steps from the middle gamma of a kernel, which is gamma auto where that is free."""
+        gammas = sorted({other.gamma for other in self.points if other.kernel == point.kernel})
+        return abs(gammas.index(point.gamma) - len(gammas) // 2)
 
     def _run_stage(self, todo: Sequence[Point], n_rows: int) -> bool:
         """Try points on so many rows; whether there are any."""
@@ -504,8 +509,11 @@ class _Search:
                 if fold < n_folds:
                     self._leave_hopeless(todo, fold)
         except KeyboardInterrupt:
+            # What was planned for points that had no turn is not spent.
+            self.spent -= self._cost([point for point in todo if not point.wrong], n_rows)
             for point in todo:
-                if len(point.wrong) < fold and point.status != "abandoned":
+                if len(point.wrong) < fold and point.status not in ("abandoned", "waiting"):
+                    point.note = "" if point.status == "begun" else "before its turn"
                     point.status = "interrupted"
             raise
 
@@ -519,17 +527,14 @@ class _Search:
 
     def _try_fold(self, part: _Part, todo: Sequence[Point]) -> None:
         """Try points on one part, those of a kernel and gamma in increasing order of C."""
-        names = self.wanted.kernel_names
-
-        def path_of(point: Point) -> tuple[int, float, str]:
-            return names.index(point.kernel), point.gamma, point.class_weight or ""
-
-        order = sorted(todo, key=lambda point: (path_of(point), point.C))
+        paths: dict[tuple[str, float, str | None], list[Point]] = {}
+        for point in todo:
+            paths.setdefault((point.kernel, point.gamma, point.class_weight), []).append(point)
         with ExitStack() as opened:
             partition = None
-            for (kernel, gamma, _), same in groupby(order, path_of):
-                points = list(same)
-                problem = replace(part.train, kernel=self.wanted.make(names[kernel], gamma))
+            for (kernel, gamma, _), same in paths.items():
+                points = sorted(same, key=lambda point: point.C)
+                problem = replace(part.train, kernel=self.wanted.make(kernel, gamma))
                 options = self._kind(points, part.rows.n_rows)
                 if partition is None and self._is_exact(options):
                     partition = opened.enter_context(partition_classes(problem))
@@ -612,6 +617,7 @@ class _Search:
         """Try the points of one gamma in increasing C, with models of the rows of a part."""
         n_hopeless, before = 0, float("inf")
         for k, point in enumerate(points):
+            point.status = "begun"
             started, fitted = time.perf_counter(), next(models)
             self._judge(point, fitted, part.held_out, part.truth, started)
             if self.leader is None or point.order() < self.leader.order():
@@ -690,7 +696,7 @@ class _Search:
         best, known, folds = self.best, self.known, self.folds or 1
         assert best is not None
         assert self.limit is not None
-        seconds = _REFIT_SHARE * (1 - _SEARCH_SHARE) * self.limit
+        seconds = self._refit_seconds((1 - _SEARCH_SHARE) * self.limit)
         n_part, speed = self._exact_rows(best, seconds), self._speed(best)
         share = min(_COMPARED, self._budget() / (2 * folds * seconds))
         part_seconds = share * exact_seconds(n_part, best.expected_support(n_part), speed)
@@ -702,10 +708,10 @@ class _Search:
         exact = replace(point, landmarks=0, sizes={})
         spans = replace(point, landmarks=self._affordable_landmarks(best, share * seconds))
         self.points += [exact, spans]
-        self.spent += 2 * folds * share * seconds
         what = f"an exact model of {n_part} rows, or {spans.landmarks} landmarks of {n_train} rows"
         self._say(f"time buys no exact model of all rows: {what}, is validated")
         for one, n_rows, kind in ((spans, n_train, "landmarks"), (exact, n_part, "exact")):
+            self.spent += folds * share * seconds
             self._try_stage([one], n_rows)
             one.status, one.note = "compared", kind
         best.sizes |= exact.sizes
@@ -714,6 +720,14 @@ class _Search:
             self.known = known
         else:
             self.known = best, *self.known[1:]
+
+    def _refit_seconds(self, nominal: float) -> float:
+        """Seconds of the nominal machine for the last model, where so many are left in theory.
+
+        A machine that was slower so far by the clock is taken to go on at its own pace.
+        """
+        pace = self.spent / (time.perf_counter() - self.began)
+        return _REFIT_SHARE * (nominal if pace >= 1 else min(nominal, pace * self._left()))
 
     def _exact_rows(self, point: Point, seconds: float) -> int:
         """Rows of which time and memory afford an exact model."""
@@ -788,10 +802,10 @@ class _Search:
             problem = self._problem_of(best)
             return problem, None, make_plan(problem, options, session)
         assert self.limit is not None
-        seconds, part = _REFIT_SHARE * (self.limit - self.spent), None
+        seconds, part = self._refit_seconds(self.limit - self.spent), None
         why = f"as many as {self.limit:g} s afford"
         n_exact = 0 if self.chooses_size else self._exact_rows(best, seconds)
-        if n_exact < self.n_rows and self.spans is not False:
+        if n_exact < self.n_rows and (self.spans is not False or n_exact < _LEAST_ROWS):
             problem = self._problem_of(best)
             n_landmarks = self._affordable_landmarks(best, seconds)
             return problem, None, plan_span(problem, options, session, n_landmarks, f": {why}")
