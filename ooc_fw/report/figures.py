@@ -261,7 +261,7 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
             ax.set_xticks(Cs[::step], [f"{C:.3g}" for C in Cs[::step]])
             ax.minorticks_off()
             if max(errors) > 10 * min(errors) > 0:
-                ax.set_yscale("log")
+                ax.set_yscale("log", subs=[2, 5])
                 ax.yaxis.set(major_formatter="{x:g}", minor_formatter="{x:g}")
             ax.set(ylabel=f"validation {what} (%)", title=f"{kernel} kernel")
             ax.legend(fontsize="x-small", ncols=1 + len(gammas) // 8)
