@@ -1,6 +1,8 @@
 """Choosing C and gamma: errors are those of single trainings, points are given up rightly."""
 
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -88,7 +90,8 @@ def test_best_has_the_least_error_and_is_trained_on_all_rows(data, result):
     assert gap <= own.certified_gap <= 1e-3
     np.testing.assert_array_equal(model.classes, [1, 4])
     at_border = result.best.C in (1, 64) or result.best.gamma in (0.2, 1.0)
-    assert ("border" in (result.advice() or "")) == at_border
+    advice = result.advice() or ""
+    assert ("border" in advice) == at_border == ("ones, with --kernel rbf --" in advice)
 
 
 def test_several_classes(thirds):
@@ -387,7 +390,7 @@ def test_a_time_limit_ends_the_search_and_not_the_model(data, monkeypatch):
     tried = []
 
     def late(search, share=1.0):
-        return -1.0 if len(tried) >= 3 and share < 1 else 100.0
+        return -1.0 if len(tried) >= 8 and share < 1 else 100.0
 
     monkeypatch.setattr(tuning._Search, "_left", late)
     result = tune(*data, options=options, on_point=tried.append)
@@ -395,9 +398,24 @@ def test_a_time_limit_ends_the_search_and_not_the_model(data, monkeypatch):
     assert not result.interrupted
     assert result.model.status == "converged"
     assert result.best in tried
+    assert {point.kernel for point in tried} == {"rbf", "laplacian"}
+    gammas = sorted({point.gamma for point in result.points if point.kernel == "laplacian"})
+    assert {point.gamma for point in tried if point.kernel == "laplacian"} == {gammas[2]}
+    n_left = sum(point.status == "waiting" for point in result.points)
+    assert n_left > 20
+    assert f"{n_left} points were not tried: time for the search was over" in result.table()
+    assert len(result.table().splitlines()) == 42 - n_left
     monkeypatch.setattr(tuning._Search, "_left", lambda search, share=1.0: -1.0)
     with pytest.raises(OutOfTimeError, match="before a point was tried"):
         tune(*data, options=options)
+
+
+@pytest.mark.parametrize(("clock", "seconds"), [(60, 0.8 * 150), (20, 0.8 * 150), (240, 0.8 * 20)])
+def test_the_last_model_is_smaller_where_the_machine_is_slower_than_counted(clock, seconds):
+    """Of 60 s that were counted, while `clock` went by: the 80 s left are worth 20."""
+    began = time.perf_counter() - clock + 0.01
+    search = SimpleNamespace(spent=60.0, began=began, _left=lambda: 80.0)
+    assert tuning._Search._refit_seconds(search, 150.0) == pytest.approx(seconds, rel=1e-3)
 
 
 @pytest.fixture
