@@ -314,7 +314,7 @@ def test_an_interrupt_leaves_what_is_known(data, thirds, landmarks, several):
     left = np.unpackbits(model.weighted_rows)[: len(rows[0])]
     assert left.sum() == len(rows[0]) - result.n_validation
     assert all(left[one.rows].all() for one in model.classifiers)
-    assert [p.status for p in result.points] == ["tried", "tried", "interrupted", "interrupted"]
+    assert [p.status for p in result.points] == ["tried", "tried", "interrupted", "waiting"]
     with pytest.raises(KeyboardInterrupt):
         tune(*data, Cs=[1], gammas=[0.5], callbacks=[lambda state: False])
 
