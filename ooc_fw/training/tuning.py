@@ -302,10 +302,11 @@ class _Search:
             before = self.best
             more = self._run_stage(self._affordable([], n_rows), n_rows)
 
-    def _turn(self, point: Point) -> int:
-        """Steps from the middle gamma of a kernel, which is gamma auto where that is free."""
+    def _turn(self, point: Point) -> tuple[int, int]:
+        """Steps from the middle gamma, which is gamma auto if none is given; larger ones first."""
         gammas = sorted({other.gamma for other in self.points if other.kernel == point.kernel})
-        return abs(gammas.index(point.gamma) - len(gammas) // 2)
+        steps = gammas.index(point.gamma) - len(gammas) // 2
+        return abs(steps), -steps
 
     def _run_stage(self, todo: Sequence[Point], n_rows: int) -> bool:
         """Try points on so many rows; whether there are any."""
