@@ -40,10 +40,11 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.classification import SAMPLE_ROWS, draw_sample
 from ooc_fw.training.fit import make_plan
-from ooc_fw.training.trial import compare, hints
+from ooc_fw.training.trial import KERNELS, compare, hints
+from ooc_fw.training.trial import SAMPLE_ROWS as TRIAL_ROWS
 
 _RESUME = "resume the run with its data and the options of files (-o, --checkpoint, --log)"
-_TRIAL_CLASSES = 20  # more take too long for a quick look
+_TRIAL_CLASSES, _TRIAL_SECONDS = 20, 20.0  # more take too long for a quick look
 SHOWN = 12  # classes, columns and the like that are listed for people; --json lists all
 
 
@@ -76,13 +77,15 @@ def run(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _next(args: argparse.Namespace, options: Sequence[str] | None) -> list[str]:
+def _next(
+    args: argparse.Namespace, options: Sequence[str] | None, training: Sequence[str] = ()
+) -> list[str]:
     """Commands that convert with these options, unless there is nothing to convert, and train."""
     given = common.data_arguments(args, options or ())
     if options is None:
-        return [shlex.join(["ooc-fw", "train", *common.data_of(args), *given])]
+        return [shlex.join(["ooc-fw", "train", *common.data_of(args), *given, *training])]
     convert = conversion(*common.data_of(args))
-    train = shlex.join(["ooc-fw", "train", shlex.split(convert)[-1]])
+    train = shlex.join(["ooc-fw", "train", shlex.split(convert)[-1], *training])
     return [f"{convert} {shlex.join([*given, *options])}".rstrip(), train]
 
 
@@ -186,15 +189,18 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             "gamma_auto": 1 / (2 * average) if average else None,  # of the RBF kernel
             "chunk_rows": source.chunk_rows,
         }
-        facts["choice"], found = _choice(source)
         labels, findings = preflight.inspect_labels(source), preflight.inspect_source(source)
         sentences = preflight.advice(
             findings, labels, source, storage["compression"], has_checksums
         )
         options = preflight.preparation(findings, source)
-        facts |= _inspection(labels, findings, source) | {"advice": [*sentences, *found]}
+        facts["choice"], found, training = _choice(source, is_prepared=not options)
         ready = source.shuffled and not options
-        return facts | {"next": _next(args, None if ready else options)}
+        if source.label_columns and not source.has_labels:
+            label = preflight.likely_label(source.label_columns) or "COLUMN"
+            (training if ready else options)[:0] = ["--label", label]
+        facts |= _inspection(labels, findings, source) | {"advice": [*sentences, *found]}
+        return facts | {"next": _next(args, None if ready else options, training)}
 
 
 def _maps(of: Model | RowSource) -> dict[str, Any]:
@@ -202,10 +208,10 @@ def _maps(of: Model | RowSource) -> dict[str, Any]:
     return {"labels_as": list(of.labels_as)} if of.labels_as else {}
 
 
-def _choice(source: RowSource) -> tuple[str | None, Sequence[str]]:
-    """What kind of model ``train`` without options would take, and which may be better.
+def _choice(source: RowSource, is_prepared: bool) -> tuple[str | None, Sequence[str], list[str]]:
+    """What kind of model ``train`` without options would take, which is better, and its options.
 
-    None where it takes no such data.
+    None where it takes no such data. Kernels are not compared on rows that are to be scaled first.
     """
     with contextlib.suppress(InputError):
         classes, codes = encode_labels(source)
@@ -216,10 +222,21 @@ def _choice(source: RowSource) -> tuple[str | None, Sequence[str]]:
         kernel = make_kernel(name, gamma=gamma)
         problem = ClassificationProblem(source, codes, kernel, None, classes)
         options = TrainOptions(threads=cpu_count())
-        kind = make_plan(problem, options).kind
-        few = len(classes) <= _TRIAL_CLASSES
-        return kind, hints(compare(problem, options) if few else None, name)
-    return None, []
+        with Waiting("a model of a sample of the rows"):
+            kind = make_plan(problem, options).kind
+        if len(classes) > _TRIAL_CLASSES or not is_prepared:
+            return kind, [], []
+        with Waiting("a comparison of kernels and a linear model on a sample"):
+            trial = compare(problem, options, _TRIAL_SECONDS)
+        better = None if trial is None else trial.better(name)
+        said = [*hints(trial, name)]
+        if trial is not None and trial.n_rows < min(TRIAL_ROWS, source.n_rows):
+            said.append(
+                f"kernels were compared on {trial.n_rows} rows only, to save time: ooc-fw plan "
+                f"takes {TRIAL_ROWS}"
+            )
+        return kind, said, ["--kernel", better] if better in KERNELS else []
+    return None, [], []
 
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:
@@ -256,6 +273,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         if args.label is not None:
             label = find_column(reader, args.label, "--label")
         n_looked, columns, bad = preflight.inspect_table(reader)
+        differences = list(reader.differences(reader.proper_columns))
     described = {}
     for column in columns:
         values = {"low": column.low, "high": column.high}
@@ -263,6 +281,9 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
             values = {"different": column.n_different}
         described[column.name] = {"holds": column.kind, "missing": column.n_missing, **values}
     sentences, chosen = preflight.advice_on_table(columns, n_looked, label, bad)
+    sentences += differences[:SHOWN]
+    if args.label is not None:
+        chosen[1] = args.label  # which may be a number, counted from the end
     return {
         "kind": "table",
         "format": format_name,

@@ -42,7 +42,7 @@ from ooc_fw.training import classification
 from ooc_fw.training.fit import Fit, Task, describe, fit, make_plan, task_of
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.pairs import describe_method
-from ooc_fw.training.trial import choose_kernel, compare, hints
+from ooc_fw.training.trial import KERNELS, choose_kernel, compare, hints
 
 logger = logging.getLogger(__name__)
 
@@ -382,22 +382,25 @@ def run_plan(args: argparse.Namespace) -> int:
         }
         trial = compare(problem, plan.given)
         sentences = hints(trial, problem.kernel.name)
+        better = None if trial is None else trial.better(problem.kernel.name)
         if trial is not None:
             result |= {"trial": trial.to_dict(), "hints": sentences}
         result |= {} if why_kernel is None else {"kernel_choice": why_kernel}
     lines = [why_kernel or "", plan.kind or "", "", *_plan_lines(result)][why_kernel is None :]
     lines += common.trial_lines(result.get("trial")) + [f"- {each}" for each in sentences]
-    result["next"] = [shlex.join(["ooc-fw", "train", *common.data_of(args), *given_of(args)])]
+    given = given_of(args, better)
+    result["next"] = [shlex.join(["ooc-fw", "train", *common.data_of(args), *given])]
     lines = common.wrapped(lines, 2) + common.next_lines(result["next"])
     common.print_result(args, result, lines)
     return DONE
 
 
-def given_of(args: argparse.Namespace) -> list[str]:
-    """Options of the problem and of the run that are not the defaults."""
+def given_of(args: argparse.Namespace, better: str | None = None) -> list[str]:
+    """Options of the problem and of the run that are not the defaults, with a better kernel."""
     given = common.data_arguments(args)
     for record in (KernelOptions, TrainOptions):
-        given += arguments_of(record, vars(args))
+        taken = {"kernel": better, "gamma": "auto"} if better in KERNELS else {}
+        given += arguments_of(record, vars(args) | taken)
     weights = args.class_weight
     if isinstance(weights, dict):
         weights = ",".join(f"{label}={weight!r}" for label, weight in weights.items())

@@ -10,7 +10,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -108,18 +108,24 @@ class PartsReader(readers.TableReader):
     def choose(self, wanted: Wanted) -> None:
         """Raise InputError where a part lacks a column, or has one of another type."""
         super().choose(wanted)
-        for part, name in product(self._parts, wanted.columns):
+        for sentence in self.differences(wanted.columns):
+            raise InputError(sentence)
+
+    def differences(self, columns: Iterable[str]) -> Iterator[str]:
+        """Parts that lack one of the columns, or have it of another type."""
+        for part, name in product(self._parts, columns):
             stored = self._stored[name]
             if stored in part.keys:
                 continue
             if stored not in part.schema.names:
-                raise InputError(
+                yield (
                     f"{part.path} lacks column {name!r} of the other files of {self.name}; leave "
                     f"the column out, write the file again, or move it elsewhere"
                 )
+                continue
             kind = part.schema.field(stored).type
             if _kind(kind) != self.kinds[name] and not self._pa.types.is_null(kind):
-                raise InputError(
+                yield (
                     f"column {name!r} of {part.path} is of type {kind}, unlike that of the other "
                     f"files of {self.name}; write them with one type"
                 )

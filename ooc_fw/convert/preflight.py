@@ -47,6 +47,7 @@ FEWEST_STRETCHES = 4  # unless so few stretches decode more
 SWAMPED = 0.1  # share of the largest spread and range below which those of a column hardly count
 TEXT_BYTES = 32 << 20  # bytes of rows, in RAM, that are read from the beginning of a text
 FOREIGN = "numbers with commas"  # kind of a column: decimal commas or separators of thousands
+MANY_ORDERS = 1e4  # times its smallest value, or 1, above which logarithms suit a column
 RAW_SQUARE = 100.0  # squared distance of two rows, per column, above which there is advice on gamma
 MANY_CLASSES = 100  # labels above which they are no classes
 DATES = "dates"  # kind of a column
@@ -55,7 +56,20 @@ NAMES = 0.9  # share of the rows with different words above which these are name
 FEW_ROWS = 20  # with fewer rows than these, categories cannot be told from names
 # Names of columns that number the rows, if all of their values differ.
 IDENTIFIER = re.compile(r"(?i:(?:^|[ _.])(?:id|key|index|no|nr|number))$|^Unnamed: 0$|[a-z]I[Dd]$")
+# Names of columns that hold few or many values for each thing that a number or a code stands for.
+THING = re.compile(r"(?i:(?:^|[ _.])(?:id|uuid|guid|serial|tail|tail_?num(?:ber)?)$)|[a-z]I[Dd]$")
+NO_LABEL = ("", "?", "nan", "na", "n/a", "none", "null", "unknown", "unlabelled", "unlabeled")
 LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category", "outcome")
+
+
+def likely_label(names: Sequence[str]) -> str | None:
+    """Which column holds the labels, by its name; None if no name tells."""
+    bare = {name.rpartition("/")[2].lower(): name.removeprefix("obs/") for name in reversed(names)}
+    words = (*LABEL_NAMES, "type", "annotation", "cluster", "leiden", "louvain")
+    parts = (word for word in words if len(word) > 1)
+    found = [bare[word] for word in words if word in bare]
+    found += [whole for part in parts for name, whole in bare.items() if part in name]
+    return found[0] if found else None
 
 
 @dataclass(frozen=True)
@@ -274,6 +288,13 @@ def _advice_on_labels(labels: Labels) -> Iterator[str]:
             f"regression, train with --task regression"
         )
     elif n_classes > 1:
+        for label, count in labels.counts.items():
+            if str(label).lower() in NO_LABEL:
+                yield (
+                    f"class {label or repr('')} ({count} of {total} rows) looks like a missing "
+                    f"label and would be learned as a class: leave these labels empty, and convert "
+                    f"or train with --missing-labels drop"
+                )
         rare, count = min(labels.counts.items(), key=lambda item: item[1])
         if count < 0.02 * total:
             word = f"{rare:g}" if isinstance(rare, float) else rare
@@ -408,9 +429,10 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
 def _number_column(name: str, column: Float64Array) -> TableColumn:
     there = column[~np.isnan(column)]
     low, high = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
-    is_name = IDENTIFIER.search(name) and len(there) >= FEW_ROWS
-    all_differ = is_name and len(np.unique(there)) == len(there) and not np.mod(there, 1).any()
-    n_names = len(there) if all_differ else 0
+    is_name = IDENTIFIER.search(name) and len(there) >= FEW_ROWS and not np.mod(there, 1).any()
+    n_names = len(np.unique(there)) if is_name else 0
+    if n_names < len(there) and not (THING.search(name) and n_names > MOST_HOT):
+        n_names = 0
     return TableColumn(name, "numbers", len(column) - len(there), n_names, low, high)
 
 
@@ -438,15 +460,16 @@ def advice_on_table(
     hot = [c.name for c in features if c.kind == "words" and c.n_different <= most_hot]
     many = [c for c in features if c.kind == "words" and c.n_different > most_hot]
     names = [c.name for c in many if c.n_different > NAMES * (n_looked - c.n_missing)]
-    encoded = [c.name for c in many if c.name not in names]
+    numbered = [c.name for c in numbers if c.n_different]
+    numbered += [c.name for c in many if c.name not in names and THING.search(c.name)]
+    encoded = [c.name for c in many if c.name not in names + numbered]
     dates = [c.name for c in features if c.kind == DATES]
     foreign = [c.name for c in features if c.kind == FOREIGN]
-    numbered = [c.name for c in numbers if c.n_different]
-    useless = names + numbered + [c.name for c in features if c.kind.startswith("type ")]
+    useless = names + [c.name for c in features if c.kind.startswith("type ")]
     numbers = [c for c in numbers if not c.n_different]
     filled = {*hot, *dates, *(c.name for c in numbers)}
     missing = [c.name for c in features if c.n_missing and c.name in filled]
-    ranges = [c.high - c.low for c in numbers]
+    ranges = {c.high - c.low: c.name for c in numbers}
     options = ["--label", label or "COLUMN", *["--on-error", "skip"] * bool(bad)]
     if hot:
         options += ["--one-hot", _joined(hot)]
@@ -468,8 +491,10 @@ def advice_on_table(
             f"numbers with decimal commas or separators of thousands in {', '.join(foreign)}: "
             f"write them with decimal points first"
         )
+    if useless or numbered:
+        options += ["--drop", _joined(useless + numbered)]
+    said += [f"{name} looks like an identifier: --drop leaves it out" for name in numbered]
     if useless:
-        options += ["--drop", _joined(useless)]
         said.append(
             f"neither numbers nor categories (where nearly all words differ, they name the rows), "
             f"to be left out with --drop: {', '.join(useless)}"
@@ -478,10 +503,15 @@ def advice_on_table(
         options += ["--impute", "mean"]
         said.append(f"missing values in {', '.join(missing)}: --impute mean fills them")
     if ranges and min(ranges) < SWAMPED * max(ranges):
+        if wide := [c.name for c in numbers if c.high > MANY_ORDERS * max(1, c.low)]:
+            if all(c.low >= 0 for c in numbers):
+                options.append("--log1p")
+                said.append(f"{listed(wide)} span many orders of magnitude: --log1p evens them out")
         options += ["--scale", "standard"]
+        low, high = min(ranges), max(ranges)
         said.append(
-            f"the ranges of the columns go from {min(ranges):g} to {max(ranges):g}: scale them, or "
-            f"the large ones swamp the others in an RBF kernel"
+            f"the ranges of the columns go from {low:g} ({ranges[low]}) to {high:g} "
+            f"({ranges[high]}): scale them, or the large ones swamp the others in an RBF kernel"
         )
     return said, options
 

@@ -149,6 +149,10 @@ class TableReader(Reader):
         """Leave out what is not wanted, in blocks as well; before the first of them."""
         self.wanted = wanted
 
+    def differences(self, columns: Iterable[str]) -> Iterable[str]:
+        """Sentences about files of a folder in which one of the columns is unlike the others."""
+        return ()
+
     @property
     def bytes_read(self) -> int:
         """Share of the file that belongs to the rows read."""

@@ -75,6 +75,7 @@ def open_container(
             if source.columns is None:
                 source.columns = feature_names(root, x_name, source.n_features)
             if known := column_names(root):
+                source.label_columns = known
                 source.labels_hint = (
                     f"name its labels (--label, or label= in Python): it has {', '.join(known)}"
                 )

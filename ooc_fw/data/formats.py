@@ -5,6 +5,7 @@ The format is told by the first bytes and, for text tables, by the name.
 
 from __future__ import annotations
 
+import difflib
 import io
 import os
 import re
@@ -108,11 +109,19 @@ def open_bytes(path: str) -> io.BufferedReader:
     try:
         return open(path, "rb")
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist; check the name of the input") from None
+        raise _missing(path) from None
     except IsADirectoryError:
         raise InputError(f"{path} is a directory; name the files in it") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _missing(path: str) -> InputError:
+    folder, name = os.path.split(path)
+    names = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+    near = difflib.get_close_matches(name, names, 1)
+    way_out = f"do you mean {os.path.join(folder, near[0])}" if near else "check the name"
+    return InputError(f"{path} does not exist; {way_out}{'' if near else ' of the input'}")
 
 
 def read_head(path: str) -> bytes:
@@ -127,7 +136,7 @@ def read_head(path: str) -> bytes:
 def check_regular(path: str) -> None:
     """Raise InputError for what is no regular file: rows are read more than once."""
     if not os.path.exists(path):
-        raise InputError(f"{path} does not exist; check the name of the input")
+        raise _missing(path)
     if not os.path.isfile(path):
         raise InputError(
             f"{path} is a folder, a pipe or a device, and rows are read more than once; give a file"

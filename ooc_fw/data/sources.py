@@ -120,6 +120,7 @@ class RowSource(ABC):
     decoders: Sequence[DecodedChunks] = ()  # count the bytes read; without any, reads count them
     stamps: list[FileStamp]  # files that the rows are in, which must not change
     labels_hint = "name them (--label), or give a file of them (--labels; labels= in Python)"
+    label_columns: Sequence[str] = ()  # which of the file may be the labels
     reopen: Callable[[], RowSource] | None = None  # opens the same rows in another process
     _check_time: Callable[[], None] | None = None
 
@@ -150,7 +151,7 @@ class RowSource(ABC):
         if parents:
             first = parents[0]
             self.sparse, self.shuffled, self.scaling = first.sparse, first.shuffled, first.scaling
-            self.labels_hint = first.labels_hint
+            self.labels_hint, self.label_columns = first.labels_hint, first.label_columns
             self.columns, self.table = first.columns, first.table
             self.labels_as = first.labels_as if labels is None else ()
             self.in_memory = all(parent.in_memory for parent in parents)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,6 +27,8 @@ from ooc_fw.data.rows import (
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource, split_spans
 from ooc_fw.system.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 # Two labels at most this many rows apart are read together: a second read would take longer.
 _LABEL_GAP = 1 << 16
@@ -335,6 +338,9 @@ def _like_first(part: RowSource, first: RowSource) -> RowSource:
         if kinds[0] != kinds[1]:
             raise InputError(f"{sides}: the labels of one are numbers, those of the other words")
     places = feature_places(names, known, part.name)
+    if places is not None:
+        words = "%s columns found by name: %s has another order than %s"
+        logger.warning(words, len(places), part.name, first.name)
     return part if places is None else ColumnSource(part, places)
 
 

@@ -268,6 +268,42 @@ def test_commands_that_are_pasted_run(ooc_fw, tmp_path, monkeypatch):
             ooc_fw(*shlex.split(command.replace("DATA", shlex.split(train)[2]))[1:]).done()
 
 
+def test_columns_that_look_like_identifiers_or_differ_between_files(ooc_fw, tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rng = np.random.default_rng(0)
+    columns = {
+        "user_id": rng.permutation(500) % 399 + 1,
+        "tail": [f"N{k}" for k in rng.integers(100, size=500)],
+        "bytes": [0, 954_639] * 250,
+        "age": rng.uniform(20, 30, size=500),
+        "label": ["a", "b"] * 250,
+    }
+    (tmp_path / "parts").mkdir()
+    parquet.write_table(pa.table(columns), tmp_path / "parts" / "1.parquet")
+    parquet.write_table(pa.table(columns | {"age": ["x"] * 500}), tmp_path / "parts" / "2.parquet")
+    result = describe(ooc_fw, tmp_path / "parts", "--label", "-1")
+    options = "--label -1 --drop user_id,tail --log1p --scale standard"
+    assert result["next"][0].endswith(options)
+    said = "\n".join(result["advice"])
+    for words in (
+        "user_id looks like an identifier: --drop leaves it out",
+        "bytes span many orders of magnitude: --log1p",
+        "(age) to 954639 (bytes): scale them",
+        "column 'age' of ",
+    ):
+        assert words in said
+    ooc_fw("info", tmp_path / "part").assert_refused(f"do you mean {tmp_path / 'parts'}")
+
+
+def test_labels_that_are_missing_or_not_named(ooc_fw, tmp_path):
+    kind = np.array(["a", "b", "unknown"])[np.arange(60) % 3]
+    data = anndata.AnnData(np.eye(60, 4, dtype=np.float32), obs={"batch": kind, "cell_type": kind})
+    data.write_h5ad(tmp_path / "cells.h5ad")
+    assert " --label cell_type" in describe(ooc_fw, tmp_path / "cells.h5ad")["next"][0]
+    advice = describe(ooc_fw, tmp_path / "cells.h5ad", "--label", "cell_type")["advice"]
+    assert "class unknown (20 of 60 rows) looks like a missing label" in "\n".join(advice)
+
+
 def test_a_regression_model_counts_its_own_landmarks_and_has_no_classes(ooc_fw, tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 3)).astype(np.float32)

@@ -132,9 +132,11 @@ def test_plan_and_info_say_what_would_be_better(ooc_fw, tmp_path):
     (hint,) = planned["hints"]
     assert hint.endswith("take --kernel laplacian")
     assert planned["trial"]["held_out"] == 300
-    assert hint in ooc_fw("plan", path, "--C", "10").done().out
-    advice = ooc_fw("info", path, "--json").json()["advice"]
-    assert advice[-1].endswith("take --kernel laplacian")
+    assert hint in " ".join(ooc_fw("plan", path, "--C", "10").done().out.split())
+    assert "--kernel laplacian" in planned["next"][0]
+    found = ooc_fw("info", path, "--json").json()
+    assert found["advice"][-1].endswith("take --kernel laplacian")
+    assert "--kernel laplacian" in " ".join(found["next"])
     assert not ooc_fw("plan", path, "--kernel", "laplacian", "--C", "10", "--json").json()["hints"]
 
 
@@ -144,7 +146,32 @@ def test_rows_of_which_nothing_can_be_learned_are_planned_all_the_same(ooc_fw, t
     assert "choice" in ooc_fw("info", path, "--json").json()
 
 
-def test_no_hint_within_the_standard_error():
+def test_a_model_that_misses_the_rare_classes_is_not_better():
+    """Both differences are sure; accuracy is not what counts where classes are unequal."""
+    codes = np.repeat([0, 1, 2], [900, 90, 10])
+    misses, finds = np.zeros(1000, dtype=np.int64), codes.copy()
+    finds[:300] = 1
+    trial = Trial.__new__(Trial)
+    trial.scores = {
+        "rbf": score_classes(codes, finds, None),
+        "constant": score_classes(codes, misses, None),
+    }
+    assert trial.scores["constant"].value > trial.scores["rbf"].value
+    assert trial.better("rbf") is None
+    assert trial.better("constant") is None
+    trial.scores["linear model"] = score_classes(codes, codes, None)
+    assert trial.better("rbf") == "linear model"
+
+
+def test_a_quick_comparison_takes_few_rows_unless_there_is_time(monkeypatch):
+    monkeypatch.setattr("ooc_fw.training.trial._QUICK_ROWS", 300)
+    X, y = waves()
+    problem = ClassificationProblem(open_dataset(X), y, KERNEL)
+    n_rows = [compare(problem, TrainOptions(), seconds).n_rows for seconds in (0.0, 1e6, None)]
+    assert n_rows == [300, 900, 900]
+
+
+def test_no_hint_within_two_standard_errors():
     X, _ = jumps(300)
     codes = np.random.default_rng(1).integers(2, size=300)
     trial = compare(ClassificationProblem(open_dataset(X), codes, KERNEL), TrainOptions())
