@@ -960,3 +960,8 @@ def test_callbacks_of_scikit_learn_are_told_and_end_a_run(table):
     assert watch.calls == ["setup", "begin", "teardown"]
     assert model.set_callbacks().set_params(kernel="rbf").fit(X, y).model_.status == "converged"
     assert len(watch.calls) == 3
+
+
+def test_partial_fit_refuses_what_budget_replaces(table):
+    with pytest.raises(ValueError, match="give budget, not max_support"):
+        FrankWolfeSVC(max_support=50).partial_fit(table.X, table.y, classes=np.unique(table.y))

@@ -20,7 +20,7 @@ from ooc_fw.convert.convert import convert
 from ooc_fw.options import ConvertOptions
 from ooc_fw.solver.steps import STEP_RULES
 from tests.support.methods import grid
-from tools import api
+from tools import api, commands
 
 PACKAGE = Path(ooc_fw.__file__).parent
 FOLDER = PACKAGE / "guides"
@@ -168,6 +168,10 @@ def test_examples_say_what_they_need(name, package, tmp_path):
 
 def test_public_names_are_as_the_guide_says():
     assert GUIDES["api"] == api.page(), "write the guide again: python tools/api.py"
+
+
+def test_options_are_as_the_guide_says():
+    assert GUIDES["commands"] == commands.page(), "write the guide again: python tools/commands.py"
 
 
 def test_table_of_methods_has_every_rule():

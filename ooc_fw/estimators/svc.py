@@ -348,9 +348,10 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         -----
         Kernel and gamma are fixed by the first chunk, which should represent what is to come. After
         `fit`, training continues from its model and kernel. `C`, `tol`, `stopping`, `n_jobs` and
-        `budget` may change between calls; `method`, `lmo`, `sample_size`, `certify`,
-        `max_iter`, `memory_limit` and `random_state` have no effect. `class_weight` is a weight for
-        each label: the rows of each class are not known before the end.
+        `budget` may change between calls; `max_support` is refused, and `method`, `lmo`,
+        `sample_size`, `certify`, `max_iter`, `memory_limit` and `random_state` have no effect.
+        `class_weight` is a weight for each label: the rows of each class are not known before the
+        end.
         """
         options, first = self._options(), not hasattr(self, "model_")
         self._check_stream()
@@ -398,6 +399,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
                 "partial_fit trains no landmark models, and cannot continue one; leave landmarks "
                 "out, and fit with exact=True before or not at all"
             )
+        if self.max_support is not None:
+            raise InputError("partial_fit keeps at most budget rows; give budget, not max_support")
         if isinstance(self.class_weight, str):
             raise InputError(
                 "partial_fit does not know how many rows each class will have; give class_weight "
