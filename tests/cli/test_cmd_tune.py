@@ -1,7 +1,9 @@
 """`ooc-fw tune`: a table, JSON, a figure and a model."""
 
 import json
+import shlex
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +66,32 @@ def test_metric(ooc_fw, data_file, tmp_path):
     shown = " ".join(outcome.out.split())
     assert f"validation 1 - AUC {100 * values['best']['error']:.3f} %" in shown
     assert "stage 1: 1 - AUC of 2 points trained on" in outcome.err
+
+
+def test_a_last_model_far_from_the_optimum(ooc_fw, data_file, tmp_path, monkeypatch):
+    """It says so, and how to train the best point for longer."""
+    from ooc_fw.training import tuning
+
+    fit, model = tuning.fit, tmp_path / "m.h5"
+
+    def ended_early(problem, options, session, warm, plan):
+        within = replace(plan.options, max_iter=1)
+        return fit(problem, options, session, warm, replace(plan, options=within, given=within))
+
+    monkeypatch.setattr(tuning, "fit", ended_early)
+    grid = "--kernel", "laplacian", "--gamma", "0.5", "--C", "8", "--landmarks", 60
+    outcome = ooc_fw("tune", data_file, *grid, "-o", model)
+    far = load_model(model).certified_gap
+    assert far > 0.3
+    said = float(outcome.err.split("the model is far from the optimum: gap ")[1].split(",")[0])
+    assert far <= said <= 1.01 * far
+    lines = outcome.out.splitlines()
+    command = shlex.split(lines[lines.index("next:") + 1])
+    assert command[:3] == ["ooc-fw", "train", str(data_file)]
+    ooc_fw(*command[1:]).done()
+    found = load_model(model)
+    assert (found.status, found.C, found.kernel.gamma) == ("converged", 8, 0.5)
+    assert len(found.support_vectors) <= 60
 
 
 @pytest.mark.parametrize(

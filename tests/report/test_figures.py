@@ -117,6 +117,11 @@ def test_errors_of_a_search(n_gammas, tmp_path):
     assert list(ax.lines[0].get_ydata()) == [25, 12.5]
     assert len(ax.get_legend_handles_labels()[1]) == n_gammas + 1
     save(figure, tmp_path / "f.png")
+    assert ax.get_yscale() == "linear"
+    points[0].error = 0.01
+    untried = [SimpleNamespace(**vars(points[0]) | {"kernel": "cosine", "error": None})]
+    figure = draw_errors(points + untried, points[0], "a wide one")
+    assert [ax.get_yscale() for ax in figure.axes] == ["log"] * 2  # no panel of the third kernel
 
 
 @pytest.mark.parametrize("n_classes", [2, 40])
