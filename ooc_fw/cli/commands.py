@@ -393,7 +393,8 @@ def _importance(parser: argparse.ArgumentParser) -> None:
     count: dict[str, Any] = {"low": 1, "whole": True, "metavar": "N"}
     text = "rows from all over DATA that are looked at, or all"
     add_option(parser, "rows", Option(10_000, text, choices=("all",), **count))
-    add_option(parser, "top", Option(20, "columns in the table and the figure", **count))
+    text = "columns in tables and figure (default: 20; 5 for each of several classes); JSON has all"
+    add_option(parser, "top", Option(None, text, **count))
     text = "draw the most important columns as bars (.png, .svg, .pdf; matplotlib)"
     parser.add_argument("--figure", type=Path, metavar="FILE", help=text)
     add_work(parser)

@@ -178,13 +178,17 @@ def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None)
     """Certified gap of each binary classifier, or of the first `most`."""
     lines = []
     for classifier in classifiers[:most]:
-        first, second = format_label(classifier["negative"]), format_label(classifier["positive"])
-        if "primal" in classifier:  # of landmarks, whose classifiers are of one class each
-            first, second = second, "the rest"
-        lines.append(f"{first} against {second}  {format_gap(classifier['certified_gap'])}")
+        sides = sides_of(classifier, of_one="primal" in classifier)
+        lines.append(f"{sides}  {format_gap(classifier['certified_gap'])}")
     if most is not None and len(classifiers) > most:
         lines.append(f"and {len(classifiers) - most} more binary classifiers, which --json lists")
     return lines
+
+
+def sides_of(classifier: Mapping[str, Any], *, of_one: bool) -> str:
+    """What a binary classifier tells apart: two classes, or of landmarks one from the rest."""
+    first, second = format_label(classifier["negative"]), format_label(classifier["positive"])
+    return f"{second} against the rest" if of_one else f"{first} against {second}"
 
 
 def span_of(result: Mapping[str, Any]) -> str:
@@ -222,8 +226,10 @@ def gap_in_words(
         return []
     if not certified:
         return ["it is of some rows only and proves nothing; ooc-fw certify takes all of them"]
+    if gap >= 1:
+        return ["no bound yet: the gap is 1 or more"]
     with localcontext(rounding=ROUND_CEILING):
-        least = min(Decimal(gap), Decimal(1))
+        least = Decimal(gap)
         share = least if kind == "landmarks" else least * (2 - least)
         percent = Context(prec=2, rounding=ROUND_CEILING).plus(100 * share)
     other = "on these landmarks" if scope == "span" else "of this kind"

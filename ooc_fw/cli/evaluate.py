@@ -34,6 +34,7 @@ from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.training.trial import BASELINE_ROWS, Trial
 
 MOST_UNKNOWN = 1000  # different labels that the model does not know; more are no classes
+MOST_NAMED = 5  # unknown labels in a message
 MOST_COLUMNS = 30  # classes of a confusion matrix that is shown as a table
 MOST_CONFUSIONS = 20  # lines for more classes
 CURVE_POINTS = 500  # of a ROC and of precision against recall
@@ -75,7 +76,8 @@ def _try_baselines(args: argparse.Namespace, model: Model) -> Trial:
     if kind in (*TABLES, "npz", "libsvm"):
         raise InputError(
             f"--baseline draws rows at random, and {args.data} is read from its beginning to its "
-            f"end; convert it first: {conversion(args.data)} --like {args.model}"
+            f"end; leave --baseline out, or convert it first: {conversion(args.data)} "
+            f"--like {args.model}"
         )
     if model.task == "novelty":
         raise InputError(
@@ -124,7 +126,7 @@ def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, An
         if len(unknown) > MOST_UNKNOWN:
             raise InputError(
                 f"{args.data} has more than {MOST_UNKNOWN} different labels that the model does "
-                f"not know, such as {common.format_label(unknown[0])}; give classes"
+                f"not know, such as {common.format_label(next(iter(unknown)))}; give classes"
             )
         if ranking is not None:
             ranking.add(block.values if place else -block.values, labels == classes[place])
@@ -134,12 +136,21 @@ def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, An
             reliability.add(model.probabilities(block.values), codes)
     n_rows, unknown = confusion.counts.total(), confusion.unknown
     if unknown:
+        most = [common.format_label(label) for label, _ in unknown.most_common(MOST_NAMED)]
+        more = ["..."] * (len(unknown) > MOST_NAMED)
+        if unknown.total() == n_rows:
+            raise InputError(
+                f"no label{f' of column {args.label}' * bool(args.label)} in {args.data} is known "
+                f"to the model (known: {common.format_labels(classes.tolist())}; found: "
+                f"{', '.join(most + more)}); name another column with --label"
+            )
+        found = zip(most, (rows for _, rows in unknown.most_common()), strict=False)
         logger.warning(
             "%d of %d rows in %s have labels unknown to the model (%s); they count as wrong",
-            sum(count for (given, _), count in confusion.counts.items() if given in unknown),
+            unknown.total(),
             n_rows,
             args.data,
-            common.format_labels(unknown[:5]),
+            ", ".join([f"{label}: {rows} rows" for label, rows in found] + more),
         )
     result = confusion.measures()
     if ranking is not None:
@@ -185,8 +196,13 @@ def _threshold(
     best = np.where(reached, other, -1.0).argmax() if reached.any() else points[measure].argmax()
     found = {name: float(values[best]) for name, values in points.items()}
     value = found.pop("value")
-    value = value if place else -value
-    return {measure: least, "reached": bool(reached.any()), "value": value, "gives": found}
+    return {
+        measure: least,
+        "reached": bool(reached.any()),
+        "value": value if place else -value,
+        "positive_where": (">" if place else "<") + "=" * includes,
+        "gives": found,
+    }
 
 
 def _measures_of_regression(args: argparse.Namespace, model: Model) -> dict[str, Any]:
@@ -208,13 +224,17 @@ class Confusion:
     """
 
     def __init__(self, classes: list[Any]) -> None:
-        self._classes = classes
+        self._classes, self._known = classes, set(classes)
         self.counts: Counter[tuple[Any, Any]] = Counter()  # rows by given and predicted label
 
     @property
-    def unknown(self) -> list[Any]:
-        """Given labels that are no classes of the model, sorted."""
-        return sorted({given for given, _ in self.counts} - set(self._classes))
+    def unknown(self) -> Counter[Any]:
+        """Rows by given labels that are no classes of the model."""
+        rows: Counter[Any] = Counter()
+        for (given, _), count in self.counts.items():
+            if given not in self._known:
+                rows[given] += count
+        return rows
 
     def add(self, labels: npt.NDArray[Any], places: Int64Array) -> None:
         """Count rows by their given labels and the places of their predicted classes."""
@@ -277,8 +297,9 @@ def _lines(result: dict[str, Any]) -> list[str]:
         value, (measure, least) = threshold["value"], next(iter(threshold.items()))
         words = f"{measure} {least:g} of {result['positive']} on these rows"
         words = words if threshold["reached"] else f"no threshold gives {words}, this gives most"
-        gives = common.aligned({"threshold": str(value), **threshold["gives"]})
-        lines += ["", f"{words} (all above is of threshold 0):", *gives]
+        rule = f"{result['positive']} where the decision is {threshold['positive_where']} {value}"
+        gives = common.aligned(threshold["gives"])
+        lines += ["", f"{words} (all above is of threshold 0):", rule, *gives]
         for why, command in (("judge it on other rows", "evaluate"), ("use it", "predict")):
             lines.append(f"{why}: ooc-fw {command} --threshold {value}")
     return lines

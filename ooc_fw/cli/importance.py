@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 
 import numpy as np
 
@@ -28,22 +27,26 @@ def run(args: argparse.Namespace) -> int:
         with RowProgress("importance", total, quiet=args.quiet) as progress:
             options = {"threads": args.threads, "dask": workers, "on_rows": progress}
             found = model.importance(source, rows=rows, **options)
+    of_class = args.top or (20 if len(found.classes) == 1 else 5)
     if args.figure is not None:
-        save(draw_importance(found, args.top), args.figure)
-    common.print_result(args, found.to_dict(), _lines(found, args.top))
+        save(draw_importance(found, of_class), args.figure)
+    common.print_result(args, found.to_dict(), _lines(found, args.top or 20, of_class))
     return DONE
 
 
-def _lines(found: Importance, top: int) -> list[str]:
-    """The most important columns: with effects, or with each of several classes if they fit."""
-    several = len(found.classes) > 1
-    names = ["column", "importance", *(found.classes if several else ["effect"])]
-    numbers = np.vstack([found.values, found.by_class if several else found.effects])
-    rows = [names] + [
-        [found.names[k], *("" if np.isnan(x) else f"{x:.4g}" for x in numbers[:, k])]
-        for k in found.order[:top]
+def _lines(found: Importance, top: int, of_class: int) -> list[str]:
+    """The most important columns, and with their effects those of each class."""
+    rows = [["class", "column", "importance", "effect"]]
+    for name, values, effects in zip(found.classes, found.by_class, found.effects, strict=True):
+        for k in np.argsort(-values, kind="stable")[:of_class]:
+            numbers = ("" if np.isnan(x) else f"{x:.4g}" for x in (values[k], effects[k]))
+            rows.append([name, found.names[k], *numbers])
+    lines = [
+        f"change of {found.what} by one standard deviation, {found.n_rows} rows",
+        f"an effect above 0: more of the column raises {found.what.replace('each', 'the')}",
     ]
-    lines = common.table(rows)
-    if several and len(lines[0]) > shutil.get_terminal_size().columns:
-        lines = [*common.table([row[:2] for row in rows]), "--json has those of each class"]
-    return [f"change of {found.what} by one standard deviation, {found.n_rows} rows", *lines]
+    if len(found.classes) == 1:
+        return [*lines, *common.table([row[1:] for row in rows])]
+    whole = [[found.names[k], f"{found.values[k]:.4g}"] for k in found.order[:top]]
+    lines += common.table([["column", "importance"], *whole])
+    return [*lines, "", "of each class", *common.table(rows, 2)]

@@ -67,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
         result = describe_table(args, kind)
     apart = "advice", "classifiers", "next"
     shown = {k: value for k, value in result.items() if k not in apart and value is not None}
+    if shown.get("certified_gap") is not None:
+        shown.pop("sampled_gap", None)
     if result["kind"] == "table":
         shown["columns"] = {name: _in_words(column) for name, column in shown["columns"].items()}
     indent = max(map(len, shown)) + 2

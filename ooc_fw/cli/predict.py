@@ -28,7 +28,7 @@ from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import OutputFile
 from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import LabelMap, feature_places
-from ooc_fw.data.opening import conversion
+from ooc_fw.data.opening import conversion, open_source
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.model.onnx import OPSET, to_onnx
 from ooc_fw.model.pairs import class_pairs
@@ -65,10 +65,17 @@ def run(args: argparse.Namespace) -> int:
     labels_only = not (args.decision or args.probability or threshold)
     blocks = apply_model(model, args, labels_only=labels_only)
     folder = None if output is None or files.is_stream(output) else output.resolve().parent
-    n_rows = 0
-    with _open(output, suffix, model, labels) as write:
+    n_rows, names = 0, None
+    with ExitStack() as stack:
+        if suffix in (".csv", *HDF5_SUFFIXES):
+            with suppress(InputError):  # all but AnnData have none
+                name = {"x_name": args.x_name, "label": "obs/_index"}
+                names = stack.enter_context(open_source(args.data, **name))
+        write = stack.enter_context(_open(output, suffix, model, labels))
         for values in in_order(blocks, args.data, folder):
             columns: Columns = {"row": np.arange(n_rows, n_rows + len(values))}
+            if names is not None:
+                columns["name"] = names.labels(n_rows, n_rows + len(values))
             if model.task == "regression":
                 columns["prediction"] = values
             else:
@@ -164,7 +171,7 @@ def _write_lines(file: IO[str], columns: Columns) -> None:
 
 
 def _write_table(file: IO[str], model: Model, columns: Columns) -> None:
-    """CSV with a header: row, label, decision values, probabilities."""
+    """CSV with a header: row, name, label, decision values, probabilities."""
     names = _names(model)
     writer = csv.writer(file, lineterminator="\n")
     if columns["row"][:1] == 0:
@@ -181,6 +188,8 @@ def _write_table(file: IO[str], model: Model, columns: Columns) -> None:
 
 def _write_datasets(file: Any, columns: Columns) -> None:
     for name, column in columns.items():
+        if name == "name":
+            column = column.astype(h5py.string_dtype())
         tail = column.shape[1:]
         if name not in file:
             shape = {"shape": (0, *tail), "maxshape": (None, *tail), "chunks": (_CHUNK_ROWS, *tail)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
+import math
 import os
 import shlex
 import signal
@@ -26,6 +27,7 @@ from ooc_fw.data.rows import Float64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
+from ooc_fw.landmarks import relative_target
 from ooc_fw.model.record import Model
 from ooc_fw.options import TASKS, KernelOptions, TaskOptions, TrainOptions, option_fields
 from ooc_fw.problem import ClassificationProblem, Problem, row_penalties
@@ -342,8 +344,16 @@ def summary(result: dict[str, Any]) -> list[str]:
             kind = common.span_of(result)
         kind += ", certified over all rows" if certified else ", not certified"
     if "classifiers" in result:
-        of = "classes" if vectors == "landmarks" else "pairs of classes"
-        kind += f", the worst of {len(result['classifiers'])} {of}"
+        each, of_one = result["classifiers"], vectors == "landmarks"
+        name = "certified_gap" if certified else "sampled_gap"
+        worst = max(each, key=lambda one: math.inf if one[name] is None else one[name])
+        kind += f", the worst of {len(each)} {'classes' if of_one else 'pairs of classes'}: "
+        kind += common.sides_of(worst, of_one=of_one)
+        if result.get("stopping") == "relative" and not Status(result["status"]).reached:
+            target = relative_target(result["tol"]) if of_one else result["tol"]
+            gaps = [one["certified_gap"] for one in each]
+            n_reached = sum(gap is not None and gap <= target for gap in gaps)
+            kind += f"; {n_reached} of {len(each)} are certified within {target:.3g}"
     words = common.gap_in_words(gap, result.get("kind"), result.get("gap_scope"), certified)
     size = f"{result['n_support']} {vectors} of {result['n_rows']} rows{read}"
     if "epsilon" in result:

@@ -6,6 +6,7 @@ By the record, a test file gets the features of its training file.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,8 @@ from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
 
 MAX_CATEGORIES = 4096  # different words; a column with more holds names or numbers
+
+logger = logging.getLogger(__name__)
 
 _TOO_MANY = f"has more than {MAX_CATEGORIES} words, or more than {readers.MAX_NAME} letters in one"
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -503,7 +506,10 @@ class TableEncoder(readers.Encoder):
         return f"column {column if self.columns is None else repr(self.columns[column])}"
 
     def notes(self) -> Iterator[str]:
-        """What a user may not expect, one sentence each; when all is parsed."""
+        """What a user may not expect, one sentence each; when all is parsed.
+
+        Columns without any category that the `like` file knows are warned of.
+        """
         if not self.labelled and self._label_form == "codes":
             yield "there are no labels: the file is for prediction only (else give --label)"
         if count := self.counts["unlabelled"]:
@@ -521,7 +527,11 @@ class TableEncoder(readers.Encoder):
         other = f", or with one that {self._like.name} does not have" if self._like else ""
         for name in (*self.record.hot, *self.record.encodings):
             what = "it has its mean" if name in self.record.encodings else "its features are all 0"
-            if count := self.counts[f"column {name}"]:
+            count = self.counts[f"column {name}"]
+            if self._like is not None and 0 < count == self.counts["rows"]:
+                message = "column %r: no row of %d has a category that %s knows; %s in all of them"
+                logger.warning(message, name, count, self._like.name, what)
+            elif count:
                 yield f"column {name!r}: {count} rows without a category{other}; {what} there"
         first = self._readers[0]
         used |= {self.record.label, *(first.kinds if self._like is None else ())}
@@ -560,6 +570,7 @@ class TableEncoder(readers.Encoder):
             labels = np.array([*labels.values, ""])[labels.codes]
         elif isinstance(labels, Words):
             labels = _numbers_of(labels) if self._targets else self._codes_of(labels)
+        self._count("rows", len(labels))
         rows, codes = self._features(rows), None
         if self.record is not None and self.encoding is not None:
             codes = self.encoding.codes_of(cells.words[len(self.record.hot) :])[taken]

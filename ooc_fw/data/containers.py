@@ -203,7 +203,13 @@ def _recorded_maps(root: Node, label: str | None) -> tuple[str, ...]:
 
 
 def find_column(root: Group, path: str) -> Column | None:
-    """Column at a path below `root` or its ``obs``; a group that is none is returned as it is."""
+    """Column at a path below `root` or its ``obs``; a group that is none is returned as it is.
+
+    The path ".../_index" is that of the names of the rows of a table, whatever they are called.
+    """
+    above, _, name = path.rpartition("/")
+    if name == "_index" and isinstance(table := root.get(above), Group):
+        path = f"{above}/{as_text(table.attrs.get('_index', '_index'))}"
     for place in (path, f"obs/{path}"):
         node = root.get(place)
         if isinstance(node, Group):
@@ -302,12 +308,11 @@ def feature_names(root: Group, x_name: str, n_features: int) -> list[str] | None
     var = None if place is None else root.get(place)
     if not isinstance(var, Group):
         return None
-    index = as_text(var.attrs.get("_index", "_index"))
-    column = find_column(root, f"{place}/{index}")
+    column = find_column(root, f"{place}/_index")
     if isinstance(column, ArrayNode):
         values: Any = check_vector(column).open()
     elif isinstance(column, dict):
-        values = labels_in(column, f"the names {place}/{index}", "drop").values
+        values = labels_in(column, f"the names of {place}", "drop").values
     else:
         return None
     names = [as_text(name) for name in np.asarray(values[0:n_features]).tolist()]

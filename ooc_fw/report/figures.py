@@ -9,9 +9,11 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
-from itertools import cycle, product
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from ooc_fw.system.errors import InputError, printable
 from ooc_fw.system.files import write_output
@@ -34,7 +36,9 @@ _LABEL_LETTERS = 24  # of a run's name in a legend, so that its columns fit
 _EVERY = 0.15  # between markers of a line, as a share of the diagonal of the axes
 _MOST_TICKS = 12  # values tried that an axis names
 _MOST_COUNTED = 10  # classes of a confusion matrix in which rows are written
-_MOST_NAMED = 30  # and in which each is named
+_MOST_CLASSES = 40  # that it shows
+_LINE_INCHES = 0.12  # of each of them
+_MOST_PANELS = 8  # classes whose columns are drawn by importance
 _RELIABILITY = "mean_probability", "share"
 
 
@@ -277,7 +281,12 @@ def draw_measures(measures: dict[str, Any]) -> Figure:
     """
     panels = [_draw_confusion] + [_draw_roc, _draw_precision] * ("curve" in measures)
     panels += [_draw_reliability] * ("reliability" in measures)
-    with _drawing((3.6, 3.3), len(panels)) as (figure, axes):
+    across = len(panels) if len(panels) < 4 else 2
+    # Each of many classes takes a line.
+    side = max(3.3, 1.6 + _LINE_INCHES * min(len(measures["classes"]), _MOST_CLASSES))
+    widths = [0.3 + side] + [3.6] * (across - 1)
+    size = sum(widths) / across, side
+    with _drawing(size, len(panels), across, width_ratios=widths) as (figure, axes):
         for ax, draw in zip(axes, panels, strict=True):
             draw(ax, measures)
             if draw is not _draw_confusion:
@@ -287,27 +296,43 @@ def draw_measures(measures: dict[str, Any]) -> Figure:
 
 
 def _draw_confusion(ax: Any, measures: dict[str, Any]) -> None:
-    """Shares of the rows of each given label, and their numbers where there is room."""
-    names = [_short(printable(name)) for name in measures["classes"]]
-    counts, places = measures["confusion"], range(len(names))
-    shares = [[count / max(1, sum(row)) for count in row] for row in counts]
-    ax.imshow(shares, cmap="Greys", vmin=0, vmax=1, aspect="auto")
-    for i, j in product(places, places) if len(names) <= _MOST_COUNTED else ():
-        look: dict[str, Any] = {"color": "white" if shares[i][j] > 0.5 else "black", "fontsize": 7}
-        ax.text(j, i, f"{counts[i][j]:,}", ha="center", va="center", **look)
-    step = -(-len(names) // _MOST_NAMED)
-    look = {"labels": names[::step], "fontsize": 7, "parse_math": False}
-    ax.set_xticks(places[::step], rotation=90 if len(names) > 3 else 0, **look)
-    ax.set_yticks(places[::step], **look)
+    """Shares of the rows of each given label, and their numbers where there is room.
+
+    Shades are logarithmic, so that few errors are told apart from none and from many. Of too many
+    classes those with the most errors are drawn.
+    """
+    from matplotlib.colors import LogNorm
+
+    counts, classes = np.array(measures["confusion"]), list(measures["classes"])
+    rows, right = counts.sum(axis=1), counts.diagonal()
+    wrong = rows + counts.sum(axis=0) - 2 * right
+    shown = np.sort(np.argsort(-wrong, kind="stable")[:_MOST_CLASSES])
+    counts = counts[np.ix_(shown, shown)]
+    shares, has_room = counts / np.maximum(rows[shown], 1)[:, None], len(shown) <= _MOST_COUNTED
+    shade = LogNorm(shares[shares > 0].min(initial=0.5) / 2, 1, clip=True)
+    image = ax.imshow(shares, cmap="Greys", norm=shade, aspect="auto")
+    if not has_room:
+        ax.figure.colorbar(image, ax=ax, label="share of the given class", pad=0.01)
+    for (i, j), count in np.ndenumerate(counts) if has_room else ():
+        look: dict[str, Any] = {"color": "white" if shares[i, j] > 0.2 else "black", "fontsize": 7}
+        ax.text(j, i, f"{count:,}", ha="center", va="center", **look)
+    names = [_short(printable(classes[k])) for k in shown]
+    recalls = [f"{right[k] / rows[k]:.4f}" if rows[k] else "-" for k in shown]
+    look = {"fontsize": 7 if has_room else 6, "parse_math": False}
+    ax.set_xticks(range(len(shown)), names, rotation=90 if len(names) > 3 else 0, **look)
+    ax.set_yticks(range(len(shown)), map("  ".join, zip(names, recalls, strict=True)), **look)
     ax.grid(visible=False)
     title = f"Confusion: accuracy {measures['accuracy']:.4f}"
-    ax.set(title=title, xlabel="predicted", ylabel="given")
+    if len(shown) < len(classes):
+        title += f", {len(shown)} most confused of {len(classes)} classes"
+    ax.set(title=title, xlabel="predicted", ylabel="given, with its recall")
 
 
 def _draw_roc(ax: Any, measures: dict[str, Any]) -> None:
     x, y = ([1, *measures["curve"][name], 0] for name in ("false_positive_rate", "recall"))
     ax.plot(x, y, drawstyle="steps-pre", label=f"model, area {measures['roc_auc']:.4f}")
     ax.plot([0, 1], [0, 1], linestyle="--", color="0.5", label="by chance")
+    _mark_threshold(ax, measures, "false_positive_rate", "recall")
     ax.set(title="ROC", xlabel="false positive rate", ylabel="true positive rate")
 
 
@@ -317,8 +342,17 @@ def _draw_precision(ax: Any, measures: dict[str, Any]) -> None:
     ax.plot(curve["recall"], curve["precision"], color=RUN_COLORS[1], label=label)
     share = measures["classes"][positive]["rows"] / measures["n_rows"]
     ax.axhline(share, linestyle="--", color="0.5", label="by chance")
+    _mark_threshold(ax, measures, "recall", "precision")
     ax.set(title="Precision and recall", xlabel="recall")
     ax.set_ylabel(f"precision of {_short(positive)}", parse_math=False)
+
+
+def _mark_threshold(ax: Any, measures: dict[str, Any], x: str, y: str) -> None:
+    """Mark what the threshold that was found gives, where one was looked for."""
+    if "threshold" in measures:
+        threshold = measures["threshold"]
+        label = f"decision {threshold['positive_where']} {threshold['value']:g}"
+        ax.plot(*([threshold["gives"][each]] for each in (x, y)), "*k", markersize=11, label=label)
 
 
 def _draw_reliability(ax: Any, measures: dict[str, Any]) -> None:
@@ -352,24 +386,33 @@ def draw_fit(measures: dict[str, Any]) -> Figure:
 def draw_importance(found: Any, top: int) -> Figure:
     """Draw how much the most important columns change the decision value, as bars.
 
-    `found` is an `ooc_fw.model.importance.Importance`. Of two classes, colours say whether more of
-    a column raises the value: its mean effect is a fifth of its importance, or more.
+    `found` is an `ooc_fw.model.importance.Importance`. Of several classes each has a panel, if they
+    are not too many. Colours say whether more of a column raises the value: its mean effect is a
+    fifth of its importance, or more.
     """
-    order, alone = found.order[:top], len(found.classes) == 1
-    values, effects = found.values[order], found.effects[0, order] if alone else 0.0
-    raises, lowers = effects > values / 5, effects < -values / 5
-    looks = {"more of it raises the value": raises, "more of it lowers the value": lowers}
-    looks["both, or a category"] = ~(raises | lowers)
-    with _drawing((7, 1.3 + 0.22 * len(order))) as (figure, (ax,)):
-        for (label, chosen), color in zip(looks.items(), (*RUN_COLORS[:2], "0.6"), strict=True):
-            if chosen.any():
-                ax.barh(chosen.nonzero()[0], values[chosen], color=color, label=label)
-        names = [_short(printable(found.names[k])) for k in order]
-        ax.set_yticks(range(len(order)), names, parse_math=False)
-        ax.set_ylim(len(order) - 0.4, -0.6)
-        ax.grid(visible=False, axis="y")
-        ax.set_ylabel("column")
-        ax.set_xlabel(f"change of {found.what} by one standard deviation", parse_math=False)
-        if alone:
-            figure.legend(loc="outside upper left", ncols=3)
+    n_panels = min(len(found.classes), _MOST_PANELS)
+    size = 7 if n_panels == 1 else 3.5, 0.9 + 0.22 * min(top, len(found.names))
+    handles: dict[str, Any] = {}
+    with _drawing(size, n_panels) as (figure, axes):
+        for k, ax in enumerate(axes):
+            order = np.argsort(-found.by_class[k], kind="stable")[:top]
+            values, effects = found.by_class[k, order], found.effects[k, order]
+            raises, lowers = effects > values / 5, effects < -values / 5
+            looks = {"more of it raises the value": raises, "more of it lowers the value": lowers}
+            looks["both, or a category"] = ~(raises | lowers)
+            for (label, chosen), color in zip(looks.items(), (*RUN_COLORS[:2], "0.6"), strict=True):
+                if chosen.any():
+                    handles[label] = ax.barh(chosen.nonzero()[0], values[chosen], color=color)
+            names = [_short(printable(found.names[j])) for j in order]
+            ax.set_yticks(range(len(order)), names, parse_math=False)
+            ax.set_ylim(len(order) - 0.4, -0.6)
+            ax.grid(visible=False, axis="y")
+            if len(found.classes) > 1:
+                ax.set_title(f"for {_short(printable(found.classes[k]))}", parse_math=False)
+        figure.supylabel("column", fontsize="medium")
+        what = f"change of {found.what} by one standard deviation of the column"
+        if n_panels < len(found.classes):
+            what += f" ({n_panels} of {len(found.classes)} classes)"
+        figure.supxlabel(what, fontsize="medium", parse_math=False)
+        figure.legend(handles.values(), handles, loc="outside upper left", ncols=3)
     return figure

@@ -133,6 +133,8 @@ def test_curves_and_thresholds_are_those_of_scikit_learn(
         assert f"{measure} {least} of {positive} on these rows" in text
         output = tmp_path / "predicted.csv"
         option = f"--threshold={found['value']}"
+        sign = ">" if positive == "3" else "<="
+        assert f"{positive} where the decision is {sign} {found['value']}\n" in text
         assert f"use it: ooc-fw predict {option.replace('=', ' ')}" in text
         ooc_fw("predict", model_file, data_file, option, "-o", output).done()
         rows = np.genfromtxt(output, delimiter=",", names=True)
@@ -210,7 +212,15 @@ def test_unknown_labels_are_wrong_and_reported(ooc_fw, model_file, table, write_
     outcome = ooc_fw("evaluate", model_file, write_text(table.X, y), "--json").done()
     assert outcome.json()["accuracy"] <= 0.75
     assert "50 of 200 rows in" in outcome.err
-    assert "labels unknown to the model (4); they count as wrong" in outcome.err
+    assert "labels unknown to the model (4: 50 rows); they count as wrong" in outcome.err
+    y[:180] = np.arange(180) % 20 + 100
+    y[:40] = 119
+    err = ooc_fw("evaluate", model_file, write_text(table.X, y)).done().err
+    assert "(119: 47 rows, 100: 7 rows, " in err
+    assert ", ...); they count" in err
+    y[180:] = 5
+    outcome = ooc_fw("evaluate", model_file, write_text(table.X, y))
+    outcome.assert_refused("no label in ", "(known: -7, 3; found: 119, 5, 100", "--label")
 
 
 # -- probabilities -------------------------------------------------------------------------------

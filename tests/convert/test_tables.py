@@ -252,7 +252,7 @@ BUYS = {"label": "buys"}
 TRAIN = "age,colour,size,buys\n30,red,1.5,yes\n40,blue,2.5,no\n50,red,0,no\n"
 
 
-def test_one_hot_and_like(run, refused, save, ooc_fw, tmp_path):
+def test_one_hot_and_like(run, refused, save, ooc_fw, tmp_path, caplog):
     names = [b"age", b"colour=blue", b"colour=red", b"size"]
     like = tmp_path / "train.h5"
     _, train = run(TRAIN, "train.h5", **BUYS, one_hot=["colour"])
@@ -267,6 +267,9 @@ def test_one_hot_and_like(run, refused, save, ooc_fw, tmp_path):
     unknown, extra = report.notes
     assert "column 'colour': 1 rows without a category, or with one that" in unknown
     assert extra.endswith("does not use are left out: extra")
+    assert "knows" not in caplog.text
+    run(text.replace("blue", "azure"), like=like)
+    assert "column 'colour': no row of 2 has a category that" in caplog.text
     # New rows need no labels.
     new = {"age": [1], "colour": ["red"], "size": [2]}
     for inputs in ("age,colour,size\n1,red,2\n", save("n.parquet", **new), save("n.npz", **new)):

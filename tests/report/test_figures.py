@@ -136,18 +136,43 @@ def test_measures_are_drawn_with_what_is_known(n_classes, tmp_path):
         "accuracy": 0.25,
         "n_rows": int(counts.sum()),
     }
-    (ax,) = draw_measures(measures).axes
+    ax = draw_measures(measures).axes[0]
     assert ax.get_title("left") == "Confusion: accuracy 0.2500"
+    shade = ax.images[0].norm
+    assert 0.2 < shade(1 / 4) < shade(3 / 4) < shade(1) == 1
+    assert [label.get_text() for label in ax.get_yticklabels()][:2] == ["$c^0  -", "$c^1  0.2500"]
+    assert len(ax.get_yticklabels()) == n_classes
     assert [text.get_text() for text in ax.texts] == ["0", "0", "3", "1"] * (n_classes == 2)
     rates = {"recall": [1, 0.5], "precision": [0.75, 1], "false_positive_rate": [0.5, 0]}
     measures |= {"curve": rates, "positive": "$c^1", "roc_auc": 0.5, "average_precision": 0.5}
     measures |= {"reliability": [used, unused], "brier_score": 0.1}
     figure = draw_measures(measures)
-    _, roc, precision, reliability = figure.axes
+    _, roc, precision, reliability = figure.axes[:4]
     assert roc.lines[0].get_xydata().tolist() == [[1, 1], [0.5, 1], [0, 0.5], [0, 0]]
     assert precision.lines[0].get_xydata().tolist() == [[1, 0.75], [0.5, 1]]
     assert reliability.lines[1].get_xydata().tolist() == [[0.05, 0.375]]
     save(figure, tmp_path / "f.png")
+    del measures["reliability"]
+    gives = {"recall": 0.5, "precision": 0.9, "false_positive_rate": 0.25}
+    measures["threshold"] = {"value": 1.5, "positive_where": "<=", "gives": gives}
+    axes = draw_measures(measures).axes[:3]
+    marks = [ax.lines[-1] for ax in axes[1:]]
+    assert [mark.get_label() for mark in marks] == ["decision <= 1.5"] * 2
+    assert [mark.get_xydata().tolist() for mark in marks] == [[[0.25, 0.5]], [[0.5, 0.9]]]
+
+
+def test_the_most_confused_of_many_classes_are_drawn():
+    counts = 5 * np.eye(60, dtype=int)
+    counts[7, 50] = 3
+    counts[range(9, 51), range(8, 50)] = 1
+    classes = {f"c{k}": {"rows": 1} for k in range(60)}
+    measures = {"classes": classes, "confusion": counts.tolist(), "accuracy": 0.5, "n_rows": 1}
+    ax = draw_measures(measures).axes[0]
+    assert "40 most confused of 60 classes" in ax.get_title("left")
+    names = [label.get_text() for label in ax.get_xticklabels()]
+    assert len(names) == 40
+    assert {"c7", "c50"} <= {*names}
+    assert not {"c0", "c59"} & {*names}
 
 
 def test_predictions_are_drawn_against_targets(tmp_path):
@@ -174,14 +199,22 @@ def test_figures_that_cannot_be_drawn_are_refused(monkeypatch):
 @pytest.mark.parametrize("several", [False, True])
 def test_importance_is_drawn_in_its_order(several):
     names, values = ("a", "$b^{$", "a category with a long name", "d"), np.array([1.0, 4, 2, 3])
-    effects = np.array([[0.5, -4, np.nan, 0.1]])
+    effects, by_class = np.array([[0.5, -4, np.nan, 0.1]]), values[None]
+    if several:
+        effects, by_class = (np.vstack([rows] * 9) for rows in (effects, by_class))
+        by_class[1] = values[::-1]
     found = SimpleNamespace(
-        **{"names": names, "values": values, "what": "the score", "effects": effects},
-        **{"classes": "abc" if several else "b", "order": np.argsort(-values)},
+        **{"names": names, "by_class": by_class, "what": "the score", "effects": effects},
+        **{"classes": "abcdefghi" if several else "b"},
     )
     figure = draw_importance(found, 3)
     assert render(figure, "svg")
-    (ax,) = figure.axes
+    ax, *others = figure.axes
+    assert len(others) == 7 * several
+    if several:
+        assert others[0].get_title("left") == "for b"
+        labels = [label.get_text() for label in others[0].get_yticklabels()]
+        assert labels == ["...gory with a long name", "a", "$b^{$"]
     assert [label.get_text() for label in ax.get_yticklabels()] == [
         "$b^{$",
         "d",
@@ -190,5 +223,5 @@ def test_importance_is_drawn_in_its_order(several):
     bars = [patch for patch in ax.patches if patch.get_width() > 0]
     assert sorted(patch.get_width() for patch in bars) == [2, 3, 4]
     colors = {patch.get_width(): patch.get_facecolor() for patch in bars}
-    assert len(set(colors.values())) == (1 if several else 2)
+    assert len(set(colors.values())) == 2
     assert colors[2] == colors[3]
