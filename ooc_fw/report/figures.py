@@ -13,8 +13,6 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from ooc_fw.system.errors import InputError, printable
 from ooc_fw.system.files import write_output
 
@@ -301,6 +299,7 @@ def _draw_confusion(ax: Any, measures: dict[str, Any]) -> None:
     Shades are logarithmic, so that few errors are told apart from none and from many. Of too many
     classes those with the most errors are drawn.
     """
+    import numpy as np
     from matplotlib.colors import LogNorm
 
     counts, classes = np.array(measures["confusion"]), list(measures["classes"])
@@ -390,6 +389,8 @@ def draw_importance(found: Any, top: int) -> Figure:
     are not too many. Colours say whether more of a column raises the value: its mean effect is a
     fifth of its importance, or more.
     """
+    import numpy as np  # not above: the help of the program does without
+
     n_panels = min(len(found.classes), _MOST_PANELS)
     size = 7 if n_panels == 1 else 3.5, 0.9 + 0.22 * min(top, len(found.names))
     handles: dict[str, Any] = {}
