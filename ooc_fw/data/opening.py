@@ -90,7 +90,7 @@ def open_source(
     (3, array([[1., 0., 0.]], dtype=float32))
     """
     if isinstance(data, RowSource):
-        if (labels or labels_as) is not None:
+        if labels is not None or labels_as is not None:
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
     if labels_as is not None:

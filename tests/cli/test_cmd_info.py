@@ -12,9 +12,7 @@ from tests.support.files import write_dense
 
 
 def describe(ooc_fw, *arguments):
-    outcome = ooc_fw("info", *arguments, "--json")
-    assert (outcome.status, outcome.err) == (0, "")
-    return outcome.json()
+    return ooc_fw("info", *arguments, "--json").json()
 
 
 def test_data_file(ooc_fw, data_file, table):

@@ -277,6 +277,7 @@ def test_several_files_by_name_and_with_other_labels(tmp_path, caplog):
     labels = np.arange(114)
     with open_source([a, str(b)], labels) as source:
         assert source.name == f"{a} and 1 more file"
+        assert f"5 columns found by name: {b} has another order than {a}" in caplog.text
         np.testing.assert_array_equal(source.read(50, 60), np.concatenate([X[50:], X[:3, ::-1]]))
         np.testing.assert_array_equal(source.labels(0, 114), labels)
         np.testing.assert_array_equal(source.row_ids(55, 60), np.arange(55, 60))
