@@ -1,7 +1,8 @@
 """Passes over blocks of rows: on threads of this process, in others, or on a Dask cluster.
 
-What is found in a block depends on the block alone, and comes in the order of the blocks: every way
-of running gives the same bits. Work for another process is a function of an importable module.
+What is found in a block depends on the block alone. `Workers.over` yields it in the order of the
+blocks; `over_blocks` merges it in a tree that depends on their number only. Every way of running
+gives the same bits. Work for another process is a function of an importable module.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any, Generic, NamedTuple, TypeVar, cast
+from uuid import uuid4
 
 from ooc_fw.data.sources import RowSource
 from ooc_fw.system.errors import InputError
@@ -23,6 +26,7 @@ Result = TypeVar("Result")
 Value = TypeVar("Value")
 
 _AHEAD, _CLUSTER_AHEAD = 2, 4  # blocks that wait for each thread, or worker of a cluster
+_SUBTREES = 32  # parts of a graph on a cluster, after each of which progress is told
 _CONNECT_SECONDS = 10  # time limit for the connection to a cluster
 # A terminal sends Ctrl-C to all processes; workers leave it to the one that decides.
 _IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
@@ -108,6 +112,69 @@ class Workers:
                 yield block, found
 
 
+def over_blocks(
+    source: RowSource,
+    work: Callable[[RowSource, Block], tuple[Result, Counts]],
+    merge: Callable[[Result, Result], Result],
+    blocks: Sequence[Block],
+    workers: Workers,
+    on_rows: Callable[[int], None] | None = None,
+) -> Result:
+    """Merge what ``work(source, block)`` finds in blocks of rows, by one Dask graph.
+
+    `merge` takes what was found in neighbouring blocks and modifies neither. `on_rows` is told the
+    number of rows read so far. A single block needs no Dask.
+    """
+    source.check_unchanged()
+    before, shared, join = source.rows_read, (workers.share(source),), partial(_join, merge)
+
+    def tell(*_: object) -> None:
+        if on_rows is not None:
+            on_rows(source.rows_read - before)
+
+    if workers.client is None and len(blocks) == 1:
+        total, _ = _work(work, shared, blocks[0])
+        tell()
+    else:
+        from dask import delayed
+
+        common = delayed(partial(tuple, shared), pure=False)()
+        # Dask orders equal tasks by name: without these, blocks would be visited at random.
+        names = map(f"{uuid4().hex}-{{:09}}".format, count())
+
+        def later(function: Callable[..., Any]) -> Callable[..., Any]:
+            task = delayed(function, pure=False)
+            return lambda *values: task(*values, dask_key_name=next(names))
+
+        visit, delayed_join = later(partial(_work, work)), later(join)
+        leaves = [visit(common, block) for block in blocks]
+        groups = _subtrees(leaves, 1 if workers.client is None else _SUBTREES)
+        graphs = [merge_tree(len(group), iter(group), delayed_join) for group in groups]
+        parts = _compute(graphs, workers, source, tell)
+        total, _ = merge_tree(len(graphs), parts, join)
+    source.check_unchanged()
+    return total
+
+
+def _compute(
+    graphs: list[Any], workers: Workers, source: RowSource, tell: Callable[..., None]
+) -> Iterator[Any]:
+    """What graphs make, in order; `tell` is called when more rows have been counted."""
+    import dask
+    from dask.callbacks import Callback
+
+    if workers.client is None:
+        with ThreadPoolExecutor(workers.threads) as pool, Callback(posttask=tell):
+            yield from dask.compute(*graphs, scheduler="threads", pool=pool, optimize_graph=False)
+        return
+    futures = deque(workers.client.compute(graphs, optimize_graph=False))
+    while futures:
+        found, counts = futures.popleft().result()
+        source.count(counts.rows, counts.n_bytes)
+        tell()
+        yield found, counts
+
+
 def merge_tree(n: int, parts: Iterator[Any], merge: Callable[[Any, Any], Any]) -> Any:
     """Merge `n` neighbouring parts in a tree that depends on their number only.
 
@@ -120,6 +187,14 @@ def merge_tree(n: int, parts: Iterator[Any], merge: Callable[[Any, Any], Any]) -
         return next(parts)
     earlier = merge_tree(n // 2, parts, merge)
     return merge(earlier, merge_tree(n - n // 2, parts, merge))
+
+
+def _subtrees(leaves: list[Any], n: int) -> list[list[Any]]:
+    """Leaves of at most `n` subtrees of `merge_tree`, a power of 2."""
+    if n == 1 or len(leaves) == 1:
+        return [leaves]
+    middle = len(leaves) // 2
+    return _subtrees(leaves[:middle], n // 2) + _subtrees(leaves[middle:], n // 2)
 
 
 def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:
@@ -135,6 +210,12 @@ def _work(
     found = work(source, block, *others)
     source.check_unchanged()
     return found
+
+
+def _join(
+    merge: Callable[..., Result], one: tuple[Result, Counts], other: tuple[Result, Counts]
+) -> tuple[Result, Counts]:
+    return merge(one[0], other[0]), Counts(*map(sum, zip(one[1], other[1], strict=True)))
 
 
 def _ahead(futures: Iterable[Any], number: int) -> Iterator[Any]:

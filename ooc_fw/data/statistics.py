@@ -6,14 +6,15 @@ computing the sample variance"): another cut into blocks changes their last bits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ooc_fw._core import rows as core
-from ooc_fw.data.parallel import Counts, Workers, borrow_workers, merge_tree, row_slices
+from ooc_fw.data.parallel import Counts, borrow_workers, over_blocks, row_slices
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows, StoredRows, rows_bytes
 from ooc_fw.data.scaling import Scaling, check_kind
 from ooc_fw.data.sources import ROUNDING, RowSource, StoredStatistics, block_slices
@@ -213,18 +214,8 @@ def _over_rows(
 ) -> Any:
     """`empty()` with all rows added, as rounded; with `logs`, their exact logarithms if it says."""
     blocks, work = row_slices(source.n_rows, TASK_ROWS), partial(_add_rows, empty, logs)
-
-    def of_blocks(workers: Workers) -> Iterator[Any]:
-        for (_, stop), found in workers.over(source, work, blocks):
-            if on_rows is not None:
-                on_rows(stop)
-            yield found
-
-    source.check_unchanged()
     with borrow_workers(dask, threads) as workers:
-        total = merge_tree(len(blocks), of_blocks(workers), lambda one, other: one.merge(other))
-    source.check_unchanged()
-    return total
+        return over_blocks(source, work, _merged, blocks, workers, on_rows)
 
 
 def _add_rows(
@@ -237,3 +228,7 @@ def _add_rows(
         total.add(rows if logs is None else logs.logs_of(rows))
         n_bytes += rows_bytes(rows)
     return total, Counts(total.n_rows, n_bytes)
+
+
+def _merged(one: Any, other: Any) -> Any:
+    return deepcopy(one).merge(other)

@@ -16,8 +16,10 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import (
     Counts,
     Shared,
+    Workers,
     borrow_workers,
     merge_tree,
+    over_blocks,
     row_slices,
 )
 from ooc_fw.system.errors import InputError
@@ -46,6 +48,24 @@ def expected_tree(first, last):
 @given(st.integers(1, 40))
 def test_the_tree_halves(n):
     assert merge_tree(n, iter(range(n)), nested) == expected_tree(0, n)
+
+
+def itself(source, block):
+    return block, NOTHING
+
+
+@pytest.mark.parametrize(("n", "threads"), [(1, 3), (2, 1), (3, 3), (33, 1), (257, 3)])
+def test_over_blocks_is_the_tree(source, n, threads):
+    seen, workers = [], Workers(threads)
+    found = over_blocks(source, itself, nested, list(range(n)), workers, seen.append)
+    assert found == expected_tree(0, n)
+    assert seen
+
+    def fail(source, block):
+        raise InputError(f"block {block}")
+
+    with pytest.raises(InputError, match=r"^block \d+$"):
+        over_blocks(source, fail, nested, list(range(n)), workers)
 
 
 @ways
