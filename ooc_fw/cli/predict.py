@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
         if suffix in (".csv", *HDF5_SUFFIXES):
             with suppress(InputError):  # all but AnnData have none
                 name = {"x_name": args.x_name, "label": "obs/_index"}
-                names = stack.enter_context(open_source(args.data, **name))
+                named = stack.enter_context(open_source(common.data_of(args), **name))
+                names = named if named.has_labels else None
         write = stack.enter_context(_open(output, suffix, model, labels))
         for values in in_order(blocks, args.data, folder):
             columns: Columns = {"row": np.arange(n_rows, n_rows + len(values))}
