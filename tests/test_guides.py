@@ -149,7 +149,8 @@ def run_example(name, folder, *missing):
 def test_examples_run_and_draw_their_figures(name, tmp_path):
     outcome = run_example(name, tmp_path)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    assert (tmp_path / f"{name}.svg").stat().st_size > 1000
+    assert (tmp_path / f"{name}-example" / f"{name}.svg").stat().st_size > 1000
+    assert f"in {name}-example: " in outcome.stdout
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -8,6 +8,7 @@ import contextlib
 import io
 import logging
 import lzma
+import os
 import shlex
 import sys
 import time
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 from ooc_fw._core.loading import noting_compilation
 from ooc_fw.cli.commands import COMMANDS, DONE
@@ -81,6 +83,32 @@ def run_commands(commands: str) -> int:
             return status
         sys.stderr.flush()
     return DONE
+
+
+def begin_example(script: str, doc: str | None, n: int, paths: slice = slice(None)) -> list[str]:
+    """Enter a new folder for an example, and return its `n` arguments, or none; `paths` are files.
+
+    ``--help`` and another number of arguments print its `doc`.
+    """
+    given, folder = sys.argv[1:], Path(f"{Path(script).stem}-example")
+    asked = {"-h", "--help"} & {*given}
+    if asked or len(given) not in (0, n):
+        print(doc)
+        sys.exit(0 if asked else 2)
+    missing = [path for path in given[paths] if not Path(path).exists()]
+    if missing or folder.exists():
+        sys.exit(f"{missing[0]} does not exist" if missing else f"{folder} exists; move it away")
+    given[paths] = [shlex.quote(str(Path(path).absolute())) for path in given[paths]]
+    folder.mkdir()
+    os.chdir(folder)
+    return given
+
+
+def end_example(commands: str) -> NoReturn:
+    """Run the commands of an example, name what is in its folder, and exit."""
+    status = run_commands(commands)
+    print(f"\nin {Path.cwd().name}: {', '.join(sorted(os.listdir()))}")
+    sys.exit(status)
 
 
 def run_warm_up(args: argparse.Namespace) -> int:

@@ -54,6 +54,7 @@ _MUCH_MEMORY = 1 << 30
 _CALIBRATION_SECONDS = 0.5  # for reading rows, and again for computing kernel values
 _READ_BYTES = 4 << 20  # of rows that are read at once
 _KERNEL_ROWS = 2048  # between which kernel values are computed
+_BOUNDS_LITTLE = 0.3  # gap of landmarks; of an exact model, half of the objective
 
 
 def run(args: argparse.Namespace) -> int:
@@ -99,7 +100,8 @@ def run(args: argparse.Namespace) -> int:
         method += [fitted.plan.kind] * (fitted.plan.landmarks != plan.landmarks)
         common.print_lines([*method, *summary(result)])
     why = fitted.why_inexact()
-    if why is not None:
+    if why is not None or (result["certified_gap"] or 0.0) > _BOUNDS_LITTLE:
+        why = why or f"{result['status']} within {options.tol:g} by the {options.stopping} test"
         warn_inexact(why, result["certified_gap"], place.note(output))
     common.print_result(args, result, [output])
     return DONE if number is None else 128 + number
@@ -324,7 +326,7 @@ def run_progress(
 def warn_inexact(why: str, gap: float | None, note: str) -> None:
     """Warn that the certified gap is above the tolerance; `note` says where the model is."""
     words = "valid but less exact"
-    if gap is not None and gap > 0.3:  # of landmarks; of an exact model, half of the objective
+    if gap is not None and gap > _BOUNDS_LITTLE:
         words = f"far from the optimum: gap {float(common.format_gap(gap)):g}"
         words += ", which bounds next to nothing; judge it by ooc-fw evaluate"
     logger.warning("%s; the model is %s%s", why, words, note)

@@ -2,26 +2,26 @@
 
     python -m ooc_fw.guides.cells [TRAIN.h5ad TEST.h5ad]
 
-They have counts in X and `cell_type` in obs. Without files, cells are made up. Results go to the
-current folder.
+They have counts in X and `cell_type` in obs. Without files, cells are made up. Results go to a
+new folder, cells-example.
 """
 
-import shlex
 import sys
 
 import numpy as np
 
-from ooc_fw.cli.guide import run_commands
+from ooc_fw.cli.guide import begin_example, end_example
 
-paths = sys.argv[1:3] or ["donor-1.h5ad", "donor-2.h5ad"]
-if not sys.argv[1:]:
+given = begin_example(__file__, __doc__, 2)
+train, test = given or ("donor-1.h5ad", "donor-2.h5ad")
+if not given:
     try:
         import anndata
     except ImportError:
         sys.exit("these cells are made by anndata, which is not installed: pip install anndata")
     n, rng = 1500, np.random.default_rng(0)
     profiles = rng.gamma(0.3, 1.0, 300) * rng.lognormal(0, 0.5, (4, 300))
-    for path in paths:
+    for path in (train, test):
         types = rng.choice(4, n, p=[0.5, 0.3, 0.15, 0.05])
         depth = rng.lognormal(0, 0.4, (n, 1)) * rng.lognormal(0, 0.3, 300)
         counts = rng.poisson(depth * profiles[types]).astype(np.float32)
@@ -29,7 +29,6 @@ if not sys.argv[1:]:
         cells = anndata.AnnData(counts, {"cell_type": cell_type})
         cells.var_names = [f"gene {k}" for k in range(300)]
         cells.write_h5ad(path)
-train, test = map(shlex.quote, paths)
 commands = f"""
 info {train} --label cell_type
 convert {train} cells.h5 --label cell_type --log1p --scale maxabs
@@ -38,4 +37,4 @@ evaluate types.h5 {test} --label cell_type
 predict types.h5 {test} -o types.csv
 importance types.h5 {test} --top 10 --figure cells.svg
 """
-sys.exit(run_commands(commands))
+end_example(commands)

@@ -1,9 +1,10 @@
 """A folder of Parquet files: a classifier within 1 GiB of memory, and predictions of new rows.
 
-    python -m ooc_fw.guides.folder [FOLDER LABEL NEW.parquet]
+    python -m ooc_fw.guides.folder [FOLDER LABEL NEW.parquet [-- OPTIONS of convert]]
 
-All columns but LABEL are numbers, some of which may be missing. Without a folder, four files of
-sensors are made up, and new rows. Results go to the current folder.
+Columns of words and numbers of users go by the options, as in -- --drop user --one-hot device.
+Without a folder, four files of sensors are made up, and new rows. Results go to a new folder,
+folder-example.
 """
 
 import shlex
@@ -12,9 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ooc_fw.cli.guide import run_commands
+from ooc_fw.cli.guide import begin_example, end_example
 
-if not sys.argv[1:]:
+end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+options = shlex.join(sys.argv[end + 1 :])
+del sys.argv[end:]
+given = begin_example(__file__, __doc__, 3, paths=slice(0, 3, 2))
+folder, label, new = given or ("parts", "seen", "new.parquet")
+if not given:
     try:
         from pyarrow import parquet, table
     except ImportError:
@@ -28,14 +34,14 @@ if not sys.argv[1:]:
         seen = np.where(radius < 1.2, "near", "far")
         columns = {f"sensor {k}": X[:, k] for k in range(4)} | {"seen": seen}
         parquet.write_table(table(columns), f"{name}.parquet")
-folder, label, new = map(shlex.quote, sys.argv[1:4] or ("parts", "seen", "new.parquet"))
+label = shlex.quote(label)
 commands = f"""
 info {folder} --label {label}
-convert {folder} train.h5 --label {label} --impute mean --scale standard
+convert {folder} train.h5 --label {label} --impute mean --scale standard {options}
 plan train.h5 --memory 1GiB --C 10
 train train.h5 -o model.h5 --memory 1GiB --C 10 --log run.jsonl
 evaluate model.h5 {new}
 predict model.h5 {new} -o new.csv --decision
 plot run.jsonl --panels gap,support --against time -o folder.svg
 """
-sys.exit(run_commands(commands))
+end_example(commands)

@@ -3,18 +3,17 @@
     python -m ooc_fw.guides.intrusion [CONNECTIONS.csv]
 
 Columns 1, 2 and 3 are words, and the last one is the kind of attack. Without a file, connections
-are made up, a few attacks among them that look ordinary. Results go to the current folder.
+are made up, a few attacks among them that look ordinary. Results go to a new folder,
+intrusion-example.
 """
-
-import shlex
-import sys
 
 import numpy as np
 
-from ooc_fw.cli.guide import run_commands
+from ooc_fw.cli.guide import begin_example, end_example
 
-path = sys.argv[1] if sys.argv[1:] else "connections.csv"
-if not sys.argv[1:]:
+given = begin_example(__file__, __doc__, 1)
+(path,) = given or ["connections.csv"]
+if not given:
     n, rng = 8000, np.random.default_rng(0)
     kind = rng.choice(4, n, p=[0.6, 0.25, 0.13, 0.02])
     shown = np.where(rng.random(n) < 0.01, 0, kind)
@@ -27,11 +26,11 @@ if not sys.argv[1:]:
     columns = seconds, protocol, service, flag, n_bytes, name
     np.savetxt(path, np.column_stack(columns), "%s", delimiter=",")
 commands = f"""
-info {shlex.quote(path)} --no-header --label -1
-convert {shlex.quote(path)} connections.h5 --no-header --label -1 \
+info {path} --no-header --label -1
+convert {path} connections.h5 --no-header --label -1 \
     --one-hot 1,2,3 --log1p --scale standard
 split connections.h5 train.h5 test.h5
 train train.h5 -o attacks.h5 --C 100
 evaluate attacks.h5 test.h5 --figure intrusion.svg
 """
-sys.exit(run_commands(commands))
+end_example(commands)

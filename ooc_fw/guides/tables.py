@@ -3,18 +3,16 @@
     python -m ooc_fw.guides.tables [DEPARTURES.csv or .parquet]
 
 The columns are carrier, origin, departs (a date and time), distance and late. Without a file,
-departures from 200 airports are made up. Results go to the current folder.
+departures from 200 airports are made up. Results go to a new folder, tables-example.
 """
-
-import shlex
-import sys
 
 import numpy as np
 
-from ooc_fw.cli.guide import run_commands
+from ooc_fw.cli.guide import begin_example, end_example
 
-path = sys.argv[1] if sys.argv[1:] else "departures.csv"
-if not sys.argv[1:]:
+given = begin_example(__file__, __doc__, 1)
+(path,) = given or ["departures.csv"]
+if not given:
     n, rng = 6000, np.random.default_rng(0)
     carrier, origin, hour = (rng.integers(0, most, n) for most in (9, 200, 24))
     date = np.datetime64("2024-01-01") + rng.integers(0, 365, n)
@@ -26,12 +24,12 @@ if not sys.argv[1:]:
     header = "carrier,origin,departs,distance,late"
     np.savetxt(path, np.column_stack(columns), "%s", ",", header=header, comments="")
 commands = f"""
-info {shlex.quote(path)} --label late
-convert {shlex.quote(path)} departures.h5 --label late \
+info {path} --label late
+convert {path} departures.h5 --label late \
     --one-hot carrier --target-encode origin --date-parts departs --scale standard
 split departures.h5 train.h5 test.h5
 tune train.h5 -o late.h5 --max-time 60s
 evaluate late.h5 test.h5
 importance late.h5 test.h5 --figure tables.svg
 """
-sys.exit(run_commands(commands))
+end_example(commands)
