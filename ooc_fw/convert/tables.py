@@ -442,6 +442,13 @@ class TableEncoder(readers.Encoder):
         self._labels = dict(zip(inputs, self._find_labels(options.label), strict=True))
         self.labelled = self._labels[inputs[0]] is not None
         pairs = self._labels.items()
+        features = () if record is None or like is None or labels == "none" else record.columns
+        for reader, name in pairs:
+            if like is not None and name in features:
+                raise InputError(
+                    f"column {name!r} of {reader.name} is a feature of {like.name}: name the "
+                    f"column of labels with --label, and look whether a column is missing"
+                )
         are_words = {reader.kinds[name] != NUMBERS for reader, name in pairs if name is not None}
         if len(are_words) > 1:
             raise InputError(

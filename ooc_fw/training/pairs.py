@@ -35,6 +35,7 @@ from ooc_fw.training.partition import Partition, partition_classes
 from ooc_fw.training.small_pairs import SmallPairs, threaded_map
 
 _LEAST_PAIR = 0.1  # a pair has at least the share of time of so many average pairs
+_MORE_TURNS = 3  # turns of classifiers that a time limit ended, while there is time
 _SHARE = 0.25  # share of memory for kernel values of classifiers trained side by side
 
 
@@ -106,7 +107,7 @@ class PairTrainer(ExitStack):
         """Train the classifiers of the next C as `train_pairs` does; time counts from `started`."""
         started = time.perf_counter() if started is None else started
         deadline = Deadline(self._given.max_time, started)
-        first = warm or self._last or [None] * len(self._pairs)
+        first = list(warm or self._last or [None] * len(self._pairs))
 
         def solve(k: int) -> Solution:
             changes, reason = self._changes(k, C, deadline, others)
@@ -119,6 +120,14 @@ class PairTrainer(ExitStack):
                 solutions = self._small.solve(C, first, is_over, self._tell)
                 others = [k for k in range(len(self._pairs)) if k not in solutions]
                 solutions |= zip(others, map_all(solve, others), strict=True)
+                # Time that some have left goes to those that their share was too short for.
+                for _ in range(_MORE_TURNS if len(self._pairs) > 1 else 0):
+                    others = [k for k in others if solutions[k].status is Status.TIME_LIMIT]
+                    for k in others:
+                        first[k] = solutions[k].rows, solutions[k].alpha
+                    for k, found in zip(others, map_all(solve, others), strict=True):
+                        if found.objective <= solutions[k].objective:
+                            solutions[k] = found
             except BaseException:
                 self._callbacks.stopped = True
                 raise

@@ -139,3 +139,20 @@ def test_a_full_disk_is_noticed_before_the_partition(blobs, tmp_path, monkeypatc
     with open_dataset(write_dense(tmp_path / "d.h5", X, codes.astype(float))) as source:
         with pytest.raises(InputError, match=r"d\.h5 has 4 classes.* are free; .*TMPDIR"):
             train(source, codes)
+
+
+def test_time_that_is_left_goes_to_classifiers_whose_share_was_short(blobs, monkeypatch):
+    """As if the first share of one had been no time at all."""
+    X, codes = blobs
+    turns = []
+
+    def changes(self, k, C, deadline, others):
+        turns.append(k)
+        short = k == 3 and turns.count(3) == 1
+        return {"C": C, "max_time": 1e-9 if short else None, "method": "swap"}, None
+
+    monkeypatch.setattr(PairTrainer, "_changes", changes)
+    monkeypatch.setattr("ooc_fw.training.small_pairs._MOST_ROWS", 0)
+    fitted = train(open_dataset(X), codes, replace(OPTIONS, max_time=1e3))
+    assert turns == [*range(6), 3]
+    assert {pair.solution.status for pair in fitted.pairs} == {Status.CONVERGED}
