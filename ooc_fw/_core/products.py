@@ -186,19 +186,32 @@ def row_norms(data, indptr, squared, out):
 
 
 @njit(cache=True, nogil=True)
-def add_laplacian_gradients(x, vertices, gamma, weights, out):
-    """out[f, i] += gradient by x of sum_j weights[f, j] exp(-gamma |x_i - z_j|_1).
+def _fall(d, step, gamma):
+    """By how much exp(-gamma |d|) falls between d - step and d + step, in 2 step gamma of itself.
 
-    Dense rows and sparse vertices, all of float64; O(rows x stored values of the vertices). The
-    derivative of |x - z| is 0 where x = z. A column in which z has no value adds sign(x), as if all
-    of them had none, and those that have one take that back.
+    The sign of d where the step is 0.
+    """
+    if step == 0.0:
+        return np.sign(d)
+    before, after = abs(d - step) - abs(d), abs(d + step) - abs(d)
+    return (np.exp(-gamma * before) - np.exp(-gamma * after)) / (2 * step * gamma)
+
+
+@njit(cache=True, nogil=True)
+def add_laplacian_gradients(x, vertices, steps, gamma, weights, out):
+    """out[f, i, k] += (h(x_i + steps[k] e_k) - h(x_i - steps[k] e_k)) / (2 steps[k]).
+
+    Here h(x) = sum_j weights[f, j] exp(-gamma |x - z_j|_1); where a step is 0, the derivative is
+    added, to which x = z gives nothing. Dense rows and sparse vertices, all of float64; O(rows x
+    stored values of the vertices). A column in which z has no value adds what 0 would, as if all of
+    them had none, and those that have one take that back.
     """
     data, indices, indptr = vertices
-    signs, totals = np.empty(x.shape[1]), np.empty(weights.shape[0])
+    falls, totals = np.empty(x.shape[1]), np.empty(weights.shape[0])
     for i in range(x.shape[0]):
         row, norm = x[i], 0.0
         for k in range(row.size):
-            signs[k] = np.sign(row[k])
+            falls[k] = _fall(row[k], steps[k], gamma)
             norm += abs(row[k])
         totals[:] = 0
         for j in range(indptr.size - 1):
@@ -212,7 +225,8 @@ def add_laplacian_gradients(x, vertices, gamma, weights, out):
                 totals[f] += weight
                 for p in range(indptr[j], indptr[j + 1]):
                     k = indices[p]
-                    out[f, i, k] += weight * (signs[k] - np.sign(row[k] - data[p]))
+                    fall = _fall(row[k] - data[p], steps[k], gamma)
+                    out[f, i, k] += weight * (falls[k] - fall)
         for f in range(totals.size):
             for k in range(row.size):
-                out[f, i, k] -= totals[f] * signs[k]
+                out[f, i, k] -= totals[f] * falls[k]

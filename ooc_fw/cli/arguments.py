@@ -193,6 +193,13 @@ def _values(part: str, declared: Option) -> list[Any]:
     return [declared.parse(repr(base**power)) for power in powers]
 
 
+def _in_short(name: str, value: Any) -> str:
+    """A value as people write it: sizes with a unit where that is exact, no ".0"."""
+    if name == "memory_limit" and value % (1 << 20) == 0:
+        return f"{value >> 30}GiB" if value % (1 << 30) == 0 else f"{value >> 20}MiB"
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
 def arguments_of(record: type, values: Mapping[str, Any]) -> list[str]:
     """Arguments that give a record of options these values; defaults are left out."""
     arguments = []
@@ -203,5 +210,5 @@ def arguments_of(record: type, values: Mapping[str, Any]) -> list[str]:
         if value == declared.default:
             continue
         flags = [flag for flag, (set_to, _) in declared.flags.items() if set_to == value]
-        arguments += flags or [_flag_of(name, declared), str(value)]
+        arguments += flags or [_flag_of(name, declared), _in_short(name, value)]
     return arguments

@@ -18,8 +18,10 @@ _BLOCK_BYTES = 16 << 20  # of the kernel values, or gradients, of rows that are 
 class Gradients:
     """Gradients by x of the functions h_f(x) = sum_j weights[f, j] k(x, z_j).
 
-    With the gradient u z + v x of each kernel value, all of them are matrix products. That of a
-    Laplacian kernel, which is one almost everywhere, takes a compiled loop.
+    With the gradient u z + v x of each kernel value, all of them are matrix products. The slope of
+    a Laplacian kernel jumps at every vertex, so that derivatives tell of jumps rather than of the
+    function: there they are differences over `steps` to either side, half of the standard
+    deviation of a column over the vertices and at most 1 / gamma, in a compiled loop.
     """
 
     def __init__(self, kernel: Kernel, vertices: Rows, weights: Float64Array) -> None:
@@ -30,6 +32,13 @@ class Gradients:
         if kernel.shift_invariant and not isinstance(vertices, CSRRows):
             self._center = self._z.mean(axis=0)  # distances lose fewer digits near 0
             self._z = self._z - self._center
+        if kernel.uses_distance:
+            means, squares = (
+                np.asarray(a.mean(axis=0)).ravel() for a in (self._z, self._z.power(2))
+            )
+            deviations = np.sqrt(np.maximum(squares - means * means, 0))
+            deviations[deviations <= 1e-6 * np.sqrt(squares)] = 0  # which may be rounding
+            self.steps = np.minimum(deviations / 2, 1 / kernel.gamma)
         self._norms = np.asarray((self._z * self._z).sum(axis=1)).reshape(-1)
 
     def __call__(self, rows: Rows) -> Iterator[Float64Array]:
@@ -43,7 +52,8 @@ class Gradients:
             out = np.zeros((len(self.weights), *x.shape))
             if self._kernel.uses_distance:
                 arrays = z.data, z.indices, z.indptr
-                add_laplacian_gradients(x, arrays, self._kernel.gamma, self.weights, out)
+                gamma = self._kernel.gamma
+                add_laplacian_gradients(x, arrays, self.steps, gamma, self.weights, out)
             else:
                 u, v = self._slopes(np.asarray(x @ z.T), (x * x).sum(axis=1, keepdims=True))
                 for gradients, weights in zip(out, self.weights, strict=True):

@@ -45,7 +45,7 @@ def test_the_terms_add_up(ooc_fw, plan, data):
     assert max(map(len, text.partition("next:")[0].splitlines())) <= 80
     command = shlex.split(text.splitlines()[-1])
     assert command[:3] == ["ooc-fw", "train", str(data)]
-    assert {*given, "--memory", "2147483648"} <= {*command}
+    assert {*given, "--memory", "2GiB"} <= {*command}
     assert "limit 2 GiB" in text
     assert "starting the program adds about a second" in text
     assert "kernel values between active rows" in text
