@@ -31,7 +31,9 @@ _LINES = ("-", "--", ":", "-.")
 _MARKERS = "osDv^PX"
 _PANEL_INCHES = 3.6, 2.5  # width and height: two panels side by side fit a page
 _LABEL_LETTERS = 24  # of a run's name in a legend, so that its columns fit
+_KEY_INCHES, _LETTER_INCHES = 0.6, 0.075  # widths in a legend
 _EVERY = 0.15  # between markers of a line, as a share of the diagonal of the axes
+_FAR_APART = 100  # numbers of iterations whose ratio is larger have a logarithmic axis
 _MOST_TICKS = 12  # values tried that an axis names
 _MOST_COUNTED = 10  # classes of a confusion matrix in which rows are written
 _MOST_CLASSES = 40  # that it shows
@@ -150,9 +152,10 @@ def draw_runs(
                 _draw_panel(ax, panel, groups[data], axis, looks if len(runs) > 1 else None)
                 handles |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
         names = {label: handles.pop(label) for label in map(_short, looks) if label in handles}
-        n_across = 3 if len(cells) > 1 else 1
         for place, shown in (("upper", names), ("lower", handles)):
             if shown:
+                inches = _KEY_INCHES + _LETTER_INCHES * max(map(len, shown))
+                n_across = max(1, int(figure.get_figwidth() / inches))
                 options = {"loc": f"outside {place} left", "ncols": n_across}
                 figure.legend(shown.values(), shown, **options)
                 more = 0.2 * (1 + -(-len(shown) // n_across))
@@ -164,13 +167,20 @@ def _draw_panel(
     ax: Any, panel: Panel, runs: Sequence[Run], axis: str, looks: dict[str, Any] | None
 ) -> None:
     """Draw runs, which have a name and a look each unless there is one only."""
+    from matplotlib.ticker import EngFormatter
+
     many = any(run.n_classifiers > 1 for run in runs)
     unit, name = 1.0, "iteration" + " (of all binary classifiers)" * many
     field = "elapsed_s" if axis == "time" else "iteration"
-    last = max(float(run.columns[field][-1]) for run in runs)
+    ends = [float(run.columns[field][-1]) for run in runs]
+    last = max(ends)
     if axis == "time":
         units = ((7200, 3600.0, "time (h)"), (600, 60.0, "time (min)"), (0, 1.0, "time (s)"))
         unit, name = next((unit, name) for least, unit, name in units if last >= least)
+    else:
+        if last > _FAR_APART * max(1.0, min(ends)):
+            ax.set_xscale("symlog", linthresh=1)  # it has a place for 0
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.set_xlabel(name)
     if last > 0:
         ax.set_xlim(0, 1.02 * last / unit)
@@ -197,11 +207,14 @@ def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, unit: float, look: dict[s
         places, values = run.line(x, run.columns[field])
         if sum(values == values) == 1:  # where it is not NaN
             style["marker"] = "o"
+        if run.n_classifiers > 1:
+            style |= {"linewidth": 0.8, "alpha": 0.6}
         ax.plot(places, values / panel.scale, markevery=_EVERY, **look | style)
 
     def limit(value: object, label: str) -> None:
         if isinstance(value, int | float) and abs(value) <= 1e30:  # figures need room above
-            dashed = {"color": "black", "linestyle": (0, (5, 3)), "linewidth": 0.9}
+            dash = 2 if "landmarks" in label else 5
+            dashed = {"color": "black", "linestyle": (0, (dash, 3)), "linewidth": 0.9}
             ax.axhline(value / panel.scale, label=label, **dashed)
 
     if panel.label == "per second":
@@ -217,7 +230,7 @@ def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, unit: float, look: dict[s
             star = {"marker": "*", "markersize": 11, "markeredgecolor": "black", "zorder": 5}
             star |= {"linestyle": "none", "clip_on": False, "label": "certified gap"}
             ax.plot(x[places], gaps, **look | star)
-        limit(run.tolerance, "tolerance")
+        limit(run.tolerance, "tolerance" + " of landmarks" * run.of_landmarks)
     if panel.field == "rss_bytes":
         curve("peak_rss_bytes", linestyle=":", marker=None, label="peak of memory")
         limit(run.options.get("memory_limit"), "memory limit")

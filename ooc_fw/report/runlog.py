@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.landmarks import relative_target
 from ooc_fw.report.figures import draw_runs, render
 from ooc_fw.system.errors import InputError, format_value
 from ooc_fw.system.memory import format_bytes
@@ -60,9 +61,15 @@ class Run:
         return _mapping(self.start.get("options"))
 
     @property
+    def of_landmarks(self) -> bool:
+        """Whether its model is known to be of landmarks."""
+        return self.end.get("kind") == "landmarks" or bool(self.options.get("landmarks"))
+
+    @property
     def tolerance(self) -> float | None:
-        """Relative target tolerance; None where another gap is compared with it."""
+        """Target of the relative gap; None where another gap is compared with the tolerance."""
         value = _number(self.options.get("tol"))
+        value = relative_target(value) if self.of_landmarks and value > 0 else value
         relative = self.options.get("stopping", "relative") == "relative"
         return value if relative and value > 0 else None
 

@@ -66,6 +66,23 @@ def test_each_data_set_has_a_panel_of_its_own(make_run):
     assert rest == []
 
 
+def test_runs_of_few_and_of_many_iterations_are_told_apart(make_run):
+    runs = [make_run("few"), make_run("many")]
+    for scale, factor in (("linear", 50), ("symlog", 20)):
+        runs[1].columns["iteration"] *= factor
+        figure = draw_runs(runs, ["gap"], ["iteration"])
+        assert figure.axes[0].get_xscale() == scale
+    assert figure.axes[0].xaxis.get_major_formatter()(50_000) == "50k"
+
+
+def test_the_target_of_landmarks_is_their_own(make_run):
+    figure = draw_runs([make_run("exact"), make_run("span", landmarks=9)], ["gap"], ["time"])
+    lines = {line.get_label(): line.get_ydata()[0] for line in figure.axes[0].lines}
+    assert lines["tolerance"] == 1e-3
+    assert lines["tolerance of landmarks"] == pytest.approx(2e-3, rel=1e-3)
+    assert figure.legends[0]._ncols > 1
+
+
 def test_binary_classifiers_are_drawn_one_after_the_other(make_run):
     figure = draw_runs([make_run(classifiers=3)], ["gap"], ["iteration"])
     assert figure.axes[0].get_xlabel() == "iteration (of all binary classifiers)"
