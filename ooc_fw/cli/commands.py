@@ -258,7 +258,7 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     these. VALUES are numbers (0.5,1,10) or powers of a number (2^0..2^12; 2^-5..2^15:2 for every
     second one). The test file has no part in it.
 
-      ooc-fw tune train.h5 --max-time 30m
+      ooc-fw tune train.h5 --metric auc --max-time 30m
       ooc-fw tune train.h5 --C 2^0..2^12 --gamma auto,0.1
     """
     add_options(add_data(parser), ConvertOptions, ["labels_as"])
@@ -273,7 +273,9 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     add_values(width, "--gamma", gamma, "values of gamma, such as auto and scale")
     sigma2 = "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)"
     add_values(width, "--sigma2", positive, sigma2)
-    add_options(parser, TrainOptions, ["max_time", "memory_limit"])
+    text = "end after this time with the best so far (default: 10m; none for values or a preset)"
+    add_option(parser, "max_time", replace(option_fields(TrainOptions)["max_time"], help=text))
+    add_options(parser, TrainOptions, ["memory_limit"])
     grid = parser.add_argument_group("what is tried")
     add_options(grid, KernelOptions, ["degree", "coef0"])
     add_options(grid, SearchOptions, ["preset"])
