@@ -432,7 +432,7 @@ def _exact(problem: ClassificationProblem, plan: Plan) -> Plan:
 
 
 def _estimate(problem: ClassificationProblem, plan: Plan, landmarks: int | None) -> dict[str, Any]:
-    """Speed of this machine, the support to expect, and upper limits of what a run costs."""
+    """Speed of this machine, and what a run is expected to have and to cost, and at most."""
     source, options, room = problem.source, plan.options, plan.memory
     rows, rows_a_second = _read_rows(source)
     values_a_second, largest_value = classification.kernel_speed(
@@ -444,29 +444,34 @@ def _estimate(problem: ClassificationProblem, plan: Plan, landmarks: int | None)
     # Landmarks may be all that there is room for.
     most = room.max_vertices if landmarks is None else few_rows(source, room.max_vertices)
     timeless = dataclasses.replace(options, max_time=None)
-    expected = classification.expect_support(problem, timeless, Session(), source.n_rows, most)
-    support = min(room.max_vertices, int(expected.share * source.n_rows))
+    enough = min(room.max_vertices, options.max_support or classification.MOST_SUPPORT)
+    found = classification.expect_support(problem, timeless, Session(), enough, most)
+    largest = min(room.max_vertices, int(found.share * source.n_rows))
+    expected = min(largest, found.expected)
     largest_C = options.C if problem.penalties is None else float(problem.penalties.max())
     reading = source.n_rows / rows_a_second
-    sweep = reading + source.n_rows * (landmarks or support) / values_a_second
-    seconds = classification.PASSES * sweep
-    if landmarks is not None:
-        seconds = (
-            classification.landmark_seconds(problem, landmarks, values_a_second)
-            + classification.LANDMARK_PASSES * reading
-        )
-    value_bytes = value_type(support, largest_C, largest_value, plan.quantised).itemsize
-    all_fit = value_bytes * support**2 <= room.parts["kernel_rows"]
+
+    def seconds(support: int) -> float:
+        if landmarks is None:
+            exact = classification.exact_seconds(source.n_rows, support, values_a_second)
+            return classification.PASSES * reading + exact
+        solving = classification.landmark_seconds(problem, landmarks, values_a_second)
+        return classification.LANDMARK_PASSES * reading + solving
+
+    value_bytes = value_type(largest, largest_C, largest_value, plan.quantised).itemsize
+    all_fit = value_bytes * expected**2 <= room.parts["kernel_rows"]
     return {
         "rows_per_second": rows_a_second,
         "kernel_values_per_second": values_a_second,
-        "support_share_of_sample": expected.share,
-        "support_at_most": support,
+        "support_share_of_sample": found.share,
+        "support_expected": expected,
+        "support_at_most": largest,
         "kernel_value_bytes": value_bytes,
         "kernel_values_fit": landmarks is not None or all_fit,
         "sweep_bytes": source.decoded_bytes,
-        "sweep_seconds_at_most": sweep,
-        "seconds_at_most": seconds,
+        "seconds_expected": seconds(expected),
+        "seconds_at_most": seconds(largest),
+        "max_time": options.max_time,
     }
 
 
@@ -481,10 +486,19 @@ def _read_rows(source: RowSource) -> tuple[Rows, float]:
 
 
 def _plan_lines(result: dict[str, Any]) -> list[str]:
-    n_bytes, support = result["kernel_value_bytes"], result["support_at_most"]
+    n_bytes, support = result["kernel_value_bytes"], result["support_expected"]
     terms, limit = result["memory"], "no limit given"
     if result["memory_limit"] is not None:
         limit = f"limit {memory.format_bytes(result['memory_limit'])}"
+    seconds, max_time, fits = result["seconds_expected"], result["max_time"], ""
+    if max_time is not None:
+        fits = f", {'within' if seconds <= max_time else 'more than'} --max-time {max_time:g} s"
+    more = longer = ""
+    if result["support_at_most"] > support:
+        share = f"{100 * result['support_share_of_sample']:.0f} %"
+        more = f"; {result['support_at_most']} at most, were it {share} as of a sample"
+    if result["seconds_at_most"] > seconds:
+        longer = f"; {result['seconds_at_most']:.3g} s with the most support vectors"
     recomputed = (
         "they do not all fit the memory and are computed again and again, so that a run may take "
         "many times as long as estimated below; more --memory, or --landmarks, avoids that"
@@ -495,12 +509,11 @@ def _plan_lines(result: dict[str, Any]) -> list[str]:
         "",
         f"reads {result['rows_per_second']:.3g} rows/s, computes "
         f"{result['kernel_values_per_second']:.3g} kernel values/s",
-        f"support vectors: {100 * result['support_share_of_sample']:.0f} % of a sample, so at most "
-        f"about {support} of an exact model; the share falls as the data grow",
+        f"support vectors: about {support} expected of an exact model{more}",
         f"kernel values between so many take {n_bytes} bytes each, "
         f"{memory.format_bytes(n_bytes * support**2)} if all are held",
         *[recomputed] * (not result["kernel_values_fit"]),
-        f"a pass reads {memory.format_bytes(result['sweep_bytes'])} and takes at most about "
-        f"{result['sweep_seconds_at_most']:.3g} s, a whole run "
-        f"{result['seconds_at_most']:.3g} s; starting the program adds about a second",
+        f"a run takes about {seconds:.3g} s{fits}{longer}; a pass reads "
+        f"{memory.format_bytes(result['sweep_bytes'])}",
+        "starting the program adds about a second",
     ]

@@ -37,15 +37,17 @@ def data(request, tmp_path):
 def test_the_terms_add_up(ooc_fw, plan, data):
     result = plan(data, "--memory", "2GiB")
     assert sum(result["memory"].values()) <= result["memory_limit"] == 2 << 30
-    assert 1 <= result["support_at_most"] <= result["max_vertices"] == 200
+    assert 1 <= result["support_expected"] <= result["support_at_most"]
+    assert result["support_at_most"] <= result["max_vertices"] == 200
     assert result["kernel_values_per_second"] > 0
-    assert result["seconds_at_most"] > 0
-    given = "--class-weight=-1=2.0,1=1.0", "--max-iter", "9"
+    assert 0 < result["seconds_expected"] <= result["seconds_at_most"]
+    given = "--class-weight=-1=2.0,1=1.0", "--max-iter", "9", "--max-time", "1h"
     text = ooc_fw("plan", data, "--memory", "2GiB", *given).out
     assert max(map(len, text.partition("next:")[0].splitlines())) <= 80
     command = shlex.split(text.splitlines()[-1])
     assert command[:3] == ["ooc-fw", "train", str(data)]
-    assert {*given, "--memory", "2GiB"} <= {*command}
+    assert "s, within --max-time 3600 s" in " ".join(text.split())
+    assert {*given[:3], "--memory", "2GiB"} <= {*command}
     assert "limit 2 GiB" in text
     assert "starting the program adds about a second" in text
     assert "kernel values between active rows" in text
