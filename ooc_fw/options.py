@@ -31,6 +31,13 @@ TASKS = {"classification": "Classification", "novelty": "Novelty", "regression":
 """Name of a task and of its module in `ooc_fw.training` -> its `ooc_fw.training.fit.Task` there."""
 
 
+def missing_labels_of(text: str) -> str:
+    """The text, if it is an answer to rows without a label."""
+    if text in ("refuse", "drop") or text.startswith("drop="):
+        return text
+    raise InputError(f"must be one of refuse, drop or drop=LABEL, not {text!r}")
+
+
 @dataclass(frozen=True)
 class Option:
     """What is known of an option beside its type."""
@@ -461,8 +468,10 @@ class ConvertOptions(_Checked):
     )
     missing_labels: str = option(
         "refuse",
-        "rows whose label is missing are an error, or are left out",
-        choices=("refuse", "drop"),
+        "rows whose label is missing are an error (refuse), or are left out (drop), with "
+        "drop=unknown also those whose label is unknown, before --labels-as",
+        read=missing_labels_of,
+        metavar="{refuse,drop,drop=LABEL}",
     )
     labels_as: str | None = option(
         None,

@@ -18,6 +18,7 @@ from ooc_fw.data.labels import LabelMap, map_labels, maps_left
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
+from ooc_fw.data.views import SubsetSource
 from ooc_fw.options import ConvertOptions, Record, option_fields
 from ooc_fw.report.progress import to_json
 from ooc_fw.system.errors import InputError, printable
@@ -47,6 +48,10 @@ def open_data(
     if not labels:
         given = {"x_name": args.x_name}
     source = open_source(data_of(args), **given)
+    drop, shown = given.get("missing_labels", ""), not vars(args).get("quiet")
+    if drop.startswith("drop=") and isinstance(source, SubsetSource) and shown:
+        whole = source.source.n_rows
+        print_lines([f"left out: {whole - source.n_rows} of {whole} rows, labelled {drop[5:]!r}"])
     if labels and (source.has_labels or vars(args).get("labels_as")):
         maps = label_maps(args, model, source.labels_as)
         if maps:
@@ -143,7 +148,9 @@ def wrapped(lines: Iterable[str], indent: int) -> list[str]:
 def data_arguments(args: argparse.Namespace, known: Sequence[str] = ()) -> list[str]:
     """Options given that say where rows and labels are, but those in `known`, for a command."""
     names = {"label", "labels", "labels_as", "x_name", "missing_labels", "header"} & {*vars(args)}
-    values = {name: vars(args)[name] for name in names if f"--{name}" not in known}
+    values = {
+        name: vars(args)[name] for name in names if f"--{name.replace('_', '-')}" not in known
+    }
     return arguments_of(ConvertOptions, values)
 
 

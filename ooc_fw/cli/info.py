@@ -83,7 +83,7 @@ def _next(
     args: argparse.Namespace, options: Sequence[str] | None, training: Sequence[str] = ()
 ) -> list[str]:
     """Commands that convert with these options, unless there is nothing to convert, and train."""
-    given = common.data_arguments(args, options or ())
+    given = common.data_arguments(args, training if options is None else options)
     if options is None:
         return [shlex.join(["ooc-fw", "train", *common.data_of(args), *given, *training])]
     convert = conversion(*common.data_of(args))
@@ -201,6 +201,9 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
         if source.label_columns and not source.has_labels:
             label = preflight.likely_label(source.label_columns) or "COLUMN"
             (training if ready else options)[:0] = ["--label", label]
+        words = map(str, labels.counts if labels else ())
+        for word in [word for word in words if word.lower() in preflight.NO_LABEL][:1]:
+            (training if ready else options)[:0] = ["--missing-labels", f"drop={word}"]
         facts |= _inspection(labels, findings, source) | {"advice": [*sentences, *found]}
         return facts | {"next": _next(args, None if ready else options, training)}
 

@@ -227,6 +227,8 @@ def apply_model(
     if not is_table and kind != "libsvm":
         yield from _apply_to_source(model, args, with_labels, labels_only)
         return
+    if with_labels and not is_table and args.missing_labels != "refuse":
+        raise InputError("--missing-labels is for tables, not LIBSVM text; leave it out")
     kind_of_input = "a table" if is_table else "text"
     common.refuse_several(args, kind_of_input)
     if args.dask is not None:

@@ -16,7 +16,7 @@ from ooc_fw.convert import readers
 from ooc_fw.convert.readers import MAX_ROW_BYTES, TableReader
 from ooc_fw.data import containers, hdf5
 from ooc_fw.data.arrays import ArrayNode, Group, ReadArray
-from ooc_fw.data.containers import Column, Missing
+from ooc_fw.data.containers import Column
 from ooc_fw.data.converted import is_converted
 from ooc_fw.data.formats import stored_bytes
 from ooc_fw.data.opening import OPENERS, open_labels
@@ -91,8 +91,7 @@ class ArrayReader(TableReader):
         if isinstance(column, ArrayNode):
             return column.open()
         what = f"{self.name}: {self._label!r}"
-        missing: Missing = "drop" if self._options.missing_labels == "drop" else "refuse"
-        labels = containers.labels_in(column, what, missing)
+        labels = containers.labels_in(column, what, self._options.missing_labels)
 
         def read(start: int, stop: int) -> AnyArray:
             values = np.asarray(labels.values[start:stop]).astype(object)

@@ -10,6 +10,7 @@ import csv
 import io
 import itertools
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -292,8 +293,8 @@ def _advice_on_labels(labels: Labels) -> Iterator[str]:
             if str(label).lower() in NO_LABEL:
                 yield (
                     f"class {label or repr('')} ({count} of {total} rows) looks like a missing "
-                    f"label and would be learned as a class: leave these labels empty, and convert "
-                    f"or train with --missing-labels drop"
+                    f"label and would be learned as a class: leave such rows out, with "
+                    f"--missing-labels {shlex.quote(f'drop={label}')}"
                 )
         rare, count = min(labels.counts.items(), key=lambda item: item[1])
         if count < 0.02 * total:

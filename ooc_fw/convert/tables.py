@@ -25,7 +25,7 @@ from ooc_fw.convert.readers import NUMBERS, ParsedBlock, TableReader, Wanted, Wo
 from ooc_fw.data import formats, hdf5
 from ooc_fw.data.containers import feature_names
 from ooc_fw.data.converted import CONTENT, LABELS_AS, content_crc32, read_checksums
-from ooc_fw.data.labels import feature_places, is_label_number
+from ooc_fw.data.labels import are_label, feature_places, is_label_number
 from ooc_fw.data.rows import (
     CSRRows,
     Float64Array,
@@ -423,7 +423,7 @@ class TableEncoder(readers.Encoder):
         self._label_form = labels
         self._options = parsing
         self._like = like
-        self._drop_unlabelled = options.missing_labels == "drop"
+        self._missing_labels = options.missing_labels
         self._targets = options.targets
         self._readers = inputs
         self._names = inputs[0].feature_names if like is None else like.columns
@@ -519,8 +519,10 @@ class TableEncoder(readers.Encoder):
         """
         if not self.labelled and self._label_form == "codes":
             yield "there are no labels: the file is for prediction only (else give --label)"
-        if count := self.counts["unlabelled"]:
-            yield f"{count} rows without a label are left out"
+        _, is_named, word = self._missing_labels.partition("=")
+        named = f" or with the label {word!r}" * bool(is_named)
+        if (count := self.counts["unlabelled"]) or named:
+            yield f"{count} rows without a label{named} are left out"
         used = {*self._labels.values()}
         if self.record is not None:
             sources = (source for source, _ in self.record.dates.values())
@@ -554,7 +556,8 @@ class TableEncoder(readers.Encoder):
     def _encode(self, cells: readers.Cells, places: Int64Array | None) -> ParsedBlock:
         """Labels and sparse rows, of float64, of some cells, whose features are at `places`."""
         labels, skipped, n_skipped = cells.labels, list(cells.skipped), len(cells.skipped)
-        dropped = _unlabelled(labels) & self._drop_unlabelled
+        drops = self._missing_labels != "refuse"
+        dropped = _unlabelled(labels, self._missing_labels) & drops
         self._count("unlabelled", int(np.count_nonzero(dropped)))
         sparse = isinstance(cells.numbers, CSRRows)
         rows: Any = cells.numbers if sparse else self._columns(cells, ~dropped)
@@ -671,11 +674,14 @@ class TableEncoder(readers.Encoder):
         return f"{place}: the value in column {name!r} {reason}; {way}"
 
 
-def _unlabelled(labels: Float64Array | Words) -> npt.NDArray[np.bool_]:
+def _unlabelled(
+    labels: Float64Array | Words, missing_labels: str = "refuse"
+) -> npt.NDArray[np.bool_]:
     if not isinstance(labels, Words):
-        return np.isnan(labels)
+        return np.isnan(labels) | are_label(labels, missing_labels)
     # Code -1 takes the last of these places.
     missing = np.array([word in readers.MISSING_LABELS for word in labels.values] + [True])
+    missing |= are_label(np.array([*labels.values, ""]), missing_labels)
     return missing[labels.codes]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
@@ -35,7 +35,7 @@ from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowSource, ro
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.system.errors import InputError
 
-Missing: TypeAlias = Literal["refuse", "drop"]
+Missing: TypeAlias = str  # "refuse", "drop" or "drop=LABEL"
 """Whether a row without a label is an error, or left out."""
 
 Sums: TypeAlias = Mapping[str, Checksums]  # of the arrays of a file, by name
@@ -80,7 +80,7 @@ def open_container(
                     f"name its labels (--label, or label= in Python): it has {', '.join(known)}"
                 )
         source.check_unchanged()  # all arrays were found in one and the same file
-        return source if named is None else with_labels_only(source, named)
+        return source if named is None else with_labels_only(source, named.missing)
 
 
 def find_rows(root: Node, x_name: str) -> Node:
@@ -292,11 +292,11 @@ def _with_missing(values: Any, is_missing: Any) -> Labels:
     return Labels(values, missing if missing.any() else None)
 
 
-def with_labels_only(source: RowSource, labels: Labels) -> RowSource:
+def with_labels_only(source: RowSource, missing: npt.NDArray[np.bool_] | None) -> RowSource:
     """The rows that have a label."""
-    if labels.missing is None:
+    if missing is None:
         return source
-    labelled = SubsetSource(source, ranges_of(np.flatnonzero(~labels.missing)))
+    labelled = SubsetSource(source, ranges_of(np.flatnonzero(~missing)))
     labelled.stamps = source.stamps
     labelled.on_close(source.close)
     return labelled

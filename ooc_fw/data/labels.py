@@ -130,6 +130,16 @@ def _plain(label: Any) -> str:
     return format_label(float(word)) if is_label_number(word) else word
 
 
+def are_label(labels: AnyArray, missing_labels: str) -> npt.NDArray[np.bool_]:
+    """Which labels are LABEL, of the option ``drop=LABEL``; none where it is another."""
+    _, is_named, label = missing_labels.partition("=")
+    if not is_named:
+        return np.zeros(len(labels), dtype=bool)
+    values, rows = np.unique(labels, return_inverse=True)
+    found = np.array([_plain(value) == _plain(label) for value in values.tolist()], dtype=bool)
+    return found[rows]
+
+
 def maps_left(
     name: str, of_file: Sequence[str], given: str | None, of_model: Sequence[str] = ()
 ) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ from ooc_fw.data.arrays import (
     open_npy,
 )
 from ooc_fw.data.containers import Missing, open_container
-from ooc_fw.data.labels import encode_labels, map_labels, maps_left
+from ooc_fw.data.labels import are_label, encode_labels, iter_labels, map_labels, maps_left
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
 from ooc_fw.data.views import StackedSource, SubsetSource, complement, draw_parts
@@ -71,8 +71,9 @@ def open_source(
     x_name, label : str
         Names of rows and labels in an HDF5 file, a zarr store or an AnnData object: paths such as
         "layers/counts", "obsm/X_pca" and "obs/cell_type", where "obs/" may be left out.
-    missing_labels : {"refuse", "drop"}
-        Whether rows without a label in such a column are an error, or are left out.
+    missing_labels : {"refuse", "drop"} or str
+        Whether rows without a label in such a column are an error, or are left out; "drop=unknown"
+        leaves out those with the label "unknown", too.
     labels_as : str, optional
         New labels, numbers or words, such as "normal=normal,*=attack", where * is every label that
         is not named. A model that is trained on the rows records it.
@@ -98,6 +99,9 @@ def open_source(
         if maps := maps_left(raw.name, raw.labels_as, labels_as):
             logger.info("%s", map_labels(raw, maps))
         return raw
+    if missing_labels.startswith("drop="):
+        raw = open_source(data, labels, x_name=x_name, label=label, missing_labels="drop")
+        return _without_label(raw, missing_labels)
     if is_several(data):
         named = {"x_name": x_name, "label": label, "missing_labels": missing_labels}
         return _open_several(data, labels, **named)
@@ -333,6 +337,16 @@ def _open_several(data: Sequence[Any], labels: Any, **names: Any) -> RowSource:
     return source
 
 
+def _without_label(source: RowSource, missing_labels: str) -> RowSource:
+    """The rows but those with the label that ``drop=LABEL`` names."""
+    found = np.concatenate([are_label(part, missing_labels) for _, part in iter_labels(source)])
+    if not found.any():  # a misspelt label would leave a class in that the user wants out
+        logger.warning(
+            "no row of %s has the label of --missing-labels %s", source.name, missing_labels
+        )
+    return containers.with_labels_only(source, found)
+
+
 def is_annotated(data: Any) -> bool:
     """Whether `data` is an AnnData object, or alike."""
     return all(hasattr(data, name) for name in ("X", "obs", "var_names", "shape"))
@@ -351,7 +365,7 @@ def _open_annotated(
     source = open_source(_annotated_rows(data, x_name), None if named is None else named.values)
     if containers.place_of_names(x_name) is not None:
         source.columns = [formats.as_text(word) for word in data.var_names]
-    return source if named is None else containers.with_labels_only(source, named)
+    return source if named is None else containers.with_labels_only(source, named.missing)
 
 
 def _annotated_rows(data: Any, x_name: str) -> Any:

@@ -187,9 +187,9 @@ class Trainer(CallbackSupportMixin, Parameters):
         sample_weight : array-like of shape (n_rows,), optional
             Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
             They must not be negative; rows of weight 0 are left out.
-        missing_labels : {"refuse", "drop"}
+        missing_labels : {"refuse", "drop"} or str
             Whether rows without a label in a column of a file are an error, or are left out and not
-            counted.
+            counted; "drop=unknown" leaves out those with the label "unknown", too.
         **files : optional
             `log` is the path of a file of one JSON object per event, for ``ooc-fw report`` and
             ``ooc-fw plot``. `checkpoint` is that of a file into which the state of the run is
@@ -214,6 +214,8 @@ class Trainer(CallbackSupportMixin, Parameters):
             options = replace(options, seed=identity["options"]["seed"])
         X, *given, columns = self._checked(X, *given, **(self._checks_of_y or {}))
         y = given[0] if given else None
+        if is_array(y) and missing_labels.startswith("drop="):
+            raise InputError("missing_labels is for labels in files; leave such rows out of X, y")
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
         square = Lookup.of(X) if self.kernel == Lookup.name else None
         if square is not None:

@@ -6,10 +6,12 @@ They have counts in X and `cell_type` in obs. Without files, cells are made up. 
 new folder, cells-example.
 """
 
+import shlex
 import sys
 
 import numpy as np
 
+import ooc_fw
 from ooc_fw.cli.guide import begin_example, end_example
 
 given = begin_example(__file__, __doc__, 2)
@@ -29,11 +31,16 @@ if not given:
         cells = anndata.AnnData(counts, {"cell_type": cell_type})
         cells.var_names = [f"gene {k}" for k in range(300)]
         cells.write_h5ad(path)
+named = []
+for path in shlex.split(f"{train} {test}"):
+    with ooc_fw.open_dataset(path, label="cell_type", missing_labels="drop") as source:
+        has_unknown = "unknown" in source.labels(0, source.n_rows)
+    named.append("--label cell_type" + " --missing-labels drop=unknown" * has_unknown)
 commands = f"""
-info {train} --label cell_type
-convert {train} cells.h5 --label cell_type --log1p --scale maxabs
+info {train} {named[0]}
+convert {train} cells.h5 {named[0]} --log1p --scale maxabs
 train cells.h5 -o types.h5 --C 10
-evaluate types.h5 {test} --label cell_type
+evaluate types.h5 {test} {named[1]}
 predict types.h5 {test} -o types.csv
 importance types.h5 {test} --top 10 --figure cells.svg
 """

@@ -157,6 +157,65 @@ def test_missing_numbers_are_missing_labels(ooc_fw, tmp_path, cells, name):
     assert ooc_fw("train", path, *named).json()["n_rows"] == 192
 
 
+@pytest.mark.parametrize("kind", ["h5ad", "csv"])
+def test_rows_of_a_named_label_are_left_out(ooc_fw, tmp_path, cells, kind):
+    """As rows without a label are, in all commands, and not learned or counted as a class."""
+    own, path = cells.copy(), tmp_path / f"own.{kind}"
+    types = own.obs["cell_type"].astype(object)
+    types[::6] = "unknown"
+    n_named, n_left = 40, int((types.notna() & (types != "unknown")).sum())
+    own.obs["cell_type"] = pd.Categorical(types)
+    table = pd.DataFrame(own.X.toarray(), columns=own.var_names).assign(cell_type=types.to_numpy())
+    own.write_h5ad(path) if kind == "h5ad" else table.to_csv(path, index=False)
+    named = "--label", "cell_type", "--missing-labels", "drop=unknown"
+    rows, bare, model = tmp_path / "rows.h5", tmp_path / "bare.h5", tmp_path / "m.h5"
+    noted = f"{240 - n_left} rows without a label or with the label 'unknown' are left out"
+    assert noted in ooc_fw("convert", path, rows, *named, "--seed", "0").done().err
+    known = tmp_path / "known.csv"
+    table[(types.notna() & (types != "unknown")).to_numpy()].to_csv(known, index=False)
+    ooc_fw("convert", known, bare, "--label", "cell_type", "--seed", "0").done()
+    with open_source(rows) as found, open_source(bare) as expected:
+        assert {*found.labels(0, n_left)} == {*TYPES}
+        assert sorted(map(tuple, rows_of(found))) == sorted(map(tuple, rows_of(expected)))
+    ooc_fw("train", rows, "-o", model, "--quiet").done()
+    said = f"left out: {n_named} of {n_left + n_named} rows, labelled 'unknown'"
+    outcome = ooc_fw("evaluate", model, path, *named, "--json")
+    assert (said if kind == "h5ad" else noted) in outcome.err
+    assert outcome.json()["n_rows"] == n_left
+    outcome = ooc_fw("evaluate", model, path, *NAMED)
+    assert f"(unknown: {n_named} rows); they count as wrong" in outcome.err
+    if kind == "h5ad":
+        outcome = ooc_fw("train", path, *named, "-o", model)
+        assert said in outcome.err
+        assert load_model(model).classes.tolist() == TYPES.tolist()
+        ooc_fw("certify", model, path, *named, "--quiet").done()
+        facts = ooc_fw("info", path, *NAMED, "--json").json()
+        assert facts["next"][0].count("--missing-labels") == 1
+        assert "--missing-labels drop=unknown" in facts["next"][0]
+        facts = ooc_fw("info", path, *named, "--json").json()
+        assert [*facts["classes"]] == TYPES.tolist()
+        for command in (("plan", path), ("split", path, tmp_path / "a.h5", tmp_path / "b.h5")):
+            assert said in ooc_fw(*command, *named).done().err
+        outcome = ooc_fw("train", path, *named[:3], "drop=unknwn", "-o", model)
+        assert "no row of" in outcome.err
+        own = FrankWolfeSVC(random_state=0).fit(path, "cell_type", missing_labels="drop=unknown")
+        assert own.n_rows_seen_ == n_left
+        with pytest.raises(InputError, match="labels in files"):
+            own.fit(cells.X, np.arange(240) % 2, missing_labels="drop=1")
+
+
+def test_rows_of_a_number_are_left_out_of_all_but_text(ooc_fw, tmp_path, write_text):
+    rows, drop = np.random.default_rng(0).normal(size=(90, 3)), ("--missing-labels", "drop=-9")
+    text, numbers = write_text(rows, np.arange(90) % 3 - 9), tmp_path / "numbers.h5"
+    ooc_fw("convert", text, numbers).done()
+    assert ooc_fw("train", numbers, *drop, "-o", tmp_path / "m.h5", "--json").json()["n_rows"] == 60
+    for command in (
+        ("evaluate", tmp_path / "m.h5", text),
+        ("convert", text, tmp_path / "x.h5", "--format", "libsvm"),
+    ):
+        ooc_fw(*command, *drop).assert_refused("--missing-labels", "LIBSVM text")
+
+
 @FORMATS
 def test_conversion_keeps_the_words(ooc_fw, tmp_path, places, name):
     data = tmp_path / "data.h5"
