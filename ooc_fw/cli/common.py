@@ -46,6 +46,8 @@ def open_data(
     names = ("label", "labels", "x_name", "missing_labels")
     given = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
     if not labels:
+        if given.get("missing_labels", "").startswith("drop="):
+            raise InputError("--missing-labels drop=LABEL is for labels, which have no part here")
         given = {"x_name": args.x_name}
     source = open_source(data_of(args), **given)
     drop, shown = given.get("missing_labels", ""), not vars(args).get("quiet")

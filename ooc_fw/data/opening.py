@@ -43,6 +43,7 @@ from ooc_fw.data.labels import are_label, encode_labels, iter_labels, map_labels
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
 from ooc_fw.data.views import StackedSource, SubsetSource, complement, draw_parts
+from ooc_fw.options import missing_labels_of
 from ooc_fw.system.errors import DamageError, InputError
 
 logger = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ def open_source(
         if maps := maps_left(raw.name, raw.labels_as, labels_as):
             logger.info("%s", map_labels(raw, maps))
         return raw
-    if missing_labels.startswith("drop="):
+    if missing_labels_of(missing_labels).startswith("drop="):
         raw = open_source(data, labels, x_name=x_name, label=label, missing_labels="drop")
         return _without_label(raw, missing_labels)
     if is_several(data):

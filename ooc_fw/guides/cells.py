@@ -11,8 +11,8 @@ import sys
 
 import numpy as np
 
-import ooc_fw
 from ooc_fw.cli.guide import begin_example, end_example
+from ooc_fw.data.opening import open_source
 
 given = begin_example(__file__, __doc__, 2)
 train, test = given or ("donor-1.h5ad", "donor-2.h5ad")
@@ -33,7 +33,7 @@ if not given:
         cells.write_h5ad(path)
 named = []
 for path in shlex.split(f"{train} {test}"):
-    with ooc_fw.open_dataset(path, label="cell_type", missing_labels="drop") as source:
+    with open_source(path, label="cell_type", missing_labels="drop") as source:
         has_unknown = "unknown" in source.labels(0, source.n_rows)
     named.append("--label cell_type" + " --missing-labels drop=unknown" * has_unknown)
 commands = f"""

@@ -196,10 +196,14 @@ def test_rows_of_a_named_label_are_left_out(ooc_fw, tmp_path, cells, kind):
         assert [*facts["classes"]] == TYPES.tolist()
         for command in (("plan", path), ("split", path, tmp_path / "a.h5", tmp_path / "b.h5")):
             assert said in ooc_fw(*command, *named).done().err
+        novel = ooc_fw("train", path, *named, "--task", "novelty", "-o", model)
+        novel.assert_refused("--missing-labels drop=LABEL")
         outcome = ooc_fw("train", path, *named[:3], "drop=unknwn", "-o", model)
         assert "no row of" in outcome.err
         own = FrankWolfeSVC(random_state=0).fit(path, "cell_type", missing_labels="drop=unknown")
         assert own.n_rows_seen_ == n_left
+        with pytest.raises(InputError, match="one of refuse, drop or drop=LABEL, not 'unknown'"):
+            own.fit(path, "cell_type", missing_labels="unknown")
         with pytest.raises(InputError, match="labels in files"):
             own.fit(cells.X, np.arange(240) % 2, missing_labels="drop=1")
 
