@@ -305,7 +305,8 @@ class Point:
     def cells(self) -> list[str]:
         """What the table of all points says of this one."""
         percent = ["" if x is None else f"{100 * x:.3f}" for x in (self.error, self.standard_error)]
-        note = ": ".join(word for word in (self.status, self.note) if word not in ("", "tried"))
+        status = "" if self.status in ("tried", "abandoned") else self.status
+        note = ": ".join(word for word in (status, self.note) if word)
         note = ", ".join(word for word in [*self.extras(), note] if word)
         sizes = [str(size or "") for size in (self.n_rows, self.n_support)]
         numbers = [f"{self.C:.6g}", f"{self.gamma:.4g}", *percent, *sizes]
