@@ -434,7 +434,7 @@ def test_commands_take_several_files_as_one(ooc_fw, tmp_path, cells, typed, plac
     convert, _ = shown["next"]
     assert convert.startswith(f"ooc-fw convert {names} {'a.h5'}")
     planned = ooc_fw("plan", *files, *label, "--C", "3", "--json").json()["next"]
-    assert planned[0].startswith(f"ooc-fw train {names} --label cell_type --C 3.0")
+    assert planned[0].startswith(f"ooc-fw train {names} --label cell_type --C 3")
     command = *planned[0].split()[1:], "--gamma", "0.05"
     ooc_fw(*command, "--log", log).done()
     start, *_ = map(json.loads, log.read_text().splitlines())
