@@ -304,15 +304,15 @@ def test_a_long_step_is_not_silent(stderr, monkeypatch):
     monkeypatch.setattr("ooc_fw.report.progress._GRACE_SECONDS", 0.0)
     stream = stderr(io.StringIO())
     with Progress() as progress:
-        wait_for(stream, " s, the first step is under way\n")
+        wait_for(stream, ", the first step is under way\n")
         progress.callbacks[0](make_state())
         wait_for(stream, "train: a long step is under way\n")
         with Waiting("the choice"):
-            wait_for(stream, " s, the choice is under way\n")
+            wait_for(stream, ", the choice is under way\n")
             with RowProgress("predict", 100) as rows:
-                wait_for(stream, " s, predict is under way\n")
+                wait_for(stream, ", predict is under way\n")
                 rows(50)
-                wait_for(stream, " s, predict 50%: ")
+                wait_for(stream, ", predict 50%: ")
             before = stream.getvalue()
             with RowProgress("predict", 100, quiet=True):
                 time.sleep(0.3)
