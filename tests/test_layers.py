@@ -36,7 +36,7 @@ CONFINED = {
     "numba": {"_core/loading.py", "_core/pairwise.py"},
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
-    "sklearn": {"estimators", "training/trial.py"},
+    "sklearn": {"estimators", "training/tuning.py"},
     "scipy": {"guides", "landmarks", "kernels/functions.py"},
     "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert", "guides"},

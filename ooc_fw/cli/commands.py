@@ -372,12 +372,6 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
         help="draw confusion, ROC, precision against recall, and how reliable probabilities are; "
         "of regression, predicted against true (.png, .svg, .pdf; matplotlib)",
     )
-    add_flag(
-        parser,
-        "--baseline",
-        "also what a linear model and the constant (the most frequent class, or the mean) reach on "
-        "a third of up to 20000 rows of DATA, learned from the other rows, and the model there",
-    )
     add_results(parser)
 
 

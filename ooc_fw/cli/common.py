@@ -170,19 +170,6 @@ def table(rows: Sequence[Sequence[object]], n_left: int = 1) -> list[str]:
     return [look.format(*row).rstrip() for row in cells]
 
 
-def trial_lines(trial: Mapping[str, Any] | None) -> list[str]:
-    """Table of what models reach on rows held out of a sample; no lines where there is none."""
-    if trial is None:
-        return []
-    names = list(next(iter(trial["models"].values())))
-    rows = [["", *names]]
-    for model, measures in trial["models"].items():
-        values = (measures[name] for name in names)
-        rows.append([model, *("-" if value is None else f"{value:.4f}" for value in values)])
-    held_out = f"{trial['held_out']} rows held out of a sample of {trial['rows']}"
-    return ["", f"on {held_out}, the others of which were learned from", *table(rows)]
-
-
 def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:
     """Certified gap of each binary classifier, or of the first `most`."""
     lines = []

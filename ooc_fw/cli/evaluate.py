@@ -17,21 +17,13 @@ import numpy.typing as npt
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.cli.predict import apply_model
-from ooc_fw.data.formats import TABLES, detect_format
-from ooc_fw.data.labels import encode_labels, read_targets
-from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import Int64Array
-from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.model.file import as_class_values
 from ooc_fw.model.metrics import Ranking, Reliability, Residuals, balanced_accuracy
 from ooc_fw.model.record import Model, load_model
-from ooc_fw.options import TrainOptions
-from ooc_fw.problem import ClassificationProblem, Problem, RegressionProblem
 from ooc_fw.report.figures import check_figure, draw_fit, draw_measures, save
-from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
-from ooc_fw.training.trial import BASELINE_ROWS, Trial
 
 MOST_UNKNOWN = 1000  # different labels that the model does not know; more are no classes
 MOST_NAMED = 5  # unknown labels in a message
@@ -49,7 +41,6 @@ def run(args: argparse.Namespace) -> int:
     if args.figure is not None:
         check_outputs([Output("figure", args.figure, streamed=True)], common.inputs_of(args))
         check_figure(args.figure)
-    trial = _try_baselines(args, model) if args.baseline else None
     given = args.positive is not None or args.threshold is not None
     if given and (model.task == "regression" or len(model.classes) != 2):
         raise InputError(
@@ -62,42 +53,8 @@ def run(args: argparse.Namespace) -> int:
         draw = draw_fit if model.task == "regression" else draw_measures
         save(draw(result), args.figure)
     result["seconds"] = time.perf_counter() - args.started
-    lines = _lines(result)
-    if trial is not None:
-        result["baseline"] = trial.to_dict()
-        lines += common.trial_lines(result["baseline"])
-    common.print_result(args, result, lines)
+    common.print_result(args, result, _lines(result))
     return DONE
-
-
-def _try_baselines(args: argparse.Namespace, model: Model) -> Trial:
-    """Scores of the model and of baselines on rows held out of a sample of DATA."""
-    kind = detect_format(args.data, is_table=model.table is not None)
-    if kind in (*TABLES, "npz", "libsvm"):
-        raise InputError(
-            f"--baseline draws rows at random, and {args.data} is read from its beginning to its "
-            f"end; leave --baseline out, or convert it first: {conversion(args.data)} "
-            f"--like {args.model}"
-        )
-    if model.task == "novelty":
-        raise InputError(
-            f"{args.model} was learned without labels, and a linear model cannot be; leave out "
-            f"--baseline"
-        )
-    with (
-        Waiting("the baseline", quiet=args.quiet),
-        common.open_data(args, model=model) as source,
-    ):
-        if model.task == "regression":
-            problem: Problem = RegressionProblem(source, read_targets(source), model.kernel)
-        else:
-            classes, codes = encode_labels(source)
-            problem = ClassificationProblem(source, codes, model.kernel, None, classes)
-        trial = Trial(problem, TrainOptions(threads=args.threads), BASELINE_ROWS)
-        with SubsetSource(source, ranges_of(trial.held_ids)) as rows:
-            trial.scores["model"] = trial.judge(model, rows)
-        trial.try_baselines()
-    return trial
 
 
 def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, Any]:

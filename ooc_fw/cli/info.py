@@ -40,11 +40,8 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.classification import SAMPLE_ROWS, draw_sample
 from ooc_fw.training.fit import make_plan
-from ooc_fw.training.trial import KERNELS, compare, hints
-from ooc_fw.training.trial import SAMPLE_ROWS as TRIAL_ROWS
 
 _RESUME = "resume the run with its data and the options of files (-o, --checkpoint, --log)"
-_TRIAL_CLASSES, _TRIAL_SECONDS = 20, 20.0  # more take too long for a quick look
 SHOWN = 12  # classes, columns and the like that are listed for people; --json lists all
 
 
@@ -196,7 +193,8 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             findings, labels, source, storage["compression"], has_checksums
         )
         options = preflight.preparation(findings, source)
-        facts["choice"], found, training = _choice(source, is_prepared=not options)
+        facts["choice"] = _choice(source)
+        training: list[str] = []
         ready = source.shuffled and not options
         if source.label_columns and not source.has_labels:
             label = preflight.likely_label(source.label_columns) or "COLUMN"
@@ -204,7 +202,7 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
         words = map(str, labels.counts if labels else ())
         for word in [word for word in words if word.lower() in preflight.NO_LABEL][:1]:
             (training if ready else options)[:0] = ["--missing-labels", f"drop={word}"]
-        facts |= _inspection(labels, findings, source) | {"advice": [*sentences, *found]}
+        facts |= _inspection(labels, findings, source) | {"advice": [*sentences]}
         return facts | {"next": _next(args, None if ready else options, training)}
 
 
@@ -213,11 +211,8 @@ def _maps(of: Model | RowSource) -> dict[str, Any]:
     return {"labels_as": list(of.labels_as)} if of.labels_as else {}
 
 
-def _choice(source: RowSource, is_prepared: bool) -> tuple[str | None, Sequence[str], list[str]]:
-    """What kind of model ``train`` without options would take, which is better, and its options.
-
-    None where it takes no such data. Kernels are not compared on rows that are to be scaled first.
-    """
+def _choice(source: RowSource) -> str | None:
+    """What kind of model ``train`` without options would take; None where it takes no such data."""
     with contextlib.suppress(InputError):
         classes, codes = encode_labels(source)
         small, _ = draw_sample(source, codes, SAMPLE_ROWS[0])
@@ -228,20 +223,8 @@ def _choice(source: RowSource, is_prepared: bool) -> tuple[str | None, Sequence[
         problem = ClassificationProblem(source, codes, kernel, None, classes)
         options = TrainOptions(threads=cpu_count())
         with Waiting("a model of a sample of the rows"):
-            kind = make_plan(problem, options).kind
-        if len(classes) > _TRIAL_CLASSES or not is_prepared:
-            return kind, [], []
-        with Waiting("a comparison of kernels and a linear model on a sample"):
-            trial = compare(problem, options, _TRIAL_SECONDS)
-        better = None if trial is None else trial.better(name)
-        said = [*hints(trial, name)]
-        if trial is not None and trial.n_rows < min(TRIAL_ROWS, source.n_rows):
-            said.append(
-                f"kernels were compared on {trial.n_rows} rows only, to save time: ooc-fw plan "
-                f"takes {TRIAL_ROWS}"
-            )
-        return kind, said, ["--kernel", better] if better in KERNELS else []
-    return None, [], []
+            return make_plan(problem, options).kind
+    return None
 
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:

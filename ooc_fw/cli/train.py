@@ -44,7 +44,6 @@ from ooc_fw.training import classification
 from ooc_fw.training.fit import Fit, Task, describe, fit, make_plan, task_of
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.pairs import describe_method
-from ooc_fw.training.trial import KERNELS, choose_kernel, compare, hints
 
 logger = logging.getLogger(__name__)
 
@@ -73,17 +72,15 @@ def run(args: argparse.Namespace) -> int:
     with common.open_data(args, labels=labels) as source, common.open_workers(args) as workers:
         place = model_place(args)
         with source.limited(Deadline(options.max_time, args.started).check):
-            problem, why_kernel = read_problem(args, task, source, options, workers)
+            problem = read_problem(args, task, source, options, workers)
         within = before_calibration(problem, options) if args.probability else options
         _describe_data(problem)
         session = Session((), workers, args.started, checkpoint, args.resume)
         deadline = session.deadline(within)
         with source.limited(deadline.check), Waiting("the choice of the model", quiet=args.quiet):
             plan = make_plan(problem, within, session)
-        if not args.quiet:
-            common.print_lines([why_kernel] * (why_kernel is not None))
-            if args.task != "regression":
-                _announce(plan)
+        if not args.quiet and args.task != "regression":
+            _announce(plan)
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
         facts |= {} if args.task == "classification" else {"task": args.task}
         log = open_log(args, options, **facts, kernel=problem.kernel.to_dict())
@@ -91,7 +88,6 @@ def run(args: argparse.Namespace) -> int:
             session = dataclasses.replace(session, callbacks=progress.callbacks)
             fitted = fit(problem, within, session, plan=plan)
             result, output, number = _save(args, fitted, options, session, place)
-            result |= {} if why_kernel is None else {"kernel_choice": why_kernel}
             if log is not None:
                 log.write("end", result)
     if not args.quiet:
@@ -134,20 +130,14 @@ def read_problem(
     source: RowSource,
     options: TrainOptions,
     workers: Workers | None,
-) -> tuple[Any, str | None]:
-    """Problem of the arguments, after passes over labels and for statistics; why this kernel."""
+) -> Any:
+    """Problem of the arguments, after passes over labels and for statistics."""
     answers, threads = task.read(source, options, weighted=args.class_weight is not None)
     penalties = None if args.class_weight is None else _penalties(args, **answers)
     given = {name: getattr(args, name) for name in task.fields}
     given = {name: value for name, value in given.items() if value is not None}
-
-    def make(name: str) -> Any:
-        named = argparse.Namespace(**{**vars(args), "kernel": name})
-        kernel = kernel_from(named, source, threads, workers)
-        return task.problem(source=source, kernel=kernel, penalties=penalties, **answers, **given)
-
-    within = dataclasses.replace(options, threads=threads)
-    return choose_kernel(args.kernel, args.gamma, make, within, Session(started=args.started))
+    kernel = kernel_from(args, source, threads, workers)
+    return task.problem(source=source, kernel=kernel, penalties=penalties, **answers, **given)
 
 
 def _penalties(
@@ -379,7 +369,7 @@ def run_plan(args: argparse.Namespace) -> int:
         common.open_workers(args) as workers,
     ):
         task = task_of("classification")
-        problem, why_kernel = read_problem(args, task, source, options, workers)
+        problem = read_problem(args, task, source, options, workers)
         plan = make_plan(problem, options, Session(resume=args.resume))
         exact = _exact(problem, plan)
         result = {
@@ -392,27 +382,18 @@ def run_plan(args: argparse.Namespace) -> int:
             "max_threads": plan.memory.max_threads,
             **_estimate(problem, exact, plan.landmarks),
         }
-        trial = compare(problem, plan.given)
-        sentences = hints(trial, problem.kernel.name)
-        better = None if trial is None else trial.better(problem.kernel.name)
-        if trial is not None:
-            result |= {"trial": trial.to_dict(), "hints": sentences}
-        result |= {} if why_kernel is None else {"kernel_choice": why_kernel}
-    lines = [why_kernel or "", plan.kind or "", "", *_plan_lines(result)][why_kernel is None :]
-    lines += common.trial_lines(result.get("trial")) + [f"- {each}" for each in sentences]
-    given = given_of(args, better)
-    result["next"] = [shlex.join(["ooc-fw", "train", *common.data_of(args), *given])]
+    lines = [plan.kind or "", "", *_plan_lines(result)]
+    result["next"] = [shlex.join(["ooc-fw", "train", *common.data_of(args), *given_of(args)])]
     lines = common.wrapped(lines, 2) + common.next_lines(result["next"])
     common.print_result(args, result, lines)
     return DONE
 
 
-def given_of(args: argparse.Namespace, better: str | None = None) -> list[str]:
-    """Options of the problem and of the run that are not the defaults, with a better kernel."""
+def given_of(args: argparse.Namespace) -> list[str]:
+    """Options of the problem and of the run that are not the defaults."""
     given = common.data_arguments(args)
     for record in (KernelOptions, TrainOptions):
-        taken = {"kernel": better, "gamma": "auto"} if better in KERNELS else {}
-        given += arguments_of(record, vars(args) | taken)
+        given += arguments_of(record, vars(args))
     weights = args.class_weight
     if isinstance(weights, dict):
         weights = ",".join(f"{label}={weight!r}" for label, weight in weights.items())

@@ -48,7 +48,6 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.fit import Fit, Task, describe, fit, task_of
-from ooc_fw.training.trial import choose_kernel
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -411,15 +410,8 @@ class Trainer(CallbackSupportMixin, Parameters):
         answers["penalties"] = penalties = self._penalties(answers, rows)
         if rows.square is not None:
             rows.square.check_convex(self.C if penalties is None else float(penalties.max()))
-
-        def make(name: str | KernelFunction) -> Any:
-            kernel = rows.square or self._kernel(rows.source, options, session.dask, name)
-            return task.problem(source=rows.source, kernel=kernel, **answers)
-
-        problem, why = choose_kernel(self.kernel, self.gamma, make, options, session)
-        if why is not None:
-            logger.info("%s", why)
-        return problem
+        kernel = rows.square or self._kernel(rows.source, options, session.dask)
+        return task.problem(source=rows.source, kernel=kernel, **answers)
 
     def _options(self) -> TrainOptions:
         names = option_fields(TrainOptions)
@@ -427,13 +419,9 @@ class Trainer(CallbackSupportMixin, Parameters):
         return TrainOptions(**given, seed=_seed(self.random_state), threads=threads_of(self.n_jobs))
 
     def _kernel(
-        self,
-        source: RowSource,
-        options: TrainOptions,
-        workers: Workers | None = None,
-        name: str | KernelFunction | None = None,
+        self, source: RowSource, options: TrainOptions, workers: Workers | None = None
     ) -> Kernel:
-        name = self.kernel if name is None else name
+        name = self.kernel
         average, spread = (
             partial(find, source, options.threads, dask=workers) for find in (sigma2, variance)
         )

@@ -81,19 +81,6 @@ def test_json_and_text(ooc_fw, model_file, data_file, text_file):
     assert [line[0] for line in lines[9:12] + lines[15:]] == ["-7", "3", "macro", "-7", "3"]
 
 
-def test_baseline(ooc_fw, model_file, data_file, text_file, table):
-    result = ooc_fw("evaluate", model_file, data_file, "--baseline", "--json").json()["baseline"]
-    assert (result["rows"], result["held_out"]) == (200, 66)
-    models = result["models"]
-    assert list(models) == ["model", "linear model", "constant"]
-    share = max((table.y == 3).mean(), (table.y == -7).mean())
-    assert models["constant"]["accuracy"] == pytest.approx(share, abs=0.02)
-    assert models["model"]["roc_auc"] > models["linear model"]["roc_auc"] - 0.1 > 0.6
-    text = ooc_fw("evaluate", model_file, data_file, "--baseline").done().out
-    assert "on 66 rows held out of a sample of 200" in text
-    ooc_fw("evaluate", model_file, text_file, "--baseline").assert_refused("convert it first")
-
-
 def test_ranking(ooc_fw, model_file, data_file, table, write_text):
     values = load_model(model_file).decision_function(data_file)
     with h5py.File(data_file) as file:
