@@ -19,7 +19,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``cli/``            the command line: ``main.py``, ``commands.py`` and a module for each command
 ``testing.py``      which of scikit-learn's checks the estimators do not pass
 ``training/``       from data to a model: `fit` and its tasks, pairs of classes, streams, `tune`
-``report/``         progress, log, figures and page of a run
+``report/``         progress, log and figures of a run
 ``model/``          a trained model: its record and file, predictions, probabilities, metrics
 ``landmarks/``      landmark models: all rows in the span of some, with a gap from every pass
 ``solver/``         `solve`: its `Plan`, the outer loop, steps, oracles, active set, run state

@@ -172,7 +172,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
     text = "let the model give probabilities, learned from rows held out, in up to twice the time"
     add_flag(parser, "--probability", text)
     runs = _add_training(parser)
-    text = "write one JSON object per event, for ooc-fw report and plot; --resume appends"
+    text = "write one JSON object per event, for ooc-fw plot; --resume appends"
     runs.add_argument("--log", metavar="FILE", help=text)
     add_results(parser)
     _add_stream(parser)
@@ -438,33 +438,20 @@ def _export(parser: argparse.ArgumentParser) -> None:
     add_results(parser, progress=False)
 
 
-def _report(parser: argparse.ArgumentParser) -> None:
-    """Make a page of figures and tables from logs of training runs.
-
-    Make one HTML file of what runs have written with ooc-fw train --log: figures, options and
-    results, several runs side by side. The file needs no network and no scripts. Making it needs
-    matplotlib: pip install 'ooc-fw[plot]'.
-    """
-    _add_logs(parser, "REPORT", ".html")
-
-
 def _plot(parser: argparse.ArgumentParser) -> None:
     """Draw logs of training runs.
 
     Draw what runs have written with ooc-fw train --log: several of them in the same axes. Needs
     matplotlib: pip install 'ooc-fw[plot]'.
     """
-    _add_logs(parser, "FIGURE", ".png; .svg and .pdf are possible too")
-    text = f"some of {', '.join(PANELS)}, with commas between them (default: all)"
-    parser.add_argument("--panels", metavar="NAMES", default=",".join(PANELS), help=text)
-    text = "what to draw against (default: both); speeds and memory are drawn against time only"
-    parser.add_argument("--against", choices=(*AXES, "both"), default="both", help=text)
-
-
-def _add_logs(parser: argparse.ArgumentParser, output: str, suffix: str) -> None:
     text = "written by ooc-fw train --log; may still grow"
     parser.add_argument("logs", metavar="LOG", nargs="+", help=text)
-    add_output(parser, output, f"default: the first LOG with suffix {suffix}")
+    text = "default: the first LOG with suffix .png; .svg and .pdf are possible too"
+    add_output(parser, "FIGURE", text)
+    text = f"some of {', '.join(PANELS)}, with commas between them (default: all)"
+    parser.add_argument("--panels", metavar="NAMES", default=",".join(PANELS), help=text)
+    text = "what to draw against (default: time)"
+    parser.add_argument("--against", choices=AXES, default="time", help=text)
     add_results(parser, progress=False)
 
 
@@ -631,8 +618,7 @@ COMMANDS = {
     "importance": Command(_importance, "importance"),
     "certify": Command(_certify, "certify"),
     "export": Command(_export, "predict", "run_export"),
-    "report": Command(_report, "report", "run_report", computes=False),
-    "plot": Command(_plot, "report", "run_plot", computes=False),
+    "plot": Command(_plot, "plot", computes=False),
     "demo": Command(_demo, "guide", "run_demo", computes=False),
     "help": Command(_help, "guide", "run_help", computes=False),
     "warm-up": Command(_warm_up, "guide", "run_warm_up"),

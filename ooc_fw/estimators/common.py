@@ -190,12 +190,11 @@ class Trainer(CallbackSupportMixin, Parameters):
             Whether rows without a label in a column of a file are an error, or are left out and not
             counted; "drop=unknown" leaves out those with the label "unknown", too.
         **files : optional
-            `log` is the path of a file of one JSON object per event, for ``ooc-fw report`` and
-            ``ooc-fw plot``. `checkpoint` is that of a file into which the state of the run is
-            written every `checkpoint_every` (seconds, or text such as "5m"); exact models of more
-            than two classes have none. `resume` is that of a checkpoint of the same data and
-            parameters, from which the run continues; only `max_iter`, `max_time` and `n_jobs` may
-            differ.
+            `log` is the path of a file of one JSON object per event, for ``ooc-fw plot``.
+            `checkpoint` is that of a file into which the state of the run is written every
+            `checkpoint_every` (seconds, or text such as "5m"); exact models of more than two
+            classes have none. `resume` is that of a checkpoint of the same data and parameters,
+            from which the run continues; only `max_iter`, `max_time` and `n_jobs` may differ.
 
         Notes
         -----

@@ -1,1 +1,1 @@
-"""What a run says of itself: progress, log, figures and page."""
+"""What a run says of itself: progress, log and figures."""

@@ -105,72 +105,50 @@ def _looks() -> Iterator[dict[str, Any]]:
 
 
 class Panel(NamedTuple):
-    """One quantity: title, label of the vertical axis, column of a run, and what it is against."""
+    """One quantity: title, label of the vertical axis and column of a run."""
 
     title: str
     label: str
     field: str
-    against: tuple[str, ...] = AXES
-    logarithmic: bool = False
     scale: float = 1.0
 
 
 PANELS = {
-    "gap": Panel("Gap, sampled and certified", "relative gap", "sampled_gap", logarithmic=True),
-    "objective": Panel("Objective", "f", "objective", logarithmic=True),
+    "gap": Panel("Gap, sampled and certified", "relative gap", "sampled_gap"),
     "support": Panel("Support", "support vectors", "n_support"),
-    "rows": Panel("Rows read", "per second", "rows_read", ("time",)),
-    "kernel": Panel("Kernel values", "per second", "kernel_evaluations", ("time",)),
-    "memory": Panel("Memory", "resident memory (MiB)", "rss_bytes", ("time",), scale=2**20),
+    "memory": Panel("Memory", "resident memory (MiB)", "rss_bytes", scale=2**20),
 }
 """What can be drawn of a run, by the name that the command line uses."""
 
 
 def draw_runs(
-    runs: Sequence[Run], panels: Sequence[str] = tuple(PANELS), against: Sequence[str] = AXES
+    runs: Sequence[Run], panels: Sequence[str] = tuple(PANELS), against: str = "time"
 ) -> Figure:
-    """Draw runs in common axes for each data set, two panels in a row, with one legend.
+    """Draw runs in common axes, two panels in a row, with one legend.
 
-    `panels` are names in `PANELS`, and `against` some of `AXES`: a panel that knows only one of
-    them is drawn once. Runs without any progress have no lines.
+    `panels` are names in `PANELS`, and `against` is one of `AXES`. Runs without any progress have
+    no lines.
     """
     runs = [run for run in runs if run.n_events > 0]
-    looks = dict(zip((run.label for run in runs), _looks(), strict=False))
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(str(run.start.get("data")), []).append(run)
-    cells = []
-    for panel in (PANELS[name] for name in panels):
-        axes = [axis for axis in against if axis in panel.against] or panel.against
-        cells += [(panel, axis, data) for axis in axes for data in groups or [""]]
     handles: dict[str, Any] = {}
-    with _drawing(_PANEL_INCHES, len(cells)) as (figure, all_axes):
-        for ax, (panel, axis, data) in zip(all_axes, cells, strict=True):
-            ax.set_title(panel.title + f": {_short(Path(data).stem)}" * (len(groups) > 1))
-            ax.set_ylabel(panel.label)
+    with _drawing(_PANEL_INCHES, len(panels)) as (figure, all_axes):
+        for ax, name in zip(all_axes, panels, strict=True):
+            ax.set(title=PANELS[name].title, ylabel=PANELS[name].label)
             if runs:
-                _draw_panel(ax, panel, groups[data], axis, looks if len(runs) > 1 else None)
-                handles |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
-        names = {label: handles.pop(label) for label in map(_short, looks) if label in handles}
-        for place, shown in (("upper", names), ("lower", handles)):
-            if shown:
-                inches = _KEY_INCHES + _LETTER_INCHES * max(map(len, shown))
-                n_across = max(1, int(figure.get_figwidth() / inches))
-                options = {"loc": f"outside {place} left", "ncols": n_across}
-                figure.legend(shown.values(), shown, **options)
-                more = 0.2 * (1 + -(-len(shown) // n_across))
-                figure.set_figheight(figure.get_figheight() + more)
+                _draw_panel(ax, PANELS[name], runs, against)
+            handles |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
+        if handles:
+            inches = _KEY_INCHES + _LETTER_INCHES * max(map(len, handles))
+            n_across = max(1, int(figure.get_figwidth() / inches))
+            figure.legend(handles.values(), handles, loc="outside lower left", ncols=n_across)
+            more = 0.2 * (1 + -(-len(handles) // n_across))
+            figure.set_figheight(figure.get_figheight() + more)
     return figure
 
 
-def _draw_panel(
-    ax: Any, panel: Panel, runs: Sequence[Run], axis: str, looks: dict[str, Any] | None
-) -> None:
-    """Draw runs, which have a name and a look each unless there is one only."""
+def _draw_panel(ax: Any, panel: Panel, runs: Sequence[Run], axis: str) -> None:
     from matplotlib.ticker import EngFormatter
 
-    many = any(run.n_classifiers > 1 for run in runs)
-    unit, name = 1.0, "iteration" + " (of all binary classifiers)" * many
     field = "elapsed_s" if axis == "time" else "iteration"
     ends = [float(run.columns[field][-1]) for run in runs]
     last = max(ends)
@@ -178,34 +156,32 @@ def _draw_panel(
         units = ((7200, 3600.0, "time (h)"), (600, 60.0, "time (min)"), (0, 1.0, "time (s)"))
         unit, name = next((unit, name) for least, unit, name in units if last >= least)
     else:
+        many = any(run.n_classifiers > 1 for run in runs)
+        unit, name = 1.0, "iteration" + " (of all binary classifiers)" * many
         if last > _FAR_APART * max(1.0, min(ends)):
             ax.set_xscale("symlog", linthresh=1)  # it has a place for 0
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.set_xlabel(name)
     if last > 0:
         ax.set_xlim(0, 1.02 * last / unit)
-    for run in runs:
-        x, look = run.columns[field] / unit, {"color": RUN_COLORS[0], "linestyle": "-"}
-        if looks:
-            look = looks[run.label] | {"label": _short(run.label)}
-        elif panel.field == "sampled_gap":
-            look["label"] = "sampled gap"
-        _draw_run(ax, panel, run, x, unit, look)
+    for run, look in zip(runs, _looks(), strict=False):
+        x = run.columns[field] / unit
+        _draw_run(ax, panel, run, x, look | {"label": _short(run.label)})
         for x_resumed in x[run.resumed]:
             dotted = {"color": look["color"], "linestyle": (0, (1, 2)), "linewidth": 0.8}
             ax.axvline(x_resumed, label="resumed", **dotted)
-    if panel.logarithmic:
+    if panel.field == "sampled_gap":
         ax.set_yscale("log", nonpositive="mask")
     else:
         ax.set_ylim(bottom=0)
 
 
-def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, unit: float, look: dict[str, Any]) -> None:
+def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, look: dict[str, Any]) -> None:
     """Draw one run, whose events are at `x`; a single value becomes a dot."""
 
     def curve(field: str, **style: Any) -> None:
         places, values = run.line(x, run.columns[field])
-        if sum(values == values) == 1:  # where it is not NaN
+        if sum(values == values) == 1:  # all others are NaN
             style["marker"] = "o"
         if run.n_classifiers > 1:
             style |= {"linewidth": 0.8, "alpha": 0.6}
@@ -217,12 +193,6 @@ def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, unit: float, look: dict[s
             dashed = {"color": "black", "linestyle": (0, (dash, 3)), "linewidth": 0.9}
             ax.axhline(value / panel.scale, label=label, **dashed)
 
-    if panel.label == "per second":
-        edges, speeds = run.speed(panel.field)
-        if len(speeds):
-            y = [*speeds, speeds[-1]]
-            ax.plot(edges / unit, y, drawstyle="steps-post", markevery=_EVERY, **look)
-        return
     curve(panel.field)
     if panel.field == "sampled_gap":
         places, gaps = run.certificates()

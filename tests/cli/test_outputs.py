@@ -69,7 +69,6 @@ def run_log(data_file, tmp_path_factory):
         ("predict {model} {data} -o {out}", "out.csv", "row,label\n"),
         ("train {data} -o {new} --log {out} --quiet", "out.log", '{"event": "start"'),
         ("tune {data} --C 1 --no-refit --points {out} --quiet", "out.json", '{"data"'),
-        pytest.param("report {log} -o {out}", "out.html", "<!DOCTYPE", marks=pytest.mark.grid),
         pytest.param("plot {log} -o {out}", "out.svg", "<?xml", marks=pytest.mark.grid),
     ],
 )
@@ -97,7 +96,7 @@ def test_predictions_go_where_standard_output_goes(ooc_fw, model_file, data_file
 def test_a_default_name_is_beside_regular_files_only(ooc_fw, run_log, text_file):
     reading, writing = os.pipe()
     os.close(writing)
-    for command in (("report",), ("train", "--stream")):
+    for command in (("plot",), ("train", "--stream")):
         outcome = ooc_fw(*command, f"/dev/fd/{reading}")
         outcome.assert_refused(f"/dev/fd/{reading} is no file here", "give -o")
     os.close(reading)

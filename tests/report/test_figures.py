@@ -21,62 +21,48 @@ from ooc_fw.system.errors import InputError
 pytest.importorskip("matplotlib")
 
 
-def test_all_panels_of_one_run(make_run):
-    figure = draw_runs([make_run()])
+@pytest.mark.parametrize("against", ["time", "iteration"])
+def test_all_panels_of_one_run(make_run, against):
+    figure = draw_runs([make_run()], against=against)
     axes = [ax for ax in figure.axes if ax.axison]
-    assert [ax.get_title(loc="left") for ax in axes] == [
-        panel.title for panel in PANELS.values() for _ in panel.against
-    ]
-    assert {ax.get_xlabel() for ax in axes} == {"time (s)", "iteration"}
-    assert [ax.get_yscale() for ax in axes[:4]] == ["log"] * 4
+    assert [ax.get_title(loc="left") for ax in axes] == [panel.title for panel in PANELS.values()]
+    assert {ax.get_xlabel() for ax in axes} == {"time (s)" if against == "time" else "iteration"}
+    assert [ax.get_yscale() for ax in axes] == ["log", "linear", "linear"]
     sampled, certified, tolerance = axes[0].lines
-    np.testing.assert_array_equal(sampled.get_xdata(), np.arange(20))
+    scale = 1 if against == "time" else 10
+    np.testing.assert_array_equal(sampled.get_xdata(), scale * np.arange(20))
     np.testing.assert_array_equal(sampled.get_ydata(), 0.5 ** np.arange(20))
-    assert (list(certified.get_xdata()), list(certified.get_ydata())) == ([19], [5e-4])
+    assert (list(certified.get_xdata()), list(certified.get_ydata())) == ([19 * scale], [5e-4])
     assert set(tolerance.get_ydata()) == {1e-3}
-    gaps = {"sampled gap", "certified gap", "tolerance"}
-    memory = {"peak of memory", "memory limit"}
-    assert {text.get_text() for text in figure.legends[0].get_texts()} == gaps | memory
+    names = {"run", "certified gap", "tolerance", "peak of memory", "memory limit"}
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == names
 
 
 @pytest.mark.grid
 def test_many_runs_differ_and_the_layout_holds(make_run, tmp_path):
     runs = [make_run("a long name of a run " * 3 + str(k), pace=0.1 + k) for k in range(9)]
-    figure = draw_runs(runs, ["gap", "support"], ["time"])
+    figure = draw_runs(runs, ["gap", "support"])
     styles = {(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines[::3]}
     assert len(styles) == 9
     assert len({(line.get_marker(), line.get_linestyle()) for line in figure.axes[0].lines}) > 9
     assert figure.axes[1].get_ylim()[0] == 0
     save(figure, tmp_path / "f.png")  # matplotlib warns where there is no room
-    names, marks = figure.legends
-    assert [text.get_text() for text in marks.get_texts()] == ["certified gap", "tolerance"]
-    assert len(names.get_texts()) == 9
-    for legend in figure.legends:
-        assert legend.get_window_extent().x1 <= figure.bbox.x1
-
-
-def test_each_data_set_has_a_panel_of_its_own(make_run):
-    runs = [make_run(name) for name in "abc"]
-    runs[1].start["data"] = "files/other.h5"
-    first, second, *rest = draw_runs(runs, ["gap"], ["time"]).axes
-    titles = [ax.get_title(loc="left") for ax in (first, second)]
-    assert titles == ["Gap, sampled and certified: d", "Gap, sampled and certified: other"]
-    assert [line.get_label() for line in first.lines[::3]] == ["a", "c"]
-    assert second.lines[0].get_label() == "b"
-    assert rest == []
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 11
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_runs_of_few_and_of_many_iterations_are_told_apart(make_run):
     runs = [make_run("few"), make_run("many")]
     for scale, factor in (("linear", 50), ("symlog", 20)):
         runs[1].columns["iteration"] *= factor
-        figure = draw_runs(runs, ["gap"], ["iteration"])
+        figure = draw_runs(runs, ["gap"], "iteration")
         assert figure.axes[0].get_xscale() == scale
     assert figure.axes[0].xaxis.get_major_formatter()(50_000) == "50k"
 
 
 def test_the_target_of_landmarks_is_their_own(make_run):
-    figure = draw_runs([make_run("exact"), make_run("span", landmarks=9)], ["gap"], ["time"])
+    figure = draw_runs([make_run("exact"), make_run("span", landmarks=9)], ["gap"])
     lines = {line.get_label(): line.get_ydata()[0] for line in figure.axes[0].lines}
     assert lines["tolerance"] == 1e-3
     assert lines["tolerance of landmarks"] == pytest.approx(2e-3, rel=1e-3)
@@ -84,7 +70,7 @@ def test_the_target_of_landmarks_is_their_own(make_run):
 
 
 def test_binary_classifiers_are_drawn_one_after_the_other(make_run):
-    figure = draw_runs([make_run(classifiers=3)], ["gap"], ["iteration"])
+    figure = draw_runs([make_run(classifiers=3)], ["gap"], "iteration")
     assert figure.axes[0].get_xlabel() == "iteration (of all binary classifiers)"
     assert np.isnan(figure.axes[0].lines[0].get_ydata()).sum() == 2
 
@@ -94,14 +80,14 @@ def test_runs_with_little_to_show(make_run, tmp_path):
     short = make_run("short", n=1, end=False)
     empty = make_run("empty", n=0, end=False)
     for runs in ([short, empty], [empty]):
-        save(draw_runs(runs, ["gap", "rows"]), tmp_path / "f.svg")
+        save(draw_runs(runs, ["gap", "memory"]), tmp_path / "f.svg")
 
 
 @pytest.mark.parametrize(
     ("pace", "unit", "last"), [(1, "s", 19), (60, "min", 19), (1800, "h", 9.5)]
 )
 def test_time_is_given_in_a_fitting_unit(make_run, pace, unit, last):
-    (ax,) = draw_runs([make_run(pace=pace)], ["gap"], ["time"]).axes
+    (ax,) = draw_runs([make_run(pace=pace)], ["gap"]).axes
     assert (ax.get_xlabel(), ax.lines[0].get_xdata()[-1]) == (f"time ({unit})", last)
 
 
@@ -110,7 +96,7 @@ def test_time_is_given_in_a_fitting_unit(make_run, pace, unit, last):
     "form", ["svg", *(pytest.param(form, marks=pytest.mark.grid) for form in ("pdf", "png"))]
 )
 def test_equal_runs_make_equal_files(make_run, form):
-    first, second = (render(draw_runs([make_run()], ["gap"], ["time"]), form) for _ in range(2))
+    first, second = (render(draw_runs([make_run()], ["gap"]), form) for _ in range(2))
     assert first == second
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from run_events import START, make_event
 
-from ooc_fw.report.runlog import page, read_runs
+from ooc_fw.report.figures import draw_runs, render
+from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.errors import InputError
 
 RESUMED = START | {"resume": "run.ckpt"}
@@ -31,7 +32,6 @@ def test_a_log_may_end_anywhere(read, tail):
     assert (run.n_events, run.end) == (1, {})
     run = read(START)
     assert (run.n_events, run.end, len(run.certificates()[0])) == (0, {}, 0)
-    assert len(run.speed("rows_read")[1]) == 0
 
 
 def test_what_came_after_the_checkpoint_of_a_resumed_run_is_left_out(read):
@@ -60,15 +60,11 @@ def test_labels_tell_runs_apart(read, tmp_path):
 
 
 def test_time_and_counts_continue_from_one_binary_classifier_to_the_next(read):
-    parts = [(0, 1.0, 5), (0, 2.0, 6), (1, 0.5, 7), (1, 1.0, 8), (2, 3.0, 2), (2, 4.0, 9)]
-    run = read(
-        START,
-        *(make_event(t, classifier=k, n_classifiers=3, rows_read=rows) for k, t, rows in parts),
-    )
+    parts = [(0, 1.0), (0, 2.0), (1, 0.5), (1, 1.0), (2, 3.0), (2, 4.0)]
+    run = read(START, *(make_event(t, classifier=k, n_classifiers=3) for k, t in parts))
     assert (run.n_classifiers, run.parts) == (3, [(0, 0, 2), (1, 2, 4), (2, 4, 6)])
     assert seconds_of(run) == [1.0, 2.0, 2.5, 3.0, 6.0, 7.0]
     assert run.columns["iteration"].tolist() == [10, 20, 25, 30, 60, 70]
-    assert run.columns["rows_read"].tolist() == [5, 6, 6, 7, 7, 14]
     x, y = run.line(run.columns["elapsed_s"], run.columns["n_support"])
     assert np.flatnonzero(np.isnan(x)).tolist() == np.flatnonzero(np.isnan(y)).tolist() == [2, 5]
 
@@ -85,14 +81,6 @@ def test_certificates_are_those_of_the_events_and_of_the_end(read):
     places, found = read(START, *events, end).certificates()
     assert (places.tolist(), found.tolist()) == ([1, 3], [0.2, 0.2])
     assert len(read(START, *events).certificates()[0]) == 0
-
-
-def test_speeds_add_up(make_run):
-    for n in (2, 50, 300):
-        edges, values = make_run(n=n).speed("rows_read")
-        assert len(edges) == len(values) + 1
-        np.testing.assert_allclose(values, 100)
-        assert (edges[0], edges[-1]) == (0, n - 1)
 
 
 @pytest.mark.parametrize(
@@ -128,13 +116,10 @@ def test_values_of_the_wrong_type_are_unknown(read):
 def test_numbers_that_no_run_has_are_unknown(read):
     runs = []
     for value in (1e308, -1e308, 10**400, math.inf):
-        odd = [make_event(2.0) | {name: value} for name in ("elapsed_s", "objective", "n_support")]
+        odd = [
+            make_event(2.0) | {name: value} for name in ("elapsed_s", "sampled_gap", "n_support")
+        ]
         options = START["options"] | {"memory_limit": value, "tol": value}
         runs.append(read(START | {"options": options}, make_event(1.0), *odd))
         assert not any((abs(column) > 1e30).any() for column in runs[-1].columns.values())
-    assert "<svg" in page(runs)
-
-
-def test_options_that_are_not_set_are_none_on_the_page(read):
-    options = START["options"] | {"memory_limit": None}
-    assert "<td>memory limit</td><td>none</td>" in page([read(START | {"options": options})])
+    assert render(draw_runs(runs), "svg").startswith(b"<?xml")

@@ -1,4 +1,4 @@
-"""`ooc-fw report` and `ooc-fw plot`, on logs of real runs."""
+"""`ooc-fw plot`, on logs of real runs."""
 
 import json
 
@@ -30,24 +30,13 @@ def events_of(log):
     return [json.loads(line) for line in log.read_text().splitlines() if line]
 
 
-@pytest.mark.grid
-def test_report(ooc_fw, logs, tmp_path):
-    page = tmp_path / "r.html"
-    assert ooc_fw("report", *logs, "-o", page)[:2] == (0, f"{page}\n")  # slow machines show lines
-    text = page.read_text()
-    for word in ("corrective", "mfw", "stream", "certified gap", "streamed"):
-        assert word in text
-    result = ooc_fw("report", *logs, "-o", page, "--json").json()
-    assert result == {"output": str(page), "runs": 3}
-
-
 @pytest.mark.parametrize(
     ("name", "begins", "more"),
     grid(
         [
             ("gap.PDF", b"%PDF", ["--panels", "support"]),
-            ("gap.png", b"\x89PNG", ["--against", "time"]),
-            ("gap.svg", b"<?xml", ["--panels", "gap,memory", "--against", "time"]),
+            ("gap.png", b"\x89PNG", ["--against", "iteration"]),
+            ("gap.svg", b"<?xml", ["--panels", "gap,memory"]),
         ],
         quick=1,
     ),
@@ -58,13 +47,12 @@ def test_plot(ooc_fw, logs, tmp_path, name, begins, more):
     assert figure.read_bytes().startswith(begins)
 
 
-@pytest.mark.parametrize("command", ["plot", "report"])
-def test_refused_inputs_and_outputs(ooc_fw, logs, data_file, tmp_path, command):
+def test_refused_inputs_and_outputs(ooc_fw, logs, data_file, tmp_path):
     output = tmp_path / "x.png"
-    outcome = ooc_fw(command, data_file, "-o", output)
+    outcome = ooc_fw("plot", data_file, "-o", output)
     outcome.assert_refused(f"{data_file}, line 1: no event", "train --log")
-    ooc_fw(command, logs[0], "-o", logs[0]).assert_refused("would replace the input")
-    ooc_fw(command, logs[0], "-o", tmp_path / "no" / "x.png").assert_refused("does not exist")
+    ooc_fw("plot", logs[0], "-o", logs[0]).assert_refused("would replace the input")
+    ooc_fw("plot", logs[0], "-o", tmp_path / "no" / "x.png").assert_refused("does not exist")
     assert not output.exists()
 
 
@@ -82,14 +70,13 @@ def test_unusable_options(ooc_fw, logs, arguments, message):
 
 @pytest.mark.grid
 def test_logs_of_runs_that_died(ooc_fw, logs, tmp_path):
-    """Their figures and pages have default names."""
+    """Their figures have default names."""
     path = tmp_path / "cut.jsonl"
     path.write_text(logs[0].read_text().splitlines()[0])
     ooc_fw("plot", path).assert_refused("no progress to draw")
     path.write_bytes(logs[1].read_bytes()[:-800])
     assert ooc_fw("plot", path, "--panels", "gap").out == f"{path.with_suffix('.png')}\n"
-    assert ooc_fw("report", path, logs[0]).out == f"{path.with_suffix('.html')}\n"
-    assert "The run was killed, or is still under way" in path.with_suffix(".html").read_text()
+    assert ooc_fw("plot", path, logs[0]).out == f"{path.with_suffix('.png')}\n"
 
 
 @pytest.mark.grid

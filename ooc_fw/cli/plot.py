@@ -1,0 +1,32 @@
+"""``ooc-fw plot``: logs of training runs as a figure."""
+
+from __future__ import annotations
+
+import argparse
+
+from ooc_fw.cli import common
+from ooc_fw.cli.commands import DONE
+from ooc_fw.report.figures import PANELS, check_figure, draw_runs, save
+from ooc_fw.report.runlog import read_runs
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import Output, check_outputs
+
+
+def run(args: argparse.Namespace) -> int:
+    """Draw logs of training runs."""
+    output = common.output_of(args, args.logs[0], ".png")
+    check_outputs([Output("figure", output, streamed=True)], args.logs)
+    check_figure(output)
+    panels = tuple(dict.fromkeys(name.strip() for name in args.panels.split(",")))
+    for name in panels:
+        if name not in PANELS:
+            raise InputError(f"--panels knows {', '.join(PANELS)}, not {name!r}")
+    runs = read_runs(args.logs)
+    if all(run.n_events == 0 for run in runs):
+        raise InputError(
+            f"{args.logs[0]}: no progress to draw, the run ended before its first iteration; "
+            f"give the log of a longer one"
+        )
+    save(draw_runs(runs, panels, args.against), output)
+    common.print_result(args, {"output": str(output), "runs": len(runs)}, [output])
+    return DONE
