@@ -60,7 +60,7 @@ def test_refused_inputs_and_outputs(ooc_fw, logs, data_file, tmp_path):
     ("arguments", "message"),
     [
         (["-o", "x.jpg"], "has to end in .png, .svg or .pdf"),
-        (["--panels", "gap,size"], "--panels knows gap, objective"),
+        (["--panels", "gap,size"], "--panels knows gap, support"),
         (["--against", "rows"], "--against: invalid choice: 'rows'"),
     ],
 )
