@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.cli.predict import apply_model
+from ooc_fw.data.labels import like_classes
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.model.file import as_class_values
 from ooc_fw.model.metrics import Ranking, Reliability, Residuals, balanced_accuracy
@@ -65,7 +66,7 @@ def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, An
     cut = args.threshold if isinstance(args.threshold, float) else 0.0
     labels_only = reliability is None and ranking is None
     for block in apply_model(model, args, with_labels=True, labels_only=labels_only):
-        labels = as_class_values(block.labels)
+        labels = like_classes(as_class_values(block.labels), classes)
         if word is not None:
             values, rows = np.unique(labels, return_inverse=True)
             is_word = [common.format_label(value) == word for value in values.tolist()]

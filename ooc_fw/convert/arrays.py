@@ -94,7 +94,10 @@ class ArrayReader(TableReader):
         labels = containers.labels_in(column, what, self._options.missing_labels)
 
         def read(start: int, stop: int) -> AnyArray:
-            values = np.asarray(labels.values[start:stop]).astype(object)
+            values = np.asarray(labels.values[start:stop])
+            if values.dtype.kind == "b":
+                values = values.astype(np.float64)
+            values = values.astype(object)
             if labels.missing is not None:
                 values[labels.missing[start:stop]] = None
             return values

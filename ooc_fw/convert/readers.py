@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from ooc_fw.data.labels import (
+    MISSING_LABELS,
     LabelMap,
     inexact_label,
     inexact_labels,
@@ -41,9 +42,8 @@ MAX_NAME = 4096  # letters of a name of a column, of a category or of a label
 MAX_ROW_BYTES = 64 << 20  # a row is parsed whole, and memory must not depend on the input
 MAX_LISTED = 12  # columns that a message lists
 EXAMPLES = 3  # skipped lines of a block that are reported word for word
-_WORDS = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "-nan", "null", "NULL", "None")
-MISSING = ("", *_WORDS, "?", "-")  # as a number; of categories, only the empty cell is missing
-MISSING_LABELS = frozenset(MISSING) - {"-"}  # "-" may be the opposite of "+"
+# As a number; of categories, only the empty cell is missing.
+MISSING = (*sorted(MISSING_LABELS), "-")
 SECONDS, *DATE_PARTS = ("seconds", "month", "weekday", "hour")  # what becomes of dates
 SPARSE = ""  # name of the rows in a block of a table that is one array of sparse rows
 NUMBERS, WORDS, TEXT = USABLE = ("numbers", "words", "text")

@@ -25,7 +25,7 @@ from ooc_fw.convert.readers import NUMBERS, ParsedBlock, TableReader, Wanted, Wo
 from ooc_fw.data import formats, hdf5
 from ooc_fw.data.containers import feature_names
 from ooc_fw.data.converted import CONTENT, LABELS_AS, content_crc32, read_checksums
-from ooc_fw.data.labels import are_label, feature_places, is_label_number
+from ooc_fw.data.labels import MISSING_LABELS, are_label, feature_places, is_label_number
 from ooc_fw.data.rows import (
     CSRRows,
     Float64Array,
@@ -680,7 +680,7 @@ def _unlabelled(
     if not isinstance(labels, Words):
         return np.isnan(labels) | are_label(labels, missing_labels)
     # Code -1 takes the last of these places.
-    missing = np.array([word in readers.MISSING_LABELS for word in labels.values] + [True])
+    missing = np.array([word in MISSING_LABELS for word in labels.values] + [True])
     missing |= are_label(np.array([*labels.values, ""]), missing_labels)
     return missing[labels.codes]
 

@@ -9,7 +9,7 @@ to its categories by an attribute. Names of columns are the index of ``var``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -30,7 +30,14 @@ from ooc_fw.data.arrays import (
 from ooc_fw.data.converted import NO_SUMS, Checksums, checked, is_converted
 from ooc_fw.data.formats import as_text, get_texts
 from ooc_fw.data.hdf5 import check_no_model, structure_errors
-from ooc_fw.data.rows import check_real, check_shape
+from ooc_fw.data.labels import (
+    WordLabels,
+    are_missing,
+    as_labels,
+    is_label_number,
+    label_word,
+)
+from ooc_fw.data.rows import AnyArray, check_real, check_shape
 from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowSource, row_pointers
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.system.errors import InputError
@@ -185,6 +192,8 @@ class Labels:
 def find_labels(root: Group, label: str, missing: Missing, sums: Sums) -> Labels | None:
     """Labels called `label`, or so in ``obs``; None where there are none and none were named."""
     column = find_column(root, label)
+    if column is not None and label.rpartition("/")[2] == "_index":
+        return Labels(names_in(column))
     if column is not None:
         what = f"{root.path}: {label!r}"
         own = label == "y" and root.get("y") is not None  # and not a column of obs
@@ -236,7 +245,10 @@ def column_names(root: Group) -> list[str]:
 def labels_in(
     column: Column, what: str, missing: Missing = "refuse", sums: Sums | None = None
 ) -> Labels:
-    """Labels in a column; `sums` are the checksums of "y", without which NaN is a missing label."""
+    """Labels in a column, of which ``sums`` are the checksums if it is the "y" of a file.
+
+    All labels of another column are looked at, to see which are missing.
+    """
     if isinstance(column, dict):
         labels = _coded_labels(column, what) if "codes" in column else _masked_labels(column)
     elif not isinstance(column, ArrayNode) or len(column.shape) != 1:
@@ -247,10 +259,9 @@ def labels_in(
         )
     else:
         array = checked(column.open(), column, "y", sums or NO_SUMS)
-        values = converted.label_words(array, column)
-        if sums is not None or column.dtype.kind != "f":
-            return Labels(values)
-        labels = _with_missing(values, lambda start, stop: np.isnan(values[start:stop]))
+        labels = Labels(converted.label_words(array, column))
+        if sums is None or missing != "refuse":
+            labels = missing_in(labels.values)
     if labels.missing is not None and missing == "refuse":
         raise InputError(
             f"{np.count_nonzero(labels.missing)} of {len(labels.missing)} rows have no label in "
@@ -264,29 +275,48 @@ def _coded_labels(column: Mapping[str, Any], what: str) -> Labels:
     if categories.dtype.kind not in "biuf" and not categories.is_text:
         raise InputError(f"{what} are of type {categories.dtype}; {_OTHER_LABELS}")
     values, places = np.asarray(categories.open()[0 : categories.shape[0]]), codes.open()
-    if values.dtype.kind not in "biuf":
-        values = np.array([as_text(word) for word in values.tolist()], dtype=np.str_)
+    words = [label_word(value) for value in values.tolist()]
+    is_used = np.zeros(len(words) + 1, dtype=bool)
+    has_no_label = np.array([not word for word in (*words, "")], dtype=bool)
 
     def is_missing(start: int, stop: int) -> npt.NDArray[np.bool_]:
         part = places[start:stop]
-        if len(part) and not -1 <= int(part.min()) <= int(part.max()) < len(values):
-            raise InputError(f"{what} has codes that are none of its {len(values)} categories")
-        return np.asarray(part < 0)
+        if len(part) and not -1 <= int(part.min()) <= int(part.max()) < len(words):
+            raise InputError(f"{what} has codes that are none of its {len(words)} categories")
+        is_used[part] = True
+        return np.asarray(has_no_label[part])
 
+    labels = _with_missing(codes, is_missing)
+    if categories.is_text:
+        used = [word for word, used in zip(words, is_used.tolist(), strict=False) if word and used]
+        values = as_labels(words, are_numbers=bool(used) and all(map(is_label_number, used)))
     read = ReadArray(codes.shape, values.dtype, lambda start, stop: values[places[start:stop]])
-    return _with_missing(read, is_missing)
+    return replace(labels, values=read)
 
 
 def _masked_labels(column: Mapping[str, Any]) -> Labels:
     values = check_vector(column["values"])
     mask = check_vector(column["mask"], length=values.shape[0])
-    words, marks = converted.label_words(values.open(), values), mask.open()
-    return _with_missing(words, lambda start, stop: np.asarray(marks[start:stop], bool))
+    array, marks = values.open(), mask.open()
+    if not values.is_text:
+        return _with_missing(array, lambda start, stop: np.asarray(marks[start:stop], bool))
+
+    def read(start: int, stop: int) -> AnyArray:
+        words: AnyArray = np.asarray(array[start:stop]).astype(object)
+        words[np.asarray(marks[start:stop], bool)] = None
+        return words
+
+    return missing_in(WordLabels(ReadArray(values.shape, object, read)))
+
+
+def missing_in(values: Any) -> Labels:
+    """Labels, all of which are looked at to see which are missing."""
+    return _with_missing(values, lambda start, stop: are_missing(values[start:stop]))
 
 
 def _with_missing(values: Any, is_missing: Any) -> Labels:
     """Labels of which ``is_missing(start, stop)`` are missing."""
-    n_rows = len(values)
+    n_rows = values.shape[0]
     parts = [is_missing(start, min(n_rows, start + _PART)) for start in range(0, n_rows, _PART)]
     missing = np.concatenate([*parts, np.zeros(0, dtype=bool)])
     return Labels(values, missing if missing.any() else None)
@@ -309,14 +339,28 @@ def feature_names(root: Group, x_name: str, n_features: int) -> list[str] | None
     if not isinstance(var, Group):
         return None
     column = find_column(root, f"{place}/_index")
-    if isinstance(column, ArrayNode):
-        values: Any = check_vector(column).open()
-    elif isinstance(column, dict):
-        values = labels_in(column, f"the names of {place}", "drop").values
-    else:
+    if not isinstance(column, ArrayNode | dict):
         return None
-    names = [as_text(name) for name in np.asarray(values[0:n_features]).tolist()]
-    return names if len(values) == n_features else None
+    values = names_in(column)
+    return values[0:n_features].tolist() if len(values) == n_features else None
+
+
+def names_in(column: Any) -> ReadArray:
+    """Names in the index of a table, as they stand there."""
+    known = None
+    if isinstance(column, dict) and "codes" in column:
+        categories = check_vector(column["categories"]).open()
+        known = np.asarray(categories[0 : len(categories)])
+        column = column["codes"]
+    elif isinstance(column, dict):
+        column = column["values"]
+    places = check_vector(column).open()
+
+    def read(start: int, stop: int) -> AnyArray:
+        names = np.asarray(places[start:stop] if known is None else known[places[start:stop]])
+        return np.array([as_text(name) for name in names.tolist()], dtype=np.str_)
+
+    return ReadArray((len(places),), object, read)
 
 
 def place_of_names(x_name: str) -> str | None:

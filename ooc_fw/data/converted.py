@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.arrays import ArrayNode, ReadArray, check_vector
-from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, as_text, get_text, get_texts
+from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, get_text, get_texts
 from ooc_fw.data.hdf5 import HDF5Group, Stored, check_storage, find_node
+from ooc_fw.data.labels import WordLabels
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, StoredStatistics
@@ -90,13 +91,11 @@ def adopt(source: RowSource, root: HDF5Group, sums: Mapping[str, Checksums]) -> 
 def label_words(labels: Any, node: ArrayNode) -> Any:
     """Labels as words where they are text, or codes 0, 1, ... of the attribute `LABEL_NAMES`."""
     names = get_texts(node.attrs, LABEL_NAMES)
-    if names is None and not node.is_text:
-        return labels
+    if names is None:
+        return WordLabels(labels) if node.is_text else labels
 
     def read(start: int, stop: int) -> AnyArray:
         values = np.asarray(labels[start:stop])
-        if names is None:
-            return np.array([as_text(label) for label in values.tolist()], dtype=np.str_)
         places = values.astype(np.int64)
         if np.any(places != values) or np.any((places < 0) | (places >= len(names))):
             raise DamageError(

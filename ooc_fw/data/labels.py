@@ -1,5 +1,9 @@
 """Labels of rows and names of features: which a file can hold, and which belong together.
 
+Every container has the same labels, whether it is converted or read as it is: blanks around a word
+do not belong to it, `MISSING_LABELS` are missing, and where all other words of a file are numbers,
+the labels are these numbers.
+
 Files keep numeric labels as float64 and others as UTF-8. Whole numbers beyond 2**53 may round to a
 neighbour, which would merge two classes.
 """
@@ -12,11 +16,13 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.data.arrays import ReadArray
 from ooc_fw.data.formats import as_text
 from ooc_fw.data.rows import AnyArray, Codes, Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
@@ -27,9 +33,16 @@ logger = logging.getLogger(__name__)
 _SHOWN = 3  # names in a message
 LABEL_BYTES = 8 << 20  # about the bytes of labels that are read together
 _FIRST_LABELS = 1 << 10  # labels of the first block, by which the others are sized
+_PART_LABELS = 1 << 14  # words that are read together to see whether they are numbers
 # More different labels than these are taken for the targets of a regression: one binary classifier
 # is trained for each pair of classes.
 MAX_CLASSES = 256
+# Words in the place of a label that is not there, in tables, frames and arrays. "-" is none of
+# them, since it may be the opposite of "+".
+MISSING_LABELS = frozenset(
+    ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "-nan", "null", "NULL", "None", "?")
+    + ("<NA>", "NaT")
+)
 
 
 def is_exact_label(text: str) -> bool:
@@ -49,6 +62,53 @@ def is_label_number(word: str) -> bool:
         return math.isfinite(float(word)) and "_" not in word and is_exact_label(word)
     except ValueError:
         return False
+
+
+def label_word(value: object) -> str:
+    """A label as a word, "" for one that is missing."""
+    word = (as_text(value) if isinstance(value, bytes) else format_label(value)).strip()
+    return "" if word in MISSING_LABELS else word
+
+
+def as_labels(words: Sequence[str], *, are_numbers: bool) -> AnyArray:
+    """Words as labels; missing ones are NaN among numbers."""
+    if are_numbers:
+        return np.array([float(word or "nan") for word in words], dtype=np.float64)
+    return np.array(words, dtype=np.str_)
+
+
+def are_missing(labels: AnyArray) -> npt.NDArray[np.bool_]:
+    """Which labels are missing."""
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
+    if labels.dtype.kind in "SUO":
+        return np.array([not label_word(label) for label in labels.tolist()], dtype=bool)
+    return np.zeros(len(labels), dtype=bool)
+
+
+class WordLabels(ReadArray):
+    """Labels of rows whose words are in an array, perhaps in a file, with numbers among them."""
+
+    def __init__(self, words: Any) -> None:
+        super().__init__((len(words),), object, self._typed)
+        self._words = words
+
+    @cached_property
+    def are_numbers(self) -> bool:
+        """Whether all words are numbers; they are read up to the first one that is not."""
+        found = False
+        for start in range(0, len(self), _PART_LABELS):
+            words = {*self._read_words(start, start + _PART_LABELS)} - {""}
+            if not all(map(is_label_number, words)):
+                return False
+            found |= bool(words)
+        return found
+
+    def _typed(self, start: int, stop: int) -> AnyArray:
+        return as_labels(self._read_words(start, stop), are_numbers=self.are_numbers)
+
+    def _read_words(self, start: int, stop: int) -> list[str]:
+        return [label_word(word) for word in np.asarray(self._words[start:stop]).tolist()]
 
 
 class LabelMap:
@@ -240,7 +300,7 @@ def label_values(source: RowSource, codes: Codes | None = None) -> AnyArray:
 
 def codes_of(labels: AnyArray, classes: AnyArray, name: str) -> Int64Array:
     """Place of each label in `classes`, in increasing order; InputError for one that is not."""
-    places, known = _places(labels, classes)
+    places, known = _places(like_classes(labels, classes), classes)
     for row in np.flatnonzero(~known)[:1].tolist():
         raise InputError(
             f"row {row} of {name} has the label {format_label(labels[row])}, but the classes are "
@@ -278,6 +338,16 @@ def read_targets(source: RowSource) -> Float64Array:
     return targets
 
 
+def like_classes(labels: AnyArray, classes: AnyArray) -> AnyArray:
+    """Labels that are numbers as words, if the classes are words such as "1"."""
+    if classes.dtype.kind != "U" or labels.dtype.kind not in "biuf":
+        return labels
+    known = {_plain(word): word for word in classes.tolist()}
+    values, rows = np.unique(labels, return_inverse=True)
+    words = [known.get(format_label(value), format_label(value)) for value in values.tolist()]
+    return np.array(words)[rows]
+
+
 def one_class(name: str, label: object) -> InputError:
     """The error for rows that have one label only."""
     return InputError(
@@ -299,7 +369,8 @@ def check_labels(labels: AnyArray, start: int, name: str) -> None:
     """Raise InputError for a label that is missing or infinite, or that no file can hold."""
     for place in np.flatnonzero(inexact_labels(labels))[:1].tolist():
         raise inexact_label(labels[place], f"row {start + place} of {name}: ")
-    for word in np.unique(labels).tolist() if labels.dtype.kind in "SUO" else ():
+    check_no_missing(labels, start, name)
+    for word in {*labels.tolist()} if labels.dtype.kind in "SUO" else ():
         try:
             word.decode("ascii") if isinstance(word, bytes) else str(word).encode("utf-8")
         except UnicodeError:
@@ -309,8 +380,13 @@ def check_labels(labels: AnyArray, start: int, name: str) -> None:
             ) from None
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         place = int(np.flatnonzero(~np.isfinite(labels))[0])
-        what = "missing (NaN)" if np.isnan(labels[place]) else "infinite"
-        raise InputError(f"the label of row {start + place} of {name} is {what}; remove it")
+        raise InputError(f"the label of row {start + place} of {name} is infinite; remove the row")
+
+
+def check_no_missing(labels: AnyArray, start: int, name: str) -> None:
+    """Raise InputError for a label that is missing."""
+    for place in np.flatnonzero(are_missing(labels))[:1].tolist():
+        raise InputError(f"the label of row {start + place} of {name} is missing; remove the row")
 
 
 def feature_places(

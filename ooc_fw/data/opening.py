@@ -39,7 +39,14 @@ from ooc_fw.data.arrays import (
     open_npy,
 )
 from ooc_fw.data.containers import Missing, open_container
-from ooc_fw.data.labels import are_label, encode_labels, iter_labels, map_labels, maps_left
+from ooc_fw.data.labels import (
+    WordLabels,
+    are_label,
+    encode_labels,
+    iter_labels,
+    map_labels,
+    maps_left,
+)
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
 from ooc_fw.data.views import StackedSource, SubsetSource, complement, draw_parts
@@ -113,14 +120,20 @@ def open_source(
     if labels is not None and label not in ("y", None):
         raise InputError("label and labels contradict each other; leave one of them out")
     given = None if labels is None else open_labels(labels)
+    source = _open_one(data, given, (x_name, label if given is None else None, missing_labels))
+    if given is None or missing_labels == "refuse":
+        return source
+    return containers.with_labels_only(source, containers.missing_in(given).missing)
+
+
+def _open_one(data: Any, given: Sliceable | None, names: tuple[Any, ...]) -> RowSource:
+    """Rows in one place, of the labels that are given, if any; else `names` are looked for."""
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
-        names = x_name, (label if given is None else None), missing_labels
         source: RowSource = _open_path(path, given, *names)
         place = path if formats.is_url(path) else os.path.abspath(path)
         source.reopen_by(_open_path, place, None, *names)
         return source
-    names = x_name, label, missing_labels
     if isinstance(data, h5py.Group | h5py.Dataset):
         return open_container(hdf5.as_node(data), given, *names)
     if zarrs.is_zarr(data):
@@ -294,17 +307,31 @@ def open_labels(labels: Any) -> Sliceable:
     if isinstance(labels, h5py.Dataset):
         node = hdf5.as_node(labels)
         return containers.labels_in(node, f"the labels {node.place}", sums={}).values
+    array: Any
     if isinstance(labels, (str, os.PathLike)):
         name = os.fspath(labels)
-        array: Any = open_npy(name)
+        if formats.format_of(formats.read_head(name)) != "npy":
+            raise InputError(
+                f"the labels {name} must be a .npy file; write them with numpy.save, or name a "
+                f"column of labels beside the rows"
+            )
+        array = open_npy(name)
+    elif zarrs.is_zarr(labels):
+        name, array = str(labels), zarrs.ZarrArray(labels, str(labels.store)).open()
+    elif zarrs.is_dask(labels):
+        name, array = "labels", zarrs.open_dask(labels)
     else:
         name, array = "labels", _as_array(labels, "labels")
-    if len(array.shape) != 1 or array.dtype.kind not in "biufSUO":
+    shape = tuple(array.shape)
+    if shape[1:] not in ((), (1,)) or array.dtype.kind not in "biufSUOT":
         raise InputError(
-            f"{name} must be one number or text for each row, not an array of shape {array.shape} "
-            f"and type {array.dtype}"
+            f"{name} must be one number or text for each row, not an array of shape {shape} and "
+            f"type {array.dtype}"
         )
-    return array  # type: ignore[no-any-return]
+    if len(shape) == 2:
+        table = array
+        array = ReadArray(shape[:1], table.dtype, lambda start, stop: table[start:stop][:, 0])
+    return array if array.dtype.kind in "biuf" else WordLabels(array)
 
 
 def _as_array(data: Any, name: str) -> AnyArray:

@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ooc_fw.data.containers import Missing
-from ooc_fw.data.labels import are_numbers
+from ooc_fw.data.labels import are_numbers, check_no_missing
 from ooc_fw.data.opening import is_annotated, is_several, names_of_frame
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
@@ -367,6 +367,8 @@ class Trainer(CallbackSupportMixin, Parameters):
         """
         if not reset and self._is_plain(X):
             return X, None
+        for each in filter(is_array, y):
+            check_no_missing(np.asarray(each).ravel(), 0, "y")
         names: Sequence[str] | None = names_of_frame(X)
         in_order = reset or names is None or self._of_frame
         by_name = names is not None and not in_order and self.model_.columns is not None

@@ -1,13 +1,21 @@
 """Label values and their codes."""
 
+from dataclasses import replace
+
+import anndata
+import h5py
 import numpy as np
+import pandas as pd
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw.convert.convert import convert
 from ooc_fw.data import labels as labels_module
 from ooc_fw.data.labels import (
     are_numbers,
+    codes_of,
     encode_labels,
     feature_places,
     iter_labels,
@@ -15,6 +23,8 @@ from ooc_fw.data.labels import (
     read_targets,
 )
 from ooc_fw.data.opening import open_source
+from ooc_fw.estimators import FrankWolfeSVC
+from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
 
@@ -23,6 +33,81 @@ def test_labels_of_any_type():
         classes, codes = encode_labels(open_source(np.eye(3), labels))
         assert classes.tolist() == sorted(set(labels))
         assert codes.tolist() == [1, 0, 1]
+
+
+WORDS = {
+    "numbers": (["0", "1.0", " 2", "1", "0 "], [0, 1, 2, 1, 0]),
+    "words": (["a", " b", "b ", "1", "a"], ["a", "b", "b", "1", "a"]),
+    "missing": (["1", "nan", "", "2", "NA"], [1, None, None, 2, None]),
+}
+
+
+def write_words(folder, container, words):
+    """Rows with labels that are words; returns what `open_source` and convert take."""
+    X, path = np.arange(2 * len(words), dtype=np.float32).reshape(-1, 2), folder / "data"
+    if container == "hdf5":
+        with h5py.File(path, "w") as file:
+            file["X"], file["y"] = X, words
+    elif container == "anndata":
+        obs = pd.DataFrame({"y": pd.Categorical(words)}, index=[*map(str, range(len(words)))])
+        anndata.AnnData(X, obs=obs).write_h5ad(path)
+    elif container == "zarr":
+        path = folder / "data.zarr"
+        group = zarr.open_group(path, mode="w")
+        group["X"] = X
+        group.create_array("y", shape=len(words), dtype=str)[:] = np.array(words, dtype=object)
+    elif container == "npy":
+        np.save(folder / "X.npy", X)
+        np.save(folder / "y.npy", np.array(words))
+        return folder / "X.npy", folder / "y.npy"
+    else:
+        frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": words})
+        frame.to_csv(path.with_suffix(".csv"), index=False, quoting=1)
+        return path.with_suffix(".csv"), None
+    return path, None
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("container", ["hdf5", "anndata", "zarr", "npy", "csv"])
+def test_one_rule_for_labels_of_all_containers(tmp_path, container, words):
+    """Converted or read as it is, a file has the same labels."""
+    given, expected = WORDS[words]
+    data, labels = write_words(tmp_path, container, given)
+    expected = [label for label in expected if label is not None]
+    drop = "drop" if words == "missing" else "refuse"
+    options = ConvertOptions(label="y", missing_labels=drop)
+    if labels is not None:
+        options = replace(options, label=None, labels=str(labels))
+    if container != "csv":
+        with open_source(data, labels, label="y", missing_labels=drop) as source:
+            assert source.labels(0, source.n_rows).tolist() == expected
+    convert([str(data)], tmp_path / "out.h5", options)
+    with open_source(tmp_path / "out.h5") as source:
+        order = np.argsort(source.row_ids(0, source.n_rows))
+        assert source.labels(0, source.n_rows)[order].tolist() == expected
+    given = zarr.open(data)["y"] if container == "zarr" else np.array(given)
+    in_ram = open_source(np.eye(5), given, missing_labels=drop)
+    assert in_ram.labels(0, in_ram.n_rows).tolist() == expected
+
+
+def test_classes_that_are_words_and_labels_that_are_numbers():
+    """A model that was fitted to words such as "10" knows the labels of a file."""
+    found = codes_of(np.array([10.0, 9.0, 10.0]), np.array(["10", "9"]), "rows")
+    assert found.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, ""])
+def test_missing_words_in_ram_are_named_by_their_row(missing):
+    y = np.array(["a", "b", missing, "a"], dtype=object)
+    for labels in (y, pd.Series(y)):
+        with pytest.raises(InputError, match="the label of row 2 of y is missing"):
+            FrankWolfeSVC().fit(np.eye(4), labels)
+
+
+def test_labels_in_one_column():
+    """Labels of shape (n, 1) are one for each row."""
+    source = open_source(np.eye(3), np.array([[1], [0], [1]]))
+    assert source.labels(1, 3).tolist() == [0, 1]
 
 
 @given(
@@ -57,13 +142,16 @@ def test_whole_numbers_that_float64_merges(kind):
     [
         (None, "array has no labels"),
         ([2] * 5, "all rows of array have the label 2"),
-        ([1, 0, np.nan, 1, 1], r"row 2 of array is missing \(NaN\)"),
+        ([1, 0, np.nan, 1, 1], "row 2 of array is missing"),
         ([1, 0, 1, 1, np.inf], "row 4 of array is infinite"),
-        ([np.nan, 0, 1, 1, 1], r"row 0 of array is missing \(NaN\)"),
-        ([b"a", b"\xe9", b"a", b"a", b"a"], r"label b'\\xe9' of row 1 of array is not UTF-8 text"),
+        ([np.nan, 0, 1, 1, 1], "row 0 of array is missing"),
+        ([b"a", b"\xe9", b"a", b"a", b"a"], r"label '\\udce9' of row 1 of array is not UTF-8 text"),
         (["a", "\udce9", "a", "a", "a"], r"label '\\udce9' of row 1 of array is not UTF-8 text"),
         (np.arange(300) / 7, "array has more than 256 different labels"),
-        (np.array(["a", "b", None, "a", "b"], dtype=object), "labels are of several types"),
+        *(
+            (np.array(["a", "b", "a", missing], dtype=object), "row 3 of array is missing")
+            for missing in (None, np.nan, pd.NA, pd.NaT, "", " nan ")
+        ),
     ],
 )
 def test_unusable_labels(labels, message, monkeypatch):
@@ -82,7 +170,7 @@ def test_words_are_no_targets():
 
 def test_words_are_read_in_blocks_of_bytes(monkeypatch):
     """Long words in fewer rows, after a first block that tells how long they are."""
-    words = np.array([f"{k % 3:0>1000}" for k in range(5000)])
+    words = np.array([f"{k % 3:a>1000}" for k in range(5000)])
     source = open_source(np.eye(5000, 1), words)
     monkeypatch.setattr(labels_module, "LABEL_BYTES", 400_000)
     lengths = [len(labels) for _, labels in iter_labels(source)]

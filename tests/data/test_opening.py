@@ -127,9 +127,9 @@ def test_labels_that_are_none(tmp_path):
     (tmp_path / "y.txt").write_text("1\n-1\n")
     for labels, message in (
         ([1, 2, 3], "array has 57 rows but 3 labels; give one"),
-        (np.ones((57, 1)), r"labels must be one number or text .* of shape \(57, 1\)"),
-        (save(tmp_path, np.ones((57, 1)), "y.npy"), r"y.npy must be one number or text"),
-        (tmp_path / "y.txt", r"y.txt cannot be read as a .npy file .*; write it with numpy.save"),
+        (np.ones((57, 2)), r"labels must be one number or text .* of shape \(57, 2\)"),
+        (save(tmp_path, np.ones((57, 2)), "y.npy"), r"y.npy must be one number or text"),
+        (tmp_path / "y.txt", r"y.txt must be a .npy file; write them with numpy.save"),
         (np.ones(57, complex), "labels must be one number .* type complex128"),
     ):
         with pytest.raises(InputError, match=message):
