@@ -43,6 +43,7 @@ from ooc_fw.system.memory import format_bytes
 SAMPLE_BYTES = 64 << 20  # bytes of rows, in RAM, that are sampled
 STRETCHES = 64  # parts of a large file from which its sample is read
 MAX_DECODED = 1 << 30  # bytes that are decoded for the sample where compressed chunks are large,
+LOOKED_CHUNKS = 1 << 11  # chunks that are decoded at most, however small they are
 FEWEST_STRETCHES = 4  # unless so few stretches decode more
 
 SWAMPED = 0.1  # share of the largest spread and range below which those of a column hardly count
@@ -179,6 +180,8 @@ def sample_slices(source: RowSource) -> list[tuple[int, int]]:
     """Rows to read: all of them, or short stretches from all parts of the file."""
     n_rows = source.n_rows
     wanted = max(STRETCHES, SAMPLE_BYTES * n_rows // max(1, source.decoded_bytes))
+    if source.decoders:
+        wanted = max(STRETCHES, min(wanted, LOOKED_CHUNKS * source.chunk_rows))
     if wanted >= n_rows:
         return [(0, n_rows)]
     rng = np.random.default_rng(0)

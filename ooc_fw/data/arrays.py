@@ -78,6 +78,7 @@ class ArrayNode(Node):
     compressed = False  # whether a chunk is decoded whole, whatever is asked of it
     kept_bytes = 0  # most bytes that stay in memory between two reads, once it is open
     overhead_bytes = 0  # most bytes that a read takes in addition to its result
+    n_chunks = 0  # chunks that are decoded by themselves; 0 where few bytes are read as quickly
 
     @property
     def is_text(self) -> bool:
@@ -87,6 +88,9 @@ class ArrayNode(Node):
     def open(self) -> Any:
         """Slices of the array; InputError when some of its values are not there."""
         return self
+
+    def check_written(self) -> None:
+        """Raise InputError for values that were never written, if `open` does not tell them."""
 
     def close(self) -> None:
         """Close what was opened for these slices alone."""

@@ -8,6 +8,8 @@ to its categories by an attribute. Names of columns are the index of ``var``.
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -42,6 +44,8 @@ from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowSource, ro
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.system.errors import InputError
 
+logger = logging.getLogger(__name__)
+
 Missing: TypeAlias = str  # "refuse", "drop" or "drop=LABEL"
 """Whether a row without a label is an error, or left out."""
 
@@ -52,6 +56,8 @@ Column: TypeAlias = Node | dict[str, Any]
 
 _CSR_PARTS = {"data": "biuf", "indices": "iu", "indptr": "iu"}  # and the kinds of their types
 _COLUMN_PARTS = (("codes", "categories"), ("values", "mask"))
+_MANY_CHUNKS = 2000  # which take about a second, however small they are
+_SMALL_CHUNK = 16 << 10  # bytes that take less time than finding them
 _PART = 1 << 20  # codes or marks that are read together
 _OTHER_ROWS = "name its rows (--x-name, or x_name= in Python)"
 _OTHER_LABELS = "name another (--label, or label= in Python)"
@@ -67,6 +73,7 @@ def open_container(
     """Open the rows `x_name` in a group, or an array; `labels` replace those called `label`."""
     with structure_errors(root.path):
         rows = find_rows(root, x_name)
+        _warn_of_chunks(rows)
         sums = converted.read_checksums(root.stored) if is_converted(root) else NO_SUMS
         named = None
         if labels is None and label is not None and isinstance(root, Group) and rows is not root:
@@ -90,11 +97,11 @@ def open_container(
         return source if named is None else with_labels_only(source, named.missing)
 
 
-def find_rows(root: Node, x_name: str) -> Node:
+def find_rows(root: Node, x_name: str) -> Any:
     """The array, or the group of a CSR matrix, that holds the rows; InputError without one."""
     if not isinstance(root, Group):
         return root
-    rows = root.get(x_name)
+    rows: Any = root.get(x_name)
     if rows is None and is_csr(root):
         rows = root
     if rows is None:
@@ -107,7 +114,22 @@ def find_rows(root: Node, x_name: str) -> Node:
         raise InputError(
             f"{rows.place} is neither an array nor a group of data, indices, indptr; {_OTHER_ROWS}"
         )
+    parts: list[Any] = [rows] if isinstance(rows, ArrayNode) else [*map(rows.get, _CSR_PARTS)]
+    for part in parts:
+        part.check_written()
     return rows
+
+
+def _warn_of_chunks(rows: Any) -> None:
+    """Warn of so many small chunks that a pass takes longer for them than for their values."""
+    values = rows if isinstance(rows, ArrayNode) else rows.get("data")
+    n_bytes = math.prod(values.shape) * values.dtype.itemsize
+    if values.n_chunks > _MANY_CHUNKS and n_bytes < _SMALL_CHUNK * values.n_chunks:
+        logger.warning(
+            "%s is in %d chunks of %d bytes, and each is read by itself; a conversion (ooc-fw "
+            "convert) reads them once, and is faster from the second pass on",
+            *(rows.place, values.n_chunks, n_bytes // values.n_chunks),
+        )
 
 
 def is_csr(node: Node) -> bool:

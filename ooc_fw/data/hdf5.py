@@ -169,6 +169,9 @@ class HDF5Array(ArrayNode):
         self.shape, self.dtype = dataset.shape or (), dataset.dtype
         self.chunk_rows = dataset.chunks[0] if dataset.chunks else None
         self.compressed = bool(filters_of(dataset))
+        if self.compressed and dataset.chunks:
+            lengths = zip(self.shape, dataset.chunks, strict=True)
+            self.n_chunks = math.prod(-(-length // chunk) for length, chunk in lengths)
 
     @property
     def is_text(self) -> bool:

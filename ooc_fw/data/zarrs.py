@@ -14,17 +14,16 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.arrays import ArrayNode, DecodedChunks, Group, Node
-from ooc_fw.data.formats import ZARR_METADATA, is_url, stored_bytes
+from ooc_fw.data.formats import ZARR_METADATA
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.system.errors import DamageError, InputError
 
+_OTHER_FILES = (*ZARR_METADATA, ".zattrs")  # in the folder of an array, beside its chunks
 # Bytes that a chunk of a small array may take, and that any may.
 _SMALL_CHUNK, _LARGEST_CHUNK = 64 << 20, 2 << 30
-_MOST_ACROSS = 1 << 20  # chunks side by side, all of which are read for a row
-# Values from which there must be a byte for so many: absent chunks are zeros, and a store may
-# declare any number of them.
-_MANY_VALUES, _LARGEST_RATIO = 1 << 30, 1 << 20
 _WORD_BYTES = 512  # that the memory plan counts for each word of a decoded chunk
+# Chunks that are decoded at once: zarr has a task for each of them, of about so many bytes.
+_CHUNKS_AT_ONCE, _TASK_BYTES = 1 << 10, 16 << 10
 
 
 def open_zarr(path: str) -> Node:
@@ -34,8 +33,6 @@ def open_zarr(path: str) -> Node:
     except ImportError:
         raise InputError(f"{path} is a zarr store; try: pip install 'ooc-fw[zarr]'") from None
     try:
-        if not is_url(path):
-            _check_files(path)
         return as_node(zarr.open(path, mode="r"), path)
     except InputError:
         raise
@@ -97,6 +94,9 @@ class ZarrArray(_ZarrNode, ArrayNode):
         self.shape, self.dtype = stored.shape, np.dtype(stored.dtype)
         self.chunk_rows = int(stored.chunks[0]) if stored.chunks else 1
         self._sizes = stored.shards or stored.chunks
+        counts = [-(-length // size) for length, size in zip(self.shape, self._sizes, strict=True)]
+        self._n_across = math.prod(counts[1:])  # chunks side by side, which are read for a row
+        self.n_chunks = math.prod(counts)
         self._root = getattr(stored.store, "root", None)  # folder of a store that is one
 
     @property
@@ -104,58 +104,49 @@ class ZarrArray(_ZarrNode, ArrayNode):
         """Whether the values are words."""
         return self.dtype.kind not in "biuf" and not self.dtype.names
 
+    def check_written(self) -> None:
+        # zarr reads absent chunks as zeros, and can leave chunks of zeros out. Nobody can tell
+        # these from chunks that a program did not come to write.
+        if self._root is None or not os.path.isdir(self._root):
+            return
+        folder = os.path.join(self._root, *self.stored.path.split("/"))
+        n_files = sum(len({*names} - {*_OTHER_FILES}) for _, _, names in os.walk(folder))
+        if n_files < self.n_chunks:
+            raise InputError(
+                f"{self.place}: {self.n_chunks - n_files} of its {self.n_chunks} chunks were never "
+                f"written; write all of them (those of zeros, too, with the zarr setting "
+                f"array.write_empty_chunks), or make it smaller"
+            )
+
     def open(self) -> DecodedChunks:
         chunk_bytes = 0 if self.is_text else math.prod(self._sizes) * self.dtype.itemsize
-        n_values = math.prod(self.shape)
-        fitting = 4 * n_values * self.dtype.itemsize  # a small array may be less than a chunk
-        n_across = math.prod(map(_ceil, self.shape[1:], self._sizes[1:]))
-        largest = max(_SMALL_CHUNK, min(_LARGEST_CHUNK, fitting))
-        wrong = chunk_bytes > largest or n_across > _MOST_ACROSS
-        if self._root is not None and n_values >= _MANY_VALUES:
-            n_bytes = stored_bytes(os.path.join(self._root, self.stored.path)) or 0
-            wrong |= n_values > _LARGEST_RATIO * n_bytes
-        if wrong:
+        fitting = 4 * math.prod(self.shape) * self.dtype.itemsize  # it may be less than a chunk
+        if chunk_bytes > max(_SMALL_CHUNK, min(_LARGEST_CHUNK, fitting)):
             raise InputError(
                 f"{self.place} is said to have shape {self.shape} in chunks of {self._sizes}, "
                 f"which it cannot have, or which are too large; write it in chunks of a few MiB"
             )
         dtype = np.dtype(object) if self.is_text else self.dtype
         slices = DecodedChunks(self.shape, dtype, self._decode, self.chunk_rows)
+        slices.overhead_bytes += _TASK_BYTES * min(self.n_chunks, _CHUNKS_AT_ONCE)
         if self.is_text:
             slices.kept_bytes = _WORD_BYTES * min(self.chunk_rows, self.shape[0])
         return slices
 
     def _decode(self, start: int, stop: int) -> AnyArray:
+        step = self.chunk_rows * max(1, _CHUNKS_AT_ONCE // self._n_across)
         try:
-            values = np.asarray(self.stored[start:stop])
+            parts = [
+                np.asarray(self.stored[first : min(first + step, stop)])
+                for first in range(start, max(stop, start + 1), step)
+            ]
         except Exception as error:  # whatever codecs and stores raise
             raise DamageError(
                 f"rows {start} to {stop - 1} of {self.place} cannot be read ({error}); write it "
                 f"again"
             ) from error
+        values = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return values.astype(object) if self.is_text else values
-
-
-def _check_files(path: str) -> None:
-    """Raise InputError for pipes and devices in a store, and for links that leave it."""
-    inside, folders = os.path.realpath(path) + os.sep, [path]
-    while folders:
-        with os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                inside_it = not entry.is_symlink()
-                if inside_it and entry.is_dir():
-                    folders.append(entry.path)
-                elif not (entry.is_file() or entry.is_dir()) or not (
-                    inside_it or os.path.realpath(entry.path).startswith(inside)
-                ):
-                    raise InputError(
-                        f"{entry.path} is a pipe, a device, or a link that leads out of the store "
-                        f"or nowhere; copy the data into the store"
-                    )
-
-
-def _ceil(number: int, divisor: int) -> int:
-    return -(-number // divisor)
 
 
 def is_dask(data: Any) -> bool:

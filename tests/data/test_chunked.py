@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import threading
 import time
 from collections import Counter
@@ -14,11 +13,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from ooc_fw.data import arrays
+from ooc_fw.convert import preflight
+from ooc_fw.convert.convert import convert
+from ooc_fw.data import arrays, containers
 from ooc_fw.data.arrays import DecodedChunks
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.data.statistics import fit_scaling
+from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
 from tests.support.contracts import small_table
 from tests.support.files import write_csr_group
@@ -176,26 +178,38 @@ def refused(store, message, **names):
 )
 def test_shapes_that_a_store_cannot_have(store, shape, chunks):
     change_metadata(store, shape=shape, chunks=chunks)
-    message = r"/X' is said to have shape .* in chunks of .*|has 10+ columns, more than the"
+    message = r"said to have shape .* in chunks of |10+ columns, more than|were never written"
     refused(store, message, label=None)
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device", "outside", "nowhere", "folder", "inside"])
-def test_links_within_a_store_are_followed_and_others_refused(store, tmp_path, kind):
-    folder, path = store
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    moved = path.rename((folder if kind == "inside" else outside) / "0.0")
-    if kind == "pipe":
-        os.mkfifo(path)
+@pytest.mark.parametrize("form", [2, 3])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_chunks_of_rows_that_were_never_written_are_refused(tmp_path, form, kind):
+    zarr = pytest.importorskip("zarr")
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=form)
+    if kind == "dense":
+        root.create_array("X", shape=(8, 4), dtype="f4", chunks=(2, 2))[:4] = np.ones((4, 4))
     else:
-        targets = {"device": "/dev/null", "nowhere": folder / "9", "folder": outside}
-        path.symlink_to(targets.get(kind, moved))
-    if kind == "inside":
-        with open_source(str(folder)) as source:
-            np.testing.assert_array_equal(source.read(0, 8), np.eye(8, 2))
-    else:
-        refused(store, r"0\.0 is a pipe, a device, or a link that leads out of the store or nowhe")
+        group = root.create_group("X", attributes={"encoding-type": "csr_matrix", "shape": [8, 4]})
+        group.create_array("data", shape=(32,), dtype="f4", chunks=(8,))[:8] = np.ones(8)
+        group["indices"], group["indptr"] = np.tile(np.arange(4), 8), np.arange(0, 33, 4)
+    refused((tmp_path / "s.zarr",), r"[34] of its [48] chunks were never written", label=None)
+    with pytest.raises(InputError, match="chunks were never written"):
+        convert([str(tmp_path / "s.zarr")], tmp_path / "out.h5", ConvertOptions())
+
+
+def test_many_small_chunks_are_warned_of_and_few_are_looked_at(tmp_path, monkeypatch, caplog):
+    zarr = pytest.importorskip("zarr")
+    monkeypatch.setattr(containers, "_MANY_CHUNKS", 50)
+    monkeypatch.setattr(preflight, "LOOKED_CHUNKS", 64)
+    monkeypatch.setattr(preflight, "STRETCHES", 16)
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    group.create_array("X", shape=(200, 3), dtype="f4", chunks=(1, 3))[:] = np.ones((200, 3))
+    with open_source(str(tmp_path / "s.zarr")) as source:
+        assert "is in 200 chunks of 12 bytes, and each is read by itself" in caplog.text
+        assert source.overhead_bytes > 200 * (16 << 10)
+        assert sum(stop - start for start, stop in preflight.sample_slices(source)) <= 64
+        assert source.read(0, 200).sum() == 600
 
 
 def test_metadata_of_a_store_that_make_no_sense(store):
