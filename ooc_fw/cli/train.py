@@ -22,6 +22,7 @@ import numpy.typing as npt
 from ooc_fw.cli import common
 from ooc_fw.cli.arguments import arguments_of
 from ooc_fw.cli.commands import DONE
+from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.parallel import Workers
 from ooc_fw.data.rows import Float64Array, Rows
 from ooc_fw.data.sources import RowSource
@@ -69,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
         checkpoint = CheckpointPlan(args.checkpoint, every)
     remove_abandoned()
     labels = "labels" not in task.without[1]
-    with common.open_data(args, labels=labels) as source, common.open_workers(args) as workers:
+    with common.open_data(args, labels=labels) as opened, common.open_workers(args) as workers:
+        source = without_offsets(opened, args.kernel)
         place = model_place(args)
         with source.limited(Deadline(options.max_time, args.started).check):
             problem = read_problem(args, task, source, options, workers)
@@ -365,10 +367,10 @@ def run_plan(args: argparse.Namespace) -> int:
     options = common.record_from(TrainOptions, args)
     with (
         Waiting("the estimate", quiet=args.quiet),
-        common.open_data(args) as source,
+        common.open_data(args) as opened,
         common.open_workers(args) as workers,
     ):
-        task = task_of("classification")
+        source, task = without_offsets(opened, args.kernel), task_of("classification")
         problem = read_problem(args, task, source, options, workers)
         plan = make_plan(problem, options, Session(resume=args.resume))
         exact = _exact(problem, plan)

@@ -30,7 +30,10 @@ from ooc_fw.system.errors import InputError
 if TYPE_CHECKING:
     from ooc_fw.data.statistics import ColumnRanges
 
-KINDS = SCALINGS
+OFFSET = "offset"
+"""Kind of a scaling that only subtracts what float32 could not hold: `ooc_fw.data.offsets`."""
+
+KINDS = (*SCALINGS, OFFSET)
 
 # Scalings are the same up to this relative difference of two factors, and this difference that two
 # offsets make to a scaled value: a hundredth of what rounding to float32 does to it.
@@ -159,6 +162,10 @@ class Scaling:
         if self.learned is None or other is None:
             return False
         return other.same_as(replace(self, learned=None))
+
+    def applies_to(self, other: Scaling) -> bool:
+        """Whether rows of the other scaling are to be scaled by this one, too."""
+        return (self.kind == OFFSET and other.is_identity) or self.goes_on_from(other)
 
     def zero_row(self, n_features: int) -> Float32Array:
         """Scaled values of a row of raw zeros."""

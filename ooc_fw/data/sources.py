@@ -197,16 +197,26 @@ class RowSource(ABC):
         self._count(len(indices))
         return rows
 
+    def take_exact(self, indices: Int64Array) -> StoredRows:
+        """Rows to be scaled, as of `read_exact`, at increasing `indices` without repeats."""
+        self._check_range(int(indices[0]), int(indices[-1]) + 1)
+        rows = self._take_as(indices, unrounded)
+        self._count(len(indices))
+        return rows
+
     def _take(self, indices: Int64Array) -> Rows:
         """Rows at `indices`, which exist."""
-        pieces = []
+        return self._take_as(indices, rounded)
+
+    def _take_as(self, indices: Int64Array, convert: Callable[[StoredRows], _Kind]) -> _Kind:
+        pieces: list[Any] = []
         for span in split_spans(indices, self.max_gap, self.span_rows):
             first, stop = (int(span[0]), int(span[-1]) + 1) if len(span) else (0, 0)
-            rows = rounded(self._same_file(self._fetch, first, stop))
+            rows: Any = convert(self._same_file(self._fetch, first, stop))
             piece = rows if stop - first == len(span) else take_rows(rows, span - first)
             check_finite(piece, self.name, span)
             pieces.append(piece)
-        return concat_rows(pieces)
+        return concat_rows(pieces)  # type: ignore[return-value]
 
     def _same_file(self, read: Callable[..., _Found], *part: Any) -> _Found:
         """Read; the files must be as they were opened, or they explain damage that was met."""

@@ -70,11 +70,13 @@ class SubsetSource(RowSource):
         at = np.searchsorted(self._firsts, positions, side="right") - 1
         return np.asarray(self.ranges[at, 0] + positions - self._firsts[at])
 
-    def _fetch(self, start: int, stop: int) -> Rows:
+    def _fetch(self, start: int, stop: int) -> StoredRows:
         rows = self.rows_at(np.arange(start, stop, dtype=np.int64))
-        if len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows):
-            return self.source.read(int(rows[0]), int(rows[-1]) + 1)
-        return self.source.take(rows)
+        if len(rows) == 0:
+            return self.source.read(0, 0)
+        if rows[-1] - rows[0] + 1 == len(rows):
+            return self.source.read_exact(int(rows[0]), int(rows[-1]) + 1)
+        return self.source.take_exact(rows)
 
     def _take(self, indices: Int64Array) -> Rows:
         return self.source.take(self.rows_at(indices))

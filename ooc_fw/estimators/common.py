@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ooc_fw.data.containers import Missing
 from ooc_fw.data.labels import are_numbers, check_no_missing
+from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import is_annotated, is_several, names_of_frame
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
@@ -225,6 +226,8 @@ class Trainer(CallbackSupportMixin, Parameters):
             workers as dask,
             self._callbacks(X=X, y=y) as told,
         ):
+            if square is None:
+                whole = without_offsets(whole, self.kernel)
             rows = replace(rows_of_weight(whole, y, sample_weight, self.C), square=square)
             options = rows.with_landmarks(options)
             with rows.source.limited(Deadline(options.max_time, started).check):

@@ -18,6 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from ooc_fw.data.labels import LabelMap, check_labels, codes_of, maps_left
+from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.rows import Codes, CSRRows, Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Given, Trainer, is_array
@@ -362,7 +363,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             y = column_or_1d(y, warn=True)
             check_consistent_length(X if hasattr(X, "shape") else y, y)
         with borrow_source(X, y, columns) as chunk:
-            source = chunk if first else suited(self.model_, chunk)
+            source = without_offsets(chunk, self.kernel) if first else suited(self.model_, chunk)
             codes = codes_of(source.labels(0, source.n_rows), known, "the chunk")
             factors = class_factors(known, codes, self.class_weight)
             weights = factors[codes]

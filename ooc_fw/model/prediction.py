@@ -68,8 +68,8 @@ def suited(model: Model, source: RowSource) -> RowSource:
     scaling = model.scaling
     if scaling is None or scaling.is_identity:
         return source
-    is_whole = source.scaling is not None and not scaling.goes_on_from(source.scaling)
-    return source if is_whole else ScaledSource(source, scaling)
+    is_raw = source.scaling is None or scaling.applies_to(source.scaling)
+    return ScaledSource(source, scaling) if is_raw else source
 
 
 def by_name(model: Model, source: RowSource) -> RowSource:
@@ -93,7 +93,7 @@ def check_source(model: Model, source: RowSource) -> None:
             "the values are taken as they are",
             *(source.name, source.scaling.name),
         )
-    elif not (source.scaling.same_as(model.scaling) or model.scaling.goes_on_from(source.scaling)):
+    elif not (source.scaling.same_as(model.scaling) or model.scaling.applies_to(source.scaling)):
         raise InputError(
             f"{source.name} is scaled ({source.scaling.name}) in another way than the model's "
             f"training data ({model.scaling.name}); convert it with --like and the training file"

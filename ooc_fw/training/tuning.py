@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.labels import encode_labels
+from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
@@ -157,7 +158,8 @@ def tune(
     """
     options = TrainOptions() if options is None else options
     wanted = TuneOptions(**search)
-    with borrow_source(data, labels) as source:
+    with borrow_source(data, labels) as opened:
+        source = without_offsets(opened, *wanted.kernel_names)
         return _Search(source, options, wanted, callbacks, on_point, on_stage).result()
 
 

@@ -1,0 +1,133 @@
+"""Columns whose values float32 would merge lose an offset before they are rounded."""
+
+import h5py
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import ooc_fw
+from ooc_fw.cli.main import main
+from ooc_fw.data.offsets import without_offsets
+from ooc_fw.data.opening import open_source, train_test_split
+from ooc_fw.data.views import SubsetSource
+
+
+def times(n_rows=400, seed=0):
+    """Seconds since 1970 that tell two classes, and noise."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n_rows) % 2
+    X = np.c_[1.7e9 + 60 * y + 5 * rng.normal(size=n_rows), rng.normal(size=n_rows)]
+    return X, y
+
+
+def in_array(X, tmp_path):
+    return X
+
+
+def in_frame(X, tmp_path):
+    return pytest.importorskip("pandas").DataFrame(X, columns=["time", "other"])
+
+
+def in_npy(X, tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    return str(tmp_path / "X.npy")
+
+
+def in_map(X, tmp_path):
+    return np.load(in_npy(X, tmp_path), mmap_mode="r")
+
+
+def in_hdf5(X, tmp_path):
+    with h5py.File(tmp_path / "X.h5", "w") as file:
+        file["X"] = X
+    return str(tmp_path / "X.h5")
+
+
+def in_dask(X, tmp_path):
+    return pytest.importorskip("dask.array").from_array(X, chunks=(100, 2))
+
+
+def in_anndata(X, tmp_path):
+    return pytest.importorskip("anndata").AnnData(X)
+
+
+def in_zarr(X, tmp_path):
+    return pytest.importorskip("zarr").array(X, chunks=(90, 2))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+@pytest.mark.parametrize(
+    "put", [in_array, in_frame, in_npy, in_map, in_hdf5, in_dask, in_anndata, in_zarr]
+)
+def test_times_are_told_apart(put, kernel, tmp_path):
+    X, y = times()
+    model = ooc_fw.FrankWolfeSVC(C=10, kernel=kernel).fit(put(X, tmp_path), y)
+    new, truth = times(seed=1)
+    assert np.mean(model.predict(put(new, tmp_path)) == truth) > 0.99
+    assert model.model_.scaling.kind == "offset"
+    with open_source(put(new, tmp_path)) as source:  # rows far from each other keep their digits
+        some = SubsetSource(source, np.array([[0, 1], [7, 8], [300, 333]]))
+        values = model.model_.decision_function(some)
+    places = [0, 7, *range(300, 333)]
+    np.testing.assert_allclose(values, model.model_.decision_function(new)[places], atol=1e-6)
+
+
+def test_every_way_to_a_model_takes_offsets_away(tmp_path):
+    X, y = times()
+    new, truth = times(seed=1)
+    streamed = ooc_fw.FrankWolfeSVC(C=10).partial_fit(X[:200], y[:200], classes=[0, 1])
+    streamed.partial_fit(X[200:], y[200:])
+    train, _ = train_test_split(X, 0.2, labels=y)
+    assert np.mean(streamed.predict(new) == truth) > 0.99
+    assert np.mean(ooc_fw.FrankWolfeSVC(C=10).fit(train).predict(new) == truth) > 0.99
+    assert np.mean(ooc_fw.tune(X, y, Cs=[10], gammas=["auto"]).model.predict(new) == truth) > 0.99
+    novelty = ooc_fw.FrankWolfeOneClass(contamination=0.1).fit(X)
+    assert novelty.predict([[1.7e9 + 1e5, 0.0]])[0] == -1
+    fitted = ooc_fw.FrankWolfeSVR(C=100).fit(X, X[:, 0] - 1.7e9)
+    assert np.abs(fitted.predict(new) - (new[:, 0] - 1.7e9)).mean() < 3
+
+
+def test_the_commands_take_offsets_away(tmp_path, capsys):
+    (X, y), (new, truth) = times(), times(seed=1)
+    for name, rows, labels in (("a", X, y), ("b", new, truth)):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["X"], file["y"] = rows, labels
+    data, other, model = (str(tmp_path / f"{name}.h5") for name in ("a", "b", "model"))
+    assert main(["train", data, "-o", model, "--C", "10", "--quiet"]) == 0
+    assert main(["certify", model, data, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", model, other, "--quiet"]) == 0
+    assert "accuracy" in (out := capsys.readouterr().out)
+    assert float(out.split("accuracy")[1].split()[0]) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("make", "kernel", "way"),
+    [
+        (csr_array, "rbf", "convert with --scale standard"),
+        (np.asarray, "linear", "convert with --scale standard"),
+        (lambda X: np.vstack([X[::2], X[1::2] + [8e9, 0]]), "rbf", "write its ranges as columns"),
+    ],
+)
+def test_a_warning_names_columns_that_stay_merged(make, kernel, way, caplog):
+    with open_source(make(times()[0])) as source:
+        without_offsets(source, kernel)
+    (message,) = caplog.messages
+    assert "column 0: its values, from " in message
+    assert "cannot be told apart in float32; " + way in message
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        times()[0].astype(np.float32),
+        np.random.default_rng(0).normal(size=(3000, 40)),
+        np.random.default_rng(0).integers(0, 2**40, size=(300, 4)),
+        np.cumsum(np.full((300, 2), 0.1), axis=0) % 1,
+        np.array([[0.3, 1.0], [0.1 + 0.2, 1.0], [0.7, 1 / 3 * 3]]),
+    ],
+)
+def test_other_rows_are_as_they_were(X, caplog):
+    with open_source(X) as source:
+        assert without_offsets(source, "rbf") is source
+    assert not caplog.messages
