@@ -47,7 +47,6 @@ RUNS: dict[str, tuple[str, ...]] = {
     "raw-linear": ("raw.h5", "--kernel", "linear", "--C", "0.001", "--tol", "1e-1"),
     "noisy-16-bit": ("noisy.h5", "--memory", "600MiB", "--tol", "1e-2"),
     "noisy-cached-rows": ("noisy.h5", "--memory", "400MiB", "--tol", "1e-2", "--max-iter", "12"),
-    "noisy-limit": ("noisy.h5", "--budget", "800"),
     "iterations": ("noisy.h5", "--max-iter", "4"),
     "classes": ("shells.h5", "--C", "10"),
     "classes-sampled": ("shells.h5", "--method", "swap2", "--max-iter", "300"),
@@ -58,7 +57,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "uncertified": ("rings.h5", "--no-certify"),
     "dask": ("rings.h5", "--dask", "threads"),
     "stream": ("rings.txt", "--stream", "--gamma", "1", "--C", "10"),
-    "stream-limit": ("rings.txt", "--stream", "--gamma", "1", "--budget", "200"),
+    "stream-limit": ("rings.txt", "--stream", "--gamma", "1", "--keep", "200"),
 }
 IGNORED = ("seconds", "crc", "signal", "created")  # parts of names of attributes that tell no model
 

@@ -12,7 +12,6 @@ import dataclasses
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, TypeVar
@@ -162,30 +161,6 @@ def _column_names(text: str) -> list[str]:
     return [name.strip() for line in csv.reader([text]) for name in line]
 
 
-def _landmarks(text: str) -> Any:
-    """A number of landmarks, or what a file has: numbers of rows, or rows."""
-    with suppress(ValueError):
-        return int(text)
-    if not os.path.isfile(text):
-        raise InputError(
-            f"must be a whole number, or a file of rows or their numbers, not {text!r}"
-        )
-    import numpy as np  # takes time that most commands can do without
-
-    try:
-        if text.endswith(".npy"):
-            return np.load(text)
-        with open(text) as file:
-            lines = file.read().replace(",", " ").split("\n")
-        if not any(map(str.strip, lines)):
-            raise ValueError("it is empty")
-        values = np.loadtxt(lines, ndmin=2)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read from {text} ({error}); write numbers there") from None
-    whole = values.shape[1] == 1 and bool((values == np.rint(values)).all())
-    return values[:, 0].astype(np.int64) if whole else values
-
-
 def _delimiter(text: str) -> str:
     return "\t" if text in ("\\t", "tab") else text
 
@@ -264,48 +239,22 @@ class TrainOptions(_Checked):
         low=0,
         read=parse_bytes,
     )
-    max_support: int | None = option(
-        None,
-        "largest number of support vectors: where the optimum has more, the model has N landmarks "
-        "(default: as many as memory affords)",
-        **_VERTICES,
-    )
-    budget: int | None = option(
-        None,
-        "a budgeted model: the best weights on N random rows and violators, with the true gap to "
-        "the optimum; of a stream, the most rows that are kept (default there: 10000)",
-        **_VERTICES,
-    )
     landmarks: int | None = option(
         None,
-        "learn weights of N landmarks, rows of the data, from all rows (default: where the optimum "
-        "has too many support vectors); or a file of those to take, .npy or text: one number of a "
-        "row in a line, counted from 0, or rows themselves in the units of the data. In Python an "
-        "array of either",
-        **_VERTICES | {"read": _landmarks},
+        "N: learn weights of N landmarks, rows of the data, from all rows; none: train to the "
+        "optimum over all rows, whatever it costs; auto (default): landmarks if the optimum has "
+        "too many support vectors for time and memory",
+        **_VERTICES | {"choices": ("auto", "none"), "metavar": "{auto,N,none}"},
     )
-    exact: bool = switch("--exact", "train to the optimum over all rows, whatever it costs")
-    # Landmarks that `landmarks` has given, of which it keeps the number: see `with_centres` of
-    # `ooc_fw.landmarks`, which makes them rows.
-    centres: Any = field(default=None, repr=False, compare=False)
+    exact: bool = switch("--exact", "the same as --landmarks none")
 
     def __post_init__(self) -> None:
-        given: Any = self.landmarks
-        if isinstance(given, str):
-            given = option_fields(TrainOptions)["landmarks"].check("landmarks", given)
-        shape = (len(given),) if isinstance(given, list | tuple) else getattr(given, "shape", ())
-        if shape or given is None:
-            object.__setattr__(self, "centres", given)
-        object.__setattr__(self, "landmarks", max(shape[0], START_ROWS) if shape else given)
         super().__post_init__()
-        if self.budget is not None:
-            if (self.max_support or self.budget) != self.budget:
-                raise InputError(
-                    f"--budget {self.budget} and --max-support {self.max_support} contradict each "
-                    f"other; leave one out"
-                )
+        word: Any = self.landmarks
+        if word == "none":
             object.__setattr__(self, "exact", True)
-            object.__setattr__(self, "max_support", self.budget)
+        if word in ("auto", "none"):
+            object.__setattr__(self, "landmarks", None)
         if self.stopping == "relative" and self.tol >= 1:
             raise InputError(
                 f"tol must be below 1 with stopping relative, not {self.tol:g}: a model of gap 1 "
@@ -314,12 +263,10 @@ class TrainOptions(_Checked):
         if self.landmarks is None:
             return
         other = {
-            "--exact": self.exact and self.budget is None,
-            f"--budget {self.budget}": self.budget is not None,
+            "--exact": self.exact,
             f"--method {self.method}": self.method != "auto",
             f"--lmo {self.lmo}": self.lmo != "auto",
             f"--stopping {self.stopping}": self.stopping != "relative",
-            f"--max-support {self.max_support}": (self.max_support or LARGEST) < self.landmarks,
         }
         for name, given in other.items():
             if given:
@@ -328,8 +275,12 @@ class TrainOptions(_Checked):
                 )
 
     def to_dict(self) -> dict[str, Any]:
-        """The options by name, of landmarks that were given their number."""
+        """The options by name."""
         return {name: getattr(self, name) for name in option_fields(TrainOptions)}
+
+
+KEEP = Option(10_000, "rows that the stream keeps at most", **_VERTICES)
+"""Declaration of how many rows a stream keeps: kernel values between so many take up to 625 MB."""
 
 
 @_documented

@@ -27,14 +27,12 @@ from ooc_fw import (
     FrankWolfeSVR,
     InputError,
     TrainOptions,
-    certify_landmarks,
     load_model,
     make_kernel,
     open_dataset,
 )
 from ooc_fw.model.record import model_from_bytes, training_data
 from ooc_fw.options import KernelOptions, TaskOptions, option_fields
-from ooc_fw.problem import ClassificationProblem
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.testing import EXPECTED_FAILED_CHECKS, EXPECTED_FAILED_CHECKS_WITH_PROBABILITY
 from tests.support.contracts import to_dense
@@ -543,9 +541,9 @@ def test_landmark_models(table, thirds, several):
     np.testing.assert_array_equal(fitted.support_, support)
     assert fitted.landmarks_.kernel_evaluations < evaluations
     assert fitted.set_params(landmarks=None).fit(X, y).kind_ == "exact"
-    assert fitted.set_params(max_support=25).fit(X, y).kind_ == "landmarks"
-    with pytest.warns(ConvergenceWarning, match="the limit of support vectors"):
-        assert fitted.set_params(exact=True).fit(X, y).kind_ == "exact"
+    assert fitted.set_params(landmarks="auto").fit(X, y).kind_ == "exact"
+    with pytest.raises(InputError, match="contradict each other"):
+        fitted.set_params(landmarks=25, exact=True).fit(X, y)
 
 
 @pytest.mark.parametrize(
@@ -882,37 +880,6 @@ def test_plain_rows_are_predicted_without_a_second_check_of_scikit_learn(monkeyp
             model.predict(odd)
 
 
-def test_landmarks_of_ones_own(table, tmp_path):
-    """Numbers count all rows, those of weight 0 too; centres are no rows of any."""
-    X, y = table.X, table.y
-    weights, numbers = np.where(np.arange(len(y)) % 5 == 0, 0, 2), [33, 1, 7, 12, 8, 44, 3, 51]
-    one = FrankWolfeSVC(C=5, landmarks=numbers, probability=True, random_state=0)
-    one.fit(X, y, sample_weight=weights)
-    assert one.support_.tolist() == sorted(numbers)
-    assert one.n_support_.sum() == 8
-    np.testing.assert_array_equal(one.support_vectors_, X[one.support_])
-    other = clone(one).set_params(landmarks=X[one.support_], warm_start=True)
-    for _ in range(2):
-        other.fit(X, y, sample_weight=weights)
-        assert other.support_.tolist() == [-1] * 8
-        assert other.n_support_.sum() == 0
-        np.testing.assert_array_equal(other.predict_proba(X), one.predict_proba(X))
-    other.save(tmp_path / "m.h5")
-    model, source = training_data(load_model(tmp_path / "m.h5"), open_dataset(X, y))
-    codes = np.unique(y, return_inverse=True)[1][weights > 0]
-    problem = ClassificationProblem(source, codes, model.kernel, np.full(len(codes), 10.0))
-    with model.engine() as engine:
-        again = certify_landmarks(model, problem, engine).certified_gap
-        np.testing.assert_allclose(again, other.certified_gap_, rtol=1e-6, atol=1e-9)
-        with pytest.raises(InputError, match="trained with weights of rows"):
-            certify_landmarks(model, dataclasses.replace(problem, penalties=None), engine)
-    with pytest.raises(InputError, match="row 5 has no weight"):
-        one.set_params(landmarks=[5, 6]).fit(X, y, sample_weight=weights)
-    for estimator in (FrankWolfeOneClass(C=0.1), FrankWolfeSVR()):
-        estimator.set_params(landmarks=X[:4] + 1).fit(X, X[:, 0])
-        assert estimator.support_.tolist() == [-1] * 4
-
-
 class Watch:
     """A callback of scikit-learn that ends a run after some steps."""
 
@@ -960,8 +927,3 @@ def test_callbacks_of_scikit_learn_are_told_and_end_a_run(table):
     assert watch.calls == ["setup", "begin", "teardown"]
     assert model.set_callbacks().set_params(kernel="rbf").fit(X, y).model_.status == "converged"
     assert len(watch.calls) == 3
-
-
-def test_partial_fit_refuses_what_budget_replaces(table):
-    with pytest.raises(ValueError, match="give budget, not max_support"):
-        FrankWolfeSVC(max_support=50).partial_fit(table.X, table.y, classes=np.unique(table.y))

@@ -26,7 +26,7 @@ FIELDS = [
 
 def test_every_field_is_declared():
     for record in RECORDS:
-        fields = {own.name for own in dataclasses.fields(record)} - {"centres"}  # of landmarks
+        fields = {own.name for own in dataclasses.fields(record)}
         assert option_fields(record).keys() == fields
 
 
@@ -50,7 +50,7 @@ def test_default_and_limits_are_allowed_and_nothing_beyond(record, name, declare
         record(**{name: declared.high}, **more)
         if not declared.above:
             record(**{name: declared.low})
-        wrong += [-1, np.nan, np.inf, declared.high * 2, {} if name == "landmarks" else [1]]
+        wrong += [-1, np.nan, np.inf, declared.high * 2, [1]]
         wrong += [declared.low] * declared.above + [declared.low + 0.5] * declared.whole
     for value in wrong:
         with pytest.raises(InputError, match=f"^{name} must be"):
@@ -63,7 +63,7 @@ def test_default_and_limits_are_allowed_and_nothing_beyond(record, name, declare
         ({"C": 0}, "C must be a positive number, not 0"),
         ({"C": "a"}, "C must be a number, not 'a'"),
         ({"seed": 1.5}, "seed must be a whole number that is not negative, not 1.5"),
-        ({"max_support": 1}, "max_support must be a whole number of at least 20, not 1"),
+        ({"landmarks": 1}, "landmarks must be auto, none or a whole number of at least 20, not 1"),
         ({"max_time": -1}, "max_time must be a positive number of seconds"),
         ({"max_time": "soon"}, "max_time must be a positive number of seconds, not 'soon'"),
         ({"memory_limit": "much"}, "memory_limit 'much' is no size"),

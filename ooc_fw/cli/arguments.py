@@ -205,8 +205,6 @@ def arguments_of(record: type, values: Mapping[str, Any]) -> list[str]:
     arguments = []
     for name, declared in option_fields(record).items():
         value = values.get(name, declared.default)
-        if hasattr(value, "shape"):  # an array, which a file has
-            value = "FILE"
         if value == declared.default:
             continue
         flags = [flag for flag, (set_to, _) in declared.flags.items() if set_to == value]

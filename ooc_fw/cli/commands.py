@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from ooc_fw.cli.arguments import add_flag, add_option, add_options, argument_type, value_list
 from ooc_fw.options import (
     DURATION,
+    KEEP,
     LARGEST,
     SHARE,
     TASKS,
@@ -64,7 +65,7 @@ _OF_STREAM = {
         "zero_based",
         "kernel",
     ),
-    *("gamma", "degree", "coef0", "C", "tol", "stopping", "budget", "threads", "certify"),
+    *("gamma", "degree", "coef0", "C", "tol", "stopping", "keep", "threads", "certify"),
 }
 """Arguments of ``train`` that a stream takes, too."""
 
@@ -133,18 +134,6 @@ def _info(parser: argparse.ArgumentParser) -> None:
     add_results(parser, progress=False)
 
 
-def _plan(parser: argparse.ArgumentParser) -> None:
-    """Show the kind of model, memory plan, I/O and time of a training run before it runs.
-
-    Print whether `ooc-fw train` with the same options would take landmarks, how an exact run would
-    divide the memory, how much it would read and about how long it would take, from a calibration
-    of a second and small samples solved exactly. The exit status is 2 if --memory cannot be met.
-    """
-    add_options(add_data(parser), ConvertOptions, ["labels_as"])
-    _add_training(parser)
-    add_results(parser)
-
-
 def _verify(parser: argparse.ArgumentParser) -> None:
     """Check that a data file is undamaged.
 
@@ -172,6 +161,8 @@ def _train(parser: argparse.ArgumentParser) -> None:
     text = "let the model give probabilities, learned from rows held out, in up to twice the time"
     add_flag(parser, "--probability", text)
     runs = _add_training(parser)
+    text = "train nothing: print the kind of model and how the memory would be divided"
+    add_flag(runs, "--dry-run", text)
     text = "write one JSON object per event, for ooc-fw plot; --resume appends"
     runs.add_argument("--log", metavar="FILE", help=text)
     add_results(parser)
@@ -193,7 +184,7 @@ def _add_task(parser: argparse._ActionsContainer) -> None:
 
 
 def _add_training(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Declare what decides how a run goes; `plan` has the same options. Returns the group of runs.
+    """Declare what decides how a run goes. Returns the group of runs.
 
     What most people need comes first, and stands in no group.
     """
@@ -204,7 +195,7 @@ def _add_training(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     add_options(limits, TrainOptions, ["max_iter"])
     add_work(parser, limits)
     group = parser.add_argument_group("noisy data (ooc-fw help noisy)")
-    add_options(group, TrainOptions, ["max_support", "landmarks", "budget", "exact"])
+    add_options(group, TrainOptions, ["landmarks", "exact"])
     group = parser.add_argument_group("classes and kernels")
     group.add_argument(
         "--class-weight",
@@ -236,13 +227,14 @@ def _add_stream(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "stream",
         "One pass over LIBSVM text in bounded memory. Only rows that support the model are kept, "
-        "at most 10000 unless --budget says otherwise: it depends on the order of the rows, "
+        "at most 10000 unless --keep says otherwise: it depends on the order of the rows, "
         "and its gap is known for the rows read last only. gamma auto follows from the first 4 MiB "
         "of text. A feature that appears late was 0 before. For a certified gap convert the text "
         "and train on the file.",
     )
     text = "DATA is LIBSVM text, also compressed, or - for text on standard input"
     add_flag(group, "--stream", text)
+    add_option(group, "keep", KEEP)
     add_options(group, ConvertOptions, ["zero_based"])
     parser.set_defaults(
         unused_by_stream=[action for action in parser._actions if action.dest not in _OF_STREAM]
@@ -288,7 +280,7 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     add_options(check, SearchOptions, ["metric", "validation_share", "folds"])
     add_options(check, TrainOptions, ["seed"])
     training = parser.add_argument_group("training")
-    names = ["method", "tol", "max_support", "landmarks", "budget", "exact"]
+    names = ["method", "tol", "landmarks", "exact"]
     add_options(training, TrainOptions, names)
     add_work(parser, training, dask=False)
     results = parser.add_argument_group("results")
@@ -609,7 +601,6 @@ COMMANDS = {
     "convert": Command(_convert, "convert"),
     "split": Command(_split, "convert", "run_split"),
     "info": Command(_info, "info"),
-    "plan": Command(_plan, "train", "run_plan"),
     "verify": Command(_verify, "verify", computes=False),
     "train": Command(_train, "train"),
     "tune": Command(_tune, "tune"),

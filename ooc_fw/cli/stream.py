@@ -24,7 +24,7 @@ from ooc_fw.solver.state import Callback, Status
 from ooc_fw.system.errors import InputError, format_label, format_labels
 from ooc_fw.system.interrupt import signal_of
 from ooc_fw.system.memory import peak_rss_bytes
-from ooc_fw.training.streams import MAX_SUPPORT, PairStreams
+from ooc_fw.training.streams import PairStreams
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
             "kernel": kernel.name,
             "gamma": kernel.gamma,
             **{name: getattr(options, name) for name in ("C", "tol", "stopping")},
-            "budget": options.budget or MAX_SUPPORT,
+            "keep": args.keep,
             "n_rows": stream.n_rows,
             "n_features": stream.n_features,
             "n_support": len(solution.alpha),
@@ -104,7 +104,7 @@ def _learn(
             source = CSRSource(rows, name="the first block of text")
             if stream is None:
                 kernel = train.kernel_from(args, source, options.threads, None)
-                stream = PairStreams(2, kernel, options, options.budget or MAX_SUPPORT)
+                stream = PairStreams(2, kernel, options, args.keep)
             codes = labels.encode(values, stream.n_rows, line)
             stream.learn(source, codes, callbacks=callbacks)
     except KeyboardInterrupt as interrupt:

@@ -1,4 +1,4 @@
-"""``ooc-fw train`` and ``plan``: from a data file to a model file, and what that will cost."""
+"""``ooc-fw train``: from a data file to a model file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import dataclasses
 import logging
 import math
 import os
-import shlex
 import signal
 import sys
 import time
@@ -24,24 +23,22 @@ from ooc_fw.cli.arguments import arguments_of
 from ooc_fw.cli.commands import DONE
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.parallel import Workers
-from ooc_fw.data.rows import Float64Array, Rows
+from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import relative_target
 from ooc_fw.model.record import Model
-from ooc_fw.options import TASKS, KernelOptions, TaskOptions, TrainOptions, option_fields
-from ooc_fw.problem import ClassificationProblem, Problem, row_penalties
+from ooc_fw.options import KEEP, TASKS, KernelOptions, TaskOptions, TrainOptions, option_fields
+from ooc_fw.problem import Problem, row_penalties
 from ooc_fw.report.progress import EventLog, Progress, RowProgress, Waiting
-from ooc_fw.solver.kernel_rows import value_type
-from ooc_fw.solver.plan import Plan, Session, few_rows, plan_exact, warn_of_gamma
+from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
 from ooc_fw.solver.shell import CheckpointPlan, Deadline
 from ooc_fw.solver.state import Status
 from ooc_fw.system import memory
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.files import Output, check_outputs, remove_abandoned
 from ooc_fw.system.interrupt import signal_of
-from ooc_fw.training import classification
 from ooc_fw.training.fit import Fit, Task, describe, fit, make_plan, task_of
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.pairs import describe_method
@@ -51,9 +48,6 @@ logger = logging.getLogger(__name__)
 _MUCH_MEMORY = 1 << 30
 """Bytes of kernel values from which a run without ``--memory`` says what it may take."""
 
-_CALIBRATION_SECONDS = 0.5  # for reading rows, and again for computing kernel values
-_READ_BYTES = 4 << 20  # of rows that are read at once
-_KERNEL_ROWS = 2048  # between which kernel values are computed
 _BOUNDS_LITTLE = 0.3  # gap of landmarks; of an exact model, half of the objective
 
 
@@ -81,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
         deadline = session.deadline(within)
         with source.limited(deadline.check), Waiting("the choice of the model", quiet=args.quiet):
             plan = make_plan(problem, within, session)
+        if args.dry_run:
+            return _print_plan(args, plan)
         if not args.quiet and args.task != "regression":
             _announce(plan)
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
@@ -109,6 +105,8 @@ def _check(args: argparse.Namespace) -> tuple[Task, TrainOptions]:
     if args.data == "-" or args.zero_based:
         option = "--zero-based" if args.zero_based else "text on standard input"
         raise InputError(f"{option} goes with --stream only; add that, or convert the text")
+    if args.keep != KEEP.default:
+        raise InputError("--keep goes with --stream only; --landmarks N bounds other models")
     if args.checkpoint is None and args.checkpoint_every is not None:
         raise InputError("--checkpoint-every needs --checkpoint FILE")
     task = task_of(args.task)
@@ -362,35 +360,6 @@ def summary(result: dict[str, Any]) -> list[str]:
     ]
 
 
-def run_plan(args: argparse.Namespace) -> int:
-    """Show the kind of model, memory plan, I/O and time of a training run before it runs."""
-    options = common.record_from(TrainOptions, args)
-    with (
-        Waiting("the estimate", quiet=args.quiet),
-        common.open_data(args) as opened,
-        common.open_workers(args) as workers,
-    ):
-        source, task = without_offsets(opened, args.kernel), task_of("classification")
-        problem = read_problem(args, task, source, options, workers)
-        plan = make_plan(problem, options, Session(resume=args.resume))
-        exact = _exact(problem, plan)
-        result = {
-            "choice": plan.kind,
-            "kind": "exact" if plan.landmarks is None else "landmarks",
-            "landmarks": plan.landmarks,
-            "memory_limit": plan.memory.limit,
-            "memory": plan.memory.terms(),
-            "max_vertices": exact.memory.max_vertices,
-            "max_threads": plan.memory.max_threads,
-            **_estimate(problem, exact, plan.landmarks),
-        }
-    lines = [plan.kind or "", "", *_plan_lines(result)]
-    result["next"] = [shlex.join(["ooc-fw", "train", *common.data_of(args), *given_of(args)])]
-    lines = common.wrapped(lines, 2) + common.next_lines(result["next"])
-    common.print_result(args, result, lines)
-    return DONE
-
-
 def given_of(args: argparse.Namespace) -> list[str]:
     """Options of the problem and of the run that are not the defaults."""
     given = common.data_arguments(args)
@@ -402,101 +371,26 @@ def given_of(args: argparse.Namespace) -> list[str]:
     return given + [f"--class-weight={weights}"] * (weights is not None)
 
 
-def _exact(problem: ClassificationProblem, plan: Plan) -> Plan:
-    """The plan itself, or that of the exact model in the place of a landmark model."""
-    if plan.landmarks is None:
-        return plan
-    work, limit = plan.memory.work, plan.memory.limit
-    if limit is not None:
-        limit = max(limit, memory.least_bytes(work))
-    given = dataclasses.replace(plan.given, landmarks=None)
-    room = memory.plan_memory(work, limit, memory.memory_total())
-    return plan_exact(problem, given, memory=room)
-
-
-def _estimate(problem: ClassificationProblem, plan: Plan, landmarks: int | None) -> dict[str, Any]:
-    """Speed of this machine, and what a run is expected to have and to cost, and at most."""
-    source, options, room = problem.source, plan.options, plan.memory
-    rows, rows_a_second = _read_rows(source)
-    values_a_second, largest_value = classification.kernel_speed(
-        problem.kernel,
-        rows[: few_rows(source, _KERNEL_ROWS)],
-        options.threads,
-        _CALIBRATION_SECONDS,
-    )
-    # Landmarks may be all that there is room for.
-    most = room.max_vertices if landmarks is None else few_rows(source, room.max_vertices)
-    timeless = dataclasses.replace(options, max_time=None)
-    enough = min(room.max_vertices, options.max_support or classification.MOST_SUPPORT)
-    found = classification.expect_support(problem, timeless, Session(), enough, most)
-    largest = min(room.max_vertices, int(found.share * source.n_rows))
-    expected = min(largest, found.expected)
-    largest_C = options.C if problem.penalties is None else float(problem.penalties.max())
-    reading = source.n_rows / rows_a_second
-
-    def seconds(support: int) -> float:
-        if landmarks is None:
-            exact = classification.exact_seconds(source.n_rows, support, values_a_second)
-            return classification.PASSES * reading + exact
-        solving = classification.landmark_seconds(problem, landmarks, values_a_second)
-        return classification.LANDMARK_PASSES * reading + solving
-
-    value_bytes = value_type(largest, largest_C, largest_value, plan.quantised).itemsize
-    all_fit = value_bytes * expected**2 <= room.parts["kernel_rows"]
-    return {
-        "rows_per_second": rows_a_second,
-        "kernel_values_per_second": values_a_second,
-        "support_share_of_sample": found.share,
-        "support_expected": expected,
-        "support_at_most": largest,
-        "kernel_value_bytes": value_bytes,
-        "kernel_values_fit": landmarks is not None or all_fit,
-        "sweep_bytes": source.decoded_bytes,
-        "seconds_expected": seconds(expected),
-        "seconds_at_most": seconds(largest),
-        "max_time": options.max_time,
+def _print_plan(args: argparse.Namespace, plan: Plan) -> int:
+    """Print what ``--dry-run`` asks for: the kind of model, and how the memory is divided."""
+    room, terms = plan.memory, plan.memory.terms()
+    result = {
+        "choice": plan.kind,
+        "kind": "exact" if plan.landmarks is None else "landmarks",
+        "landmarks": plan.landmarks,
+        "memory_limit": room.limit,
+        "memory": terms,
+        "max_vertices": room.max_vertices,
+        "max_threads": room.max_threads,
     }
-
-
-def _read_rows(source: RowSource) -> tuple[Rows, float]:
-    started, read = time.perf_counter(), 0
-    step = max(1, int(_READ_BYTES * source.n_rows / max(1, source.decoded_bytes)))
-    first = rows = source.read(0, min(step, source.n_rows))
-    while time.perf_counter() - started < _CALIBRATION_SECONDS and read + step < source.n_rows:
-        read += step
-        rows = source.read(read, min(read + step, source.n_rows))
-    return first, (read + len(rows)) / (time.perf_counter() - started)
-
-
-def _plan_lines(result: dict[str, Any]) -> list[str]:
-    n_bytes, support = result["kernel_value_bytes"], result["support_expected"]
-    terms, limit = result["memory"], "no limit given"
-    if result["memory_limit"] is not None:
-        limit = f"limit {memory.format_bytes(result['memory_limit'])}"
-    seconds, max_time, fits = result["seconds_expected"], result["max_time"], ""
-    if max_time is not None:
-        fits = f", {'within' if seconds <= max_time else 'more than'} --max-time {max_time:g} s"
-    more = longer = ""
-    if result["support_at_most"] > support:
-        share = f"{100 * result['support_share_of_sample']:.0f} %"
-        more = f"; {result['support_at_most']} at most, were it {share} as of a sample"
-    if result["seconds_at_most"] > seconds:
-        longer = f"; {result['seconds_at_most']:.3g} s with the most support vectors"
-    recomputed = (
-        "they do not all fit the memory and are computed again and again, so that a run may take "
-        "many times as long as estimated below; more --memory, or --landmarks, avoids that"
-    )
-    return [
+    limit = "no limit given"
+    if room.limit is not None:
+        limit = f"limit {memory.format_bytes(room.limit)}"
+    lines = [
+        plan.kind,
+        "",
         *(f"{name:<38}{memory.format_bytes(size):>10}" for name, size in terms.items()),
         f"{'in all':<38}{memory.format_bytes(sum(terms.values())):>10}  ({limit})",
-        "",
-        f"reads {result['rows_per_second']:.3g} rows/s, computes "
-        f"{result['kernel_values_per_second']:.3g} kernel values/s",
-        f"support vectors: about {support} expected of an exact model{more}",
-        f"kernel values between so many take {n_bytes} bytes each, "
-        f"{memory.format_bytes(n_bytes * support**2)} if all are held",
-        *[recomputed] * (not result["kernel_values_fit"]),
-        f"a run takes about {seconds:.3g} s{fits}{longer}; a pass reads "
-        f"{memory.format_bytes(result['sweep_bytes'])}",
-        "starting the program adds about a second",
     ]
+    common.print_result(args, result, common.wrapped(lines, 2))
+    return DONE

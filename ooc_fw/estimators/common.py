@@ -108,20 +108,6 @@ class Given:
             fitted = replace(fitted, model=fitted.model.of_values(self.n_rows))
         return fitted
 
-    def with_landmarks(self, options: TrainOptions) -> TrainOptions:
-        """The options, of whose landmarks that are numbers of rows, those here; InputError."""
-        given = options.centres
-        if given is None or self.places is None or np.ndim(given) != 1:
-            return options
-        numbers = np.asarray(given)
-        places = self.places_of(numbers)
-        if (places < 0).any():
-            raise InputError(
-                f"row {numbers[places.argmin()]} has no weight, or is none, and is no landmark; "
-                f"give others"
-            )
-        return replace(options, centres=places)
-
     def places_of(self, rows: Int64Array) -> Int64Array:
         """Places among these of `rows`, which are numbers among all; -1 for those not here."""
         places = rows if self.places is None else np.searchsorted(self.places, rows)
@@ -219,8 +205,6 @@ class Trainer(CallbackSupportMixin, Parameters):
         square = Lookup.of(X) if self.kernel == Lookup.name else None
         if square is not None:
             X, columns = square.numbers(), None
-            if np.ndim(self.landmarks) == 2:
-                raise InputError("kernel precomputed takes landmarks by their numbers, not as rows")
         with (
             borrow_source(X, y, columns, missing_labels) as whole,
             workers as dask,
@@ -229,7 +213,6 @@ class Trainer(CallbackSupportMixin, Parameters):
             if square is None:
                 whole = without_offsets(whole, self.kernel)
             rows = replace(rows_of_weight(whole, y, sample_weight, self.C), square=square)
-            options = rows.with_landmarks(options)
             with rows.source.limited(Deadline(options.max_time, started).check):
                 problem = self._problem(rows, options, task, Session((), dask, started))
             warn_of_gamma(rows.source, problem.kernel)

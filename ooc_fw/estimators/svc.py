@@ -26,7 +26,7 @@ from ooc_fw.kernels.functions import Lookup
 from ooc_fw.landmarks import LandmarkStart
 from ooc_fw.model.prediction import suited
 from ooc_fw.model.record import Model, borrow_source
-from ooc_fw.options import TrainOptions
+from ooc_fw.options import KEEP, TrainOptions
 from ooc_fw.problem import ClassificationProblem, check_sample_weight, class_factors, row_penalties
 from ooc_fw.report.progress import Progress
 from ooc_fw.solver.plan import Session
@@ -36,7 +36,6 @@ from ooc_fw.system.errors import InputError, format_labels
 from ooc_fw.training.fit import Fit, Task, fit
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.streams import (
-    MAX_SUPPORT,
     PairStreams,
     solutions_of,
     support_of_classes,
@@ -85,18 +84,14 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     decision_function_shape : {"ovr", "ovo"}
         For more than two classes: whether `decision_function` gives a score for each class, or the
         decision value of each binary classifier.
-    max_support : int or None
-        Largest number of support vectors. Where the optimum has more, the model has landmarks.
-        None: as many as memory affords.
-    landmarks : int, array or None
-        Number of landmarks; or those to take, by their numbers among the rows of `X`, shape (N,),
-        or as rows, shape (N, n_features), which `support_` numbers -1. None: as many as the limits
-        afford, 5,000 at most without `max_time`, where the optimum has too many support vectors.
+    landmarks : int, "auto", "none" or None
+        Number of landmarks; "none" trains to the optimum over all rows, whatever that costs. "auto"
+        and None: landmarks if the optimum has too many support vectors, as many as the limits
+        afford, 5,000 at most without `max_time`.
     exact : bool
-        Whether the model is exact whatever that costs.
-    budget : int or None
-        Train a budgeted model: each binary classifier is the best on so many random rows and
-        violators. Of `partial_fit`, the most rows that are kept; None: 10,000 there.
+        True is the same as ``landmarks="none"``.
+    keep : int
+        Rows that `partial_fit` keeps at most, for each pair of classes.
     dask : None, "threads", "processes" or str
         Where passes over the data and predictions run: in this process, on `n_jobs` threads or
         processes of this machine, or on the Dask cluster with this address. Other processes read
@@ -167,7 +162,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     on disk are never loaded whole. Rows are rounded to float32 once.
 
     `fit` may read every row again and ends with a certified gap. `partial_fit` reads each row once
-    and keeps at most `max_support` of them: its gap, ``solution_.sampled_gap``, is over the last
+    and keeps at most `keep` of them: its gap, ``solution_.sampled_gap``, is over the last
     chunk and the rows kept. It says nothing of earlier rows and is no certificate.
     """
 
@@ -176,10 +171,9 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     sample_size: int = TrainOptions.sample_size
     stopping: str = TrainOptions.stopping
     decision_function_shape: str = "ovr"
-    max_support: int | None = TrainOptions.max_support
-    landmarks: int | npt.ArrayLike | None = TrainOptions.landmarks
+    landmarks: int | str | None = TrainOptions.landmarks
     exact: bool = TrainOptions.exact
-    budget: int | None = TrainOptions.budget
+    keep: int = KEEP.default
     class_weight: Mapping[Any, float] | str | None = None
     warm_start: bool = False
     probability: bool = False
@@ -328,7 +322,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
         The rows of the chunk that violate their margin join the active set, the weights on it are
         optimised until nothing in the chunk violates by more than `tol`, and rows of weight 0 are
-        dropped. Where more than `budget` remain, training continues with a random share of the
+        dropped. Where more than `keep` remain, training continues with a random share of the
         rows, past and future. Equal rows with one label count once, so that chunks may come again.
         Each pair of classes has a stream of its own: see `ooc_fw.training.streams`.
 
@@ -349,7 +343,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         -----
         Kernel and gamma are fixed by the first chunk, which should represent what is to come. After
         `fit`, training continues from its model and kernel. `C`, `tol`, `stopping`, `n_jobs` and
-        `budget` may change between calls; `max_support` is refused, and `method`, `lmo`,
+        `keep` may change between calls; `method`, `lmo`,
         `sample_size`, `certify`, `max_iter`, `memory_limit` and `random_state` have no effect.
         `class_weight` is a weight for each label: the rows of each class are not known before the
         end.
@@ -395,13 +389,11 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         """InputError for what `partial_fit` cannot do."""
         if self.kernel == Lookup.name:
             raise InputError("partial_fit needs a kernel of rows, and precomputed has none")
-        if self.landmarks is not None or getattr(self, "landmarks_", None) is not None:
+        if self._options().landmarks is not None or getattr(self, "landmarks_", None) is not None:
             raise InputError(
                 "partial_fit trains no landmark models, and cannot continue one; leave landmarks "
                 "out, and fit with exact=True before or not at all"
             )
-        if self.max_support is not None:
-            raise InputError("partial_fit keeps at most budget rows; give budget, not max_support")
         if isinstance(self.class_weight, str):
             raise InputError(
                 "partial_fit does not know how many rows each class will have; give class_weight "
@@ -410,7 +402,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     def _streams_of(self, source: RowSource, n_classes: int, options: TrainOptions) -> PairStreams:
         """The streams of earlier calls, those that continue after `fit`, or new ones."""
-        room = options.budget or MAX_SUPPORT
+        room = KEEP.check("keep", self.keep)
         if not hasattr(self, "model_"):
             return PairStreams(n_classes, self._kernel(source, options), options, room)
         streams = getattr(self, "_streams", None)

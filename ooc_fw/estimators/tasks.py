@@ -33,7 +33,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
         As for `ooc_fw.FrankWolfeSVC`.
     C, method, lmo, sample_size, tol, stopping, certify, max_iter, max_time, memory_limit
         As for `ooc_fw.TrainOptions`. What matters is `C` times the number of rows.
-    max_support, landmarks, exact, budget
+    landmarks, exact
         As for `ooc_fw.FrankWolfeSVC`.
     contamination : float or None
         Largest share of the training rows that is taken for novel: `offset_` is that quantile of
@@ -67,11 +67,9 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     lmo: str = TrainOptions.lmo
     sample_size: int = TrainOptions.sample_size
     stopping: str = TrainOptions.stopping
-    max_support: int | None = TrainOptions.max_support
     contamination: float | None = None
-    landmarks: int | npt.ArrayLike | None = TrainOptions.landmarks
+    landmarks: int | str | None = TrainOptions.landmarks
     exact: bool = TrainOptions.exact
-    budget: int | None = TrainOptions.budget
 
     _task = "novelty"
     _checks_of_y = None
@@ -149,8 +147,8 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
         Target of the relative gap: the objective is within about 2 `tol` of the best one.
     certify, max_iter, max_time, memory_limit
         As for `ooc_fw.TrainOptions`.
-    landmarks : int, array or None
-        Number of landmarks, or those to take, as for `ooc_fw.FrankWolfeSVC`. None: all rows, if
+    landmarks : int, "auto", "none" or None
+        Number of landmarks, as for `ooc_fw.FrankWolfeSVC`. None: all rows, if
         they are at most `ooc_fw.training.regression.EXACT_ROWS`; else as many as the limits afford,
         5,000 at most without `max_time`.
     n_jobs, random_state, verbose, dask
@@ -172,7 +170,7 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
     """
 
     epsilon: float = TaskOptions.epsilon
-    landmarks: int | npt.ArrayLike | None = TrainOptions.landmarks
+    landmarks: int | str | None = TrainOptions.landmarks
 
     _task = "regression"
     _checks_of_y = MappingProxyType({"y_numeric": True})

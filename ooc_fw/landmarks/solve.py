@@ -65,8 +65,7 @@ class LandmarkPath(ExitStack):
         self, problem: Problem, plan: Plan, session: Session, warm: LandmarkStart | None = None
     ) -> None:
         super().__init__()
-        chosen = plan.options.centres is not None
-        if warm is not None and (chosen or len(warm.rows) > plan.memory.landmarks):
+        if warm is not None and len(warm.rows) > plan.memory.landmarks:
             warm = None
         self._begin = partial(_Run, problem, plan, session, warm, self)
         self._run: _Run | None = None
@@ -235,21 +234,7 @@ class _Run(Shell):
         return newton, state.b
 
     def _choose_start(self) -> tuple[Newton, Float64Array]:
-        """Newton's method on the sample, with all landmarks, and weights to begin with.
-
-        Landmarks of the user stand beside the sample, in which they need not be.
-        """
-        given = self.options.centres
-        if given is not None:
-            span, kept = self._span(given.rows)
-            if len(kept) < len(given.rows):
-                logger.warning(
-                    "%d of the %d landmarks depend on the others, and are left out",
-                    *(len(given.rows) - len(kept), len(given.rows)),
-                )
-            ids, none = given.numbers_in(self.source)[kept], np.empty(0, dtype=np.int64)
-            b = np.zeros((self.problem.n_classifiers, len(kept)))
-            return self._newton(span, ids, self._part(), none), b
+        """Newton's method on the sample, with all landmarks, and weights to begin with."""
         chosen, weights = self._choose_landmarks()
         span, kept = self._span(take_rows(self.sample.rows, chosen))
         places = chosen[kept]

@@ -25,7 +25,7 @@ from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel, KernelFunction, Precomputed
-from ooc_fw.landmarks import LandmarkSolution, renumbered
+from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model import pairs, prediction
 from ooc_fw.model.file import as_class_values, content_of, opened, read_fields
 from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
@@ -224,7 +224,7 @@ class Model:
 
         With `n_rows`, the number of the others, those that are not in `rows` have the weight 0.
         """
-        classifiers = [replace(one, rows=renumbered(one.rows, rows)) for one in self.classifiers]
+        classifiers = [replace(one, rows=rows[one.rows]) for one in self.classifiers]
         weighted = None if n_rows is None else np.packbits(np.isin(np.arange(n_rows), rows))
         return replace(self, classifiers=classifiers, weighted_rows=weighted)
 

@@ -327,9 +327,6 @@ class _Run(Shell):
         if not state.rule.takes_many:
             return Request()
         limit = min(max(LEAST_BATCH, len(active)), room)
-        unrepresented = (self.options.max_support or 0) - state.n_added
-        if unrepresented > 0:  # the worst violators of a young model are outliers
-            return Request(min(limit, unrepresented))
         return Request(limit, active.rho * (1 - self._target_gap()))
 
     def _make_room(self) -> int:

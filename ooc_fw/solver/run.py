@@ -177,8 +177,8 @@ class RunState:
         options, memory, problem = workspace.options, workspace.plan.memory, workspace.problem
         n_added = 0 if active is None else len(active)
         if active is None:
-            n_max = min(memory.max_vertices, options.max_support or memory.max_vertices)
-            kernel_rows = KernelRows(n_max, memory.parts["kernel_rows"], workspace.plan.quantised)
+            n_bytes, quantised = memory.parts["kernel_rows"], workspace.plan.quantised
+            kernel_rows = KernelRows(memory.max_vertices, n_bytes, quantised)
             active = ActiveSet(workspace.engine, options.C, kernel_rows, problem.penalties)
         rule, rng = STEP_RULES[options.method](), np.random.default_rng(options.seed)
         oracle = make_oracle(workspace, rule)

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from ooc_fw.data.formats import CHECKPOINT
 from ooc_fw.data.hdf5 import check_plain_tree, structure_errors
 from ooc_fw.data.rows import CSRRows
-from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
+from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
@@ -52,10 +52,10 @@ _FRONT = 512  # bytes before the HDF5 image
 _MAGIC = CHECKPOINT.decode()
 _ANEW = "train without --resume to start anew"
 
-_BUDGETS = ("max_iter", "max_time", "threads", "exact", "budget")
+_BUDGETS = ("max_iter", "max_time", "threads", "exact")
 """Options that may change when a run is resumed: they say when to stop, not where to go.
 
-`exact` is decided before: a run that is resumed is exact. `budget` is told by `max_support`.
+`exact` is decided before: a run that is resumed is exact.
 """
 
 
@@ -158,8 +158,6 @@ def run_identity(problem: Problem, options: TrainOptions) -> Identity:
         data["modified_ns"] = max(status.st_mtime_ns for status in known)
     else:
         data["rows"] = _checksum(_arrays(source))
-    if options.centres is not None:
-        data["landmarks"] = _checksum(_arrays(rows_source(options.centres.rows, "landmarks")))
     chosen = {name: value for name, value in options.to_dict().items() if name not in _BUDGETS}
     return {"data": data, "kernel": problem.kernel.to_dict(), "options": chosen}
 

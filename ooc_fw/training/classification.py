@@ -25,7 +25,7 @@ from ooc_fw.data.views import choose_sampler
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
-from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, sample_size, with_centres
+from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, sample_size
 from ooc_fw.model.pairs import PairSolution, union_of_rows
 from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, TrainOptions
@@ -183,7 +183,7 @@ def plan_classes(problem: Problem, options: TrainOptions, session: Session) -> P
     """Plan of a model of classes, one or more, exact or with landmarks.
 
     Landmarks are taken where they are asked for, and where the exact model would have more support
-    vectors than `max_support`, than `MOST_SUPPORT` or than memory holds, or would take far longer
+    vectors than `MOST_SUPPORT` or than memory holds, or would take far longer
     than the time limit. How many it would have is estimated from samples (`expect_support`). An
     exact method or another stopping test mean an exact model. A run that is resumed is what it was.
     """
@@ -202,8 +202,6 @@ def plan_classes(problem: Problem, options: TrainOptions, session: Session) -> P
         why = f": an exact model takes {-(-least_bytes(work) >> 20)}MiB of memory at least"
         return plan_span(problem, options, session, None, why)
     most, whose = MOST_SUPPORT, f"the {MOST_SUPPORT} that an exact run takes on"
-    if options.max_support is not None:
-        most, whose = options.max_support, f"--max-support {options.max_support}"
     if memory.max_vertices < most:
         most, whose = memory.max_vertices, f"the {memory.max_vertices} that memory holds"
 
@@ -258,9 +256,6 @@ def plan_span(
     `why` says in words why so many. OverLimitError is raised where there is no room for them.
     """
     work = workload(problem, options, session)
-    options = with_centres(options, problem.source)
-    if options.centres is not None:
-        n_landmarks = len(options.centres.rows)
     saved = session.checkpoint is not None or session.resume is not None
     grows = n_landmarks is None and options.max_time is not None and not saved
     if n_landmarks is None:
@@ -374,7 +369,7 @@ def affordable_landmarks(
     most = min(LANDMARKS / alike, _PASS_VALUES / work.n_rows)
     if options.max_time is not None:  # which says what they may take
         most = max(most, min(MOST_LANDMARKS / alike, work.n_rows / _ROWS_EACH))
-    wanted = min(options.max_support or max(START_ROWS, int(most)), work.n_rows)
+    wanted = min(max(START_ROWS, int(most)), work.n_rows)
     fewest, limit = min(START_ROWS, wanted), options.memory_limit
     memory = plan_landmarks(work, limit, memory_total(), fewest, wanted, options.threads)
     if options.max_time is None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target, renumbered
+from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target
 from ooc_fw.model.pairs import BinaryClassifier, Classifier, PairSolution, class_pairs, worst_gap
 from ooc_fw.model.record import Model
 from ooc_fw.options import TASKS, TrainOptions
@@ -75,7 +75,7 @@ class Fit:
 
     def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Fit:
         """The same, where row k of the source is row `rows[k]` of another: `Model.renumbered`."""
-        solutions = [replace(one, rows=renumbered(one.rows, rows)) for one in self.solutions]
+        solutions = [replace(one, rows=rows[one.rows]) for one in self.solutions]
         return replace(self, model=self.model.renumbered(rows, n_rows), solutions=solutions)
 
 
@@ -141,8 +141,8 @@ def fit(
 ) -> Fit:
     """Train a model of a problem, whose type says the task.
 
-    Limits of time and memory are those of all classifiers together, `max_iter` and `max_support`
-    those of each. The certifying passes of several exact classifiers are not made by Dask, and
+    Limits of time and memory are those of all classifiers together, `max_iter` is
+    that of each. The certifying passes of several exact classifiers are not made by Dask, and
     exact models of more than two classes have no checkpoints. What `warm` has for the other kind of
     model, or for more landmarks than there will be, is left out. The `plan` is that of `make_plan`.
 

@@ -52,8 +52,6 @@ class Regression(Task):
             (f"method {options.method}", options.method != "auto"),
             (f"lmo {options.lmo}", options.lmo != "auto"),
             (f"stopping {options.stopping}", options.stopping != "relative"),
-            (f"budget {options.budget}", options.budget is not None),
-            (f"max_support {options.max_support}", options.max_support is not None),
         ):
             if given:
                 raise InputError(

@@ -76,7 +76,7 @@ class SmallPairs(ExitStack):
         options, pairs, source = self._plan.given, self._pairs, self._problem.source
         usual = takes_many_vertices(self._plan.options) and options.certify
         usual = usual and options.lmo == "auto" and options.max_iter is None
-        if len(pairs) == 1 or not usual or options.max_support is not None:
+        if len(pairs) == 1 or not usual:
             return [], 0
         class_rows = np.bincount(self._problem.codes, minlength=self._problem.n_classes)
         n_rows = [int(class_rows[a] + class_rows[b]) for a, b in pairs]

@@ -34,7 +34,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.pairs import PairSolution, class_pairs
 from ooc_fw.model.record import Model
-from ooc_fw.options import TrainOptions
+from ooc_fw.options import KEEP, TrainOptions
 from ooc_fw.problem import WEIGHT_SUM_TOLERANCE, BinaryProblem, StoppingTest, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
@@ -48,9 +48,6 @@ from ooc_fw.system.interrupt import DeferredInterrupt, interruption
 from ooc_fw.system.memory import kernel_rows_budget
 
 logger = logging.getLogger(__name__)
-
-MAX_SUPPORT = 10_000
-"""Default of `max_support`. The kernel block of so many support vectors takes up to 625 MB."""
 
 POOL_BYTES = 64 << 20
 """Decoded rows of a source that make one chunk."""
@@ -121,7 +118,7 @@ class PairStreams:
         n_classes: int,
         kernel: Kernel,
         options: TrainOptions,
-        max_support: int = MAX_SUPPORT,
+        max_support: int = KEEP.default,
         solutions: Sequence[Solution | None] | None = None,
         n_rows: int = 0,
     ) -> None:

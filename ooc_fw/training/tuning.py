@@ -45,7 +45,6 @@ from ooc_fw.data.views import (
     draw_parts,
     ranges_of,
 )
-from ooc_fw.landmarks import with_centres
 from ooc_fw.model.importance import learn_scales
 from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, squared_loss
 from ooc_fw.model.record import Model, borrow_source
@@ -191,12 +190,7 @@ class _Search:
         if wanted.learn_scales:
             self.share *= 1 - _ROUNDS_SHARE
         self.limit = options.max_time or (SEARCH_SECONDS if self.staged else None)
-        options = with_centres(replace(options, max_time=None), source)
-        if wanted.learn_scales and options.centres is not None:
-            raise InputError(
-                "learned scales change the units that landmarks of your own are in; give a number "
-                "of landmarks, or leave out learn_scales (--learn-scales)"
-            )
+        options = replace(options, max_time=None)
         if not self.staged and wanted.task == "classification":
             options = replace(options, exact=options.landmarks is None)
         self.wanted, self.given, self.n_rows = wanted, options, source.n_rows

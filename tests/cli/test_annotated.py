@@ -194,7 +194,10 @@ def test_rows_of_a_named_label_are_left_out(ooc_fw, tmp_path, cells, kind):
         assert "--missing-labels drop=unknown" in facts["next"][0]
         facts = ooc_fw("info", path, *named, "--json").json()
         assert [*facts["classes"]] == TYPES.tolist()
-        for command in (("plan", path), ("split", path, tmp_path / "a.h5", tmp_path / "b.h5")):
+        for command in (
+            ("train", path, "--dry-run"),
+            ("split", path, tmp_path / "a.h5", tmp_path / "b.h5"),
+        ):
             assert said in ooc_fw(*command, *named).done().err
         novel = ooc_fw("train", path, *named, "--task", "novelty", "-o", model)
         novel.assert_refused("--missing-labels drop=LABEL")
@@ -433,10 +436,7 @@ def test_commands_take_several_files_as_one(ooc_fw, tmp_path, cells, typed, plac
     names = " ".join(map(str, files))
     convert, _ = shown["next"]
     assert convert.startswith(f"ooc-fw convert {names} {'a.h5'}")
-    planned = ooc_fw("plan", *files, *label, "--C", "3", "--json").json()["next"]
-    assert planned[0].startswith(f"ooc-fw train {names} --label cell_type --C 3")
-    command = *planned[0].split()[1:], "--gamma", "0.05"
-    ooc_fw(*command, "--log", log).done()
+    ooc_fw("train", *files, *label, "--C", "3", "--gamma", "0.05", "--log", log).done()
     start, *_ = map(json.loads, log.read_text().splitlines())
     assert start["data"] == names.replace(" ", ", ")
     for data in (files, [tmp_path / "whole.h5ad"]):

@@ -19,7 +19,7 @@ from ooc_fw.model.record import load_model
 from ooc_fw.system.errors import InputError
 
 KEYS = {
-    *("status", "method", "kernel", "gamma", "C", "tol", "stopping", "budget", "n_rows"),
+    *("status", "method", "kernel", "gamma", "C", "tol", "stopping", "keep", "n_rows"),
     *("n_features", "n_support", "objective", "rho", "sampled_gap", "certified_gap", "iterations"),
     *("kernel_evaluations", "passes", "seconds", "peak_rss_bytes", "model"),
 }
@@ -44,11 +44,11 @@ def small_blocks(monkeypatch):
 def test_json_log_and_model_agree(ooc_fw, text_file, tmp_path):
     path, log = tmp_path / "m.h5", tmp_path / "log"
     command = "train", "--stream", text_file, "-o", path, "--json", "--log", log
-    outcome = ooc_fw(*command, "--C", 5, "--budget", 190).done()
+    outcome = ooc_fw(*command, "--C", 5, "--keep", 190).done()
     result = outcome.json()
     assert set(result) == KEYS
     assert (result["status"], result["n_rows"]) == ("streamed", 200)
-    assert result["n_support"] <= result["budget"] == 190
+    assert result["n_support"] <= result["keep"] == 190
     assert 0 <= result["sampled_gap"] <= result["tol"]
     assert "streamed: relative gap" in outcome.err
     assert "over the rows read last, not certified" in outcome.err
@@ -191,7 +191,7 @@ def text_of(n_rows):
 def test_a_signal_ends_with_the_model_of_what_was_read(program, tmp_path, number):
     """The pipe stays open: the signal arrives while the reader waits."""
     model, log = tmp_path / "m.h5", tmp_path / "log"
-    options = "-o", model, "--json", "--log", log, "--budget", 100
+    options = "-o", model, "--json", "--log", log, "--keep", 100
     run = program("train", "--stream", "-", *options, stdin=subprocess.PIPE)
     feeder = threading.Thread(target=run.stdin.write, args=[text_of(30_000) * 4])
     feeder.start()
@@ -217,7 +217,7 @@ def test_memory_does_not_grow_with_the_stream(program, tmp_path):
     peaks = []
     for times in (4, 16):
         data.write_text(text * times)
-        options = "-o", tmp_path / "m.h5", "--json", "--budget", 200
+        options = "-o", tmp_path / "m.h5", "--json", "--keep", 200
         with data.open() as stdin:
             run = program("train", "--stream", "-", *options, stdin=stdin)
             out, err = run.communicate()

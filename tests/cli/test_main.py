@@ -193,12 +193,12 @@ def test_commands_are_alike():
 
     for command in choices().keys() - {"help", "demo"}:
         assert "--json" in options_of(command), command
-    for command in ("convert", "plan", "train", "tune", "predict", "evaluate", "certify", "verify"):
+    for command in ("convert", "train", "tune", "predict", "evaluate", "certify", "verify"):
         assert {"--quiet", "--verbose"} <= options_of(command), command
     outputs = {"convert", "split", "train", "tune", "predict", "export", "report", "plot", "demo"}
     for command in outputs:
         assert {"-o", "--output"} <= options_of(command), command
-    assert options_of("plan") >= {f"--{name}" for name in ("C", "gamma", "tol", "max-support")}
+    assert options_of("train") >= {f"--{name}" for name in ("C", "gamma", "tol", "landmarks")}
 
 
 def test_threads_are_those_of_the_machine_by_default():
@@ -321,7 +321,7 @@ def test_files_give_no_orders_to_the_terminal(ooc_fw, hostile, monkeypatch):
         "convert d.bin x.h5",
         "convert d.csv c.h5 --label y",
         "info c.h5",
-        "plan d.h5",
+        "train d.h5 --dry-run",
         "train d.h5 -o m.h5 --verbose",
         "train c.h5 -o n.h5",
         "train d.h5 -o x.h5 --class-weight z=1",

@@ -1,7 +1,6 @@
 """Landmark models against brute force: optimum, gap and its bound, on all kinds of rows."""
 
 import time
-from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -25,7 +24,6 @@ from ooc_fw.solver.plan import Session
 from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.threads import Threads
-from ooc_fw.training.fit import fit
 from tests.support.landmarks import (
     plan_of,
     solve_landmarks,
@@ -442,75 +440,3 @@ def test_a_preconditioner_solves_with_the_matrix_of_its_rows():
                 # H comes from float32 kernel values.
                 assert np.linalg.norm(back - residual[c]) <= 0.03 * np.linalg.norm(residual[c])
                 assert found[c].any() == wanted[c]
-
-
-def chosen(problem, landmarks, session=None, **options):
-    """Solution with landmarks that are given."""
-    options = TrainOptions(landmarks=landmarks, **options)
-    return fit(problem, options, session).solutions[0]
-
-
-@pytest.mark.parametrize(("n_rows", "sparse"), [(150, True), (3000, False)])
-def test_given_rows_become_the_landmarks_whichever_way_they_are_given(n_rows, sparse):
-    X, codes = noisy(n_rows, 3)
-    source = CSRSource(to_csr(X)) if sparse else ArraySource(X)
-    problem = ClassificationProblem(source, codes, KERNELS["rbf"])
-    numbers = np.random.default_rng(0).permutation(n_rows)[:30]
-    by_number = chosen(problem, numbers)
-    rows = X[np.sort(numbers)]
-    for same in (rows, rows.tolist(), scipy.sparse.csr_array(rows)):
-        solution = chosen(problem, same)
-        assert (solution.rows == -1).all()
-        np.testing.assert_array_equal(solution.beta, by_number.beta)
-    np.testing.assert_array_equal(by_number.rows, np.sort(numbers))
-    signs, C = np.where(codes[:, None] == np.arange(3), 1, -1), np.ones(n_rows)
-    primal, _ = objectives(by_number, X, signs, C, problem.kernel)
-    for k, y in enumerate(signs.T):
-        own = replace(by_number, beta=by_number.beta[k:])
-        least = least_primal(own, X, y, C, problem.kernel)
-        assert primal[k] - least <= by_number.certified_gap[k] * primal[k]
-
-
-def test_given_rows_that_depend_on_others_are_left_out_with_a_word(caplog):
-    X, codes = noisy(300)
-    problem, centres = gaussian(X, codes), X[:8] * np.float32(0.5)
-    close = np.concatenate([centres, centres[:4] + np.float32(1e-7)])
-    solution = chosen(problem, close)
-    assert solution.beta.shape == (1, 8)
-    assert solution.status is Status.CONVERGED
-    assert "4 of the 12 landmarks depend on the others, and are left out" in caplog.text
-
-
-def test_a_run_with_given_rows_resumes_with_the_same_only(tmp_path):
-    X, codes = noisy(3000)
-    problem, path = gaussian(X, codes), tmp_path / "run.ckpt"
-    whole = chosen(problem, X[:25] + 1)
-    saving = Session([lambda state: state.iteration < 3], checkpoint=CheckpointPlan(path, 0))
-    assert chosen(problem, X[:25] + 1, saving).status is Status.STOPPED
-    resumed = chosen(problem, X[:25] + 1, Session(resume=path))
-    np.testing.assert_array_equal(resumed.beta, whole.beta)
-    for other in (X[1:26] + 1, 25):
-        with pytest.raises(InputError, match="was made with other data: landmarks"):
-            chosen(problem, other, Session(resume=path))
-
-
-@pytest.mark.parametrize(
-    ("landmarks", "message"),
-    [
-        ([3, 300], "have the row 300, and rows of .* are counted from 0 to 299"),
-        ([-1, 2], "have the row -1"),
-        ([5, 7, 5], "have row 5 of .* more than once"),
-        ([[1.0] * 6, [2.0] * 6, [1.0] * 6], "have row 0 more than once"),
-        ([[1.0, 2.0]], "have 2 columns, and .* has 6"),
-        ([[1.0] * 5 + [np.nan]], "landmarks: row 0 holds a value in column 5 that is missing"),
-        ([[1.0], [2.0, 3.0]], "must be numbers of rows, or rows of one width"),
-        ([], "must be whole numbers of rows"),
-        ([0.5, 1.5], "must be whole numbers of rows"),
-        (np.ones(300, dtype=bool), "must be whole numbers of rows"),
-        (np.ones((2, 2, 2)), "landmarks|array"),
-        (np.arange(1806.0).reshape(-1, 6), "too few for 301 landmarks"),
-    ],
-)
-def test_landmarks_that_are_no_rows_are_refused(landmarks, message):
-    with pytest.raises(InputError, match=message):
-        chosen(gaussian(*noisy(300)), landmarks)

@@ -100,14 +100,12 @@ def test_resumed_run_whose_kernel_values_change_their_type(name, monkeypatch, pa
 
 @pytest.mark.parametrize("method", grid(["corrective", "swap2", "partan"], quick=1))
 def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, path, monkeypatch):
-    """Which rows are held decides in which order sums are formed; with a limit of vertices, too."""
+    """Which rows are held decides in which order sums are formed."""
     monkeypatch.setattr("ooc_fw.solver.plan.memory_total", lambda: 0)
     monkeypatch.setattr("ooc_fw.system.memory._LEAST_KERNEL_ROWS", 4 * 50**2)
     options = {"method": method, "lmo": "sampled", "tol": 1e-1 if method in SLOW else 1e-3}
     problem = rbf(n_rows=200, overlap=2)
     assert len(assert_resumes(problem, path, **options).rows) > 60
-    limited = assert_resumes(problem, path, max_support=60, **options)
-    assert limited.status is Status.SUPPORT_LIMIT
 
 
 def test_a_run_stopped_before_its_first_step_takes_the_same_course(path):

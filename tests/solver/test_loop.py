@@ -232,46 +232,6 @@ def test_a_full_kernel_block_ends_the_run_with_a_model(monkeypatch):
     assert solution.certified_gap > 1e-3
 
 
-@pytest.mark.parametrize(("method", "lmo", "certify"), grid(IN_TURN))
-def test_the_support_stays_within_its_limit(method, lmo, certify):
-    """Its weights are optimal among themselves, and the gap is that of all rows or those drawn."""
-    problem = rbf(n_rows=200, C=100.0, overlap=5)
-    tol = 3e-2 if method in SLOW else 1e-3
-    solution = train(problem, method=method, lmo=lmo, tol=tol, max_support=40, certify=certify)
-    assert_consistent(solution, problem)
-    assert solution.status is Status.SUPPORT_LIMIT
-    assert 30 < len(solution.rows) <= 40
-    assert (solution.certified_gap if certify else solution.sampled_gap) > 0.1
-    rows = solution.rows
-    part = SmallProblem(problem.kernel, problem.X[rows], problem.y[rows], problem.C)
-    assert part.truth(np.arange(len(rows)), solution.alpha).gap <= tol + 1e-6
-
-
-def test_a_limit_that_the_optimum_keeps_to_changes_no_certificate():
-    problem = rbf(C=10.0)
-    options = {"method": "corrective", "lmo": "sampled", "max_support": 90}
-    assert_solved(train(problem, **options), problem, 1e-3)
-
-
-def test_a_limit_takes_rows_as_they_come_before_it_takes_violators(monkeypatch):
-    """The worst violators of a young model are outliers."""
-    proposals = []
-    propose = oracles.BlockLMO.propose
-
-    def watched(self, active, rng, request):
-        candidates = propose(self, active, rng, request)
-        proposals.append((request.threshold == np.inf, len(candidates.row_ids)))
-        return candidates
-
-    monkeypatch.setattr("ooc_fw.solver.oracles.BlockLMO.propose", watched)
-    problem = rbf(n_rows=2000, C=1.0, overlap=2)
-    solution = train(problem, method="corrective", lmo="sampled", max_support=600, tol=1e-2)
-    assert solution.status is Status.SUPPORT_LIMIT
-    as_they_come = [unlimited for unlimited, _ in proposals]
-    assert as_they_come == sorted(as_they_come, reverse=True)
-    assert sum(taken for unlimited, taken in proposals if unlimited) == 600
-
-
 # -- badly conditioned problems ------------------------------------------------------------------
 
 

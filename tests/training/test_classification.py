@@ -63,8 +63,6 @@ def test_noisy_rows_have_landmarks_and_clean_rows_an_exact_model(noisy, clean):
     other = plan_of(clean)
     assert other.landmarks is None
     assert "--landmarks" in other.kind
-    assert plan_of(clean, max_support=30).landmarks == 30
-    assert plan_of(clean, max_support=290).landmarks is None
     few = noisy.subset(open_dataset(rows()[0][:LIMIT]), np.arange(LIMIT))
     assert (plan_of(few).landmarks, few.source.rows_read) == (None, 0)  # no sample
 
@@ -112,7 +110,6 @@ def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
         plan_of(noisy, max_time=1e-9)
     monkeypatch.setattr("ooc_fw.training.classification._PASS_VALUES", 40.5 * N_ROWS)
     assert plan_of(noisy).landmarks == 40
-    assert plan_of(noisy, max_support=50).landmarks == 50
 
 
 def test_a_first_sample_that_compiles_is_tried_again(noisy, monkeypatch):

@@ -207,18 +207,3 @@ def test_the_gap_in_a_span_is_certified_again(rows, weighted):
         if weighted:
             with pytest.raises(InputError, match="trained with weights of rows"):
                 certify_landmarks(one.model_, replace(problem, penalties=None), engine)
-
-
-@pytest.mark.filterwarnings("ignore:stopped by the limit of support vectors")
-@pytest.mark.parametrize(
-    ("options", "kind"),
-    [
-        ({"C": 1e-3}, "landmarks"),  # with so small a penalty nearly all rows are support vectors
-        ({"C": 1e-3, "exact": True}, "exact"),
-        ({"C": 1e3}, "exact"),
-    ],
-)
-def test_where_the_optimum_is_too_large_there_are_landmarks(rows, options, kind):
-    model = FrankWolfeOneClass(gamma=0.3, max_support=100, random_state=0, **options).fit(rows)
-    assert model.kind_ == kind
-    assert len(model.support_) <= 100

@@ -85,7 +85,7 @@ def test_threads_change_no_bit(most_rows, stopping, monkeypatch):
     "options",
     [
         *({"method": "swap"}, {"lmo": "sampled"}, {"certify": False}, {"max_iter": 50}),
-        *({"max_support": 20}, {"memory_limit": 360 << 20}),
+        {"memory_limit": 360 << 20},
     ],
     ids=str,
 )

@@ -562,15 +562,6 @@ def test_a_path_ends_where_single_trainings_do(problem, method, tol):
             assert again.iterations < cold.iterations
 
 
-def test_a_warm_start_that_does_not_fit_keeps_the_heaviest(problem):
-    cold = solve(*problem, TrainOptions(C=8))
-    options = TrainOptions(C=8, max_support=30)
-    warm = solve(*problem, options, warm=(cold.rows, cold.alpha))
-    assert len(warm.rows) <= 30
-    assert warm.status == "support_limit"
-    assert warm.certified_gap is not None
-
-
 @pytest.mark.parametrize(
     ("rows", "alpha"),
     [
