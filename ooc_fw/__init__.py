@@ -52,7 +52,6 @@ and in that of a landmark model        ``landmarks/certificate.py``
 what may an option be                  ``options.py``
 how are accuracy and AUC computed      ``model/metrics.py``
 how to add a rule, a kernel, a source  ``guides/extending.md``
-what of a kernel that a user gives     ``kernels/functions.py``: `GivenKernel`
 how does a model become ONNX           ``model/onnx.py``
 which columns matter                   ``model/importance.py``, ``kernels/gradients.py``
 =====================================  ============================================================

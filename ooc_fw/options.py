@@ -183,7 +183,7 @@ class KernelOptions(_Checked):
     """Kernel by name, and its parameters, of which ``gamma`` may still depend on the data."""
 
     # Names are checked against `ooc_fw.kernels.functions.KERNELS`, which this module cannot import.
-    kernel: str = option("rbf", "rbf, linear, poly, laplacian, cosine or tanimoto")
+    kernel: str = option("rbf", "rbf, linear, poly, laplacian or tanimoto")
     gamma: float | str = option(
         "auto",
         "auto, from the squared distances of rows; scale, as in scikit-learn; or a number",
@@ -204,11 +204,11 @@ class TrainOptions(_Checked):
 
     C: float = option(1.0, "penalty of a unit squared slack", **_POSITIVE)
     # Names are checked against the registry of step rules, which this module cannot import.
-    method: str = option("auto", "auto, fw, mfw, swap, swap2, partan, bpcg, qc, cvm or corrective")
+    method: str = option("auto", "auto, fw, mfw, swap, swap2, partan, cvm or corrective")
     lmo: str = option(
         "auto",
         "oracle that proposes toward vertices",
-        choices=("auto", "full", "sampled", "random", "random-full"),
+        choices=("auto", "full", "sampled"),
     )
     sample_size: int = option(194, "rows that a sampled step draws", **_COUNT)
     tol: float = option(1e-3, "target tolerance of the duality gap", **_POSITIVE)

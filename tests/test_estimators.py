@@ -13,7 +13,6 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
     check_sample_weight_equivalence_on_sparse_data,
@@ -28,7 +27,6 @@ from ooc_fw import (
     InputError,
     TrainOptions,
     load_model,
-    make_kernel,
     open_dataset,
 )
 from ooc_fw.model.record import model_from_bytes, training_data
@@ -151,11 +149,6 @@ def test_not_converging_warns_and_verbose_shows_progress(table, capsys, monkeypa
 # -- what is refused -----------------------------------------------------------------------------
 
 
-def rbf(X, Z):
-    X, Z = (own.toarray() if scipy.sparse.issparse(own) else own for own in (X, Z))
-    return np.exp(-0.2 * np.square(X[:, None] - Z[None]).sum(axis=2))
-
-
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -171,11 +164,7 @@ def rbf(X, Z):
         ({"max_iter": "a"}, "max_iter must be a number, not 'a'"),
         ({"class_weight": [1, 2]}, r"must be 'balanced' or a weight .*, not \[1, 2\]"),
         ({"memory_limit": "1MiB"}, "memory"),
-        ({"kernel": lambda X, Z: X}, "must return real numbers of the shape"),
-        ({"kernel": lambda X, Z: np.nan * rbf(X, Z)}, "values that are not finite"),
-        ({"kernel": lambda X, Z: X[:, :1] + 0 * (X @ Z.T)}, "is not symmetric"),
-        ({"kernel": lambda X, Z: 1 - rbf(X, Z)}, "is not positive semidefinite"),
-        ({"kernel": lambda X, Z: -rbf(X, Z)}, "is not positive semidefinite"),
+        ({"kernel": lambda X, Z: X @ Z.T}, "kernel must be one of"),
     ],
 )
 def test_unusable_parameter(table, parameters, message):
@@ -544,95 +533,6 @@ def test_landmark_models(table, thirds, several):
     assert fitted.set_params(landmarks="auto").fit(X, y).kind_ == "exact"
     with pytest.raises(InputError, match="contradict each other"):
         fitted.set_params(landmarks=25, exact=True).fit(X, y)
-
-
-@pytest.mark.parametrize(
-    ("form", "options"),
-    [
-        (np.asarray, {"n_jobs": 2}),
-        pytest.param(scipy.sparse.csr_array, {"method": "swap"}, marks=pytest.mark.grid),
-        (scipy.sparse.csr_array, {"landmarks": 40}),
-    ],
-)
-def test_a_function_as_kernel(table, form, options, tmp_path):
-    options = options | {"C": 5, "random_state": 0}
-    by_name = FrankWolfeSVC("rbf", gamma=0.2, **options).fit(form(table.X), table.y)
-    given = FrankWolfeSVC(rbf, **options).fit(form(table.X), table.y)
-    assert given.certified_gap_ <= 2e-3
-    values = [own.decision_function(form(table.X)) for own in (by_name, given)]
-    np.testing.assert_allclose(*values, atol=2e-2)
-    problem = SmallProblem(by_name.model_.kernel, table.X, np.where(table.y == 3, 1, -1), 5.0)
-    if "landmarks" not in options:  # the gap by definition
-        truth = problem.truth(given.support_, given.solution_.alpha)
-        assert truth.gap <= given.certified_gap_ * (1 + 1e-9)
-    given.save(tmp_path / "m.h5")
-    for function, message in (
-        (None, r"its kernel is the Python function .*\.rbf, .* kernel="),
-        (lambda X, Z: 2 * rbf(X, Z), "<lambda> has other values"),
-    ):
-        with pytest.raises(InputError, match=message):
-            load_model(tmp_path / "m.h5", kernel=function)
-    for again in (load_model(tmp_path / "m.h5", kernel=rbf), pickled(given)):
-        assert np.array_equal(again.predict(form(table.X)), given.predict(form(table.X)))
-
-
-@pytest.mark.parametrize("half", [np.float64, np.float32])
-def test_an_array_of_kernel_values(table, thirds, weights, half, tmp_path):
-    """It is the RBF of the same values: model, brute-force gap, search over C, and model file."""
-    kernel, (X, y) = make_kernel("rbf", gamma=0.2), table
-    K = kernel_values(kernel, X, X).astype(half)
-    new = X[:40] + np.float32(0.1)
-    K_new = kernel_values(kernel, new, X).astype(half)
-    options = {"C": 5, "tol": 1e-6, "random_state": 0}
-    given = FrankWolfeSVC("precomputed", **options).fit(K, y, sample_weight=weights)
-    rows = np.flatnonzero(weights)
-    problem = SmallProblem(kernel, X[rows], np.where(y[rows] == 3, 1, -1), 5.0 * weights[rows])
-    truth = problem.truth(np.searchsorted(rows, given.support_), given.solution_.alpha)
-    assert truth.gap <= given.certified_gap_ + (half is np.float32) * 1e-6
-    assert given.solution_.objective == pytest.approx(problem.optimum.objective, rel=1e-5)
-    assert given.certified_gap_ <= 1e-6
-    assert given.n_features_in_ == len(X)
-    for own, labels in (
-        (FrankWolfeSVC(probability=True), thirds),
-        (FrankWolfeSVC(landmarks=rows[::30]), y),
-        (FrankWolfeOneClass(), None),
-        (FrankWolfeSVR(), X[:, 0]),
-    ):
-        call = "predict" if isinstance(own, FrankWolfeSVR) else "decision_function"
-        own.set_params(kernel="rbf", gamma=0.2, C=0.1, tol=1e-6, random_state=0)
-        expected = getattr(own.fit(X, labels, sample_weight=weights), call)(new)
-        same = clone(own).set_params(kernel="precomputed").fit(K, labels, sample_weight=weights)
-        np.testing.assert_allclose(getattr(same, call)(K_new), expected, rtol=1e-4, atol=1e-5)
-        same.save(tmp_path / "m.h5")
-        for again in (load_model(tmp_path / "m.h5"), pickled(same).model_):
-            np.testing.assert_array_equal(again.predict(K_new), same.predict(K_new))
-    scores = [
-        GridSearchCV(FrankWolfeSVC(kernel, gamma=0.2), {"C": [0.1, 5]}, cv=3).fit(rows, y)
-        for kernel, rows in (("rbf", X), ("precomputed", K))
-    ]
-    assert scores[0].cv_results_["mean_test_score"] == pytest.approx(
-        scores[1].cv_results_["mean_test_score"]
-    )
-    with pytest.raises(InputError, match="does not hold: its gap"):
-        training_data(same.model_, open_dataset(K, y))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda K: K[:, :-1], r"square array .* not ndarray of shape \(\d+, \d+\)"),
-        (scipy.sparse.csr_array, "square array in memory"),
-        (lambda K: "K.npy", "not str of shape unknown"),
-        (lambda K: K + np.triu(np.ones_like(K)), "is not symmetric"),
-        (lambda K: K - 0.01 * np.eye(len(K)), r"an eigenvalue of -0\.01.* add 0\.02 to its"),
-    ],
-)
-def test_an_array_that_is_no_kernel(table, change, message):
-    K = kernel_values(make_kernel("rbf", gamma=0.01), table.X, table.X).astype(float)
-    with pytest.raises(InputError, match=message):
-        FrankWolfeSVC("precomputed").fit(change(K), table.y)
-    with pytest.raises(InputError, match="needs a kernel of rows"):
-        FrankWolfeSVC("precomputed").partial_fit(K, table.y, CLASSES)
 
 
 def test_reprs_are_short(fitted, table, thirds, tmp_path):

@@ -68,7 +68,7 @@ def test_default_and_limits_are_allowed_and_nothing_beyond(record, name, declare
         ({"max_time": "soon"}, "max_time must be a positive number of seconds, not 'soon'"),
         ({"memory_limit": "much"}, "memory_limit 'much' is no size"),
         ({"tol": 1}, "tol must be below 1 with stopping relative, not 1"),
-        ({"lmo": "half"}, "lmo must be one of auto, full, sampled, random, "),
+        ({"lmo": "half"}, "lmo must be one of auto, full, sampled, not"),
     ],
 )
 def test_message_names_option_values_allowed_and_value_given(options, message):

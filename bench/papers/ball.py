@@ -54,8 +54,7 @@ def fit(name: str, method: str, **more: Any) -> Run:
     With a polynomial kernel there is no ball: the gap itself stops the run (SWAP paper, eq. 8).
     """
     stopping, tol = ("absolute", 1e-6 / 2) if "kernel" in more else ("meb", 1e-6)
-    lmo = "random" if name in SPARSE or method == "cvm" else "random-full"
-    return Run(name, method, lmo, 59, stopping, tol, chosen_at="ball", **more)
+    return Run(name, method, "sampled", 59, stopping, tol, chosen_at="ball", **more)
 
 
 def grid(sets: Sequence[str], methods: Sequence[str], **more: Any) -> list[Run]:

@@ -30,7 +30,7 @@ TOLERANCES = DECADES[1:]
 def to_gap(name: str, method: str, sample: int | None = None, **more: Any) -> Run:
     """A training to 1e-4, over all rows or over samples."""
     if sample is not None:
-        more |= {"lmo": "random", "sample_size": sample}
+        more |= {"lmo": "sampled", "sample_size": sample}
     return Run(name, method, chosen_at="gap", **{"tol": 1e-4, **more})
 
 

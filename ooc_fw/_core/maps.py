@@ -28,8 +28,7 @@ class MapCode(IntEnum):
     RBF = 0
     LINEAR = 1
     POLYNOMIAL = 2
-    COSINE = 3
-    TANIMOTO = 4
+    TANIMOTO = 3
 
 
 class KernelMap(NamedTuple):
@@ -46,8 +45,9 @@ class KernelMap(NamedTuple):
 
 
 # Plain integers: numba treats globals as constants and drops the branches not taken.
-_RBF, _POLYNOMIAL = int(MapCode.RBF), int(MapCode.POLYNOMIAL)
-_COSINE, _TANIMOTO = int(MapCode.COSINE), int(MapCode.TANIMOTO)
+_RBF = int(MapCode.RBF)
+_POLYNOMIAL = int(MapCode.POLYNOMIAL)
+_TANIMOTO = int(MapCode.TANIMOTO)
 _F, _SINGLE = np.float32, np.dtype(np.float32)
 _LEAST_FLOAT32, _LEAST_FLOAT64 = 2.0**-126, 2.0**-1022  # the least normal numbers
 
@@ -129,9 +129,6 @@ def map_row(kernel_map, row, x_term, z_terms):
             row[j] = exp2_float32(t) if single else exp2_float64(t)
     elif code == _POLYNOMIAL:
         _polynomial_row(row, scale, shift, degree)
-    elif code == _COSINE:
-        for j in range(row.size):
-            row[j] = row[j] * (x_term * z_terms[j])
     elif code == _TANIMOTO:
         # The least divisor gives two rows of zeros the value 0.
         least = row.dtype.type(_LEAST_FLOAT32 if single else _LEAST_FLOAT64)
@@ -153,8 +150,8 @@ def map_tile(kernel_map, tile, x_terms, z_terms):
     """Turn a tile of products, shape (n, at least m), into kernel values, in place.
 
     Tile, constants and terms have one precision. `x_terms`, shape (n,), and `z_terms`, shape (m,),
-    are `Kernel.map_terms`: gamma log2(e) |x|^2 for RBF (zeros for distances), 1 / |x| for cosine
-    and |x|^2 for Tanimoto.
+    are `Kernel.map_terms`: gamma log2(e) |x|^2 for RBF (zeros for distances) and |x|^2 for
+    Tanimoto.
     """
     for i in range(tile.shape[0]):
         map_row(kernel_map, tile[i, : z_terms.size], x_terms[i], z_terms)

@@ -40,7 +40,6 @@ class Rule(IntEnum):
     SWAP = 2
     SWAP2 = 3
     PARTAN = 4
-    BPCG = 5
 
 
 class Looks(IntEnum):
@@ -189,9 +188,9 @@ def least_row(grad, lanes):
 
 @njit(cache=True, nogil=True)
 def _survey(field, active, m):
-    """Sum rho; the vertex of least gradient; those of least and largest in the support. O(m)."""
+    """Sum rho; the vertex of least gradient; that of largest gradient in the support. O(m)."""
     rho = slack = 0.0
-    toward = away = best = -1
+    away = best = -1
     for k in range(m):
         row = active.rows[k]
         g = field.grad[row]
@@ -201,11 +200,9 @@ def _survey(field, active, m):
         if alpha > 0.0:
             rho += alpha * g
             slack += alpha * alpha * _of(field.ridge, row)
-            if toward < 0 or g < field.grad[toward]:
-                toward = row
             if away < 0 or g > field.grad[away]:
                 away = row
-    return max(rho, slack), best, toward, away
+    return max(rho, slack), best, away
 
 
 @njit(cache=True, nogil=True)
@@ -270,10 +267,10 @@ def _second_order_away(field, active, block, m, i):
 def _choose(rule, field, active, block, walk, found):
     """Kind and size of the next step, its rows i and j, and the row whose column it lacks or -1.
 
-    `found` has the toward vertex, and those of least and largest gradient in the support. Only the
-    one row of a toward or an away step is given, as i.
+    `found` has the toward vertex, and that of largest gradient in the support. Only the one row of
+    a toward or an away step is given, as i.
     """
-    i, nearest, j = found
+    i, j = found
     grad, rho = field.grad, walk.rho[0]
     size, decrease = _toward(field, rho, i)
     lacking = i if block.slots[i] < 0 else -1
@@ -283,14 +280,6 @@ def _choose(rule, field, active, block, walk, found):
             curvature = _of(field.diag, j) - 2 * grad[j] + rho
             size, _ = _line_search(grad[j] - rho, curvature, alpha / (1.0 - alpha))
             return _AWAY, size, j, -1, j if block.slots[j] < 0 else -1
-    elif rule == Rule.BPCG:
-        if j != nearest and grad[j] - grad[nearest] >= rho - grad[i]:
-            lacking = j if block.slots[j] < 0 else lacking
-            lacking = nearest if block.slots[nearest] < 0 else lacking
-            if block.slots[nearest] >= 0 and block.slots[j] >= 0:
-                size, _ = _pairwise(field, active, block, nearest, j)
-                lacking = -1
-            return _PAIRWISE, size, nearest, j, lacking
     elif rule == Rule.SWAP or rule == Rule.SWAP2:
         if lacking >= 0:
             return _TOWARD, size, i, -1, lacking
@@ -517,7 +506,7 @@ def take_steps(rule, looks, field, active, columns, draws, walk, most):
     on, where it was, in another call.
     """
     lanes = np.empty(_LANES)
-    rho, best, nearest, away = _survey(field, active, walk.n_active[0])
+    rho, best, away = _survey(field, active, walk.n_active[0])
     while walk.n_steps[0] < most or most == 0:
         if looks == Looks.ALL:
             i = least_row(field.grad, lanes)
@@ -540,12 +529,12 @@ def take_steps(rule, looks, field, active, columns, draws, walk, most):
         walk.n_passed[0] = 0
         if most == 0:
             break
-        found = i, nearest, away
+        found = i, away
         kind, size, i, j, lacking = _ready(rule, field, active, columns, walk, found)
         if lacking >= 0:
             walk.lacking[0] = lacking
             return Outcome.COLUMN
         _step(rule, field, active, columns.block, walk, (kind, size, i, j))
         walk.next_draw[0] += 1
-        walk.rho[0], best, nearest, away = _survey(field, active, walk.n_active[0])
+        walk.rho[0], best, away = _survey(field, active, walk.n_active[0])
     return Outcome.STEPS

@@ -28,14 +28,7 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import SubsetSource, ranges_of
-from ooc_fw.kernels.functions import (
-    GivenKernel,
-    Kernel,
-    KernelFunction,
-    Lookup,
-    make_kernel,
-    resolve_gamma,
-)
+from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
@@ -61,8 +54,6 @@ except ImportError:  # it is older than 1.9, and has no callbacks
 logger = logging.getLogger(__name__)
 
 PathLike: TypeAlias = str | os.PathLike[str]
-
-_CHECKED_ROWS = 64  # rows on which a kernel that is a function is checked before training
 
 
 @dataclass(frozen=True)
@@ -98,14 +89,11 @@ class Given:
     weights: Float64Array | None  # of these rows; None where none were given
     places: Int64Array | None  # their numbers among all rows; None where these are all
     n_rows: int  # number of all rows
-    square: Lookup | None = None  # kernel values of all rows, where these are given
 
     def renumbered(self, fitted: Fit) -> Fit:
         """What was trained on these rows, with the numbers that they have among all."""
         if self.places is not None:
             fitted = fitted.renumbered(self.places, self.n_rows)
-        if self.square is not None:
-            fitted = replace(fitted, model=fitted.model.of_values(self.n_rows))
         return fitted
 
     def places_of(self, rows: Int64Array) -> Int64Array:
@@ -121,7 +109,7 @@ class Given:
 class Parameters(BaseEstimator):
     """Parameters that all estimators have."""
 
-    kernel: str | KernelFunction = KernelOptions.kernel
+    kernel: str = KernelOptions.kernel
     gamma: float | str = KernelOptions.gamma
     degree: int = KernelOptions.degree
     coef0: float = KernelOptions.coef0
@@ -202,17 +190,13 @@ class Trainer(CallbackSupportMixin, Parameters):
         if is_array(y) and missing_labels.startswith("drop="):
             raise InputError("missing_labels is for labels in files; leave such rows out of X, y")
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
-        square = Lookup.of(X) if self.kernel == Lookup.name else None
-        if square is not None:
-            X, columns = square.numbers(), None
         with (
             borrow_source(X, y, columns, missing_labels) as whole,
             workers as dask,
             self._callbacks(X=X, y=y) as told,
         ):
-            if square is None:
-                whole = without_offsets(whole, self.kernel)
-            rows = replace(rows_of_weight(whole, y, sample_weight, self.C), square=square)
+            whole = without_offsets(whole, self.kernel)
+            rows = rows_of_weight(whole, y, sample_weight, self.C)
             with rows.source.limited(Deadline(options.max_time, started).check):
                 problem = self._problem(rows, options, task, Session((), dask, started))
             warn_of_gamma(rows.source, problem.kernel)
@@ -387,17 +371,14 @@ class Trainer(CallbackSupportMixin, Parameters):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.kernel == Lookup.name
-        tags.input_tags.sparse = not tags.input_tags.pairwise
+        tags.input_tags.sparse = True
         return tags
 
     def _problem(self, rows: Given, options: TrainOptions, task: Task, session: Session) -> Any:
         answers = self._answers(rows, options, task)
         answers |= {name: getattr(self, name) for name in task.fields}
-        answers["penalties"] = penalties = self._penalties(answers, rows)
-        if rows.square is not None:
-            rows.square.check_convex(self.C if penalties is None else float(penalties.max()))
-        kernel = rows.square or self._kernel(rows.source, options, session.dask)
+        answers["penalties"] = self._penalties(answers, rows)
+        kernel = self._kernel(rows.source, options, session.dask)
         return task.problem(source=rows.source, kernel=kernel, **answers)
 
     def _options(self) -> TrainOptions:
@@ -413,11 +394,7 @@ class Trainer(CallbackSupportMixin, Parameters):
             partial(find, source, options.threads, dask=workers) for find in (sigma2, variance)
         )
         gamma = resolve_gamma(name, self.gamma, average, source.n_features, spread)
-        kernel = make_kernel(name, gamma=gamma, degree=self.degree, coef0=self.coef0)
-        if isinstance(kernel, GivenKernel):
-            places = np.unique(np.linspace(0, source.n_rows - 1, _CHECKED_ROWS, dtype=np.int64))
-            kernel.check(source.take(places))
-        return kernel
+        return make_kernel(name, gamma=gamma, degree=self.degree, coef0=self.coef0)
 
     def _begin_log(self, problem: Problem, options: TrainOptions, files: Files) -> EventLog | None:
         if files.log is None:

@@ -22,7 +22,6 @@ from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.rows import Codes, CSRRows, Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Given, Trainer, is_array
-from ooc_fw.kernels.functions import Lookup
 from ooc_fw.landmarks import LandmarkStart
 from ooc_fw.model.prediction import suited
 from ooc_fw.model.record import Model, borrow_source
@@ -60,14 +59,9 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     Parameters
     ----------
-    kernel : str or callable
-        "rbf", "linear", "poly", "laplacian", "cosine", "tanimoto", "auto" or "precomputed". "auto"
-        is rbf or laplacian, whichever is better on rows held out of a sample. For "precomputed",
-        `X` holds kernel values: of all training rows with each other in `fit`, and of new rows with
-        all training rows in `predict`. A function ``k(X, Z)`` gets two blocks of rows of any sizes,
-        float64 arrays of shapes (n, n_features) and (m, n_features), `scipy.sparse.csr_array` of
-        sparse data, and returns their kernel values, shape (n, m). It is slow, and with `n_jobs`
-        called by several threads.
+    kernel : str
+        "rbf", "linear", "poly", "laplacian", "tanimoto" or "auto", which is rbf or laplacian,
+        whichever is better on rows held out of a sample.
     gamma : float, "auto" or "scale"
         Scale of the kernel; "auto" takes it from the average squared distance of two rows, "scale"
         from the variance of all values, as scikit-learn does.
@@ -387,8 +381,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     def _check_stream(self) -> None:
         """InputError for what `partial_fit` cannot do."""
-        if self.kernel == Lookup.name:
-            raise InputError("partial_fit needs a kernel of rows, and precomputed has none")
         if self._options().landmarks is not None or getattr(self, "landmarks_", None) is not None:
             raise InputError(
                 "partial_fit trains no landmark models, and cannot continue one; leave landmarks "

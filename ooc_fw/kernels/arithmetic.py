@@ -7,7 +7,7 @@ on the block it is computed in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ from ooc_fw.kernels.functions import (
     FLOAT32_PRODUCTS,
     FLOAT64_DIFFERENCES,
     FLOAT64_PRODUCTS,
-    GivenKernel,
     Kernel,
     Method,
     Sizes,
@@ -46,8 +45,6 @@ class Arithmetic(NamedTuple):
 
     def suited_to(self, kernel: Kernel) -> Arithmetic:
         """The same without what does not apply to a kernel."""
-        if isinstance(kernel, GivenKernel):
-            return Arithmetic(None, self.sparse, FLOAT64_PRODUCTS, FLOAT64_PRODUCTS)
         if self.center is None or self.sparse or not kernel.shift_invariant:
             return self._replace(center=None)
         return self._replace(center=np.asarray(self.center, dtype=np.float32))
@@ -59,8 +56,6 @@ class Arithmetic(NamedTuple):
             rows = rows if sparse else rows.toarray()
         elif sparse:
             rows = CSRRows.from_dense(rows)
-        if kernel.normalises and method.dtype is np.float32:
-            rows = _of_norm_1(rows, kernel.norms(rows))
         values = rows
         if not (sparse or method.differences):
             values = centred(rows, method.dtype, self.center)
@@ -103,15 +98,6 @@ def centred(rows: Rows, dtype: type, center: AnyArray | None) -> AnyArray:
     return values if center is None else values - center
 
 
-def _of_norm_1(rows: Rows, norms: Float64Array) -> Rows:
-    """Rows divided by the root of `norms`, their squared norms; those of zeros as they are."""
-    lengths = np.sqrt(np.where(norms > 0, norms, 1.0))
-    if isinstance(rows, CSRRows):
-        data = rows.data / np.repeat(lengths, np.diff(rows.indptr))
-        return replace(rows, data=data.astype(np.float32))
-    return (rows / lengths[:, None]).astype(np.float32)
-
-
 def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
     """Arithmetic for values of `kernel` on rows like those of `probe`.
 
@@ -120,8 +106,6 @@ def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
     are few features, and float64 differences if dense rows have many and float64 products err too
     much.
     """
-    if isinstance(kernel, GivenKernel):
-        return Arithmetic(sparse=isinstance(probe, CSRRows)).suited_to(kernel)
     chosen = _suiting_storage(probe)
     # Rows whose bound overflows are refused when an engine prepares them.
     with np.errstate(over="ignore", invalid="ignore"):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine, ManyWeights, Nearest
-from ooc_fw.kernels.functions import FLOAT64_UNIT, GivenKernel
+from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span, cheapest
 
 logger = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class DecisionFunctions:
         """
         effort = Effort.of(n_rows, self.n_vertices, n_bytes)
         many = len(self._classifiers) * self.n_vertices > _MOST_VALUES
-        if effort is None or many or isinstance(self._engine.kernel, GivenKernel):
+        if effort is None or many:
             return
         betas = np.zeros((len(self._classifiers), self.n_vertices))
         for row, one in zip(betas, self._classifiers, strict=True):

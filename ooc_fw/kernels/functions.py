@@ -8,20 +8,17 @@ To add a kernel: a map in :mod:`ooc_fw._core.maps`, a class here, and its name i
 from __future__ import annotations
 
 import math
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ooc_fw._core.maps import LOG2_E, MapCode
 from ooc_fw._core.products import row_norms
-from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, stored_arrays
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, stored_arrays
 from ooc_fw.system.errors import InputError, check_number
-
-KernelFunction: TypeAlias = Callable[[Any, Any], Any]  # see `GivenKernel`
 
 FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
@@ -85,7 +82,6 @@ class Kernel(ABC):
     constant_diagonal: ClassVar[bool] = False
     uses_gamma: ClassVar[bool] = True
     per_sigma2: ClassVar[float] = 0.0  # gamma "auto" times sigma^2, where it depends on that
-    normalises: ClassVar[bool] = False  # whether float32 products are those of rows of norm 1
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma < math.inf:
@@ -254,29 +250,6 @@ class Laplacian(_Exponential):
 
 
 @dataclass(frozen=True)
-class Cosine(Kernel):
-    """k(x, z) = x.z / (|x| |z|), and 0 for a row of zeros."""
-
-    name = "cosine"
-    code = MapCode.COSINE
-    uses_gamma = False
-    normalises = True
-
-    def diagonal(self, norms: Float64Array) -> Float64Array:
-        return (norms > 0).astype(np.float64)
-
-    def map_terms(self, norms: Float64Array, rows: Rows) -> Float64Array:
-        with np.errstate(divide="ignore"):
-            return np.where(norms > 0, 1 / np.sqrt(norms), 0.0)
-
-    def error_bound(self, sizes: Sizes) -> Float64Array:
-        # The product errs by n + 1 units, two rows of rounded norm 1 by 2, two map terms by 4.
-        unit = sizes.method.unit
-        bound = sizes.n_terms * _LEAST_NUMBER[unit] + (sizes.n_terms + 10) * unit
-        return np.asarray(bound + np.zeros_like(sizes.x_norms))
-
-
-@dataclass(frozen=True)
 class Tanimoto(Kernel):
     """k(x, z) = x.z / (|x|^2 + |z|^2 - x.z), and 0 for two rows of zeros.
 
@@ -305,182 +278,24 @@ class Tanimoto(Kernel):
         return np.asarray((2 * sizes.n_terms + 20) * unit + lost)
 
 
-_BLOCK_ROWS = 32  # rows whose values with themselves are computed together
-_UNITS = 100  # assumed rounding of a function, beside one unit for each feature
-_NEGATIVE = 1e-6  # share of the largest eigenvalue below which a negative one is rounding
-_SAME = 1e-6  # relative difference of values that two versions of one function may have
-
-
-@dataclass(frozen=True)
-class GivenKernel(Kernel):
-    """k(x, z) = function(X, Z), which returns the values of all rows of X with all rows of Z.
-
-    It is called with two blocks of rows in float64, `scipy.sparse.csr_array` where the data are
-    sparse, and has to be symmetric and positive semidefinite. Certificates take the values as right
-    to `n_features` + 100 units in the last place of sqrt(k(x, x) k(z, z)).
-    """
-
-    function: Callable[[Any, Any], Any] = np.dot
-
-    name = "function"
-    code = MapCode.LINEAR  # the map of this code changes nothing
-    uses_gamma = False
-
-    @property
-    def function_name(self) -> str:
-        """Module and name of the function, or of its type, which a model file has in its place."""
-        named = self.function if hasattr(self.function, "__qualname__") else type(self.function)
-        return f"{named.__module__}.{named.__qualname__}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Names only."""
-        return {"name": self.name, "function": self.function_name}
-
-    def values(self, x: Rows, z: Rows) -> Float64Array:
-        """Kernel values, shape (n, m); InputError for a function that returns something else."""
-        values = np.asarray(self.function(in_float64(x), in_float64(z)))
-        if values.shape != (len(x), len(z)) or values.dtype.kind not in "biuf":
-            raise InputError(
-                f"the kernel {self.function_name} must return real numbers of the shape "
-                f"{(len(x), len(z))}, not {values.dtype} of the shape {values.shape}"
-            )
-        if not np.isfinite(values).all():
-            raise InputError(f"the kernel {self.function_name} returns values that are not finite")
-        return values.astype(np.float64)
-
-    def norms(self, rows: Rows) -> Float64Array:
-        """k(x, x) of each row."""
-        out = np.empty(len(rows))
-        for start in range(0, len(rows), _BLOCK_ROWS):
-            part = rows[start : start + _BLOCK_ROWS]
-            out[start : start + len(part)] = np.diagonal(self.values(part, part))
-        if (out < 0).any():
-            raise self._indefinite(f"k(x, x) = {out.min():.3g}")
-        return out
-
-    def diagonal(self, norms: Float64Array) -> Float64Array:
-        return norms.copy()  # what `norms` gives
-
-    def error_bound(self, sizes: Sizes) -> Float64Array:
-        return np.asarray((sizes.n_terms + _UNITS) * sizes.method.unit * sizes.products)
-
-    def check(self, rows: Rows) -> None:
-        """Raise InputError unless values of some rows are symmetric and positive semidefinite."""
-        values = self.values(rows, rows)
-        size = float(np.abs(values).max(initial=0.0))
-        if np.abs(values - values.T).max(initial=0.0) > _SAME * size:
-            raise InputError(f"the kernel {self.function_name} is not symmetric")
-        least = float(np.linalg.eigvalsh((values + values.T) / 2)[0])
-        if least < -_NEGATIVE * size * len(values):
-            raise self._indefinite(f"an eigenvalue of {least:.3g} on {len(values)} rows")
-
-    def _indefinite(self, why: str) -> InputError:
-        return InputError(
-            f"the kernel {self.function_name} is not positive semidefinite ({why}), so that the "
-            f"problem is not convex"
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Lookup(GivenKernel):
-    """Kernel values of all training rows, in a square array; a row of the data is its number."""
-
-    square: Float64Array = field(default_factory=lambda: np.zeros((0, 0)))
-
-    name = "precomputed"
-
-    @classmethod
-    def of(cls, values: Any) -> Lookup:
-        """Kernel of a square array; InputError for one that is not symmetric."""
-        shape = np.shape(values) if isinstance(values, np.ndarray) else ()
-        if len(shape) != 2 or shape[0] != shape[1]:
-            raise InputError(
-                f"kernel precomputed needs a dense square array in memory, the kernel values of "
-                f"all training rows with each other, not {type(values).__name__} of shape "
-                f"{getattr(values, 'shape', 'unknown')}"
-            )
-        square = values.astype(np.float64)
-        if np.abs(square - square.T).max() > _SAME * np.abs(square).max():
-            raise InputError("the array of kernel values is not symmetric; average it with its .T")
-        return cls(square=(square + square.T) / 2)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Name, and a checksum of the values."""
-        return {"name": self.name, "crc32": zlib.crc32(self.square.data)}
-
-    def numbers(self) -> Float32Array:
-        """The rows of the data, which are exact in float32 up to 2^24 of them."""
-        return np.arange(len(self.square), dtype=np.float32)[:, None]
-
-    def values(self, x: Rows, z: Rows) -> Float64Array:
-        """Kernel values of rows by number, shape (n, m)."""
-        rows, columns = (np.asarray(each)[:, 0].astype(np.intp) for each in (x, z))
-        return self.square[np.ix_(rows, columns)]
-
-    def check_convex(self, penalty: float) -> None:
-        """Raise InputError for a negative eigenvalue, of rounding or not, that a gap rests on.
-
-        The dual adds at least 1 / `penalty` to each eigenvalue. A Cholesky factor exists where all
-        of them exceed half of that, or the rounding of kernel values in float32 if that is less.
-        """
-        rounding = _NEGATIVE * math.sqrt(len(self.square)) * float(self.square.diagonal().max())
-        allowed = max(min(rounding, 0.5 / penalty), np.finfo(np.float64).tiny)
-        try:
-            np.linalg.cholesky(self.square + allowed * np.eye(len(self.square)))
-        except np.linalg.LinAlgError:
-            least = float(np.linalg.eigvalsh(self.square)[0])
-            raise InputError(
-                f"the array of kernel values is not positive semidefinite (an eigenvalue of "
-                f"{least:.3g}), so that the problem is not convex; add {2 * abs(least):.2g} to its "
-                f"diagonal, or take another kernel"
-            ) from None
-
-
-@dataclass(frozen=True)
-class Precomputed(Linear):
-    """k(x, z) of a model that was trained on a square array of kernel values.
-
-    A row x to predict holds its kernel values with all training rows, and a support vector z is the
-    unit vector of its number: their product is the kernel value.
-    """
-
-    name = "precomputed"
-
-
-def same_values(kernel: GivenKernel, rows: Rows, expected: Float64Array) -> bool:
-    """Whether a kernel has the values that a model was trained with, on some rows."""
-    values = kernel.values(rows, rows)
-    return bool(np.allclose(values, expected, rtol=_SAME, atol=_SAME * np.abs(expected).max()))
-
-
-def in_float64(rows: Rows) -> Any:
-    """Rows as functions take them: an array, or a `scipy.sparse.csr_array`."""
-    if not isinstance(rows, CSRRows):
-        return np.asarray(rows, dtype=np.float64)
-    from scipy.sparse import csr_array
-
-    return csr_array((rows.data.astype(np.float64), rows.indices, rows.indptr), shape=rows.shape)
-
-
 KERNELS: dict[str, type[Kernel]] = {
-    kernel.name: kernel for kernel in (RBF, Linear, Polynomial, Laplacian, Cosine, Tanimoto)
+    kernel.name: kernel for kernel in (RBF, Linear, Polynomial, Laplacian, Tanimoto)
 }
 
 
 def make_kernel(
-    name: str | KernelFunction,
+    name: str,
     *,
     gamma: float | str | None = None,
     degree: int = 2,
     coef0: float = 0.0,
 ) -> Kernel:
-    """Make the kernel called `name`, or one of a function.
+    """Make the kernel called `name`.
 
     Parameters
     ----------
-    name : str or callable
-        "rbf", "linear", "poly", "laplacian", "cosine" or "tanimoto"; or a function of two blocks
-        of rows that returns their kernel values, see `GivenKernel`.
+    name : str
+        "rbf", "linear", "poly", "laplacian" or "tanimoto".
     gamma : float, optional
         Scale of the product, for kernels that have one; `resolve_gamma` finds it for given rows.
     degree, coef0 : int, float
@@ -491,8 +306,6 @@ def make_kernel(
     InputError
         For an unknown name, a missing gamma or a parameter outside its range.
     """
-    if callable(name):
-        return GivenKernel(function=name)
     if name not in KERNELS:
         raise InputError(f"kernel must be one of {', '.join(KERNELS)}, not {name!r}")
     kind = KERNELS[name]
@@ -507,7 +320,7 @@ def make_kernel(
 
 
 def resolve_gamma(
-    name: str | KernelFunction,
+    name: str,
     gamma: float | str,
     sigma2: Callable[[], float],
     n_features: int,
@@ -519,7 +332,7 @@ def resolve_gamma(
     1 for other kernels. "scale" is 1 / (n_features times the variance of all values).
     """
     # `make_kernel` refuses an unknown name.
-    kind = Kernel if callable(name) else KERNELS.get(name, Kernel)
+    kind = KERNELS.get(name, Kernel)
     if gamma == "scale" and variance is not None:
         return 1 / (n_features * variance()) if name in KERNELS and kind.uses_gamma else 1.0
     if gamma == "auto":

@@ -9,10 +9,18 @@ import numpy as np
 
 from ooc_fw._core.products import add_laplacian_gradients
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows
-from ooc_fw.kernels.functions import Kernel, in_float64
-from ooc_fw.system.errors import InputError
+from ooc_fw.kernels.functions import Kernel
 
 _BLOCK_BYTES = 16 << 20  # of the kernel values, or gradients, of rows that are taken together
+
+
+def in_float64(rows: Rows) -> Any:
+    """Rows as an array of float64, or as a `scipy.sparse.csr_array`."""
+    if not isinstance(rows, CSRRows):
+        return np.asarray(rows, dtype=np.float64)
+    from scipy.sparse import csr_array
+
+    return csr_array((rows.data.astype(np.float64), rows.indices, rows.indptr), shape=rows.shape)
 
 
 class Gradients:
@@ -71,14 +79,6 @@ class Gradients:
         if kernel.name == "poly":
             base = kernel.gamma * products + kernel.coef0
             return kernel.degree * kernel.gamma * base ** (kernel.degree - 1), zeros
-        if kernel.name == "cosine":
-            sizes = np.sqrt(x_norms * self._norms)
-            u = np.divide(1.0, sizes, out=zeros, where=sizes > 0)
-            return u, -products * u / np.where(x_norms > 0, x_norms, 1.0)
-        if kernel.name == "tanimoto":
-            divisors = np.where(both > 0, both - products, 1.0) ** 2
-            return both / divisors, -2 * products / divisors
-        raise InputError(
-            "a kernel that is a function has no formula for its gradient; take "
-            "permutation_importance of scikit-learn"
-        )
+        assert kernel.name == "tanimoto"
+        divisors = np.where(both > 0, both - products, 1.0) ** 2
+        return both / divisors, -2 * products / divisors

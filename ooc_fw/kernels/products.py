@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 from ooc_fw._core import products as compiled
 from ooc_fw.data.rows import AnyArray, CSRRows, Int32Array, stored_arrays
 from ooc_fw.kernels.arithmetic import Operand, centred
-from ooc_fw.kernels.functions import GivenKernel, Kernel, Method
+from ooc_fw.kernels.functions import Kernel, Method
 
 TILE = 512  # vertices in a tile, and rows for that many: products fit the second-level cache
 STEP = 16  # sides of a block for BLAS are multiples of this
@@ -273,19 +273,6 @@ class _SparseProduct(_Product):
             self._z = None
 
 
-class _GivenProduct(_Product):
-    """Values of a kernel that the user gave, in place of products."""
-
-    def __init__(self, kernel: GivenKernel) -> None:
-        self._kernel = kernel
-
-    def load(self, z: Operand) -> None:
-        self._z = z.values
-
-    def into(self, x: Operand, tile: AnyArray) -> None:
-        tile[: len(x), : len(self._z)] = self._kernel.values(x.values, self._z)
-
-
 def _aligned(size: int, dtype: DTypeLike) -> AnyArray:
     """Zeros from the start of a cache line on: wide vectors that cross two take twice as long."""
     n_bytes = size * np.dtype(dtype).itemsize
@@ -396,8 +383,6 @@ class Workspace(threading.local):
     def _new_product(
         self, sparse: bool, method: Method, n_features: int, all_places: dict[int, Int32Array]
     ) -> _Product:
-        if isinstance(self._kernel, GivenKernel):
-            return _GivenProduct(self._kernel)
         squared = not self._kernel.uses_distance
         if sparse:
             places = all_places.setdefault(n_features, np.zeros(n_features, dtype=np.int32))

@@ -22,16 +22,9 @@ from ooc_fw.data.containers import open_rows
 from ooc_fw.data.converted import CONTENT, LABELS_AS, LIBRARY_VERSIONS, content_crc32
 from ooc_fw.data.formats import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
 from ooc_fw.data.hdf5 import H5PY_ERRORS, as_node, check_plain_tree, open_file
-from ooc_fw.data.rows import CSRRows, Rows, check_pointers
+from ooc_fw.data.rows import CSRRows, check_pointers
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.kernels.functions import (
-    GivenKernel,
-    Kernel,
-    KernelFunction,
-    Precomputed,
-    make_kernel,
-    same_values,
-)
+from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, Classifier, LandmarkClassifier, decision_of
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import DamageError, InputError, unreadable
@@ -48,7 +41,6 @@ _OF_TASKS = {
     "novelty": ("offset",),
     "regression": ("offset", "spread", "epsilon"),
 }
-_PROBE_ROWS = 16  # support vectors whose kernel values tell whether a function is the same
 _LARGE_ATTRIBUTE = 60_000  # bytes from which an attribute needs a younger form of HDF5
 _FEW = 10  # classifiers up to which each has a group of its own, which is easy to look at
 
@@ -89,8 +81,8 @@ def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
         ) from None
 
 
-def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict[str, Any]:
-    """Fields of the `Model` in a file, whose kernel may be a `function`; compares the checksum."""
+def read_fields(file: h5py.File) -> dict[str, Any]:
+    """Fields of the `Model` in a file; compares the checksum."""
     attributes = file.attrs
     if "kernel" not in attributes:
         kind = "holds data" if "X" in file else "holds something else"
@@ -103,7 +95,12 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
         raise DamageError("it does not match its checksum; restore a copy or train again")
     with open_rows(as_node(file["support_vectors"])) as source:
         vectors = source.read(0, source.n_rows)
-    kernel = _read_kernel(attributes, vectors, function)
+    kernel = make_kernel(
+        get_text(attributes, "kernel"),
+        gamma=_number(attributes, "gamma"),
+        degree=index(attributes["degree"]),
+        coef0=_number(attributes, "coef0"),
+    )
     stored = file["machines"]
     classes = _class_values(attributes["class_names"])
     if version == _TABLE:
@@ -138,33 +135,6 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
     }
 
 
-def _read_kernel(attributes: Any, vectors: Rows, function: KernelFunction | None) -> Kernel:
-    """The kernel of a model; InputError for a function that is missing, or is another one."""
-    name = get_text(attributes, "kernel")
-    if name == Precomputed.name:
-        return Precomputed()
-    if name != GivenKernel.name:
-        return make_kernel(
-            name,
-            gamma=_number(attributes, "gamma"),
-            degree=index(attributes["degree"]),
-            coef0=_number(attributes, "coef0"),
-        )
-    trained = get_text(attributes, "kernel_function")
-    if function is None:
-        raise InputError(
-            f"its kernel is the Python function {trained}, which a file cannot hold; load it in "
-            f"Python with ooc_fw.load_model(path, kernel=function)"
-        )
-    kernel = GivenKernel(function=function)
-    probe, expected = vectors[:_PROBE_ROWS], np.asarray(attributes["kernel_values"])
-    if not same_values(kernel, probe, expected):
-        raise InputError(
-            f"it was trained with the kernel {trained}, and {kernel.function_name} has other values"
-        )
-    return kernel
-
-
 def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
     """Class values as a model holds them: numbers as float64, anything else as text."""
     values = np.asarray(classes)
@@ -186,10 +156,6 @@ def _write(file: h5py.File, model: Model) -> None:
     put_text(file.attrs, "kernel", model.kernel.name)
     for name in ("gamma", "degree", "coef0"):
         file.attrs[name] = getattr(model.kernel, name)
-    if isinstance(model.kernel, GivenKernel):
-        put_text(file.attrs, "kernel_function", model.kernel.function_name)
-        probe = model.support_vectors[:_PROBE_ROWS]
-        file.attrs["kernel_values"] = model.kernel.values(probe, probe)
     file.attrs["C"] = float(model.C)
     put_text(file.attrs, "status", model.status)
     file.attrs["class_names"] = _storable(model.classes)

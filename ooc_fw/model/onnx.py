@@ -199,11 +199,8 @@ def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
         distance = (squares + norms - products * 2.0).apply("Max", 0.0)
         return (distance * -kernel.gamma).apply("Exp")
     least = np.finfo(np.float64).tiny
-    if kernel.name == "cosine":
-        return products / (squares.apply("Sqrt") * np.sqrt(norms)).apply("Max", least)
-    if kernel.name == "tanimoto":
-        return products / (squares + norms - products).apply("Max", least)
-    raise InputError("ONNX has no graph of a function; train with a kernel that has a name")
+    assert kernel.name == "tanimoto"
+    return products / (squares + norms - products).apply("Max", least)
 
 
 def _votes(model: Model, decision: _Tensor) -> _Tensor:

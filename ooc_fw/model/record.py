@@ -24,7 +24,7 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import Kernel, KernelFunction, Precomputed
+from ooc_fw.kernels.functions import Kernel
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model import pairs, prediction
 from ooc_fw.model.file import as_class_values, content_of, opened, read_fields
@@ -100,8 +100,8 @@ class Model:
         _check_values(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The model file, for copies and pickles; a function as kernel is beside it."""
-        return model_from_bytes, (self.to_bytes(), getattr(self.kernel, "function", None))
+        """The model file, for copies and pickles."""
+        return model_from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
         kernel, n_shown = self.kernel, 5
@@ -227,13 +227,6 @@ class Model:
         classifiers = [replace(one, rows=rows[one.rows]) for one in self.classifiers]
         weighted = None if n_rows is None else np.packbits(np.isin(np.arange(n_rows), rows))
         return replace(self, classifiers=classifiers, weighted_rows=weighted)
-
-    def of_values(self, n_rows: int) -> Model:
-        """Same model of rows by number, for rows of kernel values with all `n_rows` of these."""
-        numbers = np.asarray(self.support_vectors)[:, 0].astype(np.int32)
-        starts = np.arange(len(numbers) + 1, dtype=np.int64)
-        vectors = CSRRows(np.ones(len(numbers), dtype=np.float32), numbers, starts, n_rows)
-        return replace(self, kernel=Precomputed(), support_vectors=vectors)
 
     def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]] | None) -> Model:
         """Same model, with a and b of the sigmoid of each classifier; None: no probabilities."""
@@ -471,11 +464,6 @@ def _check_values(model: Model) -> None:
 
 def training_data(model: Model, source: RowSource) -> tuple[Model, RowSource]:
     """The model and its training data, like `prediction.suited`, without the rows of weight 0."""
-    if isinstance(model.kernel, Precomputed):
-        raise InputError(
-            "the model was trained on an array of kernel values, which its file does not hold: its "
-            "gap is that of training and cannot be computed again"
-        )
     source = prediction.suited(model, source)
     rows = rows_of_weight(model, source.n_rows, source.name)
     if rows is None:
@@ -537,20 +525,16 @@ def _dense(rows: Rows) -> Float32Array:
     return rows.toarray() if isinstance(rows, CSRRows) else rows
 
 
-def load_model(path: str | os.PathLike[str], kernel: KernelFunction | None = None) -> Model:
-    """Read a model file; InputError when there is none, or it is no model, or is damaged.
-
-    A model that was trained with a function as its kernel needs that function as `kernel`. It is
-    refused if its values differ from those of training.
-    """
+def load_model(path: str | os.PathLike[str]) -> Model:
+    """Read a model file; InputError when there is none, or it is no model, or is damaged."""
     with opened(path) as file:
-        return Model(**read_fields(file, kernel))
+        return Model(**read_fields(file))
 
 
-def model_from_bytes(content: bytes, kernel: KernelFunction | None = None) -> Model:
+def model_from_bytes(content: bytes) -> Model:
     """Model of what `Model.to_bytes` gave; InputError or OSError when that is damaged."""
     with h5py.File(BytesIO(content), "r") as file:
-        return Model(**read_fields(file, kernel))
+        return Model(**read_fields(file))
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
 from ooc_fw.kernels import low_rank
 from ooc_fw.kernels.arithmetic import Operand
-from ooc_fw.kernels.functions import GivenKernel
 from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.state import Resumable
@@ -61,8 +60,7 @@ class FewVertices(Resumable):
 
     def decisions(self, active: ActiveSet, look: Look) -> Float64Array:
         """Decision values of the rows of a look, estimated where they cannot violate."""
-        given = isinstance(active.engine.kernel, GivenKernel)
-        if active.precise or given or not look.threshold < np.inf:
+        if active.precise or not look.threshold < np.inf:
             return active.decision_at(look.x)
         known = np.arange(0, len(look.x), max(1, len(look.x) // _KNOWN))
         if len(active) > max(_LEAST_VERTICES, _GROWN * self._sought_at):

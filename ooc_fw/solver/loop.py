@@ -207,7 +207,6 @@ class _Run(Shell):
             state.idle_rounds += 1
             tolerance = self.stopping.relative_tolerance(active.rho)
             passed = active.relative_gap() <= self.stopping.target(active.rho)
-            passed = passed or not state.oracle.sees_active
             if passed and not self.options.certify:
                 return Status.SUPPORT_LIMIT if state.full else Status.SAMPLED
 
@@ -237,7 +236,7 @@ class _Run(Shell):
     def _iterate(self, last: bool) -> bool:
         """Take a step, or a walk of many, unless it is the `last` look; whether the gap passes."""
         state = self.state
-        if isinstance(state.oracle, FullLMO):
+        if isinstance(state.oracle, FullLMO) and state.rule.walks:
             length = self._walk_length(self._make_room())
             if length > 0:
                 return self._walk(state.oracle, 0 if last else length)
@@ -260,10 +259,10 @@ class _Run(Shell):
         return max(1, min(_WALK_STEPS, _WALK_VALUES // self.source.n_rows))
 
     def _walk_length(self, room: int) -> int:
-        """Steps that may be taken in one walk, 0 where the rule or the room allows none."""
-        iteration, every, rule = self.progress.iteration, self._report_steps, self.state.rule
+        """Steps that may be taken in one walk, 0 where the room allows none."""
+        iteration, every = self.progress.iteration, self._report_steps
         left = math.inf if self.options.max_iter is None else self.options.max_iter - iteration
-        length = min(every - iteration % every, room, rule.walk_length(self.state.active))
+        length = min(every - iteration % every, room)
         return int(min(length, max(1, left)))
 
     def _walk(self, oracle: FullLMO, most: int) -> bool:
@@ -496,7 +495,7 @@ class _Run(Shell):
                     f"the columns, or give a smaller gamma or C"
                 )
             sampled_gap = sampled_gap * active.rho / rho
-            certificate = None if certificate is None else certificate.without_bias(total)
+            certificate = None if certificate is None else certificate.without_bias()
         return Solution(
             **vars(Work.of(self.progress, self.source.n_rows, len(support))),
             status=status,

@@ -33,7 +33,6 @@ from ooc_fw.data.sources import iter_blocks
 from ooc_fw.data.views import BlockSampler, block_sampler
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import GivenKernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.few import FewVertices, Look
@@ -75,8 +74,7 @@ class Request:
 class Candidates:
     """Rows proposed by an oracle as toward vertices, with what it saw."""
 
-    # (k,): rows outside the active set; none where the toward vertex is the best one of it. Random
-    # oracles may name any one of it.
+    # (k,): rows outside the active set; none where the toward vertex is the best one of it.
     row_ids: Int64Array
     rows: Rows | None  # (k, n_features): the rows themselves; None where none is new
     labels: Int8Array  # (k,): +1 or -1
@@ -90,7 +88,6 @@ class Candidates:
 class LMO(Resumable, ABC):
     """An oracle; subclasses define `propose`, and the rest where they remember steps."""
 
-    sees_active: ClassVar[bool] = True  # whether the gap of a proposal is over the active set too
     keeps_gradient: ClassVar[bool] = False  # of all rows
 
     def __init__(self, workspace: Workspace, sample_size: int | None = None) -> None:
@@ -101,15 +98,6 @@ class LMO(Resumable, ABC):
     @abstractmethod
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Rows of least gradient among those looked at, if they beat the active set."""
-
-    def _best(self, active: ActiveSet, row_ids: Int64Array, grads: Float64Array) -> Candidates:
-        """The best of the rows drawn, given their gradients; no row where it is a vertex."""
-        best = np.array([grads.argmin()])
-        row_id, rows, worst = row_ids[best], None, -1
-        if active.place_of(int(row_id[0])) is None:
-            rows, worst = self._source.take(row_id), int(row_id[0])
-        label, grad, n_scanned = self._labels[row_id], grads[best], len(row_ids)
-        return Candidates(row_id, rows, label, grad, float(grad[0]), n_scanned, False, worst)
 
     def update(self, record: StepRecord, active: ActiveSet) -> None:
         """Learn of a step that was taken."""
@@ -169,26 +157,6 @@ class SampledLMO(LMO):
         """Places of the rows to propose: here the best one, if it beats the active set."""
         useful = grads.min() < min(request.threshold, active.grad.min())
         return np.array([grads.argmin()] if useful else [], dtype=np.intp)
-
-
-class RandomLMO(SampledLMO):
-    """Best of `sample_size` random rows, whatever the gradients in the active set.
-
-    This is the oracle of the papers. It ends earlier than `SampledLMO`, and with a larger gap: when
-    no row of two samples violates the margin, other vertices still may.
-    """
-
-    sees_active = False
-
-    def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
-        row_ids = self._sampler.sample(self._sample_size, rng)
-        new = active.outside(row_ids)
-        old, grads = np.delete(np.arange(len(row_ids)), new), np.empty(len(row_ids))
-        grads[old] = active.grad[active.places_of(row_ids[old])]
-        if len(new) > 0:
-            x = active.prepare(self._source.take(row_ids[new]))
-            grads[new] = self._labels[row_ids[new]] * active.decision_at(x)
-        return self._best(active, row_ids, grads)
 
 
 def _together(parts: Sequence[Candidates]) -> Candidates:
@@ -487,7 +455,7 @@ class FullLMO(LMO):
 def _sparse_tables(parts: list[Operand], dtype: Any, engine: Engine) -> dict[str, Any]:
     """Parts of `Columns` about sparse rows; none for others, or where products do not serve."""
     kernel = engine.kernel
-    if not parts or kernel.uses_distance or isinstance(kernel, GivenKernel):
+    if not parts or kernel.uses_distance:
         return {}
     method, is_sparse = parts[0].method, isinstance(parts[0].values, CSRRows)
     if method.differences or method.dtype != dtype or not is_sparse:
@@ -513,29 +481,8 @@ class SampledFullLMO(FullLMO):
     looks = core.Looks.DRAWN_AND_ACTIVE
 
 
-class RandomFullLMO(FullLMO):
-    """The same rows as from `RandomLMO`, but for rounding, by the gradients kept of all rows."""
-
-    sees_active = False
-    looks = core.Looks.DRAWN
-
-    def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
-        row_ids = self._sampler.sample(self._sample_size, rng)
-        return self._best(active, row_ids, self._gradient(active)[row_ids])
-
-
-ORACLES: dict[str, type[LMO]] = {
-    "full": FullLMO,
-    "random-full": RandomFullLMO,
-    "sampled": SampledLMO,
-    "random": RandomLMO,
-}
+ORACLES: dict[str, type[LMO]] = {"full": FullLMO, "sampled": SampledLMO}
 """Oracles by their values of `lmo`."""
-_KEEPING: dict[str, type[FullLMO]] = {"sampled": SampledFullLMO, "random": RandomFullLMO}
-"""Those that take the place of others where the gradient of all rows costs less."""
-
-SEES_DRAWN_ALONE = tuple(name for name, kind in ORACLES.items() if not kind.sees_active)
-"""Values of `lmo` with which the gap is one over the rows drawn alone."""
 
 
 def keeps_gradient(options: TrainOptions, n_rows: int) -> bool:
@@ -549,6 +496,6 @@ def make_oracle(workspace: Workspace, rule: StepRule) -> LMO:
     name, keeps = workspace.options.lmo, workspace.plan.memory.work.full_oracle
     if name == "sampled" and rule.takes_many:
         return BlockLMO(workspace)
-    if name in _KEEPING and keeps:
-        return _KEEPING[name](workspace)
+    if name == "sampled" and keeps:
+        return SampledFullLMO(workspace)
     return ORACLES[name](workspace)

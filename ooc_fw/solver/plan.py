@@ -26,7 +26,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, Problem
-from ooc_fw.solver.oracles import LARGEST_BLOCK, SEES_DRAWN_ALONE, keeps_gradient
+from ooc_fw.solver.oracles import LARGEST_BLOCK, keeps_gradient
 from ooc_fw.solver.shell import CheckpointPlan, Deadline, Identity, State, load_checkpoint
 from ooc_fw.solver.state import Callback
 from ooc_fw.solver.steps import STEP_RULES
@@ -166,16 +166,6 @@ def with_method(options: TrainOptions, n_rows: int) -> TrainOptions:
         # rows times the support. The full oracle is cheaper, and exact, while there are few rows.
         few = n_rows <= _FULL_LIMIT and not STEP_RULES[method].takes_many
         lmo = "full" if few else "sampled"
-    if lmo in SEES_DRAWN_ALONE and STEP_RULES[method].takes_many:
-        raise InputError(
-            f"--lmo {lmo} proposes one vertex at a time, and method {method} takes many; give "
-            f"another --method, such as bpcg, or leave out --lmo"
-        )
-    if lmo in SEES_DRAWN_ALONE and options.certify:
-        raise InputError(
-            f"--lmo {lmo} ends at the gap of the rows drawn, whatever that of all rows; give "
-            "--no-certify with it, or --lmo sampled"
-        )
     return replace(options, method=method, lmo=lmo)
 
 

@@ -14,19 +14,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from ooc_fw._core import steps as core
 from ooc_fw._core.walk import Active, Field, Looks, Rule, Walk, given_columns, take_steps
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet
 from ooc_fw.solver.state import Resumable, StepKind
-from ooc_fw.solver.systems import affine_minimum, never
+from ooc_fw.solver.systems import never
 
 # Pairwise steps for each vertex after which a corrective step ends; the next one continues.
 INNER_STEPS_PER_VERTEX = 50
 _SYSTEM_STEPS_PER_VERTEX = 400  # the same where the step also solves linear systems
 LEAST_BATCH = 512  # vertices that a rule which takes many may always add at once
-LEAST_CORRECTION = 16  # vertices by which the support has to grow before a step to its minimum
-_CORRECTION_GROWTH = 8  # the same as a part of the support
 # In the order of `ooc_fw._core.walk.Move`.
 WALK_KINDS = StepKind.TOWARD, StepKind.AWAY, StepKind.PAIRWISE, StepKind.PARTAN
 
@@ -72,10 +69,6 @@ class StepRule(Resumable):
     extrapolates: ClassVar[bool] = False  # whether a step goes on from an earlier iterate
     rule: ClassVar[Rule] = Rule.FW  # its single steps
     walks: ClassVar[bool] = True  # whether it takes no others
-
-    def walk_length(self, active: ActiveSet) -> float:
-        """Steps that may be taken in one walk before the next `step`."""
-        return np.inf if self.walks else 0
 
     def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         """Move the weights, given the place `i` of the toward vertex."""
@@ -140,66 +133,6 @@ class SecondOrderPairwise(StepRule):
     """Pairwise steps with the second-order choice of j (SWAP-2o; SWAP paper, algorithm 5)."""
 
     name, rule = "swap2", Rule.SWAP2
-
-
-class BlendedPairwise(StepRule):
-    """Pairwise steps within the support where their slope is at least that of the toward step.
-
-    A new vertex comes in only where the support has nothing better to offer, which keeps it small.
-
-    References
-    ----------
-    Tsuji, Tanaka, Pokutta (2022), Pairwise conditional gradients without swap steps and sparser
-    kernel herding, algorithm 1 (BPCG).
-    """
-
-    name, rule = "bpcg", Rule.BPCG
-
-
-class QuadraticCorrection(BlendedPairwise):
-    """Blended pairwise steps, and now and then one to the affine minimum on the support.
-
-    The affine minimum has the weights of sum 1, perhaps negative ones, at which all gradients on
-    the support are equal. The step towards it ends where the first weight becomes 0, as in Wolfe's
-    algorithm for the point of least norm. It is taken whenever the support has grown by a share of
-    its size, so that its linear systems cost no more than all the other steps.
-
-    References
-    ----------
-    Halbey, Rakotomandimby, Besancon, Designolle, Pokutta (2025), Efficient quadratic corrections
-    for Frank-Wolfe algorithms. Wolfe (1976), Finding the nearest point in a polytope.
-    """
-
-    name, walks = "qc", False
-    saved = ("_next",)
-    _next = LEAST_CORRECTION  # size of the support from which the next correction is due
-
-    def walk_length(self, active: ActiveSet) -> float:
-        return max(0, self._next - len(active.support))
-
-    def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
-        support = active.support
-        if len(support) >= self._next:
-            self._next = len(support) + max(LEAST_CORRECTION, len(support) // _CORRECTION_GROWTH)
-            record = self._correct(active, support)
-            if record is not None:
-                return record
-        return super().step(active, i, effort)
-
-    def _correct(self, active: ActiveSet, support: Int64Array) -> StepRecord | None:
-        """Step to the affine minimum; None where it cannot be had or is no other point."""
-        target = affine_minimum(active, support)
-        if target is None:
-            return None
-        before = active.alpha.copy()
-        # `extrapolate` moves along the way from an earlier iterate to this one. Here the way is
-        # that from this iterate to the target, so that the earlier one is its mirror image.
-        alpha, grad = 2 * before - target[0], 2 * active.grad - target[1]
-        size, drops = core.extrapolate(active.alpha, active.grad, alpha, grad)
-        if size == 0.0:
-            return None
-        active.rho = float(active.alpha @ active.grad)
-        return StepRecord.corrective(active, before, int(drops))
 
 
 class Partan(StepRule):
@@ -275,6 +208,13 @@ class Corrective(FullyCorrective):
     takes_many = True
 
 
-_SINGLE = FrankWolfe, AwayFrankWolfe, Pairwise, SecondOrderPairwise, Partan, BlendedPairwise
-_RULES = *_SINGLE, QuadraticCorrection, FullyCorrective, Corrective
+_RULES: tuple[type[StepRule], ...] = (
+    FrankWolfe,
+    AwayFrankWolfe,
+    Pairwise,
+    SecondOrderPairwise,
+    Partan,
+    FullyCorrective,
+    Corrective,
+)
 STEP_RULES: dict[str, type[StepRule]] = {rule.name: rule for rule in _RULES}

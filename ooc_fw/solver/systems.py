@@ -1,4 +1,4 @@
-"""Linear systems in place of steps, where these take too long or go to the affine minimum."""
+"""Linear systems in place of steps, where these take too long."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core import steps as core
-from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.data.rows import Float64Array
 from ooc_fw.problem import relative_gap
 
 if TYPE_CHECKING:
@@ -26,30 +26,6 @@ _PATIENCE = 3  # exchanges of many vertices in a row that may not lower the numb
 def never() -> bool:
     """No reason to end early."""
     return False
-
-
-def affine_minimum(
-    active: ActiveSet, support: Int64Array
-) -> tuple[Float64Array, Float64Array] | None:
-    """Weights of sum 1 that are 0 off the support, with equal gradients on it; their gradient.
-
-    Weights may be negative. None where the support is too large for a linear system, the kernel
-    rows of it are not all held, or the system is singular.
-    """
-    rows, n = active.kernel_rows, len(support)
-    copies = _SYSTEM_COPIES * 8 // rows.dtype.itemsize  # those of the system are float64
-    if n > LARGEST_SYSTEM or not rows.whole or not rows.whole_fits(copies, n):
-        return None
-    try:
-        u = np.linalg.solve(_dual_matrix(active, support), np.ones(n))
-    except np.linalg.LinAlgError:
-        return None
-    total = float(u.sum())
-    if not 0 < total < np.inf:
-        return None
-    alpha = np.zeros(len(active))
-    alpha[support] = u / total
-    return alpha, _gradient_on_rows(active, alpha)
 
 
 def solve_systems(

@@ -23,8 +23,6 @@ def naive_map(kernel_map, tile, x_terms, z_terms):
         return 2.0 ** np.minimum(scale * tile - x_terms[:, None] - z_terms, 0)
     if code == MapCode.POLYNOMIAL:
         return (scale * tile + shift) ** degree
-    if code == MapCode.COSINE:
-        return tile * (x_terms[:, None] * z_terms)
     if code == MapCode.TANIMOTO:
         return tile / (x_terms[:, None] + z_terms - tile)
     assert code == MapCode.LINEAR

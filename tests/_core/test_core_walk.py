@@ -41,7 +41,7 @@ def naive_step(rule, Q, alpha, g, order, i, before):
     """
     n, support = len(alpha), [row for row in order if alpha[row] > 0]
     rho, e = alpha @ g, np.eye(n)
-    away, near = max(support, key=lambda row: g[row]), min(support, key=lambda row: g[row])
+    away = max(support, key=lambda row: g[row])
     toward = line_search(Q, alpha, e[i])
     if rule is Rule.MFW and g[away] - rho > rho - g[i] and alpha[away] < 1:
         end = np.where(np.arange(n) == away, 0.0, alpha)
@@ -53,8 +53,6 @@ def naive_step(rule, Q, alpha, g, order, i, before):
     if rule in (Rule.SWAP, Rule.SWAP2) and away != i and g[away] > g[i]:
         pair = line_search(Q, alpha, alpha + alpha[away] * (e[i] - e[away]))
         return pair if pair @ Q @ pair <= toward @ Q @ toward else toward
-    if rule is Rule.BPCG and near != away and g[away] - g[near] >= rho - g[i]:
-        return line_search(Q, alpha, alpha + alpha[away] * (e[near] - e[away]))
     if rule is Rule.PARTAN and before is not None:
         d = toward - before
         if (d < 0).any():

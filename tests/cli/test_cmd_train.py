@@ -105,7 +105,7 @@ def test_help_names_every_kernel_and_step_rule(ooc_fw):
     ("arguments", "message"),
     [
         (("--x-name", "Z"), "has no 'Z'"),
-        (("--kernel", "cubic"), "kernel must be one of rbf, linear, poly, laplacian, cosine, tani"),
+        (("--kernel", "cubic"), "kernel must be one of rbf, linear, poly, laplacian, tani"),
         (("--method", "newton"), "'newton'"),
         (("--lmo", "half"), "--lmo: must be one of auto, full, sampled, "),
         (("--C", "nan"), "--C: must be a positive number, not 'nan'"),

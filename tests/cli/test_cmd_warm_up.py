@@ -69,10 +69,7 @@ COMMANDS = (
     "convert t.parquet p.h5 --label y",
     "train many.h5 -o many.model",
     "train two.h5 -o fw.model --method fw --max-iter 50",
-    "train two.h5 -o bpcg.model --method bpcg --max-iter 50",
-    "train two.h5 -o qc.model --method qc --max-iter 50",
-    "train two.h5 -o random.model --method fw --lmo random --no-certify --max-iter 50",
-    "train two.h5 -o kept.model --method fw --lmo random-full --no-certify --max-iter 50",
+    "train two.h5 -o kept.model --method fw --lmo sampled --no-certify --max-iter 50",
     "train two.h5 -o linear.model --kernel linear --max-iter 50",
 )
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.kernels.gradients import Gradients
-from ooc_fw.system.errors import InputError
 from tests.support.reference import Extended, kernel_values, to_csr
 
 STEP = 1e-6
@@ -58,9 +57,3 @@ def test_blocks_are_small_whatever_the_width(monkeypatch):
     parts = list(gradients(to_csr(X)))
     assert {part.shape[1] for part in parts} == {2}
     assert sum(part.shape[1] for part in parts) == 50
-
-
-def test_function_as_kernel_is_refused():
-    X = np.eye(3, dtype=np.float32)
-    with pytest.raises(InputError, match="no formula for its gradient"):
-        list(Gradients(make_kernel(lambda x, z: x @ z.T), X, np.ones((1, 3)))(X))

@@ -122,7 +122,7 @@ def test_errors_of_a_search(n_gammas, tmp_path):
     save(figure, tmp_path / "f.png")
     assert ax.get_yscale() == "linear"
     points[0].error = 0.01
-    untried = [SimpleNamespace(**vars(points[0]) | {"kernel": "cosine", "error": None})]
+    untried = [SimpleNamespace(**vars(points[0]) | {"kernel": "tanimoto", "error": None})]
     figure = draw_errors(points + untried, points[0], "a wide one")
     assert [ax.get_yscale() for ax in figure.axes] == ["log"] * 2  # no panel of the third kernel
 

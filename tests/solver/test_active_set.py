@@ -107,7 +107,7 @@ class ActiveSetMachine(RuleBasedStateMachine):
             assert self.active.engine.evaluations == evaluations
         self.weights = {row: 0.0 for row in rows} | self.weights
 
-    @rule(number=st.integers(0, 1000), name=st.sampled_from(["fw", "mfw", "swap", "swap2", "bpcg"]))
+    @rule(number=st.integers(0, 1000), name=st.sampled_from(["fw", "mfw", "swap", "swap2"]))
     def step_towards(self, number, name):
         record = STEP_RULES[name]().step(self.active, self.pick(number))
         self.weights = {row: record.scale * weight for row, weight in self.weights.items()}

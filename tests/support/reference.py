@@ -37,9 +37,6 @@ DEFINITIONS: dict[str, Definition] = {
     "poly": lambda kernel, x, z: (
         (Extended(kernel.gamma) * (x * z).sum(axis=-1) + Extended(kernel.coef0)) ** kernel.degree
     ),
-    "cosine": lambda kernel, x, z: _ratio(
-        (x * z).sum(axis=-1), np.sqrt((x * x).sum(axis=-1) * (z * z).sum(axis=-1))
-    ),
     "tanimoto": lambda kernel, x, z: _ratio(
         (x * z).sum(axis=-1), (x * x + z * z - x * z).sum(axis=-1)
     ),
