@@ -53,17 +53,17 @@ class Certificate:
     n_violators: int
     worst: Int64Array  # the worst violators, increasing row numbers
 
-    def without_bias(self, alpha_sum: float) -> Certificate:
+    def without_bias(self) -> Certificate:
         """The certificate of a problem of one class, in which the bias does not count.
 
-        The gap D is the same, rho is less by the square of the sum of the weights. rho errs by no
-        more than half of `rounding` times rho, which the bound includes: x / (x - 1) falls with x.
+        The gap D is the same, rho is less by the square of the sum of the weights, 1. rho errs by
+        no more than half of `rounding` times rho, which the bound includes: x / (x - 1) falls with
+        x.
         """
-        share = alpha_sum**2
         least = self.rho * (1 - self.rounding / 2)
-        rho, factor = self.rho - share, math.inf
-        if least > share:
-            factor = least / (least - share)
+        rho, factor = self.rho - 1.0, math.inf
+        if least > 1.0:
+            factor = least / (least - 1.0)
         exact = (self.certified_gap - self.rounding) * self.rho / rho if rho > 0 else 0.0
         upper = self.certified_gap * factor
         return replace(
@@ -82,12 +82,26 @@ class SupportWeights:
 
     rows: Rows  # (n_support, n_features): support vectors
     row_ids: Int64Array  # (n_support,): their rows in the source, without repeats
-    alpha: Float64Array  # (n_support,): their weights, positive with sum 1
+    alpha: Float64Array  # (n_support,): their weights, positive with sum 1 but for rounding
     C: float | Float64Array  # penalty of all rows, or of each support vector, (n_support,)
     # Their gradient from float64 kernel values, each with its own alpha_i / C_i, where the caller
     # has it already; and a bound on the error of each.
     grad: Float64Array | None = None
     rounding: float = 0.0
+
+    def on_the_simplex(self) -> SupportWeights:
+        """The same divided by their sum, since another sum changes rho twice as much as gradients.
+
+        Each weight then errs by two units of itself, which `_certificate` includes.
+        """
+        total = math.fsum(self.alpha)
+        if total == 1.0:
+            return self
+        grad, rounding = self.grad, self.rounding / total
+        if grad is not None:
+            grad = grad / total
+            rounding += 2 * FLOAT64_UNIT * float(np.abs(grad).max())
+        return replace(self, alpha=self.alpha / total, grad=grad, rounding=rounding)
 
 
 @dataclass(frozen=True)
@@ -303,8 +317,10 @@ def certify(
     k_j_float32|: by no more than the worst kernel value, and where values err in proportion to
     themselves, in proportion to sum_j alpha_j k_j. See `Kernel.error_bound`.
     """
-    source, row_ids, alpha, rows = problem.source, weights.row_ids, weights.alpha, weights.rows
-    check_weights(row_ids, alpha, source.n_rows)
+    source = problem.source
+    check_weights(weights.row_ids, weights.alpha, source.n_rows)
+    weights = weights.on_the_simplex()
+    row_ids, alpha, rows = weights.row_ids, weights.alpha, weights.rows
     source.check_unchanged()
     labels, slack, screen = problem.labels[row_ids], alpha / weights.C, search.screen
     decisions = _decisions(lambda: engine, rows, alpha, labels)
@@ -389,8 +405,9 @@ def _certificate(
 ) -> Certificate:
     """The gap that follows from the weights, their gradient and what the blocks hold."""
     support_grad = grad[alpha > 0]
-    # The error of sums over the support: of its weights, and of weights times gradients.
-    terms = (len(support_grad) + 4) * FLOAT64_UNIT
+    # The error of sums over the support, of its weights and of weights times gradients, and that of
+    # the weights, which were divided by their sum.
+    terms = (len(support_grad) + 8) * FLOAT64_UNIT
     rounding = findings.rounding + terms * (1 + float(np.abs(support_grad).max()))
     rho, least = _rho(alpha, slack, grad), findings.least
     gap = max(0.0, (rho - least) / rho)

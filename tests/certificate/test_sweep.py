@@ -1,5 +1,6 @@
 """The certificate against brute force in extended precision; it must never promise too much."""
 
+import dataclasses
 import math
 from unittest.mock import patch
 
@@ -22,11 +23,11 @@ from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.arithmetic import Arithmetic
 from ooc_fw.kernels.decisions import Approximation, DecisionFunctions
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import FLOAT32_PRODUCTS, Sizes, make_kernel
+from ooc_fw.kernels.functions import FLOAT32_PRODUCTS, KERNELS, Sizes, make_kernel
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
 from tests.support.low_rank import few_vertices
-from tests.support.reference import SmallProblem, kernel_values, make_problem
+from tests.support.reference import Extended, SmallProblem, kernel_values, make_problem
 from tests.support.strategies import SEEDS, models, powers_of_ten, problems
 
 
@@ -49,13 +50,14 @@ def certificate_of(
     on_block=None,
     screen=None,
     unscreened=None,
+    one_class=False,
     **options,
 ):
     row_ids, alpha = model
     source = problem.source(sparse) if source is None else source
     weights = SupportWeights(take_rows(problem.rows(sparse), row_ids), row_ids, alpha, problem.C)
     with Engine(problem.kernel, **options) as engine:
-        binary = BinaryProblem(source, problem.y, problem.kernel)
+        binary = BinaryProblem(source, problem.y, problem.kernel, one_class=one_class)
         search = Search(tol, n_worst, screen, unscreened)
         return certify(binary, engine, weights, search, on_block)
 
@@ -105,6 +107,31 @@ def test_is_an_upper_bound_and_a_tight_one(case):
     assert certificate.pair_gap >= certificate.certified_gap - certificate.rounding - 1e-12
     assert seen == sorted(set(seen))
     assert seen[-1] == len(problem.y)
+
+
+@pytest.mark.parametrize("one_class", [False, True])
+@pytest.mark.parametrize("total", [1 - 9e-10, 1 + 9e-10])
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+def test_weights_whose_sum_is_not_quite_1(kernel, total, one_class):
+    """The gap is that of the weights divided by their sum; without the bias, rho may be tiny."""
+    problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=60, C=100.0)
+    if one_class:
+        problem = dataclasses.replace(problem, y=np.ones(60, dtype=np.int8))
+    optimum = problem.optimum.alpha
+    row_ids = np.flatnonzero(optimum > 0)
+    alpha = total * optimum[row_ids]
+    certificate = certificate_of(problem, (row_ids, alpha), one_class=one_class)
+    if one_class:
+        certificate = certificate.without_bias()
+    weights = np.zeros(60, dtype=Extended)
+    weights[row_ids] = alpha
+    weights /= weights.sum()
+    values = kernel_values(problem.kernel, problem.X, problem.X) + (not one_class)
+    gradient = problem.y * (values @ (weights * problem.y)) + weights / problem.C
+    rho = weights @ gradient
+    gap = (rho - gradient.min()) / rho
+    assert gap <= certificate.certified_gap <= gap + 1e-8
+    assert certificate.rho == pytest.approx(float(rho), rel=1e-9)
 
 
 class Erring:
