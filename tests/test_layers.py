@@ -37,7 +37,7 @@ CONFINED = {
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
     "sklearn": {"estimators", "training/tuning.py"},
-    "scipy": {"guides", "landmarks", "kernels/functions.py"},
+    "scipy": {"guides", "landmarks", "kernels/gradients.py"},
     "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert", "guides"},
     "onnx": {"model/onnx.py"},

@@ -60,8 +60,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     Parameters
     ----------
     kernel : str
-        "rbf", "linear", "poly", "laplacian", "tanimoto" or "auto", which is rbf or laplacian,
-        whichever is better on rows held out of a sample.
+        "rbf", "linear", "poly", "laplacian" or "tanimoto".
     gamma : float, "auto" or "scale"
         Scale of the kernel; "auto" takes it from the average squared distance of two rows, "scale"
         from the variance of all values, as scikit-learn does.
