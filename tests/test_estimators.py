@@ -11,7 +11,6 @@ import polars
 import pyarrow
 import pytest
 import scipy.sparse
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
@@ -29,7 +28,7 @@ from ooc_fw import (
     load_model,
     open_dataset,
 )
-from ooc_fw.model.record import model_from_bytes, training_data
+from ooc_fw.model.record import model_from_bytes
 from ooc_fw.options import KernelOptions, TaskOptions, option_fields
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.testing import EXPECTED_FAILED_CHECKS, EXPECTED_FAILED_CHECKS_WITH_PROBABILITY
