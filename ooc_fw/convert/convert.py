@@ -357,6 +357,7 @@ def _plan(job: Job) -> Layout:
         encoder.columns,
         encoder.table,
         () if encoder.label_map is None else encoder.label_map.maps,
+        0 if encoder.encoding is None else encoder.encoding.n_added,
     )
     if layout.compression == "none":
         _require_room(job.target, layout.n_bytes - job.spool.freed_bytes, "the output")

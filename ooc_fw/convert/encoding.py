@@ -1,36 +1,22 @@
-"""Target encoding: a category becomes the mean label of its rows, drawn to that of all rows.
+"""Categories and their labels, added up block by block while a table is converted.
 
-A training row has the mean over the rows of the other folds, so that its own label is no part of
-its features. Any later row has the mean over all training rows.
+What becomes of them is in `ooc_fw.data.encoded`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypedDict
 
 import numpy as np
 
 from ooc_fw.convert.readers import Words
+from ooc_fw.data.encoded import FOLDS, NO_WORD, Encoding, add_labels, encode
 from ooc_fw.data.rows import AnyArray, Float64Array, Int32Array
 from ooc_fw.system.errors import InputError, format_label
 
-FOLDS = 5
-PRIOR_ROWS = 20.0
-"""Rows with the mean label of all rows that are added to those of a category."""
-
 MAX_CELLS = 1 << 24  # words x folds x classes of all columns; each takes about 24 bytes
 MAX_LETTERS = 1 << 26  # letters in all these words
-
-NO_WORD = 0  # code of a row whose category is missing or unknown
-
-
-class Encoding(TypedDict):
-    """What becomes of the categories of a column."""
-
-    words: Sequence[str]  # the categories, sorted
-    features: Mapping[str, Sequence[float]]  # value of each category, and a last one without any
 
 
 class TargetEncoding:
@@ -54,7 +40,9 @@ class TargetEncoding:
             self._words.append({word: code for code, word in enumerate(["", *column["words"]])})
             values = np.array([*column["features"].values()])
             self._values.append(np.roll(values.T, 1, axis=0))  # those of NO_WORD come first
+        self._places = [np.zeros(1, dtype=np.int32) for _ in columns]  # of codes, in order of words
         self.is_known = all(map(np.size, self._values))
+        self.n_added = 0 if self.is_known else len(columns)  # columns whose labels are added
         # For each column (code x FOLDS + fold, class): rows; or of targets, rows and their sum.
         self._sums = [np.zeros((FOLDS, 2)) for _ in columns]
         self._letters = 0
@@ -76,22 +64,19 @@ class TargetEncoding:
     def add(
         self, labels: Float64Array, found: Iterable[float], codes: Int32Array, keys: AnyArray
     ) -> Int32Array:
-        """Add the labels of rows, block by block in their order; returns their cells for `values`.
+        """Add the labels of rows, block by block in their order; returns cells for `sorted_cells`.
 
         All labels of the block are `found`; random `keys`, uint64, put its rows into folds.
         """
-        known, places = self._classes, np.zeros(len(labels), dtype=np.int64)
+        cells = codes * np.int32(FOLDS) + (keys % np.uint64(FOLDS)).astype(np.int32)[:, None]
+        places: AnyArray = labels
         if not self._targets:
             of_block = sorted(found)
-            places = np.array([known.setdefault(label, len(known)) for label in of_block])
-            places = places[np.searchsorted(of_block, labels)]
-        cells = codes * np.int32(FOLDS) + (keys % np.uint64(FOLDS)).astype(np.int32)[:, None]
+            known = [self._classes.setdefault(label, len(self._classes)) for label in of_block]
+            places = np.array(known)[np.searchsorted(of_block, labels)]
         for j, column in enumerate(cells.T):
             sums = self._wide(j, int(column.max()) + 1)
-            flat, first = sums.reshape(-1), column * np.int64(sums.shape[1])
-            np.add.at(flat, first + places, 1.0)
-            if self._targets:
-                np.add.at(flat, first + 1, labels)
+            add_labels(sums, column, places, targets=self._targets)
         return cells
 
     def fit(
@@ -124,43 +109,31 @@ class TargetEncoding:
     def _fit_column(
         self, j: int, order: Sequence[int], ends: Sequence[str]
     ) -> tuple[Encoding, Float64Array, Float64Array]:
-        words = sorted(self._words[j])  # their codes depend on the threads
-        codes = np.array([self._words[j][word] for word in words])
-        cells = self._wide(j, FOLDS * len(codes))[: FOLDS * len(codes), order]
-        cells = cells.reshape(len(codes), FOLDS, -1)[codes]
-        rows = cells[:, :, 0] if self._targets else cells.sum(axis=2)
-        labels = cells[:, :, 1:]
-        all_rows, all_labels = rows.sum(axis=1), labels.sum(axis=1)
-        mean = all_labels.sum(axis=0) / all_rows.sum()
-
-        def means(labels: Float64Array, rows: Float64Array) -> Float64Array:
-            found: Float64Array = (labels + PRIOR_ROWS * mean) / (rows + PRIOR_ROWS)[..., None]
-            found[NO_WORD] = mean
-            return found
-
-        of_others = means(all_labels[:, None] - labels, all_rows[:, None] - rows)
-        of_all = means(all_labels, all_rows)
+        known = self._words[j]
+        sums = self._wide(j, FOLDS * len(known))[: FOLDS * len(known), order]
+        sums = sums.reshape(len(known), FOLDS, -1)
+        n_rows = np.abs(sums).sum(axis=(1, 2))  # 0 if all rows with the word were left out
+        words = ["", *(word for word in sorted(known) if word and n_rows[known[word]])]
+        codes = np.array([known[word] for word in words])
+        of_others, of_all, rows = encode(sums[codes], targets=self._targets, counts=self._counts)
         names = [self._columns[j] + end for end in ends]
-        if self._counts:
-            logs = np.log1p(all_rows)[:, None]
-            logs[NO_WORD] = 0
-            of_all = np.concatenate([of_all, logs], axis=1)
-            logs = np.repeat(logs[:, None], FOLDS, axis=1)
-            of_others = np.concatenate([of_others, logs], axis=2)
-            names.append(f"{self._columns[j]}.count")
-        by_code = np.empty_like(of_others)
-        by_code[codes] = of_others
-        self._values[j] = by_code.reshape(-1, len(names))
-        met = np.flatnonzero(all_rows[1:]) + 1
-        table = of_all[[*met, NO_WORD]].T.tolist()
-        encoding: Encoding = {
-            "words": [words[k] for k in met.tolist()],
-            "features": dict(zip(names, table, strict=True)),
-        }
-        return encoding, of_others.reshape(-1, len(names)), rows.reshape(-1)
+        names += [f"{self._columns[j]}.count"] * self._counts
+        self._places[j] = np.zeros(len(known), dtype=np.int32)
+        self._places[j][codes] = np.arange(len(codes))
+        self._values[j] = of_others.reshape(-1, len(names))
+        table = np.roll(of_all, -1, axis=0).T.tolist()  # NO_WORD comes last
+        encoding: Encoding = {"words": words[1:], "features": dict(zip(names, table, strict=True))}
+        return encoding, self._values[j], rows.reshape(-1)
+
+    def sorted_cells(self, cells: Int32Array) -> Int32Array:
+        """Cells of rows that were added, by the order of the words in their encoding."""
+        found = np.empty_like(cells)
+        for j, column in enumerate(cells.T):
+            found[:, j] = self._places[j][column // FOLDS] * FOLDS + column % FOLDS
+        return found
 
     def values(self, places: Int32Array) -> Float64Array:
-        """Features, shape (n_rows, n_features), of the codes or, of rows that were added, cells."""
+        """Features, shape (n_rows, n_features), of codes, or of `sorted_cells`."""
         pairs = zip(self._values, places.T, strict=True)
         return np.hstack([table[column] for table, column in pairs])
 

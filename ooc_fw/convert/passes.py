@@ -183,7 +183,9 @@ def write_rows(job: Job, file: OutputFile, layout: Layout) -> None:
         """Rows of a piece as they are stored, and rows of the same sums."""
         rows = piece.rows
         if piece.codes is not None and job.encoder.encoding is not None:
-            means = layout.scaling.log_values(job.encoder.encoding.values(piece.codes))
+            cells = job.encoder.encoding.sorted_cells(piece.codes)
+            piece = replace(piece, codes=cells)
+            means = layout.scaling.log_values(job.encoder.encoding.values(cells))
             n_before = layout.n_features - means.shape[1]
             rows = append_columns(replace(rows, n_features=n_before), means)
         data = layout.scaling.scale_values(rows.data, rows.indices)
@@ -201,7 +203,7 @@ def write_rows(job: Job, file: OutputFile, layout: Layout) -> None:
         labels = piece.labels
         if label_values is not None:
             labels = label_values[labels.astype(np.int64)]
-        writer.append(rows, labels, piece.row_ids, summed)
+        writer.append(rows, labels, piece.row_ids, summed, piece.codes)
         n_written += len(piece)
         if job.meter.pass_bytes is not None:
             job.meter.at(round(n_written / layout.n_rows * job.meter.pass_bytes))

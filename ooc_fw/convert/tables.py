@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.convert import readers
-from ooc_fw.convert.encoding import NO_WORD, Encoding, TargetEncoding
+from ooc_fw.convert.encoding import TargetEncoding
 from ooc_fw.convert.readers import NUMBERS, ParsedBlock, TableReader, Wanted, Words, listed
 from ooc_fw.data import formats, hdf5
 from ooc_fw.data.containers import feature_names
 from ooc_fw.data.converted import CONTENT, LABELS_AS, content_crc32, read_checksums
+from ooc_fw.data.encoded import NO_WORD, Encoding
 from ooc_fw.data.labels import MISSING_LABELS, are_label, feature_places, is_label_number
 from ooc_fw.data.rows import (
     CSRRows,

@@ -16,14 +16,15 @@ import numpy as np
 
 from ooc_fw.convert.readers import THREADS_NAME
 from ooc_fw.data import converted
+from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, is_hdf5, put_text, put_texts
 from ooc_fw.data.hdf5 import structure_errors
 from ooc_fw.data.labels import are_targets, encode_labels, read_targets
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.statistics import ColumnSums
-from ooc_fw.data.views import SubsetSource, complement, ranges_of
+from ooc_fw.data.views import ranges_of
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import atomic_path, flush_to_disk
 
@@ -55,13 +56,14 @@ class Layout:
     columns: Sequence[str] | None = None  # names of the features
     table: str | None = None  # how the columns of a table became the features, as JSON
     labels_as: Sequence[str] = ()  # maps that made the labels
+    n_encoded: int = 0  # columns of categories that became features by the labels of these rows
 
     @property
     def n_bytes(self) -> int:
         """Size of the file without compression and statistics."""
         sparse_bytes = 8 * self.n_stored + 8 * self.n_rows
         values = sparse_bytes if self.sparse else 4 * self.n_rows * self.n_features
-        return values + 16 * self.n_rows
+        return values + (16 + 4 * self.n_encoded) * self.n_rows
 
 
 class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
@@ -209,6 +211,8 @@ class DatasetWriter:
         if layout.labelled:
             self._create("y", np.float64, n_rows)
         self._create("row", np.int64, n_rows)
+        if layout.n_encoded:
+            self._create("categories", np.int32, n_rows, layout.n_encoded)
         if not layout.sparse:
             self._create("X", np.float32, n_rows, n_features)
             return
@@ -238,17 +242,25 @@ class DatasetWriter:
         self._parts[name] = _Appender(dataset, not self._filter, self._pool)
 
     def append(
-        self, rows: Rows, labels: Float64Array, row_ids: Int64Array, stored: Rows | None = None
+        self,
+        rows: Rows,
+        labels: Float64Array,
+        row_ids: Int64Array,
+        stored: Rows | None = None,
+        cells: Int32Array | None = None,
     ) -> None:
         """Write rows below those written so far; OSError if the disk is full or failing.
 
-        `stored` are the same rows in a form whose values are summed faster.
+        `stored` are the same rows in a form whose values are summed faster, and `cells` tell their
+        categories (`ooc_fw.data.encoded`).
         """
         self._sums.add(rows if stored is None else stored)
         parts = self._parts
         if "y" in parts:
             parts["y"].append(labels)
         parts["row"].append(row_ids)
+        if cells is not None and "categories" in parts:
+            parts["categories"].append(cells)
         if isinstance(rows, CSRRows):
             parts["X/data"].append(rows.data)
             parts["X/indices"].append(rows.indices)
@@ -377,24 +389,28 @@ def split(
         words,
         targets,
         source.columns,
-        source.table,
+        None,
         source.labels_as,
     )
-    reports, done = [], 0
+    reports: list[PartReport] = []
+    done = 0
     with ExitStack() as stack:
         paths = [stack.enter_context(atomic_path(output)) for output in outputs]
-        for ranges, path, output in zip(
-            (complement(test_ranges, source.n_rows), test_ranges), paths, outputs, strict=True
-        ):
-            with SubsetSource(source, ranges) as part, OutputFile(path) as file:
+        for part, path, output in zip(hold_out(source, test_ranges), paths, outputs, strict=True):
+            with part, OutputFile(path) as file:
                 stored = labels[part.rows]
                 numbers = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))
                 counts = count_labels(stored) if source.has_labels and not targets else {}
-                own = replace(layout, n_rows=part.n_rows, class_counts=counts)
+                own = replace(layout, n_rows=part.n_rows, class_counts=counts, table=part.table)
+                # Features of the second part are not made of its own labels.
+                cells = part.categories.cells if part.categories and not reports else None
+                if cells is not None:
+                    own = replace(own, n_encoded=cells.shape[1])
                 writer = DatasetWriter(file, own)
                 for start, rows in iter_blocks(part, 0, part.n_rows):
                     stop = start + len(rows)
-                    writer.append(rows, stored[start:stop], numbers[start:stop])
+                    known = None if cells is None else cells[start:stop]
+                    writer.append(rows, stored[start:stop], numbers[start:stop], None, known)
                     done += len(rows)
                     if on_rows is not None:
                         on_rows(done)

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.arrays import ArrayNode, ReadArray, check_vector
-from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, get_text, get_texts
+from ooc_fw.data.encoded import Categories
+from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, get_text, get_texts
 from ooc_fw.data.hdf5 import HDF5Group, Stored, check_storage, find_node
 from ooc_fw.data.labels import WordLabels
 from ooc_fw.data.rows import AnyArray, Int64Array
@@ -86,6 +87,17 @@ def adopt(source: RowSource, root: HDF5Group, sums: Mapping[str, Checksums]) -> 
         array = ids.open()
         source.ids = checked(array, ids, "row", sums)
         source.hold(array)
+    if (cells := root.get("categories")) is not None and isinstance(cells, ArrayNode):
+        labels = check_vector(root.get("y"), "f", source.n_rows)
+        classes = None if root.attrs.get(TARGETS, False) else root.attrs["class_names"]
+        opened = {"categories": cells.open(), "y": labels.open()}
+        for array in opened.values():
+            source.hold(array)
+        source.categories = Categories(
+            checked(opened["categories"], cells, "categories", sums),
+            checked(opened["y"], labels, "y", sums),
+            classes,
+        )
 
 
 def label_words(labels: Any, node: ArrayNode) -> Any:

@@ -39,6 +39,7 @@ from ooc_fw.data.arrays import (
     open_npy,
 )
 from ooc_fw.data.containers import Missing, open_container
+from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import (
     WordLabels,
     are_label,
@@ -49,7 +50,7 @@ from ooc_fw.data.labels import (
 )
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
-from ooc_fw.data.views import StackedSource, SubsetSource, complement, draw_parts
+from ooc_fw.data.views import StackedSource, SubsetSource, draw_parts
 from ooc_fw.options import missing_labels_of
 from ooc_fw.system.errors import DamageError, InputError
 
@@ -194,10 +195,10 @@ def train_test_split(
     opened = not isinstance(data, RowSource)
     first = open_source(data, labels, x_name=x_name, label=label)
     test_ranges = draw_test_rows(first, test_share, seed, stratify=stratify)
-    train = SubsetSource(first, complement(test_ranges, first.n_rows))
-    second = open_source(data, labels, x_name=x_name, label=label) if opened else first
-    test = SubsetSource(second, test_ranges)
+    train, test = hold_out(first, test_ranges)
     if opened:  # each part has a file of its own, so that either may be closed first
+        second = open_source(data, labels, x_name=x_name, label=label)
+        _, test = hold_out(second, test_ranges)
         train.on_close(first.close)
         test.on_close(second.close)
     return train, test

@@ -40,6 +40,7 @@ from ooc_fw.data.rows import (
 from ooc_fw.system.errors import DamageError, InputError
 
 if TYPE_CHECKING:
+    from ooc_fw.data.encoded import Categories
     from ooc_fw.data.scaling import Scaling
 
 _Kind = TypeVar("_Kind", bound=StoredRows)
@@ -114,6 +115,7 @@ class RowSource(ABC):
     statistics: StoredStatistics | None = None  # stored with the rows
     columns: Sequence[str] | None = None  # names of the features; None: nothing says them
     table: str | None = None  # how the columns of a table became them: `TableRecord` as JSON
+    categories: Categories | None = None  # that became features by the labels of rows
     labels_as: tuple[str, ...] = ()  # maps that made the labels, see `ooc_fw.data.labels.LabelMap`
     overhead_bytes: int = 0  # most bytes that a read takes beside a span of rows
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -58,6 +59,8 @@ class SubsetSource(RowSource):
         if source._labels is not None:
             self._labels = ReadArray((n_rows,), object, partial(self._pick, source.labels))
         self.ids = ReadArray((n_rows,), np.int64, partial(self._pick, source.row_ids))
+        if source.categories is not None:
+            self.categories = source.categories.at(n_rows, self._pick)
         self.reopen_as_view(ranges)
 
     @property
@@ -137,7 +140,7 @@ def complement(ranges: Int64Array, n_rows: int) -> Int64Array:
     return np.asarray(between[starts < stops], dtype=np.int64)
 
 
-class _WholeSource(RowSource):
+class WholeSource(RowSource):
     """All rows of another source, which is closed with this one."""
 
     def __init__(self, source: RowSource, n_features: int, *, sparse: bool) -> None:
@@ -150,6 +153,7 @@ class _WholeSource(RowSource):
         )
         self.source, self.sparse = source, sparse
         self._labels, self.ids = source._labels, source.ids
+        self.categories = source.categories
         self.in_memory = False
         self.on_close(source.close)
 
@@ -161,7 +165,7 @@ def check_raw(source: RowSource) -> None:
         raise InputError(f"{source.name} is scaled already ({before.name}); use it as it is")
 
 
-class ScaledSource(_WholeSource):
+class ScaledSource(WholeSource):
     """Raw rows of a source, scaled as they are read; no second copy of them is needed.
 
     Rows that are scaled, but for the learned factors of `scaling`, are multiplied by these.
@@ -189,12 +193,13 @@ class ScaledSource(_WholeSource):
         return self._step.apply(self.source.read_exact(start, stop), self.n_features)
 
 
-class ColumnSource(_WholeSource):
+class ColumnSource(WholeSource):
     """Columns of another source at `places`, none of them twice, with names and scaling."""
 
     def __init__(self, source: RowSource, places: Int64Array) -> None:
         super().__init__(source, len(places), sparse=source.sparse)
         self.table, self._places = None, places
+        self.categories = None
         if source.columns is not None:
             self.columns = [source.columns[k] for k in places.tolist()]
         if source.scaling is not None:
@@ -208,7 +213,7 @@ class ColumnSource(_WholeSource):
         return rows[:, self._places]
 
 
-class CachedSource(_WholeSource):
+class CachedSource(WholeSource):
     """A source whose rows are read from storage at most once, if all of them fit in `max_bytes`.
 
     Blocks of whole chunks are read when a row of them is first asked for.
@@ -263,6 +268,8 @@ class StackedSource(RowSource):
         if labels is None and first.has_labels:
             self._labels = ReadArray((self.n_rows,), object, self._stack("labels"))
         self.ids = ReadArray((self.n_rows,), np.int64, self._stack("row_ids"))
+        for categories in (part.categories for part in parts if part.categories is not None):
+            self.categories = replace(categories, cells=None)  # labels of other parts may be in it
         for part in parts:
             self.on_close(part.close)
         self.reopen_as_view()

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.data.views import SubsetSource, complement, ranges_of
+from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import fit_sigmoid, iter_decisions
 from ooc_fw.model.record import Model
@@ -124,8 +125,9 @@ def held_out_sigmoids(
             certify=False,
             max_time=None if options.max_time is None else share,
         )
-        model = _train_without(held.rows, problem, wanted, session)
-        judged = SubsetSource(source, ranges_of(held.judged))
+        train, rest = hold_out(source, ranges_of(held.rows))
+        model = _train_on(train, problem, wanted, session)
+        judged = SubsetSource(rest, ranges_of(np.searchsorted(held.rows, held.judged)))
         with judged as part, part.limited(deadline.check):
             decisions = iter_decisions(model, part, threads=options.threads, dask=session.dask)
             for start, block in decisions:
@@ -145,15 +147,11 @@ def _sides(n_classes: int, *, one_against_rest: bool) -> list[tuple[list[int], i
     return [([negative], positive) for negative, positive in class_pairs(n_classes)]
 
 
-def _train_without(
-    rows: Int64Array, problem: ClassificationProblem, options: TrainOptions, session: Session
+def _train_on(
+    part: SubsetSource, problem: ClassificationProblem, options: TrainOptions, session: Session
 ) -> Model:
-    n_rows = problem.source.n_rows
-    rest = np.ones(n_rows, dtype=bool)
-    rest[rows] = False
-    with SubsetSource(problem.source, complement(ranges_of(rows), n_rows)) as part:
-        session = Session(session.callbacks, session.dask)
-        fitted = fit(problem.subset(part, rest), options, session)
+    session = Session(session.callbacks, session.dask)
+    fitted = fit(problem.subset(part, part.rows), options, session)
     if Status(fitted.model.status).was_asked_for:
         raise interruption(fitted.signal)
     return fitted.model

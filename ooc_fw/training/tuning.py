@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.rows import AnyArray, Int64Array
@@ -41,7 +42,6 @@ from ooc_fw.data.views import (
     CachedSource,
     ScaledSource,
     SubsetSource,
-    complement,
     draw_parts,
     ranges_of,
 )
@@ -446,14 +446,13 @@ class _Search:
         source, codes = self.problem.source, self._codes()
         rng = np.random.default_rng(self.given.seed)
         for ranges in self.held_out:
-            rest = SubsetSource(source, complement(ranges, self.n_rows))
+            rest, held = hold_out(source, ranges)
             rows = rest.rows
             if n_rows < 0.9 * len(rows):
                 known = None if codes is None else codes[rows]
                 (chosen,) = draw_parts(len(rows), [n_rows], source.shuffled is True, rng, known)
                 rows = rest.rows_at(np.concatenate([np.arange(*pair) for pair in chosen]))
-            part = SubsetSource(source, ranges_of(rows))
-            held = SubsetSource(source, ranges)
+            part = SubsetSource(rest.source, ranges_of(rows))
             truth = self.truth[held.rows]
             self._check(rows, truth)
             train = self.problem.subset(part, rows)

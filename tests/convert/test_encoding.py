@@ -7,9 +7,15 @@ import numpy as np
 import pytest
 from converted import convert_files, read
 
+from ooc_fw import FrankWolfeSVC, train_test_split, tune
 from ooc_fw.convert import encoding, readers
 from ooc_fw.convert.passes import shuffle_keys
 from ooc_fw.convert.tables import TableRecord
+from ooc_fw.convert.writer import split
+from ooc_fw.data import encoded
+from ooc_fw.data.encoded import hold_out
+from ooc_fw.data.opening import draw_test_rows, open_source
+from ooc_fw.data.views import draw_parts
 from ooc_fw.model.metrics import auc_loss
 from ooc_fw.system.errors import DamageError, InputError
 
@@ -41,17 +47,18 @@ def made(n_rows=400, labels=("no", "yes", "perhaps"), seed=0):
     ]
 
 
-def naive(rows, column, targets, seed):
-    """Values of training rows, and value of each category, from the definition."""
-    folds = shuffle_keys(np.arange(len(rows)), seed) % encoding.FOLDS
-    words, mean = np.array([row[column] for row in rows]), targets.mean(axis=0)
+def naive(rows, column, targets, seed, among=True):
+    """Values of training rows, which are `among` all, and of each category, by the definition."""
+    folds = shuffle_keys(np.arange(len(rows)), seed) % encoded.FOLDS
+    training = np.ones(len(rows), dtype=bool) & among
+    words, mean = np.array([row[column] for row in rows]), targets[training].mean(axis=0)
 
     def value(word, among):
-        there = (words == word) & among
+        there = (words == word) & among & training
         if word == "":
             return mean
-        total = targets[there].sum(axis=0) + encoding.PRIOR_ROWS * mean
-        return total / (there.sum() + encoding.PRIOR_ROWS)
+        total = targets[there].sum(axis=0) + encoded.PRIOR_ROWS * mean
+        return total / (there.sum() + encoded.PRIOR_ROWS)
 
     later = {word: value(word, True) for word in {*words.tolist()} - {""}} | {None: mean}
     return np.array([value(word, folds != f) for word, f in zip(words, folds, strict=True)]), later
@@ -279,3 +286,94 @@ def test_dates_that_are_none(tmp_path):
     np.savez(tmp_path / "a.npz", t=np.zeros(2), y=np.arange(2))
     with pytest.raises(InputError, match="holds numbers, not dates"):
         convert_files([tmp_path / "a.npz"], tmp_path / "o.h5", **options)
+
+
+@pytest.fixture(scope="module")
+def random_labels(tmp_path_factory):
+    """A converted table of 3,000 rows of 300 cities, whose number is a column, at random labels.
+
+    Within a city, sums of the other folds fall with the label of a row.
+    """
+    folder = tmp_path_factory.mktemp("random")
+    rng = np.random.default_rng(4)
+    rows = [(city, 0, city, rng.integers(2)) for city in rng.integers(300, size=3000).tolist()]
+    train = write(folder / "t.csv", rows)
+    options = {"target_encode": ["c"], "drop": ["d"], "scale": "standard"}
+    convert_files([train], folder / "t.h5", **Y, **options)
+    return folder / "t.h5"
+
+
+@pytest.mark.parametrize("task", ["labels", "targets"])
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_held_out_rows_are_encoded_as_if_they_were_new(tmp_path, task, shuffle, sparse):
+    """`hold_out` and the files of `split` have what a conversion of the parts would have."""
+    rows = made(labels=(-1.5, 0.25, 3e4) if task == "targets" else (-1, 2))
+    path = write(tmp_path / "t.csv", rows)
+    options = {"target_encode": ["c", "d"], "target_counts": True, "dense": not sparse}
+    options |= {"task": "regression" if task == "targets" else "classification"}
+    scale = {"scale": "maxabs" if sparse else "standard"}
+    convert_files([path], tmp_path / "o.h5", **Y, **options, **scale, seed=3, shuffle=shuffle)
+    with open_source(tmp_path / "o.h5") as source:
+        ranges = draw_test_rows(source, 0.3, 1, stratify=False)
+        split(source, ranges, [tmp_path / "a.h5", tmp_path / "b.h5"])
+        train, held = hold_out(source, ranges)
+        ids = train.row_ids(0, train.n_rows), held.row_ids(0, held.n_rows)
+        y = np.array([row[3] for row in rows])
+        wanted = y[:, None] if task == "targets" else (y == 2)[:, None] * 1.0
+        for j, place in ((0, 1), (1, 3)):
+            of = [row[j] for row in rows]
+            folds = shuffle_keys(np.arange(len(rows)), 3) % encoded.FOLDS
+            values, later = naive(rows, j, wanted, 3, among=np.isin(np.arange(len(rows)), ids[0]))
+            expected = values[ids[0]], np.array([later.get(of[k], later[None]) for k in ids[1]])
+            for part, name, one in zip((train, held), "ab", expected, strict=True):
+                block = part.read(0, part.n_rows)
+                block = block.toarray() if sparse else block
+                scaled = (one[:, 0] - scaling_of(source, place)[0]) * scaling_of(source, place)[1]
+                np.testing.assert_allclose(block[:, place], scaled, rtol=1e-5, atol=1e-6)
+                with open_source(tmp_path / f"{name}.h5") as stored:
+                    same = stored.read(0, stored.n_rows)
+                    np.testing.assert_array_equal(same.toarray() if sparse else same, block)
+                    assert stored.table == train.table
+                    assert (stored.categories is None) == (name == "b")
+            assert folds.max() == encoded.FOLDS - 1
+
+
+def scaling_of(source, place):
+    scaling = source.scaling
+    return scaling.offset[place], scaling.factor[place]
+
+
+def held_out_auc(train, held):
+    solved = FrankWolfeSVC(gamma=100, C=1, tol=1e-2).fit(train)
+    values = solved.decision_function(held)
+    return roc_auc(np.asarray(held.labels(0, held.n_rows)), values)
+
+
+def test_random_labels_are_not_told_by_rows_held_out(tmp_path, random_labels):
+    """`split`, `train_test_split`, parts of parts, `tune` and calibration validate at chance."""
+    noise = 0.05  # three standard errors of a thousand rows; with the leak the AUC is 0.57 to 0.6
+    with open_source(random_labels) as source:
+        ranges = draw_test_rows(source, 0.3, 0, stratify=False)
+        split(source, ranges, [tmp_path / "a.h5", tmp_path / "b.h5"])
+        once, _ = hold_out(source, ranges)
+        parts = hold_out(once, draw_test_rows(once, 0.4, 0, stratify=False))
+        assert abs(held_out_auc(*parts) - 0.5) < noise
+        rng = np.random.default_rng(0)
+        folds = [hold_out(source, one) for one in draw_parts(3000, [1000] * 3, False, rng)]
+        assert abs(np.mean([held_out_auc(*fold) for fold in folds]) - 0.5) < noise
+    with open_source(tmp_path / "a.h5") as train, open_source(tmp_path / "b.h5") as test:
+        assert abs(held_out_auc(train, test) - 0.5) < noise
+    train, test = train_test_split(random_labels, 0.4, 1)
+    with train, test:
+        assert abs(held_out_auc(train, test) - 0.5) < noise
+    points = tune(random_labels, Cs=[1], gammas=[100], folds=3, metric="auc").points
+    assert abs(points[0].error - 0.5) < noise
+    fitted = FrankWolfeSVC(gamma=100, C=1, probability=True).fit(random_labels)
+    assert np.abs(fitted.predict_proba(tmp_path / "b.h5")[:, 1] - 0.5).max() < 0.15
+
+
+def test_rows_of_several_encoded_files_are_not_held_out(tmp_path, random_labels):
+    with open_source([random_labels, random_labels]) as source:
+        with pytest.raises(InputError, match="convert the tables together"):
+            hold_out(source, np.array([[0, 10]]))
