@@ -343,13 +343,11 @@ class ConvertOptions(_Checked):
             "--sparse": (False, "store CSR rows"),
         },
     )
-    scale: Sequence[str] = option(
-        (),
-        "scale columns: minmax, maxabs, standard or none (the default), and COLUMN=KIND for one of "
-        "them; categories of --one-hot only if named",
-        read=_column_names,
+    scale: str = option(
+        "none",
+        "scale columns of numbers; categories of --one-hot stay 0 and 1",
+        choices=SCALINGS,
         metavar="KIND",
-        many=True,
     )
     log1p: bool = switch("--log1p", "take log(1 + x) before scaling")
     like: str | os.PathLike[str] | None = option(
@@ -404,9 +402,6 @@ class ConvertOptions(_Checked):
     dates: Sequence[str] = option(
         (), "columns of dates and times, as seconds since 1970", **_COLUMNS
     )
-    date_parts: Sequence[str] = option(
-        (), "columns of dates and times, as month, weekday (0 is Monday) and hour", **_COLUMNS
-    )
     drop: Sequence[str] = option((), "columns to leave out, with commas between them", **_COLUMNS)
     impute: str | None = option(
         None,
@@ -459,10 +454,6 @@ class ConvertOptions(_Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for kind in self.scales.values():
-            if kind not in SCALINGS:
-                known = ", ".join(SCALINGS)
-                raise InputError(f"scale must be one of {known}, or COLUMN=KIND, not {kind!r}")
         if self.label is not None and self.labels is not None:
             raise InputError("--label and --labels contradict each other; leave one of them out")
         if self.labels_as is not None and self.targets:
@@ -471,15 +462,15 @@ class ConvertOptions(_Checked):
             raise InputError("--target-counts is for the columns of --target-encode; name some")
         if self.like is None:
             return
-        if {*self.scales.values()} != {"none"} or self.log1p or self.n_features is not None:
+        if self.scale != "none" or self.log1p or self.n_features is not None:
             raise InputError(
                 f"scaling, log1p and width come from {self.like} here; leave out --scale, --log1p "
                 f"and --n-features, or leave out --like"
             )
-        if self.one_hot or self.target_encode or self.dates or self.date_parts or self.impute:
+        if self.one_hot or self.target_encode or self.dates or self.impute:
             raise InputError(
                 f"categories, dates and means come from {self.like} here; leave out --one-hot, "
-                f"--target-encode, --dates, --date-parts and --impute, or leave out --like"
+                f"--target-encode, --dates and --impute, or leave out --like"
             )
 
     @property
@@ -488,16 +479,10 @@ class ConvertOptions(_Checked):
         return self.task == "regression"
 
     @property
-    def scales(self) -> dict[str, str]:
-        """Scaling of each column that is named, and under "" that of the others."""
-        pairs = (part.rpartition("=") for part in self.scale)
-        return {"": "none"} | {name: kind for name, _, kind in pairs}
-
-    @property
     def of_columns(self) -> bool:
         """Whether an option says what becomes of some column of a table."""
-        given = (*self.one_hot, *self.target_encode, *self.dates, *self.date_parts, *self.drop)
-        return bool(given or self.impute or len(self.scales) > 1)
+        given = (*self.one_hot, *self.target_encode, *self.dates, *self.drop)
+        return bool(given or self.impute)
 
     @property
     def for_tables(self) -> bool:

@@ -43,7 +43,7 @@ itself. After a signal the status is 128 plus its number."""
 _OF_CONVERSION = {
     "": ("label", "task", "scale", "like", "one_hot", "header"),
     "columns of tables": (
-        *("target_encode", "target_counts", "dates", "date_parts", "drop", "impute"),
+        *("target_encode", "target_counts", "dates", "drop", "impute"),
         "delimiter",
     ),
     "labels and arrays": ("labels", "labels_as", "missing_labels", "x_name"),

@@ -451,7 +451,7 @@ def _words_error(found: Mapping[str, str], like: object) -> str:
     if is_foreign_number(word):
         return f"{begin}; write numbers with decimal points and without separators of thousands"
     if np.isfinite(readers.seconds_in(word)) and not like:
-        return f"{begin}; give --date-parts {name} or --dates {name}, or --drop {name}"
+        return f"{begin}; give --dates {name} for seconds since 1970, or --drop {name}"
     if others:
         begin += f" (nor do {', '.join(repr(other) for other, _ in others)})"
     if like:

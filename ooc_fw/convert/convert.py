@@ -28,7 +28,7 @@ from ooc_fw.data.formats import TABLES, detect_format, open_bytes
 from ooc_fw.data.labels import are_numbers, maps_left
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
-from ooc_fw.options import SCALINGS, ConvertOptions
+from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, atomic_path, check_outputs
 from ooc_fw.system.memory import format_bytes
@@ -149,9 +149,9 @@ def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingF
         raise InputError(f"the inputs are of several formats ({found}); convert one at a time")
     if kind == "libsvm" and (options.for_tables or options.labels is not None):
         raise InputError(
-            "--label, --one-hot, --target-encode, --dates, --date-parts, --drop, --impute, --scale "
-            "COLUMN=KIND, --missing-labels, --header, --labels, --no-header and --delimiter are "
-            "for tables, not LIBSVM text; or name the --format"
+            "--label, --one-hot, --target-encode, --dates, --drop, --impute, --missing-labels, "
+            "--header, --labels, --no-header and --delimiter are for tables, not LIBSVM text; or "
+            "name the --format"
         )
     if kind != "libsvm" and (options.zero_based or options.n_features is not None):
         raise InputError(
@@ -209,8 +209,7 @@ def _prepare(
     meter = Meter(progress, sum(sizes) if all_known else None, 2 + scout)
     scaling = Scaling("none", options.log1p) if like is None else like.scaling
     # A spread far below the size of the values would be lost by rounding them before scaling.
-    kinds = {*options.scales.values()} - {"none"}
-    exact = bool(kinds) or not scaling.is_identity
+    exact = options.scale != "none" or not scaling.is_identity
     n_features = options.n_features if like is None else like.n_features
     skip = options.on_error == "skip"
     parsing = ParseOptions(options.zero_based, n_features, scaling.log1p, skip)
@@ -236,7 +235,7 @@ def _prepare(
     seed = options.seed if options.shuffle and like is None else None
     spool = Spool(target.absolute().parent, seed, bits)
     stack.callback(spool.close)
-    ranges = ColumnRanges(max(kinds, default="none"))  # "standard" needs the most and is the last
+    ranges = ColumnRanges(options.scale)
     return Job(
         options, target, like, n_features, readers, encoder, scaling, dtype, spool, meter, ranges
     )
@@ -255,7 +254,7 @@ def _choose_features(
         if like is None and options.of_columns:
             raise InputError(
                 f"{first.name} holds sparse rows, all columns of which are taken; leave --one-hot, "
-                f"--target-encode, --dates, --date-parts, --drop, --impute and --scale COL=KIND out"
+                f"--target-encode, --dates, --drop and --impute out"
             )
         return None
     if like is not None:
@@ -308,13 +307,10 @@ def _plan(job: Job) -> Layout:
         raise InputError(f"{job.name} holds labels only, no features; nothing to learn")
     options, encoder, scaling = job.options, job.encoder, job.scaling
     if job.like is None:
-        kind, kinds = ",".join(sorted(options.scale, key=lambda part: "=" in part)), None
-        if record is not None and (record.hot or len(options.scales) > 1):
-            scales = dict.fromkeys(record.hot, "maxabs") | options.scales  # hot ones stay 0 and 1
-            columns = (column for _, column in record.columns_of_features)
-            of_columns = [SCALINGS.index(scales.get(column, scales[""])) for column in columns]
-            kinds = np.array(of_columns, dtype=np.int8)
-        scaling = Scaling.fit(job.ranges, scaling.log1p, n_features, kind, kinds)
+        hot = None
+        if record is not None and record.hot:
+            hot = np.array([column in record.hot for _, column in record.columns_of_features])
+        scaling = Scaling.fit(job.ranges, scaling.log1p, n_features, kept=hot)
     n_stored, dense = job.ranges.n_stored, options.dense
     if dense is None and job.like is not None:
         dense = not job.like.sparse

@@ -39,7 +39,7 @@ from ooc_fw.data.rows import (
     keep_stored,
     take_rows,
 )
-from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.scaling import Scaling, are_constant
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -162,7 +162,13 @@ def rounded_away(low: Float64Array, high: Float64Array, scaling: Scaling) -> Int
 def lost_columns(job: Job, layout: Layout) -> Iterator[str]:
     """Sentences on columns whose values float32 cannot tell apart."""
     low, high = job.ranges.range(layout.n_features)
-    lost = rounded_away(low, high, layout.scaling)
+    noise = (low < high) & are_constant(low, high)
+    lost = np.setdiff1d(rounded_away(low, high, layout.scaling), np.flatnonzero(noise))
+    for column in np.flatnonzero(noise)[:EXAMPLES].tolist():
+        yield (
+            f"{job.encoder.feature_name(column)}: its values, from {low[column]:.17g} to "
+            f"{high[column]:.17g}, differ by rounding only, and count as one value if scaled"
+        )
     done = "" if layout.scaling.kind == "none" else f" after --scale {layout.scaling.kind}"
     for column in lost[:EXAMPLES].tolist():
         yield (

@@ -485,11 +485,8 @@ def advice_on_table(
             f"rows with --target-encode: {', '.join(encoded)}"
         )
     if dates:
-        options += ["--date-parts", _joined(dates)]
-        said.append(
-            f"dates, which become month, weekday and hour with --date-parts, or seconds since 1970 "
-            f"with --dates: {', '.join(dates)}"
-        )
+        options += ["--dates", _joined(dates)]
+        said.append(f"dates, which become seconds since 1970 with --dates: {', '.join(dates)}")
     if foreign:
         said.append(
             f"numbers with decimal commas or separators of thousands in {', '.join(foreign)}: "

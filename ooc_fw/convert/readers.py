@@ -44,7 +44,6 @@ MAX_LISTED = 12  # columns that a message lists
 EXAMPLES = 3  # skipped lines of a block that are reported word for word
 # As a number; of categories, only the empty cell is missing.
 MISSING = (*sorted(MISSING_LABELS), "-")
-SECONDS, *DATE_PARTS = ("seconds", "month", "weekday", "hour")  # what becomes of dates
 SPARSE = ""  # name of the rows in a block of a table that is one array of sparse rows
 NUMBERS, WORDS, TEXT = USABLE = ("numbers", "words", "text")
 """What a column holds. Text may turn out to be numbers or words; a label is read as words."""
@@ -94,13 +93,12 @@ class Wanted:
     label: str | None  # None makes all labels 0
     numbers: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
-    dates: tuple[tuple[str, str], ...] = ()  # more numbers: a column of dates, and a part of them
+    dates: tuple[str, ...] = ()  # columns of dates, which become numbers, too
 
     @property
     def texts(self) -> tuple[str, ...]:
         """Those of words and dates, and that of the labels."""
-        dates = dict.fromkeys(name for name, _ in self.dates)
-        return (*self.words, *dates, *(() if self.label is None else (self.label,)))
+        return (*self.words, *self.dates, *(() if self.label is None else (self.label,)))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -182,9 +180,8 @@ class TableReader(Reader):
             numbers = np.empty((n_rows, len(wanted.numbers) + len(wanted.dates)))
             for j, name in enumerate(wanted.numbers):
                 numbers[:, j] = _floats(columns[name])
-            seconds = {name: _seconds_of(columns[name], place) for name, _ in wanted.dates}
-            for j, (name, part) in enumerate(wanted.dates, len(wanted.numbers)):
-                numbers[:, j] = part_of(seconds[name], part)
+            for j, name in enumerate(wanted.dates, len(wanted.numbers)):
+                numbers[:, j] = _seconds_of(columns[name], place)
         words = tuple(_words_of(columns[name], place) for name in wanted.words)
         return Cells(labels, numbers, words, place)
 
@@ -226,19 +223,6 @@ def seconds_in(word: str) -> float:
     except ValueError:
         return np.inf
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-
-
-def part_of(seconds: Float64Array, part: str) -> Float64Array:
-    """Seconds since 1970 as they are, or month (1 to 12), weekday (0: Monday) or hour of them."""
-    if part == SECONDS:
-        return seconds
-    finite = np.isfinite(seconds)
-    days, rest = np.divmod(np.where(finite, seconds, 0), 86400)
-    if part == "month":
-        found = days.astype("M8[D]").astype("M8[M]").astype(np.int64) % 12 + 1
-    else:
-        found = (days + 3) % 7 if part == "weekday" else rest // 3600
-    return np.where(finite, found, seconds)
 
 
 def _words_of(column: Any, place: Place) -> Words:

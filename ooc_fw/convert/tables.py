@@ -60,8 +60,7 @@ class TableRecord:
     # What a missing number of each column becomes (0 for categories); None when it is an error.
     means: tuple[float, ...] | None = None
     header: bool = True  # whether the columns had names of their own
-    # Columns of numbers made of dates, the last ones -> column of the table, part of its dates.
-    dates: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    dates: tuple[str, ...] = ()  # columns of dates, the last of those of numbers
     encodings: Mapping[str, Encoding] = field(default_factory=dict)  # of more columns
 
     @cached_property
@@ -98,8 +97,11 @@ class TableRecord:
 
     def to_json(self) -> str:
         """Write the record, without dates and encodings if it has none."""
-        stored = asdict(self).items()
-        return json.dumps({name: value for name, value in stored if value != {}})
+        stored = asdict(self)
+        for name in ("dates", "encodings"):
+            if not stored[name]:
+                del stored[name]
+        return json.dumps(stored)
 
     @staticmethod
     def from_json(
@@ -115,9 +117,11 @@ class TableRecord:
                 tuple(None if words is None else tuple(words) for words in stored["categories"]),
                 None if means is None else tuple(map(float, means)),
                 bool(stored.get("header", True)),
-                {name: (source, part) for name, (source, part) in stored.get("dates", {}).items()},
+                tuple(stored.get("dates", ())),
                 stored.get("encodings", {}),
             )
+            if not {*record.dates} <= {*record.columns}:
+                raise ValueError("dates are in other columns")
             named = record.features if features is None else list(features)
             if record.features != named or len(named) != n_features:
                 raise ValueError("the features are others")
@@ -134,9 +138,8 @@ class TableRecord:
         Messages name the table `first`, or the training file or model `like`.
         """
         numbers = self.numbers[: len(self.numbers) - len(self.dates)]
-        wanted = Wanted(label, numbers, (*self.hot, *self.encodings), (*self.dates.values(),))
-        columns = (self.dates.get(name, (name,))[0] for name in self.columns)
-        needed = [*dict.fromkeys(columns), *self.encodings]
+        wanted = Wanted(label, numbers, (*self.hot, *self.encodings), self.dates)
+        needed = [*self.columns, *self.encodings]
         labels = [] if label is None else [label]
         if missing := [repr(name) for name in needed + labels if name not in reader.kinds]:
             other = f"{like} needs" if like else f"{first} has"
@@ -156,9 +159,9 @@ class TableRecord:
                 if kind == readers.WORDS:
                     way = f"give --one-hot {name} for categories, or {way}"
                 elif what == "dates":
-                    way = "leave it out of --dates and --date-parts"
+                    way = "leave it out of --dates"
                 elif what == "numbers" and readers.may_be_dates(kind):
-                    way = f"give --date-parts {name} or --dates {name}, or {way}"
+                    way = f"give --dates {name} for seconds since 1970, or {way}"
                 raise InputError(
                     f"column {name!r} of {reader.name} holds {kind}, not {what}; "
                     f"{f'{like} needs {what} there' if like else way}"
@@ -301,7 +304,7 @@ def choose_columns(
     def columns_of(names: Sequence[str], option: str) -> set[str]:
         found = {find_column(reader, name, option) for name in names}
         for name in found:
-            if uses.setdefault(name, option) not in (option, "--dates"):
+            if uses.setdefault(name, option) != option:
                 raise InputError(
                     f"column {name!r} is named by {option} and by {uses[name]}; choose one"
                 )
@@ -310,10 +313,7 @@ def choose_columns(
     hot = columns_of(options.one_hot, "--one-hot")
     encoded = columns_of(options.target_encode, "--target-encode")
     seconds = columns_of(options.dates, "--dates")
-    parts = columns_of(options.date_parts, "--date-parts")
-    dates = {name: (name, readers.SECONDS) for name in reader.columns if name in seconds}
-    for name in filter(parts.__contains__, reader.columns):
-        dates |= {f"{name}.{part}": (name, part) for part in readers.DATE_PARTS}
+    dates = tuple(name for name in reader.columns if name in seconds)
     left_out = {*uses} - hot | (reader.index - {*uses})
     columns = tuple(name for name in reader.columns if name not in left_out)
     if like is not None:
@@ -322,18 +322,11 @@ def choose_columns(
             columns = tuple(columns[place] for place in places.tolist())
         columns = columns[: like.n_features]
         return TableRecord(label, columns, (None,) * len(columns))
-    for name in {*columns}.intersection(dates):
-        raise InputError(f"{reader.name} has a column {name!r}, as --date-parts makes; rename it")
     columns = (*columns, *dates)
     empty: Encoding = {"words": (), "features": {}}
     encodings = {name: empty for name in reader.columns if name in encoded}
     if not (columns or encodings):
         raise InputError(f"{reader.name} has no column left for features; drop fewer")
-    for name in {*options.scales} - {"", *columns, *encodings}:
-        raise InputError(
-            f"--scale: {reader.name} has no features of a column {name!r}, but of "
-            f"{listed((*columns, *encodings))}"
-        )
     categories = tuple(() if name in hot else None for name in columns)
     return TableRecord(label, columns, categories, None, reader.header, dates, encodings)
 
@@ -526,8 +519,7 @@ class TableEncoder(readers.Encoder):
             yield f"{count} rows without a label{named} are left out"
         used = {*self._labels.values()}
         if self.record is not None:
-            sources = (source for source, _ in self.record.dates.values())
-            used |= {*self.record.columns, *self.record.encodings, *sources}
+            used |= {*self.record.columns, *self.record.encodings}
         if index := {name for reader in self._readers for name in reader.index} - used:
             yield f"the index of the rows is no feature and left out: {listed(sorted(index))}"
         if count := self.counts["filled"]:
@@ -658,10 +650,9 @@ class TableEncoder(readers.Encoder):
             assert self.record is not None
             hot = zip(self.record.hot, cells.words, strict=False)
             name, value = next(name for name, words in hot if words.codes[row] < 0), np.nan
-        dates = {} if self.record is None else self.record.dates
-        source, _ = dates.get(name, (name, ""))
+        dates = () if self.record is None else self.record.dates
         if np.isnan(value):
-            reason, way = "is missing", f"give --impute mean, delete the row, or --drop {source}"
+            reason, way = "is missing", f"give --impute mean, delete the row, or --drop {name}"
         elif name in dates:
             reason, way = "is no date such as 2024-05-17 or 2024-05-17T08:30", "correct the row"
         elif np.isinf(value):

@@ -40,13 +40,15 @@ KINDS = (*SCALINGS, OFFSET)
 SAME = 1e-9
 _LEARNED = "+learned"
 _ARRAYS = ("offset", "factor", "learned")
+# Relative differences of values of one column that are rounding errors.
+ROUNDING_64, ROUNDING_32 = 1e-12, 1e-6
 LAST_BITS = 4 * np.finfo(np.float64).eps  # relative difference of two offsets: rounding error
 
 
 def check_kind(kind: str) -> None:
     """Raise InputError unless there is such a scaling."""
     if kind not in KINDS:
-        raise InputError(f"scaling must be one of {', '.join(KINDS)}, not {kind!r}")
+        raise InputError(f"scaling must be one of {', '.join(SCALINGS)}, not {kind!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +63,14 @@ class Scaling:
     float32: raw rows and those of a scaled file then become the same bits.
     """
 
-    # How the numbers were chosen: one of `KINDS`; where columns differ, as --scale was given.
-    kind: str = "none"
+    kind: str = "none"  # how the numbers were chosen: one of `KINDS`
     log1p: bool = False  # whether log(1 + x) comes first
     offset: Float64Array | None = None  # of each column; None exactly when the kind is "none"
     factor: Float64Array | None = None
     learned: Float32Array | None = None
 
     def __post_init__(self) -> None:
-        check_kind(self.kind.rpartition("=")[2])
+        check_kind(self.kind)
         if {self.offset is None, self.factor is None} != {self.kind == "none"}:
             raise InputError(f"scaling {self.kind!r} does not fit its offset and factor")
         if self.offset is not None and self.factor is not None:
@@ -92,34 +93,28 @@ class Scaling:
 
     @classmethod
     def fit(
-        cls,
-        ranges: ColumnRanges,
-        log1p: bool,
-        n_features: int,
-        kind: str | None = None,
-        kinds: AnyArray | None = None,
+        cls, ranges: ColumnRanges, log1p: bool, n_features: int, kept: AnyArray | None = None
     ) -> Scaling:
-        """Choose offset and factor of each column; constant ones, or ones never met, become 0.
+        """Choose offset and factor of each column; those of one value become 0.
 
         The kind "minmax" maps the range to [0, 1], "maxabs" divides by the largest absolute value,
-        and "standard" maps the mean to 0 and the (population) standard deviation to 1. Where not
-        all columns have that of `ranges`, `kinds` has for each its place in `KINDS`, and all are
-        called `kind`. Columns of the kind "none" keep their values.
+        and "standard" maps the mean to 0 and the (population) standard deviation to 1. Values of
+        the columns that are `kept` stay.
         """
         if ranges.kind == "none":
             return cls("none", log1p)
-        if kinds is None:
-            kinds = np.array(KINDS.index(ranges.kind))
         low, high = ranges.range(n_features)
-        of_kind = [kinds == KINDS.index(name) for name in ("minmax", "maxabs", "standard")]
-        offsets = [low, np.zeros(n_features), low]
-        spreads = [high - low, np.maximum(np.abs(low), np.abs(high)), low]
-        if ranges.kind == "standard":
-            offsets[2], spreads[2] = ranges.moments(n_features)
-        offset, spread = np.select(of_kind, offsets, 0.0), np.select(of_kind, spreads, 1.0)
-        constant = (kinds != 0) & ((low == high) | (spread == 0))
+        offset, spread = low, high - low
+        if ranges.kind == "maxabs":
+            offset, spread = np.zeros(n_features), np.maximum(np.abs(low), np.abs(high))
+        elif ranges.kind == "standard":
+            offset, spread = ranges.moments(n_features)
+        constant = (spread == 0) | are_constant(low, high)
         factor = np.divide(1.0, spread, out=np.zeros(n_features), where=~constant)
-        return cls(kind or ranges.kind, log1p, np.where(constant, 0.0, offset), factor)
+        offset = np.where(constant, 0.0, offset)
+        if kept is not None:
+            offset, factor = np.where(kept, 0.0, offset), np.where(kept, 1.0, factor)
+        return cls(ranges.kind, log1p, offset, factor)
 
     @property
     def is_identity(self) -> bool:
@@ -257,6 +252,26 @@ class Scaling:
             found[name] = values.astype(np.float32 if name == "learned" else np.float64)
         log1p = bool(int(group.attrs.get("log1p", False)))
         return Scaling(base, log1p, **found)
+
+
+def are_constant(low: Float64Array, high: Float64Array) -> AnyArray:
+    """Which columns have one value, or several that rounding alone makes different.
+
+    The values of a column that is constant but for rounding lie within some units of the last
+    digit: of float64, or of float32 if its ends are numbers of float32, or were printed from some.
+    """
+    spread, size = high - low, np.maximum(np.abs(low), np.abs(high))
+    constant = spread <= ROUNDING_64 * size
+    for j in np.flatnonzero(~constant & (spread <= ROUNDING_32 * size)).tolist():
+        constant[j] = _is_short(low[j]) and _is_short(high[j])
+    return constant
+
+
+def _is_short(value: float) -> bool:
+    """Whether a number of float32 is equal to it, or is printed like it."""
+    with np.errstate(over="ignore"):
+        short = np.float32(value)
+    return bool(short == value or float(str(short)) == value)
 
 
 def _fit_width(rows: StoredRows, n_features: int) -> StoredRows:

@@ -26,7 +26,7 @@ if not given:
 commands = f"""
 info {path} --label late
 convert {path} departures.h5 --label late \
-    --one-hot carrier --target-encode origin --date-parts departs --scale standard
+    --one-hot carrier --target-encode origin --dates departs --scale standard
 split departures.h5 train.h5 test.h5
 tune train.h5 -o late.h5 --max-time 60s
 evaluate late.h5 test.h5

@@ -200,7 +200,7 @@ def test_table_of_many_words_and_dates(ooc_fw, tmp_path):
     rows = [columns, *zip(*columns.values(), strict=True)]
     path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
     result = describe(ooc_fw, path, "--label", "y")
-    end = "--label y --one-hot few --target-encode many --date-parts day --drop own"
+    end = "--label y --one-hot few --target-encode many --dates day --drop own"
     assert result["next"][0].endswith(f"{end} --impute mean")
     assert result["columns"]["day"] == {"holds": "dates", "missing": 1, "low": 0, "high": 0}
     assert "dates, 1 missing" in ooc_fw("info", path).out

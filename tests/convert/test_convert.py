@@ -18,9 +18,9 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from ooc_fw.convert.passes import shuffle_keys
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.scaling import KINDS
 from ooc_fw.data.statistics import fit_scaling
 from ooc_fw.data.views import ScaledSource
+from ooc_fw.options import SCALINGS
 from ooc_fw.system.errors import InputError
 from tests.conftest import libsvm_lines
 from tests.support.contracts import to_dense
@@ -92,7 +92,7 @@ def test_layout(train, out, dense, compression):
 
 @given(
     raw=arrays(np.float32, st.tuples(st.integers(1, 20), st.just(6)), elements=st.integers(0, 9)),
-    kind=st.sampled_from(KINDS),
+    kind=st.sampled_from(SCALINGS),
     log1p=st.booleans(),
     dense=st.booleans(),
     shuffle=st.booleans(),
@@ -237,6 +237,25 @@ def test_columns_that_float32_cannot_tell_apart_are_named(offset, tmp_path, out,
     constant = write(tmp_path, "1 1:1600000000.5 2:1\n0 1:1600000000.5 2:2\n", "constant.txt")
     for path, other in ((constant, scale), (offset[1], "minmax"), (offset[1], "standard")):
         assert not convert_libsvm([path], out, scale=other).notes
+
+
+@pytest.mark.parametrize("scale", SCALERS)
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("0.3", "0.30000000000000004"),
+        ("-1e9", "-1000000000.0000001"),
+        ("0.1", "0.10000001"),  # as float32 is printed
+        ("0.10000000149011612", "0.10000000894069672"),  # two neighbours of float32
+    ],
+)
+def test_columns_that_rounding_alone_varies_are_constant(tmp_path, out, scale, one, other):
+    lines = [f"{k % 2} 1:{other if k % 3 else one} 2:{k}\n" for k in range(9)]
+    report = convert_libsvm([write(tmp_path, "".join(lines))], out, scale=scale)
+    assert not read(out).X[:, 0].any()
+    (note,) = report.notes
+    assert note.startswith("feature 1: its values, from ")
+    assert "differ by rounding only" in note
 
 
 @pytest.mark.parametrize(("dense", "kind"), [(True, "minmax"), (False, "maxabs")])
