@@ -87,14 +87,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from ooc_fw.certificate.sweep import certify as certify
     from ooc_fw.data.opening import open_source as open_dataset  # noqa: F401
     from ooc_fw.data.opening import train_test_split as train_test_split
     from ooc_fw.estimators import FrankWolfeOneClass as FrankWolfeOneClass
     from ooc_fw.estimators import FrankWolfeSVC as FrankWolfeSVC
     from ooc_fw.estimators import FrankWolfeSVR as FrankWolfeSVR
     from ooc_fw.kernels.functions import make_kernel as make_kernel
-    from ooc_fw.model.certificate import certify_landmarks as certify_landmarks
     from ooc_fw.model.importance import Importance as Importance
     from ooc_fw.model.record import Model as Model
     from ooc_fw.model.record import load_model as load_model
@@ -118,8 +116,6 @@ _PUBLIC = {
     "SolverState": ("solver.state", "SolverState"),
     "Status": ("solver.state", "Status"),
     "TrainOptions": ("options", "TrainOptions"),
-    "certify": ("certificate.sweep", "certify"),
-    "certify_landmarks": ("model.certificate", "certify_landmarks"),
     "load_model": ("model.record", "load_model"),
     "make_kernel": ("kernels.functions", "make_kernel"),
     "open_dataset": ("data.opening", "open_source"),

@@ -20,6 +20,8 @@ from ooc_fw.system.errors import InputError, format_label, format_labels
 FLOAT64_GAP = 1e-10  # relative gap that steps in float64 surely reach
 WEIGHT_SUM_TOLERANCE = 1e-9
 """Largest distance of a sum from 1 at which weights are taken to be on the simplex."""
+EXACT_ROWS = 4_096
+"""Rows up to which all are landmarks of a regression unless told otherwise: it is then exact."""
 
 
 def classifiers_of(n_classes: int) -> int:

@@ -233,7 +233,7 @@ class Trainer(CallbackSupportMixin, Parameters):
 
         def tell(state: SolverState) -> bool | None:
             nonlocal last
-            place = state.classifier, state.phase, state.iteration
+            place = state.classifier, state.phase, state.iteration, state.certified_gap
             if place == last:  # another part of one pass over the rows
                 return None
             last, told = place, {"estimator": self, **data, "metadata": {"state": state}}

@@ -149,7 +149,7 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
         As for `ooc_fw.TrainOptions`.
     landmarks : int, "auto", "none" or None
         Number of landmarks, as for `ooc_fw.FrankWolfeSVC`. None: all rows, if
-        they are at most `ooc_fw.training.regression.EXACT_ROWS`; else as many as the limits afford,
+        they are at most `ooc_fw.problem.EXACT_ROWS`; else as many as the limits afford,
         5,000 at most without `max_time`.
     n_jobs, random_state, verbose, dask
         As for `ooc_fw.FrankWolfeSVC`.

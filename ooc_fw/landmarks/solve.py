@@ -329,7 +329,8 @@ class _Run(Shell):
             if exact_below > 0 and (point.exact or bool((point.gap < exact_below).all())):
                 self.progress.phase = Phase.CERTIFY
             self.progress.objective = float(point.primal.sum())
-            self.progress.sampled_gap = float(point.gap.max())
+            if not point.exact:  # `_passes` adds the rounding, and tells it as the certified gap
+                self.progress.sampled_gap = float(point.gap.max())
             self.report()
 
         def tell(point: Point) -> None:
@@ -391,7 +392,10 @@ class _Run(Shell):
     def _passes(self) -> bool:
         """Whether the certified gap of the weights, for all rows, is within the tolerance."""
         primal, dual = certify_point(self.best.newton.span, self.best.point, self.problem)
-        return bool((relative_gap(primal, dual) <= relative_target(self.options.tol)).all())
+        gap = relative_gap(primal, dual)
+        self.progress.certified_gap, self.progress.gap_scope = float(gap.max()), "span"
+        self.tell()
+        return bool((gap <= relative_target(self.options.tol)).all())
 
     def _certify_stopped(self, status: Status) -> Status:
         """Status of a run that was stopped early, whose weights may pass the test all the same."""

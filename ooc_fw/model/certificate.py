@@ -1,14 +1,16 @@
-"""The gap of a landmark model, computed again from the model and the rows it was trained on."""
+"""The gap of a model, computed again from the model and the rows it was trained on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ooc_fw.data.labels import read_targets
+from ooc_fw.certificate.sweep import Search, SupportWeights, certify
+from ooc_fw.data.labels import codes_of, encode_labels, like_classes, read_targets
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
 from ooc_fw.data.sources import RowSource
@@ -18,11 +20,26 @@ from ooc_fw.landmarks.certificate import ExactKernelView, certify_point
 from ooc_fw.landmarks.newton import evaluate
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
-from ooc_fw.model.pairs import LandmarkClassifier
-from ooc_fw.model.record import Model, check_training_rows, rows_of_weight
-from ooc_fw.problem import ClassificationProblem, NoveltyProblem, RegressionProblem
-from ooc_fw.system.errors import InputError
+from ooc_fw.model.file import as_class_values
+from ooc_fw.model.pairs import LandmarkClassifier, class_pairs
+from ooc_fw.model.partition import partition_classes
+from ooc_fw.model.record import Model, check_training_rows, rows_of_weight, training_data
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import (
+    EXACT_ROWS,
+    BinaryProblem,
+    ClassificationProblem,
+    NoveltyProblem,
+    RegressionProblem,
+)
+from ooc_fw.system.errors import InputError, format_labels
 
+Show: TypeAlias = Callable[..., AbstractContextManager[Callable[[int], None]]]
+"""Makes a bar of a name, a total and a unit, which is told what is done."""
+
+_OF_EXACT = ("certified_gap", "pair_gap", "objective", "rho", "n_violators")
+_OF_LANDMARKS = ("certified_gap", "primal", "dual")
+_SAME = 1e-6  # relative difference of bounds that differ by rounding
 # Relative difference that the primal may have when it is computed again with the same penalties: if
 # training certified it from float64 kernel values, and if it is known from float32 ones only.
 _ACCURACY, _APPROXIMATE = 1e-6, 1e-4
@@ -49,6 +66,151 @@ class SpanCertificate:
         return replace(self, dual=self.exact_kernel.dual(engine, dask, exact=True))
 
 
+@dataclass(frozen=True)
+class ModelCertificate:
+    """What a pass over its training rows says of a model."""
+
+    gap_scope: str  # what the gap is of: "all" weights of rows, or those in the "span" of landmarks
+    classifiers: list[dict[str, Any]]  # what is known of each binary classifier, by name
+
+    @property
+    def worst(self) -> dict[str, Any]:
+        """What is known of the classifier of the largest gap."""
+        return max(self.classifiers, key=lambda found: found["certified_gap"])
+
+    @property
+    def certified_gap(self) -> float:
+        """Certified relative gap of the worst classifier."""
+        return float(self.worst["certified_gap"])
+
+
+@contextmanager
+def _no_bar(*_: object, **__: object) -> Iterator[Callable[[int], None]]:
+    yield lambda _: None
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """What is asked of a model, and how; see `Model.certify`."""
+
+    penalties: Float64Array | None = None  # of all rows
+    tol: float = TrainOptions.tol  # rows that violate their margin by more are counted
+    threads: int = 1
+    dask: Any = None
+    exact_kernel: bool = False
+    show: Show = field(default=_no_bar, repr=False)
+
+
+def certify_model(model: Model, source: RowSource, asked: Inquiry) -> ModelCertificate:
+    """Certificate of a model over the rows it was trained on; see `Model.certify`."""
+    exact, penalties = model.kind == "exact", asked.penalties
+    if exact and asked.exact_kernel:
+        raise InputError(
+            "the gap of an exact model is that of the exact kernel already; do not ask for it"
+        )
+    if exact and penalties is not None:
+        raise InputError("an exact model holds its penalties; leave penalties out")
+    if penalties is not None:
+        rows = rows_of_weight(model, source.n_rows, source.name)
+        penalties = np.asarray(penalties, dtype=np.float64)
+        asked = replace(asked, penalties=penalties if rows is None else penalties[rows])
+    model, source = training_data(model, source)
+    codes = np.zeros(source.n_rows, dtype=np.int64)
+    if model.task == "classification":
+        codes = _codes(model, source)
+    with ExitStack() as stack:
+        workers = None
+        if asked.dask is not None:
+            workers = stack.enter_context(borrow_workers(asked.dask, asked.threads))
+        engine = stack.enter_context(model.engine(asked.threads, sparse=source.sparse))
+        if exact:
+            found = _certify_exact(model, source, codes, engine, replace(asked, dask=workers))
+            return ModelCertificate(model.gap_scope, found)
+        return _certify_span(model, source, codes, engine, replace(asked, dask=workers))
+
+
+def _codes(model: Model, source: RowSource) -> Int64Array:
+    """Class of each row; InputError unless the labels are those of the model."""
+    classes, codes = encode_labels(source)
+    labels, expected = like_classes(as_class_values(classes), model.classes), model.classes
+    if sorted(labels.tolist()) != sorted(expected.tolist()):
+        raise InputError(
+            f"{source.name} has labels {format_labels(labels.tolist())} but the model was trained "
+            f"on {format_labels(expected.tolist())}; give the file it was trained on"
+        )
+    return codes_of(labels, expected, source.name)[codes]
+
+
+def _certify_exact(
+    model: Model, source: RowSource, codes: Int64Array, engine: Engine, asked: Inquiry
+) -> list[dict[str, Any]]:
+    """Certificates of the pairs of classes, or of one class, of a model over its rows."""
+    check_training_rows(model, source, codes)
+    pairs, workers = class_pairs(len(model.classes)), asked.dask
+    certificates = []
+    with ExitStack() as stack:
+        partition = None
+        if model.task != "novelty":
+            whole = ClassificationProblem(source, codes, model.kernel, class_labels=model.classes)
+            partition = stack.enter_context(partition_classes(whole))
+        if len(pairs) > 1:
+            workers = None  # other processes cannot read the partition
+        for k, (classifier, classes) in enumerate(zip(model.classifiers, pairs, strict=True)):
+            tol, rows = asked.tol, classifier.rows
+            if partition is None:
+                labels = np.ones(source.n_rows, dtype=np.int8)
+                problem = BinaryProblem(source, labels, model.kernel, one_class=True)
+                tol = tol * classifier.rho / (classifier.rho + 1)  # of the problem with the bias
+            else:
+                pair = partition.pair(*classes)
+                problem, rows = pair.problem, pair.pair_rows(rows)
+            vectors = take_rows(model.support_vectors, classifier.sv)
+            C = model.C if classifier.C is None else classifier.C
+            weights = SupportWeights(vectors, rows, classifier.alpha, C)
+            label = "certify" if len(pairs) == 1 else f"certify {k + 1}/{len(pairs)}"
+            with asked.show(label, problem.source.n_rows) as tell:
+                certificate = certify(problem, engine, weights, Search(tol), tell, workers)
+            if model.task == "novelty":
+                certificate = certificate.without_bias()
+            certificates.append({name: getattr(certificate, name) for name in _OF_EXACT})
+    return certificates
+
+
+def _certify_span(
+    model: Model, source: RowSource, codes: Int64Array, engine: Engine, asked: Inquiry
+) -> ModelCertificate:
+    """Objectives and gaps of the binary classifiers of a landmark model over its rows.
+
+    An exact regression has the gap to the optimum over all rows that training gave it: its file
+    holds that bound, which no landmarks that were chosen from more rows attain.
+    """
+    problem: ClassificationProblem | RegressionProblem | NoveltyProblem
+    if model.task == "regression":
+        problem = regression_problem(model, source)
+    elif model.task == "novelty":
+        problem = NoveltyProblem(source, model.kernel)
+    else:
+        problem = ClassificationProblem(source, codes, model.kernel, class_labels=model.classes)
+    problem, workers, scope = replace(problem, penalties=asked.penalties), asked.dask, "span"
+    with asked.show("certify", source.n_rows) as tell:
+        certificate = certify_landmarks(model, problem, engine, dask=workers, on_block=tell)
+        if model.task == "regression" and source.n_rows <= EXACT_ROWS:
+            optimum = certificate.to_the_optimum(engine, workers)
+            known = getattr(model.classifiers[0], "dual", None)
+            if known is not None and known <= optimum.dual[0] * (1 + _SAME):
+                certificate, scope = optimum, "all"
+    columns = {name: getattr(certificate, name) for name in _OF_LANDMARKS}
+    if asked.exact_kernel:
+        view = certificate.exact_kernel
+        total = view.n_evaluations
+        with asked.show("exact kernel", total, unit="kernel values") as tell:
+            dual = view.dual(engine, workers, lambda share: tell(round(share * total)))
+        columns["exact_kernel_dual"] = dual
+        columns["exact_kernel_gap"] = relative_gap(certificate.primal, dual)
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return ModelCertificate(scope, [dict(zip(columns, row, strict=True)) for row in values])
+
+
 def certify_landmarks(
     model: Model,
     problem: ClassificationProblem | RegressionProblem | NoveltyProblem,
@@ -59,31 +221,10 @@ def certify_landmarks(
 ) -> SpanCertificate:
     """Bound the primal P and the dual D of a landmark model by one pass over its training rows.
 
-    Parameters
-    ----------
-    model : Model
-        Its landmarks, weights, and the jitter that they were trained with.
-    problem : ClassificationProblem, RegressionProblem or NoveltyProblem
-        The training rows and their classes, or their targets as `regression_problem` gives them;
-        penalties of None follow from the model.
-    engine : Engine
-        Computes kernel values: `Model.engine`, for sparse rows where those of the problem are.
-    dask : optional
-        Where blocks are read: see `ooc_fw.data.parallel.borrow_workers`. None is here, on the
-        threads of `engine`. No bit depends on it.
-    on_block : callable, optional
-        Called after each block with the number of rows done.
-
-    Raises
-    ------
-    InputError
-        The rows are not those the model was trained on, changed, or cannot be read; the model has
-        no landmarks or no jitter, which the bound on rounding rests on; or penalties are unknown.
-
-    Notes
-    -----
-    Kernel values are float64, and a bound on all rounding is part of the result, see
-    `ooc_fw.landmarks.certificate.certify_point`.
+    Penalties of None follow from the model. `on_block` is told the number of rows done. InputError
+    is raised if the rows are not those the model was trained on, changed, or cannot be read, if it
+    has no jitter, on which the bound on rounding rests, or if penalties are unknown. Kernel values
+    are float64, and a bound on all rounding is part of the result: `certify_point`.
     """
     classifiers = _landmark_classifiers(model)
     if isinstance(problem, ClassificationProblem) and problem.n_classes != len(model.classes):
@@ -161,12 +302,12 @@ def derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
 def _weights_of_rows() -> InputError:
     return InputError(
         "the model was trained with weights of rows, of which its file has those of landmarks "
-        "only; give the penalties of all rows to ooc_fw.certify_landmarks"
+        "only; in Python give the penalties of all rows to model.certify"
     )
 
 
 def _landmark_classifiers(model: Model) -> list[LandmarkClassifier]:
     classifiers = [c for c in model.classifiers if isinstance(c, LandmarkClassifier)]
     if not classifiers:
-        raise InputError("the model has no landmarks; ooc_fw.certify certifies exact models")
+        raise InputError("the model has no landmarks")
     return classifiers

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -32,6 +32,9 @@ from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
 from ooc_fw.solver.state import Solution
 from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.files import write_atomic
+
+if TYPE_CHECKING:
+    from ooc_fw.model.certificate import ModelCertificate
 
 logger = logging.getLogger(__name__)
 
@@ -342,6 +345,58 @@ class Model:
         options = {"threads": threads, "dask": dask, "on_rows": on_rows}
         with borrow_source(X) as source:
             return importance_of(self, source, rows, **options)
+
+    def certify(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        penalties: npt.ArrayLike | None = None,
+        exact_kernel: bool = False,
+        threads: int = 1,
+        dask: Any = None,
+    ) -> ModelCertificate:
+        """Certified gap of the model over the rows it was trained on, by a pass over them.
+
+        Parameters
+        ----------
+        X : anything `ooc_fw.open_dataset` takes
+            All training rows in their order.
+        y : array-like of shape (n_rows,), path or None
+            Their labels or targets; None takes those in the file `X`. Novelty needs none.
+        penalties : array-like of shape (n_rows,), optional
+            C of each row, for landmark models that were trained with weights of rows.
+        exact_kernel : bool
+            Of a landmark model: also the gap without jitter in its kernel.
+        threads, dask
+            As for `decision_function`.
+
+        Returns
+        -------
+        ModelCertificate
+            Its `certified_gap` is that of the worst binary classifier, `gap_scope` what it is of,
+            and `classifiers` has a dictionary for each.
+
+        Raises
+        ------
+        InputError
+            The rows are not those the model was trained on, or cannot be read, or the penalties are
+            unknown.
+
+        Examples
+        --------
+        >>> import ooc_fw
+        >>> X = np.random.default_rng(0).normal(size=(300, 3))
+        >>> model = ooc_fw.FrankWolfeSVC().fit(X, X[:, 1] > 0).model_
+        >>> model.certify(X, X[:, 1] > 0).certified_gap <= 1e-3
+        True
+        """
+        from ooc_fw.model.certificate import Inquiry, certify_model  # it needs this module
+
+        given = None if penalties is None else np.asarray(penalties, dtype=np.float64)
+        asked = Inquiry(given, threads=threads, dask=dask, exact_kernel=exact_kernel)
+        with borrow_source(X, y) as source:
+            return certify_model(self, source, asked)
 
     def weights(self) -> Float64Array:
         """Weight of each support vector in each decision value, (n_support, n_classifiers).

@@ -422,7 +422,9 @@ class _Run(Shell):
 
     def _certify(self, tolerance: float) -> Certificate:
         self.interrupt.defer()
-        return run.certify(self.state, tolerance, self.report)
+        certificate = run.certify(self.state, tolerance, self.report)
+        self.tell()
+        return certificate
 
     def _add_violators(self, certificate: Certificate, tolerance: float) -> bool:
         """Add violators of a pass, in the order of the rows; False where all are vertices."""

@@ -341,10 +341,7 @@ class Shell(ABC):
     def report(self, share: float | None = None) -> None:
         """Tell the callbacks; a signal, a False from one of them, or the clock raises Stop."""
         self.progress.sweep_fraction = share
-        if self.session.callbacks:
-            told = self.update()
-            answers = [callback(told.copy()) for callback in self.session.callbacks]
-            self._unwanted |= any(answer is False for answer in answers)
+        self.tell()
         if not self.has_model:
             self.deadline.check()
         elif self._unwanted or self.interrupt.noted is not None:
@@ -352,6 +349,13 @@ class Shell(ABC):
             raise Stop(Status.INTERRUPTED if signalled else Status.STOPPED)
         elif self.is_over():
             raise Stop(Status.TIME_LIMIT)
+
+    def tell(self) -> None:
+        """Tell the callbacks how the run stands; a False from one of them counts at `report`."""
+        if self.session.callbacks:
+            told = self.update()
+            answers = [callback(told.copy()) for callback in self.session.callbacks]
+            self._unwanted |= any(answer is False for answer in answers)
 
     def status_of(self, work: Callable[[], Status]) -> Status:
         """The status that work ends with, also where a limit or an interrupt ends it."""

@@ -153,7 +153,8 @@ class SolverState:
 
 
 Callback: TypeAlias = Callable[[SolverState], bool | None]
-"""Called after at most 64 steps and each block of a pass over the data; False asks for a stop."""
+"""Called after at most 64 steps, each block of a pass over the data, and each certificate with the
+new `certified_gap`; False asks for a stop."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -22,6 +22,7 @@ import numpy as np
 
 from ooc_fw.data.rows import take_rows
 from ooc_fw.model.pairs import PairSolution, class_pairs
+from ooc_fw.model.partition import Partition, partition_classes
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.solver.loop import Path, solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact
@@ -31,7 +32,6 @@ from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.memory import memory_total
-from ooc_fw.training.partition import Partition, partition_classes
 from ooc_fw.training.small_pairs import SmallPairs, threaded_map
 
 _LEAST_PAIR = 0.1  # a pair has at least the share of time of so many average pairs

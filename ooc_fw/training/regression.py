@@ -20,6 +20,7 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.landmarks import LandmarkSolution, relative_gap, relative_target
 from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, TrainOptions
+from ooc_fw.problem import EXACT_ROWS as EXACT_ROWS
 from ooc_fw.problem import RegressionProblem
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Status
@@ -29,9 +30,6 @@ from ooc_fw.training.fit import Fit, Task, open_landmark_path
 
 if TYPE_CHECKING:
     from ooc_fw.landmarks.solve import LandmarkPath
-
-EXACT_ROWS = 4_096
-"""Rows up to which all of them are landmarks unless told otherwise: the model is the exact one."""
 
 _LARGEST_TARGET = 1e150  # whose square, summed over any rows, is a float64
 

@@ -23,13 +23,13 @@ from ooc_fw.data.rows import Float64Array, Int64Array, concat_rows, rows_bytes, 
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.model.pairs import class_pairs
+from ooc_fw.model.partition import Partition
 from ooc_fw.problem import StoppingTest
 from ooc_fw.solver.plan import Plan, takes_many_vertices
 from ooc_fw.solver.run import Warm
 from ooc_fw.solver.state import Solution, Status, StepKind
 from ooc_fw.system.memory import PROGRAM_BYTES
 from ooc_fw.system.threads import limit_this_thread
-from ooc_fw.training.partition import Partition
 
 _MOST_ROWS = 2500  # rows of a pair whose rows are all vertices
 _MOST_BYTES = 256 << 20  # bytes of rows and kernel values, without a memory limit

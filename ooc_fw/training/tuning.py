@@ -47,6 +47,7 @@ from ooc_fw.data.views import (
 )
 from ooc_fw.model.importance import learn_scales
 from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, squared_loss
+from ooc_fw.model.partition import Partition, partition_classes
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import row_penalties
@@ -66,7 +67,6 @@ from ooc_fw.training.classification import (
 )
 from ooc_fw.training.fit import Fit, fit, make_plan, open_landmark_path, task_of
 from ooc_fw.training.pairs import PairTrainer
-from ooc_fw.training.partition import Partition, partition_classes
 from ooc_fw.training.points import Point, TuneOptions, TuneResult
 from ooc_fw.training.regression import EXACT_ROWS
 

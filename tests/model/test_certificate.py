@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 
-from ooc_fw import InputError, Model, TrainOptions, certify_landmarks, make_kernel, open_dataset
+from ooc_fw import InputError, Model, TrainOptions, make_kernel, open_dataset
 from ooc_fw.data.sources import CSRSource
-from ooc_fw.model.certificate import derived_penalties
+from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
+from ooc_fw.model.certificate import certify_landmarks, derived_penalties
 from ooc_fw.model.pairs import LandmarkClassifier
+from ooc_fw.model.record import model_from_bytes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from tests.support.landmarks import solve_landmarks, span_objectives, span_values
@@ -168,3 +171,41 @@ def test_other_data_are_refused():
     ):
         with pytest.raises(InputError, match=message):
             certify(model, dataclasses.replace(problem, **other))
+
+
+ESTIMATORS = {
+    "exact": FrankWolfeSVC(C=C),
+    "pairs": FrankWolfeSVC(C=C),
+    "landmarks": FrankWolfeSVC(C=C, landmarks=30),
+    "novelty": FrankWolfeOneClass(C=0.01),
+    "regression": FrankWolfeSVR(C=C),
+    "regression landmarks": FrankWolfeSVR(C=C, landmarks=30),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_model_certifies_itself(name):
+    """From its file and the training rows, as the command does."""
+    X, problem = make_problem(3)
+    y = problem.codes if name == "pairs" else problem.codes > 0
+    if name.startswith("regression"):
+        y = X[:, 0] + 0.1 * X[:, 1]
+    weights = np.where(np.arange(N_ROWS) % 7 == 0, 0, 2.0)
+    fitted = clone(ESTIMATORS[name]).fit(X, y, sample_weight=weights)
+    model = model_from_bytes(fitted.model_.to_bytes())
+    found = model.certify(X, y, dask="threads", threads=2)
+    assert found.certified_gap == pytest.approx(fitted.certified_gap_, rel=1e-3, abs=1e-8)
+    assert found.gap_scope == fitted.gap_scope_
+    with pytest.raises(InputError, match=r"row \d+ of array is not|another objective|no row|rows"):
+        model.certify(X[::-1].copy(), y)
+
+
+def test_penalties_of_rows_are_given_for_landmarks():
+    X, problem = make_problem(2)
+    weights = np.random.default_rng(0).uniform(0.5, 2, N_ROWS)
+    one = FrankWolfeSVC(C=C, landmarks=30).fit(X, problem.codes, sample_weight=weights)
+    found = one.model_.certify(X, problem.codes, penalties=C * weights, exact_kernel=True)
+    assert found.certified_gap == pytest.approx(one.certified_gap_, rel=1e-6)
+    assert found.worst["exact_kernel_gap"] >= found.certified_gap * (1 - 1e-6)
+    with pytest.raises(InputError, match=r"give the penalties of all rows to model\.certify"):
+        one.model_.certify(X, problem.codes)

@@ -1,5 +1,6 @@
 """Whole runs: every method and oracle against the exact optimum, and every way to end."""
 
+import json
 import logging
 from itertools import pairwise
 from signal import SIGHUP, SIGINT, raise_signal
@@ -12,6 +13,7 @@ from sklearn import datasets
 
 import ooc_fw
 from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset, solve
+from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC
 from ooc_fw.solver import kernel_rows, loop, oracles, plan
 from ooc_fw.system.interrupt import Terminated, terminating
 from tests.support.contracts import to_dense
@@ -467,3 +469,17 @@ def test_auto_picks_a_method_and_says_why(n_rows, lmo):
         assert part in choice
     mfw = TrainOptions(method="mfw", lmo="full")
     assert plan.with_method(mfw, n_rows) == mfw
+
+
+@pytest.mark.parametrize("landmarks", [None, 40])
+@pytest.mark.parametrize("kind", [FrankWolfeSVC, FrankWolfeOneClass])
+def test_callbacks_are_told_of_each_certificate(kind, landmarks, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    log = tmp_path / "run.log"
+    fitted = kind(landmarks=landmarks, C=0.5).fit(X, X[:, 0] > 0, log=log)
+    states = [json.loads(line) for line in log.read_text().splitlines()]
+    told = [state for state in states if state["event"] == "progress"]
+    assert told[-1]["certified_gap"] == pytest.approx(fitted.certified_gap_, rel=1e-6)
+    assert told[-1]["gap_scope"] == fitted.gap_scope_
+    assert told[-1]["sampled_gap"] != told[-1]["certified_gap"]

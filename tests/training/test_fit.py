@@ -9,13 +9,13 @@ import pytest
 
 from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset
 from ooc_fw.model.pairs import class_pairs, union_of_rows
+from ooc_fw.model.partition import partition_classes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.shell import CheckpointPlan, Deadline
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.training.fit import fit
 from ooc_fw.training.pairs import PairTrainer
-from ooc_fw.training.partition import partition_classes
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense, write_sparse
 from tests.support.reference import SmallProblem
@@ -44,7 +44,7 @@ def train(source, codes, options=OPTIONS, **session):
 def test_each_classifier_is_that_of_its_two_classes(write, in_ram, blobs, tmp_path, monkeypatch):
     X, codes = blobs
     if not in_ram:
-        monkeypatch.setattr("ooc_fw.training.partition._RAM_BYTES", 0)
+        monkeypatch.setattr("ooc_fw.model.partition._RAM_BYTES", 0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     with open_dataset(write(tmp_path / "d.h5", X, codes.astype(float))) as source:
@@ -134,8 +134,8 @@ def test_what_is_refused_before_the_first_classifier(blobs, change, session, mes
 
 def test_a_full_disk_is_noticed_before_the_partition(blobs, tmp_path, monkeypatch):
     X, codes = blobs
-    monkeypatch.setattr("ooc_fw.training.partition._RAM_BYTES", 0)
-    monkeypatch.setattr("ooc_fw.training.partition._SPARE_DISK", 1e15)
+    monkeypatch.setattr("ooc_fw.model.partition._RAM_BYTES", 0)
+    monkeypatch.setattr("ooc_fw.model.partition._SPARE_DISK", 1e15)
     with open_dataset(write_dense(tmp_path / "d.h5", X, codes.astype(float))) as source:
         with pytest.raises(InputError, match=r"d\.h5 has 4 classes.* are free; .*TMPDIR"):
             train(source, codes)

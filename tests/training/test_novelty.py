@@ -13,12 +13,12 @@ from ooc_fw import (
     FrankWolfeOneClass,
     InputError,
     TrainOptions,
-    certify_landmarks,
     load_model,
     make_kernel,
     open_dataset,
 )
 from ooc_fw.certificate.sweep import Certificate
+from ooc_fw.model.certificate import certify_landmarks
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.training.fit import fit
 from ooc_fw.training.novelty import NoveltyProblem

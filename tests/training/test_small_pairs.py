@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from ooc_fw import Status, TrainOptions, make_kernel
 from ooc_fw.data.sources import ArraySource, CSRSource
+from ooc_fw.model.partition import partition_classes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.training import small_pairs
 from ooc_fw.training.fit import fit
-from ooc_fw.training.partition import partition_classes
 from tests.support.reference import SmallProblem, to_csr
 from tests.support.strategies import SEEDS
 
