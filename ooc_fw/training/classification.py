@@ -6,32 +6,27 @@ tell: see `plan_classes`.
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import logging
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from ooc_fw.data.labels import encode_labels, label_values
-from ooc_fw.data.rows import Codes, Int64Array, Rows, rows_bytes
+from ooc_fw.data.rows import Codes, Int64Array, rows_bytes
 from ooc_fw.data.sources import RowSource, rows_source
 from ooc_fw.data.views import choose_sampler
-from ooc_fw.kernels.arithmetic import choose_arithmetic
-from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import Kernel
-from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, sample_size
+from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import PairSolution, union_of_rows
 from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import ClassificationProblem, Problem, classifiers_of
 from ooc_fw.solver.loop import solve_problem
-from ooc_fw.solver.plan import Plan, Session, few_rows, plan_exact, sizes_of, workload
+from ooc_fw.solver.plan import Plan, Session, plan_exact, sizes_of, workload
 from ooc_fw.solver.shell import Identity
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
@@ -60,29 +55,16 @@ LANDMARKS = 5_000
 them has matrices of its own between the landmarks."""
 
 MOST_LANDMARKS, _ROWS_EACH = 30_000, 4
-"""Landmarks at most, and rows for each, where a time limit says what they may take."""
+"""Landmarks at most, and rows for each, while a time limit lets their number grow."""
 
-LANDMARK_PASSES = 15
-"""Passes over all rows of a typical run with landmarks."""
-_SAMPLE_PASSES = 40  # passes over the sample
 _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
-_LANDMARK_TIME = 0.8  # share of the time limit that a run with landmarks may be expected to take
-# The same of a first run, from whose time the landmarks of a second one follow: where the machine
-# is slower than expected, there is a complete model all the same.
-_FIRST_SHARE = 0.15
-_PRODUCT_SECONDS = 4e-11  # seconds of one thread for a product of two kernel values in a Hessian
-_GROWTH = 1.5  # another run is worth while with so many times the landmarks
-_SPEED_ROWS = 2_048  # rows between which kernel values are computed, to measure the speed
+_FIRST_LANDMARKS, _FIRST_VALUES = 500, 1e8  # of the first model of a growing one, and in its pass
+_GAIN = 1.25  # factor of the number of landmarks from which on a larger model is worth while
 
 SAMPLE_ROWS = 2_000, 8_000
 """Rows of the samples that are solved; the second one only where the first does not decide."""
 _SAMPLE_TOL = 1e-2  # relative gap of the models of samples
 _SAMPLE_TIME = 0.1  # share of the time left for each of these models
-
-PASSES = 2.5
-"""Kernel values of a typical exact run, divided by rows times support vectors."""
-_DENSE_SUPPORT = 20_000  # support vectors between which the steps of a run take 10 s
-_DENSE_SECONDS = 10.0
 
 
 def threads_before_plan(source: RowSource, options: TrainOptions, **learned: int) -> int:
@@ -211,17 +193,14 @@ def plan_classes(problem: Problem, options: TrainOptions, session: Session) -> P
     if n_rows <= most and (options.max_time is None or n_rows <= SAMPLE_ROWS[0]):
         return exact(f"there are {n_rows} rows; --landmarks N takes landmarks")
     support = expect_support(problem, within, session, most, memory.max_vertices)
-    seconds = 0.0
-    if options.max_time is not None:
-        speed = _measure_speed(problem, within.threads)
-        seconds = exact_seconds(n_rows, support.expected, speed)
+    left = math.inf if options.max_time is None else session.deadline(options).left()
     about = f"{support.basis}, so that about {support.expected} are expected of {n_rows} rows"
     if support.late:
         why = "the model of a small sample takes a tenth of the time limit"
     elif support.expected > most:
         why = f"{about}, more than {whose}"
-    elif seconds > session.deadline(options).left():
-        why = f"{about}, which takes about {seconds:.0f} s, more than --max-time allows"
+    elif support.seconds > left:
+        why = f"{about}, which would take longer than --max-time allows, at the pace of the sample"
     else:
         return exact(f"{about}; --landmarks N takes landmarks")
     try:
@@ -259,37 +238,37 @@ def plan_span(
     saved = session.checkpoint is not None or session.resume is not None
     grows = n_landmarks is None and options.max_time is not None and not saved
     if n_landmarks is None:
-        share = _FIRST_SHARE if grows else _LANDMARK_TIME
-        left = share * session.deadline(options).left()
-        n_landmarks = affordable_landmarks(problem, options, session, left)
+        n_landmarks = most_landmarks(problem, options, session, grows)
+    if grows:
+        first = min(_FIRST_LANDMARKS, int(_FIRST_VALUES / work.n_rows))
+        n_landmarks = min(n_landmarks, max(START_ROWS, first))
     memory = _landmark_memory(work, options, n_landmarks)
     # Fewer cannot be asked for, but there may be fewer rows.
     given = replace(options, landmarks=max(memory.landmarks, START_ROWS), exact=False)
     within = replace(given, threads=memory.max_threads)
-    kind = f"{memory.landmarks} landmarks{why}" + "; then more, if there is time" * grows
+    more = "; then twice as many, again and again, while there is time"
+    kind = f"{memory.landmarks} landmarks{why}" + more * grows
     return Plan(within, given, memory, kind, grows=grows)
 
 
 def solve_span(
     problem: Problem, plan: Plan, session: Session, warm: WarmStart = None
 ) -> tuple[Plan, LandmarkSolution]:
-    """Train with landmarks as planned, and then with more while a time limit leaves time for them.
+    """Train with landmarks as planned, and with twice as many until a time limit is over.
 
-    The larger model begins with the smaller one, which stays where there is no time for the larger
-    one after all, or its objective is not smaller. The plan that is returned is that of the model.
+    Each model begins with the one before, which stays if there is no time for the larger one, or
+    if its objective is not smaller. The plan that is returned is that of the model.
     """
-    began, used = time.perf_counter(), time.process_time()
     with open_landmark_path(problem, plan, session, warm) as path:
         solution = path.solve(plan.options.C)
-    # Where landmarks depend on each other, more of them hardly enlarge the span.
+    # If landmarks depend on each other, more of them hardly enlarge the span.
     while plan.grows and solution.status.reached and 2 * len(solution.rows) > plan.memory.landmarks:
-        times = time.perf_counter() - began, time.process_time() - used
-        larger = _larger_plan(problem, plan, session, solution, *times)
+        larger = _larger_plan(problem, plan, session, solution)
         if larger is None:
             break
-        began, used, number = time.perf_counter(), time.process_time(), None
         logger.info("%s", larger.kind)
         start = LandmarkStart(solution.rows, solution.beta, solution)
+        number = None
         try:
             with open_landmark_path(problem, larger, session, start) as path:
                 found = path.solve(plan.options.C)
@@ -298,7 +277,8 @@ def solve_span(
         except OutOfTimeError:
             better = False
         except KeyboardInterrupt as interrupt:
-            better, number = False, signal_of(interrupt)
+            better = False
+            number = signal_of(interrupt)
         if not better:
             return plan, replace(solution, signal=number)
         plan, solution = larger, found
@@ -310,35 +290,21 @@ def _objective(solution: LandmarkSolution) -> float:
 
 
 def _larger_plan(
-    problem: Problem,
-    plan: Plan,
-    session: Session,
-    solution: LandmarkSolution,
-    seconds: float,
-    cpu_seconds: float,
+    problem: Problem, plan: Plan, session: Session, solution: LandmarkSolution
 ) -> Plan | None:
-    """Plan of a model with clearly more landmarks, where there is time for one; else None.
-
-    The seconds are those that the plan took, from which those of a larger one follow.
-    """
+    """Plan of a model with twice the landmarks, or as many as the limits allow; else None."""
     assert plan.landmarks is not None
     options = replace(plan.given, landmarks=None)
     held = workload(problem, options, session).held_bytes + rows_bytes(solution.landmarks)
     session = replace(session, held=held)
-    # Other programs may leave less than its threads to this one.
-    processors = min(float(plan.options.threads), max(0.1, cpu_seconds / seconds))
-    estimate = partial(landmark_seconds, problem, plan.landmarks, threads=processors)
-    algebra = estimate(math.inf)
-    # At which speed the run took its time: passes over values that are kept take far less of it.
-    speed = (estimate(1.0) - algebra) / max(seconds - algebra, seconds / 4)
-    pace = speed, processors
-    why = f": there is time for more than {plan.landmarks}"
+    if session.deadline(options).left() <= 0:
+        return None
     with contextlib.suppress(OverLimitError):
-        left = _LANDMARK_TIME * session.deadline(options).left()
-        n_landmarks = affordable_landmarks(problem, options, session, left, pace)
-        if n_landmarks >= _GROWTH * plan.landmarks:
-            larger = plan_span(problem, options, session, n_landmarks, why)
-            return replace(larger, grows=True)
+        most = most_landmarks(problem, options, session, grows=True)
+        n_landmarks = min(2 * plan.landmarks, most)
+        if n_landmarks >= _GAIN * plan.landmarks:
+            why = f": there is time for more than {plan.landmarks}"
+            return replace(plan_span(problem, options, session, n_landmarks, why), grows=True)
     return None
 
 
@@ -354,47 +320,16 @@ def _why_exact(options: TrainOptions) -> str | None:
     return f"exact: {given[0]}" if given else None
 
 
-def affordable_landmarks(
-    problem: Problem,
-    options: TrainOptions,
-    session: Session,
-    seconds: float,
-    pace: tuple[float, float] | None = None,
-) -> int:
-    """Largest number of landmarks within the limits of size and memory, and so many seconds.
-
-    `pace` has kernel values a second and processors; by default the speed is measured.
-    """
-    work, alike = workload(problem, options, session), math.sqrt(problem.n_classifiers)
+def most_landmarks(problem: Problem, options: TrainOptions, session: Session, grows: bool) -> int:
+    """Largest number of landmarks within the limits of size and memory; it `grows` to more."""
+    work = workload(problem, options, session)
+    alike = math.sqrt(problem.n_classifiers)
     most = min(LANDMARKS / alike, _PASS_VALUES / work.n_rows)
-    if options.max_time is not None:  # which says what they may take
+    if grows:
         most = max(most, min(MOST_LANDMARKS / alike, work.n_rows / _ROWS_EACH))
     wanted = min(max(START_ROWS, int(most)), work.n_rows)
     fewest, limit = min(START_ROWS, wanted), options.memory_limit
-    memory = plan_landmarks(work, limit, memory_total(), fewest, wanted, options.threads)
-    if options.max_time is None:
-        return memory.landmarks
-    speed, processors = pace or (_measure_speed(problem, memory.max_threads), memory.max_threads)
-
-    def late(n_landmarks: int) -> bool:
-        return landmark_seconds(problem, n_landmarks, speed, processors) > seconds
-
-    return fewest + bisect.bisect_left(range(fewest + 1, memory.landmarks + 1), True, key=late)
-
-
-def landmark_seconds(problem: Problem, n_landmarks: int, speed: float, threads: float = 2) -> float:
-    """About the time of a run with landmarks, at so many kernel values a second."""
-    n_sample = sample_size(problem.source.n_rows, n_landmarks)
-    rows = LANDMARK_PASSES * problem.source.n_rows + _SAMPLE_PASSES * n_sample
-    products = (n_sample + n_landmarks) * n_landmarks**2  # of the matrices between the landmarks
-    algebra = _PRODUCT_SECONDS * problem.n_classifiers * products / threads
-    return rows * n_landmarks / speed + algebra
-
-
-def _measure_speed(problem: Problem, threads: int) -> float:
-    """Kernel values a second."""
-    rows = problem.source.read(0, few_rows(problem.source, _SPEED_ROWS))
-    return kernel_speed(problem.kernel, rows, threads)[0]
+    return plan_landmarks(work, limit, memory_total(), fewest, wanted, options.threads).landmarks
 
 
 @dataclass(frozen=True)
@@ -402,8 +337,8 @@ class Support:
     """Support vectors that an exact model may have; `basis` says in words how that is known."""
 
     expected: int
-    share: float  # share of support vectors among the rows of the largest sample
     basis: str
+    seconds: float  # that the model would take at the pace of the largest sample
     late: bool = False  # whether a sample took too much of the time limit to tell much
 
 
@@ -417,13 +352,17 @@ def expect_support(
     """
     n_rows, late = problem.source.n_rows, False
     samples: list[tuple[int, int]] = []
+    seconds = 0.0
     for wanted in SAMPLE_ROWS:
         size = min(wanted, most, n_rows)
         if samples and size <= samples[-1][0]:
             break
+        began = perf_counter()
         size, support, late = _solve_sample(problem, size, options, session)
         if late and not samples:  # The time may have gone into compiling.
+            began = perf_counter()
             size, support, late = _solve_sample(problem, size, options, session)
+        seconds = perf_counter() - began
         samples.append((size, support))
         if late or support * n_rows <= enough * size:
             break
@@ -434,7 +373,8 @@ def expect_support(
         power = float(np.clip(np.log(support / few) / np.log(size / small), 0.0, 1.0))
     expected = min(n_rows, round(support * (n_rows / size) ** power))
     models = [f"of {rows} rows has {vectors} support vectors" for rows, vectors in samples]
-    return Support(expected, support / size, f"the model {' and '.join(models)}", late)
+    seconds *= n_rows * expected / (size * support)
+    return Support(expected, f"the model {' and '.join(models)}", seconds, late)
 
 
 def draw_sample(
@@ -482,24 +422,3 @@ def _solve_sample(
             raise interruption(pair.solution.signal)
     late = any(pair.solution.status is Status.TIME_LIMIT for pair in pairs)
     return len(ids), len(union_of_rows(pairs)), late
-
-
-def kernel_speed(
-    kernel: Kernel, rows: Rows, threads: int, seconds: float = 0.1
-) -> tuple[float, float]:
-    """How many kernel values are computed in a second, and the largest of the rows' diagonal."""
-    with Engine(kernel, threads, choose_arithmetic(kernel, rows)) as engine:
-        x = engine.prepare(rows)
-        weights = np.full(len(x), 1 / len(x))
-        engine.weighted_sum(x, x, weights)  # the first call compiles
-        before, started = engine.evaluations, time.perf_counter()
-        while time.perf_counter() - started < seconds:
-            engine.weighted_sum(x, x, weights)
-        speed = (engine.evaluations - before) / (time.perf_counter() - started)
-    return speed, float(kernel.diagonal(x.norms).max())
-
-
-def exact_seconds(n_rows: int, support: int, speed: float) -> float:
-    """Time of an exact run: its kernel values, and its steps on the support vectors."""
-    steps = _DENSE_SECONDS * (support / _DENSE_SUPPORT) ** 2
-    return PASSES * n_rows * support / speed + steps

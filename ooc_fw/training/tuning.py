@@ -45,11 +45,12 @@ from ooc_fw.data.views import (
     draw_parts,
     ranges_of,
 )
+from ooc_fw.landmarks import sample_size
 from ooc_fw.model.importance import learn_scales
 from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, squared_loss
 from ooc_fw.model.partition import Partition, partition_classes
 from ooc_fw.model.record import Model, borrow_source
-from ooc_fw.options import TrainOptions
+from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import row_penalties
 from ooc_fw.solver.kernel_rows import value_type
 from ooc_fw.solver.plan import Plan, Session, plan_exact
@@ -57,14 +58,7 @@ from ooc_fw.solver.state import Callback, SolverState, Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import interruption, signal_of
 from ooc_fw.system.memory import OverLimitError
-from ooc_fw.training.classification import (
-    affordable_landmarks,
-    exact_fit,
-    exact_seconds,
-    landmark_fit,
-    landmark_seconds,
-    plan_span,
-)
+from ooc_fw.training.classification import exact_fit, landmark_fit, most_landmarks, plan_span
 from ooc_fw.training.fit import Fit, fit, make_plan, open_landmark_path, task_of
 from ooc_fw.training.pairs import PairTrainer
 from ooc_fw.training.points import Point, TuneOptions, TuneResult
@@ -835,3 +829,30 @@ def score_point(
     if metric == "accuracy":
         return wrong, None
     return wrong, auc_loss(values, truth == 1) if metric == "auc" else balanced_error(truth, wrong)
+
+
+def affordable_landmarks(
+    problem: Any, options: TrainOptions, session: Session, seconds: float, pace: tuple[float, float]
+) -> int:
+    """Largest number of landmarks for so many seconds; `pace` is kernel values a second, CPUs."""
+    most = most_landmarks(problem, options, session, grows=options.max_time is not None)
+
+    def late(n_landmarks: int) -> bool:
+        return landmark_seconds(problem, n_landmarks, *pace) > seconds
+
+    fewest = min(START_ROWS, most)
+    return fewest + bisect.bisect_left(range(fewest + 1, most + 1), True, key=late)
+
+
+def landmark_seconds(problem: Any, n_landmarks: int, speed: float, threads: float = 2) -> float:
+    """About the time of a run with landmarks, at so many kernel values a second."""
+    n_sample = sample_size(problem.source.n_rows, n_landmarks)
+    rows = 15 * problem.source.n_rows + 40 * n_sample
+    products = (n_sample + n_landmarks) * n_landmarks**2  # of the matrices between the landmarks
+    algebra: float = 4e-11 * problem.n_classifiers * products / threads
+    return float(rows * n_landmarks / speed + algebra)
+
+
+def exact_seconds(n_rows: int, support: int, speed: float) -> float:
+    """Time of an exact run: its kernel values, and its steps on the support vectors."""
+    return 2.5 * n_rows * support / speed + 10.0 * (support / 20_000) ** 2
