@@ -11,8 +11,10 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import pickle
 import stat
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -53,7 +55,7 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Any], Any]:
             try:
                 dispatcher._cache = _kept_code()(function)
                 break
-            except RuntimeError:  # numba can write neither there nor where it would choose
+            except (RuntimeError, OSError):  # numba can write neither there nor where it would
                 continue
             finally:
                 numba.config.CACHE_DIR = before
@@ -64,11 +66,10 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Any], Any]:
 
 @functools.cache
 def _kept_code() -> Any:
-    """A `FunctionCache` that loads compiled code without all from which numba compiles.
+    """A `FunctionCache` of which no fault is an error: code is compiled again.
 
-    That of numba first registers every function it can compile and compiles its own runtime, of
-    which each kept function has a copy. It also parses the intermediate code of each, which only
-    compiling a caller needs: here that happens when a caller is compiled.
+    It loads code without first registering every function that numba can compile, and compiling
+    numba's own runtime, which takes 0.3 s: a compilation does so when it begins.
     """
     import llvmlite.binding as llvm
     from numba.core import caching
@@ -76,32 +77,39 @@ def _kept_code() -> Any:
 
     for name, address in _nrt_python.c_helpers.items():  # what compiled code calls
         llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
-    no_code = llvm.parse_assembly("").as_bitcode()
 
-    class LinkedCode(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    class CheckedCode(caching.CompileResultCacheImpl):  # type: ignore[misc]
+        """With a checksum: a damaged file could crash the process."""
+
+        def reduce(self, result: Any) -> Any:
+            data = caching.dumps(super().reduce(result))
+            return zlib.crc32(data), data
+
         def rebuild(self, target_context: Any, payload: Any) -> Any:
-            (name, kind, (machine_code, intermediate)), description, *rest = payload
-            # numba looks only for functions that it has seen defined.
-            engine = target_context.codegen()._engine
-            engine._defined_symbols.add(description.llvm_cpython_wrapper_name)
-            payload = (name, kind, (machine_code, no_code)), description, *rest
-            result = super().rebuild(target_context, payload)
-            parse = functools.cache(functools.partial(llvm.parse_bitcode, intermediate))
-            result.library._get_module_for_linking = parse
-            return result
+            checksum, data = payload
+            if zlib.crc32(data) != checksum:
+                raise ValueError("the file is damaged")
+            return super().rebuild(target_context, pickle.loads(data))
 
     class KeptCode(caching.FunctionCache):  # type: ignore[misc]
-        _impl_class = LinkedCode
+        _impl_class = CheckedCode
 
         def __init__(self, function: Any) -> None:
             super().__init__(function)
             # A function contains those of other modules that it calls.
-            base, stamp = self._impl.filename_base, _sources_stamp()
-            self._cache_file = caching.IndexDataCacheFile(self._cache_path, base, stamp)
+            self._cache_file._source_stamp = _sources_stamp()
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
-            with self._guard_against_spurious_io_errors():
+            try:
                 return self._load_overload(sig, target_context)
+            except Exception:  # whatever a damaged pickle raises, or the system
+                with suppress(Exception):
+                    self.flush()  # replaces the index, so that all is written again
+                return None
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            with suppress(Exception):
+                self._save_overload(sig, data)
 
     return KeptCode
 

@@ -96,15 +96,15 @@ def parse_lines(text, expected, cursor, labels, indptr, indices, values):
     `text`, uint8, ends in a newline. Modifies `cursor`, shape (CURSOR_SIZE,), and fills the label
     of each row; `indptr`, where its values begin (``indptr[0]`` must be 0); columns from 0, which
     increase within a row, and their values, none of them 0. There must be room for all lines and
-    colons. Returns a `Problem`; AT, LINE, ROWS, WIDTH and DROPPED are then those of the beginning
-    of the bad line, so that the call can be repeated. O(bytes), and O(k log k) more for a row of k
-    unsorted pairs.
+    colons. Returns the number of a `Problem`; AT, LINE, ROWS, WIDTH and DROPPED are then those of
+    the beginning of the bad line, so that the call can be repeated. O(bytes), and O(k log k) more
+    for a row of k unsorted pairs.
     """
     while cursor[AT] < text.size:
         problem = _parse_line(text, expected, cursor, labels, indptr, indices, values)
         if problem != Problem.NONE:
-            return problem
-    return Problem.NONE
+            return np.int64(problem)
+    return np.int64(Problem.NONE)
 
 
 @njit(cache=True, nogil=True)
@@ -354,21 +354,15 @@ BEGIN, PLAIN, QUOTED, CLOSED = range(4)
 """At the begin of a cell, in a cell without quotes, inside quotes, and after a second quote."""
 
 
-class RowEnds(NamedTuple):
-    """What a scan of a part of the text found."""
-
-    state: int  # at the end of the part: BEGIN, PLAIN, QUOTED or CLOSED
-    end: int  # place after the last line end that ends a row; 0 if there is none
-    n_rows: int  # rows that end in the part and are not empty in it
-
-
 @njit(cache=True, nogil=True)
 def scan_rows(text, delimiter, state):
     """Follow the quotes of CSV through `text`, from the state at the end of the part before.
 
     A quote counts where a cell begins, and two of them inside a quoted cell stand for one. A line
     without any character is no row. `text` is uint8 of shape (n,), `delimiter` the byte between two
-    cells; `state` is BEGIN before the first part. Returns `RowEnds`.
+    cells; `state` is BEGIN before the first part. Returns the state at the end of the part; the
+    place after the last line end that ends a row, 0 if there is none; and the number of rows that
+    end in the part and are not empty in it.
     """
     end, n_rows, empty = 0, 0, True
     for place in range(text.size):
@@ -385,4 +379,4 @@ def scan_rows(text, delimiter, state):
             state, empty = QUOTED, False
         else:
             state, empty = PLAIN, empty and byte == RETURN
-    return RowEnds(state, end, n_rows)
+    return state, end, n_rows

@@ -499,11 +499,11 @@ def _ready(rule, field, active, columns, walk, found):
 
 @njit(cache=True, nogil=True)
 def take_steps(rule, looks, field, active, columns, draws, walk, most):
-    """Take steps of a `Rule` until there are `most` in all, or just look; gives an `Outcome`.
+    """Take steps of a `Rule` until there are `most` in all, or just look.
 
-    `looks` is one of `Looks`, and `draws`, shape (k, size), has the rows of each draw. The gap has
-    to pass in two draws in a row, or once where all rows are looked at. A walk that has ended goes
-    on, where it was, in another call.
+    Returns the number of an `Outcome`. `looks` is one of `Looks`, and `draws`, shape (k, size), has
+    the rows of each draw. The gap has to pass in two draws in a row, or once where all rows are
+    looked at. A walk that has ended goes on, where it was, in another call.
     """
     lanes = np.empty(_LANES)
     rho, best, away = _survey(field, active, walk.n_active[0])
@@ -511,7 +511,7 @@ def take_steps(rule, looks, field, active, columns, draws, walk, most):
         if looks == Looks.ALL:
             i = least_row(field.grad, lanes)
         elif walk.next_draw[0] == draws.shape[0]:
-            return Outcome.DRAW
+            return np.int64(Outcome.DRAW)
         else:
             i = _least_drawn(looks, field, draws[walk.next_draw[0]], best)
         rho = walk.rho[0]
@@ -523,7 +523,7 @@ def take_steps(rule, looks, field, active, columns, draws, walk, most):
         if walk.gap[0] <= target:
             walk.n_passed[0] += 1
             if looks == Looks.ALL or walk.n_passed[0] == 2:
-                return Outcome.PASSED
+                return np.int64(Outcome.PASSED)
             walk.next_draw[0] += 1
             continue
         walk.n_passed[0] = 0
@@ -533,8 +533,8 @@ def take_steps(rule, looks, field, active, columns, draws, walk, most):
         kind, size, i, j, lacking = _ready(rule, field, active, columns, walk, found)
         if lacking >= 0:
             walk.lacking[0] = lacking
-            return Outcome.COLUMN
+            return np.int64(Outcome.COLUMN)
         _step(rule, field, active, columns.block, walk, (kind, size, i, j))
         walk.next_draw[0] += 1
         walk.rho[0], best, away = _survey(field, active, walk.n_active[0])
-    return Outcome.STEPS
+    return np.int64(Outcome.STEPS)

@@ -168,7 +168,8 @@ def _sample(directory: str | None = None) -> Iterator[Path]:
 
 def _write_classes() -> None:
     rows = lzma.decompress(Path("a1a.xz").read_bytes()).splitlines()[:300]
-    lines = [b"%d %s" % (k % 3, row.partition(b" ")[2]) for k, row in enumerate(rows)]
-    Path("classes.txt").write_bytes(b"\n".join(lines) + b"\n")
+    for name, n_classes in (("classes.txt", 3), ("many.txt", 30)):
+        lines = [b"%d %s" % (k % n_classes, row.partition(b" ")[2]) for k, row in enumerate(rows)]
+        Path(name).write_bytes(b"\n".join(lines) + b"\n")
     cells = "\n".join(f'"{k % 7}","{k % 3}.5","{"ab"[k % 2]}"' for k in range(300))
     Path("rows.csv").write_text(f"a,b,y\n{cells}\n")

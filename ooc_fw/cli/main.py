@@ -111,8 +111,8 @@ def _announce_compilation() -> None:
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=exact(sys.stderr))  # in place of a line that stands still
     print(
-        "ooc-fw: compiling, up to half a minute, once for each kind of data and kernel\n"
-        "ooc-fw: (ooc-fw warm-up compiles all of it ahead)",
+        "ooc-fw: compiling, once for each kind of data and kernel; all of it at once, by ooc-fw "
+        "warm-up, takes a minute of processor time",
         file=sys.stderr,
     )
 

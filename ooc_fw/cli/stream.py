@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,18 +15,21 @@ from ooc_fw.cli import common, train
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.labels import one_class
-from ooc_fw.data.rows import AnyArray, Int64Array
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.state import Callback, Status
 from ooc_fw.system.errors import InputError, format_label, format_labels
-from ooc_fw.system.interrupt import signal_of
+from ooc_fw.system.interrupt import DeferredInterrupt, signal_of
 from ooc_fw.system.memory import peak_rss_bytes
 from ooc_fw.training.streams import PairStreams
 
 logger = logging.getLogger(__name__)
+
+Block = tuple[Float64Array, CSRRows, int]
+"""Labels and rows of a block of text, and the number of its first line."""
 
 _OF_SOLUTION = (
     *("method", "objective", "rho", "sampled_gap", "certified_gap"),
@@ -51,8 +54,12 @@ def run(args: argparse.Namespace) -> int:
     place = train.model_place(args)
     labels = TwoLabels("standard input" if args.data == "-" else args.data)
     log = train.open_log(args, options)
-    with train.run_progress(args, options, args.started, log) as progress:
-        stream, number = _learn(args, options, labels, progress.callbacks)
+    with (
+        train.run_progress(args, options, args.started, log) as progress,
+        DeferredInterrupt() as interrupt,
+    ):
+        interrupt.defer()
+        stream, number = _learn(args, options, labels, progress.callbacks, interrupt)
         classes = labels.classes  # InputError unless there are two
         output, kernel = place.of(number != 0), stream.kernel
         solution = stream.solutions()[0].solution
@@ -93,26 +100,35 @@ def _learn(
     options: TrainOptions,
     labels: TwoLabels,
     callbacks: Sequence[Callback],
+    interrupt: DeferredInterrupt,
 ) -> tuple[PairStreams, int]:
     """Read to the end, or to a signal; returns the number of the signal, else 0.
 
     The block of text in which the signal arrives counts as not read.
     """
     stream: PairStreams | None = None
+    blocks = iter_libsvm(args.data, zero_based=args.zero_based)
     try:
-        for values, rows, line in iter_libsvm(args.data, zero_based=args.zero_based):
+        while (block := _next_block(blocks, interrupt)) is not None:
+            values, rows, line = block
             source = CSRSource(rows, name="the first block of text")
             if stream is None:
                 kernel = train.kernel_from(args, source, options.threads, None)
                 stream = PairStreams(2, kernel, options, args.keep)
             codes = labels.encode(values, stream.n_rows, line)
             stream.learn(source, codes, callbacks=callbacks)
-    except KeyboardInterrupt as interrupt:
+    except KeyboardInterrupt as error:
         if stream is None or stream.n_rows == 0 or len(labels.known) < 2:
             raise
-        return stream, signal_of(interrupt)
+        return stream, signal_of(error)
     assert stream is not None  # the reader refuses text without rows
     return stream, 0
+
+
+def _next_block(blocks: Iterator[Block], interrupt: DeferredInterrupt) -> Block | None:
+    """The next block of text, None at the end; a signal raises while it is waited for."""
+    with interrupt.waiting():
+        return next(blocks, None)
 
 
 class TwoLabels:

@@ -38,7 +38,7 @@ from ooc_fw.solver.state import Status
 from ooc_fw.system import memory
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.files import Output, check_outputs, remove_abandoned
-from ooc_fw.system.interrupt import signal_of
+from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt, signal_of
 from ooc_fw.training.fit import Fit, Task, describe, fit, make_plan, task_of
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.pairs import describe_method
@@ -82,9 +82,13 @@ def run(args: argparse.Namespace) -> int:
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
         facts |= {} if args.task == "classification" else {"task": args.task}
         log = open_log(args, options, **facts, kernel=problem.kernel.to_dict())
-        with run_progress(args, options, args.started, log) as progress:
+        with (
+            run_progress(args, options, args.started, log) as progress,
+            DeferredInterrupt(checked=True) as interrupt,
+        ):
             session = dataclasses.replace(session, callbacks=progress.callbacks)
             fitted = fit(problem, within, session, plan=plan)
+            interrupt.defer()  # the model is not lost any more
             result, output, number = _save(args, fitted, options, session, place)
             if log is not None:
                 log.write("end", result)
@@ -241,7 +245,9 @@ def _calibrate(
         # The log describes the training run only.
         with run_progress(args, options, session.started, what="calibration") as progress:
             session = dataclasses.replace(session, callbacks=progress.callbacks)
-            return calibrated(fitted, options, session), "", None
+            model = calibrated(fitted, options, session)
+            check_interrupt()
+            return model, "", None
     except OutOfTimeError:
         return fitted.model, "no time left", None
     except KeyboardInterrupt as interrupt:

@@ -18,6 +18,7 @@ from ooc_fw.solver.state import Status
 from ooc_fw.system import memory
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, write_output
+from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.training.points import Point, TuneResult, draw
 from ooc_fw.training.tuning import tune
 
@@ -36,7 +37,9 @@ def run(args: argparse.Namespace) -> int:
     with (
         common.open_data(args) as source,
         Progress(quiet=args.quiet, verbose=args.verbose, in_place=False) as progress,
+        DeferredInterrupt(checked=True) as interrupt,
     ):
+        interrupt.defer()
         result = tune(
             source,
             options=common.record_from(TrainOptions, args, C=TrainOptions.C),

@@ -316,12 +316,12 @@ class CSVReader(TextInput, readers.TableReader):
         """Place after the last line end that is not inside quotes."""
         if not self._delimiter:
             self._delimiter = _likely_delimiter(data)
-        rows = self._scan(data, self._quoting)
-        self._quoting = rows.state
-        return rows.end
+        self._quoting, end, _ = self._scan(data, self._quoting)
+        return end
 
-    def _scan(self, text: bytes, state: int = scanning.BEGIN) -> scanning.RowEnds:
-        found: scanning.RowEnds = scanning.scan_rows(
+    def _scan(self, text: bytes, state: int = scanning.BEGIN) -> tuple[int, int, int]:
+        """State at the end, place after the last end of a row, number of rows that end."""
+        found: tuple[int, int, int] = scanning.scan_rows(
             np.frombuffer(text, dtype=np.uint8), ord(self._delimiter), state
         )
         return found
@@ -334,7 +334,7 @@ class CSVReader(TextInput, readers.TableReader):
                 first = number
             begun += line
             if b'"' in line or state == scanning.QUOTED:
-                state = self._scan(line, state).state
+                state, _, _ = self._scan(line, state)
             if state != scanning.QUOTED:
                 if begun.rstrip(b"\r\n"):
                     yield first, begun
@@ -372,7 +372,7 @@ class CSVReader(TextInput, readers.TableReader):
         except pa.ArrowInvalid:
             return self.parse_by_line(block)
         n_rows = table.num_rows
-        if n_rows != block.n_lines and n_rows != self._scan(block.text).n_rows:
+        if n_rows != block.n_lines and n_rows != self._scan(block.text)[2]:
             return self.parse_by_line(block)  # a quote that never ends took rows with it
 
         def place(row: int) -> str:

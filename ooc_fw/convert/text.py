@@ -204,7 +204,7 @@ def parse_block(
     labels = np.empty(n_lines)
     indptr = np.zeros(n_lines + 1, dtype=np.int64)
     indices = np.empty(n_pairs, dtype=np.int32)
-    values: Any = np.empty(n_pairs, dtype)
+    values: Any = np.empty(n_pairs)
     cursor = np.zeros(compiled.CURSOR_SIZE, dtype=np.int64)
     known: dict[int, float] = {}  # position -> number that the compiled parser asked for
     n_skipped = 0
@@ -217,7 +217,8 @@ def parse_block(
             np.array(list(known), dtype=np.int64),
             np.array(list(known.values()), dtype=np.float64),
         )
-        problem = compiled.parse_lines(text, expected, cursor, labels, indptr, indices, values)
+        found = compiled.parse_lines(text, expected, cursor, labels, indptr, indices, values)
+        problem = Problem(found)
         if problem == Problem.NONE:
             break
         if problem == Problem.UNDECIDED:
@@ -236,7 +237,9 @@ def parse_block(
     n_rows, width = int(cursor[compiled.ROWS]), int(cursor[compiled.WIDTH])
     indptr = indptr[: n_rows + 1]
     stored = slice(int(indptr[-1]))
-    rows = CSRRows(values[stored], indices[stored], indptr, min(width, limit))
+    rows = CSRRows(
+        values[stored].astype(dtype, copy=False), indices[stored], indptr, min(width, limit)
+    )
     n_dropped = int(cursor[compiled.DROPPED])
     return ParsedBlock(labels[:n_rows], rows, width, n_dropped, n_skipped, tuple(skipped))
 

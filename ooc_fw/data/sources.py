@@ -38,6 +38,7 @@ from ooc_fw.data.rows import (
     unrounded,
 )
 from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.interrupt import check_interrupt
 
 if TYPE_CHECKING:
     from ooc_fw.data.encoded import Categories
@@ -251,6 +252,7 @@ class RowSource(ABC):
 
     def count(self, n_rows: int, n_bytes: int) -> None:
         """Add what another process read of these rows to the counters."""
+        check_interrupt()
         if self._check_time is not None:
             self._check_time()
         self._count(n_rows, 0 if self._parents else n_bytes)
@@ -329,6 +331,7 @@ class RowSource(ABC):
 
     def _check_range(self, start: int, stop: int) -> None:
         """Check before every read that the rows exist and that there is time to read them."""
+        check_interrupt()
         if self._check_time is not None:
             self._check_time()
         if not 0 <= start <= stop <= self.n_rows:

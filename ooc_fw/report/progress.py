@@ -232,6 +232,9 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 3600:.{1 if seconds < 36000 else 0}f} h"
 
 
+_FEW = 100  # units that take so long each that a speed says little
+
+
 class RowProgress(Waiting):
     """Progress of one pass over data, called with what is done and the total if that is known.
 
@@ -256,8 +259,12 @@ class RowProgress(Waiting):
             return super()._line()
         part = f" {self._done / self._total:.0%}" if self._total else ""
         speed = self._done / (time.monotonic() - self._started)
-        words = f"{speed / 1e6:,.1f} MB" if self._unit == "B" else f"{speed:,.0f} {self._unit}"
-        return f"{self._what}{part}: {words}/s"
+        words = f"{speed:,.0f} {self._unit}/s"
+        if self._unit == "B":
+            words = f"{speed / 1e6:,.1f} MB/s"
+        elif self._total and self._total < _FEW:
+            words = f"{self._done} of {self._total} {self._unit}"
+        return f"{self._what}{part}: {words}"
 
 
 class EventLog:

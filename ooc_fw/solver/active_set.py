@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,10 +30,7 @@ logger = logging.getLogger(__name__)
 
 _FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
 _STEP_WORK = 2e8  # steps times vertices of one compiled call, so that it takes at most a second
-_LEAST_SHARE = 2048  # vertices of each thread; with fewer, one thread is faster than several
-_MOST_STEPS = 5_000  # steps after which rho is summed anew
-_TRIAL_STEPS = 100  # steps that measure whether one or several threads are faster
-_LASTING = 0.2  # seconds of steps, after which the slower number of threads is tried again
+_MOST_STEPS = 5_000  # steps of one compiled call, after which rho is summed anew
 _FEW_MOVED = 0.25  # if fewer of the weights moved, the gradient is updated by these alone
 _MOVING = ("alpha", "grad", "pinned", "exact_alpha", "exact_grad")  # what steps change
 _FETCHED = 64  # kernel rows computed at once when steps lack one
@@ -80,7 +76,6 @@ class ActiveSet:
         for name in ("labels", "alpha", "grad", "diag", "norms", "exact_alpha", "exact_grad"):
             types[name] = np.float64
         self._vectors = {name: GrowingArray(dtype) for name, dtype in types.items()}
-        self._pace = _Pace()
         self._largest_C = C if penalties is None else float(penalties.max())
         self._may_quantise = self.quantised
         self._least_type = kernel_rows.dtype  # of kernel values; more precise once they misled
@@ -395,58 +390,26 @@ class ActiveSet:
         vertices = core.Vertices(self.alpha, grad, self.diag, self.labels)
         moved = False
         at_once = max(1, min(_MOST_STEPS, int(_STEP_WORK / len(self))))
-        n_together = self.engine.pool.together_on(len(self) // _LEAST_SHARE)
-        rho, summed = math.nan, steps
         while True:
             rows.clock += 1  # rows of the next step are used after those just fetched
-            n_threads, most = self._pace.choose(n_together)
-            most = min(most, summed + at_once - steps, max_steps - steps)
-            started = time.perf_counter()
-            taken, dropped, rho, missing = optimise_pairwise(
-                *(vertices, rows.block, rows.clock, tol, most, rho),
-                (n_threads, self.engine.pool.together),
+            most = min(at_once, max_steps - steps)
+            taken, dropped, _, missing = optimise_pairwise(
+                vertices, rows.block, rows.clock, tol, most
             )
-            self._pace.note(n_threads, time.perf_counter() - started, taken, len(self))
             moved = moved or taken > 0
-            steps, drops, rows.clock = steps + taken, drops + dropped, rows.clock + taken
+            steps += taken
+            drops += dropped
+            rows.clock += taken
             if is_late():
                 break
-            if missing < 0:
-                if taken < most or steps >= max_steps:
-                    break
-            else:
+            if missing >= 0:
                 rows.fetch(_soon_needed(self, missing, grad), self.engine, self.operand)
-            # Where rho is summed anew decides its last bits, and must not depend on the clock.
-            if missing >= 0 or steps == summed + at_once:
-                rho, summed = math.nan, steps
+            elif taken < most or steps >= max_steps:
+                break
         if moved:
             self.grad[:] = grad
             self.rho = float(self.alpha @ self.grad)
         return steps, drops
-
-
-class _Pace:
-    """Whether threads share the scans of steps: they may wait for each other on a busy machine."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[int, float] = {}  # of a step and vertex, by number of threads
-        self._since = 0.0  # seconds of steps since both ways were tried
-
-    def choose(self, n_threads: int) -> tuple[int, int]:
-        """`n_threads` or 1, and steps to take before that is chosen again."""
-        if n_threads == 1:
-            return 1, _MOST_STEPS
-        ways = sorted([n_threads, 1], key=lambda way: self._seconds.get(way, 0.0))
-        if ways[0] not in self._seconds:
-            return ways[0], _TRIAL_STEPS
-        return (ways[1], _TRIAL_STEPS) if self._since > _LASTING else (ways[0], _MOST_STEPS)
-
-    def note(self, n_threads: int, seconds: float, steps: int, m: int) -> None:
-        """Remember how long some steps on m vertices took, unless they were few."""
-        if steps >= _TRIAL_STEPS:
-            slower = self._seconds.get(n_threads, 0.0) > min(self._seconds.values(), default=0.0)
-            self._since = 0.0 if slower else self._since + seconds
-            self._seconds[n_threads] = seconds / (steps * m)
 
 
 def _soon_needed(active: ActiveSet, missing: int, grad: npt.NDArray[Any]) -> Int64Array:

@@ -34,7 +34,7 @@ from ooc_fw.problem import Problem
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.files import Output, check_outputs, write_atomic
-from ooc_fw.system.interrupt import DeferredInterrupt
+from ooc_fw.system.interrupt import DeferredInterrupt, Terminated, check_interrupt
 
 if TYPE_CHECKING:
     from ooc_fw.solver.plan import Session
@@ -340,6 +340,7 @@ class Shell(ABC):
 
     def report(self, share: float | None = None) -> None:
         """Tell the callbacks; a signal, a False from one of them, or the clock raises Stop."""
+        check_interrupt()
         self.progress.sweep_fraction = share
         self.tell()
         if not self.has_model:
@@ -363,10 +364,12 @@ class Shell(ABC):
             return work()
         except Stop as stop:
             return stop.status
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             nothing_to_return = not (self.interrupt.defers and self.has_model)
             if self.interrupt.urgent or nothing_to_return:  # urgent: a second signal
                 raise
+            if isinstance(interrupt, Terminated):
+                self.interrupt.noted = interrupt.number
             return Status.INTERRUPTED
 
     def certify_late(self, status: Status, seconds: float, passes: Callable[[], bool]) -> Status:

@@ -78,8 +78,9 @@ class StepRule(Resumable):
         ridge = np.atleast_1d(1 / np.asarray(active.penalties))
         field = Field(active.grad, grad_before, active.labels, active.diag, ridge, places.copy())
         columns, drawn = given_columns(kernel_rows.block), np.array([[i]])
+        rule, looks = int(self.rule), int(Looks.DRAWN)
         walk.clock[0] = kernel_rows.clock
-        while take_steps(self.rule, Looks.DRAWN, field, weights, columns, drawn, walk, 1):
+        while take_steps(rule, looks, field, weights, columns, drawn, walk, 1):
             kernel_rows.fetch(walk.lacking, active.engine, active.operand)
             walk.clock[0] = kernel_rows.clock
         self.remember(walk, weights, field.before)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from ooc_fw.system.errors import InputError, printable
+from ooc_fw.system.interrupt import TEMPORARY
 
 _LONGEST_STEM = 241  # bytes of a file's name in that of its temporary file, which has 255 at most
 
@@ -220,6 +221,7 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
         temporary.touch(0o600 if place.kind else 0o666, exist_ok=False)
         return temporary
 
+    TEMPORARY.add(temporary)
     try:
         _, descriptor = create_locked(create)
         try:
@@ -235,6 +237,8 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
         if error.filename == str(temporary):
             error.filename = str(target)  # the name that the user knows
         raise
+    finally:
+        TEMPORARY.discard(temporary)
     flush_to_disk(target.parent)
 
 
@@ -330,10 +334,12 @@ def scratch_directory() -> Iterator[Path]:
     """Yield a new directory under TMPDIR, private to this user; it is removed afterwards."""
     remove_abandoned()
     path, descriptor = create_locked(lambda: Path(tempfile.mkdtemp(prefix=_SCRATCH)))
+    TEMPORARY.add(path)
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+        TEMPORARY.discard(path)
         os.close(descriptor)
 
 

@@ -1,22 +1,26 @@
-"""Signals that wait until an iteration has ended, so that weights and gradient stay consistent."""
+"""Signals: one flag that a run looks at between iterations; elsewhere the process leaves at once.
+
+No exception is raised where a signal happens to arrive, within a callback of C code or of the
+garbage collector, say, where it would be lost.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)  # from ``kill``, and from a terminal that is closed
+_ALL = (signal.SIGINT, *_ENDING)
 
-DEAF = frozenset({"_raw_object_cache_notify", "_raw_object_cache_getbuffer", "__del__"})
-"""Functions that LLVM or the garbage collector calls, and which drop exceptions: an interrupt that
-was raised in one of them would be lost, and numba would miss compiled code."""
-
-_RETRY_SECONDS = 0.01  # until a signal that arrived in such a function is sent again
+TEMPORARY: set[Path] = set()
+"""Files and folders of this process, which are removed where a signal ends it at once."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -25,40 +29,6 @@ class Terminated(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__()
         self.number = number
-
-
-def _raise(number: int, frame: FrameType | None) -> None:
-    """Raise what a signal means, or send it again later where the exception would be dropped."""
-    while frame is not None:
-        if frame.f_code.co_name in DEAF:
-            again = threading.Timer(_RETRY_SECONDS, os.kill, (os.getpid(), number))
-            again.daemon = True
-            again.start()
-            return
-        frame = frame.f_back
-    raise interruption(number)
-
-
-def _leave(number: int, _: FrameType | None) -> None:
-    """End the process, which has nothing to clean up."""
-    os._exit(128 + number)
-
-
-_USUAL = {
-    signal.SIGINT: (signal.default_int_handler, _leave),
-    **dict.fromkeys(_ENDING, (signal.SIG_DFL, _leave)),
-}
-"""Handlers that the program may replace: those of Python, and those of `leave_at_signals`."""
-
-
-def leave_at_signals() -> None:
-    """Let signals end the process at once, with their status and without a traceback."""
-    _install({number: _leave for number in _USUAL if signal.getsignal(number) != signal.SIG_IGN})
-
-
-def ignore_signals() -> None:
-    """Let a process that is all but gone keep its status."""
-    _install(dict.fromkeys(_USUAL, signal.SIG_IGN))
 
 
 def signal_of(interrupt: KeyboardInterrupt) -> int:
@@ -71,14 +41,40 @@ def interruption(number: int | None) -> KeyboardInterrupt:
     return KeyboardInterrupt() if number in (None, signal.SIGINT) else Terminated(number)
 
 
+def _leave(number: int, _: FrameType | None) -> None:
+    """End the process: remove its temporary files, say so, and give the status of the signal."""
+    for path in [*TEMPORARY]:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+    with contextlib.suppress(OSError):
+        line = "\r\x1b[K" if os.isatty(2) else ""  # in place of a bar
+        word = "interrupted" if number == signal.SIGINT else "terminated"
+        os.write(2, f"{line}ooc-fw: {word}\n".encode())
+    os._exit(128 + number)
+
+
+def _raise(number: int, _: FrameType | None) -> None:
+    raise interruption(number)
+
+
+def leave_at_signals() -> None:
+    """Let signals end the process at once, unless they are ignored (``nohup``)."""
+    _install({number: _leave for number in _ALL if signal.getsignal(number) != signal.SIG_IGN})
+
+
+def ignore_signals() -> None:
+    """Let a process that is all but gone keep its status."""
+    _install(dict.fromkeys(_ALL, signal.SIG_IGN))
+
+
 @contextlib.contextmanager
 def terminating() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise `Terminated`, so that temporary files are removed.
+    """Let SIGTERM and SIGHUP raise `Terminated`, as Ctrl-C raises KeyboardInterrupt.
 
-    Ctrl-C raises KeyboardInterrupt as before, except where it would be lost. A signal that the
-    program already handles or ignores (``nohup``) is left alone, and so are other threads.
+    This is for commands that a Python program calls. A signal that is already handled or ignored is
+    left alone, and so are other threads.
     """
-    numbers = [number for number, usual in _USUAL.items() if signal.getsignal(number) in usual]
+    numbers = [number for number in _ENDING if signal.getsignal(number) == signal.SIG_DFL]
     old = _install(dict.fromkeys(numbers, _raise))
     try:
         yield
@@ -94,36 +90,80 @@ def _install(handlers: Mapping[int, Any]) -> dict[int, Any]:
 
 
 class DeferredInterrupt:
-    """Handles signals while a run goes on; the old handlers are restored afterwards.
+    """Handles signals while something goes on; the old handlers are restored afterwards.
 
-    Until `defer` is called there is nothing to lose, and the first signal raises at once. From then
-    on the first one is only noted, for the run to check between iterations, and a second one
-    raises. SIGINT is handled unless it is ignored, SIGTERM and SIGHUP only within `terminating`.
+    Until `defer` is called there is nothing to lose, and a signal does what it did before. From
+    then on the first one is only noted, to be looked at between iterations, and a second one does
+    what it did before. If one is within another, the inner one notes the signal if it defers.
+    SIGINT is handled unless it is ignored, SIGTERM and SIGHUP only if this module handles them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, checked: bool = False) -> None:
+        self.checked = checked  # whether `check_interrupt` raises what was noted
         self.defers = False  # whether the first signal waits
         self.noted: int | None = None  # number of the first signal, if it waited
-        self.urgent = False  # whether a signal did not wait, and raised
+        self.urgent = False  # whether a signal did not wait
+        self._waits = False  # whether the first signal raises, since text is waited for
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        numbers = [number for number in _ENDING if signal.getsignal(number) is _raise]
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        ours = _leave, _raise, _note
+        numbers = [number for number in _ENDING if signal.getsignal(number) in ours]
+        if signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, None):
             numbers.append(signal.SIGINT)
-        self._old = _install(dict.fromkeys(numbers, self._note))
+        self._old = _install(dict.fromkeys(numbers, _note))
+        if self._old:
+            _active.append(self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        _install(self._old)
+        if self._old:
+            _active.remove(self)
+            _install(self._old)
 
     def defer(self) -> None:
         """Let the first signal wait from now on."""
         self.defers = True
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.noted is not None or not self.defers:
-            self.urgent = True
-            _raise(number, frame)
-        else:
-            self.noted = number
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Let the first signal raise within, as it must where text is waited for."""
+        self._waits = True
+        try:
+            self.check()
+            yield
+            self.check()  # the exception may have been lost in a callback
+        finally:
+            self._waits = False
+
+    def check(self) -> None:
+        """Raise what was noted."""
+        if self.noted is not None:
+            raise interruption(self.noted)
+
+
+_active: list[DeferredInterrupt] = []  # from the outermost one on; of the main thread
+
+
+def check_interrupt() -> None:
+    """Raise, once, what a `DeferredInterrupt` that is checked has noted; runs look at their own."""
+    for one in _active:
+        if one.checked and one.noted is not None:
+            number, one.noted = one.noted, None
+            raise interruption(number)
+
+
+def _note(number: int, frame: FrameType | None) -> None:
+    for one in reversed(_active):
+        if one.defers and one.noted is None:
+            one.noted = number
+            if one._waits:
+                one.check()
+            return
+        if one.defers:
+            break
+    for one in _active:
+        one.urgent = True
+    handler = _active[0]._old[number]
+    if callable(handler):
+        handler(number, frame)

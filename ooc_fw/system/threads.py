@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -75,7 +75,6 @@ class Threads:
         self._n_threads, self._pool = n_threads, None
         if n_threads > 1:
             self._pool = ThreadPoolExecutor(n_threads, initializer=limit_this_thread)
-        self._processors = cpu_count() if n_threads > 1 else 1
         self._release_blas = _hold_blas(self)
 
     def close(self) -> None:
@@ -110,23 +109,6 @@ class Threads:
                 run(part)
         else:
             list(self._pool.map(run, ranges))
-
-    def together_on(self, most: int) -> int:
-        """Number of threads for `together`, at most `most`: each needs a processor of its own."""
-        return max(1, min(self._n_threads, most, self._processors))
-
-    def together(self, run: Callable[[int], Result], n_threads: int) -> Result:
-        """Call run(0), run(1), ... on `n_threads` threads at the same time; what run(0) returns.
-
-        For compiled code in which the threads wait for each other.
-        """
-        if self._pool is None or n_threads == 1:
-            return run(0)
-        others = [self._pool.submit(run, thread) for thread in range(1, n_threads)]
-        try:
-            return run(0)
-        finally:
-            wait(others)
 
     def map(self, run: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Results of `run` for all items, in their order, computed on all threads."""

@@ -132,6 +132,61 @@ def test_kept_code_is_linked_into_a_caller_that_is_compiled(tmp_path):
     assert found == ["0 6", "1 6", "1 6"]
 
 
+DAMAGE = {
+    "empty": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "zeros": lambda path: path.write_bytes(
+        path.read_bytes()[:-200] + bytes(100) + path.read_bytes()[-100:]
+    ),
+    "folder": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_cache_means_compiling_again(suffix, damage, tmp_path):
+    (tmp_path / "callers.py").write_text(CALLERS)
+    code = "import callers; print(callers.outer(2), len(callers.outer.stats.cache_hits))"
+    environment = os.environ | {"OOC_FW_CACHE": str(tmp_path / "kept")}
+    found = []
+    for turn in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found += [done.stdout.strip(), done.stderr]
+        for path in (tmp_path / "kept").rglob(f"callers.*.{suffix}") if turn == 0 else ():
+            DAMAGE[damage](path)
+    assert found[:4] == ["6 0", "", "6 0", ""]
+    assert found[4:] == ["6 0" if damage == "folder" else "6 1", ""]
+
+
+@pytest.mark.process
+def test_a_full_cache_means_compiling_in_memory(tmp_path):
+    """A limit on the size of files stands for a full disk or a quota."""
+    (tmp_path / "callers.py").write_text(CALLERS)
+    code = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10)); import callers;"
+        "print(callers.outer(2))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code],
+        env=os.environ | {"OOC_FW_CACHE": str(tmp_path / "kept")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "6\n", "")
+    assert not [*(tmp_path / "kept").rglob("*.tmp*")]
+
+
 def test_compilation_is_noted():
     double = loading.njit(cache=False)(lambda x: 2 * x)
     notes = []

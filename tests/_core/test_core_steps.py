@@ -2,16 +2,14 @@
 
 import copy
 import functools
-from concurrent.futures import ThreadPoolExecutor
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ooc_fw._core import steps as core
-from ooc_fw._core.pairwise import meet, new_barrier, optimise_pairwise
+from ooc_fw._core.pairwise import optimise_pairwise
 from ooc_fw.kernels.functions import make_kernel
 from tests.support.reference import kernel_values, make_problem, minimise
 from tests.support.strategies import SEEDS
@@ -59,17 +57,10 @@ class Plain:
     def vertices(self, grad=None):
         return core.Vertices(self.alpha, self.grad if grad is None else grad, self.diag, self.y)
 
-    def optimise(self, tol, max_steps, grad=None, clock=0, n_threads=1):
+    def optimise(self, tol, max_steps, grad=None, clock=0):
         """Steps, drops and gap of `optimise_pairwise`, which lacks no row."""
-        with ThreadPoolExecutor(4) as pool:
-
-            def together(run, n_threads):
-                return next(iter(list(pool.map(run, range(n_threads)))))
-
-            steps, drops, rho, missing = optimise_pairwise(
-                *(self.vertices(grad), self.block, clock, tol, max_steps),
-                team=(n_threads, together),
-            )
+        vertices = self.vertices(grad)
+        steps, drops, rho, missing = optimise_pairwise(vertices, self.block, clock, tol, max_steps)
         assert missing == -1
         return steps, drops, 1 - (self.grad if grad is None else grad).min() / rho
 
@@ -137,43 +128,6 @@ def test_optimise_pairwise_on_a_float32_gradient(plain, tol):
     np.testing.assert_allclose(grad, plain.grad, rtol=0, atol=rounding)
     assert 1 - plain.grad.min() / rho <= tol + 2 * rounding / rho
     assert plain.objective() <= before
-
-
-@given(actives(sizes=(1, 511, 513, 1100)), st.sampled_from([np.float32, np.float64]), SEEDS)
-def test_handed_the_rows_threads_share_scans_without_a_difference(plain, real, seed):
-    """Equal rows give equal gains and gradients, whose order must not depend on the threads."""
-    rng = np.random.default_rng(seed)
-    plain.grad = np.round(plain.grad, rng.integers(1, 5))
-    results = []
-    for n_threads in (1, 2, 3, 4):
-        other = copy.deepcopy(plain)
-        grad = other.grad.astype(real)
-        results.append((other.optimise(1e-5, 60, grad, n_threads=n_threads), other.alpha, grad))
-    for found, alpha, grad in results[1:]:
-        assert found == results[0][0]
-        np.testing.assert_array_equal(alpha, results[0][1])
-        np.testing.assert_array_equal(grad, results[0][2])
-
-
-@numba.njit(nogil=True)
-def count_together(cells, counts, thread):
-    """Each thread adds to its count and looks at the others' after they have met."""
-    wrong = 0
-    for turn in range(1, 2001):
-        counts[thread, 0] = turn
-        meet(cells, thread)
-        for other in range(counts.shape[0]):
-            wrong += counts[other, 0] != turn
-        meet(cells, thread)
-    return wrong
-
-
-@pytest.mark.parametrize("n_threads", [1, 3])
-def test_threads_that_meet_see_what_the_others_wrote_before(n_threads):
-    cells, counts = new_barrier(n_threads), np.zeros((n_threads, 64), dtype=np.int64)
-    with ThreadPoolExecutor(n_threads) as pool:
-        wrong = pool.map(lambda thread: count_together(cells, counts, thread), range(n_threads))
-    assert list(wrong) == [0] * n_threads
 
 
 @given(st.integers(1, 30), SEEDS)

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ooc_fw._core import text as compiled
 from ooc_fw._core.text import BEGIN, QUOTED, scan_rows
 
 CELL = r'(?:"(?:[^"]|"")*"(?:[^",\n][^,\n]*)?|[^",\n][^,\n]*|)'
@@ -16,12 +17,11 @@ def scan(parts):
     """Ends of rows in the whole of the parts, and rows that are not empty."""
     state, seen, ends = BEGIN, 0, []
     for part in parts:
-        found = scan_part(part, state)
-        state = found.state
-        if found.end:
-            ends.append(seen + found.end)
+        state, end, _ = scan_part(part, state)
+        if end:
+            ends.append(seen + end)
         seen += len(part)
-    return ends, scan_part("".join(parts), BEGIN).n_rows, state
+    return ends, scan_part("".join(parts), BEGIN)[2], state
 
 
 def scan_part(part, state):
@@ -45,3 +45,15 @@ def test_rows_end_where_a_regular_expression_ends_them(parts):
     assert (state == QUOTED) == (
         re.fullmatch(f'(?:{CELL},)*"(?:[^"]|"")*', text[place:]) is not None
     )
+
+
+def test_parsers_return_plain_integers():
+    """Python code would run to make others, and a signal that raises there ends the process."""
+    text, none = np.frombuffer(b"1 2:3\n", dtype=np.uint8), np.empty(0, dtype=np.int64)
+    expected = compiled.Expected(1, 10, -np.inf, none, np.empty(0))
+    places = np.zeros(compiled.CURSOR_SIZE, dtype=np.int64), np.empty(2), np.zeros(3, np.int64)
+    problem = compiled.parse_lines(
+        text, expected, *places, np.empty(3, dtype=np.int32), np.empty(3, dtype=np.float32)
+    )
+    assert (type(problem), problem) == (int, compiled.Problem.NONE)
+    assert type(scan_part("a,b\n", BEGIN)) is tuple

@@ -9,7 +9,7 @@ import pytest
 
 FOLDER = Path(__file__).parent
 TWINS = ("test_core_maps.py", "test_core_products.py", "test_core_steps.py")
-SLOW = ("float32_gradient", "handed_the_rows", "threads_that_meet", "exponential_of_a_line")
+SLOW = ("float32_gradient", "exponential_of_a_line")
 
 
 @pytest.mark.process

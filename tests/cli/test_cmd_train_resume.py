@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ooc_fw.model.record import load_model
+from ooc_fw.model.record import Model, load_model
 from ooc_fw.solver import loop as solver
 from ooc_fw.solver.shell import Shell, load_checkpoint
 from ooc_fw.solver.state import Status, Stop
@@ -136,13 +136,23 @@ def test_a_second_signal_ends_at_once(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sigterm_before_and_after_the_run_leaves_nothing(ooc_fw, data_file, tmp_path, monkeypatch):
-    for place in ("ooc_fw.training.classification.encode_labels", "ooc_fw.model.record.Model.save"):
-        monkeypatch.setattr(place, lambda *_: signal.raise_signal(signal.SIGTERM))
-        outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")
-        assert outcome == (143, "", "ooc-fw: terminated\n")
-        assert list(tmp_path.iterdir()) == []
-        monkeypatch.undo()
+def test_sigterm_before_the_run_leaves_nothing(ooc_fw, data_file, tmp_path, monkeypatch):
+    place = "ooc_fw.training.classification.encode_labels"
+    monkeypatch.setattr(place, lambda *_: signal.raise_signal(signal.SIGTERM))
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")
+    assert outcome == (143, "", "ooc-fw: terminated\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sigterm_while_the_model_is_written_waits(ooc_fw, data_file, tmp_path, monkeypatch):
+    def save(model, path):
+        signal.raise_signal(signal.SIGTERM)
+        original(model, path)
+
+    original = Model.save
+    monkeypatch.setattr(Model, "save", save)
+    ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet").done()
+    assert load_model(tmp_path / "m.h5").status == "converged"
 
 
 def test_resuming_by_command(ooc_fw, data_file, table, tmp_path, write_text):

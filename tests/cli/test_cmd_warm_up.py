@@ -48,12 +48,17 @@ for command in sys.argv[1:]:
 
 
 def write_data(folder):
-    """Dense rows of two and of 23 classes, and a table with quoted cells, also as Parquet."""
+    """Dense rows of two and of 23 classes, sparse ones of 60, and a table, also as Parquet."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 6)).astype(np.float32)
     for name, y in (("two.h5", X[:, 0] * X[:, 1] > 0), ("many.h5", np.arange(600) % 23)):
         with h5py.File(folder / name, "w") as file:
             file["X"], file["y"] = X, y.astype(float)
+    lines = [
+        f"{k % 60} " + " ".join(f"{j + 1}:{x:.4f}" for j, x in enumerate(row) if x > 0.3)
+        for k, row in enumerate(np.hstack([X, X**2]))
+    ]
+    (folder / "many.txt").write_text("\n".join(lines) + "\n")
     rows = "\n".join(f'"{a:.3f}","{b:.3f}","{"no" if a * b > 0 else "yes"}"' for a, b, *_ in X)
     (folder / "t.csv").write_text(f"a,b,y\n{rows}\n")
     csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
@@ -68,6 +73,12 @@ COMMANDS = (
     "convert t.csv t.h5 --label y --scale standard",
     "convert t.parquet p.h5 --label y",
     "train many.h5 -o many.model",
+    "predict many.model many.h5 -o predictions.txt",
+    "convert many.txt sparse.h5",
+    "train sparse.h5 -o sparse.model --C 10",
+    "predict sparse.model sparse.h5 -o predictions.txt",
+    "predict sparse.model many.txt -o predictions.txt",
+    "certify sparse.model sparse.h5",
     "train two.h5 -o fw.model --method fw --max-iter 50",
     "train two.h5 -o kept.model --method fw --lmo sampled --no-certify --max-iter 50",
     "train two.h5 -o linear.model --kernel linear --max-iter 50",
@@ -81,7 +92,8 @@ def test_nothing_is_compiled_after_it(program, tmp_path):
         first = program("warm-up")
         assert first.stdout.startswith("compiled in ")
         assert str(tmp_path / "compiled") in first.stdout
-        assert "compiling, up to half a minute" in first.stderr
+        assert "compiling, once for each kind of data and kernel" in first.stderr
+        assert " commands\n" in first.stderr  # how many are done
     again = program("warm-up")
     assert again.stdout.startswith("all was compiled before; the code is kept in ")
     assert "compiling" not in again.stderr

@@ -267,7 +267,9 @@ def test_signals_around_a_command(number, at):
     """No traceback; at the very end, when all is done, the status is that of the command."""
     code = PROCESS.format(number=int(number), at=at)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (run.returncode, run.stderr) == (0 if at == "ended" else 128 + number, "")
+    word = "interrupted" if number == signal.SIGINT else "terminated"
+    left = 128 + number, f"ooc-fw: {word}\n"
+    assert (run.returncode, run.stderr) == ((0, "") if at == "ended" else left)
 
 
 @pytest.mark.process

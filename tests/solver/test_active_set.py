@@ -1,7 +1,6 @@
 """The active set as a state machine beside a plain dictionary of weights, and its refusals."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -276,22 +275,3 @@ def test_another_penalty_and_wider_values_leave_the_weights():
     np.testing.assert_array_equal(active.alpha, before)
     active.change_penalty(problem.C)
     assert not active.precise
-
-
-def test_no_bit_depends_on_how_fast_threads_are(monkeypatch):
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, C=100.0)
-    for name, value in (("_LEAST_SHARE", 1), ("_TRIAL_STEPS", 7), ("_MOST_STEPS", 50)):
-        monkeypatch.setattr(f"ooc_fw.solver.active_set.{name}", value)
-    weights = []
-    for seed in range(4):
-        times = np.random.default_rng(seed).random(10_000).cumsum().tolist()
-        clock = SimpleNamespace(perf_counter=iter(times).__next__)
-        monkeypatch.setattr("ooc_fw.solver.active_set.time", clock)
-        with Engine(problem.kernel, 2) as engine:
-            active = ActiveSet(engine, problem.C, KernelRows(300, 1 << 20))
-            active.add(np.arange(300), problem.X, problem.y)
-            active.set_weights(np.ones(300))
-            steps, _ = active.optimise(1e-6, 20_000)
-            weights.append(active.alpha.tobytes())
-    assert steps > 500
-    assert len(set(weights)) == 1

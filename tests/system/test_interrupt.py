@@ -1,12 +1,21 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
-import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from ooc_fw.system.interrupt import DEAF, DeferredInterrupt, Terminated, signal_of, terminating
+import ooc_fw
+from ooc_fw.system.interrupt import (
+    DeferredInterrupt,
+    Terminated,
+    check_interrupt,
+    signal_of,
+    terminating,
+)
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -38,14 +47,43 @@ def test_the_first_signal_waits_and_the_second_raises(first, second):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("running", [False, True])
-def test_the_first_signal_raises_while_there_is_nothing_to_lose(number, running):
+def test_the_first_signal_raises_while_there_is_nothing_to_lose(number):
     interrupt = DeferredInterrupt()
-    with terminating(), interrupt if running else nullcontext():
-        with pytest.raises(KeyboardInterrupt) as raised:
-            send(number)
+    with terminating(), interrupt, pytest.raises(KeyboardInterrupt) as raised:
+        send(number)
     assert signal_of(raised.value) == number
-    assert (interrupt.noted, interrupt.urgent) == (None, running)
+    assert (interrupt.noted, interrupt.urgent) == (None, True)
+
+
+def test_the_inner_one_notes_if_it_defers_else_the_outer_one():
+    with terminating(), DeferredInterrupt(checked=True) as outer, DeferredInterrupt() as inner:
+        outer.defer()
+        send(signal.SIGTERM)
+        assert (outer.noted, inner.noted) == (signal.SIGTERM, None)
+        with pytest.raises(Terminated):
+            check_interrupt()
+        check_interrupt()  # it raises once
+        inner.defer()
+        send(signal.SIGINT)
+        check_interrupt()  # which leaves those alone that are not checked
+        assert (outer.noted, inner.noted) == (None, signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_signal_ends_the_wait_for_text(lost):
+    """Also where a callback loses the exception."""
+
+    class Collected:
+        def __del__(self):
+            send(signal.SIGTERM)
+
+    with terminating(), DeferredInterrupt() as interrupt:
+        interrupt.defer()
+        with pytest.raises(Terminated), interrupt.waiting():
+            Collected() if lost else send(signal.SIGTERM)
+        with pytest.raises(Terminated), interrupt.waiting():
+            raise AssertionError("it was noted")
 
 
 @pytest.mark.parametrize(
@@ -80,28 +118,43 @@ def test_other_threads_are_left_alone():
     assert done == [True]
 
 
-@pytest.mark.parametrize("running", [False, True])
-def test_an_interrupt_is_not_lost_where_nobody_receives_exceptions(running):
-    """As in LLVM's callbacks, whose names are those of functions in llvmlite."""
-    reached: list[str] = []
+LEAVING = """
+import os, time
+from pathlib import Path
+from ooc_fw.system.files import atomic_path, scratch_directory
+from ooc_fw.system.interrupt import DeferredInterrupt, leave_at_signals
 
-    class Collected:
-        def __del__(self) -> None:
-            send(signal.SIGINT)
-            reached.append("end")
+class Collected:
+    def __del__(self):
+        os.kill(os.getpid(), {number})
 
-    def collect() -> None:
+leave_at_signals()
+with atomic_path("result"), scratch_directory() as folder, DeferredInterrupt() as interrupt:
+    (folder / "part").write_text("")
+    if {deferred}:
+        interrupt.defer()
         Collected()
-        time.sleep(10)
-
-    with terminating(), DeferredInterrupt() if running else nullcontext():
-        with pytest.raises(KeyboardInterrupt):
-            collect()
-    assert reached == ["end"]
+        assert interrupt.noted == {number}
+    Collected()  # an exception would be lost here
+    time.sleep(60)
+"""
 
 
-def test_the_callbacks_of_llvm_have_the_names_that_are_known():
-    from llvmlite.binding.executionengine import ExecutionEngine
-
-    callbacks = {name for name in vars(ExecutionEngine) if name.startswith("_raw_object_cache_")}
-    assert {"_raw_object_cache_notify", "_raw_object_cache_getbuffer"} == callbacks <= DEAF
+@pytest.mark.process
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("deferred", [False, True])
+def test_a_process_leaves_at_once_and_takes_its_temporary_files_along(tmp_path, number, deferred):
+    (tmp_path / "result").write_text("old")
+    run = subprocess.run(
+        [sys.executable, "-c", LEAVING.format(number=int(number), deferred=deferred)],
+        env=os.environ
+        | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(ooc_fw.__file__).parents[1])},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    word = "interrupted" if number == signal.SIGINT else "terminated"
+    assert (run.returncode, run.stderr) == (128 + number, f"ooc-fw: {word}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["result"]
+    assert (tmp_path / "result").read_text() == "old"
