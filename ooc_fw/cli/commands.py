@@ -328,6 +328,8 @@ def _predict(parser: argparse.ArgumentParser) -> None:
     )
     text = "decision value above which the larger of two labels is predicted (default: 0)"
     add_option(parser, "threshold", Option(None, text, low=-LARGEST, metavar="T"))
+    text = "order of the rows of a converted file: as in its source, or as they are stored there"
+    add_option(parser, "order", Option("original", text, choices=("original", "stored")))
     add_work(parser)
     add_results(parser)
 

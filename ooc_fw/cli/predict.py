@@ -13,17 +13,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, TypeAlias
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
-from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.passes import BUCKET_BYTES
-from ooc_fw.convert.readers import ParseOptions, ordered_map
-from ooc_fw.convert.tables import TableEncoder, read_like
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import OutputFile
 from ooc_fw.data.formats import TABLES, detect_format
@@ -34,6 +31,7 @@ from ooc_fw.model.onnx import OPSET, to_onnx
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import decide, iter_decisions, like_training
 from ooc_fw.model.record import Model, load_model
+from ooc_fw.model.tables import Table, rows_of_table
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system import files
@@ -73,8 +71,11 @@ def run(args: argparse.Namespace) -> int:
                 named = stack.enter_context(open_source(common.data_of(args), **name))
                 names = named if named.has_labels else None
         write = stack.enter_context(_open(output, suffix, model, labels))
-        for values in in_order(blocks, args.data, folder):
-            columns: Columns = {"row": np.arange(n_rows, n_rows + len(values))}
+        numbered = in_order(blocks, args.data, folder)
+        if args.order == "stored":
+            numbered = ((block.row_ids, block.values) for block in blocks)
+        for row_ids, values in numbered:
+            columns: Columns = {"row": row_ids}
             if names is not None:
                 columns["name"] = names.labels(n_rows, n_rows + len(values))
             if model.task == "regression":
@@ -240,7 +241,9 @@ def apply_model(
     maps = common.label_maps(args, model) if with_labels else ()
     label_map = LabelMap(maps) if maps else None
     if is_table:
-        blocks = _rows_of_table(model, args, kind, with_labels, notes)
+        table = Table(args.data, kind, args.data)
+        options = common.record_from(ConvertOptions, args, like=args.model)
+        blocks = rows_of_table(model, table, notes, options, with_labels=with_labels)
     else:
         blocks = _rows_of_text(model, args, notes)
     waiting: list[AnyArray] = []  # labels of rows without decision values
@@ -264,40 +267,6 @@ def apply_model(
         common.say_labels(args, label_map)
     if not args.quiet:
         common.print_lines(notes)
-
-
-def _rows_of_table(
-    model: Model, args: argparse.Namespace, kind: str, with_labels: bool, notes: list[str]
-) -> Iterator[tuple[AnyArray, Rows]]:
-    """Labels and rows of a table, whose columns have the names of those of the training table."""
-    like = read_like(args.model)
-    assert like.record is not None
-    options = common.record_from(
-        ConvertOptions, args, like=args.model, header=None if like.record.header else False
-    )
-    with open_table(args.data, kind, options) as reader:
-        log1p = model.scaling is not None and model.scaling.log1p
-        parsing = ParseOptions(n_features=model.n_features, log1p=log1p)
-        form: Literal["words", "none"] = "words" if with_labels else "none"
-        encoder = TableEncoder([reader], like.record, options, parsing, like, labels=form)
-        if with_labels and not encoder.labelled:
-            raise InputError(
-                f"{args.data} has no column {like.record.label!r}, which held the labels in "
-                f"training; name another with --label"
-            )
-        n_rows = 0
-        for block in ordered_map(encoder.parser(reader), reader.blocks()):
-            if n_block := len(block.rows):  # all of them may be left out
-                n_rows += n_block
-                labels = block.labels if with_labels else np.zeros(n_block)
-                if labels.dtype.kind not in "biuf" and model.classes.dtype.kind == "f":
-                    with suppress(ValueError):
-                        labels = labels.astype(np.float64)
-                yield labels, block.rows
-        if not n_rows:
-            labelled = " with a label" if encoder.counts["unlabelled"] else ""
-            raise InputError(f"{args.data} has no rows{labelled}; {encoder.hint}")
-        notes += [f"note: {note}" for note in encoder.notes()]
 
 
 def _rows_of_text(
@@ -343,8 +312,8 @@ def in_order(
     name: str,
     folder: Path | None = None,
     bucket_bytes: int = BUCKET_BYTES,
-) -> Iterator[Float64Array]:
-    """Decision values in the order of the user's rows, block by block.
+) -> Iterator[tuple[Int64Array, Float64Array]]:
+    """Numbers and decision values in the order of the user's rows, block by block.
 
     Rows that arrive in order pass through. From the first other block on, all results wait in a
     file in `folder`, or that of temporary files: 8 bytes for each row and each of its values. Each
@@ -358,7 +327,7 @@ def in_order(
         for block in blocks:
             places, n = block.row_ids - n_passed, len(block.row_ids)
             if file is None and np.array_equal(places, np.arange(n)):
-                yield block.values
+                yield block.row_ids, block.values
                 n_passed += n
                 continue
             with files.naming(folder):
@@ -394,4 +363,4 @@ def in_order(
                     f"the row numbers stored in {name} do not name each of its rows once; write it "
                     f"again with ooc-fw convert"
                 )
-            yield results["values"]
+            yield n_passed + expected, results["values"]

@@ -45,6 +45,17 @@ def _import_pyarrow(purpose: str) -> Any:
     return pyarrow
 
 
+def write_arrow(table: Any, path: str) -> None:
+    """Write a frame of pandas or polars, or an Arrow table, as an Arrow file."""
+    pa = _import_pyarrow("Frames")
+    if hasattr(table, "to_arrow"):  # of polars
+        table = table.to_arrow()
+    elif not hasattr(table, "column_names"):
+        table = pa.Table.from_pandas(table, preserve_index=False)
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+
+
 class _Part(NamedTuple):
     path: str
     keys: Mapping[str, Any]  # column -> its value in this file, which the name of a folder tells

@@ -326,6 +326,8 @@ class Trainer(CallbackSupportMixin, Parameters):
         dask = self.dask if is_out_of_core(X) else None
         X, columns = self._checked(X, reset=False)
         how: dict[str, Any] = {"threads": threads_of(self.n_jobs), "dask": dask}
+        if columns is None:
+            return self.model_.decision_function(X, **how, labels_only=labels_only)
         with borrow_source(X, columns=columns) as source:
             return self.model_.decision_function(source, **how, labels_only=labels_only)
 

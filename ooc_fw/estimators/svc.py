@@ -252,7 +252,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         return self.dual_coef_ @ (vectors.toarray() if isinstance(vectors, CSRRows) else vectors)
 
     def decision_function(self, X: Any) -> Float64Array:
-        """Decision values, in the order in which `X` stores its rows.
+        """Decision values, in the order of `Model.decision_function`.
 
         For two classes of shape (n_rows,): the margin is at -1 and +1, the second class is
         positive. For more, with ``decision_function_shape="ovr"``, of shape (n_rows, n_classes):
@@ -268,13 +268,13 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         return self.model_.class_scores(values)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Labels, shape (n_rows,), in the order in which `X` stores its rows."""
+        """Labels, shape (n_rows,), in the order of `Model.decision_function`."""
         values = self._decide(X, labels_only=True)
         return np.asarray(self.classes_[self.model_.class_places(values)])
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Float64Array:
-        """Probability of each of `classes_`, in the order in which `X` stores its rows.
+        """Probability of each of `classes_`, in the order of `Model.decision_function`.
 
         The most probable class may differ from that of `predict` near the decision boundary: the
         sigmoid of two classes need not be 1/2 where the decision value is 0. A model of
@@ -293,10 +293,12 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         """Accuracy on `X`, with the labels `y`, or those stored in the file `X` when None."""
         if not is_array(y):
             with borrow_source(X, y) as source:
-                y = source.labels(0, source.n_rows)
+                y, predicted = source.labels(0, source.n_rows), self.predict(source)
                 if maps := maps_left(source.name, source.labels_as, None, self.model_.labels_as):
                     y = LabelMap(maps)(y, lambda row: f"row {row} of {source.name}")
-        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+        else:
+            predicted = self.predict(X)
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without a stream: a copy continues as after `fit`."""

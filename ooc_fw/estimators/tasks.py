@@ -185,12 +185,14 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
         return np.array([self.dual_coef_.sum() + (self.model_.offset or 0.0)])
 
     def predict(self, X: Any) -> Float64Array:
-        """Prediction for each row, shape (n_rows,), in the order in which `X` stores its rows."""
+        """Prediction for each row, shape (n_rows,), in the order of `Model.decision_function`."""
         return self._decide(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
         """R^2 on `X`, with the targets `y`, or those stored in the file `X` when None."""
         if not is_array(y):
             with borrow_source(X, y) as source:
-                y = read_targets(source)
-        return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
+                y, predicted = read_targets(source), self.predict(source)
+        else:
+            predicted = self.predict(X)
+        return float(r2_score(y, predicted, sample_weight=sample_weight))

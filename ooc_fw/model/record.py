@@ -29,6 +29,7 @@ from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model import pairs, prediction
 from ooc_fw.model.file import as_class_values, content_of, opened, read_fields
 from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
+from ooc_fw.model.tables import Table, rows_of_table
 from ooc_fw.solver.state import Solution
 from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.files import write_atomic
@@ -253,8 +254,9 @@ class Model:
         dask: Any = None,
         on_rows: Callable[[int], None] | None = None,
         labels_only: bool = False,
+        order: str = "original",
     ) -> Float64Array:
-        """Decision values of all rows of `X`, in the order in which `X` stores them.
+        """Decision values of all rows of `X`.
 
         Each is within `ooc_fw.model.prediction.DECISION_ACCURACY` of that of exact kernel values,
         as far as float64 allows.
@@ -267,8 +269,10 @@ class Model:
 
         Parameters
         ----------
-        X : anything `ooc_fw.open_dataset` takes
-            Read block by block; only the result grows with the number of rows.
+        X : anything `ooc_fw.open_dataset` takes, or a table
+            Read block by block; only the result grows with the number of rows. If the training file
+            was made from a table, `X` may be another one with such columns, words among them: a
+            frame, an Arrow table, or a path of CSV, Parquet or Arrow.
         threads, dask
             Where blocks are computed, see `ooc_fw.data.parallel.borrow_workers`; `dask` None is
             this process. The values are the same to the last bit.
@@ -276,6 +280,10 @@ class Model:
             Called after each block with the number of rows done.
         labels_only : bool
             The values serve for `class_places` only, and fewer rows are computed in float64.
+        order : {"original", "stored"}
+            Order of the rows in the path of a converted file: that of its source, as in ``ooc-fw
+            predict``, or the one in which they are stored. Rows of an open source come as its
+            `labels` do.
 
         Returns
         -------
@@ -292,23 +300,66 @@ class Model:
         ChildProcessError
             A worker died and could not be replaced.
         """
+        if order not in ("original", "stored"):
+            raise InputError(f"order must be original or stored, not {order!r}")
+        with Table.of(self, X) as table:
+            if table is not None:
+                return self._decide_table(table, threads, labels_only, on_rows)
         with borrow_source(X) as source:
-            n_rows, n_classifiers = source.n_rows, len(self.classifiers)
-            few = dask is None and source.in_memory
-            if few and prediction.suits_few(self, n_rows, threads):
-                rows = prediction.suited(self, source).read(0, n_rows)
-                values = prediction.decide_few(self, rows, labels_only)
-                if on_rows is not None:
-                    on_rows(n_rows)
-                return values
-            values = np.empty(n_rows if n_classifiers == 1 else (n_rows, n_classifiers))
-            for start, part in prediction.iter_decisions(
-                self, source, threads, dask, labels_only=labels_only
-            ):
-                values[start : start + len(part)] = part
-                if on_rows is not None:
-                    on_rows(start + len(part))
+            values = self._decide(source, threads, dask, on_rows, labels_only=labels_only)
+            if order == "original" and X is not source and source.ids is not None:
+                values = values[np.argsort(source.row_ids(0, source.n_rows), kind="stable")]
             return values
+
+    def _decide(
+        self,
+        source: RowSource,
+        threads: int,
+        dask: Any,
+        on_rows: Callable[[int], None] | None,
+        *,
+        labels_only: bool,
+    ) -> Float64Array:
+        """Decision values in the order of a source."""
+        n_rows, n_classifiers = source.n_rows, len(self.classifiers)
+        few = dask is None and source.in_memory
+        if few and prediction.suits_few(self, n_rows, threads):
+            rows = prediction.suited(self, source).read(0, n_rows)
+            values = prediction.decide_few(self, rows, labels_only)
+            if on_rows is not None:
+                on_rows(n_rows)
+            return values
+        values = np.empty(n_rows if n_classifiers == 1 else (n_rows, n_classifiers))
+        for start, part in prediction.iter_decisions(
+            self, source, threads, dask, labels_only=labels_only
+        ):
+            values[start : start + len(part)] = part
+            if on_rows is not None:
+                on_rows(start + len(part))
+        return values
+
+    def _decide_table(
+        self,
+        table: Table,
+        threads: int,
+        labels_only: bool,
+        on_rows: Callable[[int], None] | None,
+    ) -> Float64Array:
+        """Decision values of the rows of a table."""
+        notes: list[str] = []
+        rows = (block for _, block in rows_of_table(self, table, notes))
+        parts, n_rows = [], 0
+        like_training = prediction.like_training(self, rows)
+        for values in prediction.decide(
+            self, like_training, threads=threads, labels_only=labels_only
+        ):
+            parts.append(values)
+            n_rows += len(values)
+            if on_rows is not None:
+                on_rows(n_rows)
+        for note in notes:
+            logger.info("%s", note)
+        return np.concatenate(parts)
 
     def importance(
         self,
@@ -414,12 +465,25 @@ class Model:
         """Those of values and of labels only that are kept, since to make one takes time."""
         return {}
 
-    def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
+    def predict(
+        self, X: Any, *, threads: int = 1, dask: Any = None, order: str = "original"
+    ) -> npt.NDArray[Any]:
         """Class values of all rows of `X`, or predictions; see `decision_function`."""
-        values = self.decision_function(X, threads=threads, dask=dask, labels_only=True)
+        how: dict[str, Any] = {"threads": threads, "dask": dask, "order": order}
+        values = self.decision_function(X, **how, labels_only=True)
         if self.task == "regression":
             return values
         return np.asarray(self.classes[self.class_places(values)])
+
+    def predict_proba(
+        self, X: Any, *, threads: int = 1, dask: Any = None, order: str = "original"
+    ) -> Float64Array:
+        """Probability of each class for all rows of `X`; see `decision_function`.
+
+        InputError where the model is not `calibrated`.
+        """
+        how: dict[str, Any] = {"threads": threads, "dask": dask, "order": order}
+        return self.probabilities(self.decision_function(X, **how))
 
     def class_places(self, decision_values: Float64Array, threshold: float = 0.0) -> Int64Array:
         """Place in `classes` of the prediction for each row, given its decision values.

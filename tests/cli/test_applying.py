@@ -27,7 +27,8 @@ def test_any_order_becomes_that_of_the_rows(data):
     bucket = data.draw(st.integers(1, 2000))
     ids = np.array([*range(first), *rest], dtype=np.int64)
     expected = np.random.default_rng(0).normal(size=(n, *width))
-    found = list(in_order(blocks_of(ids, expected[ids], cuts, n), "data", None, bucket))
+    blocks = blocks_of(ids, expected[ids], cuts, n)
+    found = [values for _, values in in_order(blocks, "data", None, bucket)]
     np.testing.assert_array_equal(np.concatenate(found), expected)
 
 
@@ -39,7 +40,7 @@ def test_rows_in_order_do_not_wait():
             yield AppliedRows(np.zeros(5), np.arange(5 * k, 5 * k + 5), None, None)
             seen.append(k)
 
-    found = in_order(blocks(), "data")
+    found = (values for _, values in in_order(blocks(), "data"))
     next(found)
     assert seen == []
 
@@ -65,7 +66,8 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
     tracemalloc.start()
     try:
         done = 0
-        for values in in_order(blocks(), "data", tmp_path, 1 << 18):
+        for numbers, values in in_order(blocks(), "data", tmp_path, 1 << 18):
+            np.testing.assert_array_equal(numbers, np.arange(done, done + len(values)))
             np.testing.assert_array_equal(values, 2.0 * np.arange(done, done + len(values)))
             done += len(values)
         _, peak = tracemalloc.get_traced_memory()

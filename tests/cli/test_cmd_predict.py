@@ -26,7 +26,7 @@ def expected(model_file, data_file):
         row = file["row"][...]
     assert not np.array_equal(row, np.arange(len(row))), "the file must be shuffled"
     values = np.empty(len(row))
-    values[row] = load_model(model_file).decision_function(data_file)
+    values[row] = load_model(model_file).decision_function(data_file, order="stored")
     return values
 
 

@@ -9,6 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse
 from hypothesis import given
@@ -16,6 +19,7 @@ from hypothesis import strategies as st
 
 from ooc_fw import (
     FrankWolfeOneClass,
+    FrankWolfeSVC,
     FrankWolfeSVR,
     InputError,
     Model,
@@ -23,6 +27,7 @@ from ooc_fw import (
     make_kernel,
     open_dataset,
 )
+from ooc_fw.convert.convert import convert
 from ooc_fw.data.converted import CONTENT
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.views import SubsetSource
@@ -38,6 +43,7 @@ from ooc_fw.model.prediction import (
     suits_few,
 )
 from ooc_fw.model.record import check_training_rows
+from ooc_fw.options import ConvertOptions
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense
 from tests.support.methods import grid
@@ -665,3 +671,53 @@ for path in map(Path, sys.argv[1:]):
             assert again.read_bytes() == good, place
     print("60 trials:", n_found, "changed bits found, the others harmless")
 """
+
+
+@pytest.fixture(scope="module")
+def table_model(tmp_path_factory):
+    """A model of a converted CSV of words and numbers, the frame, and the files."""
+    folder, rng = tmp_path_factory.mktemp("table"), np.random.default_rng(0)
+    colour = rng.choice(["red", "green", "blue"], 300)
+    frame = pd.DataFrame({"size": rng.normal(size=300), "colour": colour})
+    frame["y"] = np.where((frame["size"] > 0) ^ (colour == "red"), "in", "out")
+    frame.to_csv(folder / "t.csv", index=False)
+    frame.to_parquet(folder / "t.parquet")
+    options = ConvertOptions(label="y", scale="standard", one_hot=["colour"])
+    convert([str(folder / "t.csv")], folder / "t.h5", options)
+    fitted = FrankWolfeSVC(C=10, probability=True, random_state=0).fit(str(folder / "t.h5"))
+    fitted.save(folder / "m.h5")
+    return load_model(folder / "m.h5"), frame, folder, fitted
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "csv", "parquet", "h5"])
+def test_tables_are_predicted_as_by_the_command(table_model, ooc_fw, kind):
+    """In the order of their rows, which a converted file does not have."""
+    model, frame, folder, fitted = table_model
+    raw = frame.sample(frac=1, axis=1, random_state=0)
+    table = {
+        "pandas": lambda: raw.drop(columns="y"),
+        "polars": lambda: pl.from_pandas(raw),
+        "arrow": lambda: pa.Table.from_pandas(raw),
+    }.get(kind, lambda: str(folder / f"t.{kind}"))()
+    expected = ooc_fw("predict", folder / "m.h5", folder / "t.csv").out.split()
+    assert model.predict(table).tolist() == expected
+    assert (np.array(expected) == frame["y"]).mean() > 0.9
+    shares = model.predict_proba(table)
+    assert model.classes[shares.argmax(axis=1)].tolist() == expected
+    if isinstance(table, str) and kind == "h5":
+        assert fitted.predict(table).tolist() == expected
+        assert fitted.score(table) == fitted.score(table, frame["y"]) > 0.9
+
+
+def test_stored_order_on_request(table_model, ooc_fw):
+    model, _, folder, _ = table_model
+    data = str(folder / "t.h5")
+    with open_dataset(data) as source:
+        ids = source.row_ids(0, source.n_rows)
+        opened = model.predict(source)
+    assert (ids != np.arange(300)).any()
+    stored = model.predict(data, order="stored").tolist()
+    assert stored == opened.tolist() == model.predict(data)[ids].tolist()
+    assert ooc_fw("predict", folder / "m.h5", data, "--order", "stored").out.split() == stored
+    with pytest.raises(InputError, match="order must be original or stored"):
+        model.predict(data, order="random")

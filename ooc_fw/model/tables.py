@@ -1,0 +1,117 @@
+"""Rows of tables, whose columns a model makes features as it did for the training table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ooc_fw.convert.arrow import write_arrow
+from ooc_fw.convert.convert import open_table
+from ooc_fw.convert.readers import ParseOptions, ordered_map
+from ooc_fw.convert.tables import TableEncoder, TableRecord, TrainingFile
+from ooc_fw.data.formats import TABLES, detect_format, is_store
+from ooc_fw.data.opening import names_of_frame
+from ooc_fw.data.rows import AnyArray, CSRRows, Rows
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.options import ConvertOptions
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import scratch_directory
+
+if TYPE_CHECKING:
+    from ooc_fw.model.record import Model
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table in a file."""
+
+    path: str
+    format: str  # of `ooc_fw.data.formats.TABLES`
+    name: str  # for messages
+
+    @classmethod
+    @contextmanager
+    def of(cls, model: Model, X: Any) -> Iterator[Table | None]:
+        """The table that `X` is, if the model was trained on one; None for all other rows.
+
+        A frame or an Arrow table in RAM is written to a scratch file, unless its columns are the
+        features already.
+        """
+        if isinstance(X, str | os.PathLike):
+            path = os.fspath(X)
+            is_file = os.path.isfile(path) or (os.path.isdir(path) and not is_store(path))
+            kind = detect_format(path, is_table=model.table is not None) if is_file else ""
+            yield cls(path, kind, path) if kind in TABLES and model.table is not None else None
+            return
+        names = names_of_frame(X)
+        if model.table is None or names is None or {*(model.columns or ())} <= {*names}:
+            yield None
+            return
+        with scratch_directory() as folder:
+            path = str(folder / "table.arrow")
+            write_arrow(X, path)
+            yield cls(path, "arrow", f"this {type(X).__name__}")
+
+
+def rows_of_table(
+    model: Model,
+    table: Table,
+    notes: list[str],
+    options: ConvertOptions | None = None,
+    *,
+    with_labels: bool = False,
+) -> Iterator[tuple[AnyArray, Rows]]:
+    """Labels and rows of a table, whose columns have the names of those of the training table.
+
+    In the end, `notes` get sentences about what was left out.
+    """
+    options = options or ConvertOptions(like="the model")
+    like = _training_table(model, str(options.like or "the model"))
+    assert like.record is not None
+    options = replace(options, like=like.name, header=None if like.record.header else False)
+    with open_table(table.path, table.format, options) as reader:
+        reader.name = table.name
+        log1p = model.scaling is not None and model.scaling.log1p
+        parsing = ParseOptions(n_features=model.n_features, log1p=log1p)
+        form: Literal["words", "none"] = "words" if with_labels else "none"
+        encoder = TableEncoder([reader], like.record, options, parsing, like, labels=form)
+        if with_labels and not encoder.labelled:
+            raise InputError(
+                f"{table.name} has no column {like.record.label!r}, which held the labels in "
+                f"training; name another with --label"
+            )
+        n_rows = 0
+        for block in ordered_map(encoder.parser(reader), reader.blocks()):
+            if n_block := len(block.rows):  # all of them may be left out
+                n_rows += n_block
+                labels = block.labels if with_labels else np.zeros(n_block)
+                if labels.dtype.kind not in "biuf" and model.classes.dtype.kind == "f":
+                    with suppress(ValueError):
+                        labels = labels.astype(np.float64)
+                yield labels, block.rows
+        if not n_rows:
+            labelled = " with a label" if encoder.counts["unlabelled"] else ""
+            raise InputError(f"{table.name} has no rows{labelled}; {encoder.hint}")
+        notes += [f"note: {note}" for note in encoder.notes()]
+
+
+def _training_table(model: Model, name: str) -> TrainingFile:
+    """What a model of this name knows of the table that it was trained on."""
+    width, columns = model.n_features, model.columns
+    assert model.table is not None
+    return TrainingFile(
+        name,
+        width,
+        isinstance(model.support_vectors, CSRRows),
+        model.scaling or Scaling(),
+        columns=columns,
+        record=TableRecord.from_json(model.table, name, columns, width),
+        targets=model.spread is not None,
+        is_model=True,
+        labels_as=model.labels_as,
+    )
