@@ -10,7 +10,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -18,12 +18,14 @@ from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw._core import text as scanning
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import MISSING, NUMBERS, TEXT, WORDS, Cells, Wanted
 from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.data.formats import check_parts, file_system, is_url, open_bytes, remote_errors
+from ooc_fw.data.rows import Float64Array
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError, unreadable
 
@@ -58,14 +60,14 @@ def write_arrow(table: Any, path: str) -> None:
 
 class _Part(NamedTuple):
     path: str
+    types: Mapping[str, Any]  # of the columns in the file itself
     keys: Mapping[str, Any]  # column -> its value in this file, which the name of a folder tells
-    schema: Any  # of the file itself
 
 
 class PartsReader(readers.TableReader):
     """Parquet or Arrow IPC: a file, or all files of a folder in the order of their names.
 
-    Where names of folders are like ``year=2024``, ``year`` is a column, too.
+    Where names of folders below it are like ``year=2024``, ``year`` is a column, too.
     """
 
     compressed = True
@@ -92,25 +94,35 @@ class PartsReader(readers.TableReader):
         else:
             if not os.path.isdir(path):
                 open_bytes(path).close()
-            check_parts(path)
             self._files, place = fs.LocalFileSystem(), path
+        check_parts(path)
         form = "parquet" if self._is_parquet else "ipc"
-        found = dataset.dataset(place, format=form, filesystem=self._files, partitioning="hive")
+        is_file = self._files.get_file_info(place).is_file
+        where: dict[str, Any] = {"format": form, "filesystem": self._files}
+        if not is_file:
+            where |= {"partitioning": "hive", "partition_base_dir": place}
+        try:
+            found = dataset.dataset(place, **where)
+        except self._pa.ArrowInvalid:
+            for one in dataset.dataset(place, self._pa.schema([]), **where).get_fragments():
+                readers.name_columns(one.path, one.physical_schema.names)  # two may be alike
+            raise
         files = sorted(found.get_fragments(), key=lambda one: one.path)
-        keys_of = dataset.get_partition_keys
-        self._parts = [
-            _Part(one.path, keys_of(one.partition_expression), one.physical_schema) for one in files
-        ]
+        types: dict[str, Any] = {}
+        self._parts = []
+        for one in files:
+            schema = one.physical_schema
+            keys = dataset.get_partition_keys(one.partition_expression)
+            own = dict(zip(schema.names, schema.types, strict=True))
+            self._parts.append(_Part(one.path, own, keys))
+            for name, kind in own.items():
+                if self._pa.types.is_null(types.setdefault(name, kind)):
+                    types[name] = kind
+        for name in dict.fromkeys(name for part in self._parts for name in part.keys):
+            types[name] = self._key_types[name] = found.schema.field(name).type
         infos = self._files.get_file_info([part.path for part in self._parts])
         self.size = sum(info.size or 0 for info in infos)
         self.n_rows = sum(one.count_rows() for one in files)
-        types = dict(zip(found.schema.names, found.schema.types, strict=True))
-        readers.name_columns(path, found.schema.names)  # some may be alike
-        for part in self._parts:
-            self._key_types |= {name: types[name] for name in part.keys}
-            for field in part.schema:
-                if self._pa.types.is_null(types.setdefault(field.name, field.type)):
-                    types[field.name] = field.type
         names = readers.name_columns(path, list(types))
         self._stored = dict(zip(names, types, strict=True))
         self.kinds = {name: _kind(types[stored]) for name, stored in self._stored.items()}
@@ -128,13 +140,13 @@ class PartsReader(readers.TableReader):
             stored = self._stored[name]
             if stored in part.keys:
                 continue
-            if stored not in part.schema.names:
+            if stored not in part.types:
                 yield (
                     f"{part.path} lacks column {name!r} of the other files of {self.name}; leave "
                     f"the column out, write the file again, or move it elsewhere"
                 )
                 continue
-            kind = part.schema.field(stored).type
+            kind = part.types[stored]
             if _kind(kind) != self.kinds[name] and not self._pa.types.is_null(kind):
                 yield (
                     f"column {name!r} of {part.path} is of type {kind}, unlike that of the other "
@@ -144,13 +156,15 @@ class PartsReader(readers.TableReader):
     def blocks(self) -> Iterator[tuple[Any, ...]]:  # noqa: D102
         for part in self._parts:
             first = 0
+            wanted = {name: self._column(part, name) for name in self.wanted.columns}
             try:
                 for batch in self._batches(part):
                     n_rows = batch.num_rows
                     self.row += n_rows
                     self.text_bytes += batch.nbytes
-                    names = self.wanted.columns
-                    columns = {name: self._column(part, batch, name) for name in names}
+                    # A column is found by its name in a dict: a schema looks at all of them.
+                    stored = dict(zip(batch.schema.names, batch.columns, strict=True))
+                    columns = {name: read(stored, n_rows) for name, read in wanted.items()}
                     yield columns, n_rows, partial(readers.row_place, part.path, first)
                     first += n_rows
             except MemoryError:
@@ -164,22 +178,21 @@ class PartsReader(readers.TableReader):
         """Record batches or tables of a part, of bounded size, with the columns to be read."""
         from pyarrow import ipc, parquet
 
-        inside = {*part.schema.names} - {*part.keys}
         size = readers.block_rows(8 * sum(kind in readers.USABLE for kind in self.kinds.values()))
-        stored = [
-            name for name in map(self._stored.__getitem__, self.wanted.columns) if name in inside
-        ]
+        wanted = map(self._stored.__getitem__, self.wanted.columns)
+        stored = [name for name in wanted if name in part.types and name not in part.keys]
         with self._files.open_input_file(part.path) as file:
             if not self._is_parquet:
-                places = [part.schema.get_field_index(name) for name in stored]
-                batches = ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=places))
+                places = {name: place for place, name in enumerate(part.types)}
+                options = ipc.IpcReadOptions(included_fields=[places[name] for name in stored])
+                batches = ipc.open_file(file, options=options)
                 for number in range(batches.num_record_batches):
                     batch = batches.get_batch(number)
                     for start in range(0, batch.num_rows, size):
                         yield batch.slice(start, size)
                 return
             # A text that many rows share is stored once, and stays so in a dictionary.
-            texts = {name for name in stored if _is_text(part.schema.field(name).type)}
+            texts = {name for name in stored if _is_text(part.types[name])}
             # Pages are streamed: a whole row group need not fit the memory.
             pages = parquet.ParquetFile(
                 file, buffer_size=1 << 20, pre_buffer=False, read_dictionary=list(texts)
@@ -194,24 +207,56 @@ class PartsReader(readers.TableReader):
             if begun:
                 yield self._pa.Table.from_batches(begun)
 
-    def _column(self, part: _Part, rows: Any, name: str) -> Any:
-        """A column of some rows of a part, which may have it by its folder or not at all."""
-        stored = self._stored[name]
-        if stored in part.keys:
-            value = self._pa.scalar(part.keys[stored], self._key_types[stored])
-            return self._pa.repeat(value, rows.num_rows)
-        known = stored in part.schema.names
-        column = rows.column(stored) if known else self._pa.nulls(rows.num_rows)
-        if self._pa.types.is_null(column.type):
-            return column.cast("float64" if self.kinds[name] == NUMBERS else "string")
-        if self._is_parquet and _is_text(part.schema.field(stored).type):
-            return _used_words(column)
-        return column
+    def _column(self, part: _Part, name: str) -> Callable[[Mapping[str, Any], int], Any]:
+        """What finds a column of a part, given the stored columns of some rows and their number.
+
+        The part may have it by its folder or not at all.
+        """
+        own = self._stored[name]
+        if own in part.keys:
+            key = self._pa.scalar(part.keys[own], self._key_types[own])
+            return lambda _, n_rows: self._pa.repeat(key, n_rows)
+        kind = part.types.get(own, self._pa.null())
+        if self._pa.types.is_null(kind):
+            type_name = "float64" if self.kinds[name] == NUMBERS else "string"
+            return lambda _, n_rows: self._pa.nulls(n_rows, type_name)
+        if self._is_parquet and _is_text(kind):
+            return lambda stored, _: _used_words(stored[own])
+        if _value_type(kind) == kind and self.kinds[name] == NUMBERS:
+            return lambda stored, _: stored[own]
+        return lambda stored, _: _decoded(stored[own])
 
 
 def _is_text(kind: Any) -> bool:
-    """Whether a column of this type holds text that is not stored as codes."""
-    return not hasattr(kind, "value_type") and _kind(kind) == WORDS
+    """Whether a column of this type holds text that Parquet can read as codes of words."""
+    from pyarrow import types as t
+
+    tests = (t.is_string, t.is_large_string, t.is_binary, t.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+def _value_type(kind: Any) -> Any:
+    """Type of the values in a column that may be of codes, of runs, or of an extension."""
+    from pyarrow import types as t
+
+    while t.is_dictionary(kind) or t.is_run_end_encoded(kind):
+        kind = kind.value_type
+    return getattr(kind, "storage_type", kind)
+
+
+def _decoded(column: Any) -> Any:
+    """A column with its values in the place of codes, runs and views; codes of words stay."""
+    from pyarrow import compute, types
+
+    if hasattr(column.type, "storage_type"):
+        column = column.cast(column.type.storage_type)
+    if types.is_run_end_encoded(column.type):
+        column = compute.run_end_decode(column)
+    value = _value_type(column.type)
+    if types.is_dictionary(column.type):
+        return column if _kind(value) == WORDS else column.cast(value)
+    plain = {"string_view": "string", "binary_view": "binary"}
+    return column.cast(plain[str(value)]) if str(value) in plain else column
 
 
 def _row_bytes(metadata: Any, names: Collection[str]) -> int:
@@ -249,11 +294,11 @@ def _pandas_index(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
 def _kind(kind: Any) -> str:
     from pyarrow import types as t
 
-    if any(test(kind) for test in (t.is_integer, t.is_floating, t.is_decimal, t.is_boolean)):
+    value = _value_type(kind)
+    if any(test(value) for test in (t.is_integer, t.is_floating, t.is_decimal, t.is_boolean)):
         return NUMBERS
-    value = kind.value_type if t.is_dictionary(kind) else kind
-    texts = (t.is_string, t.is_large_string, t.is_string_view, t.is_binary)
-    return WORDS if any(test(value) for test in texts) else str(kind)
+    texts = (_is_text, t.is_string_view, t.is_binary_view, t.is_fixed_size_binary)
+    return WORDS if any(test(value) for test in texts) else str(value)
 
 
 class CSVReader(TextInput, readers.TableReader):
@@ -390,36 +435,41 @@ class CSVReader(TextInput, readers.TableReader):
             line, _ = next(islice(self._rows(block), row, None))
             return f"{self.name}, line {line}"
 
-        return self.cells({name: table.column(name) for name in types}, n_rows, place)
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        return self.cells(columns, n_rows, place)
 
     def parse_by_line(self, block: TextBlock) -> Cells:
         """As `parse`, to the same result; names or skips what cannot be read."""
         wanted = self.wanted
-        place = {name: j for j, name in enumerate(self.columns)}
-        columns: dict[str, list[Any]] = {name: [] for name in wanted.columns}
-        places: list[str] = []
-        skipped: list[str] = []
+        lines: list[int] = []
+        rows: list[list[str]] = []
+        errors: dict[int, str] = {}
         for line, raw in self._rows(block):
-            where = f"{self.name}, line {line}"
             try:
-                cells = self._read_line(raw)
-                values: dict[str, Any] = {name: cells[place[name]] for name in wanted.columns}
-                numbers = {name: parse_number(values[name]) for name in wanted.numbers}
-                if bad := {name: values[name] for name, x in numbers.items() if x is None}:
-                    raise InputError(_words_error(bad, self._like))
+                rows.append(self._read_line(raw))
+                lines.append(line)
             except InputError as error:
-                skipped.append(f"{where}: {error}")
-                if not self._skip:
-                    raise InputError(skipped[-1]) from None
-                continue
-            places.append(where)
-            for name, value in (values | numbers).items():
-                columns[name].append(value)
-        arrays = {
-            name: np.array(column, np.float64 if name in wanted.numbers else object)
-            for name, column in columns.items()
-        }
-        found = self.cells(arrays, len(places), places.__getitem__)
+                errors[line] = str(error)
+        cells = dict(zip(self.columns, zip(*rows, strict=True), strict=bool(rows)))
+        columns: dict[str, Any] = {}
+        bad: dict[int, dict[str, str]] = {}
+        for name in wanted.numbers:
+            columns[name], are_words = _numbers_in(cells.get(name, ()))
+            for row in np.flatnonzero(are_words).tolist():
+                bad.setdefault(row, {})[name] = cells[name][row]
+        for row, words in bad.items():
+            errors[lines[row]] = _words_error(words, self._like)
+        skipped = [f"{self.name}, line {line}: {error}" for line, error in sorted(errors.items())]
+        if skipped and not self._skip:
+            raise InputError(skipped[0])
+        columns |= {name: np.array(cells.get(name, ()), object) for name in wanted.texts}
+        kept = np.array([row not in bad for row in range(len(rows))], dtype=bool)
+        places = [f"{self.name}, line {lines[row]}" for row in np.flatnonzero(kept).tolist()]
+        found = self.cells(
+            {name: column[kept] for name, column in columns.items()},
+            len(places),
+            places.__getitem__,
+        )
         return replace(found, skipped=tuple(skipped))
 
     def _read_line(self, raw: bytes) -> list[str]:
@@ -485,6 +535,18 @@ def parse_number(text: str) -> float | None:
         return None if "_" in text else float(text)
     except ValueError:
         return None
+
+
+def _numbers_in(cells: Sequence[str]) -> tuple[Float64Array, npt.NDArray[np.bool_]]:
+    """Numbers in cells, and which cells hold something else."""
+    try:
+        if not any("_" in cell for cell in cells):  # which Python allows in numbers
+            return np.array(cells, dtype=np.float64), np.zeros(len(cells), dtype=bool)
+    except ValueError:
+        pass
+    numbers = [parse_number(cell) for cell in cells]
+    are_words = np.array([number is None for number in numbers], dtype=bool)
+    return np.array([np.nan if x is None else x for x in numbers]), are_words
 
 
 def _number_among_names(names: Sequence[str]) -> str | None:

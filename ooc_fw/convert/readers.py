@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ooc_fw.convert.encoding import TargetEncoding
 
 BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at once
+WIDE_ROWS, WIDE_BYTES = 64, 16 << 20  # rows of wide tables that are read at once, and their bytes
 MAX_BLOCK_ROWS = 1 << 16  # rows of a table that are read at once, however narrow they are
 MAX_COLUMNS = 1 << 20  # each takes some 500 bytes before the first row is read
 MAX_NAME = 4096  # letters of a name of a column, of a category or of a label
@@ -198,6 +199,18 @@ def _floats(column: Any) -> Float64Array:
     return np.ascontiguousarray(column, dtype=np.float64)
 
 
+def spreading(kind: str, name: str) -> str:
+    """How columns of lists or of fields become columns of numbers; "" for other kinds."""
+    if kind.startswith(("struct", "map")):
+        return "give each field a column, as pyarrow's table.flatten() does, or "
+    if "list" in kind.partition("<")[0]:
+        return (
+            f"give each element a column, as by pandas: table.join(pandas.DataFrame("
+            f"table.pop({name!r}).tolist()).add_prefix({name!r})), or "
+        )
+    return ""
+
+
 def may_be_dates(kind: str) -> bool:
     """Whether a column of this kind holds dates and times, or text that may be some."""
     return kind in (WORDS, TEXT) or kind.startswith(("timestamp", "date"))
@@ -229,8 +242,8 @@ def _words_of(column: Any, place: Place) -> Words:
     if not isinstance(column, np.ndarray):
         column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
         encoded = column if hasattr(column, "dictionary") else column.dictionary_encode()
-        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        return collect_words(encoded.dictionary.to_pylist(), codes.astype(np.int64), place)
+        codes = encoded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
+        return collect_words(encoded.dictionary.to_pylist(), codes, place)
     if column.dtype.kind == "O":
         return collect_words(column.tolist(), place=place)
     values, codes = np.unique(column, return_inverse=True)
@@ -251,8 +264,10 @@ def _inexact_label(column: Any) -> tuple[int, Any] | None:
 
 
 def block_rows(row_bytes: int) -> int:
-    """Rows of a table that are read at once."""
-    return min(MAX_BLOCK_ROWS, max(1, BLOCK_BYTES // max(1, row_bytes)))
+    """Rows of a table that are read at once; more of wide ones, as each column takes its time."""
+    n_rows = BLOCK_BYTES // max(1, row_bytes)
+    of_wide = min(WIDE_ROWS, WIDE_BYTES // max(1, row_bytes))
+    return min(MAX_BLOCK_ROWS, max(1, n_rows, of_wide))
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,10 +399,12 @@ def collect_words(
     for value in values:
         try:
             word = word_of(value)
-        except UnicodeDecodeError:
+            word.encode("utf-8")
+        except UnicodeError:
             row = int(np.flatnonzero(codes == len(places))[0])
+            shown = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
             raise InputError(
-                f"{place(row)}: {value!r} is not UTF-8 text; write the file again in UTF-8"
+                f"{place(row)}: {shown!r} is not UTF-8 text; write the file again in UTF-8"
             ) from None
         places.append(names.setdefault(word, len(names)) if word else -1)
     # Code -1 takes the last of these places.

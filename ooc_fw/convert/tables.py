@@ -147,15 +147,16 @@ class TableRecord:
                 f"{reader.name} lacks column{'s' * (len(missing) > 1)} {listed(missing)}, which "
                 f"{other}; it has {listed(reader.columns)}: add or rename what is missing"
             )
+        needs = dict.fromkeys(numbers, "numbers") | dict.fromkeys(wanted.words, "words")
         for name in needed:
             kind = reader.kinds[name]
-            what, fits = "dates", readers.may_be_dates(kind)
-            if name in wanted.words:
-                what, fits = "words", kind in readers.USABLE
-            elif name in numbers:
-                what, fits = "numbers", kind in (readers.NUMBERS, readers.TEXT)
+            what, fits = needs.get(name, "dates"), readers.may_be_dates(kind)
+            if what == "words":
+                fits = kind in readers.USABLE
+            elif what == "numbers":
+                fits = kind in (readers.NUMBERS, readers.TEXT)
             if not fits:
-                way = f"leave it out with --drop {name}"
+                way = f"{readers.spreading(kind, name)}leave it out with --drop {name}"
                 if kind == readers.WORDS:
                     way = f"give --one-hot {name} for categories, or {way}"
                 elif what == "dates":

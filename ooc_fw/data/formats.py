@@ -6,6 +6,7 @@ The format is told by the first bytes and, for text tables, by the name.
 from __future__ import annotations
 
 import difflib
+import glob
 import io
 import os
 import re
@@ -178,23 +179,56 @@ def _is_part(name: str) -> bool:
     return os.path.splitext(name)[1] in _SUFFIXES and name[0] not in "._"
 
 
-def check_parts(folder: str) -> None:
-    """Raise InputError for what a folder of a table holds beside files and folders.
+def check_parts(path: str) -> None:
+    """Raise InputError for a file or folder of Parquet whose rows are not those of its files.
 
-    A link that leads nowhere, or a pipe, would be left out without a word, and rows of a folder
-    that links lead to twice would be read twice.
+    A link that leads nowhere, or a pipe, would be left out of a folder without a word, and rows of
+    a folder that links lead to twice would be read twice. Table formats keep files whose rows were
+    removed, beside a log that says so.
     """
+    if is_url(path):
+        system, place = file_system(path)
+        with remote_errors(path):
+            for folder in (place, os.path.dirname(place.rstrip("/"))):
+                if system.isdir(folder):
+                    _check_no_log(
+                        folder, [os.path.basename(one) for one in system.ls(folder, False)]
+                    )
+        return
+    folder = os.path.dirname(os.path.realpath(path))
+    while folder != os.path.dirname(folder):
+        _check_no_log(folder)
+        folder = os.path.dirname(folder)
     seen: set[str] = set()
-    for place, folders, files in os.walk(folder, followlinks=True):
+    for place, folders, files in os.walk(path, followlinks=True):
         if (real := os.path.realpath(place)) in seen:
             raise InputError(f"{place} is a link to a folder that is read anyway; remove it")
         seen.add(real)
+        _check_no_log(place)
         folders[:] = [name for name in folders if name[0] not in "._"]
-        for path in (os.path.join(place, name) for name in files if name[0] not in "._"):
-            if not os.path.isfile(path):
+        for file in (os.path.join(place, name) for name in files if name[0] not in "._"):
+            if not os.path.isfile(file):
                 raise InputError(
-                    f"{path} is a link that leads nowhere, a pipe or a device; move it elsewhere"
+                    f"{file} is a link that leads nowhere, a pipe or a device; move it elsewhere"
                 )
+
+
+def _check_no_log(folder: str, names: Sequence[str] = ()) -> None:
+    """Raise InputError for the folder of a Delta, Hudi or Iceberg table; `names` are in it."""
+    logs = {
+        "Delta": os.path.join(glob.escape(folder), "_delta_log"),
+        "Hudi": os.path.join(glob.escape(folder), ".hoodie"),
+        "Iceberg": os.path.join(glob.escape(folder), "metadata", "*.metadata.json"),
+    }
+    found = [kind for kind, log in logs.items() if any(glob.iglob(log))]
+    found += [kind for kind, log in logs.items() if os.path.basename(log) in names]
+    if {"metadata", "data"} <= {*names}:
+        found.append("Iceberg")
+    for kind in found:
+        raise InputError(
+            f"{folder} is a table of {kind}, whose files hold removed rows, too; export a snapshot "
+            f"of it, as by SELECT * in its own reader, to a file of Parquet, and convert that"
+        )
 
 
 def detect_format(path: str, *, is_table: bool = False) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from converted import convert_files, read
 
+from ooc_fw.data.formats import _check_no_log
 from ooc_fw.data.opening import open_source
 from ooc_fw.system.errors import InputError
 from tests.support.methods import grid
@@ -206,3 +207,46 @@ def test_object_stores(folder, expected, tmp_path, name):
     place = f"/{tmp_path.name}/{name}"
     memory.put(str(folder / name), place, recursive=(folder / name).is_dir())
     assert in_order(*converted(f"memory:/{place}", tmp_path)) == in_order(*expected)
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_keys_come_from_folders_below_the_one_that_is_given(tmp_path, monkeypatch, within):
+    """A file, and a folder with a key in its own path, have the columns in their files alone."""
+    folder = tmp_path / "in" / "run=7"
+    folder.mkdir(parents=True)
+    save_part(folder / "t.parquet")
+    if within:
+        monkeypatch.chdir(folder)
+    for given in ("t.parquet", ".") if within else (folder / "t.parquet", folder):
+        convert_files([given], tmp_path / "o.h5", label="y")
+        assert b"run" not in read(tmp_path / "o.h5").attrs["columns"].tolist()
+    convert_files([folder.parent], tmp_path / "o.h5", label="y")
+    assert b"run" in read(tmp_path / "o.h5").attrs["columns"].tolist()
+
+
+def save_part(path, columns=("a", "y")):
+    parquet.write_table(pa.table({name: [0.0, 1.0] for name in columns}), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "log"),
+    [
+        ("Delta", "_delta_log/00000000000000000000.json"),
+        ("Hudi", ".hoodie/hoodie.properties"),
+        ("Iceberg", "metadata/v1.metadata.json"),
+    ],
+)
+def test_tables_with_a_log_are_refused(tmp_path, kind, log):
+    """They hold removed rows, whether the folder, one above, one below or a file is given."""
+    table = tmp_path / "above" / "table"
+    data = table / "data" / "day=1"
+    data.mkdir(parents=True)
+    (table / log).parent.mkdir()
+    (table / log).write_text("{}")
+    part = save_part(data / "1.parquet")
+    for given in (table, tmp_path / "above", data, part):
+        with pytest.raises(InputError, match=rf"table is a table of {kind}.*export a snapshot"):
+            convert_files([given], tmp_path / "o.h5", label="y")
+    with pytest.raises(InputError, match=f"is a table of {kind}"):
+        _check_no_log("s3://bucket/table", [log.split("/")[0], "data"])

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,6 +31,7 @@ from tests.support.methods import grid
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
+pd = pytest.importorskip("pandas")
 
 NAMES = ("a", "b", "c", "d", "e")
 Y = {"label": "y"}
@@ -682,3 +684,94 @@ def test_a_record_that_makes_no_sense(run, refused, tmp_path):
             file.attrs["table"] = np.bytes_(text)
             del file.attrs[HEADER], file[GROUP]
         refused("a,c,y\n1,u,0\n", r"train\.h5 is damaged: .*column", like=path)
+
+
+CODED = {
+    "numbers": (pa.array([1, 2, 1, None]).dictionary_encode(), [1, 2, 1, np.nan]),
+    "booleans": (pa.array([True, False, True, None]).dictionary_encode(), [1, 0, 1, np.nan]),
+    "runs": (pa.array([1.5, 1.5, 2, 2]), [1.5, 1.5, 2, 2]),
+    "half": (pa.array(np.array([1, 2, 3, 4], np.float16)), [1, 2, 3, 4]),
+}
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+@pytest.mark.parametrize("kind", CODED)
+def test_codes_of_arrow_that_stand_for_numbers(run, tmp_path, kind, suffix):
+    column, values = CODED[kind]
+    if kind == "runs" and suffix == ".arrow":
+        column = pa.compute.run_end_encode(column)
+    path = write_arrow(tmp_path / f"t{suffix}", {"x": column, "y": pa.array([0, 1, 0, 1])})
+    wanted = np.where(np.isnan(values), np.nanmean(values), values)
+    np.testing.assert_allclose(run(path, **Y, impute="mean")[1].X[:, 0], wanted, rtol=1e-6)
+
+
+def write_arrow(path, columns):
+    table = pa.table(columns)
+    if path.suffix == ".parquet":
+        parquet.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    return path
+
+
+WORDS = pa.array(["a", "b", "a", None])
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+@pytest.mark.parametrize(
+    "column",
+    [
+        *(
+            pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, None], kind), ["a", "b"])
+            for kind in (pa.uint8(), pa.uint16(), pa.uint32(), pa.int8())
+        ),
+        *(WORDS.cast(kind) for kind in (pa.large_string(), pa.binary(), pa.large_binary())),
+        *(WORDS.cast(pa.binary()).cast(kind) for kind in (pa.binary(1),)),
+        *(WORDS.cast(kind) for kind in (pa.string_view(),)),
+        WORDS.cast(pa.large_string()).dictionary_encode(),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_words_of_every_type_of_arrow(run, tmp_path, column, suffix):  # fmt: skip
+    path = write_arrow(tmp_path / f"t{suffix}", {"x": column, "y": pa.array([0, 1, 0, 1])})
+    X = run(path, **Y, one_hot=["x"], impute="mean")[1].X
+    np.testing.assert_array_equal(X, [[1, 0], [0, 1], [1, 0], [0, 0]])
+    labelled = write_arrow(tmp_path / f"l{suffix}", {"x": pa.array([0, 1, 2, 3]), "y": column})
+    assert run(labelled, **Y, missing_labels="drop")[0].class_counts == {"a": 2, "b": 1}
+
+
+def test_columns_of_lists_and_fields_say_how_to_spread_them(refused, run, tmp_path):
+    table = pa.table({"v": [[1.0, 2.0], [3.0, 4.0]], "s": [{"k": 1}, {"k": 2}], "y": [0, 1]})
+    path = tmp_path / "t.parquet"
+    parquet.write_table(table, path)
+    refused(path, r"'v' of .* holds list<.*give each element a column.*--drop v", **Y)
+    refused(path, r"'s' of .* holds struct<.*table\.flatten\(\)", **Y, drop=["v"])
+    flat = table.flatten().to_pandas()
+    wide = flat.join(pd.DataFrame(flat.pop("v").tolist()).add_prefix("v"))
+    wide.to_parquet(path)
+    np.testing.assert_array_equal(run(path, **Y)[1].X, [[1, 1, 2], [2, 3, 4]])
+
+
+def test_equal_names_of_parquet_columns_are_told(refused, tmp_path):
+    table = pa.Table.from_arrays([pa.array([1, 2])] * 3, names=["twin", "twin", "y"])
+    parquet.write_table(table, tmp_path / "t.parquet")
+    refused(tmp_path / "t.parquet", r"t\.parquet has two columns 'twin'; rename one", **Y)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_time_of_wide_tables_is_linear_in_their_columns(tmp_path, suffix):
+    """Eight times the columns take no more than sixteen times the CPU seconds; 64 if squared."""
+    seconds = []
+    for width in (500, 500, 4000):  # the first run compiles
+        X = np.random.default_rng(0).normal(size=(40, width)).astype(np.float32)
+        columns = {f"c{j}": X[:, j] for j in range(width)} | {"y": np.arange(40) % 2}
+        path = tmp_path / f"t{suffix}"
+        if suffix == ".csv":
+            pd.DataFrame(columns).to_csv(path, index=False)
+        else:
+            write_arrow(path, columns)
+        begun = time.process_time()
+        convert_files([path], tmp_path / "o.h5", **Y)
+        seconds.append(time.process_time() - begun)
+    assert seconds[2] < 16 * seconds[1]
