@@ -304,20 +304,10 @@ class TaskOptions(_Checked):
 @_documented
 @dataclass(frozen=True)
 class SearchOptions(_Checked):
-    """How C and gamma are searched, and what is compared."""
+    """What a search validates by."""
 
-    preset: str = option(
-        "auto",
-        "auto: kernels, C and gamma are searched in stages, from samples to all rows, within the "
-        "time limit; large: C in 2^0..2^12, gamma auto, one validation part; small: C in "
-        "2^-5..2^15, sigma^2 in 2^-15..2^5, 10 folds; values that are given replace parts of it",
-        choices=("auto", "large", "small"),
-    )
     validation_share: float = option(
         0.3, "share of the rows in the validation part", name="--validation", **SHARE
-    )
-    folds: int | None = option(
-        None, "cross-validate with K folds instead", low=2, whole=True, metavar="K"
     )
     metric: str = option(
         "auto",

@@ -14,7 +14,7 @@ from ooc_fw.options import (
     TaskOptions,
     option_fields,
 )
-from ooc_fw.training.points import METRICS_OF, PRESETS
+from ooc_fw.training.tuning import METRICS_OF
 
 RECORDS = (TrainOptions, KernelOptions, TaskOptions, SearchOptions, ConvertOptions)
 FIELDS = [
@@ -32,7 +32,6 @@ def test_every_field_is_declared():
 
 def test_words_of_searches_are_those_that_are_known():
     declared = option_fields(SearchOptions)
-    assert declared["preset"].choices == tuple(PRESETS)
     assert declared["metric"].choices == ("auto", *METRICS)
     assert {name for names in METRICS_OF.values() for name in names} == {*METRICS}
 

@@ -179,7 +179,13 @@ def _add_task(parser: argparse._ActionsContainer) -> None:
         help="classification (default), novelty (rows like these: 1, others: -1), or regression "
         "(labels are targets, numbers)",
     )
-    add_options(parser.add_argument_group("single tasks"), TaskOptions)
+    group = parser.add_argument_group("single tasks")
+    add_options(group, TaskOptions)
+    text = (
+        "label of the ordinary rows of novelty, which alone are learned (default: train learns all "
+        "rows, and tune those of the label that most rows have)"
+    )
+    group.add_argument("--ordinary", metavar="LABEL", help=text)
     parser.set_defaults(epsilon=None)  # tells whether it is given
 
 
@@ -244,11 +250,11 @@ def _add_stream(parser: argparse.ArgumentParser) -> None:
 def _tune(parser: argparse.ArgumentParser) -> None:
     """Find the best kernel, C and gamma, and train with them.
 
-    Without options: search kernels, C and gamma in stages, from samples to all rows, validate on
-    rows that no stage trains on, and train on all rows with the best, exactly or with as many
-    landmarks as the time affords: 10 minutes in all, or --max-time. With --C and --gamma, try just
-    these. VALUES are numbers (0.5,1,10) or powers of a number (2^0..2^12; 2^-5..2^15:2 for every
-    second one). The test file has no part in it.
+    Candidates of kernel, gamma and C are trained on a sample and validated on other rows; the best
+    go on to more rows, and the best of all is trained on all rows, exactly or with as many
+    landmarks as the time affords. Values that are given are the candidates. VALUES are numbers
+    (0.5,1,10) or powers of a number (2^0..2^12; 2^-5..2^15:2 for every second one). The test file
+    has no part in it. A command at the end trains the same model again.
 
       ooc-fw tune train.h5 --metric auc --max-time 30m
       ooc-fw tune train.h5 --C 2^0..2^12 --gamma auto,0.1
@@ -265,28 +271,23 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     add_values(width, "--gamma", gamma, "values of gamma, such as auto and scale")
     sigma2 = "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)"
     add_values(width, "--sigma2", positive, sigma2)
-    text = "end after this time with the best so far (default: 10m; none for values or a preset)"
+    text = "end after this time with the best so far (default: 10m)"
     add_option(parser, "max_time", replace(option_fields(TrainOptions)["max_time"], help=text))
     add_options(parser, TrainOptions, ["memory_limit"])
     grid = parser.add_argument_group("what is tried")
     add_options(grid, KernelOptions, ["degree", "coef0"])
-    add_options(grid, SearchOptions, ["preset"])
-    text = (
-        "scale the columns by how much they matter to the best model, in some rounds, and keep "
-        "that where validation says that it is better"
-    )
-    add_flag(grid, "--learn-scales", text)
     check = parser.add_argument_group("validation")
-    add_options(check, SearchOptions, ["metric", "validation_share", "folds"])
+    add_options(check, SearchOptions, ["metric", "validation_share"])
     add_options(check, TrainOptions, ["seed"])
     training = parser.add_argument_group("training")
-    names = ["method", "tol", "landmarks", "exact"]
-    add_options(training, TrainOptions, names)
+    add_options(training, TrainOptions, ["tol", "landmarks", "exact"])
+    text = "let the last model give probabilities"
+    add_flag(training, "--probability", text)
     add_work(parser, training, dask=False)
     results = parser.add_argument_group("results")
     text = "search only, train no model"
     results.add_argument("--no-refit", dest="refit", action="store_false", help=text)
-    results.add_argument("--points", metavar="FILE.json", help="write all points as JSON")
+    results.add_argument("--points", metavar="FILE.json", help="write all candidates as JSON")
     text = "draw errors against C (.png, .svg, .pdf; matplotlib)"
     results.add_argument("--figure", metavar="FILE", help=text)
     add_results(parser)

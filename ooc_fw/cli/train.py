@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.cli import common
@@ -23,9 +24,10 @@ from ooc_fw.cli.arguments import arguments_of
 from ooc_fw.cli.commands import DONE
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.parallel import Workers
-from ooc_fw.data.rows import Float64Array
+from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
+from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import relative_target
 from ooc_fw.model.record import Model
@@ -41,6 +43,7 @@ from ooc_fw.system.files import Output, check_outputs, remove_abandoned
 from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt, signal_of
 from ooc_fw.training.fit import Fit, Task, describe, fit, make_plan, task_of
 from ooc_fw.training.held_out import before_calibration, calibrated
+from ooc_fw.training.novelty import ordinary_rows
 from ooc_fw.training.pairs import describe_method
 
 logger = logging.getLogger(__name__)
@@ -63,10 +66,11 @@ def run(args: argparse.Namespace) -> int:
         every = args.checkpoint_every or CheckpointPlan.every_s
         checkpoint = CheckpointPlan(args.checkpoint, every)
     remove_abandoned()
-    labels = "labels" not in task.without[1]
+    labels = args.ordinary is not None or "labels" not in task.without[1]
     with common.open_data(args, labels=labels) as opened, common.open_workers(args) as workers:
-        source = without_offsets(opened, args.kernel)
+        whole = without_offsets(opened, args.kernel)
         place = model_place(args)
+        source, ordinary = _learned(args, whole)
         with source.limited(Deadline(options.max_time, args.started).check):
             problem = read_problem(args, task, source, options, workers)
         within = before_calibration(problem, options) if args.probability else options
@@ -88,7 +92,12 @@ def run(args: argparse.Namespace) -> int:
         ):
             session = dataclasses.replace(session, callbacks=progress.callbacks)
             fitted = fit(problem, within, session, plan=plan)
+<<<<<<< HEAD
             interrupt.defer()  # the model is not lost any more
+=======
+            if ordinary is not None:
+                fitted = fitted.renumbered(ordinary, whole.n_rows)
+>>>>>>> 1160c62 (tune is one search by successive halving, bounded by the clock)
             result, output, number = _save(args, fitted, options, session, place)
             if log is not None:
                 log.write("end", result)
@@ -119,6 +128,10 @@ def _check(args: argparse.Namespace) -> tuple[Task, TrainOptions]:
             owner = next(other for other in TASKS if name in task_of(other).fields)
             raise InputError(f"--{name} goes with --task {owner}; add that, or leave it out")
     why, names = task.without
+    if args.ordinary is not None:
+        if args.task != "novelty":
+            raise InputError("--ordinary goes with --task novelty; add that, or leave it out")
+        names = tuple(name for name in names if name not in ("labels", "labels_as"))
     for name in names:
         if getattr(args, name):
             option = name.replace("_", "-")
@@ -126,6 +139,17 @@ def _check(args: argparse.Namespace) -> tuple[Task, TrainOptions]:
     options = common.record_from(TrainOptions, args)
     task.check(options)
     return task, options
+
+
+def _learned(args: argparse.Namespace, source: RowSource) -> tuple[RowSource, Int64Array | None]:
+    """Rows that are learned, and their numbers if these are some alone."""
+    if args.ordinary is None:
+        return source, None
+    _, is_ordinary, words = ordinary_rows(source, args.ordinary)
+    if not args.quiet:
+        common.print_lines([words])
+    rows = np.flatnonzero(is_ordinary)
+    return SubsetSource(source, ranges_of(rows)), rows
 
 
 def read_problem(

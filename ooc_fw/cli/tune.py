@@ -12,19 +12,23 @@ from ooc_fw.cli import common, train
 from ooc_fw.cli.commands import DONE
 from ooc_fw.model.metrics import METRICS
 from ooc_fw.options import TrainOptions
-from ooc_fw.report.figures import check_figure
+from ooc_fw.report.figures import check_figure, draw_errors, save
 from ooc_fw.report.progress import Progress, to_json
 from ooc_fw.solver.state import Status
 from ooc_fw.system import memory
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, write_output
+<<<<<<< HEAD
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.training.points import Point, TuneResult, draw
 from ooc_fw.training.tuning import tune
+=======
+from ooc_fw.training.tuning import Point, TuneResult, tune
+>>>>>>> 1160c62 (tune is one search by successive halving, bounded by the clock)
 
 _SEARCH = (
-    *("task", "contamination", "epsilon", "kernel", "degree", "coef0", "preset"),
-    *("validation_share", "folds", "metric", "learn_scales", "refit"),
+    *("task", "ordinary", "contamination", "epsilon", "kernel", "degree", "coef0"),
+    *("validation_share", "metric", "refit", "probability"),
 )
 """Arguments that are fields of `TuneOptions`."""
 
@@ -53,19 +57,18 @@ def run(args: argparse.Namespace) -> int:
         )
     values = {"data": ", ".join(common.data_of(args)), **result.to_dict(), "model": None}
     values["peak_rss_bytes"] = memory.peak_rss_bytes()
+    values["next"] = [_command(args, result, place.output)]
     status = None if result.model is None else Status(result.model.status)
-    values["next"] = []
     if result.model is not None:
         path = place.of(status == Status.INTERRUPTED)
         result.model.save(path)
         values["model"] = str(path)
-    if status is not None and not status.reached:
-        values["next"] = _unlimited(args, result.best, place.output)
+    common.print_result(args, values, _lines(result, values))
     if args.points:
         write_output(args.points, (to_json(values) + "\n").encode())
     if args.figure:
-        draw(result, args.figure)
-    common.print_result(args, values, _lines(result, values))
+        title = f"{result.n_rows} rows, {result.n_validation} validation rows"
+        save(draw_errors(result.points, result.best, title, METRICS[result.metric]), args.figure)
     if status is not None and not status.reached:
         why = f"the last training: {status.explain('relative', args.tol)}"
         train.warn_inexact(why, values["refit"]["certified_gap"], place.note(path))
@@ -73,34 +76,36 @@ def run(args: argparse.Namespace) -> int:
     return 128 + (result.signal or signal.SIGINT) if interrupted else DONE
 
 
-def _unlimited(args: argparse.Namespace, best: Point, model: Path) -> list[str]:
-    """Command that trains the best point without a time limit; none where scales are learned."""
+def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
+    """Command that trains the best candidate on all rows, without a time limit."""
     given = {k: value for k, value in vars(args).items() if value is not None and k != "max_time"}
-    given |= {name: getattr(best, name) for name in ("kernel", "C", "gamma", "class_weight")}
+    given |= {name: getattr(result.best, name) for name in ("kernel", "C", "gamma", "class_weight")}
+    if result.fitted is not None and result.task == "classification":
+        given["landmarks"] = result.fitted.plan.landmarks
+        given["exact"] = given["landmarks"] is None
     command = [*common.data_of(args), *train.given_of(argparse.Namespace(**given))]
-    if args.task != "classification":
-        names = "task", "contamination", "epsilon"
-        command += [f"--{name}={given[name]}" for name in names if name in given]
-    return [shlex.join(["ooc-fw", "train", *command, "-o", str(model)])] * (best.learned == 0)
+    if result.task != "classification":
+        names = "task", "ordinary", "contamination", "epsilon"
+        given["ordinary"] = result.ordinary
+        command += [f"--{name}={given[name]}" for name in names if given.get(name) is not None]
+    command += ["--probability"] * args.probability
+    return shlex.join(["ooc-fw", "train", *command, "-o", str(model)])
 
 
 def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
     best = result.best
-    error, deviation = (100 * (value or 0.0) for value in (best.error, best.standard_error))
     lines = [
         *result.table().splitlines(),
-        f"best: {best}, validation {METRICS[result.metric]} {error:.3f} % (+- {deviation:.3f}) on "
+        f"best: {best}, validation {METRICS[result.metric]} {100 * (best.error or 0.0):.3f} % on "
         f"{best.n_validated} rows",
         f"{result.seconds:.1f} s, {result.kernel_evaluations / 1e6:,.0f} million kernel values; "
-        f"the search ended since {result.ended}",
+        f"candidates: {result.ended}",
     ]
-    advice, refit = result.advice(), result.refit()
-    if advice is not None:
-        lines.append(advice)
+    refit = result.refit()
     if refit is not None:
         vectors, gap = f"{refit['n_support']} support vectors", refit["certified_gap"]
-        part = refit["n_rows"] < result.n_rows
-        rows = f"{refit['n_rows']} of {result.n_rows}" if part else f"all {result.n_rows}"
+        part = refit["n_rows"] < result.n_learned
+        rows = f"{refit['n_rows']} of {result.n_learned}" if part else f"all {result.n_learned}"
         if refit["gap_scope"] == "span":
             vectors = common.span_of(refit)
         lines.append(

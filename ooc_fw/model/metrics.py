@@ -1,10 +1,10 @@
-"""How good predictions are: accuracies, ROC AUC, average precision, and how sure they are."""
+"""How good predictions are, from rows that come block by block."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -124,68 +124,6 @@ class Reliability:
                 for k, (count, expected, right) in enumerate(self._bins.T)
             ],
         }
-
-
-class Estimate(NamedTuple):
-    """1 minus a metric on some rows, and its variance for other rows of the same kind."""
-
-    loss: float
-    variance: float
-
-
-def balanced_error(codes: Int64Array, wrong: npt.NDArray[np.bool_]) -> Estimate:
-    """1 - balanced accuracy of rows of the classes `codes`, some of which are wrong.
-
-    Wrong rows are binomial and independent. For the variance each class has a right and a wrong row
-    more, so that it is never 0.
-    """
-    rows = np.bincount(codes)
-    right = np.bincount(codes[~wrong], minlength=len(rows))
-    of_class = rows[rows > 0]
-    recall = (right[rows > 0] + 1) / (of_class + 2)
-    variance = (recall * (1 - recall) / of_class).sum() / len(recall) ** 2
-    return Estimate(1 - balanced_accuracy(right, rows), float(variance))
-
-
-def auc_loss(values: Float64Array, positive: npt.NDArray[np.bool_]) -> Estimate | None:
-    """1 - ROC AUC of some rows, None if there are not both kinds; see `placements`."""
-    if positive.all() or not positive.any():
-        return None
-    parts = placements(values, positive)
-    return Estimate(1 - float(parts[0].mean()), sum(float(x.var()) / len(x) for x in parts))
-
-
-def squared_loss(targets: Float64Array, predictions: Float64Array) -> Estimate | None:
-    """1 - R^2 of predictions, None where all targets are equal; the variance is of the errors."""
-    squares, spread = np.square(targets - predictions), float(np.var(targets))
-    if spread == 0:
-        return None
-    return Estimate(float(squares.mean()) / spread, float(squares.var()) / len(targets) / spread**2)
-
-
-def placements(
-    values: Float64Array, positive: npt.NDArray[np.bool_]
-) -> tuple[Float64Array, Float64Array]:
-    """Share of the rows of the other kind that each positive, and each negative, row is right with.
-
-    The mean of either is the ROC AUC. The variance of each, divided by its rows, adds up to that of
-    the AUC, and so for the difference of two of them on the same rows (DeLong, DeLong and
-    Clarke-Pearson, 1988).
-    """
-
-    def below(some: Float64Array, others: Float64Array) -> Float64Array:
-        ordered = np.sort(others)
-        twice = np.searchsorted(ordered, some, "left") + np.searchsorted(ordered, some, "right")
-        return np.asarray(twice / (2 * len(others)))
-
-    high, low = values[positive], values[~positive]
-    return below(high, low), 1 - below(low, high)
-
-
-def pooled(folds: list[Estimate]) -> tuple[float, float]:
-    """Mean loss of independent folds, and its standard error."""
-    losses, variances = zip(*folds, strict=True)
-    return sum(losses) / len(folds), math.sqrt(sum(variances)) / len(folds)
 
 
 class Residuals:

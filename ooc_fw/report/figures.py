@@ -213,7 +213,7 @@ def _short(label: str) -> str:
 def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error") -> Figure:
     """Draw validation errors against C, a panel for each kernel and a curve for each gamma.
 
-    Points are those of `ooc_fw.training.points`, hollow if they were left out before the last
+    Points are those of `ooc_fw.training.tuning`, hollow if they were left out before the last
     stage, on fewer rows; `what` is the name of the error.
     """
     Cs = sorted({point.C for point in points})
@@ -228,12 +228,11 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
             gammas = sorted({point.gamma for point in alike})
             for gamma, look in zip(gammas, _looks(), strict=False):
                 tried = [p for p in alike if p.gamma == gamma]
-                ax.errorbar(
+                ax.plot(
                     [point.C for point in tried],
                     [100 * point.error for point in tried],
-                    yerr=[100 * (point.standard_error or 0.0) for point in tried],
                     label=f"gamma {gamma:.4g}",
-                    **look | {"linewidth": 0.8, "capsize": 2},
+                    **look | {"linewidth": 0.8},
                 )
                 for point in tried:
                     fill = "white" if point.stage != best.stage else look["color"]
@@ -250,7 +249,7 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
                 ax.yaxis.set(major_formatter="{x:g}", minor_formatter="{x:g}")
             ax.set(ylabel=f"validation {what} (%)", title=f"{kernel} kernel")
             ax.legend(fontsize="x-small", ncols=1 + len(gammas) // 8)
-        axes[-1].set_xlabel("C; bars: standard error; hollow: left out on fewer rows")
+        axes[-1].set_xlabel("C; hollow: left out on fewer rows")
         figure.suptitle(title)
     return figure
 

@@ -21,13 +21,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.sources import RowSource
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import NoveltyProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session
+from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.training.classification import plan_classes, solve_span, threads_before_plan
 from ooc_fw.training.fit import Fit, Task, WarmStart
 
@@ -89,3 +92,31 @@ def _at_quantile(model: Model, problem: NoveltyProblem, threads: int, session: S
         if np.count_nonzero(values < 0) <= most:
             return model
         move, lower = float(np.partition(values, most)[most]), np.nextafter(offset, -np.inf)
+
+
+def ordinary_rows(source: RowSource, label: Any = None) -> tuple[str, npt.NDArray[np.bool_], str]:
+    """Label of ordinary rows, which rows have it, and a sentence about both.
+
+    By default it is the label that most rows have, if there are two. InputError names the way to
+    choose another one.
+    """
+    classes, codes = encode_labels(source)
+    names = [format_label(value) for value in classes.tolist()]
+    word = None if label is None else label if isinstance(label, str) else format_label(label)
+    way = "name the label of ordinary rows with --ordinary LABEL (ordinary= in Python)"
+    if word is None and len(names) != 2:
+        raise InputError(
+            f"{source.name} has {len(names)} different labels, and novelty knows rows that are "
+            f"ordinary and rows that are novel; {way}"
+        )
+    if word is not None and (word not in names or len(names) < 2):
+        raise InputError(f"no row of {source.name} has the label {word}, or all have; {way}")
+    place = int(np.bincount(codes).argmax()) if word is None else names.index(word)
+    is_ordinary = codes == place
+    n_ordinary = int(is_ordinary.sum())
+    return (
+        names[place],
+        is_ordinary,
+        f"{n_ordinary} rows labelled {names[place]} are ordinary, and alone are learned; "
+        f"{len(codes) - n_ordinary} others are novel",
+    )

@@ -1,100 +1,332 @@
-"""Choosing kernel, C and gamma by validation.
+"""Choosing kernel, gamma, C and weights of classes by validation, within a time limit.
 
-    for each stage, of more rows to train on than the one before
-        for each fold: one part of the rows to train on, another to validate with
-            for each kernel and gamma: kernels in turn, from the middle gamma outwards; later
-            stages begin with the best
-                for each C, the smallest first
-                    train, from the weights for the C before; validate
-                    after two hopeless points in a row: leave out the larger C
-            leave out the points that are worse than the best beyond chance
-        leave out all but the best points, overall and of each kernel; add neighbours of the first
-    where time buys no exact model of all rows
-        compare an exact model of a part of the rows with landmarks of all, for the same time
-    train the best point, with a certificate
+    candidates: each kernel with some gammas and values of C
+    train each on a sample of the rows, and validate it on rows that nothing is trained on
+    as long as there are more rows, and time for them
+        keep the best third, and train them on up to four times the rows
+    as long as that helps: try the neighbours of the best
+    train the best on all rows; with time left, go on with its neighbours
 
-A point is a kernel, its gamma and a C; its error is 1 minus the metric. A grid that is given is
-tried in one stage, on all rows. A search that chooses for itself has a budget of time. It counts
-what it plans in seconds of a nominal machine, so that it takes the same course on every machine and
-on any number of threads; the clock only ends it. Models with landmarks share those of the smallest
-C of each gamma and fold.
+The clock bounds the search. How long a training will take follows from trainings that were
+measured, and the time that the last model needs is kept for it. If that one is not finished in
+time, the result is the finished model of the same candidate on fewer rows.
 """
 
 from __future__ import annotations
 
-import bisect
+import contextlib
+import logging
+import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from sklearn import metrics
 
 from ooc_fw.data.encoded import hold_out
-from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.rows import AnyArray, Int64Array
-from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.views import (
-    CachedSource,
-    ScaledSource,
-    SubsetSource,
-    draw_parts,
-    ranges_of,
-)
-from ooc_fw.landmarks import sample_size
-from ooc_fw.model.importance import learn_scales
-from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, squared_loss
-from ooc_fw.model.partition import Partition, partition_classes
+from ooc_fw.data.statistics import sigma2, variance
+from ooc_fw.data.views import CachedSource, SubsetSource, draw_parts, ranges_of
+from ooc_fw.kernels.functions import KERNELS, Kernel, make_kernel, resolve_gamma
+from ooc_fw.model.metrics import METRICS
 from ooc_fw.model.record import Model, borrow_source
-from ooc_fw.options import START_ROWS, TrainOptions
+from ooc_fw.options import TASKS, SearchOptions, TrainOptions
 from ooc_fw.problem import row_penalties
-from ooc_fw.solver.kernel_rows import value_type
 from ooc_fw.solver.plan import Plan, Session, plan_exact
-from ooc_fw.solver.state import Callback, SolverState, Status
+from ooc_fw.solver.run import Warm
+from ooc_fw.solver.state import Callback, Solution, Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import interruption, signal_of
 from ooc_fw.system.memory import OverLimitError
-from ooc_fw.training.classification import exact_fit, landmark_fit, most_landmarks, plan_span
-from ooc_fw.training.fit import Fit, fit, make_plan, open_landmark_path, task_of
-from ooc_fw.training.pairs import PairTrainer
-from ooc_fw.training.points import Point, TuneOptions, TuneResult
-from ooc_fw.training.regression import EXACT_ROWS
+from ooc_fw.training.classification import MOST_SUPPORT, plan_span
+from ooc_fw.training.fit import Fit, describe, fit, make_plan, task_of
+from ooc_fw.training.held_out import before_calibration, calibrated
+from ooc_fw.training.novelty import ordinary_rows
+
+logger = logging.getLogger(__name__)
 
 SEARCH_SECONDS = 600.0
-"""Time limit of a search that chooses for itself, refit included, unless another one is given."""
+"""Time limit unless another one is given; the last model is part of it."""
 
-_SEARCH_SHARE = 0.5  # of the time limit, after which the search ends and the refit begins
-_FIRST_SHARE = 0.4  # of the time of the search, that its first stage may take
-_REFIT_SHARE = 0.8  # of the time left, that a refit may be expected to take
+PATH_TOL = 1e-2
+"""Relative gap of the models that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a
+fifth of their standard error at most, and the choice does not."""
 
-_FIRST_ROWS, _LEAST_ROWS, _MORE_ROWS = 4_000, 500, 4  # of the first stage; times more of the next
-_KEPT = 6, 3, 2  # points that stages after the first go on with, the last number for all others
-_NEAR = 2  # of these, the first of which have neighbours that are tried, too
-_FEW_ROWS, _FOLDS = 20_000, 4  # rows up to which a search that chooses for itself has folds
-_MOST_VALIDATED = 20_000  # rows of the validation part of such a search
+AUTO_KERNELS = ("rbf", "laplacian")
+GAMMA_FACTORS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # multiples of gamma auto to begin with
+GAMMA_STEP = 2.0
+CS = (0.1, 1.0, 10.0, 100.0)
+C_STEP = 3.0
+NOVEL_CS = (30.0, 300.0, 3_000.0, 30_000.0)  # divided by the number of rows
 
-# Kernel values a second of the nominal machine, for rows of no values, and values of a row for
-# which one takes as much time again: measured on one thread.
-_SPEEDS, _OTHER_SPEED = {"laplacian": (2.2e9, 19.0)}, (1.2e9, 45.0)
-_PROCESSORS = 2.0  # that it has for the algebra of landmarks
-_COMPARED = 0.15  # share of the time of the last model, for each of both kinds, to choose one by
-_ROUNDS, _ROUNDS_SHARE = 3, 0.4  # in which scales of columns are learned; of the search's time
-_POINT_SECONDS = 0.05  # of a point, whatever it is
-_MOST_EXACT = 20_000  # support vectors of models that are compared, beyond which they have
-_STAGE_LANDMARKS = 2_000  # landmarks, unless exact models were found to be better
-
-_NOVEL = 300.0  # times the values of C of other tasks: C of novelty, times the number of rows
+_FIRST_ROWS = 1_000  # of the first sample
+_MORE_ROWS = 4  # times the rows of a sample in the next one
+_KEPT = 3  # one of so many candidates goes on to the next sample
+_FEW_ROWS = 20_000  # up to so many rows a candidate is validated on several parts
+_PARTS = 4
+_MOST_VALIDATED = 20_000  # rows of a validation part
+_LANDMARKS = 2_000  # of candidates of a regression
+_CACHE_BYTES = 256 << 20  # of the rows of a sample, or of a validation part, that stay in RAM
+_REFIT_SHARE = 0.5  # of the time limit, at most, that is kept for the last model
+# How much longer the last model takes than a candidate on as many rows: its gap is a tenth, and
+# certified.
+_REFIT_FACTOR = 2.0
+_SPARE = 1.3  # times the time that a training is expected to take, which must be left
 _UNBALANCED = 0.5  # share of the largest class below which another one is small
 
-_HOPELESS = 3.0
-"""Standard errors of the difference from the best point; more of them have odds of 1 in 700."""
+METRICS_OF = {
+    "classification": ("accuracy", "balanced_accuracy", "auc"),
+    "novelty": ("auc", "balanced_accuracy"),
+    "regression": ("r2",),
+}
+"""Metrics of each task; the first one is its default."""
 
-_IN_A_ROW = 2
-"""Hopeless points in a row after which the larger C of a gamma are left out."""
+
+@dataclass(frozen=True)
+class TuneOptions(SearchOptions):
+    """What `tune` tries, beside how it validates; InputError for what cannot be tried.
+
+    Parameters
+    ----------
+    task, ordinary, contamination, epsilon, degree, coef0
+        As in training; novelty is validated by labels, and learns ordinary rows alone.
+    kernel : str or sequence of str
+        Kernels, as for `ooc_fw.make_kernel`. "auto" is rbf and laplacian, or rbf alone if
+        `gammas` or `sigma2s` are given.
+    Cs, gammas, sigma2s : iterable of float, optional
+        Candidates for C and for the scale of the kernel. A gamma may be "auto" or "scale"; sigma2s
+        are squared widths of the RBF kernel: gamma = 1 / (2 sigma^2).
+    refit, probability : bool
+        Whether the best candidate is trained on all rows, and gives probabilities.
+    """
+
+    task: str = "classification"
+    ordinary: Any = None
+    contamination: float | None = None
+    epsilon: float | None = None
+    kernel: str | Sequence[str] = "auto"
+    degree: int = 2
+    coef0: float = 0.0
+    Cs: Iterable[float] | None = None
+    gammas: Iterable[float | str] | None = None
+    sigma2s: Iterable[float] | None = None
+    refit: bool = True
+    probability: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task not in TASKS:
+            raise InputError(f"task must be one of {', '.join(TASKS)}, not {self.task!r}")
+        owners = {"ordinary": "novelty", "contamination": "novelty", "epsilon": "regression"}
+        if self.probability:
+            owners["probability"] = "classification"
+        for name, owner in owners.items():
+            if getattr(self, name) is not None and self.task != owner:
+                raise InputError(f"{name} is for the task {owner}, not for {self.task}")
+        known = METRICS_OF[self.task]
+        if self.metric not in ("auto", *known):
+            raise InputError(
+                f"the metric {self.metric} is not for {self.task}; choose by {' or '.join(known)}"
+            )
+        if self.sigma2s is not None and (self.gammas is not None or self.kernel_names != ("rbf",)):
+            raise InputError("sigma2s are widths of the rbf kernel, in place of gammas; give one")
+
+    @property
+    def chosen_metric(self) -> str:
+        """What candidates are compared by."""
+        return METRICS_OF[self.task][0] if self.metric == "auto" else self.metric
+
+    @property
+    def kernel_names(self) -> tuple[str, ...]:
+        """The kernels by name."""
+        if self.kernel == "auto":
+            return AUTO_KERNELS if self.gammas is None and self.sigma2s is None else ("rbf",)
+        return (self.kernel,) if isinstance(self.kernel, str) else tuple(self.kernel)
+
+    def kernels(self, source: RowSource, threads: int) -> list[Kernel]:
+        """Kernels with their scales: for each name the middle gamma first, then outwards."""
+        average, spread = (partial(find, source, threads) for find in (sigma2, variance))
+        found = []
+        for name in self.kernel_names:
+            given: list[float | str] = ["auto"] if self.gammas is None else list(self.gammas)
+            if self.sigma2s is not None:
+                given = [*(1 / (2 * value) for value in _increasing("sigma2", self.sigma2s))]
+            gammas = [
+                resolve_gamma(name, gamma, average, source.n_features, spread) for gamma in given
+            ]
+            searched = self.gammas is None and self.sigma2s is None
+            if searched and name in KERNELS and KERNELS[name].uses_gamma:
+                gammas = [factor * gammas[0] for factor in GAMMA_FACTORS]
+            gammas = _increasing("gamma", gammas)
+            middle = len(gammas) // 2
+            order = sorted(range(len(gammas)), key=lambda k: (abs(k - middle), -k))
+            found += [self.make(name, gammas[k]) for k in order]
+        return found
+
+    def make(self, name: str, gamma: float) -> Kernel:
+        """Kernel of a candidate."""
+        return make_kernel(name, gamma=gamma, degree=self.degree, coef0=self.coef0)
+
+
+def _increasing(name: str, values: Iterable[float]) -> list[float]:
+    """Different positive numbers in increasing order."""
+    numbers = sorted({float(value) for value in values})
+    if not numbers or not 0 < numbers[0] <= numbers[-1] < math.inf:
+        raise InputError(f"the values of {name} must be positive numbers, at least one")
+    return numbers
+
+
+@dataclass
+class Point:
+    """A candidate: kernel, gamma, C and weights of the classes; and how it did at last."""
+
+    C: float
+    gamma: float
+    kernel: str = "rbf"
+    class_weight: str | None = None  # "balanced", or none
+    error: float | None = None  # 1 - metric; None before a first validation
+    n_rows: int = 0  # that it was trained on
+    n_validated: int = 0
+    n_support: int = 0
+    kernel_evaluations: int = 0  # of training, on all samples
+    seconds: float = 0.0  # of training and validation, on all samples
+    stage: int = 0  # number of the last sample that it was trained on
+    status: str = "waiting"  # or "tried", "unfinished"
+    note: str = ""  # why it was left out of a larger sample
+    # Seconds and support vectors of a training, by the number of rows.
+    sizes: dict[int, tuple[float, int]] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        weights = ", balanced classes" if self.class_weight else ""
+        return f"{self.kernel}, C {self.C:.4g}, gamma {self.gamma:.4g}{weights}"
+
+    def order(self) -> tuple[float, float, float, str, str]:
+        """The best of some candidates that were validated alike is the first in this order."""
+        assert self.error is not None
+        return self.error, self.C, self.gamma, self.kernel, self.class_weight or ""
+
+    def neighbours(self, wanted: TuneOptions, *, weights: bool) -> Iterator[Point]:
+        """Candidates a step away, with `weights` also the one with balanced classes or without."""
+        same = Point(self.C, self.gamma, self.kernel, self.class_weight, sizes=dict(self.sizes))
+        if wanted.Cs is None:
+            yield replace(same, C=self.C * C_STEP)
+            yield replace(same, C=self.C / C_STEP)
+        scaled = self.kernel in KERNELS and KERNELS[self.kernel].uses_gamma
+        if scaled and wanted.gammas is None and wanted.sigma2s is None:
+            yield replace(same, gamma=self.gamma * GAMMA_STEP)
+            yield replace(same, gamma=self.gamma / GAMMA_STEP)
+        if weights:
+            yield replace(same, class_weight=None if self.class_weight else "balanced")
+
+    @property
+    def key(self) -> tuple[str, str | None, str, str]:
+        """What two candidates that are the same but for rounding have in common."""
+        return self.kernel, self.class_weight, f"{self.C:.2g}", f"{self.gamma:.2g}"
+
+    def expected(self, n_rows: int) -> tuple[float, float]:
+        """Seconds and support vectors of a training on so many rows.
+
+        They follow from the power laws through the last two measured trainings, or from the powers
+        1.5 and 1. Far beyond what was measured, time grows with the square of the rows.
+        """
+        if not self.sizes:
+            return 0.0, 0.0
+        (few, before), (rows, last) = ([*sorted(self.sizes.items())] * 2)[-2:]
+        powers = [1.5, 1.0]
+        if rows > few:
+            growth = np.log(np.divide(last, before)) / np.log(rows / few)
+            powers = np.clip(growth, [1.5, 0.0], [2.5, 1.0]).tolist()
+        ratio = n_rows / rows
+        power = max(2.0, powers[0]) if ratio > _MORE_ROWS else powers[0]
+        return last[0] * ratio**power, last[1] * ratio ** powers[1]
+
+    def cells(self) -> list[str]:
+        """What the table of all candidates says of this one."""
+        error = "" if self.error is None else f"{100 * self.error:.3f}"
+        status = "" if self.status == "tried" else self.status
+        weights = self.class_weight and "balanced classes"
+        note = ", ".join(word for word in (weights, status, self.note) if word)
+        numbers = [f"{self.C:.6g}", f"{self.gamma:.4g}", error]
+        sizes = [str(size or "") for size in (self.n_rows, self.n_support)]
+        return [self.kernel, *numbers, *sizes, f"{self.seconds:.2f}", note]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {name: value for name, value in vars(self).items() if name != "sizes"}
+
+
+@dataclass(frozen=True, repr=False)
+class TuneResult:
+    """What a search found."""
+
+    points: list[Point]  # all candidates
+    best: Point  # least error; of equals the smallest C, then the smallest gamma
+    fitted: Fit | None  # the best one trained on all rows, or on fewer; None without a refit
+    task: str
+    metric: str  # what candidates were compared by
+    ordinary: str | None  # label of ordinary rows, of novelty
+    n_rows: int
+    n_learned: int  # rows that may be trained on: all, or those that are ordinary
+    n_validation: int  # rows in the (first) validation part
+    seed: int  # of the parts and of all trainings
+    ended: str  # why the search ended, in words
+    interrupted: bool  # whether the search was stopped before its end
+    signal: int | None  # number of the signal that stopped the search or the refit, if one did
+    seconds: float
+
+    def __repr__(self) -> str:
+        return f"TuneResult({self.best}: {self.best.error:.4g} by {self.metric}, {self.ended})"
+
+    @property
+    def model(self) -> Model | None:
+        """Model of the refit."""
+        return None if self.fitted is None else self.fitted.model
+
+    @property
+    def kernel_evaluations(self) -> int:
+        """Kernel values of all trainings but the last."""
+        return sum(point.kernel_evaluations for point in self.points)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values without the model, for JSON."""
+        left_out = "points", "best", "fitted", "signal"
+        plain = {name: value for name, value in vars(self).items() if name not in left_out}
+        return plain | {
+            "kernel": self.best.kernel,
+            "best": self.best.to_dict(),
+            "refit": self.refit(),
+            "kernel_evaluations": self.kernel_evaluations,
+            "points": [point.to_dict() for point in self.points],
+        }
+
+    def refit(self) -> dict[str, Any] | None:
+        """How the refit went."""
+        if self.fitted is None or self.model is None:
+            return None
+        names = "status", "certified_gap", "gap_scope", "n_rows", "n_support", "kernel_evaluations"
+        described = describe(self.fitted)
+        seconds = sum(solution.seconds for solution in self.fitted.solutions)
+        more = {"seconds": seconds, "calibrated": self.model.calibrated}
+        return {name: described[name] for name in names} | more
+
+    def table(self) -> str:
+        """Table of all candidates: those that were tried, and the others with the reason."""
+        error = f"{METRICS[self.metric]} %"
+        row = f"{{}} {{:<9}} {{:>8}} {{:>9}} {{:>{len(error)}}} {{:>6}} {{:>7}} {{:>6}}  {{}}"
+        lines = [[" ", "kernel", "C", "gamma", error, "rows", "SVs", "s", "note"]]
+        begun = [point for point in self.points if point.status != "waiting"]
+        lines += [["*" if p is self.best else " ", *p.cells()] for p in begun]
+        n_left = len(self.points) - len(begun)
+        text = [row.format(*line).rstrip() for line in lines]
+        return "\n".join(
+            text + [f"{n_left} candidates were not tried: {self.ended}"] * (n_left > 0)
+        )
 
 
 def tune(
@@ -109,65 +341,70 @@ def tune(
 ) -> TuneResult:
     """Find the kernel, C and gamma of least validation error, and train on all rows with them.
 
-    The error is 1 - `metric`, the share of wrong rows by default. A point is hopeless if
-    its errors exceed those of the best so far by more than 3 standard errors of the difference and
-    are no fewer than at the C before.
+    The error is 1 - `metric`, the share of wrong rows by default.
 
     Parameters
     ----------
     data, labels
         As for `ooc_fw.open_dataset`; nothing is loaded whole.
     options : TrainOptions, optional
-        Options of each training. `C` is not used; `tol`, `stopping`, `certify` are for the refit,
-        and `max_time` is that of the search and the refit together: 10 minutes by default, none
-        for a grid that is given. `landmarks` and `exact` say what all models are; without them
-        the search chooses.
+        Options of each training, which may also be given by name. `C` is not used; `tol`,
+        `stopping` and `certify` are for the last model, and `max_time` is the time limit in all: 10
+        minutes by default. `landmarks` and `exact` say what all models are; without them the search
+        chooses.
     callbacks : sequence of Callback
         They are told of every iteration of every training.
     on_point : callable, optional
-        It is called with every point that was tried, once for each fold.
+        It is called with every candidate after its validation.
     on_stage : callable, optional
-        It is called with a sentence on each stage before it begins.
+        It is called with a sentence on each sample before it is drawn.
     **search
-        Fields of `TuneOptions`, `Cs`, `gammas`, ..., and of `ooc_fw.options.SearchOptions`.
+        Fields of `TuneOptions` (`Cs`, `gammas`, `kernel`, `task`, `metric`, ...) and of
+        `TrainOptions` (`max_time`, `memory_limit`, `threads`, ...).
 
     Raises
     ------
     InputError
-        For data or a grid that cannot be used, or a training part without one of the classes.
+        For data or values that cannot be used, or a training part without one of the classes.
     OutOfTimeError
-        When time is over before the first point was tried.
+        When time is over before the first candidate was tried.
     KeyboardInterrupt
-        Before the first point was tried. Later, the result is what is known by then: the model is
-        that of the best point on the rows of its last stage.
+        Before the first candidate was tried. Later, the result is what is known by then: the model
+        is that of the best candidate on the rows of its last sample.
 
     Examples
     --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> result = tune(X, X[:, 0] > X[:, 1], Cs=[1, 10, 100], gammas=["auto"])
+    >>> result = tune(X, X[:, 0] > X[:, 1], Cs=[1, 10, 100], gammas=["auto"], max_time=60)
     >>> len(result.points), result.model.status
     (3, 'converged')
     """
-    options = TrainOptions() if options is None else options
+    known = {each.name for each in fields(TrainOptions)} - {"C"}
+    training = {name: search.pop(name) for name in known & {*search}}
+    unknown = {*search} - {each.name for each in fields(TuneOptions)}
+    if unknown:
+        way = "; give candidates for C as Cs" if "C" in unknown else ""
+        raise InputError(f"tune has no option {', '.join(sorted(unknown))}{way}")
+    options = replace(options or TrainOptions(), **training)
     wanted = TuneOptions(**search)
     with borrow_source(data, labels) as opened:
         source = without_offsets(opened, *wanted.kernel_names)
-        return _Search(source, options, wanted, callbacks, on_point, on_stage).result()
+        return _Search(source, options, wanted, callbacks, on_point, on_stage).run()
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What a fold trains on, and the rows that it holds out."""
+    """What a candidate is trained on, and the rows that it is validated by."""
 
-    train: Any  # the problem of the rows to train on
-    rows: SubsetSource  # these rows
+    problem: Any  # of the rows to train on
+    rows: Int64Array  # their numbers among the rows that may be trained on
     held_out: RowSource
     truth: AnyArray  # of the rows held out
 
 
 class _Search:
-    """The points of a search, and the order in which they are tried."""
+    """A search, and what it knows so far."""
 
     def __init__(
         self,
@@ -179,680 +416,409 @@ class _Search:
         on_stage: Callable[[str], None] | None,
     ) -> None:
         self.started = time.perf_counter()
-        self.staged = any(wanted.free)
-        self.share = _SEARCH_SHARE  # of the time limit, for stages
-        if wanted.learn_scales:
-            self.share *= 1 - _ROUNDS_SHARE
-        self.limit = options.max_time or (SEARCH_SECONDS if self.staged else None)
-        options = replace(options, max_time=None)
-        if not self.staged and wanted.task == "classification":
-            options = replace(options, exact=options.landmarks is None)
-        self.wanted, self.given, self.n_rows = wanted, options, source.n_rows
+        self.limit = options.max_time or SEARCH_SECONDS
+        self.whole, self.wanted, self.callbacks = source, wanted, callbacks
         self.metric, self.on_point, self.on_stage = wanted.chosen_metric, on_point, on_stage
-        self.callbacks = callbacks
-        self.task = task_of(wanted.task)
-        self.task.check(options)
-        answers, threads = self.task.read(source, options)
+        self.given = replace(options, max_time=None)
+        task = task_of(wanted.task)
+        task.check(self.given)
+        self.label: str | None = None  # of ordinary rows
+        # Rows of the whole source that are novel, and those that are ordinary.
+        self.novel = np.zeros(0, dtype=np.int64)
+        self.ordinary: Int64Array | None = None
+        if wanted.task == "novelty":
+            self.label, is_ordinary, words = ordinary_rows(source, wanted.ordinary)
+            self._say(f"{words}, for validation alone")
+            self.ordinary, self.novel = np.flatnonzero(is_ordinary), np.flatnonzero(~is_ordinary)
+            source = SubsetSource(source, ranges_of(self.ordinary))
+        answers, threads = task.read(source, self.given)
         kernels = wanted.kernels(source, threads)
-        fields = {name: getattr(wanted, name) for name in self.task.fields}
-        fields = {name: value for name, value in fields.items() if value is not None}
-        self.problem = self.task.problem(source=source, kernel=kernels[0], **answers, **fields)
-        self.truth = self._read_truth()
-        Cs: Sequence[float] = wanted.grid.Cs
-        if wanted.task == "novelty" and wanted.free[0]:
-            Cs = [_NOVEL * C / source.n_rows for C in Cs]
-        self.points = [Point(C, kernel.gamma, kernel=kernel.name) for kernel in kernels for C in Cs]
-        self.folds = wanted.grid.folds
-        if self.folds is None and self.staged and self.n_rows <= _FEW_ROWS:
-            self.folds = _FOLDS
-        self.held_out = self._held_out()
-        tol = wanted.path_tol
-        tol = max(tol, options.tol) if options.stopping == "relative" else tol
-        changes: dict[str, Any] = {"tol": tol, "stopping": "relative", "certify": False}
-        self.options = replace(options, **changes, max_iter=None)
-        self.room = self._room()
-        self.weights = self._may_weigh()
-        self.stage, self.stage_rows = 0, 0
-        self.spent, self.began = 0.0, time.perf_counter()  # seconds of the nominal machine; since
-        self.late = False  # whether the clock ended the search
-        self.leader: Point | None = None  # best of the points that were tried in this fold
-        self.known: tuple[Point, Fit, SubsetSource] | None = None  # the last such, and its model
-        # Whether the last model has landmarks, and is not exact; None where that is not decided.
-        self.spans: bool | None = None
-        free = self.staged and not options.exact and options.landmarks is None
-        self.chooses = free and wanted.task == "classification"
-        self.chooses_size = free and wanted.task == "regression" and self.n_rows > EXACT_ROWS
-        self.scalings: dict[int, Scaling] = {}  # by the rounds in which they were learned
-        self.best: Point | None = None  # of the points that the last stage compared
-        self.ended = "all points were tried"
+        given = {name: getattr(wanted, name) for name in task.fields}
+        given = {name: value for name, value in given.items() if value is not None}
+        self.problem = task.problem(source=source, kernel=kernels[0], **answers, **given)
+        self.n_rows = source.n_rows
+        # Class of each row that may be trained on, of which every part has its share.
+        self.codes: Int64Array | None = getattr(self.problem, "codes", None)
+        self.truth: Any = getattr(self.problem, "targets", self.codes)
+        if self.metric == "auc" and self.codes is not None and self.problem.n_classes != 2:
+            raise InputError(
+                f"the metric auc is for two classes, and {source.name} has "
+                f"{self.problem.n_classes}; use balanced_accuracy or accuracy"
+            )
+        Cs = CS if wanted.Cs is None else _increasing("C", wanted.Cs)
+        if wanted.task == "novelty" and wanted.Cs is None:
+            Cs = [C / self.n_rows for C in NOVEL_CS]
+        self.points = [Point(C, kernel.gamma, kernel.name) for kernel in kernels for C in Cs]
+        self.folds = self._folds()
+        self.n_train = self.n_rows - max(int(np.diff(fold).sum()) for fold in self.folds)
+        self.parts: list[_Part] = []
+        self.stage = self.stage_rows = 0
+        self.best: Point | None = None  # of the last sample
+        self.known: tuple[Point, Fit, _Part] | None = None  # the best one, and its model
+        self.trained: Point | None = None  # candidate of the last model
+        self.fitted: Fit | None = None  # this model
+        self.signal: int | None = None  # that ended its training
+        self.refit_seconds: float | None = None  # that it took
+        self.ended = "all of them and their neighbours were tried"
 
-    def result(self) -> TuneResult:
-        """Try the points, and train the best one on all rows."""
-        signal, fitted = None, None
+    def run(self) -> TuneResult:
+        """Try the candidates, and train the best one on all rows."""
+        signal, interrupted = None, False
         try:
-            self._search()
-            self._choose_kind()
-            if self.wanted.learn_scales:
-                self.share = _SEARCH_SHARE
-                self._learn_scales()
-                self._settle()
+            self._halve()
+            self._climb()
+            while self.wanted.refit and self.best is not self.trained:
+                self._refit()
+                if self.signal is not None:
+                    break
+                self._climb()
         except KeyboardInterrupt as interrupt:
-            if not self.late:
-                signal = signal_of(interrupt)
-            self.ended = "time for the search was over" if self.late else "it was interrupted"
-            self._settle()
-            if self.best is None and self.late:
-                limit = f"the time limit of {self.limit:g} s was over before a point was tried"
-                raise OutOfTimeError(f"{limit}; allow more time") from None
-            if self.best is None:
-                raise interruption(signal) from None  # nothing is known yet
-        best, seconds = self.best, time.perf_counter() - self.started
-        assert best is not None
-        interrupted = signal is not None
-        if self.wanted.refit and not interrupted:
-            try:
-                fitted = self._refit(best)
-                signal = fitted.signal
-            except KeyboardInterrupt as interrupt:
-                interrupted, signal = True, signal_of(interrupt)
-        if fitted is None and interrupted and self.wanted.refit:
-            fitted = self._unfinished(best)
+            signal, interrupted = signal_of(interrupt), True
+            self.ended = "it was interrupted"
+            if self.known is None:
+                raise interruption(signal) from None
+            if self.wanted.refit and self.fitted is None:
+                self.trained, of_sample, part = self.known
+                model = replace(of_sample.model, status=str(Status.INTERRUPTED))
+                self.fitted = replace(of_sample, model=model).renumbered(part.rows, self.n_rows)
+        best = self.trained or self.best
+        if best is None:
+            raise OutOfTimeError(
+                f"the time limit of {self.limit:g} s was over before a candidate was tried; allow "
+                f"more time"
+            )
+        fitted = self.fitted
+        if fitted is not None and self.ordinary is not None:
+            fitted = fitted.renumbered(self.ordinary, self.whole.n_rows)
         return TuneResult(
             points=self.points,
             best=best,
             fitted=fitted,
-            kernel=best.kernel,
             task=self.wanted.task,
             metric=self.metric,
-            folds=self.folds,
-            n_rows=self.n_rows,
-            n_validation=int(np.diff(self.held_out[0]).sum()),
+            ordinary=self.label,
+            n_rows=self.whole.n_rows,
+            n_learned=self.n_rows,
+            n_validation=len(self.parts[0].truth),
             seed=self.given.seed,
             ended=self.ended,
             interrupted=interrupted,
-            signal=signal,
-            kernel_evaluations=sum(point.kernel_evaluations for point in self.points),
-            seconds=seconds,
+            signal=self.signal or signal,
+            seconds=time.perf_counter() - self.started,
         )
 
-    # -- what is tried, and on which rows ----------------------------------------------------------
+    # -- rows ------------------------------------------------------------------------------------
 
-    def _search(self) -> None:
-        """Go through the stages; around the best of the last one, as long as it is improved."""
-        n_train = self.n_rows - int(np.diff(self.held_out[0]).sum())
-        n_rows, before = self._first_rows(n_train), None
-        more = self._run_stage(sorted(self.points, key=self._turn), n_rows) and self.staged
-        while more and n_rows < n_train:
-            n_rows = n_train if n_rows * _MORE_ROWS * 1.5 > n_train else n_rows * _MORE_ROWS
-            kept = self._best_points()
-            if self._landmarks_of(kept, n_rows) is not None:
-                self._choose_kind()
-            more = self._run_stage(self._affordable(kept, n_rows), n_rows)
-        while more and self.best is not before:
-            before = self.best
-            more = self._run_stage(self._affordable([], n_rows), n_rows)
+    def _folds(self) -> list[Int64Array]:
+        """Ranges of the rows that are held out together: one part, or several of few rows."""
+        n, share = self.n_rows, self.wanted.validation_share
+        sizes = [min(round(share * n), _MOST_VALIDATED)]
+        if n <= _FEW_ROWS:
+            sizes = [max(1, min(round(share * n), n // _PARTS))] * _PARTS
+        if not 0 < sizes[0] < n or sum(sizes) > n:
+            raise InputError(
+                f"a validation part must have some rows of {self.whole.name} and leave others to "
+                f"train on, and there are {n}, which is too few for a share of {share}"
+            )
+        rng = np.random.default_rng(self.given.seed)
+        shuffled = self.problem.source.shuffled is True
+        return draw_parts(n, sizes, shuffled, rng, self.codes)
 
-    def _turn(self, point: Point) -> tuple[int, int]:
-        """Steps from the middle gamma, which is gamma auto if none is given; larger ones first."""
-        gammas = sorted({other.gamma for other in self.points if other.kernel == point.kernel})
-        steps = gammas.index(point.gamma) - len(gammas) // 2
-        return abs(steps), -steps
+    def _open_parts(self, n_rows: int, n_folds: int) -> None:
+        """Draw samples of so many rows, for each fold from the rows that it does not hold out."""
+        rng, source = np.random.default_rng(self.given.seed), self.problem.source
+        self.parts = []
+        room = min(_CACHE_BYTES, (self.given.memory_limit or 8 * _CACHE_BYTES) // 8)
+        for held in self.folds[:n_folds]:
+            rest, judged = hold_out(source, held)
+            rows = rest.rows
+            if n_rows < len(rows):
+                codes = None if self.codes is None else self.codes[rows]
+                (chosen,) = draw_parts(len(rows), [n_rows], source.shuffled is True, rng, codes)
+                rows = rest.rows_at(np.concatenate([np.arange(*pair) for pair in chosen]))
+            train = CachedSource(SubsetSource(rest.source, ranges_of(rows)), room)
+            if self.ordinary is None:
+                truth = self.truth[judged.rows]
+            else:
+                few = rng.permutation(self.novel)[:_MOST_VALIDATED]
+                both = np.sort(np.concatenate([self.ordinary[judged.rows], few]))
+                judged = SubsetSource(self.whole, ranges_of(both))
+                truth = np.isin(both, self.ordinary).astype(np.int64)
+            self._check_part(rows, truth)
+            problem = self.problem.subset(train, rows)
+            self.parts.append(_Part(problem, rows, CachedSource(judged, room), truth))
 
-    def _run_stage(self, todo: Sequence[Point], n_rows: int) -> bool:
-        """Try points on so many rows; whether there are any."""
-        if not todo:
-            self.ended = f"more points on {n_rows} rows would take too long"
-            return False
-        self.stage += n_rows > self.stage_rows
-        self.stage_rows = n_rows
-        error = METRICS[self.metric]
-        within = f", within {self.limit:g} s in all" if self.limit and self.stage == 1 else ""
-        points = f"{len(todo)} points trained on {n_rows} rows"
-        self._say(f"stage {self.stage}: {error} of {points}{within}")
-        self.spent += self._cost(todo, n_rows)
-        self._try_stage(todo, n_rows)
-        self._settle()
-        return True
+    def _check_part(self, rows: Int64Array, truth: AnyArray) -> None:
+        """Raise InputError for a part that lacks a class which it must have."""
+        what = None
+        if self.codes is not None and len(np.unique(self.codes[rows])) < self.problem.n_classes:
+            what = "that is left for training has no rows of one class"
+        elif self.metric == "auc" and len(np.unique(truth)) < 2:
+            what = "that is held out has rows of one class only"
+        if what is not None:
+            raise InputError(
+                f"a part of {self.whole.name} {what}; use more rows, another seed, or another "
+                f"validation share"
+            )
 
-    def _settle(self) -> None:
-        """Find the best of the points that this stage has compared."""
-        here = [point for point in self.points if point.stage == self.stage]
-        tried = [point for point in here if point.status == "tried"] or [
-            point for point in here if point.n_validated
-        ]
-        # Where the stage was not ended, the best one of the stage before may not have had its turn.
-        if tried and (self.best is None or self.best in tried):
-            self.best = min(tried, key=Point.order)
+    # -- time ------------------------------------------------------------------------------------
 
-    def _best_points(self) -> list[Point]:
-        """Those that go on to the next stage, the best first."""
-        tried = [p for p in self.points if p.stage == self.stage and p.status == "tried"]
-        tried.sort(key=Point.order)
-        n_kept = _KEPT[min(self.stage, len(_KEPT)) - 1]
-        kept = tried[:n_kept]
-        for name in self.wanted.kernel_names:
-            first = next((point for point in tried if point.kernel == name), None)
-            if first and first not in kept and first.deviations(tried[0]) <= _HOPELESS:
-                kept.append(first)  # more rows may yet be in favour of this kernel
+    def _left(self) -> float:
+        """Seconds until the time limit."""
+        return self.limit - (time.perf_counter() - self.started)
+
+    def _search_left(self) -> float:
+        """Seconds until the refit of the best candidate has to begin."""
+        return self._left() - (self._refit_time() if self.wanted.refit else 0.0)
+
+    def _refit_time(self) -> float:
+        """Seconds that are kept for the last model."""
+        most = _REFIT_SHARE * self.limit
+        if self.best is None:
+            return most
+        seconds = self.refit_seconds
+        if seconds is None:
+            seconds = _REFIT_FACTOR * self.best.expected(self.n_rows)[0]
+        if self.wanted.probability:
+            seconds *= 2
+        return min(_SPARE * seconds, most)
+
+    # -- candidates ------------------------------------------------------------------------------
+
+    def _halve(self) -> None:
+        """Try all candidates on a sample, and the best of them on larger ones."""
+        n_rows, n_folds, todo = min(self.n_train, _FIRST_ROWS), 1, self.points
+        while todo:
+            self._open_parts(n_rows, n_folds)
+            self.stage += 1
+            self.stage_rows = n_rows
+            what = f"{len(todo)} candidates trained on {n_rows} rows"
+            self._say(f"stage {self.stage}: {METRICS[self.metric]} of {what}")
+            self._try_all(todo)
+            if n_rows == self.n_train and n_folds == len(self.folds):
+                return
+            todo, n_rows = self._next_stage(n_rows)
+            n_folds = len(self.folds)
+
+    def _next_stage(self, n_rows: int) -> tuple[list[Point], int]:
+        """Candidates that go on, and the rows of their sample; none if there is no time."""
+        tried = self._tried()
+        kept = tried[: max(2, -(-len(tried) // _KEPT))]
+        for name in self.wanted.kernel_names if self.stage == 1 else ():
+            kept += [point for point in tried if point.kernel == name and point not in kept][:1]
+        larger = min(self.n_train, _MORE_ROWS * n_rows)
+        if 1.5 * larger > self.n_train:
+            larger = self.n_train
+        while len(kept) > 2 and self._cost(kept, larger) > self._search_left() / 2:
+            kept.pop().note = f"no time on {larger} rows"
+        cost, left = self._cost(kept, larger), self._search_left()
+        if cost > left > 0:
+            larger = int(larger * math.sqrt(left / cost) / _SPARE)
+        if left <= 0 or (larger < 1.5 * n_rows and n_rows < self.n_train):
+            self.ended = f"there is no time for {len(kept)} candidates on more than {n_rows} rows"
+            return [], n_rows
         for point in tried:
             if point not in kept:
-                point.abandon(f"{n_kept} are better")
-        return kept
+                point.note = point.note or f"{len(kept)} are better"
+        return kept, larger
 
-    def _affordable(self, kept: Sequence[Point], n_rows: int) -> list[Point]:
-        """Points to try next, as far as there is time: those kept, and new ones near the best."""
-        assert self.best is not None
-        new: list[Point] = []
-        for point in kept[: _NEAR + 1 - self.stage] or [self.best]:
-            for near in point.neighbours(self.wanted.free, weights=self.weights):
-                if not any(near.is_near(other) for other in self.points + new):
-                    new.append(near)
-        todo = [*kept, *new]
-        while todo and self._cost(todo, n_rows) > self._budget():
-            point = todo.pop()
-            if point.stage:
-                point.abandon(f"no time for it on {n_rows} rows")
-        if len(todo) == 1 and kept:  # nothing to compare it with
-            todo = []
-        self.points += [point for point in todo if not point.stage]
-        return todo
-
-    def _budget(self) -> float:
-        """Seconds of the nominal machine that are left to the search."""
-        assert self.limit is not None
-        return self.share * self.limit - self.spent
-
-    def _first_rows(self, n_train: int) -> int:
-        """Rows to train on in the first stage."""
-        if not self.staged:
-            return n_train
-        n_rows = min(n_train, _FIRST_ROWS)
-        most = _FIRST_SHARE * self._budget()
-        while n_rows > _LEAST_ROWS and self._cost(self.points, n_rows) > most:
-            n_rows //= 2
-        return n_train if n_rows * 1.5 > n_train else n_rows
+    def _tried(self) -> list[Point]:
+        """Candidates that were tried on the last sample, the best first."""
+        return sorted(
+            (p for p in self.points if p.stage == self.stage and p.status == "tried"),
+            key=Point.order,
+        )
 
     def _cost(self, points: Sequence[Point], n_rows: int) -> float:
-        """Seconds of the nominal machine that a stage may take."""
-        n_validated = int(np.diff(self.held_out[0]).sum())
-        total = 0.0
-        for point in points:
-            vectors, speed = point.expected_support(n_rows), self._speed(point)
-            landmarks = self._landmarks_of([point], n_rows)
-            if landmarks is None:
-                seconds = exact_seconds(n_rows, vectors, speed)
-            else:
-                vectors = landmarks
-                seconds = n_rows / self.n_rows * landmark_seconds(self.problem, vectors, speed)
-            total += _POINT_SECONDS + seconds + n_validated * vectors / speed
-        return total * (self.folds or 1)
+        """Seconds that candidates may take on so many rows."""
+        return len(self.folds) * sum(point.expected(n_rows)[0] for point in points)
 
-    def _speed(self, point: Point) -> float:
-        """Kernel values a second of the nominal machine."""
-        values: float = self.problem.source.decoded_bytes / (4 * self.n_rows)  # of a row
-        speed, row_values = _SPEEDS.get(point.kernel, _OTHER_SPEED)
-        return speed / (1 + values / row_values)
+    def _try_all(self, todo: Sequence[Point]) -> None:
+        """Try candidates on the sample as long as there is time."""
+        for k, point in enumerate(todo):
+            if self.best is not None and self._search_left() <= 0:
+                self.ended = "time for the search was over"
+                for later in todo[k:]:
+                    later.note = f"no time on {self.stage_rows} rows" if later.stage else ""
+                return
+            self._try(point)
 
-    def _held_out(self) -> list[Int64Array]:
-        """Ranges of the validation rows by fold, each of which has the same share of each class."""
-        source, folds, share = self.problem.source, self.folds, self.wanted.validation_share
-        n, what = self.n_rows, f"a share of {share}"
-        sizes = [round(share * n)]
-        if self.staged:
-            sizes = [min(sizes[0], _MOST_VALIDATED)]
-        if folds is not None:
-            sizes, what = [n // folds + (k < n % folds) for k in range(folds)], f"{folds} folds"
-        if not 0 < min(sizes) <= max(sizes) < n:
-            raise InputError(
-                f"a validation part must have some rows of {source.name} and leave others to train "
-                f"on, and there are {n}, which is too few for {what}"
+    def _climb(self) -> None:
+        """Try the neighbours of the best two as long as that helps."""
+        counts = np.ones(1) if self.codes is None else np.bincount(self.codes)
+        weights = self.metric != "accuracy" and bool(counts.min() < _UNBALANCED * counts.max())
+        before: list[Point] = []
+        while self._tried()[:2] != before:
+            before = self._tried()[:2]
+            for near in chain(
+                *(point.neighbours(self.wanted, weights=weights) for point in before)
+            ):
+                if any(near.key == other.key for other in self.points):
+                    continue
+                if _SPARE * self._cost([near], self.stage_rows) > self._search_left():
+                    self.ended = "time for the search was over"
+                    return
+                self.points.append(near)
+                self._try(near)
+
+    def _try(self, point: Point) -> None:
+        """Train and validate a candidate on each part of the sample."""
+        errors = []
+        for part in self.parts:
+            limit = self._left() if self.best is None else max(self._search_left(), 0.1)
+            fitted = self._train(point, part, limit)
+            if fitted is None:
+                point.status = "unfinished"
+                point.note = f"no time or memory on {len(part.rows)} rows"
+                return
+            started = time.perf_counter()
+            threads = self.given.threads
+            errors.append(
+                score_point(fitted.model, part.held_out, part.truth, threads, self.metric)
             )
-        rng = np.random.default_rng(self.given.seed)
-        return draw_parts(n, sizes, source.shuffled is True, rng, self._codes())
+            point.seconds += time.perf_counter() - started
+            if part is self.parts[0]:
+                first = fitted
+        point.error = float(np.mean(errors))
+        point.n_rows = len(self.parts[0].rows)
+        point.n_validated = sum(len(part.truth) for part in self.parts)
+        point.n_support = len(first.model.support_vectors)
+        point.stage = self.stage
+        point.status = "tried"
+        point.note = ""
+        tried = self._tried()
+        if tried[0] is point:
+            self.best = point
+            self.known = point, first, self.parts[0]
+        if self.on_point is not None:
+            self.on_point(point)
 
-    def _codes(self) -> Int64Array | None:
-        """Class of each row, of which every part has its share."""
-        return None if self.wanted.task == "regression" else self.truth
-
-    def _read_truth(self) -> AnyArray:
-        """What rows are validated by: class, target, or whether a row is ordinary."""
-        problem, source, task = self.problem, self.problem.source, self.wanted.task
-        if task == "regression":
-            return np.asarray(problem.targets)
-        if task == "classification":
-            classes, codes = problem.classes, problem.codes
-        else:
-            classes, codes = encode_labels(source)
-        if len(classes) > 2 and (self.metric == "auc" or task == "novelty"):
-            way = "use balanced_accuracy or accuracy"
-            if task == "novelty":
-                way = "label rows as ordinary or novel"
-            raise InputError(
-                f"the metric {self.metric} is for two classes, and {source.name} has "
-                f"{len(classes)}; {way}"
-            )
-        if task == "novelty":
-            codes = codes == np.bincount(codes).argmax()
-        return np.asarray(codes, dtype=np.int64)
-
-    def _parts(self, n_rows: int) -> Iterator[_Part]:
-        """What each fold trains on, `n_rows` rows of it at most, and holds out."""
-        source, codes = self.problem.source, self._codes()
-        rng = np.random.default_rng(self.given.seed)
-        for ranges in self.held_out:
-            rest, held = hold_out(source, ranges)
-            rows = rest.rows
-            if n_rows < 0.9 * len(rows):
-                known = None if codes is None else codes[rows]
-                (chosen,) = draw_parts(len(rows), [n_rows], source.shuffled is True, rng, known)
-                rows = rest.rows_at(np.concatenate([np.arange(*pair) for pair in chosen]))
-            part = SubsetSource(rest.source, ranges_of(rows))
-            truth = self.truth[held.rows]
-            self._check(rows, truth)
-            train = self.problem.subset(part, rows)
-            yield _Part(train, part, CachedSource(held, self.room), truth)
-
-    def _check(self, rows: Int64Array, truth: AnyArray) -> None:
-        """Raise InputError for a part that lacks a class which it must have."""
-        name, task = self.problem.source.name, self.wanted.task
-        if task == "classification":
-            counts = np.bincount(self.truth[rows], minlength=self.problem.n_classes)
-            if (counts == 0).any():
-                raise InputError(
-                    f"the part of {name} that is left for training has no rows of one class; use "
-                    f"more rows, another seed, or a smaller validation part"
-                )
-        if self.metric == "auc" and len(np.unique(truth)) < 2:
-            raise InputError(
-                f"a validation part of {name} has rows of one class only, which have no AUC; use "
-                f"more rows, another seed, or a larger validation part"
-            )
-
-    def _may_weigh(self) -> bool:
-        """Whether classes are of such different sizes that their weights may matter."""
-        if self.wanted.task != "classification" or self.metric == "accuracy" or not self.staged:
-            return False
-        counts = np.bincount(self.truth)
-        return bool(counts.min() < _UNBALANCED * counts.max())
-
-    def _room(self) -> int:
-        """Bytes of validation rows that may be kept."""
-        exact = self.wanted.task == "classification" and self.given.landmarks is None
+    def _train(self, point: Point, part: _Part, limit: float) -> Fit | None:
+        """Model of a candidate on the rows of a part; None if it takes longer than the limit."""
+        problem, n_rows = self._problem_of(point, part.problem), len(part.rows)
+        changes: dict[str, Any] = {"tol": max(PATH_TOL, self.given.tol), "stopping": "relative"}
+        options = replace(self.given, **changes, certify=False, max_iter=None, max_time=limit)
+        if self.given.landmarks is None:
+            few = _LANDMARKS if self.wanted.task == "regression" else None
+            options = replace(options, landmarks=few, exact=few is None)
+        # Rows of one class share the weight: the same model of fewer rows has a larger C.
+        more = self.n_rows / n_rows if self.wanted.task == "novelty" else 1.0
+        options = replace(options, C=more * point.C)
+        started = time.perf_counter()
         try:
-            return make_plan(self.problem, replace(self.given, exact=exact)).memory.row_cache
-        except OverLimitError:
-            if not self.staged:
+            fitted = fit(problem, options, Session(self.callbacks))
+        except (OutOfTimeError, OverLimitError):
+            if self.best is None:
                 raise
-            return 0
+            return None
+        status, seconds = Status(fitted.model.status), time.perf_counter() - started
+        if status.was_asked_for:
+            raise interruption(fitted.signal)
+        point.seconds += seconds
+        point.kernel_evaluations += sum(each.kernel_evaluations for each in fitted.solutions)
+        if status is Status.TIME_LIMIT:
+            return None
+        if part is self.parts[0]:
+            point.sizes[n_rows] = max(seconds, 1e-3), len(fitted.model.support_vectors)
+        return fitted
 
-    # -- trying them -------------------------------------------------------------------------------
-
-    def _try_stage(self, todo: Sequence[Point], n_rows: int) -> None:
-        """Try points fold by fold, and leave out those that are worse than the best by far."""
-        fold, n_folds = 0, len(self.held_out)
-        for point in todo:
-            point.begin(self.stage)
-        try:
-            for fold, part in enumerate(self._parts(n_rows), 1):
-                self.leader = None
-                self._try_fold(part, [point for point in todo if point.status != "abandoned"])
-                if fold < n_folds:
-                    self._leave_hopeless(todo, fold)
-        except KeyboardInterrupt:
-            # What was planned for points that had no turn is not spent.
-            self.spent -= self._cost([point for point in todo if not point.wrong], n_rows)
-            for point in todo:
-                if len(point.wrong) < fold and point.status not in ("abandoned", "waiting"):
-                    point.note = "" if point.status == "begun" else "before its turn"
-                    point.status = "interrupted"
-            raise
-
-    def _leave_hopeless(self, todo: Sequence[Point], fold: int) -> None:
-        """Leave out the points that are worse than the best beyond chance."""
-        best = self.leader
-        assert best is not None
-        for point in todo:
-            if point.status == "tried" and point.deviations(best) > _HOPELESS:
-                point.abandon(f"worse than {best} beyond chance after {fold} folds")
-
-    def _try_fold(self, part: _Part, todo: Sequence[Point]) -> None:
-        """Try points on one part, those of a kernel and gamma in increasing order of C."""
-        paths: dict[tuple[str, float, str | None], list[Point]] = {}
-        for point in todo:
-            paths.setdefault((point.kernel, point.gamma, point.class_weight), []).append(point)
-        with ExitStack() as opened:
-            partition = None
-            for (kernel, gamma, _), same in paths.items():
-                points = sorted(same, key=lambda point: point.C)
-                problem = replace(part.train, kernel=self.wanted.make(kernel, gamma))
-                options = self._kind(points, part.rows.n_rows)
-                if partition is None and self._is_exact(options):
-                    partition = opened.enter_context(partition_classes(problem))
-                with closing(self._models(problem, partition, options, points)) as models:
-                    self._follow(points, models, part)
-
-    def _kind(self, points: Sequence[Point], n_rows: int) -> TrainOptions:
-        """Options of the models of points, on so many rows: exact ones, or with landmarks."""
-        if not self.staged or self.wanted.task == "novelty":
-            return self.options
-        landmarks = self._landmarks_of(points, n_rows)
-        return replace(self.options, landmarks=landmarks, exact=landmarks is None)
-
-    def _landmarks_of(self, points: Sequence[Point], n_rows: int) -> int | None:
-        """Landmarks of models of points on so many rows; None for exact models."""
-        given = self.given.landmarks or points[0].landmarks
-        if given is not None or self.given.exact:
-            return given or None
-        many = max(point.expected_support(n_rows) for point in points) > _MOST_EXACT
-        many = many and self.spans is not False
-        if self.wanted.task == "regression":
-            many = n_rows > EXACT_ROWS
-        return _STAGE_LANDMARKS if many else None
-
-    def _is_exact(self, options: TrainOptions) -> bool:
-        """Whether these are options of exact models of pairs of classes."""
-        return self.wanted.task == "classification" and options.landmarks is None
-
-    def _models(
-        self,
-        problem: Any,
-        partition: Partition | None,
-        options: TrainOptions,
-        points: Sequence[Point],
-    ) -> Generator[Fit, None, None]:
-        """A model of each point; where rows have no weights, from the weights of the one before."""
-        callbacks, Cs = [self._in_time, *self.callbacks], [point.C for point in points]
-        if self.wanted.task != "classification" or points[0].class_weight:
-            # Of one class, all rows share the weight: the same model of fewer rows has a larger C.
-            n_rows = problem.source.n_rows
-            more = self.n_rows / n_rows if self.wanted.task == "novelty" else 1.0
-            for point in points:
-                weighted = self._weighted(problem, point)
-                yield fit(weighted, replace(options, C=more * point.C), Session(callbacks))
-        elif options.landmarks is not None:
-            session = Session(callbacks)
-            plan = make_plan(problem, options, session)
-            with open_landmark_path(problem, plan, session) as path:
-                for C in Cs:
-                    yield landmark_fit(problem, plan, path.solve(C), C)
-        else:
-            assert partition is not None
-            plan = plan_exact(problem, options)
-            rows = replace(partition, whole=problem)  # which all kernels share
-            with PairTrainer(rows, plan, callbacks) as trainer:
-                for C in Cs:
-                    yield exact_fit(problem, plan, trainer.fit(C), C)
-
-    def _weighted(self, problem: Any, point: Point) -> Any:
-        """The problem with the weights of its classes that a point has."""
+    def _problem_of(self, point: Point, problem: Any) -> Any:
+        """The problem with the kernel and the weights of classes of a candidate."""
+        problem = replace(problem, kernel=self.wanted.make(point.kernel, point.gamma))
         if point.class_weight is None:
             return problem
         given = point.C, problem.classes, problem.codes, point.class_weight
         return replace(problem, penalties=row_penalties(*given))
 
-    def _in_time(self, state: SolverState) -> bool:
-        """Callback that stops the search when its time is over."""
-        share = self.share if self.wanted.refit else 1.0
-        self.late = self.late or self._left(share) <= 0
-        return not self.late
+    # -- the last model --------------------------------------------------------------------------
 
-    def _left(self, share: float = 1.0) -> float:
-        """Seconds until a share of the time limit is over."""
-        limit = np.inf if self.limit is None else share * self.limit
-        return float(limit - (time.perf_counter() - self.started))
+    def _refit(self) -> None:
+        """Train the best candidate on all rows; on its sample if there is no time for all.
 
-    def _follow(
-        self, points: Sequence[Point], models: Generator[Fit, None, None], part: _Part
-    ) -> None:
-        """Try the points of one gamma in increasing C, with models of the rows of a part."""
-        n_hopeless, before = 0, float("inf")
-        for k, point in enumerate(points):
-            point.status = "begun"
-            started, fitted = time.perf_counter(), next(models)
-            self._judge(point, fitted, part.held_out, part.truth, started)
-            if self.leader is None or point.order() < self.leader.order():
-                self.leader, self.known = point, (point, fitted, part.rows)
-            error = point.order()[0]
-            no_better, before = error >= before, error
-            hopeless = no_better and point.deviations(self.leader) > _HOPELESS
-            n_hopeless = n_hopeless + 1 if hopeless else 0
-            if n_hopeless == _IN_A_ROW and len(point.wrong) == 1:  # in the first fold
-                why = f"{_IN_A_ROW} smaller C in a row are worse than {self.leader} beyond chance"
-                for later in points[k + 1 :]:
-                    later.abandon(why)
-                return
-
-    def _judge(
-        self, point: Point, fitted: Fit, held_out: RowSource, truth: AnyArray, started: float
-    ) -> None:
-        """Validate a model of a point, the training of which began at `started`."""
-        status, threads = Status(fitted.model.status), self.options.threads
-        if status.was_asked_for:
-            raise interruption(fitted.signal)
-        point.validated(*score_point(fitted.model, held_out, truth, threads, self.metric))
-        point.n_rows, point.n_support = (
-            fitted.problem.source.n_rows,
-            len(fitted.model.support_vectors),
-        )
-        if fitted.landmarks is None:
-            point.add_size(point.n_rows, point.n_support)
-        point.kernel_evaluations += len(truth) * point.n_support
-        point.kernel_evaluations += sum(each.kernel_evaluations for each in fitted.solutions)
-        point.seconds += time.perf_counter() - started
-        if not status.reached:
-            point.note = f"training ended with {status}"
-        if self.on_point is not None:
-            self.on_point(point)
-
-    def _learn_scales(self) -> None:
-        """Try the best point on columns that its models have scaled, in some rounds."""
-        assert self.best is not None
-        blank = Point(self.best.C, self.best.gamma, kernel=self.best.kernel)
-        blank = replace(blank, class_weight=self.best.class_weight, sizes=dict(self.best.sizes))
-        rounds = [replace(blank, learned=k + 1, wrong=[], estimates=[]) for k in range(_ROUNDS)]
-        n_rows = self.best.n_rows
-        if self.limit is not None and self._cost([blank, *rounds], n_rows) > self._budget():
-            self._say("there is no time to learn scales of the columns")
-            return
-        self._say(f"scales of the columns are learned on {n_rows} rows")
-        for point in rounds:
-            point.stage = self.stage
-        self.points += rounds
-        for fold, part in enumerate(self._parts(n_rows)):
-            problem = replace(part.train, kernel=self.wanted.make(blank.kernel, blank.gamma))
-            problem = self._weighted(problem, blank)
-            options = replace(self._kind([blank], part.rows.n_rows), C=blank.C)
-            session = Session([self._in_time, *self.callbacks])
-            fitted = fit(problem, options, session)
-            for point in rounds:
-                started = time.perf_counter()
-                view = learn_scales(part.rows, fitted.model, threads=options.threads)
-                fitted = fit(replace(problem, source=view), options, session)
-                held_out = ScaledSource(part.held_out, view.scaling)
-                self._judge(point, fitted, held_out, part.truth, started)
-                if fold == 0:
-                    self.scalings[point.learned] = view.scaling
-
-    # -- the last model ----------------------------------------------------------------------------
-
-    def _choose_kind(self) -> None:
-        """Whether the last model is exact, of a part of the rows, or has landmarks, of all of them.
-
-        Where it can be exact on all rows, it is. Else models of both kinds are validated, each of
-        which takes the same share of the time that the last one would take.
+        A model of all rows stays if there is no time for a better one.
         """
-        if not self.chooses or self.spans is not None:
-            return
-        best, known, folds = self.best, self.known, self.folds or 1
+        best, session, started = self.best, Session(self.callbacks), time.perf_counter()
         assert best is not None
-        assert self.limit is not None
-        seconds = self._refit_seconds((1 - _SEARCH_SHARE) * self.limit)
-        n_part, speed = self._exact_rows(best, seconds), self._speed(best)
-        share = min(_COMPARED, self._budget() / (2 * folds * seconds))
-        part_seconds = share * exact_seconds(n_part, best.expected_support(n_part), speed)
-        n_part, self.spans = self._exact_rows(best, part_seconds), n_part < self.n_rows
-        if not self.spans or n_part < _LEAST_ROWS:
-            return
-        n_train = self.n_rows - int(np.diff(self.held_out[0]).sum())
-        point = Point(best.C, best.gamma, kernel=best.kernel, class_weight=best.class_weight)
-        exact = replace(point, landmarks=0, sizes={})
-        spans = replace(point, landmarks=self._affordable_landmarks(best, share * seconds))
-        self.points += [exact, spans]
-        what = f"an exact model of {n_part} rows, or {spans.landmarks} landmarks of {n_train} rows"
-        self._say(f"time buys no exact model of all rows: {what}, is validated")
-        for one, n_rows, kind in ((spans, n_train, "landmarks"), (exact, n_part, "exact")):
-            self.spent += folds * share * seconds
-            self._try_stage([one], n_rows)
-            one.status, one.note = "compared", kind
-        best.sizes |= exact.sizes
-        self.spans = spans.order() < exact.order()
-        if self.spans or self.known is None:
-            self.known = known
-        else:
-            self.known = best, *self.known[1:]
-
-    def _refit_seconds(self, nominal: float) -> float:
-        """Seconds of the nominal machine for the last model, where so many are left in theory.
-
-        A machine that was slower so far by the clock is taken to go on at its own pace.
-        """
-        pace = self.spent / (time.perf_counter() - self.began)
-        return _REFIT_SHARE * (nominal if pace >= 1 else min(nominal, pace * self._left()))
-
-    def _exact_rows(self, point: Point, seconds: float) -> int:
-        """Rows of which time and memory afford an exact model."""
-        try:
-            plan = plan_exact(self.problem, replace(self.given, C=point.C))
-        except OverLimitError:
-            return 0
-        memory, speed = plan.memory, self._speed(point)
-
-        def too_many(n_rows: int) -> bool:
-            vectors = point.expected_support(n_rows)
-            value_bytes = value_type(vectors, point.C, 1.0, plan.quantised).itemsize
-            fits = value_bytes * vectors**2 <= memory.parts["kernel_rows"]
-            fits = fits and vectors <= memory.max_vertices
-            return not fits or exact_seconds(n_rows, vectors, speed) > seconds
-
-        return bisect.bisect_left(range(1, self.n_rows + 1), True, key=too_many)
-
-    def _affordable_landmarks(self, point: Point, seconds: float) -> int:
-        """Landmarks that time and memory afford a model of all rows."""
-        options = replace(self.given, C=point.C, max_time=self.limit)
-        pace = self._speed(point), _PROCESSORS
-        return affordable_landmarks(self.problem, options, Session(), seconds, pace)
-
-    def _refit(self, best: Point) -> Fit:
-        """Train the best point on all rows, or as many as the budget affords."""
-        options, session = replace(self.given, C=best.C), Session(self.callbacks)
-        if self.limit is not None:
-            options = replace(options, max_time=max(1.0, self._left()))
-        problem, part, plan = self._plan_refit(best, options, session)
-        n_rows = problem.source.n_rows
-        which = f"all {n_rows}" if part is None else f"{n_rows} of {self.n_rows}"
-        self._say(f"the best, {best}, on {which} rows: {plan.kind}")
-        if part is not None:
-            return fit(problem, options, session, None, plan).renumbered(part.rows, self.n_rows)
-        warm = None
-        if plan.landmarks is None and self.known is not None and self.known[0] is best:
-            _, fitted, known = self.known
-            solutions = [pair.solution for pair in fitted.pairs]
-            warm = [(known.rows_at(each.rows), each.alpha) for each in solutions]
-        return fit(problem, options, session, warm or None, plan)
-
-    def _unfinished(self, best: Point) -> Fit | None:
-        """The model of the best point on a part of the rows, where the search still has it."""
-        if self.known is None or self.known[0] is not best:
-            return None
-        _, fitted, part = self.known
-        model = replace(fitted.model, status=str(Status.INTERRUPTED))
-        return replace(fitted, model=model).renumbered(part.rows, self.n_rows)
-
-    def _problem_of(self, point: Point, part: SubsetSource | None = None) -> Any:
-        """The problem of a point, on a part of the rows or all of them."""
-        problem: Any = self.problem
-        if part is not None:
-            problem = problem.subset(part, part.rows)
-        problem = replace(problem, kernel=self.wanted.make(point.kernel, point.gamma))
-        problem = self._weighted(problem, point)
-        if point.learned:
-            view = ScaledSource(problem.source, self.scalings[point.learned])
-            problem = replace(problem, source=view)
-        return problem
+        # A certificate for the model of the sample has to fit in, too.
+        left = self._left() - best.expected(self.stage_rows)[0]
+        options = replace(self.given, C=best.C, max_time=max(1.0, left))
+        within = options
+        if self.wanted.probability:
+            within = before_calibration(self.problem, options)
+        problem = self._problem_of(best, self.problem)
+        plan = self._plan_refit(best, problem, within, session)
+        self._say(f"the best, {best}, on all {self.n_rows} rows: {plan.kind}")
+        fitted = None
+        with contextlib.suppress(OutOfTimeError):
+            fitted = fit(problem, within, session, self._warm(plan), plan)
+            self.signal = fitted.signal
+        if fitted is None or Status(fitted.model.status) is Status.TIME_LIMIT:
+            if self.fitted is not None:
+                self._say(f"there was no time for it: the model is that of {self.trained}")
+                self.best = self.trained
+                return
+            self._say("there was no time for all rows: the model is that of the last sample")
+            fitted = self._of_sample()
+        if self.wanted.probability and self.signal is None:
+            fitted = self._calibrated(fitted, options, session)
+        if self.known is not None and fitted.problem is self.known[1].problem:
+            fitted = fitted.renumbered(self.known[2].rows, self.n_rows)
+        if self.signal is None or self.fitted is None:
+            self.fitted, self.trained = fitted, best
+        self.refit_seconds = time.perf_counter() - started
 
     def _plan_refit(
-        self, best: Point, options: TrainOptions, session: Session
-    ) -> tuple[Any, SubsetSource | None, Plan]:
-        """Problem, part of the rows and plan of the last model.
+        self, best: Point, problem: Any, options: TrainOptions, session: Session
+    ) -> Plan:
+        """Plan of the last model: exact if there is time and memory for it."""
+        given = self.given
+        if given.exact or given.landmarks is not None or self.wanted.task == "regression":
+            return make_plan(problem, options, session)
+        seconds, support = best.expected(self.n_rows)
+        assert options.max_time is not None
+        with contextlib.suppress(OverLimitError):
+            plan = plan_exact(problem, options, session, kind="exact: there is time for it")
+            most = min(MOST_SUPPORT, plan.memory.max_vertices)
+            if support <= most and _REFIT_FACTOR * seconds <= options.max_time:
+                return plan
+        return plan_span(problem, options, session, None, ": as many as the time affords")
 
-        It is exact on all rows where there is time for that, or on as many random rows as time and
-        memory afford, or it has as many landmarks.
-        """
-        if not self.chooses and not self.chooses_size:
-            problem = self._problem_of(best)
-            return problem, None, make_plan(problem, options, session)
-        assert self.limit is not None
-        seconds, part = self._refit_seconds(self.limit - self.spent), None
-        why = f"as many as {self.limit:g} s afford"
-        n_exact = 0 if self.chooses_size else self._exact_rows(best, seconds)
-        if n_exact < self.n_rows and (self.spans is not False or n_exact < _LEAST_ROWS):
-            problem = self._problem_of(best)
-            n_landmarks = self._affordable_landmarks(best, seconds)
-            return problem, None, plan_span(problem, options, session, n_landmarks, f": {why}")
-        if n_exact == self.n_rows:
-            why = "there is time for it"
-        else:
-            source, rng = self.problem.source, np.random.default_rng(options.seed)
-            in_order = source.shuffled is True
-            (ranges,) = draw_parts(self.n_rows, [n_exact], in_order, rng, self._codes())
-            part = SubsetSource(source, ranges)
-        problem = self._problem_of(best, part)
-        return problem, part, plan_exact(problem, options, session, kind=f"exact: {why}")
+    def _warm(self, plan: Plan) -> list[Warm] | None:
+        """Weights of the best model of the sample, for an exact one of all rows."""
+        if plan.landmarks is not None or self.known is None or self.wanted.task == "regression":
+            return None
+        _, fitted, part = self.known
+        exact = [each for each in fitted.solutions if isinstance(each, Solution)]
+        return [(part.rows[each.rows], each.alpha) for each in exact] or None
+
+    def _of_sample(self) -> Fit:
+        """The model of the best candidate on its sample, with a certificate."""
+        assert self.known is not None
+        fitted = self.known[1]
+        options = replace(fitted.plan.given, certify=self.given.certify, max_time=None)
+        warm = [(each.rows, each.alpha) for each in fitted.solutions if isinstance(each, Solution)]
+        return fit(fitted.problem, options, Session(self.callbacks), warm or None)
+
+    def _calibrated(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
+        """The same with probabilities, if there is time for them."""
+        try:
+            return replace(fitted, model=calibrated(fitted, options, session))
+        except OutOfTimeError:
+            logger.warning("no time was left: the model gives no probabilities")
+            return fitted
 
     def _say(self, sentence: str) -> None:
         if self.on_stage is not None:
             self.on_stage(sentence)
 
 
-def score_point(
-    model: Model, part: RowSource, truth: AnyArray, threads: int, metric: str
-) -> tuple[npt.NDArray[np.bool_], Estimate | None]:
-    """Which rows of a validation part a model gets wrong, and 1 - metric; None of accuracy.
-
-    Of regression no row is wrong.
-    """
+def score_point(model: Model, part: RowSource, truth: AnyArray, threads: int, metric: str) -> float:
+    """1 - metric of a model on a validation part."""
     labels_only = metric not in ("auc", "r2")
     values = model.decision_function(part, threads=threads, labels_only=labels_only)
     if metric == "r2":
-        return np.zeros(len(truth), dtype=np.bool_), squared_loss(truth, values)
-    wrong = np.asarray(model.class_places(values) != truth)
-    if metric == "accuracy":
-        return wrong, None
-    return wrong, auc_loss(values, truth == 1) if metric == "auc" else balanced_error(truth, wrong)
-
-
-def affordable_landmarks(
-    problem: Any, options: TrainOptions, session: Session, seconds: float, pace: tuple[float, float]
-) -> int:
-    """Largest number of landmarks for so many seconds; `pace` is kernel values a second, CPUs."""
-    most = most_landmarks(problem, options, session, grows=options.max_time is not None)
-
-    def late(n_landmarks: int) -> bool:
-        return landmark_seconds(problem, n_landmarks, *pace) > seconds
-
-    fewest = min(START_ROWS, most)
-    return fewest + bisect.bisect_left(range(fewest + 1, most + 1), True, key=late)
-
-
-def landmark_seconds(problem: Any, n_landmarks: int, speed: float, threads: float = 2) -> float:
-    """About the time of a run with landmarks, at so many kernel values a second."""
-    n_sample = sample_size(problem.source.n_rows, n_landmarks)
-    rows = 15 * problem.source.n_rows + 40 * n_sample
-    products = (n_sample + n_landmarks) * n_landmarks**2  # of the matrices between the landmarks
-    algebra: float = 4e-11 * problem.n_classifiers * products / threads
-    return float(rows * n_landmarks / speed + algebra)
-
-
-def exact_seconds(n_rows: int, support: int, speed: float) -> float:
-    """Time of an exact run: its kernel values, and its steps on the support vectors."""
-    return 2.5 * n_rows * support / speed + 10.0 * (support / 20_000) ** 2
+        return 1 - float(metrics.r2_score(truth, values))
+    if metric == "auc":
+        return 1 - float(metrics.roc_auc_score(truth, values))
+    score = metrics.accuracy_score if metric == "accuracy" else metrics.balanced_accuracy_score
+    return 1 - float(score(truth, model.class_places(values)))

@@ -1,3 +1,4 @@
+import h5py
 import numpy as np
 import pytest
 
@@ -77,9 +78,24 @@ def test_landmarks_are_certified_and_explained(ooc_fw, data_file, tmp_path):
         (("--task", "novelty", "--probability"), "looks at no labels; leave out --probability"),
         (("--task", "novelty", "--class-weight", "balanced"), "leave out --class-weight"),
         (("--contamination", "0.1"), "--contamination goes with --task novelty"),
+        (("--ordinary", "3"), "--ordinary goes with --task novelty"),
+        (("--task", "novelty", "--ordinary", "8"), "has the label 8, or all have"),
         (("--task", "novelty", "--contamination", "0.7"), "must be a positive number, at most 0.5"),
         (("--task", "clustering"), "invalid choice"),
     ],
 )
 def test_what_has_no_meaning_is_refused(ooc_fw, data_file, options, message):
     ooc_fw("train", data_file, *options).assert_refused(message)
+
+
+def test_ordinary_rows_alone_are_learned(ooc_fw, data_file, tmp_path):
+    model = tmp_path / "m.h5"
+    run = ooc_fw("train", data_file, "-o", model, "--task", "novelty", "--ordinary", "3").done()
+    assert "70 rows labelled 3 are ordinary, and alone are learned; 130 others are novel" in run.err
+    with h5py.File(data_file) as file:
+        ordinary = file["y"][...] == 3
+    found = load_model(model)
+    weighted = np.unpackbits(found.weighted_rows)[:200].astype(bool)
+    np.testing.assert_array_equal(weighted, ordinary)
+    assert ordinary[found.classifiers[0].rows].all()
+    ooc_fw("certify", model, data_file).done()

@@ -3,8 +3,8 @@
 import json
 import shlex
 import signal
-from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ooc_fw.cli.arguments import value_list
@@ -17,12 +17,13 @@ def test_table_and_model(ooc_fw, data_file, tmp_path):
     outcome = ooc_fw("tune", data_file, "--gamma", "auto", "--C", "1,8", "-o", model).done()
     lines = outcome.out.splitlines()
     assert lines[0].split()[:4] == ["kernel", "C", "gamma", "error"]
+    assert lines[-2].startswith(f"  ooc-fw train {data_file} --gamma ")
     assert sum(line.startswith("*") for line in lines) == 1
     assert "validation error" in outcome.out
     assert "trained on all 200 rows: converged, certified gap" in outcome.out
-    assert max(map(len, lines[:-1])) <= 80
+    assert max(map(len, lines[: lines.index("next:")])) <= 80
     assert lines[-1] == str(model)
-    assert outcome.err.count(": error ") == 3  # a line for each point, and for the stage
+    assert outcome.err.count(": error ") == 6  # a line for each point and stage: 1 and 4 parts
     assert load_model(model).C in (1, 8)
     ooc_fw("certify", model, data_file).done()
 
@@ -41,7 +42,7 @@ def test_json_and_files(ooc_fw, data_file, tmp_path):
     pytest.importorskip("matplotlib")
     points, figure, model = (tmp_path / name for name in ("r.json", "f.png", "m.h5"))
     outcome = ooc_fw(
-        *("tune", data_file, "--C", "2^0..2^4:2", "--gamma", "auto,2^-1", "--folds", 3),
+        *("tune", data_file, "--C", "2^0..2^4:2", "--gamma", "auto,2^-1"),
         *("--json", "--quiet", "--points", points, "--figure", figure, "-o", model),
     )
     assert (outcome.status, outcome.err) == (0, "")
@@ -65,33 +66,36 @@ def test_metric(ooc_fw, data_file, tmp_path):
     assert values["metric"] == "auc"
     shown = " ".join(outcome.out.split())
     assert f"validation 1 - AUC {100 * values['best']['error']:.3f} %" in shown
-    assert "stage 1: 1 - AUC of 2 points trained on" in outcome.err
+    assert "stage 1: 1 - AUC of 2 candidates trained on" in outcome.err
 
 
-def test_a_last_model_far_from_the_optimum(ooc_fw, data_file, tmp_path, monkeypatch):
-    """It says so, and how to train the best point for longer."""
-    from ooc_fw.training import tuning
-
-    fit, model = tuning.fit, tmp_path / "m.h5"
-
-    def ended_early(problem, options, session, warm, plan):
-        within = replace(plan.options, max_iter=1)
-        return fit(problem, options, session, warm, replace(plan, options=within, given=within))
-
-    monkeypatch.setattr(tuning, "fit", ended_early)
-    grid = "--kernel", "laplacian", "--gamma", "0.5", "--C", "8", "--landmarks", 60
-    outcome = ooc_fw("tune", data_file, *grid, "-o", model)
-    far = load_model(model).certified_gap
-    assert far > 0.3
-    said = float(outcome.err.split("the model is far from the optimum: gap ")[1].split(",")[0])
-    assert far <= said <= 1.01 * far
-    lines = outcome.out.splitlines()
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--metric", "balanced_accuracy", "--kernel", "laplacian"),
+        ("--landmarks", 30, "--probability"),
+        ("--task", "novelty", "--contamination", "0.05", "--ordinary", "3"),
+    ],
+)
+def test_the_printed_command_trains_the_same_model(ooc_fw, tmp_path, write_text, options):
+    """Weights of classes, landmarks, probabilities and ordinary rows are part of it."""
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(400) < 0.2, 3, -7)
+    X = rng.normal(size=(400, 4)) + (y == 3)[:, None]
+    data, model, again = (tmp_path / name for name in ("d.h5", "m.h5", "again.h5"))
+    ooc_fw("convert", write_text(X, y), data, "--scale", "minmax").done()
+    grid = "--gamma", "auto", "--C", "1,8"
+    lines = ooc_fw("tune", data, *options, *grid, "-o", model).done().out.splitlines()
     command = shlex.split(lines[lines.index("next:") + 1])
-    assert command[:3] == ["ooc-fw", "train", str(data_file)]
-    ooc_fw(*command[1:]).done()
-    found = load_model(model)
-    assert (found.status, found.C, found.kernel.gamma) == ("converged", 8, 0.5)
-    assert len(found.support_vectors) <= 60
+    assert command[:3] == ["ooc-fw", "train", str(data)]
+    ooc_fw(*command[1:-1], again).done()
+    one, other = load_model(model), load_model(again)
+    assert (one.status, other.status) == ("converged", "converged")
+    assert (one.kernel, one.C, one.calibrated) == (other.kernel, other.C, other.calibrated)
+    assert "--probability" not in options or one.calibrated
+    values = one.decision_function(data)
+    scale = np.abs(values).max()
+    np.testing.assert_allclose(other.decision_function(data), values, atol=0.02 * scale)
 
 
 @pytest.mark.parametrize(
@@ -110,18 +114,14 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
     from ooc_fw.solver.shell import Shell
     from ooc_fw.training import tuning
 
-    fit, score, refit = tuning.PairTrainer.fit, tuning.score_point, tuning.fit
+    fit, score = tuning.fit, tuning.score_point
     original, points = Shell.report, []
 
-    def interrupted(trainer, C, warm=None):
-        if (at, C) == ("training", 2) or at == "first":
+    def interrupted(problem, options, *others):
+        last = problem.source.n_rows == 200
+        if (at, len(points)) == ("training", 1) or at == "first" or (at == "refit" and last):
             signal.raise_signal(number)
-        return fit(trainer, C, warm)
-
-    def refitted(*arguments):
-        if at == "refit":
-            signal.raise_signal(number)
-        return refit(*arguments)
+        return fit(problem, options, *others)
 
     def validated(*arguments):
         points.append(arguments)
@@ -130,13 +130,13 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
         return score(*arguments)
 
     def report(shell, *share):
-        if at == "late" and len(points) == 2 and shell.interrupt.defers:
+        if at == "late" and len(points) == 10 and shell.interrupt.defers:
+            points.append("late")
             signal.raise_signal(number)
         original(shell, *share)
 
-    monkeypatch.setattr(tuning.PairTrainer, "fit", interrupted)
+    monkeypatch.setattr(tuning, "fit", interrupted)
     monkeypatch.setattr(tuning, "score_point", validated)
-    monkeypatch.setattr(tuning, "fit", refitted)
     monkeypatch.setattr(Shell, "report", report)
     outcome = ooc_fw(
         "tune", data_file, "--gamma", "auto", "--C", "1,2", "-o", tmp_path / "m.h5", "--quiet"
@@ -148,7 +148,8 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
         assert outcome.err == f"ooc-fw: {'interrupted' if number == 2 else 'terminated'}\n"
     else:
         assert "best: rbf, C" in outcome.out
-        assert outcome.out.count("interrupted") == (3 if at in ("training", "validation") else 1)
+        rows = "trained on all 200 rows" if at == "late" else "trained on 150 of 200 rows"
+        assert f"{rows}: interrupted" in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,6 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
     [
         (["--gamma", "1", "--sigma2", "1"], ["not allowed with"]),
         (["--kernel", "linear", "--sigma2", "1"], ["rbf kernel"]),
-        (["--preset", "huge"], ["large, small", "huge"]),
         (["--metric", "f1"], ["accuracy, balanced_accuracy, auc", "f1"]),
         (["--points", "/nowhere/r.json"], ["/nowhere"]),
         (["--no-refit", "-o", "m.h5"], ["--no-refit"]),
