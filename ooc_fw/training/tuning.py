@@ -469,7 +469,8 @@ class _Search:
             self._climb()
             while self.wanted.refit and self.best is not self.trained:
                 self._refit()
-                if self.signal is not None:
+                # Landmarks have taken the time that was left.
+                if self.signal is not None or (self.fitted and self.fitted.landmarks):
                     break
                 self._climb()
         except KeyboardInterrupt as interrupt:
