@@ -92,12 +92,9 @@ def run(args: argparse.Namespace) -> int:
         ):
             session = dataclasses.replace(session, callbacks=progress.callbacks)
             fitted = fit(problem, within, session, plan=plan)
-<<<<<<< HEAD
             interrupt.defer()  # the model is not lost any more
-=======
             if ordinary is not None:
                 fitted = fitted.renumbered(ordinary, whole.n_rows)
->>>>>>> 1160c62 (tune is one search by successive halving, bounded by the clock)
             result, output, number = _save(args, fitted, options, session, place)
             if log is not None:
                 log.write("end", result)

@@ -18,13 +18,8 @@ from ooc_fw.solver.state import Status
 from ooc_fw.system import memory
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, write_output
-<<<<<<< HEAD
 from ooc_fw.system.interrupt import DeferredInterrupt
-from ooc_fw.training.points import Point, TuneResult, draw
-from ooc_fw.training.tuning import tune
-=======
 from ooc_fw.training.tuning import Point, TuneResult, tune
->>>>>>> 1160c62 (tune is one search by successive halving, bounded by the clock)
 
 _SEARCH = (
     *("task", "ordinary", "contamination", "epsilon", "kernel", "degree", "coef0"),
