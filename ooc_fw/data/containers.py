@@ -30,7 +30,7 @@ from ooc_fw.data.arrays import (
     check_vector,
 )
 from ooc_fw.data.converted import NO_SUMS, Checksums, checked, is_converted
-from ooc_fw.data.formats import as_text, get_texts
+from ooc_fw.data.formats import TARGETS, as_text, get_texts
 from ooc_fw.data.hdf5 import check_no_model, structure_errors
 from ooc_fw.data.labels import (
     WordLabels,
@@ -83,6 +83,8 @@ def open_container(
         source = open_rows(rows, labels, sums if is_table else NO_SUMS)
         if named is not None:
             source.labels_as = _recorded_maps(root, label)
+            if label == "y" and is_converted(root):
+                source.targets = bool(root.attrs.get(TARGETS, False))
         if is_table and is_converted(root):
             converted.adopt(source, root, sums)
         if isinstance(root, Group):

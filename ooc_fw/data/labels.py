@@ -274,6 +274,11 @@ def encode_labels(source: RowSource) -> tuple[AnyArray, Codes]:
 
 def label_values(source: RowSource, codes: Codes | None = None) -> AnyArray:
     """Label values of `encode_labels`; their places are written into `codes`, if given."""
+    if source.targets:
+        raise InputError(
+            f"the labels of {source.name} are marked as targets; train with --task regression "
+            f"(FrankWolfeSVR in Python), or convert the source again without it"
+        )
     classes = source.labels(0, 1)
     check_labels(classes, 0, source.name)
     for start, labels in iter_labels(source):
@@ -310,7 +315,12 @@ def codes_of(labels: AnyArray, classes: AnyArray, name: str) -> Int64Array:
 
 
 def are_targets(source: RowSource) -> bool:
-    """Whether labels are numbers with more different values than there may be classes."""
+    """Whether labels are targets of a regression.
+
+    Converted files say so; of others, numbers with more values than there may be classes are.
+    """
+    if source.targets is not None:
+        return source.targets
     values = np.empty(0)
     for _, labels in iter_labels(source):
         if labels.dtype.kind not in "biuf":

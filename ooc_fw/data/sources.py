@@ -117,6 +117,7 @@ class RowSource(ABC):
     columns: Sequence[str] | None = None  # names of the features; None: nothing says them
     table: str | None = None  # how the columns of a table became them: `TableRecord` as JSON
     categories: Categories | None = None  # that became features by the labels of rows
+    targets: bool | None = None  # whether labels are targets; None: nothing says so
     labels_as: tuple[str, ...] = ()  # maps that made the labels, see `ooc_fw.data.labels.LabelMap`
     overhead_bytes: int = 0  # most bytes that a read takes beside a span of rows
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
@@ -156,7 +157,8 @@ class RowSource(ABC):
             self.sparse, self.shuffled, self.scaling = first.sparse, first.shuffled, first.scaling
             self.labels_hint, self.label_columns = first.labels_hint, first.label_columns
             self.columns, self.table = first.columns, first.table
-            self.labels_as = first.labels_as if labels is None else ()
+            if labels is None:
+                self.labels_as, self.targets = first.labels_as, first.targets
             self.in_memory = all(parent.in_memory for parent in parents)
         self.stamps = []
         self._resources = ExitStack()
@@ -275,6 +277,7 @@ class RowSource(ABC):
         old: Any = self._labels
         self._labels = ReadArray((self.n_rows,), object, lambda a, b: new(np.asarray(old[a:b])))
         self.labels_as += maps
+        self.targets = None
 
     def row_ids(self, start: int, stop: int) -> Int64Array:
         """Position of rows ``start:stop`` in the user's own input, counted from 0."""

@@ -109,3 +109,25 @@ def test_what_cannot_be_split(ooc_fw, tmp_path, data_file, monkeypatch, options,
 def test_no_part_replaces_the_data(ooc_fw, tmp_path, data_file):
     assert "would replace the input" in ooc_fw("split", data_file, tmp_path / "a", data_file).err
     assert "would both be" in ooc_fw("split", data_file, tmp_path / "a", tmp_path / "a").err
+
+
+def test_the_mark_of_a_regression_file_stays(ooc_fw, tmp_path):
+    """Though its targets have six values only; a file of many classes stays one of classes."""
+    rng = np.random.default_rng(0)
+    lines = ["x,y", *(f"{rng.normal():.3f},{k % 6}" for k in range(120))]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    whole, train, test, later = (tmp_path / f"{name}.h5" for name in "wtel")
+    table = "--label", "y", "--task", "regression", "--quiet"
+    ooc_fw("convert", tmp_path / "t.csv", whole, *table).done()
+    parts = ooc_fw("split", whole, train, test, "--json").json()["parts"]
+    assert [part["classes"] for part in parts] == [{}, {}]
+    ooc_fw("convert", tmp_path / "t.csv", later, "--like", train, "--quiet").done()
+    for path in (whole, train, test, later):
+        with open_source(str(path)) as source:
+            assert source.targets is True
+        for command in ("train", "tune"):
+            refused = ooc_fw(command, path, "-o", tmp_path / "m.h5")
+            refused.assert_refused("marked as targets; train with --task regression")
+        assert "--task regression" in ooc_fw("info", path).out
+    ooc_fw("train", train, "--task", "regression", "-o", tmp_path / "m.h5", "--quiet").done()
+    ooc_fw("evaluate", tmp_path / "m.h5", test).done()
