@@ -206,8 +206,8 @@ class Confusion:
         """Measures of all rows and of each class, NaN if there is nothing to divide by.
 
         The balanced accuracy is the mean recall of the given labels, whatever their numbers of
-        rows; ``macro`` has means over all labels that are given or predicted, where 0 stands for
-        NaN. ``confusion[i][j]`` counts rows of label i that were predicted as j.
+        rows; ``macro`` has it, too, and means over all labels that are given or predicted, where 0
+        stands for NaN. ``confusion[i][j]`` counts rows of label i that were predicted as j.
         """
         names = sorted([*self._classes, *self.unknown])
         confusion = np.array([[self.counts[i, j] for j in names] for i in names])
@@ -219,10 +219,11 @@ class Confusion:
             recall, precision = right / of_given, right / of_found
             f1 = 2 * right / (of_given + of_found)
         measures = {"precision": precision, "recall": recall, "f1": f1}
+        balanced = balanced_accuracy(right, of_given)
         return {
             "accuracy": float(right.sum() / of_given.sum()),
             "accuracy_of_known_labels": of_known,
-            "balanced_accuracy": balanced_accuracy(right, of_given),
+            "balanced_accuracy": balanced,
             "classes": {
                 common.format_label(name): {"rows": int(of_given[k])}
                 | {measure: float(values[k]) for measure, values in measures.items()}
@@ -231,7 +232,8 @@ class Confusion:
             "macro": {
                 measure: float(np.nan_to_num(values[occurs]).mean())
                 for measure, values in measures.items()
-            },
+            }
+            | {"recall": balanced},
             "confusion": confusion.tolist(),
         }
 

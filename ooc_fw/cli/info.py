@@ -24,22 +24,16 @@ from ooc_fw.data import formats
 from ooc_fw.data.arrays import open_npy
 from ooc_fw.data.converted import GROUP
 from ooc_fw.data.hdf5 import H5PY_ERRORS, find_node, open_file
-from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import rows_bytes
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource
-from ooc_fw.data.statistics import sigma2
-from ooc_fw.kernels.functions import make_kernel, resolve_gamma
+from ooc_fw.data.sources import CSRSource, RowSource
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions, KernelOptions, TrainOptions
-from ooc_fw.problem import ClassificationProblem
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.shell import load_checkpoint
+from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.threads import cpu_count
-from ooc_fw.training.classification import SAMPLE_ROWS, draw_sample
-from ooc_fw.training.fit import make_plan
 
 _RESUME = "resume the run with its data and the options of files (-o, --checkpoint, --log)"
 SHOWN = 12  # classes, columns and the like that are listed for people; --json lists all
@@ -76,16 +70,13 @@ def run(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _next(
-    args: argparse.Namespace, options: Sequence[str] | None, training: Sequence[str] = ()
-) -> list[str]:
-    """Commands that convert with these options, unless there is nothing to convert, and train."""
+def _next(args: argparse.Namespace, options: Sequence[str] | None, training: Sequence[str]) -> str:
+    """The command that converts with these options; None is nothing to convert, but to train."""
+    data = common.data_of(args)
     given = common.data_arguments(args, training if options is None else options)
     if options is None:
-        return [shlex.join(["ooc-fw", "train", *common.data_of(args), *given, *training])]
-    convert = conversion(*common.data_of(args))
-    train = shlex.join(["ooc-fw", "train", shlex.split(convert)[-1], *training])
-    return [f"{convert} {shlex.join([*given, *options])}".rstrip(), train]
+        return shlex.join(["ooc-fw", "train", *data, *given, *training])
+    return f"{conversion(*data)} {shlex.join([*given, *options])}".rstrip()
 
 
 def _in_words(column: dict[str, Any]) -> str:
@@ -105,8 +96,13 @@ def describe_model(model: Model) -> dict[str, Any]:
     several, first = len(model.classifiers) > 1, model.classifiers[0]
     objectives = ("primal", "dual") if model.kind == "landmarks" else ("rho", "objective")
     gaps = ("certified_gap", "sampled_gap")
-    of_model = (*gaps, "gap_scope", "n_weighted", "status", "task", "offset", "spread")
+    of_model = (*gaps, "n_weighted", "status", "task", "offset", "spread")
     kernel = model.kernel.to_dict()
+    scope: str | None = model.gap_scope
+    if model.status in (Status.STREAMED, Status.UNSETTLED):
+        scope = "chunk"  # the rows that are kept, and those that came last
+    elif model.certified_gap is None and scope == "all":
+        scope = None
     classes: Any = [] if model.task == "regression" else model.classes
     if model.kernel.name != "poly":
         kernel |= {"degree": None, "coef0": None}
@@ -120,6 +116,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "n_support": len(model.support_vectors),
         **{name: None if several else getattr(first, name) for name in objectives},
         **{name: getattr(model, name) for name in of_model},
+        "gap_scope": scope,
         "classes": [common.format_label(value) for value in classes],
         **_maps(model),
         **_scaling(model.scaling),
@@ -193,38 +190,16 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             findings, labels, source, storage["compression"], has_checksums
         )
         options = preflight.preparation(findings, source)
-        facts["choice"] = _choice(source)
-        training: list[str] = []
-        ready = source.shuffled and not options
-        if source.label_columns and not source.has_labels:
-            label = preflight.likely_label(source.label_columns) or "COLUMN"
-            (training if ready else options)[:0] = ["--label", label]
-        words = map(str, labels.counts if labels else ())
-        for word in [word for word in words if word.lower() in preflight.NO_LABEL][:1]:
-            (training if ready else options)[:0] = ["--missing-labels", f"drop={word}"]
-        facts |= _inspection(labels, findings, source) | {"advice": [*sentences]}
-        return facts | {"next": _next(args, None if ready else options, training)}
+        ready = source.scaling is not None or (source.shuffled and not options)
+        more = preflight.of_labels(labels, source)
+        following = _next(args, None if ready else [*more, *options], more if ready else ())
+        facts |= _inspection(labels, findings, source)
+        return facts | {"advice": sentences, "next": [following]}
 
 
 def _maps(of: Model | RowSource) -> dict[str, Any]:
     """Maps that made the labels, if there are some."""
     return {"labels_as": list(of.labels_as)} if of.labels_as else {}
-
-
-def _choice(source: RowSource) -> str | None:
-    """What kind of model ``train`` without options would take; None where it takes no such data."""
-    with contextlib.suppress(InputError):
-        classes, codes = encode_labels(source)
-        small, _ = draw_sample(source, codes, SAMPLE_ROWS[0])
-        rows = small if source.statistics is None else source
-        name, given = KernelOptions().kernel, KernelOptions().gamma
-        gamma = resolve_gamma(name, given, lambda: sigma2(rows), source.n_features)
-        kernel = make_kernel(name, gamma=gamma)
-        problem = ClassificationProblem(source, codes, kernel, None, classes)
-        options = TrainOptions(threads=cpu_count())
-        with Waiting("a model of a sample of the rows"):
-            return make_plan(problem, options).kind
-    return None
 
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:
@@ -246,10 +221,10 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "kind": "text",
         "n_rows": findings.n_looked if whole else None,
-        "n_features": len(findings.low) if whole else None,
+        "n_features": findings.n_features if whole else None,
         **_inspection(counted, findings),
-        "advice": list(preflight.advice(findings, counted)),
-        "next": _next(args, preflight.preparation(findings)) if args.data != "-" else [],
+        "advice": preflight.advice(findings, counted),
+        "next": [_next(args, preflight.preparation(findings), ())] if args.data != "-" else [],
     }
 
 
@@ -269,7 +244,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
             values = {"different": column.n_different}
         described[column.name] = {"holds": column.kind, "missing": column.n_missing, **values}
     sentences, chosen = preflight.advice_on_table(columns, n_looked, label, bad)
-    sentences += differences[:SHOWN]
+    sentences = differences + sentences
     if args.label is not None:
         chosen[1] = args.label  # which may be a number, counted from the end
     return {
@@ -279,8 +254,8 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         "n_looked_at": n_looked,
         "bad_rows": len(bad),
         "columns": described,
-        "advice": sentences,
-        "next": _next(args, chosen),
+        "advice": sentences[: preflight.MOST_ADVICE],
+        "next": [_next(args, chosen, ())],
     }
 
 
@@ -289,22 +264,26 @@ def _inspection(
 ) -> dict[str, Any]:
     """Rows of each class, and measures of the sample of rows."""
     counts, rarest = None, None
-    if labels is not None:
+    if labels is not None and not (source and source.targets):
         counts = {common.format_label(value): count for value, count in labels.counts.items()}
         rarest = min(counts.values()) / sum(counts.values()) if any(counts.values()) else None
     heavy, n_swamped = findings.swamping()
     known = None if source is None else source.columns
+    density = findings.density
+    if isinstance(source, CSRSource):  # all values are counted
+        density = (source.decoded_bytes // 8 - source.n_rows - 1) / source.n_rows
+        density /= source.n_features
     storage = "text" if source is None else "csr" if source.sparse else "dense"
 
-    def names(columns: Any) -> list[Any]:
-        return [known[j] if known else j for j in columns.tolist()]
+    def names(places: Any) -> list[Any]:
+        return [known[j] if known else j for j in findings.columns[places].tolist()]
 
     return {
         "storage": storage,
         "classes": counts,
         "smallest_class": rarest,
         "n_looked_at": findings.n_looked,
-        "density": findings.density,
+        "density": density,
         "constant_columns": names(findings.constant),
         "outweighing_columns": names(heavy),
         "outweighed_columns": n_swamped,

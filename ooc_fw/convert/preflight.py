@@ -13,7 +13,8 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from ooc_fw.convert.arrow import is_foreign_number, parse_number
 from ooc_fw.convert.readers import NUMBERS, TEXT, USABLE, WORDS, TableReader, Wanted, listed
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.labels import iter_labels
+from ooc_fw.data.offsets import merges
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -40,6 +42,8 @@ from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import format_bytes
 
+MOST_ADVICE = 5  # sentences
+WIDE = 1 << 16  # columns above which only those of sparse rows that hold values are measured
 SAMPLE_BYTES = 64 << 20  # bytes of rows, in RAM, that are sampled
 STRETCHES = 64  # parts of a large file from which its sample is read
 MAX_DECODED = 1 << 30  # bytes that are decoded for the sample where compressed chunks are large,
@@ -53,7 +57,9 @@ MANY_ORDERS = 1e4  # times its smallest value, or 1, above which logarithms suit
 RAW_SQUARE = 100.0  # squared distance of two rows, per column, above which there is advice on gamma
 MANY_CLASSES = 100  # labels above which they are no classes
 DATES = "dates"  # kind of a column
+YEAR = 3e7  # seconds that dates are taken to range over
 MOST_HOT = 30  # words of a column that had better become features of 0 and 1
+DENSE_SHARE = 0.25  # density of rows from which they are better stored dense, and centred
 NAMES = 0.9  # share of the rows with different words above which these are names of rows
 FEW_ROWS = 20  # with fewer rows than these, categories cannot be told from names
 # Names of columns that number the rows, if all of their values differ.
@@ -91,15 +97,22 @@ class Findings:
     bad_example: str | None  # where the first such value is
     n_repeated: int  # rows that equal an earlier one
     density: float  # share of values that are not zero
-    low: Float64Array  # range and standard deviation of each column
+    n_features: int
+    columns: Int64Array  # those that are measured: of wide sparse rows, those that hold a value
+    low: Float64Array  # range and standard deviation of each of them
     high: Float64Array
     deviation: Float64Array
     whole: bool = False  # whether all values are whole numbers
 
     @property
     def constant(self) -> Int64Array:
-        """Columns of one value."""
+        """Places in `columns` of those of one value."""
         return np.flatnonzero(self.low == self.high)
+
+    @property
+    def n_constant(self) -> int:
+        """Number of columns of one value."""
+        return len(self.constant) + self.n_features - len(self.columns)
 
     @property
     def square(self) -> float:
@@ -155,25 +168,43 @@ def inspect_rows(blocks: Iterable[Rows], bad: Sequence[str] = (), width: int = 0
 
     `bad` has a sentence about each row that could not be read, when all blocks have been read.
     """
+    parts = list(blocks)
+    width = max([width, *(rows.shape[1] for rows in parts)])
+    columns = np.arange(width) if width <= WIDE else _columns_of(parts)
     ranges, n_nonzero, hashes = ColumnRanges("standard"), 0, [np.empty(0, dtype=np.uint64)]
     whole = True
-    for rows in blocks:
-        ranges.add(rows)
-        width = max(width, rows.shape[1])
-        n_nonzero += int(np.count_nonzero(values_of(rows)))
-        whole = whole and not np.mod(values_of(rows), 1).any()
+    for rows in parts:
+        values = values_of(rows)
+        n_nonzero += int(np.count_nonzero(values))
+        whole = whole and not np.mod(values, 1).any()
         hashes.append(row_hashes(rows))
+        if isinstance(rows, CSRRows) and len(columns) < width:
+            places = np.searchsorted(columns, rows.indices).astype(np.int32)
+            rows = replace(rows, indices=places, n_features=len(columns))
+        ranges.add(rows)
     found, n_rows = np.concatenate(hashes), ranges.n_rows
+    n_columns = len(columns)
     return Findings(
         n_rows + len(bad),
         len(bad),
         bad[0] if bad else None,
         n_rows - len(np.unique(found)),
         n_nonzero / max(1, n_rows * width),
-        *ranges.range(width),
-        ranges.moments(width)[1] if n_rows else np.zeros(width),
+        width,
+        columns,
+        *ranges.range(n_columns),
+        ranges.moments(n_columns)[1] if n_rows else np.zeros(n_columns),
         whole,
     )
+
+
+def _columns_of(blocks: Sequence[Rows]) -> Int64Array:
+    """Columns that hold a value in some row, increasing; all of dense rows."""
+    found = [
+        np.unique(rows.indices) if isinstance(rows, CSRRows) else np.arange(rows.shape[1])
+        for rows in blocks
+    ]
+    return np.unique(np.concatenate([*found, np.empty(0, dtype=np.int64)])).astype(np.int64)
 
 
 def sample_slices(source: RowSource) -> list[tuple[int, int]]:
@@ -215,22 +246,45 @@ def _readable_rows(source: RowSource, start: int, stop: int, bad: list[str]) -> 
 
 def preparation(found: Findings, source: RowSource | None = None) -> list[str]:
     """Options of ``convert`` that suit rows, or those of text where there is no source."""
+    if source is not None and source.scaling is not None:
+        return []  # it is converted
     options: list[str] = []
-    scaling = None if source is None else source.scaling
-    sparse = source.sparse if source is not None else found.density < 0.5
-    thin = not sparse and found.density < 0.1 and len(found.low) > 10
     if found.n_bad:
         options += ["--impute", "mean"]
-    if scaling is None or scaling.is_identity:
-        if _are_counts(found, source):
-            options += ["--log1p", "--scale", "maxabs"]
-        elif found.swamping()[1] or found.square > RAW_SQUARE * max(1, len(found.low)):
-            options += ["--scale", "maxabs" if sparse or thin else "standard"]
-    if thin:
+    if source is not None and merges(source):
+        return [*options, "--scale", "standard"]
+    if _are_counts(found, source):
+        options += ["--log1p", "--scale", "maxabs"]
+    elif found.swamping()[1] or found.square > RAW_SQUARE * max(1, found.n_features):
+        options += ["--scale", _scale_kind(found, source)]
+    if source is not None and _is_thin(found, source):
         options.append("--sparse")
-    if source is not None and sparse and found.density > 0.5:
+    if source is not None and source.sparse and found.density > 0.5:
         options.append("--dense")
     return options
+
+
+def _is_thin(found: Findings, source: RowSource) -> bool:
+    """Whether dense rows hold so few values that sparse rows suit them."""
+    return not source.sparse and found.density < 0.1 and found.n_features > 10
+
+
+def _scale_kind(found: Findings, source: RowSource | None) -> str:
+    """The scaling that suits rows: one that keeps the zeros of sparse ones."""
+    if source is None:
+        return "maxabs" if found.density < 0.5 else "standard"
+    return "maxabs" if source.sparse or _is_thin(found, source) else "standard"
+
+
+def of_labels(labels: Labels | None, source: RowSource) -> list[str]:
+    """Options of ``convert`` and ``train`` that the labels of a source need."""
+    if labels is None:
+        names = source.label_columns
+        return ["--label", likely_label(names) or "COLUMN"] if names else []
+    if source.targets:
+        return ["--task", "regression"]
+    words = [word for word in map(str, labels.counts) if word.lower() in NO_LABEL]
+    return ["--missing-labels", f"drop={words[0]}"] if words else []
 
 
 def _are_counts(found: Findings, source: RowSource | None) -> bool:
@@ -246,8 +300,18 @@ def advice(
     source: RowSource | None = None,
     compression: str | None = None,
     has_checksums: bool = False,
+) -> list[str]:
+    """At most `MOST_ADVICE` sentences, the most serious first; on text if there is no source."""
+    return [*islice(_advice(found, labels, source, compression, has_checksums), MOST_ADVICE)]
+
+
+def _advice(
+    found: Findings,
+    labels: Labels | None,
+    source: RowSource | None,
+    compression: str | None,
+    has_checksums: bool,
 ) -> Iterator[str]:
-    """Sentences of advice, the most serious first; on the rows of text where there is no source."""
     whole = source is None or found.n_looked >= source.n_rows
     where = f"all {found.n_looked} rows" if whole else f"a sample of {found.n_looked} rows"
     if found.n_bad:
@@ -256,9 +320,9 @@ def advice(
             f"({found.bad_example}): training refuses them; replace them, or convert with --impute "
             f"mean"
         )
-    if labels is not None:
+    if labels is not None and not (source and source.targets):
         yield from _advice_on_labels(labels)
-    elif source is not None:
+    elif labels is None and source is not None:
         yield f"there are no labels: {source.labels_hint}"
     yield from _advice_on_columns(found, where, source)
     if found.n_repeated >= 0.1 * max(1, found.n_looked):
@@ -275,7 +339,7 @@ def advice(
     yield from _advice_on_storage(found, source)
     if compression not in (None, "none"):
         yield from _advice_on_chunks(source, compression)
-    if not has_checksums and source.shuffled and not preparation(found, source):
+    if not has_checksums and source.shuffled:
         yield "the file has no checksums, so damage may go unnoticed; ooc-fw convert adds them"
 
 
@@ -311,30 +375,34 @@ def _advice_on_labels(labels: Labels) -> Iterator[str]:
 def _advice_on_columns(found: Findings, where: str, source: RowSource | None) -> Iterator[str]:
     names = None if source is None else source.columns
     constant = found.constant
-    if len(constant):
+    if found.n_constant:
+        some = f" ({_names(found.columns[constant], names)})" if len(constant) else ""
         yield (
-            f"{len(constant)} of {len(found.low)} columns have one value in {where} "
-            f"({_names(constant, names)}): they carry no information and can be left out"
+            f"{found.n_constant} of {found.n_features} columns have one value in {where}{some}: "
+            f"they carry no information and can be left out"
         )
     heavy, n_small = found.swamping()
     scaling = None if source is None else source.scaling
+    raw = scaling is None or scaling.is_identity
     options = preparation(found, source)
+    kind = _scale_kind(found, source)
     if "--log1p" in options:
         yield (
             f"the values are counts up to {found.high.max():g}: --log1p evens them out, and "
             f"--scale maxabs puts all columns on one scale and leaves zeros what they are"
         )
-    elif n_small and (scaling is None or scaling.learned is None):
-        j, kind = int(heavy[0]), "maxabs" if "maxabs" in options else "standard"
+    elif n_small and raw:
+        j = int(heavy[0])
+        large = _names(found.columns[heavy], names)
         yield (
-            f"the columns are not scaled alike: next to {_names(heavy, names)} (from "
+            f"the columns are not scaled alike: next to {large} (from "
             f"{found.low[j]:g} to {found.high[j]:g}) {n_small} others hardly count in distances "
             f"and RBF kernels; convert the source with --scale {kind}"
         )
-    elif found.square > RAW_SQUARE * max(1, len(found.low)):
+    elif raw and found.square > RAW_SQUARE * max(1, found.n_features):
         yield (
             f"two rows are {np.sqrt(found.square):.3g} apart on average, so that most values of "
-            f"gamma are too large: convert with --scale standard, or train with --gamma auto"
+            f"gamma are too large: convert with --scale {kind}, or train with --gamma auto"
         )
 
 
@@ -390,6 +458,7 @@ class TableColumn:
     n_different: int = 0  # different words; of numbers, 0 unless these identify the rows
     low: float = 0.0  # range of the numbers
     high: float = 0.0
+    amounts: bool = False  # whether the numbers are amounts rather than numbers of classes
 
 
 def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[str, ...]]:
@@ -437,7 +506,8 @@ def _number_column(name: str, column: Float64Array) -> TableColumn:
     n_names = len(np.unique(there)) if is_name else 0
     if n_names < len(there) and not (THING.search(name) and n_names > MOST_HOT):
         n_names = 0
-    return TableColumn(name, "numbers", len(column) - len(there), n_names, low, high)
+    amounts = bool(np.mod(there, 1).any()) or len(np.unique(there)) > MANY_CLASSES
+    return TableColumn(name, "numbers", len(column) - len(there), n_names, low, high, amounts)
 
 
 def advice_on_table(
@@ -469,12 +539,25 @@ def advice_on_table(
     encoded = [c.name for c in many if c.name not in names + numbered]
     dates = [c.name for c in features if c.kind == DATES]
     foreign = [c.name for c in features if c.kind == FOREIGN]
-    useless = names + [c.name for c in features if c.kind.startswith("type ")]
+    useless = [*names, *foreign] + [c.name for c in features if c.kind.startswith("type ")]
     numbers = [c for c in numbers if not c.n_different]
-    filled = {*hot, *dates, *(c.name for c in numbers)}
+    empty = [c.name for c in features if c.kind == "numbers" and c.n_missing == n_looked]
+    filled = {c.name for c in features if c.kind == "numbers"} - {*numbered, *empty}
+    filled |= {*hot, *dates}
     missing = [c.name for c in features if c.n_missing and c.name in filled]
     ranges = {c.high - c.low: c.name for c in numbers}
+    ranges |= {1.0: f"{hot[0]}, 0 or 1"} if hot else {}
+    ranges |= {YEAR: dates[0]} if dates else {}
     options = ["--label", label or "COLUMN", *["--on-error", "skip"] * bool(bad)]
+    of_label = next((column for column in columns if column.name == label), None)
+    if of_label is not None and of_label.n_missing:
+        options += ["--missing-labels", "drop"]
+        said.append(
+            f"{of_label.n_missing} labels are missing: --missing-labels drop leaves out rows"
+        )
+    if of_label is not None and of_label.amounts:
+        options += ["--task", "regression"]
+        said.append(f"the labels in {label} are amounts: --task regression makes them targets")
     if hot:
         options += ["--one-hot", _joined(hot)]
         said.append(f"words, which become features of 0 and 1 with --one-hot: {', '.join(hot)}")
@@ -490,12 +573,12 @@ def advice_on_table(
     if foreign:
         said.append(
             f"numbers with decimal commas or separators of thousands in {', '.join(foreign)}: "
-            f"write them with decimal points first"
+            f"write them with decimal points, or they are left out"
         )
-    if useless or numbered:
-        options += ["--drop", _joined(useless + numbered)]
+    if useless or numbered or empty:
+        options += ["--drop", _joined(useless + numbered + empty)]
     said += [f"{name} looks like an identifier: --drop leaves it out" for name in numbered]
-    if useless:
+    if useless := [name for name in useless if name not in foreign]:
         said.append(
             f"neither numbers nor categories (where nearly all words differ, they name the rows), "
             f"to be left out with --drop: {', '.join(useless)}"
@@ -508,7 +591,9 @@ def advice_on_table(
             if all(c.low >= 0 for c in numbers):
                 options.append("--log1p")
                 said.append(f"{listed(wide)} span many orders of magnitude: --log1p evens them out")
-        options += ["--scale", "standard"]
+        width = len(numbers) + sum(c.n_different for c in features if c.name in hot)
+        dense = len(numbers) + len(hot) >= DENSE_SHARE * width
+        options += ["--scale", "standard" if dense or dates else "maxabs"]
         low, high = min(ranges), max(ranges)
         said.append(
             f"the ranges of the columns go from {low:g} ({ranges[low]}) to {high:g} "

@@ -42,9 +42,8 @@ def without_offsets(source: RowSource, *kernels: object) -> RowSource:
     (in sparse rows, whose zeros must stay, under other kernels, and in columns of several far
     values), a warning names the column.
     """
-    if source.scaling is not None and not source.scaling.is_identity:
-        return source
-    if not _is_exact(source):
+    scaled = source.scaling is not None and not source.scaling.is_identity
+    if scaled or not _is_exact(source):
         return source
     rows = _sample(source)
     before = _merged(rows)
@@ -60,6 +59,11 @@ def without_offsets(source: RowSource, *kernels: object) -> RowSource:
     if after.any():
         _warn(source, rows, after, "write its ranges as columns of their own")
     return ScaledSource(source, Scaling(OFFSET, False, offset, np.ones(source.n_features)))
+
+
+def merges(source: RowSource) -> bool:
+    """Whether some column has values that float32 makes one."""
+    return _is_exact(source) and bool(_merged(_sample(source)).any())
 
 
 def _is_exact(source: RowSource) -> bool:

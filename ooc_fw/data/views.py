@@ -508,12 +508,10 @@ def choose_sampler(
 ) -> Sampler:
     """Pick the sampler that suits the storage of the rows.
 
-    The order of the labels tells whether rows are shuffled if nothing else does. A `ChunkSampler`
-    means that the file should be shuffled, which the caller tells the user.
+    The order of the labels tells whether rows are shuffled if the file does not say so. A
+    `ChunkSampler` means that the file should be shuffled, which the caller tells the user.
     """
-    if shuffled is None:
-        shuffled = looks_shuffled(labels)
-    if shuffled:
+    if shuffled or looks_shuffled(labels):
         return SliceSampler(n_rows)
     return ScatteredSampler(n_rows) if in_memory else ChunkSampler(n_rows, chunk_rows)
 

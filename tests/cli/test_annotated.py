@@ -434,7 +434,7 @@ def test_commands_take_several_files_as_one(ooc_fw, tmp_path, cells, typed, plac
     assert shown["n_rows"] == typed.n_obs
     assert shown["file_bytes"] == sum(path.stat().st_size for path in files)
     names = " ".join(map(str, files))
-    convert, _ = shown["next"]
+    (convert,) = shown["next"]
     assert convert.startswith(f"ooc-fw convert {names} {'a.h5'}")
     ooc_fw("train", *files, *label, "--C", "3", "--gamma", "0.05", "--log", log).done()
     start, *_ = map(json.loads, log.read_text().splitlines())

@@ -77,7 +77,8 @@ def test_draws_touch_few_places():
     ("shuffled", "sorted_labels", "on_disk", "in_memory"),
     [
         (True, True, SliceSampler, SliceSampler),
-        (False, False, ChunkSampler, ScatteredSampler),
+        (False, True, ChunkSampler, ScatteredSampler),
+        (False, False, SliceSampler, SliceSampler),
         (None, False, SliceSampler, SliceSampler),
         (None, True, ChunkSampler, ScatteredSampler),
     ],
