@@ -218,6 +218,7 @@ class FileArray(ArrayNode):
     """
 
     _descriptor = -1
+    is_slice = False  # whether it is a part of what the file holds
 
     def __init__(
         self,
@@ -362,7 +363,9 @@ def find_in_map(array: AnyArray) -> FileArray | None:
     mapped = np.frombuffer(base, dtype=np.uint8)
     offset = page_start + array.ctypes.data - mapped.ctypes.data
     path, strides = str(named.filename), array.strides
-    return FileArray(path, array.shape, array.dtype, (offset,), strides=strides)
+    found = FileArray(path, array.shape, array.dtype, (offset,), strides=strides)
+    found.is_slice = array.nbytes < named.nbytes
+    return found
 
 
 class NpzGroup(Group):

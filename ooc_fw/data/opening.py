@@ -20,8 +20,8 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
 from ooc_fw.data.views import StackedSource, SubsetSource, draw_parts
 from ooc_fw.options import missing_labels_of
-from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.errors import DamageError, InputError, check_number
 
 logger = logging.getLogger(__name__)
 
@@ -150,8 +150,28 @@ def _open_one(data: Any, given: Sliceable | None, names: tuple[Any, ...]) -> Row
             array = np.asarray(data.astype(np.float64))
     in_file = find_in_map(array) if array.size and array.ndim == 2 else None
     source = ArraySource(array, given) if in_file is None else open_container(in_file, given)
+    if in_file is not None and in_file.is_slice:
+        source.name = f"this slice of {source.name}"  # its rows have other numbers there
     source.columns = columns
     return source
+
+
+@contextmanager
+def borrow_source(
+    X: Any,
+    labels: Any = None,
+    columns: Sequence[str] | None = None,
+    missing_labels: Missing = "refuse",
+) -> Iterator[RowSource]:
+    """Source of `X`, closed afterwards unless `X` is one; `columns` name its features, if given."""
+    source = open_source(X, labels, missing_labels=missing_labels)
+    if columns is not None:
+        source.columns = columns
+    try:
+        yield source
+    finally:
+        if source is not X:
+            source.close()
 
 
 def train_test_split(
@@ -192,6 +212,8 @@ def train_test_split(
     >>> train.n_rows, test.n_rows
     (7, 3)
     """
+    if np.ndim(test_share) > 0:
+        raise InputError("test_share must be a number; give the labels as labels=")
     opened = not isinstance(data, RowSource)
     first = open_source(data, labels, x_name=x_name, label=label)
     test_ranges = draw_test_rows(first, test_share, seed, stratify=stratify)
@@ -208,6 +230,7 @@ def draw_test_rows(
     source: RowSource, test_share: float, seed: int, *, stratify: bool
 ) -> Int64Array:
     """Ranges of the test part of `train_test_split`."""
+    check_number("test_share", test_share)
     n_test = round(test_share * source.n_rows)
     if not 0 < n_test < source.n_rows:
         raise InputError(

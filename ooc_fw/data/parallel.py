@@ -234,8 +234,11 @@ def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator
 
     For `dask`, None and "threads" are threads of this process, "processes" a
     `distributed.LocalCluster`; any other text is the address of a scheduler, ``tcp://host:8786``.
+    A `distributed.Client` or a cluster of Dask is taken, too, and stays open.
     `threads` are the blocks at a time, and `here` those for None if several threads work on each.
     """
+    if not hasattr(dask, "submit"):  # it is not a client
+        dask = getattr(dask, "scheduler_address", dask)
     is_place = isinstance(dask, str) and (dask == "processes" or ":" in dask)
     if isinstance(dask, Workers):
         yield dask
@@ -246,7 +249,8 @@ def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator
             yield Workers(threads, client)
     else:
         raise InputError(
-            f"dask must be threads, processes or the address tcp://HOST:PORT, not {dask!r}"
+            f"dask must be threads, processes, the address tcp://HOST:PORT, or in Python a client "
+            f"or a cluster, not {dask!r}"
         )
 
 

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ooc_fw.data.containers import Missing
 from ooc_fw.data.labels import are_numbers, check_no_missing
 from ooc_fw.data.offsets import without_offsets
-from ooc_fw.data.opening import is_annotated, is_several, names_of_frame
+from ooc_fw.data.opening import borrow_source, is_annotated, is_several, names_of_frame
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
@@ -31,7 +31,7 @@ from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
-from ooc_fw.model.record import Model, borrow_source
+from ooc_fw.model.record import Model
 from ooc_fw.options import DURATION, KernelOptions, Option, TaskOptions, TrainOptions, option_fields
 from ooc_fw.problem import Problem, check_sample_weight
 from ooc_fw.report.progress import EventLog, Progress
@@ -180,6 +180,8 @@ class Trainer(CallbackSupportMixin, Parameters):
         started, options, task = time.perf_counter(), self._options(), task_of(self._task)
         task.check(options)
         TaskOptions(**{name: getattr(self, name) for name in task.fields})  # checks them
+        for name in {*files} - {*Files.__dataclass_fields__}:
+            raise InputError(f"fit has no argument {name}; labels or targets are its second one, y")
         run_files, given = Files(**files), [] if self._checks_of_y is None else [y]
         checkpoint, resume = run_files.checked(inputs=[X, *given]), run_files.resume
         if resume is not None and self.random_state is None:

@@ -19,12 +19,13 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ooc_fw.data.labels import LabelMap, check_labels, codes_of, maps_left
 from ooc_fw.data.offsets import without_offsets
+from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import Codes, CSRRows, Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Given, Trainer, is_array
 from ooc_fw.landmarks import LandmarkStart
 from ooc_fw.model.prediction import suited
-from ooc_fw.model.record import Model, borrow_source
+from ooc_fw.model.record import Model
 from ooc_fw.options import KEEP, TrainOptions
 from ooc_fw.problem import ClassificationProblem, check_sample_weight, class_factors, row_penalties
 from ooc_fw.report.progress import Progress

@@ -12,9 +12,9 @@ from sklearn.base import OutlierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 
 from ooc_fw.data.labels import read_targets
+from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.estimators.common import Given, Trainer, is_array
-from ooc_fw.model.record import borrow_source
 from ooc_fw.options import TaskOptions, TrainOptions
 from ooc_fw.training.fit import Fit
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from io import BytesIO
@@ -16,8 +15,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.containers import Missing
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import borrow_source as borrow_source
 from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
@@ -654,21 +652,3 @@ def model_from_bytes(content: bytes) -> Model:
     """Model of what `Model.to_bytes` gave; InputError or OSError when that is damaged."""
     with h5py.File(BytesIO(content), "r") as file:
         return Model(**read_fields(file))
-
-
-@contextmanager
-def borrow_source(
-    X: Any,
-    labels: Any = None,
-    columns: Sequence[str] | None = None,
-    missing_labels: Missing = "refuse",
-) -> Iterator[RowSource]:
-    """Source of `X`, closed afterwards unless `X` is one; `columns` name its features, if given."""
-    source = open_source(X, labels, missing_labels=missing_labels)
-    if columns is not None:
-        source.columns = columns
-    try:
-        yield source
-    finally:
-        if source is not X:
-            source.close()

@@ -25,13 +25,14 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ooc_fw._core.walk import Looks
 from ooc_fw.certificate.sweep import Certificate
+from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import Float64Array, Int8Array, take_rows
-from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import FLOAT64_GAP, BinaryProblem, StoppingTest, check_weights, relative_gap
@@ -64,7 +65,7 @@ _TIGHTER = 0.8  # factor of the tolerance of training after rounding has hidden 
 
 
 def solve(
-    source: RowSource,
+    source: Any,
     labels: Int8Array,
     kernel: Kernel,
     options: TrainOptions,
@@ -77,12 +78,15 @@ def solve(
 
     Parameters
     ----------
-    source, kernel
-        What `ooc_fw.open_dataset` and `ooc_fw.make_kernel` return.
+    source : anything `ooc_fw.open_dataset` takes
+        The rows.
+    kernel
+        What `ooc_fw.make_kernel` returns.
     labels : ndarray of int8, shape (n_rows,)
         -1 or +1 for each row.
     options
-        Method, tolerance and limits. `C` is ignored where rows have penalties.
+        Method, tolerance and limits. `C` is ignored where rows have penalties; `landmarks` are
+        refused.
     callbacks
         Functions of a `SolverState`; the run ends when one returns False.
     penalties : ndarray of float64, shape (n_rows,), optional
@@ -90,8 +94,13 @@ def solve(
     warm : optional
         Rows and weights to begin with, see `solve_problem`.
     """
-    problem = BinaryProblem(source, labels, kernel, penalties)
-    return solve_problem(problem, plan_exact(problem, options), Session(callbacks), warm)
+    if not isinstance(kernel, Kernel):
+        raise InputError(f"kernel must be what ooc_fw.make_kernel returns, not {kernel!r}")
+    if options.landmarks is not None:
+        raise InputError("solve trains exact models; leave landmarks out, or use FrankWolfeSVC")
+    with borrow_source(source) as rows:
+        problem = BinaryProblem(rows, labels, kernel, penalties)
+        return solve_problem(problem, plan_exact(problem, options), Session(callbacks), warm)
 
 
 def solve_problem(

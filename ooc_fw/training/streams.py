@@ -130,6 +130,7 @@ class PairStreams:
         self._streams = [_Stream(kernel, options.C, solution, n_rows) for solution in solutions]
         for stream in self._streams:
             stream.hold(self.n_features, sparse=self._sparse)
+        self._is_cut = False  # whether it has been said that rows are left out
         self.retune(options, max_support)
 
     def retune(self, options: TrainOptions, max_support: int) -> None:
@@ -189,6 +190,13 @@ class PairStreams:
                 places, alpha = self.n_rows + chosen, np.zeros(len(chosen))
                 chunk = ids[chosen] | is_second, labels, weights[chosen], places, alpha, of_pair
                 stream.learn(_Candidates(*chunk), callbacks)
+        if not self._is_cut and any(stream.is_cut for stream in self._streams):
+            self._is_cut = True
+            logger.warning(
+                "after %d rows there are more support vectors than a stream keeps: it learns from "
+                "a random share of the rows, past and future; fit with landmarks learns from all",
+                self.n_rows + len(rows),
+            )
         self.n_rows += len(rows)
 
     def _widen(self, rows: Rows) -> None:
@@ -253,6 +261,11 @@ class _Stream:
         stream.learn(row._replace(labels=np.array([-1], dtype=np.int8), alpha=np.zeros(1)))
         assert stream.solution is not None
         return stream.solution
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it learns from a share of the rows."""
+        return self._threshold < _ALL
 
     def admits(self, ids: Int64Array) -> npt.NDArray[np.bool_]:
         """Which rows, by their ids, are learned from."""

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
+import ooc_fw
 from ooc_fw.data.arrays import open_npy
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import CSRSource
@@ -288,3 +289,33 @@ def test_several_files_by_name_and_with_other_labels(tmp_path, caplog):
         open_source([a, c])
     with pytest.raises(InputError, match="has 114 rows but 57 labels"):
         open_source([a, b], labels[:57])
+
+
+def test_wrong_arguments_of_public_functions_are_sentences(tmp_path):
+    y = np.arange(57) % 2
+    options, kernel = ooc_fw.TrainOptions(), ooc_fw.make_kernel("linear")
+    for call, message in (
+        (lambda: ooc_fw.train_test_split(X, y), "test_share must be a number; give the labels as"),
+        (lambda: ooc_fw.train_test_split(X, "0.3"), "test_share must be a number"),
+        (lambda: ooc_fw.solve(X, 2 * y - 1, "rbf", options), "kernel must be what ooc_fw.make_ker"),
+        (
+            lambda: ooc_fw.solve(X, 2 * y - 1, kernel, ooc_fw.TrainOptions(landmarks=30)),
+            "solve trains exact models; leave landmarks out",
+        ),
+        (lambda: ooc_fw.FrankWolfeSVC().fit(X, labels=y), "fit has no argument labels; labels or"),
+        (lambda: ooc_fw.FrankWolfeSVC(dask=3).fit(X, y), "in Python a client or a cluster, not 3"),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
+    solution = ooc_fw.solve(X, (2 * y - 1).astype(np.int8), kernel, options)
+    assert solution.certified_gap <= 1e-3
+
+
+def test_a_slice_of_a_map_says_that_it_is_one(tmp_path):
+    table = np.eye(60, 10)
+    table[55, 2] = np.nan
+    whole = np.load(save(tmp_path, table), mmap_mode="r")
+    assert open_source(whole).name.endswith("X.npy")
+    with pytest.raises(InputError, match=r"this slice of .*X.npy: row 5 holds a value in column 2"):
+        open_source(whole[50:, :5]).read(0, 10)
+    assert open_source(whole[50:, :5]).n_features == 5

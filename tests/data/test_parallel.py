@@ -111,7 +111,7 @@ def test_places_to_run(monkeypatch):
     with borrow_workers(None, 2, here=1) as workers:
         assert workers.threads == 1
     monkeypatch.setitem(sys.modules, "distributed", None)
-    is_none, is_missing = "must be threads, processes or the address", "needs the package distribut"
+    is_none, is_missing = "must be threads, processes, the address", "needs the package distribut"
     messages = dict.fromkeys(("thread", "localhost", 3, ""), is_none)
     messages |= dict.fromkeys(("processes", "tcp://127.0.0.1:9"), is_missing)
     for dask, message in messages.items():
@@ -173,3 +173,15 @@ def test_a_task_that_workers_die_of_is_given_up(tmp_path):
         open_source(path) as file,
     ):
         list(workers.over(file, _square, [14], 5))
+
+
+def test_a_cluster_or_a_client_is_taken_and_stays_open():
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(1, processes=False, dashboard_address=None) as cluster:
+        with borrow_workers(cluster, 1) as workers:
+            assert workers.client.scheduler.address == cluster.scheduler_address
+        with distributed.Client(cluster, set_as_default=False) as client:
+            with borrow_workers(client, 1) as workers:
+                assert workers.client is client
+            assert client.status == "running"
+        assert str(cluster.status) == "Status.running"

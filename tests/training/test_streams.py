@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw import InputError, Status, TrainOptions, make_kernel, solve
+from ooc_fw import FrankWolfeSVC, InputError, Status, TrainOptions, make_kernel, solve
 from ooc_fw.data.rows import CSRRows, take_rows
 from ooc_fw.data.sources import ArraySource, rows_source
 from ooc_fw.kernels.functions import RBF
@@ -389,3 +389,14 @@ def test_a_stream_that_does_not_settle_says_so(problem, monkeypatch, caplog):
     assert "does not settle" in caplog.text
     learn(stream, [*cut(problem)] * 2)
     assert solution_of(stream).status is Status.STREAMED
+
+
+def test_it_is_said_once_that_rows_are_left_out(caplog):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 2))
+    y = rng.integers(0, 3, 3000)
+    one = FrankWolfeSVC(gamma=1.0, keep=50)
+    for start in range(0, 3000, 1000):
+        part = slice(start, start + 1000)
+        one.partial_fit(X[part], y[part], classes=[0, 1, 2])
+    assert caplog.text.count("it learns from a random share of the rows") == 1
