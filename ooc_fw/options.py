@@ -111,6 +111,13 @@ def option(default: Any, help: str = "", **declaration: Any) -> Any:
     return field(default=default, metadata={"option": Option(default, help, **declaration)})
 
 
+def file_name(text: str) -> str:
+    """The name of a file; InputError for an empty one, which a variable without a value gives."""
+    if not text:
+        raise InputError("must be the name of a file, not ''")
+    return text
+
+
 def switch(name: str, help: str, default: bool = False) -> Any:
     """Field of a record of options that an option without a value, called `name`, reverses."""
     return option(default, flags={name: (not default, help)})
@@ -345,6 +352,7 @@ class ConvertOptions(_Checked):
         "take features, scaling, labels and header from a converted training file or a model, and "
         "keep the order of the rows",
         metavar="TRAIN.h5",
+        read=file_name,
     )
     shuffle: bool = switch("--no-shuffle", "keep the order of the rows", default=True)
     seed: int = option(0, "seed of the shuffle", **_SEED)
@@ -438,7 +446,7 @@ class ConvertOptions(_Checked):
         read=_delimiter,
     )
     labels: str | os.PathLike[str] | None = option(
-        None, "labels in a file beside the rows, .npy", metavar="FILE"
+        None, "labels in a file beside the rows, .npy", metavar="FILE", read=file_name
     )
     x_name: str = option("X", "name of the rows in a file of several arrays", metavar="NAME")
 

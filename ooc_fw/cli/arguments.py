@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import difflib
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from ooc_fw.options import Option, option_fields
+from ooc_fw.options import Option, file_name, option_fields
 from ooc_fw.system.errors import InputError
 
 _MOST_VALUES = 1000  # of a range such as 2^-5..2^15
@@ -102,16 +102,25 @@ class Parser(argparse.ArgumentParser):
         self.complete()
         parsed, unknown = self.parse_known_intermixed_args(args, namespace)
         if unknown:
-            start = unknown[0].partition("=")[0]
-            known = [*self._option_string_actions]
-            names = [name for name in known if name.startswith(start)]
-            hint = f"; names are written in full: {', '.join(names)}" if names else ""
-            if start in RENAMED:
-                hint = f"; it is {RENAMED[start]} now"
-            elif not names and (near := difflib.get_close_matches(start, known, 1)):
-                hint = f"; do you mean {near[0]}"
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+            self._refuse_unknown(unknown)
+        names: list[str] = []
+        for action in self._actions:
+            given = getattr(parsed, action.dest, None) if action.type is INPUT else None
+            names += [given] if isinstance(given, str) else given or []
+        parsed.inputs = names
         return parsed, unknown
+
+    def _refuse_unknown(self, unknown: Sequence[str]) -> NoReturn:
+        """Refuse arguments that no option takes, with the names that may be meant."""
+        start = unknown[0].partition("=")[0]
+        known = [*self._option_string_actions]
+        names = [name for name in known if name.startswith(start)]
+        hint = f"; names are written in full: {', '.join(names)}" if names else ""
+        if start in RENAMED:
+            hint = f"; it is {RENAMED[start]} now"
+        elif not names and (near := difflib.get_close_matches(start, known, 1)):
+            hint = f"; do you mean {near[0]}"
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 
 def add_options(
@@ -141,7 +150,7 @@ def add_option(parser: argparse._ActionsContainer, name: str, declared: Option) 
         _flag_of(name, declared),
         dest=name,
         metavar=metavar,
-        type=argument_type(declared.parse),
+        type=INPUT if declared.read is file_name else argument_type(declared.parse),
         action="extend" if declared.many else "store",
         default=list(default) if declared.many else default,
         help=declared.help + shown,
@@ -167,6 +176,10 @@ def argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return parsed
+
+
+INPUT, OUTPUT = argument_type(file_name), argument_type(file_name)
+"""Types of all arguments that name a file that is read, or written: no output replaces an input."""
 
 
 def value_list(text: str, declared: Option) -> list[Any]:

@@ -13,10 +13,17 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import isfinite
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from ooc_fw.cli.arguments import add_flag, add_option, add_options, argument_type, value_list
+from ooc_fw.cli.arguments import (
+    INPUT,
+    OUTPUT,
+    add_flag,
+    add_option,
+    add_options,
+    argument_type,
+    value_list,
+)
 from ooc_fw.options import (
     DURATION,
     KEEP,
@@ -86,6 +93,7 @@ def _convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files",
         nargs="+",
+        type=INPUT,
         metavar="FILE",
         help="IN [IN ...] OUT.h5, or only inputs with -o: LIBSVM text or CSV (plain, .gz, .bz2, "
         ".xz), Parquet or Arrow files or folders of them, .npy, .npz, HDF5, zarr; or addresses of "
@@ -108,13 +116,15 @@ def _split(parser: argparse.ArgumentParser) -> None:
     """
     add_data(parser, several=False)
     names = "TRAIN.h5", "TEST.h5"
-    parser.add_argument("outputs", nargs="*", metavar="OUT.h5", help="TRAIN.h5 TEST.h5, or give -o")
+    parser.add_argument(
+        "outputs", nargs="*", type=OUTPUT, metavar="OUT.h5", help="TRAIN.h5 TEST.h5, or give -o"
+    )
     text = "files for the training rows and the test rows"
-    parser.add_argument("-o", "--output", nargs=2, metavar=names, help=text)
+    parser.add_argument("-o", "--output", nargs=2, type=OUTPUT, metavar=names, help=text)
     which = parser.add_mutually_exclusive_group()
     add_option(which, "test_share", Option(0.3, "share of the rows in the test file", **SHARE))
     text = "numbers of the test rows in DATA, from 0: text with one a line, or .npy"
-    which.add_argument("--rows", metavar="FILE", help=text)
+    which.add_argument("--rows", type=INPUT, metavar="FILE", help=text)
     text = "draw rows without regard to classes (default: each class has the same share in both)"
     add_flag(parser, "--no-stratify", text)
     add_options(parser, ConvertOptions, ["seed", "compression"])
@@ -141,7 +151,7 @@ def _verify(parser: argparse.ArgumentParser) -> None:
     stored. (ooc-fw certify checks how good a model is.) The exit status is 0 if nothing is wrong,
     1 if the file is damaged.
     """
-    parser.add_argument("data", metavar="DATA", help="a file of ooc-fw convert")
+    parser.add_argument("data", type=INPUT, metavar="DATA", help="a file of ooc-fw convert")
     add_results(parser)
 
 
@@ -164,7 +174,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
     text = "train nothing: print the kind of model and how the memory would be divided"
     add_flag(runs, "--dry-run", text)
     text = "write one JSON object per event, for ooc-fw plot; --resume appends"
-    runs.add_argument("--log", metavar="FILE", help=text)
+    runs.add_argument("--log", type=OUTPUT, metavar="FILE", help=text)
     add_results(parser)
     _add_stream(parser)
 
@@ -213,11 +223,12 @@ def _add_training(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     add_options(group, KernelOptions, ["degree", "coef0"])
     runs = parser.add_argument_group("runs (ooc-fw help runs)")
     text = "write the state of the run there now and then"
-    runs.add_argument("--checkpoint", metavar="FILE", help=text)
+    runs.add_argument("--checkpoint", type=OUTPUT, metavar="FILE", help=text)
     every = Option(None, "time between checkpoints (default: 60s)", **DURATION)
     add_option(runs, "checkpoint_every", every)
     runs.add_argument(
         "--resume",
+        type=INPUT,
         metavar="FILE",
         help="resume from a checkpoint of the same data and options; only --max-iter, --max-time "
         "and --threads may differ",
@@ -287,9 +298,10 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     results = parser.add_argument_group("results")
     text = "search only, train no model"
     results.add_argument("--no-refit", dest="refit", action="store_false", help=text)
-    results.add_argument("--points", metavar="FILE.json", help="write all candidates as JSON")
+    text = "write all candidates as JSON"
+    results.add_argument("--points", type=OUTPUT, metavar="FILE.json", help=text)
     text = "draw errors against C (.png, .svg, .pdf; matplotlib)"
-    results.add_argument("--figure", metavar="FILE", help=text)
+    results.add_argument("--figure", type=OUTPUT, metavar="FILE", help=text)
     add_results(parser)
 
 
@@ -362,7 +374,7 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     add_work(parser)
     parser.add_argument(
         "--figure",
-        type=Path,
+        type=OUTPUT,
         metavar="FILE",
         help="draw confusion, ROC, precision against recall, and how reliable probabilities are; "
         "of regression, predicted against true (.png, .svg, .pdf; matplotlib)",
@@ -387,7 +399,7 @@ def _importance(parser: argparse.ArgumentParser) -> None:
     text = "columns in tables and figure (default: 20; 5 for each of several classes); JSON has all"
     add_option(parser, "top", Option(None, text, **count))
     text = "draw the most important columns as bars (.png, .svg, .pdf; matplotlib)"
-    parser.add_argument("--figure", type=Path, metavar="FILE", help=text)
+    parser.add_argument("--figure", type=OUTPUT, metavar="FILE", help=text)
     add_work(parser)
     add_results(parser)
 
@@ -424,7 +436,9 @@ def _export(parser: argparse.ArgumentParser) -> None:
     computed in double precision. Needs the package onnx: pip install 'ooc-fw[onnx]'.
     """
     add_model(parser)
-    parser.add_argument("outputs", nargs="*", metavar="OUT.onnx", help="file to write, or give -o")
+    parser.add_argument(
+        "outputs", nargs="*", type=OUTPUT, metavar="OUT.onnx", help="file to write, or give -o"
+    )
     add_output(parser, "OUT.onnx", "file to write")
     text = "let the input be of float32 (default: of float64, which raw columns may need)"
     add_flag(parser, "--float32-input", text)
@@ -440,7 +454,7 @@ def _plot(parser: argparse.ArgumentParser) -> None:
     matplotlib: pip install 'ooc-fw[plot]'.
     """
     text = "written by ooc-fw train --log; may still grow"
-    parser.add_argument("logs", metavar="LOG", nargs="+", help=text)
+    parser.add_argument("logs", type=INPUT, metavar="LOG", nargs="+", help=text)
     text = "default: the first LOG with suffix .png; .svg and .pdf are possible too"
     add_output(parser, "FIGURE", text)
     text = f"some of {', '.join(PANELS)}, with commas between them (default: all)"
@@ -457,7 +471,7 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     each of them with its result.
     """
     text = "keep the files here (default: nowhere)"
-    parser.add_argument("outputs", nargs="*", metavar="DIR", help=text)
+    parser.add_argument("outputs", nargs="*", type=OUTPUT, metavar="DIR", help=text)
     add_output(parser, "DIR", text)
 
 
@@ -526,10 +540,10 @@ def add_data(
     """
     kinds = "a file of ooc-fw convert or other HDF5, AnnData, zarr or .npy"
     together = ", or several of them, one below the other" * several
-    parser.add_argument("data", metavar="DATA", help=kinds + together + also)
+    parser.add_argument("data", type=INPUT, metavar="DATA", help=kinds + together + also)
     if several:
         shown: dict[str, Any] = {"metavar": "[DATA ...]", "help": argparse.SUPPRESS}
-        parser.add_argument("more", nargs="*", default=[], **shown)
+        parser.add_argument("more", nargs="*", type=INPUT, default=[], **shown)
     group = parser.add_argument_group("data")
     if labels:
         add_options(parser, ConvertOptions, ["label"])
@@ -550,14 +564,16 @@ def add_data_or_text(
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Declare MODEL."""
-    parser.add_argument("model", metavar="MODEL", help="file written by ooc-fw train or tune")
+    parser.add_argument(
+        "model", type=INPUT, metavar="MODEL", help="file written by ooc-fw train or tune"
+    )
 
 
 def add_output(
     parser: argparse.ArgumentParser, metavar: str, text: str, default: str | None = None
 ) -> None:
     """Declare where the result goes; `text` is the help."""
-    parser.add_argument("-o", "--output", metavar=metavar, default=default, help=text)
+    parser.add_argument("-o", "--output", type=OUTPUT, metavar=metavar, default=default, help=text)
 
 
 def add_work(

@@ -13,9 +13,12 @@ from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import h5py
+
 from ooc_fw.cli.arguments import arguments_of
+from ooc_fw.data.hdf5 import H5PY_ERRORS
 from ooc_fw.data.labels import LabelMap, map_labels, maps_left
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import UnconvertedError, open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource
@@ -25,6 +28,7 @@ from ooc_fw.system.errors import InputError, printable
 from ooc_fw.system.errors import format_label as format_label
 from ooc_fw.system.errors import format_labels as format_labels
 from ooc_fw.system.errors import format_value as format_value
+from ooc_fw.system.files import Output
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
@@ -49,7 +53,12 @@ def open_data(
         if given.get("missing_labels", "").startswith("drop="):
             raise InputError("--missing-labels drop=LABEL is for labels, which have no part here")
         given = {"x_name": args.x_name}
-    source = open_source(data_of(args), **given)
+    try:
+        source = open_source(data_of(args), **given)
+    except UnconvertedError as error:
+        if "model" not in args:
+            raise
+        raise UnconvertedError(error.path, error.what, " --like TRAIN.h5") from None
     drop, shown = given.get("missing_labels", ""), not vars(args).get("quiet")
     if drop.startswith("drop=") and isinstance(source, SubsetSource) and shown:
         whole = source.source.n_rows
@@ -80,9 +89,9 @@ def data_of(args: argparse.Namespace) -> list[str]:
     return [args.data, *vars(args).get("more", ())]
 
 
-def inputs_of(args: argparse.Namespace) -> list[str | None]:
+def inputs_of(args: argparse.Namespace) -> list[str]:
     """Files that a command reads, of which no output may replace one."""
-    return [*data_of(args), vars(args).get("labels"), vars(args).get("model")]
+    return list(args.inputs)
 
 
 def refuse_several(args: argparse.Namespace, what: str) -> None:
@@ -102,11 +111,37 @@ def open_workers(args: argparse.Namespace) -> AbstractContextManager[Workers | N
 def output_of(args: argparse.Namespace, data: str, suffix: str) -> Path:
     """The output: by default the name of the input with another suffix."""
     if args.output:
+        if args.output.endswith(os.sep):
+            raise InputError(f"{args.output} names a folder; give the name of a file")
         return Path(args.output)
     is_special = os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data)
     if is_special or "://" in data:
         raise InputError(f"{data} is no file here, so the output has no default name; give -o")
     return Path(data).with_suffix(suffix)
+
+
+def model_output(args: argparse.Namespace) -> Output:
+    """Where a model is written; a default name replaces an older model only."""
+    output = output_of(args, args.data, ".model.h5")
+    return Output("model", output, is_own=None if args.output else is_model)
+
+
+def is_model(path: Path) -> bool:
+    """Whether a file looks like a model."""
+    return _has_attributes(path, "format_version", "kernel")
+
+
+def is_converted(path: Path) -> bool:
+    """Whether a file looks like one of ``ooc-fw convert``."""
+    return _has_attributes(path, "format_version", "n_features")
+
+
+def _has_attributes(path: Path, *names: str) -> bool:
+    try:
+        with h5py.File(path) as file:
+            return {*names} <= {*file.attrs}
+    except H5PY_ERRORS:
+        return False
 
 
 def named_outputs(args: argparse.Namespace, command: str, names: str) -> list[str]:

@@ -16,7 +16,7 @@ from ooc_fw.data.opening import draw_test_rows
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import Output, check_outputs
+from ooc_fw.system.files import Output, check_outputs, reserved
 
 SHOWN_CLASSES = 10
 
@@ -28,6 +28,8 @@ def run(args: argparse.Namespace) -> int:
         *inputs, output = inputs
     if not inputs:
         raise InputError("convert needs IN and OUT.h5; see ooc-fw convert --help")
+    is_own = None if args.output else common.is_converted
+    check_outputs([Output("output", output, is_own=is_own)], inputs)
     options = common.record_from(ConvertOptions, args)
     with RowProgress("convert", unit="B", quiet=args.quiet) as progress:
         report = convert(inputs, output, options, progress=progress)
@@ -40,11 +42,10 @@ def run(args: argparse.Namespace) -> int:
 def run_split(args: argparse.Namespace) -> int:
     """Split a data file into a training and a test file."""
     paths = common.named_outputs(args, "split", "TRAIN.h5 TEST.h5")
-    outputs = [
-        Output(what, path) for what, path in zip(("training file", "test file"), paths, strict=True)
-    ]
-    check_outputs(outputs, [*common.inputs_of(args), args.rows])
-    with common.open_data(args) as source:
+    is_own = None if args.output else common.is_converted
+    names = zip(("training file", "test file"), paths, strict=True)
+    outputs = [Output(what, path, is_own=is_own) for what, path in names]
+    with reserved(outputs, common.inputs_of(args)), common.open_data(args) as source:
         if args.rows is not None:
             ranges = read_test_rows(args.rows, source)
         else:

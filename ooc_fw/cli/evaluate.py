@@ -50,11 +50,11 @@ def run(args: argparse.Namespace) -> int:
         )
     measures = _measures_of_regression if model.task == "regression" else _measures_of_classes
     result = measures(args, model)
+    result["seconds"] = time.perf_counter() - args.started
+    common.print_result(args, result, _lines(result))
     if args.figure is not None:
         draw = draw_fit if model.task == "regression" else draw_measures
         save(draw(result), args.figure)
-    result["seconds"] = time.perf_counter() - args.started
-    common.print_result(args, result, _lines(result))
     return DONE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import compileall
 import contextlib
 import io
@@ -85,15 +86,15 @@ def run_commands(commands: str) -> int:
     return DONE
 
 
-def begin_example(script: str, doc: str | None, n: int, paths: slice = slice(None)) -> list[str]:
+def begin_example(script: str, n: int, paths: slice = slice(None)) -> list[str]:
     """Enter a new folder for an example, and return its `n` arguments, or none; `paths` are files.
 
-    ``--help`` and another number of arguments print its `doc`.
+    ``--help`` and another number of arguments print the docstring of the script.
     """
     given, folder = sys.argv[1:], Path(f"{Path(script).stem}-example")
     asked = {"-h", "--help"} & {*given}
     if asked or len(given) not in (0, n):
-        print(doc)
+        print(ast.get_docstring(ast.parse(Path(script).read_text(encoding="utf-8"))))
         sys.exit(0 if asked else 2)
     missing = [path for path in given[paths] if not Path(path).exists()]
     if missing or folder.exists():
@@ -158,12 +159,28 @@ def _sample(directory: str | None = None) -> Iterator[Path]:
         if directory is None:
             folder = stack.enter_context(scratch_directory())
         else:
-            folder = Path(directory)
-            folder.mkdir(parents=True, exist_ok=True)
+            folder = _empty_folder(directory)
         for name in ("a1a.xz", "a1a.t.xz"):
             write_atomic(folder / name, (files("ooc_fw.data") / "samples" / name).read_bytes())
         stack.enter_context(contextlib.chdir(folder))
         yield folder
+
+
+def _empty_folder(name: str) -> Path:
+    """A new folder, or an empty one; InputError for any other, whose files might be replaced."""
+    folder = Path(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(folder.iterdir())
+    except OSError as error:
+        raise InputError(
+            f"{name} cannot be made a folder ({error.strerror}); give another name"
+        ) from None
+    if not is_empty:
+        raise InputError(f"{name} is not empty, and its files would be replaced; name a new folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{name} is protected from being written to; name another folder")
+    return folder
 
 
 def _write_classes() -> None:

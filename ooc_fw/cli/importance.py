@@ -28,9 +28,9 @@ def run(args: argparse.Namespace) -> int:
             options = {"threads": args.threads, "dask": workers, "on_rows": progress}
             found = model.importance(source, rows=rows, **options)
     of_class = args.top or (20 if len(found.classes) == 1 else 5)
+    common.print_result(args, found.to_dict(), _lines(found, args.top or 20, of_class))
     if args.figure is not None:
         save(draw_importance(found, of_class), args.figure)
-    common.print_result(args, found.to_dict(), _lines(found, args.top or 20, of_class))
     return DONE
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import gc
 import inspect
@@ -15,7 +16,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from typing import Any
@@ -45,16 +46,26 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"ooc-fw {ooc_fw.__version__}")
     parsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        summary, _, description = (inspect.getdoc(command.declare) or "").partition("\n")
+        summary, _, description = _help_of(command.declare).partition("\n")
         short = summary[:1].lower() + summary[1:].removesuffix(".")
         texts: dict[str, Any] = {"help": short, "description": description or summary}
         parsers.add_parser(name, declare=command.declare, **texts)
     return parser
 
 
+def _help_of(declare: Callable[..., None]) -> str:
+    """Docstring of a function, from its source where python -OO has dropped it."""
+    text = inspect.getdoc(declare)
+    if text is None:
+        text = ast.get_docstring(ast.parse(inspect.getsource(declare)).body[0])  # type: ignore[arg-type]
+    return text or ""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its arguments are those of the process by default. Returns the status."""
     _replace_closed_streams()
+    with suppress(AttributeError):  # a notebook shows all characters
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     results = Stream(sys.stdout, "standard output", escapes=True)
     messages = Stream(sys.stderr, None, escapes=True)
     try:
@@ -75,6 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
         return _fail(f"{name}{error.strerror or error}", FAILED)
+    except ImportError as error:
+        way_out = "install it again, or allow more memory (ulimit -v)"
+        return _fail(f"{error.name} cannot be loaded: {error}; {way_out}", FAILED)
     except MemoryError as error:
         return _fail(f"out of memory: {error}", FAILED)
     except Exception as error:
@@ -127,10 +141,10 @@ def _fail(message: str, status: int) -> int:
 def _replace_closed_streams() -> None:
     """Replace standard streams that were closed when the program began, which Python sets to None.
 
-    Reading and writing them then fails where it happens, as elsewhere. Messages are dropped.
+    Nothing is read from them, and writing results fails where it happens. Messages are dropped.
     """
     for name, flags, mode in (
-        ("stdin", os.O_WRONLY, "r"),
+        ("stdin", os.O_RDONLY, "r"),
         ("stdout", os.O_RDONLY, "w"),
         ("stderr", os.O_WRONLY, "w"),
     ):

@@ -15,7 +15,8 @@ from ooc_fw.system.files import Output, check_outputs
 def run(args: argparse.Namespace) -> int:
     """Draw logs of training runs."""
     output = common.output_of(args, args.logs[0], ".png")
-    check_outputs([Output("figure", output, streamed=True)], args.logs)
+    is_own = None if args.output else lambda path: path.read_bytes()[:4] == b"\x89PNG"
+    check_outputs([Output("figure", output, streamed=True, is_own=is_own)], args.logs)
     check_figure(output)
     panels = tuple(dict.fromkeys(name.strip() for name in args.panels.split(",")))
     for name in panels:

@@ -41,16 +41,25 @@ Columns: TypeAlias = dict[str, AnyArray]
 """Results of a block of rows by their names."""
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
+_OTHER_SUFFIXES = ".parquet .arrow .feather .npy .npz .zarr .json .xlsx .gz .bz2 .xz .zip".split()
+"""Of names that promise what is not written; text with such a name would mislead its readers."""
 _CHUNK_ROWS = 1 << 14  # rows of a chunk of HDF5 output
+_ONNX_HEAD = 64  # bytes at the beginning of an ONNX file that name its maker
 
 
 def run(args: argparse.Namespace) -> int:
     """Apply a model to rows."""
     output = None if args.output == "-" else Path(args.output)
     suffix = "" if output is None else output.suffix.lower()
+    outputs = []
     if output is not None:
-        streamed = suffix not in HDF5_SUFFIXES
-        files.check_outputs([files.Output("output", output, streamed)], common.inputs_of(args))
+        if suffix in _OTHER_SUFFIXES:
+            raise InputError(
+                f"predictions are written as CSV, HDF5 or lines of text, not as {output}; give a "
+                f"name that ends in .csv, .h5 or .txt"
+            )
+        outputs.append(files.Output("output", args.output, suffix not in HDF5_SUFFIXES))
+        files.check_outputs(outputs, common.inputs_of(args))
     model = load_model(args.model)
     _check(args, model, suffix not in (".csv", *HDF5_SUFFIXES))
     labels = model.classes
@@ -64,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     blocks = apply_model(model, args, labels_only=labels_only)
     folder = None if output is None or files.is_stream(output) else output.resolve().parent
     n_rows, names = 0, None
-    with ExitStack() as stack:
+    with files.reserved(outputs, ()), ExitStack() as stack:
         if suffix in (".csv", *HDF5_SUFFIXES):
             with suppress(InputError):  # all but AnnData have none
                 name = {"x_name": args.x_name, "label": "obs/_index"}
@@ -119,7 +128,8 @@ def _check(args: argparse.Namespace, model: Model, in_lines: bool) -> None:
 def run_export(args: argparse.Namespace) -> int:
     """Write a model as an ONNX graph."""
     (output,) = common.named_outputs(args, "export", "OUT.onnx")
-    files.check_outputs([files.Output("output", output)], [args.model])
+    is_own = None if args.output else _is_onnx
+    files.check_outputs([files.Output("output", output, is_own=is_own)], common.inputs_of(args))
     model = load_model(args.model)
     if args.no_probabilities:
         model = model.with_sigmoids(None)
@@ -139,6 +149,12 @@ def run_export(args: argparse.Namespace) -> int:
     return DONE
 
 
+def _is_onnx(path: Path) -> bool:
+    """Whether a file looks like one of ``ooc-fw export``, by the name of its maker."""
+    with path.open("rb") as file:
+        return b"ooc-fw" in file.read(_ONNX_HEAD)
+
+
 @contextmanager
 def _open(
     output: Path | None, suffix: str, model: Model, labels: AnyArray
@@ -152,7 +168,9 @@ def _open(
             file.attrs["classes"] = labels
             yield partial(_write_datasets, file)
     else:
-        with files.open_output(output, encoding="utf-8", newline="") as text:
+        with files.open_output(
+            output, encoding="utf-8", errors="surrogateescape", newline=""
+        ) as text:
             if suffix == ".csv":
                 yield partial(_write_table, text, model)
             else:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.cli import common, train
-from ooc_fw.cli.commands import DONE
+from ooc_fw.cli.model_place import model_place
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.labels import one_class
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array
@@ -51,25 +51,25 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"{option} has no part in --stream; leave one of them out")
 
     options = common.record_from(TrainOptions, args, certify=False)
-    place = train.model_place(args)
     labels = TwoLabels("standard input" if args.data == "-" else args.data)
-    log = train.open_log(args, options)
     with (
-        train.run_progress(args, options, args.started, log) as progress,
+        model_place(args) as place,
+        train.run_progress(args, options, args.started, train.open_log(args, options)) as progress,
         DeferredInterrupt() as interrupt,
     ):
         interrupt.defer()
         stream, number = _learn(args, options, labels, progress.callbacks, interrupt)
         classes = labels.classes  # InputError unless there are two
-        output, kernel = place.of(number != 0), stream.kernel
+        kernel = stream.kernel
         solution = stream.solutions()[0].solution
         if number:
             solution = replace(solution, status=Status.INTERRUPTED)
         if labels.known[0] > labels.known[1]:
             solution = replace(solution, labels=-solution.labels)
-        Model.of(
+        model = Model.of(
             solution, None, classes=classes, kernel=kernel, C=options.C, scaling=Scaling()
-        ).save(output)
+        )
+        output = place.save(model, complete=not number)
         result = {
             "status": str(solution.status),
             "kernel": kernel.name,
@@ -84,15 +84,16 @@ def run(args: argparse.Namespace) -> int:
             "peak_rss_bytes": peak_rss_bytes(),
             "model": str(output),
         }
-        if log is not None:
-            log.write("end", result)
+        progress.end(result)
     if not args.quiet:
         common.print_lines(train.summary(result))
     if number:
         words = "interrupted: the model is that of the first %d rows%s"
         logger.warning(words, stream.n_rows, place.note(output))
+    elif output != place.output:
+        logger.warning("%s%s", solution.status, place.note(output))
     common.print_result(args, result, [output])
-    return 128 + number if number else DONE
+    return place.status(number)
 
 
 def _learn(

@@ -6,13 +6,11 @@ import argparse
 import dataclasses
 import logging
 import math
-import os
 import signal
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ import numpy.typing as npt
 from ooc_fw.cli import common
 from ooc_fw.cli.arguments import arguments_of
 from ooc_fw.cli.commands import DONE
+from ooc_fw.cli.model_place import ModelPlace, model_place
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.parallel import Workers
 from ooc_fw.data.rows import Float64Array, Int64Array
@@ -39,7 +38,7 @@ from ooc_fw.solver.shell import CheckpointPlan, Deadline
 from ooc_fw.solver.state import Status
 from ooc_fw.system import memory
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.system.files import Output, check_outputs, remove_abandoned
+from ooc_fw.system.files import remove_abandoned
 from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt, signal_of
 from ooc_fw.training.fit import Fit, Task, describe, fit, make_plan, task_of
 from ooc_fw.training.held_out import before_calibration, calibrated
@@ -67,9 +66,12 @@ def run(args: argparse.Namespace) -> int:
         checkpoint = CheckpointPlan(args.checkpoint, every)
     remove_abandoned()
     labels = args.ordinary is not None or "labels" not in task.without[1]
-    with common.open_data(args, labels=labels) as opened, common.open_workers(args) as workers:
+    with (
+        common.open_data(args, labels=labels) as opened,
+        common.open_workers(args) as workers,
+        model_place(args) as place,
+    ):
         whole = without_offsets(opened, args.kernel)
-        place = model_place(args)
         source, ordinary = _learned(args, whole)
         with source.limited(Deadline(options.max_time, args.started).check):
             problem = read_problem(args, task, source, options, workers)
@@ -96,8 +98,7 @@ def run(args: argparse.Namespace) -> int:
             if ordinary is not None:
                 fitted = fitted.renumbered(ordinary, whole.n_rows)
             result, output, number = _save(args, fitted, options, session, place)
-            if log is not None:
-                log.write("end", result)
+            progress.end(result)
     if not args.quiet:
         exact = fitted.landmarks is None
         method = [describe_method(fitted.pairs, fitted.plan)] if exact else []
@@ -108,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         why = why or f"{result['status']} within {options.tol:g} by the {options.stopping} test"
         warn_inexact(why, result["certified_gap"], place.note(output))
     common.print_result(args, result, [output])
-    return DONE if number is None else 128 + number
+    return place.status(number)
 
 
 def _check(args: argparse.Namespace) -> tuple[Task, TrainOptions]:
@@ -230,18 +231,16 @@ def _save(
     if interrupted and number is None:
         number = signal.SIGINT
     # Until it gives probabilities, the model does not replace one that may give them.
-    output = place.of(args.probability or interrupted)
-    model.save(output)
+    output = place.save(model, complete=not (args.probability or interrupted))
     more = {}
     if args.probability:
         missing = "interrupted"
         if number is None:
             model, missing, number = _calibrate(args, fitted, options, session)
         if number is None:
-            model.save(place.output)
-            if output != place.output:
-                output.unlink()
-                output = place.output
+            first, output = output, place.save(model)
+            if output != first:
+                first.unlink()
         if missing:
             note = place.note(output)
             logger.warning("%s: the model gives no probabilities%s", missing, note)
@@ -275,45 +274,6 @@ def _calibrate(
         return fitted.model, "interrupted", signal_of(interrupt)
 
 
-class ModelPlace:
-    """Where a model is written: to its output, or beside it after an interrupt.
-
-    A file that stood at the output when the run began is not replaced by the model of a run that
-    was interrupted: that goes to m.interrupted.h5, m.interrupted2.h5, ... beside m.h5.
-    """
-
-    def __init__(self, output: Path) -> None:
-        self.output = self._beside = output
-        for number in count(1) if output.is_file() else ():
-            word = "interrupted" if number == 1 else f"interrupted{number}"
-            self._beside = output.with_name(f"{output.stem}.{word}{output.suffix}")
-            if not os.path.lexists(self._beside):
-                break
-
-    def of(self, interrupted: bool) -> Path:
-        """File for the model of a run that was interrupted or not."""
-        return self._beside if interrupted else self.output
-
-    def note(self, path: Path) -> str:
-        """End of a sentence about a model that was written beside the output."""
-        return "" if path == self.output else f"; it is in {path}, and {self.output} is unchanged"
-
-
-def model_place(args: argparse.Namespace) -> ModelPlace:
-    """Place of the model of ``train``, after a check of all outputs that are named."""
-    if args.output is None and args.data == "-":
-        raise InputError("a model trained on standard input needs a name; give one with -o")
-    output = common.output_of(args, args.data, ".model.h5")
-    outputs = [Output("model", output)]
-    if args.log is not None:
-        outputs.append(Output("log", args.log, streamed=True))
-    check_outputs(outputs, [args.resume])  # the checkpoint may replace what it resumes from
-    if args.checkpoint is not None:
-        outputs.append(Output("checkpoint", args.checkpoint))
-    check_outputs(outputs, common.inputs_of(args))
-    return ModelPlace(output)
-
-
 def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> EventLog | None:
     """Log of a run, which begins with its arguments and `facts`; None without ``--log``."""
     if args.log is None:
@@ -343,6 +303,8 @@ def run_progress(
 def warn_inexact(why: str, gap: float | None, note: str) -> None:
     """Warn that the certified gap is above the tolerance; `note` says where the model is."""
     words = "valid but less exact"
+    if gap is None:
+        words = "valid, but nothing bounds how far it is from the optimum; see ooc-fw certify"
     if gap is not None and gap > _BOUNDS_LITTLE:
         words = f"far from the optimum: gap {float(common.format_gap(gap)):g}"
         words += ", which bounds next to nothing; judge it by ooc-fw evaluate"

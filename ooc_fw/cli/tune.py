@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import shlex
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ooc_fw.cli import common, train
-from ooc_fw.cli.commands import DONE
+from ooc_fw.cli.model_place import ModelPlace
 from ooc_fw.model.metrics import METRICS
 from ooc_fw.options import TrainOptions
 from ooc_fw.report.figures import check_figure, draw_errors, save
@@ -17,7 +19,7 @@ from ooc_fw.report.progress import Progress, to_json
 from ooc_fw.solver.state import Status
 from ooc_fw.system import memory
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import Output, check_outputs, write_output
+from ooc_fw.system.files import Output, reserved, write_output
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.training.tuning import Point, TuneResult, tune
 
@@ -30,11 +32,11 @@ _SEARCH = (
 
 def run(args: argparse.Namespace) -> int:
     """Find the best kernel, C and gamma, and train with them."""
-    place = train.ModelPlace(_check_outputs(args))
     wanted = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
 
     with (
         common.open_data(args) as source,
+        _place(args) as place,
         Progress(quiet=args.quiet, verbose=args.verbose, in_place=False) as progress,
         DeferredInterrupt(checked=True) as interrupt,
     ):
@@ -55,20 +57,19 @@ def run(args: argparse.Namespace) -> int:
     values["next"] = [_command(args, result, place.output)]
     status = None if result.model is None else Status(result.model.status)
     if result.model is not None:
-        path = place.of(status == Status.INTERRUPTED)
-        result.model.save(path)
+        path = place.save(result.model, complete=status != Status.INTERRUPTED)
         values["model"] = str(path)
     common.print_result(args, values, _lines(result, values))
+    if status is not None and not status.reached:
+        why = f"the last training: {status.explain('relative', args.tol)}"
+        train.warn_inexact(why, values["refit"]["certified_gap"], place.note(path))
     if args.points:
         write_output(args.points, (to_json(values) + "\n").encode())
     if args.figure:
         title = f"{result.n_rows} rows, {result.n_validation} validation rows"
         save(draw_errors(result.points, result.best, title, METRICS[result.metric]), args.figure)
-    if status is not None and not status.reached:
-        why = f"the last training: {status.explain('relative', args.tol)}"
-        train.warn_inexact(why, values["refit"]["certified_gap"], place.note(path))
     interrupted = result.interrupted or status == Status.INTERRUPTED
-    return 128 + (result.signal or signal.SIGINT) if interrupted else DONE
+    return place.status((result.signal or signal.SIGINT) if interrupted else None)
 
 
 def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
@@ -121,14 +122,16 @@ def _show(point: Point) -> None:
     _say(f"{point}: error {error:.3f} %, {vectors} vectors, {point.seconds:.1f} s")
 
 
-def _check_outputs(args: argparse.Namespace) -> Path:
+@contextmanager
+def _place(args: argparse.Namespace) -> Iterator[ModelPlace]:
+    """Place of the model, after a check of all outputs."""
     if args.output and not args.refit:
         raise InputError("-o MODEL is written by the refit; leave out one of -o and --no-refit")
-    model = common.output_of(args, args.data, ".model.h5")
-    outputs = [Output("model", model)] if args.refit else []
+    model = common.model_output(args)
+    outputs = [model] if args.refit else []
     others = {"points": args.points, "figure": args.figure}
     outputs += [Output(what, path, streamed=True) for what, path in others.items() if path]
-    check_outputs(outputs, common.inputs_of(args))
-    if args.figure:
-        check_figure(args.figure)
-    return model
+    with reserved(outputs, common.inputs_of(args)):
+        if args.figure:
+            check_figure(args.figure)
+        yield ModelPlace(Path(model.path))

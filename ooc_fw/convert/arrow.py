@@ -42,7 +42,7 @@ _FOREIGN_NUMBER = re.compile(r"[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d*)?(?:[eE][+-]?\
 def _import_pyarrow(purpose: str) -> Any:
     try:
         import pyarrow
-    except ImportError:
+    except ModuleNotFoundError:
         raise InputError(f"{purpose} needs pyarrow: pip install 'ooc-fw[tables]'") from None
     return pyarrow
 
@@ -350,12 +350,15 @@ class CSVReader(TextInput, readers.TableReader):
             return
         names = [cell.strip() for cell in cells]
         number = None if options.header else _number_among_names(names)
+        hint = "give --no-header if its first line is a row"
+        if options.like is not None:
+            hint = "put the line of names first that the training file has"
         if number is not None:
+            also = "" if options.like else f", or --header if {number!r} is a name"
             raise InputError(
-                f"the first line of {self.name} holds numbers, not names of columns; give "
-                f"--no-header if it is a row, or --header if {number!r} is a name"
+                f"the first line of {self.name} holds numbers, not names of columns; {hint}{also}"
             )
-        hint = ", or give --no-header if its first line is a row"
+        hint = f", or {hint}"
         self.kinds = dict.fromkeys(readers.name_columns(self.name, names, hint), TEXT)
         if len(names) > 1 and not names[0] and all(names[1:]):
             self.index = frozenset(self.columns[:1])  # data frames write names of rows like this

@@ -30,7 +30,7 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import Output, atomic_path, check_outputs
+from ooc_fw.system.files import Output, atomic_path, reserved
 from ooc_fw.system.memory import format_bytes
 
 logger = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ def _prepare(
     for name in names:
         reader = TextInput(name) if kind == "libsvm" else open_table(name, kind, options)
         readers.append(stack.enter_context(reader))
-    check_outputs([Output("output", target)], [*names, options.like])
+    stack.enter_context(reserved([Output("output", target)], [*names, options.like]))
     sizes = [reader.size for reader in readers if reader.size is not None]
     all_known = len(sizes) == len(readers)
     text_bytes = sum(

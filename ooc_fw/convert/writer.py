@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from ooc_fw.convert.readers import THREADS_NAME
 from ooc_fw.data import converted
+from ooc_fw.data.arrays import open_npy
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, is_hdf5, put_text, put_texts
 from ooc_fw.data.hdf5 import structure_errors
@@ -142,7 +144,7 @@ def filter_options(compression: str) -> dict[str, Any]:
         return {"compression": "gzip", "shuffle": True}
     try:
         import hdf5plugin
-    except ImportError:
+    except ModuleNotFoundError:
         raise InputError(
             f"compression {compression!r} needs a plugin: pip install 'ooc-fw[compression]', or "
             f"choose gzip"
@@ -344,9 +346,13 @@ def _stored_labels(source: RowSource) -> tuple[Float64Array, list[str] | None, b
 def read_test_rows(path: str, source: RowSource) -> Int64Array:
     """Ranges of the rows that a file lists, counted from 0: text with a number a line, or .npy."""
     try:
-        numbers = (
-            np.load(path) if path.endswith(".npy") else np.loadtxt(path, dtype=np.int64, ndmin=1)
-        )
+        if path.endswith(".npy"):
+            numbers = _read_npy(path)
+        else:
+            with warnings.catch_warnings(action="ignore"):  # of a file without numbers
+                numbers = np.loadtxt(path, dtype=np.int64, ndmin=1)
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} does not list row numbers ({error}); write one a line, counted from 0"
@@ -359,6 +365,14 @@ def read_test_rows(path: str, source: RowSource) -> Int64Array:
             f"once, and not all of them"
         )
     return ranges_of(rows.astype(np.int64))
+
+
+def _read_npy(path: str) -> AnyArray:
+    stored = open_npy(path)
+    if len(stored.shape) != 1:
+        raise InputError(f"{path} has to be one list of numbers, not of shape {stored.shape}")
+    with closing(stored.open()) as array:
+        return np.asarray(array[:])
 
 
 def split(

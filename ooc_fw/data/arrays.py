@@ -343,6 +343,8 @@ def _read_header(file: Any, size: int) -> tuple[tuple[Any, ...], bool, np.dtype[
         raise ValueError(f"its shape is said to be {shape}")
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are not loaded")
+    if not dtype.itemsize:
+        raise ValueError(f"its values are of type {dtype}, which has no bytes")
     if math.prod(shape) * dtype.itemsize > n_bytes:
         raise ValueError(f"it has {n_bytes} bytes for values of shape {shape} and type {dtype}")
     return shape, in_columns, dtype

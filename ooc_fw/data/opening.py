@@ -276,6 +276,14 @@ OPENERS: dict[str, Callable[[str, ExitStack], Node]] = {
 _READ_IN_PLACE = ("hdf5", "npy")  # kinds of files that `open_source` takes, beside stores
 
 
+class UnconvertedError(InputError):
+    """A file of text or of a table, whose rows are read after a conversion only."""
+
+    def __init__(self, path: str, what: str, options: str) -> None:
+        super().__init__(f"{path} is {what}; convert it first: {conversion(path)}{options}")
+        self.path, self.what = path, what
+
+
 def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
     """Rows in a file or store; `names` are those of `open_container`."""
     kind = "zarr" if formats.is_store(path) else _kind_of(path)
@@ -313,7 +321,7 @@ def _kind_of(path: str) -> str:
         raise DamageError(
             f"{path} is neither HDF5 nor .npy, or it is damaged; make it with ooc-fw convert"
         )
-    raise InputError(f"{path} is {what}; convert it first: {conversion(path)}{label}")
+    raise UnconvertedError(path, what, label)
 
 
 def conversion(path: str, *more: str) -> str:

@@ -259,7 +259,7 @@ def _connected(where: str, threads: int) -> Iterator[Any]:
     """Client of the cluster at an address, or of one of processes that are started here."""
     try:
         import distributed
-    except ImportError:
+    except ModuleNotFoundError:
         raise InputError(
             f"dask {where} needs the package distributed; try: pip install 'ooc-fw[cluster]'"
         ) from None

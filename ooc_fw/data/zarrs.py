@@ -30,7 +30,7 @@ def open_zarr(path: str) -> Node:
     """The array or the group of a store; InputError without the package, DamageError if broken."""
     try:
         import zarr
-    except ImportError:
+    except ModuleNotFoundError:
         raise InputError(f"{path} is a zarr store; try: pip install 'ooc-fw[zarr]'") from None
     try:
         return as_node(zarr.open(path, mode="r"), path)

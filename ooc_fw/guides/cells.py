@@ -14,7 +14,7 @@ import numpy as np
 from ooc_fw.cli.guide import begin_example, end_example
 from ooc_fw.data.opening import open_source
 
-given = begin_example(__file__, __doc__, 2)
+given = begin_example(__file__, 2)
 train, test = given or ("donor-1.h5ad", "donor-2.h5ad")
 if not given:
     try:

@@ -18,7 +18,7 @@ from ooc_fw.cli.guide import begin_example, end_example
 end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
 options = shlex.join(sys.argv[end + 1 :])
 del sys.argv[end:]
-given = begin_example(__file__, __doc__, 3, paths=slice(0, 3, 2))
+given = begin_example(__file__, 3, paths=slice(0, 3, 2))
 folder, label, new = given or ("parts", "seen", "new.parquet")
 if not given:
     try:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ooc_fw.cli.guide import begin_example, end_example
 
-given = begin_example(__file__, __doc__, 1)
+given = begin_example(__file__, 1)
 (path,) = given or ["connections.csv"]
 if not given:
     n, rng = 8000, np.random.default_rng(0)

@@ -12,7 +12,7 @@ from importlib.resources import files
 from ooc_fw.cli.guide import begin_example, end_example
 
 sample = str(files("ooc_fw.data") / "samples" / "a1a.xz")
-(path,) = begin_example(__file__, __doc__, 1) or [shlex.quote(sample)]
+(path,) = begin_example(__file__, 1) or [shlex.quote(sample)]
 train = "train rows.h5 --lmo full --exact --C 1 --tol 1e-2 --max-time 60s"
 commands = f"""
 convert {path} rows.h5

@@ -71,7 +71,7 @@ class _Graph:
     def __init__(self) -> None:
         try:
             import onnx
-        except ImportError:
+        except ModuleNotFoundError:
             raise InputError("to write ONNX: pip install 'ooc-fw[onnx]'") from None
         self._onnx = onnx
         self._nodes: list[Any] = []

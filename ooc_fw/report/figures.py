@@ -71,7 +71,7 @@ def _look() -> AbstractContextManager[None]:
     """What all figures are drawn within; InputError when matplotlib is not installed."""
     try:
         from matplotlib import style
-    except ImportError:
+    except ModuleNotFoundError:
         raise InputError(
             "figures are drawn by matplotlib, which is not installed; add it with "
             "pip install 'ooc-fw[plot]'"

@@ -163,6 +163,11 @@ class Progress(Waiting):
         self._first: SolverState | None = None  # of the current phase
         self._pass: SolverState | None = None  # after the first block of the current pass
 
+    def end(self, result: Mapping[str, Any]) -> None:
+        """Log the end of the run."""
+        if self._log is not None:
+            self._log.write("end", result)
+
     def _show(self, state: SolverState) -> None:
         last, self._last = self._last, state
         begins = last is None or (last.classifier, last.phase) != (state.classifier, state.phase)

@@ -24,6 +24,10 @@ from ooc_fw.system.interrupt import TEMPORARY
 
 _LONGEST_STEM = 241  # bytes of a file's name in that of its temporary file, which has 255 at most
 
+_FULL = errno.ENOSPC, errno.EDQUOT  # a failure of the disk, not a wrong name
+
+_TO_LOCK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
 _SCRATCH = "ooc-fw-scratch-"  # with which the names of temporary directories begin
 
 _KINDS = {
@@ -44,6 +48,8 @@ class Output(NamedTuple):
     what: str  # what messages call it
     path: StrPath
     streamed: bool = False  # whether it is written from front to back, so that a pipe will do
+    # Of a name that was not given with -o: whether a file there is one that the command writes.
+    is_own: Callable[[Path], bool] | None = None
 
 
 class _Place(NamedTuple):
@@ -77,34 +83,87 @@ class _Place(NamedTuple):
         return self.target == other.target or bool(here and there and os.path.samestat(here, there))
 
     def is_input(self, name: str) -> bool:
-        """Whether this is the file of an input; a device, such as a terminal, may be both."""
-        if self.status is None or self.kind == stat.S_IFCHR:
+        """Whether this is an input, or in a folder that is one; a terminal may be both."""
+        if self.kind == stat.S_IFCHR:
             return False
         with contextlib.suppress(OSError):
-            return os.path.samestat(self.status, os.stat(0 if name == "-" else name))
+            if name != "-" and Path(os.path.realpath(name)) in self.target.parents:
+                return os.path.isdir(name)
+            return self.status is not None and self._is_read(name, self.status)
         return False
+
+    @staticmethod
+    def _is_read(name: str, status: os.stat_result) -> bool:
+        """Whether the file of this status is an input; links in a folder may lead to it."""
+        if name == "-" or not os.path.isdir(name):
+            return os.path.samestat(status, os.stat(0 if name == "-" else name))
+        paths = (os.path.join(place, file) for place, _, files in os.walk(name) for file in files)
+        return any(
+            os.path.samestat(status, os.stat(path)) for path in filter(os.path.isfile, paths)
+        )
 
 
 def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> None:
     """Raise InputError unless each output can be written to a file of its own, which is no input.
 
-    The input "-" is standard input. Nothing is opened: a pipe need not have a reader yet.
+    The input "-" is standard input. No output is opened: a pipe need not have a reader yet.
     """
     names = [os.fspath(name) for name in inputs if name is not None]
     places: list[tuple[str, _Place]] = []
-    for what, path, streamed in outputs:
+    for what, path, streamed, is_own in outputs:
         place = _locate(path, streamed=streamed)
-        _check_writable(os.fspath(path), place)
         for name in names:
             if place.is_input(name):
                 read = "standard input" if name == "-" else name
                 raise InputError(
-                    f"the output {path} would replace the input {read}; give another name"
+                    f"the output {path} would replace the input {read}, or a part of it; give "
+                    f"another name"
                 )
+        if is_own is not None and place.kind == stat.S_IFREG and not is_own(place.target):
+            raise InputError(
+                f"{path} exists, and this command writes no such files; give -o {path} to replace "
+                f"it, or another name"
+            )
+        _check_writable(os.fspath(path), place)
         for other, taken in places:
             if place.is_same(taken):
                 raise InputError(f"{other} and {what} would both be {path}; give two names")
         places.append((what, place))
+
+
+@contextlib.contextmanager
+def reserved(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> Iterator[None]:
+    """Check outputs as `check_outputs` does, and keep them from other runs within the block."""
+    check_outputs(outputs, inputs)
+    with contextlib.ExitStack() as locks:
+        for output in outputs:
+            place = _locate(output.path, streamed=True)
+            if not place.is_stream:
+                locks.enter_context(_locked(output.path, place.target))
+        yield
+
+
+@contextlib.contextmanager
+def _locked(path: StrPath, target: Path) -> Iterator[None]:
+    """Lock a file beside an output; the next run takes over that of a run that was killed."""
+    lock = target.with_name(f".{_stem(target)}.lock")
+    try:
+        _, descriptor = create_locked(lambda: lock, _TO_LOCK | os.O_CREAT, wait=False)
+    except BlockingIOError:
+        raise InputError(
+            f"{path} is being written by another run; wait for its end, or give another name"
+        ) from None
+    except OSError:  # the file is that of another user
+        yield
+        return
+    TEMPORARY.add(lock)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # the folder may be gone
+            lock.unlink()
+        TEMPORARY.discard(lock)
+        os.close(descriptor)
 
 
 def is_stream(path: StrPath) -> bool:
@@ -115,22 +174,51 @@ def is_stream(path: StrPath) -> bool:
 def _check_writable(path: str, place: _Place) -> None:
     """Raise InputError unless the file system lets this process write there."""
     folder = place.target.parent if os.path.islink(path) else Path(path).parent
-    if not place.is_stream and not os.access(folder, os.W_OK | os.X_OK):
+    if not place.is_stream and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
         reason = "cannot be written to; give"
-        if not folder.exists():
-            reason = "does not exist; make it, or give"
+        if not folder.is_dir():
+            reason = (
+                "is not a directory; give"
+                if folder.exists()
+                else "does not exist; make it, or give"
+            )
         raise InputError(f"the directory {folder} {reason} another place for {path}")
     if place.kind and not os.access(place.target, os.W_OK):
         raise InputError(
             f"{path} is protected from being written to; give another name, or change its "
             f"permissions"
         )
+    if not place.is_stream:
+        _try_to_write(path, _temporary(place.target))
+
+
+def _try_to_write(path: str, temporary: Path) -> None:
+    """Make a temporary file of an output: limits of names and of folders show only then."""
+    try:
+        temporary.touch(0o600, exist_ok=False)
+    except OSError as error:
+        if error.errno in _FULL:
+            error.filename = path
+            raise
+        raise InputError(
+            f"{path} cannot be written ({error.strerror}); give another name"
+        ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def _locate(path: StrPath, *, streamed: bool) -> _Place:
     """Follow symbolic links; InputError where such an output cannot be written."""
     name = os.fspath(path)
-    place = _Place(Path(os.path.realpath(name)), _status(name))  # fails where links are a circle
+    if not name or name.endswith(os.sep):
+        raise InputError(f"the output {name!r} has no name; give the name of a file")
+    try:
+        place = _Place(Path(os.path.realpath(name)), _status(name))
+    except OSError as error:  # links that are a circle, a name that is too long
+        raise InputError(
+            f"{name} cannot be written ({error.strerror}); give another name"
+        ) from None
     if place.is_stream:  # whose real path may be the number of a pipe
         place = place._replace(target=Path(name))
     if place.kind == stat.S_IFDIR or not (place.is_stream or place.kind in (0, stat.S_IFREG)):
@@ -200,6 +288,14 @@ def exact(stream: Any) -> Any:
     return Stream(exact(stream.stream), stream.name) if isinstance(stream, Stream) else stream
 
 
+def _stem(target: Path) -> str:
+    return os.fsdecode(os.fsencode(target.name)[:_LONGEST_STEM])
+
+
+def _temporary(target: Path) -> Path:
+    return target.with_name(f".{_stem(target)}.{os.urandom(4).hex()}.tmp")
+
+
 @contextlib.contextmanager
 def atomic_path(path: StrPath) -> Iterator[Path]:
     """Yield an empty temporary file that replaces `path` when the block ends without exception.
@@ -212,9 +308,9 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
     """
     place = _locate(path, streamed=False)
     target = place.target
-    stem = os.fsdecode(os.fsencode(target.name)[:_LONGEST_STEM])
-    temporary = target.with_name(f".{stem}.{os.urandom(4).hex()}.tmp")
-    remove_unlocked(target.parent, rf"\.{re.escape(stem)}\.[0-9a-f]{{8}}\.tmp", Path.unlink)
+    temporary = _temporary(target)
+    pattern = rf"\.{re.escape(_stem(target))}\.[0-9a-f]{{8}}\.tmp"
+    remove_unlocked(target.parent, pattern, Path.unlink)
 
     def create() -> Path:
         # Not tempfile.mkstemp: its files are for the owner only, whatever the umask says.
@@ -355,16 +451,27 @@ def _remove_own_directory(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def create_locked(create: Callable[[], Path]) -> tuple[Path, int]:
-    """Lock the new file or directory that `create` makes, until the descriptor is closed."""
+def create_locked(
+    create: Callable[[], Path], flags: int = _TO_LOCK, wait: bool = True
+) -> tuple[Path, int]:
+    """Lock the file or directory that `create` makes, until the descriptor is closed.
+
+    Unless `wait`, BlockingIOError is raised if another descriptor has the lock.
+    """
     while True:
         path = create()
         with contextlib.suppress(FileNotFoundError):  # removed by another process before the lock
-            descriptor = _open_to_lock(path)
-            with contextlib.suppress(OSError):  # not every file system has locks
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if path.exists():
-                return path, descriptor
+            descriptor = os.open(path, flags, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                os.close(descriptor)
+                raise
+            except OSError:
+                pass  # not every file system has locks
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    return path, descriptor
             os.close(descriptor)
 
 
@@ -373,13 +480,9 @@ def remove_unlocked(folder: Path, pattern: str, remove: Callable[[Path], None]) 
     with contextlib.suppress(OSError):
         for name in filter(re.compile(pattern).fullmatch, os.listdir(folder)):
             with contextlib.suppress(OSError):
-                descriptor = _open_to_lock(folder / name)
+                descriptor = os.open(folder / name, _TO_LOCK)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     remove(folder / name)
                 finally:
                     os.close(descriptor)
-
-
-def _open_to_lock(path: Path) -> int:
-    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -83,7 +83,7 @@ def test_an_interrupted_run_keeps_the_old_model(
 ):
     model, whole = tmp_path / "m.h5", model_file.read_bytes()
     run = ("train", data_file, "-o", model, "--method", "fw", "--json", "--quiet")
-    for name in ("m.h5", "m.interrupted.h5", "m.interrupted2.h5"):
+    for name in ("m.h5", "m.unfinished.h5", "m.unfinished2.h5"):
         outcome = ooc_fw(*run)
         assert outcome.status == 130
         assert json.loads(outcome.out)["model"] == str(tmp_path / name)
@@ -113,7 +113,7 @@ def test_an_interrupted_refit_leaves_the_model_that_stood_there(
     outcome = ooc_fw("tune", data_file, "-o", model, "--C", "1", "--method", "fw", "--quiet")
     assert outcome.status == 130
     assert model.read_bytes() == whole
-    assert load_model(tmp_path / "m.interrupted.h5").status == "interrupted"
+    assert load_model(tmp_path / "m.unfinished.h5").status == "interrupted"
 
 
 @pytest.mark.parametrize(

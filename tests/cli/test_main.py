@@ -7,6 +7,7 @@ import logging
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -58,6 +59,11 @@ def failing(monkeypatch):
         (OSError(errno.ENOSPC, "No space left", "m.h5"), 3, "m.h5: No space left"),
         (OSError("disk on fire"), 3, "disk on fire"),
         (MemoryError("8 GiB"), 3, "out of memory: 8 GiB"),
+        (
+            ImportError("no room", name="pyarrow"),
+            3,
+            "pyarrow cannot be loaded: no room; install it again, or allow more memory (ulimit -v)",
+        ),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
@@ -378,3 +384,28 @@ def test_modules_that_are_not_loaded(data_file, tmp_path, arguments, modules):
     code = f"import sys; from ooc_fw.cli.main import main; main({arguments})\n"
     code += f"sys.exit(any(name.partition('.')[0] in {modules} for name in sys.modules))"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.process
+def test_help_and_results_whatever_python_and_the_terminal_do(tmp_path):
+    words = "help", "tables"
+    whole = subprocess.run([*PROGRAM, *words], capture_output=True, check=True).stdout.decode()
+    assert not whole.isascii()
+    plain = os.environ | {"PYTHONIOENCODING": "ascii:strict"}
+    shown = subprocess.run([*PROGRAM, *words], capture_output=True, check=True, env=plain).stdout
+    assert shown.decode("ascii").encode().decode("unicode_escape") == whole
+    bare = os.environ | {"PYTHONOPTIMIZE": "2"}
+    for arguments in (["--help"], ["train", "--help-all"]):
+        outputs = [
+            subprocess.run([*PROGRAM, *arguments], capture_output=True, check=True, env=env).stdout
+            for env in (os.environ, bare)
+        ]
+        assert outputs[0] == outputs[1]
+
+
+@pytest.mark.process
+def test_a_closed_standard_input_is_empty(tmp_path):
+    command = f"exec {shlex.join([*PROGRAM, 'convert', '-', 'out.h5'])} <&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "standard input holds no rows" in done.stderr

@@ -1,15 +1,25 @@
 """Outputs of all commands: what is no regular file is written to as a stream, or refused."""
 
+import errno
 import fcntl
+import json
 import os
+import re
+import shutil
 import stat
+from importlib.util import find_spec
+from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.cli.main import main
+from ooc_fw.cli import train as train_module
+from ooc_fw.cli.arguments import INPUT, OUTPUT
+from ooc_fw.cli.main import build_parser, main
+from ooc_fw.model.record import load_model
 from ooc_fw.report.runlog import read_runs
-from ooc_fw.system.files import open_growing
+from ooc_fw.system.files import Output, open_growing, reserved
 
 
 @pytest.fixture(params=["device", "pipe"])
@@ -159,3 +169,259 @@ def test_two_runs_do_not_share_a_log(ooc_fw, data_file, tmp_path):
     assert not model.exists()
     ooc_fw(*train).done()
     assert len(read_runs([path])) == 1
+
+
+# -- all commands ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def actions():
+    """Arguments of each command that name files, with those that must be given first."""
+    found = {}
+    for name, parser in build_parser()._subparsers._group_actions[0].choices.items():
+        parser.complete()
+        found[name] = [each for each in parser._actions if each.type in (INPUT, OUTPUT)]
+        is_file = re.compile("FILE|DATA|MODEL$|LOG|DIR|[.]h5|[.]onnx|FIGURE")
+        others = {str(each.metavar) for each in parser._actions} - {
+            str(each.metavar) for each in found[name]
+        }
+        assert not any(is_file.match(metavar) for metavar in others), name
+    return found
+
+
+COMMAND_WORDS = {
+    "convert": "{text} --like {data} -o {new}",
+    "split": "{data} --rows {rows} -o {new} {new2}",
+    "train": "{data} --labels {labels} --resume {log} --checkpoint {new} --log {new2} -o {new3}",
+    "tune": "{data} --labels {labels} --points {new} --figure {new2} -o {new3}",
+    "predict": "{model} {data} -o {new}",
+    "evaluate": "{model} {data} --labels {labels} --figure {new}",
+    "importance": "{model} {data} --figure {new}",
+    "export": "{model} -o {new}",
+    "plot": "{log} -o {new}",
+}
+"""A command line of each command that writes files, with all files that it reads."""
+
+
+@pytest.fixture(params=COMMAND_WORDS)
+def command(request, data_file, text_file, model_file, run_log, tmp_path):
+    """Words of a command, with the places of its inputs and of its outputs among them."""
+    names = {"new": "n1", "new2": "n2", "new3": "n3"}
+    names = {key: tmp_path / name for key, name in names.items()}
+    for key, path in (("data", data_file), ("text", text_file), ("model", model_file)):
+        names[key] = shutil.copy(path, tmp_path / f"{key}{path.suffix}")
+    names["log"] = shutil.copy(run_log, tmp_path / "run.jsonl")
+    names["rows"] = tmp_path / "rows.txt"
+    names["rows"].write_text("1\n2\n")
+    names["labels"] = tmp_path / "labels.npy"
+    with h5py.File(data_file) as file:
+        np.save(names["labels"], file["y"][...])
+    pattern = COMMAND_WORDS[request.param].split()
+    words = [word.format(**names) for word in pattern]
+    inputs = [k for k, word in enumerate(pattern) if word[:1] == "{" and word[:4] != "{new"]
+    outputs = [k for k, word in enumerate(pattern) if word[:4] == "{new"]
+    return [request.param, *words], [k + 1 for k in inputs], [k + 1 for k in outputs]
+
+
+def test_no_output_replaces_an_input(ooc_fw, command, tmp_path):
+    words, inputs, outputs = command
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for place in outputs:
+        for read in inputs:
+            if words[place - 1] == "--checkpoint" and words[read - 1] == "--resume":
+                continue  # a run goes on in its own checkpoint
+            link = tmp_path / "link"
+            link.symlink_to(words[read])
+            for name in (words[read], link):
+                refused = ooc_fw(*words[:place], name, *words[place + 1 :])
+                refused.assert_refused("would replace the input", words[read])
+            link.unlink()
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_names_that_cannot_be_files_are_refused_before_the_work(ooc_fw, command, tmp_path):
+    words, inputs, outputs = command
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder").mkdir()
+    before = {path.name for path in tmp_path.iterdir()}
+    for place in (*inputs, *outputs):
+        ooc_fw(*words[:place], "", *words[place + 1 :]).assert_refused("the name of a file, not ''")
+    for place in outputs:
+        for name in ("loop", "x" * 300, "folder", "run.jsonl/n", "none/n", "folder/"):
+            path = f"{tmp_path}/{name}"
+            outcome = ooc_fw(*words[:place], path, *words[place + 1 :])
+            outcome.assert_refused(str(tmp_path / name.partition("/")[0]), "give")
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_all_arguments_that_name_files_are_known(actions):
+    """A new one is an input or an output, and has its place above."""
+    written = {name for name, each in actions.items() if any(a.type is OUTPUT for a in each)}
+    assert written - {"plan"} == {*COMMAND_WORDS, "demo"}  # plan has the options of train
+
+
+@pytest.mark.parametrize("name", ["X", "X/part", "new.h5"])
+def test_no_output_goes_into_a_folder_that_is_read(ooc_fw, table, tmp_path, name):
+    store = tmp_path / "g.zarr"
+    (store / "X").mkdir(parents=True)
+    (store / "zarr.json").write_text("{}")
+    (store / "X" / "part").write_text("1")
+    (tmp_path / "link").symlink_to(store)
+    for folder in (store, tmp_path / "link"):
+        outcome = ooc_fw("convert", store, "-o", folder / name)
+        outcome.assert_refused("X is a directory" if name == "X" else "would replace the input")
+    assert sorted(path.name for path in store.rglob("*")) == ["X", "part", "zarr.json"]
+
+
+def test_a_forgotten_output_replaces_no_file(ooc_fw, data_file, model_file, table, tmp_path):
+    for name in "abc":
+        np.savetxt(tmp_path / f"{name}.csv", table.X, delimiter=",", header="p,q,r,s", comments="")
+    data, model = (shutil.copy(path, tmp_path) for path in (data_file, model_file))
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    csv = sorted(tmp_path.glob("*.csv"))
+    for words in (
+        ("convert", *csv, "--label", "s"),
+        ("convert", csv[0], model, "--label", "s"),
+        ("export", model, data),
+        ("export", model, model),
+        ("split", data, csv[0], tmp_path / "n"),
+    ):
+        ooc_fw(*words).assert_refused("give")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    for _ in range(2):  # what a command wrote it writes again
+        ooc_fw("convert", *csv, tmp_path / "n.h5", "--label", "s").done()
+        ooc_fw("split", data, tmp_path / "n1.h5", tmp_path / "n2.h5").done()
+        if find_spec("onnx") is not None:
+            ooc_fw("export", model, tmp_path / "n.onnx").done()
+    ooc_fw("convert", csv[0], "-o", csv[1], "--label", "s").done()
+    default = tmp_path / f"{Path(data).stem}.model.h5"
+    default.write_bytes(b"notes")
+    ooc_fw("train", data).assert_refused(str(default), "give -o")
+    assert default.read_bytes() == b"notes"
+
+
+def test_a_demo_keeps_out_of_folders_in_use(ooc_fw, tmp_path):
+    (tmp_path / "model.h5").write_text("mine")
+    ooc_fw("demo", tmp_path).assert_refused("is not empty")
+    ooc_fw("demo", tmp_path / "model.h5").assert_refused("cannot be made a folder")
+    ooc_fw("demo", "-o", tmp_path / "model.h5" / "x").assert_refused("cannot be made a folder")
+    assert (tmp_path / "model.h5").read_text() == "mine"
+
+
+# -- models that stay ----------------------------------------------------------------------------
+
+
+def test_a_worse_model_goes_beside_a_better_one(ooc_fw, data_file, tmp_path):
+    path = tmp_path / "m.h5"
+    train = "train", data_file, "-o", path, "--exact", "--quiet"
+    ooc_fw(*train).done()
+    best = path.read_bytes()
+    short = *train, "--method", "fw", "--max-iter", 3
+    for number, more in (("", ()), ("2", ("--no-certify",))):
+        outcome = ooc_fw(*short, *more).done()
+        beside = tmp_path / f"m.unfinished{number}.h5"
+        assert outcome.out == f"{beside}\n"
+        assert f"it is in {beside}, and {path} is unchanged" in outcome.err
+        assert load_model(beside).status == "max_iter"
+        assert path.read_bytes() == best
+    assert "nothing bounds how far" in outcome.err
+    ooc_fw(*train, "--tol", 1e-2).done()  # what converges was asked for
+    assert path.read_bytes() != best
+    shutil.copy(beside, path)
+    ooc_fw(*short).done()  # certified, in place of one that is not
+    assert load_model(path).certified_gap is not None
+
+
+@pytest.mark.parametrize("option", ["-o", "--checkpoint"])
+def test_two_runs_do_not_share_an_output(ooc_fw, data_file, tmp_path, option):
+    path = tmp_path / "m.h5"
+    (tmp_path / ".m.h5.lock").touch()  # of a run that was killed
+    train = "train", data_file, "--quiet", option, path
+    train += () if option == "-o" else ("-o", tmp_path / "other.h5")
+    with reserved([Output("model", path)], ()):
+        ooc_fw(*train).assert_refused(f"{path} is being written by another run")
+    assert not path.exists()
+    ooc_fw(*train).done()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_model_whose_place_is_lost_is_kept_elsewhere(ooc_fw, data_file, tmp_path, monkeypatch):
+    output, here = tmp_path / "gone" / "m.h5", tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    (here / "m.h5").write_text("mine")
+    real = train_module.fit
+
+    def fit_and_lose(*arguments, **options):
+        fitted = real(*arguments, **options)
+        shutil.rmtree(output.parent)
+        return fitted
+
+    monkeypatch.setattr(train_module, "fit", fit_and_lose)
+    output.parent.mkdir()
+    outcome = ooc_fw("train", data_file, "-o", output, "--quiet")
+    assert (outcome.status, outcome.out) == (3, f"{here / 'm2.h5'}\n")
+    assert f"{output} cannot be written" in outcome.err
+    assert f"the model is in {here / 'm2.h5'}" in outcome.err
+    assert load_model(here / "m2.h5").status == "converged"
+    assert (here / "m.h5").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "evaluate {model} {data} --figure {full}",
+        "importance {model} {data} --figure {full}",
+        "tune {data} --C 1 --no-refit --figure {full}",
+        "tune {data} --C 1 --no-refit --points {full}",
+    ],
+)
+def test_results_are_printed_before_they_are_drawn(
+    ooc_fw, data_file, model_file, tmp_path, monkeypatch, command
+):
+    pytest.importorskip("matplotlib")
+
+    def full(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    for module in ("report.figures", "cli.tune"):
+        monkeypatch.setattr(f"ooc_fw.{module}.write_output", full)
+    names = {"model": model_file, "data": data_file, "full": tmp_path / "f.png"}
+    words = [word.format(**names) for word in command.split()]
+    outcome = ooc_fw(*words, "--json", "--quiet")
+    assert (outcome.status, outcome.err) == (
+        3,
+        f"ooc-fw: {names['full']}: No space left on device\n",
+    )
+    assert json.loads(outcome.out)
+
+
+def test_predictions_are_not_written_under_the_name_of_another_format(
+    ooc_fw, data_file, model_file, tmp_path
+):
+    for suffix in (".parquet", ".npy", ".csv.gz", ".json"):
+        outcome = ooc_fw("predict", model_file, data_file, "-o", tmp_path / f"p{suffix}")
+        outcome.assert_refused(f"p{suffix}", "ends in .csv, .h5 or .txt")
+
+
+@pytest.mark.parametrize("kind", ["zip", "empty", "text", "huge", "no bytes", "matrix", "objects"])
+@pytest.mark.parametrize(
+    "command", ["split {data} {new} {new}2 --rows {npy}", "train {data} -o {new} --labels {npy}"]
+)
+def test_arrays_that_are_no_lists(ooc_fw, data_file, tmp_path, command, kind):
+    path = tmp_path / "a.npy"
+    if kind == "zip":
+        with path.open("wb") as file:
+            np.savez(file, rows=np.arange(3))
+    elif kind in ("empty", "text"):
+        path.write_text("1\n2\n" * (kind == "text"))
+    elif kind in ("huge", "no bytes"):
+        with path.open("wb") as file:
+            descr = "<i8" if kind == "huge" else "|V0"
+            header = {"descr": descr, "fortran_order": False, "shape": (1 << 60,)}
+            np.lib.format.write_array_header_1_0(file, header)
+    else:
+        array = np.ones((2, 2)) if kind == "matrix" else np.array([{}, {}])
+        np.save(path, array, allow_pickle=True)
+    names = {"data": data_file, "npy": path, "new": tmp_path / "n"}
+    ooc_fw(*(word.format(**names) for word in command.split())).assert_refused(str(path))

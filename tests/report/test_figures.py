@@ -191,7 +191,7 @@ def test_figures_that_cannot_be_drawn_are_refused(monkeypatch):
 
     def no_matplotlib(name, *args, **options):
         if name.partition(".")[0] == "matplotlib":
-            raise ImportError(name)
+            raise ModuleNotFoundError(name)
         return real(name, *args, **options)
 
     monkeypatch.setattr(builtins, "__import__", no_matplotlib)
