@@ -206,6 +206,11 @@ def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, look: dict[str, Any]) -> 
         limit(run.options.get("memory_limit"), "memory limit")
 
 
+def _name(label: str) -> str:
+    """A name of the user's data, which is shown as it is, as far as there is room."""
+    return _short(printable(label)).replace("$", r"\$")
+
+
 def _short(label: str) -> str:
     return label if len(label) <= _LABEL_LETTERS else f"...{label[3 - _LABEL_LETTERS :]}"
 
@@ -257,75 +262,61 @@ def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error
 def draw_measures(measures: dict[str, Any]) -> Figure:
     """Draw the confusion matrix, and ROC, precision against recall and reliability where known.
 
-    `measures` are those of ``ooc-fw evaluate``.
-    """
-    panels = [_draw_confusion] + [_draw_roc, _draw_precision] * ("curve" in measures)
-    panels += [_draw_reliability] * ("reliability" in measures)
-    across = len(panels) if len(panels) < 4 else 2
-    # Each of many classes takes a line.
-    side = max(3.3, 1.6 + _LINE_INCHES * min(len(measures["classes"]), _MOST_CLASSES))
-    widths = [0.3 + side] + [3.6] * (across - 1)
-    size = sum(widths) / across, side
-    with _drawing(size, len(panels), across, width_ratios=widths) as (figure, axes):
-        for ax, draw in zip(axes, panels, strict=True):
-            draw(ax, measures)
-            if draw is not _draw_confusion:
-                ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-                ax.legend(fontsize="small")
-    return figure
-
-
-def _draw_confusion(ax: Any, measures: dict[str, Any]) -> None:
-    """Shares of the rows of each given label, and their numbers where there is room.
-
-    Shades are logarithmic, so that few errors are told apart from none and from many. Of too many
+    `measures` are those of ``ooc-fw evaluate``, and the panels those of scikit-learn. Of too many
     classes those with the most errors are drawn.
     """
     import numpy as np
-    from matplotlib.colors import LogNorm
+    from sklearn.metrics import ConfusionMatrixDisplay
 
     counts, classes = np.array(measures["confusion"]), list(measures["classes"])
-    rows, right = counts.sum(axis=1), counts.diagonal()
-    wrong = rows + counts.sum(axis=0) - 2 * right
+    wrong = counts.sum(axis=0) + counts.sum(axis=1) - 2 * counts.diagonal()
     shown = np.sort(np.argsort(-wrong, kind="stable")[:_MOST_CLASSES])
-    counts = counts[np.ix_(shown, shown)]
-    shares, has_room = counts / np.maximum(rows[shown], 1)[:, None], len(shown) <= _MOST_COUNTED
-    shade = LogNorm(shares[shares > 0].min(initial=0.5) / 2, 1, clip=True)
-    image = ax.imshow(shares, cmap="Greys", norm=shade, aspect="auto")
-    if not has_room:
-        ax.figure.colorbar(image, ax=ax, label="share of the given class", pad=0.01)
-    for (i, j), count in np.ndenumerate(counts) if has_room else ():
-        look: dict[str, Any] = {"color": "white" if shares[i, j] > 0.2 else "black", "fontsize": 7}
-        ax.text(j, i, f"{count:,}", ha="center", va="center", **look)
-    names = [_short(printable(classes[k])) for k in shown]
-    recalls = [f"{right[k] / rows[k]:.4f}" if rows[k] else "-" for k in shown]
-    look = {"fontsize": 7 if has_room else 6, "parse_math": False}
-    ax.set_xticks(range(len(shown)), names, rotation=90 if len(names) > 3 else 0, **look)
-    ax.set_yticks(range(len(shown)), map("  ".join, zip(names, recalls, strict=True)), **look)
-    ax.grid(visible=False)
-    title = f"Confusion: accuracy {measures['accuracy']:.4f}"
-    if len(shown) < len(classes):
-        title += f", {len(shown)} most confused of {len(classes)} classes"
-    ax.set(title=title, xlabel="predicted", ylabel="given, with its recall")
+    names = [_name(classes[k]) for k in shown]
+    panels = [_draw_roc, _draw_precision] * ("curve" in measures)
+    panels += [_draw_reliability] * ("reliability" in measures)
+    side = max(4.0, 1.6 + _LINE_INCHES * len(names))
+    with _drawing((side, side), 1 + len(panels)) as (figure, (ax, *others)):
+        matrix = ConfusionMatrixDisplay(counts[np.ix_(shown, shown)], display_labels=names)
+        few = len(names) <= _MOST_COUNTED
+        look = {"cmap": "Blues", "colorbar": not few, "xticks_rotation": "vertical"}
+        matrix.plot(ax=ax, include_values=few, values_format=",", **look)
+        ax.tick_params(labelsize=8 if few else 6)
+        ax.grid(visible=False)
+        of_all = f", {len(shown)} most confused of {len(classes)} classes"
+        ax.set_title(f"Accuracy {measures['accuracy']:.4f}{of_all * (len(shown) < len(classes))}")
+        for ax, draw in zip(others, panels, strict=True):
+            draw(ax, measures)
+            ax.legend(fontsize="small")
+    return figure
 
 
 def _draw_roc(ax: Any, measures: dict[str, Any]) -> None:
-    x, y = ([1, *measures["curve"][name], 0] for name in ("false_positive_rate", "recall"))
-    ax.plot(x, y, drawstyle="steps-pre", label=f"model, area {measures['roc_auc']:.4f}")
-    ax.plot([0, 1], [0, 1], linestyle="--", color="0.5", label="by chance")
+    import numpy as np
+    from sklearn.metrics import RocCurveDisplay
+
+    fpr, tpr = (
+        np.array([1, *measures["curve"][name], 0]) for name in ("false_positive_rate", "recall")
+    )
+    curve = RocCurveDisplay(fpr=fpr, tpr=tpr, roc_auc=measures["roc_auc"])
+    curve.plot(ax=ax, name="model", plot_chance_level=True)
     _mark_threshold(ax, measures, "false_positive_rate", "recall")
-    ax.set(title="ROC", xlabel="false positive rate", ylabel="true positive rate")
+    ax.set_title("ROC")
 
 
 def _draw_precision(ax: Any, measures: dict[str, Any]) -> None:
-    curve, positive = measures["curve"], measures["positive"]
-    label = f"model, average {measures['average_precision']:.4f}"
-    ax.plot(curve["recall"], curve["precision"], color=RUN_COLORS[1], label=label)
-    share = measures["classes"][positive]["rows"] / measures["n_rows"]
-    ax.axhline(share, linestyle="--", color="0.5", label="by chance")
+    import numpy as np
+    from sklearn.metrics import PrecisionRecallDisplay
+
+    points, positive = measures["curve"], measures["positive"]
+    curve = PrecisionRecallDisplay(
+        np.array(points["precision"]),
+        np.array(points["recall"]),
+        average_precision=measures["average_precision"],
+        prevalence_pos_label=measures["classes"][positive]["rows"] / measures["n_rows"],
+    )
+    curve.plot(ax=ax, name="model", plot_chance_level=True)
     _mark_threshold(ax, measures, "recall", "precision")
-    ax.set(title="Precision and recall", xlabel="recall")
-    ax.set_ylabel(f"precision of {_short(positive)}", parse_math=False)
+    ax.set_title(f"Precision and recall of {_name(positive)}")
 
 
 def _mark_threshold(ax: Any, measures: dict[str, Any], x: str, y: str) -> None:
@@ -337,14 +328,13 @@ def _mark_threshold(ax: Any, measures: dict[str, Any], x: str, y: str) -> None:
 
 
 def _draw_reliability(ax: Any, measures: dict[str, Any]) -> None:
-    """How often a predicted probability comes true, and as bars how often it is predicted."""
-    bins = measures["reliability"]
-    heights = [0.3 * each["rows"] / max(each["rows"] for each in bins) for each in bins]
-    ax.bar([each["from"] for each in bins], heights, 0.09, align="edge", color="0.85", label="rows")
-    ax.plot([0, 1], [0, 1], linestyle="--", color="0.5", label="perfect")
-    places, shares = ([each[k] for each in bins if each["rows"]] for k in _RELIABILITY)
+    """Draw how often a predicted probability comes true."""
+    from sklearn.calibration import CalibrationDisplay
+
+    bins = [each for each in measures["reliability"] if each["rows"]]
+    places, shares = ([each[k] for each in bins] for k in _RELIABILITY)
     label = f"model, Brier score {measures['brier_score']:.4f}"
-    ax.plot(places, shares, marker="o", color=RUN_COLORS[2], label=label)
+    CalibrationDisplay(shares, places, None).plot(ax=ax, name=label)
     what = "the larger label" if "positive" in measures else "the likeliest class"
     ax.set(title="Reliability", xlabel=f"probability of {what}", ylabel="share that comes true")
 
@@ -386,12 +376,11 @@ def draw_importance(found: Any, top: int) -> Figure:
             for (label, chosen), color in zip(looks.items(), (*RUN_COLORS[:2], "0.6"), strict=True):
                 if chosen.any():
                     handles[label] = ax.barh(chosen.nonzero()[0], values[chosen], color=color)
-            names = [_short(printable(found.names[j])) for j in order]
-            ax.set_yticks(range(len(order)), names, parse_math=False)
+            ax.set_yticks(range(len(order)), [_name(found.names[j]) for j in order])
             ax.set_ylim(len(order) - 0.4, -0.6)
             ax.grid(visible=False, axis="y")
             if len(found.classes) > 1:
-                ax.set_title(f"for {_short(printable(found.classes[k]))}", parse_math=False)
+                ax.set_title(f"for {_name(found.classes[k])}")
         figure.supylabel("column", fontsize="medium")
         what = f"change of {found.what} by one standard deviation of the column"
         if n_panels < len(found.classes):
