@@ -36,7 +36,7 @@ CONFINED = {
     "numba": {"_core/loading.py", "_core/pairwise.py"},
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
-    "sklearn": {"estimators", "training/tuning.py"},
+    "sklearn": {"estimators", "training/tuning.py", "report/figures.py"},
     "scipy": {"guides", "landmarks", "kernels/gradients.py"},
     "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert", "guides"},
