@@ -74,7 +74,7 @@ def open_source(
         See the table in `ooc_fw.data.opening`. A `RowSource` is returned as it is. The rows of
         several files stand one below the other; their columns must have the same names, in any
         order, or none and the same number.
-    labels : path of a .npy file, h5py.Dataset, array or name, optional
+    labels : path of a .npy file, array (in RAM, of h5py, zarr or Dask) or name, optional
         One label per row; replaces those in the file. A name is that of labels in `data`, as
         `label` is.
     x_name, label : str

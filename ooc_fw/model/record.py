@@ -301,6 +301,10 @@ class Model:
         if order not in ("original", "stored"):
             raise InputError(f"order must be original or stored, not {order!r}")
         with Table.of(self, X) as table:
+            if table is not None and dask is not None:
+                raise InputError(
+                    f"{table.name} is a table, which one process parses; leave dask out"
+                )
             if table is not None:
                 return self._decide_table(table, threads, labels_only, on_rows)
         with borrow_source(X) as source:

@@ -719,5 +719,7 @@ def test_stored_order_on_request(table_model, ooc_fw):
     stored = model.predict(data, order="stored").tolist()
     assert stored == opened.tolist() == model.predict(data)[ids].tolist()
     assert ooc_fw("predict", folder / "m.h5", data, "--order", "stored").out.split() == stored
+    with pytest.raises(InputError, match="is a table, which one process parses; leave dask out"):
+        model.predict(str(folder / "t.csv"), dask="threads")
     with pytest.raises(InputError, match="order must be original or stored"):
         model.predict(data, order="random")
