@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ooc_fw._core import text as scanning
 from ooc_fw.convert import readers
-from ooc_fw.convert.readers import MISSING, NUMBERS, TEXT, WORDS, Cells, Wanted
+from ooc_fw.convert.readers import BOOLEANS, MISSING, NUMBERS, TEXT, WORDS, Cells, Wanted
 from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.data.formats import check_parts, file_system, is_url, open_bytes, remote_errors
 from ooc_fw.data.rows import Float64Array
@@ -218,11 +218,11 @@ class PartsReader(readers.TableReader):
             return lambda _, n_rows: self._pa.repeat(key, n_rows)
         kind = part.types.get(own, self._pa.null())
         if self._pa.types.is_null(kind):
-            type_name = "float64" if self.kinds[name] == NUMBERS else "string"
+            type_name = "float64" if self.kinds[name] in (NUMBERS, BOOLEANS) else "string"
             return lambda _, n_rows: self._pa.nulls(n_rows, type_name)
         if self._is_parquet and _is_text(kind):
             return lambda stored, _: _used_words(stored[own])
-        if _value_type(kind) == kind and self.kinds[name] == NUMBERS:
+        if _value_type(kind) == kind and self.kinds[name] in (NUMBERS, BOOLEANS):
             return lambda stored, _: stored[own]
         return lambda stored, _: _decoded(stored[own])
 
@@ -295,7 +295,9 @@ def _kind(kind: Any) -> str:
     from pyarrow import types as t
 
     value = _value_type(kind)
-    if any(test(value) for test in (t.is_integer, t.is_floating, t.is_decimal, t.is_boolean)):
+    if t.is_boolean(value):
+        return BOOLEANS
+    if any(test(value) for test in (t.is_integer, t.is_floating, t.is_decimal)):
         return NUMBERS
     texts = (_is_text, t.is_string_view, t.is_binary_view, t.is_fixed_size_binary)
     return WORDS if any(test(value) for test in texts) else str(value)
@@ -530,10 +532,15 @@ def is_foreign_number(text: str) -> bool:
 
 
 def parse_number(text: str) -> float | None:
-    """Read the number in a cell: NaN where it is missing, None where there is no number."""
+    """Read the number in a cell: NaN where it is missing, None where there is no number.
+
+    True and False are 1 and 0, as in columns of booleans.
+    """
     text = text.strip(" \t")
     if text in MISSING:
         return np.nan
+    if text.lower() in ("true", "false"):
+        return float(text.lower() == "true")
     try:
         return None if "_" in text else float(text)
     except ValueError:
@@ -558,7 +565,7 @@ def _number_among_names(names: Sequence[str]) -> str | None:
     Tools number columns without names from 0 or 1. Next to words, such numbers count as names if
     there are at least three: a row may begin with 0 or 1, too.
     """
-    numbers = [name for name in names if name and parse_number(name) is not None]
+    numbers = [name for name in names if name[-1:].isdigit() and parse_number(name) is not None]
     counting = any(numbers == [str(k + first) for k in range(len(numbers))] for first in (0, 1))
     alone = len(numbers) == sum(map(bool, names))
     return None if not numbers or (counting and (alone or len(numbers) > 2)) else numbers[0]

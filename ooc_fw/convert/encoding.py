@@ -12,6 +12,7 @@ import numpy as np
 
 from ooc_fw.convert.readers import Words
 from ooc_fw.data.encoded import FOLDS, NO_WORD, Encoding, add_labels, encode
+from ooc_fw.data.labels import plain_word
 from ooc_fw.data.rows import AnyArray, Float64Array, Int32Array
 from ooc_fw.system.errors import InputError, format_label
 
@@ -37,7 +38,8 @@ class TargetEncoding:
         self._words: list[dict[str, int]] = []
         self._values: list[Float64Array] = []  # of each code, or of code x FOLDS + fold
         for column in columns.values():
-            self._words.append({word: code for code, word in enumerate(["", *column["words"]])})
+            words = ["", *map(plain_word, column["words"])]
+            self._words.append({word: code for code, word in enumerate(words)})
             values = np.array([*column["features"].values()])
             self._values.append(np.roll(values.T, 1, axis=0))  # those of NO_WORD come first
         self._places = [np.zeros(1, dtype=np.int32) for _ in columns]  # of codes, in order of words

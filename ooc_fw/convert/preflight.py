@@ -21,7 +21,16 @@ import numpy as np
 
 from ooc_fw.convert import readers
 from ooc_fw.convert.arrow import is_foreign_number, parse_number
-from ooc_fw.convert.readers import NUMBERS, TEXT, USABLE, WORDS, TableReader, Wanted, listed
+from ooc_fw.convert.readers import (
+    BOOLEANS,
+    NUMBERS,
+    TEXT,
+    USABLE,
+    WORDS,
+    TableReader,
+    Wanted,
+    listed,
+)
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.labels import iter_labels
 from ooc_fw.data.offsets import merges
@@ -464,7 +473,7 @@ class TableColumn:
 def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[str, ...]]:
     """Rows of the first block that can be read, its columns, and what is wrong with other rows."""
     kinds = {name: reader.kinds[name] for name in reader.proper_columns}
-    numbers = [name for name, kind in kinds.items() if kind == NUMBERS]
+    numbers = [name for name, kind in kinds.items() if kind in (NUMBERS, BOOLEANS)]
     words = [name for name, kind in kinds.items() if kind in (WORDS, TEXT)]
     reader.wanted = Wanted(None, tuple(numbers), tuple(words))
     block = next(iter(reader.blocks()), None)

@@ -27,6 +27,7 @@ from ooc_fw.data.labels import (
     inexact_labels,
     is_exact_label,
     is_label_number,
+    plain_word,
 )
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array
 from ooc_fw.system.errors import InputError
@@ -46,7 +47,7 @@ EXAMPLES = 3  # skipped lines of a block that are reported word for word
 # As a number; of categories, only the empty cell is missing.
 MISSING = (*sorted(MISSING_LABELS), "-")
 SPARSE = ""  # name of the rows in a block of a table that is one array of sparse rows
-NUMBERS, WORDS, TEXT = USABLE = ("numbers", "words", "text")
+NUMBERS, BOOLEANS, WORDS, TEXT = USABLE = ("numbers", "booleans", "words", "text")
 """What a column holds. Text may turn out to be numbers or words; a label is read as words."""
 
 Place = Callable[[int], str]  # the input and the place there of a row of a block
@@ -310,6 +311,7 @@ class Encoder(ABC):
         # Codes of labels that are words, in the order in which they are met. If those of the
         # training file are `words`, all are, even numbers.
         self._codes = {word: code for code, word in enumerate(words)}
+        self._spelled = {plain_word(word): word for word in words}  # as the training file has them
         self._are_words = bool(self._codes)
         self._has_codes = False
         self._sharing = threading.Lock()  # of codes and counts, for the threads of the parser
@@ -375,12 +377,10 @@ class Encoder(ABC):
 
 
 def word_of(value: object) -> str:
-    """Write a value as a word: stripped text, numbers in their shortest form, NaN as nothing."""
-    if isinstance(value, (float, np.floating)):
-        return "" if np.isnan(value) else repr(float(value)).removesuffix(".0")
-    if isinstance(value, bytes):
-        value = value.decode("utf-8")
-    return "" if value is None else str(value).strip()
+    """Write a value as a word, by the rule of `plain_word`; missing ones as nothing."""
+    if value is None or value != value:  # NaN
+        return ""
+    return plain_word(value.decode("utf-8") if isinstance(value, bytes) else value)
 
 
 def collect_words(

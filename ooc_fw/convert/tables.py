@@ -26,7 +26,14 @@ from ooc_fw.data import formats, hdf5
 from ooc_fw.data.containers import feature_names
 from ooc_fw.data.converted import CONTENT, LABELS_AS, content_crc32, read_checksums
 from ooc_fw.data.encoded import NO_WORD, Encoding
-from ooc_fw.data.labels import MISSING_LABELS, are_label, feature_places, is_label_number
+from ooc_fw.data.labels import (
+    MISSING_LABELS,
+    are_label,
+    are_numbers,
+    feature_places,
+    is_label_number,
+    plain_word,
+)
 from ooc_fw.data.rows import (
     CSRRows,
     Float64Array,
@@ -46,6 +53,7 @@ MAX_CATEGORIES = 4096  # different words; a column with more holds names or numb
 logger = logging.getLogger(__name__)
 
 _TOO_MANY = f"has more than {MAX_CATEGORIES} words, or more than {readers.MAX_NAME} letters in one"
+_TRUTH = {"True": "1", "False": "0"}  # as numbers
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -62,6 +70,7 @@ class TableRecord:
     header: bool = True  # whether the columns had names of their own
     dates: tuple[str, ...] = ()  # columns of dates, the last of those of numbers
     encodings: Mapping[str, Encoding] = field(default_factory=dict)  # of more columns
+    width: int | None = None  # columns of the table, which have no names
 
     @cached_property
     def is_hot(self) -> npt.NDArray[np.bool_]:
@@ -98,7 +107,7 @@ class TableRecord:
     def to_json(self) -> str:
         """Write the record, without dates and encodings if it has none."""
         stored = asdict(self)
-        for name in ("dates", "encodings"):
+        for name in ("dates", "encodings", "width"):
             if not stored[name]:
                 del stored[name]
         return json.dumps(stored)
@@ -119,6 +128,7 @@ class TableRecord:
                 bool(stored.get("header", True)),
                 tuple(stored.get("dates", ())),
                 stored.get("encodings", {}),
+                stored.get("width"),
             )
             if not {*record.dates} <= {*record.columns}:
                 raise ValueError("dates are in other columns")
@@ -132,6 +142,20 @@ class TableRecord:
             ) from None
         return record
 
+    def _check_width(self, reader: TableReader, label: str | None, first: str) -> None:
+        """Raise InputError for more or fewer columns than those of a training file without names.
+
+        New rows may lack a last column of labels.
+        """
+        places = [name for name in reader.columns if name != reader.own_label]
+        if self.width is None or not are_numbers(places):
+            return
+        n_wanted = self.width
+        if self.label == str(n_wanted - 1):
+            is_apart = label is not None and label == reader.own_label
+            n_wanted -= is_apart or (label is None and len(places) == n_wanted - 1)
+        check_width(reader, len(places), first, n_wanted)
+
     def wanted(self, reader: TableReader, label: str | None, first: str, like: str = "") -> Wanted:
         """Columns to read from a table; InputError if it lacks some, or they have other types.
 
@@ -139,6 +163,7 @@ class TableRecord:
         """
         numbers = self.numbers[: len(self.numbers) - len(self.dates)]
         wanted = Wanted(label, numbers, (*self.hot, *self.encodings), self.dates)
+        self._check_width(reader, label, like or first)
         needed = [*self.columns, *self.encodings]
         labels = [] if label is None else [label]
         if missing := [repr(name) for name in needed + labels if name not in reader.kinds]:
@@ -154,7 +179,7 @@ class TableRecord:
             if what == "words":
                 fits = kind in readers.USABLE
             elif what == "numbers":
-                fits = kind in (readers.NUMBERS, readers.TEXT)
+                fits = kind in (readers.NUMBERS, readers.BOOLEANS, readers.TEXT)
             if not fits:
                 way = f"{readers.spreading(kind, name)}leave it out with --drop {name}"
                 if kind == readers.WORDS:
@@ -260,6 +285,15 @@ def _checked_rows(file: h5py.File, from_model: bool) -> Any:
     return rows
 
 
+def check_width(reader: TableReader, n_columns: int, training: str, n_wanted: int) -> None:
+    """Raise InputError unless columns that are known by their place are as many as in training."""
+    if n_columns != n_wanted:
+        raise InputError(
+            f"{reader.name} has {n_columns} columns and {training} has {n_wanted}; without names "
+            f"they are known by their place: give rows with as many, in the same order"
+        )
+
+
 def find_column(reader: TableReader, name: str, option: str) -> str:
     """Column by its name or number; negative numbers count from the last, without an index."""
     if name in reader.kinds:
@@ -321,7 +355,9 @@ def choose_columns(
         places = feature_places(columns, like.columns, reader.name)
         if places is not None:
             columns = tuple(columns[place] for place in places.tolist())
-        columns = columns[: like.n_features]
+        elif like.columns is not None or len(columns) > like.n_features:
+            # LIBSVM text, which has no names, may lack columns that are zeros at its end.
+            check_width(reader, len(columns), like.name, like.n_features)
         return TableRecord(label, columns, (None,) * len(columns))
     columns = (*columns, *dates)
     empty: Encoding = {"words": (), "features": {}}
@@ -329,7 +365,8 @@ def choose_columns(
     if not (columns or encodings):
         raise InputError(f"{reader.name} has no column left for features; drop fewer")
     categories = tuple(() if name in hot else None for name in columns)
-    return TableRecord(label, columns, categories, None, reader.header, dates, encodings)
+    width = None if reader.header else len(reader.columns)
+    return TableRecord(label, columns, categories, None, reader.header, dates, encodings, width)
 
 
 def fit_record(
@@ -432,7 +469,9 @@ class TableEncoder(readers.Encoder):
             self.columns = self._names
         categories = () if record is None else record.categories
         self._places = [
-            {word: j for j, word in enumerate(words)} for words in categories if words is not None
+            {plain_word(word): j for j, word in enumerate(words)}
+            for words in categories
+            if words is not None
         ]
         self._labels = dict(zip(inputs, self._find_labels(options.label), strict=True))
         self.labelled = self._labels[inputs[0]] is not None
@@ -570,6 +609,9 @@ class TableEncoder(readers.Encoder):
         if self.label_map is not None:
             places_of_rows = np.flatnonzero(taken)
             labels = self._mapped(labels, lambda k: cells.place(int(places_of_rows[k])))
+        if isinstance(labels, Words):
+            names = tuple(self._spelled.get(word, word) for word in labels.values)
+            labels = replace(labels, values=names)
         if isinstance(labels, Words) and self._label_form == "words":
             labels = np.array([*labels.values, ""])[labels.codes]
         elif isinstance(labels, Words):
@@ -679,10 +721,11 @@ def _unlabelled(
 
 
 def _numbers_of(labels: Words) -> Float64Array:
-    for word in labels.values:
+    words = [_TRUTH.get(word, word) for word in labels.values]
+    for word in words:
         if not is_label_number(word):
             raise InputError(
                 f"the label {word!r} is no number, and the targets of a regression are numbers; "
                 f"name another column with --label"
             )
-    return np.array([float(word) for word in labels.values])[labels.codes]
+    return np.array([float(word) for word in words])[labels.codes]

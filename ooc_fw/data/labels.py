@@ -66,7 +66,7 @@ def is_label_number(word: str) -> bool:
 
 def label_word(value: object) -> str:
     """A label as a word, "" for one that is missing."""
-    word = (as_text(value) if isinstance(value, bytes) else format_label(value)).strip()
+    word = plain_word(value)
     return "" if word in MISSING_LABELS else word
 
 
@@ -122,7 +122,7 @@ class LabelMap:
         self._steps: list[dict[str, str]] = []
         for text in maps:
             pairs = [part.rpartition("=")[::2] for part in text.split(",")]
-            step = {_plain(old): _plain(new) for old, new in pairs}
+            step = {plain_word(old): plain_word(new) for old, new in pairs}
             if len(step) < len(pairs) or "" in (*step, *step.values()):
                 raise InputError(
                     f"--labels-as must be LABEL=NEW,... with each label once, and * for all "
@@ -142,7 +142,7 @@ class LabelMap:
 
         InputError, which says `where` label k is, unless it is clear what it becomes.
         """
-        old = list(map(_plain, labels))
+        old = list(map(plain_word, labels))
         with self._counting:
             for label, count in zip(old, counts, strict=True):
                 self.counts[label] += count
@@ -185,9 +185,21 @@ class LabelMap:
         return f"labels: {'; '.join(parts)}"
 
 
-def _plain(label: Any) -> str:
-    word = as_text(label) if isinstance(label, bytes) else format_label(label)
-    return format_label(float(word)) if is_label_number(word) else word
+def plain_word(value: object) -> str:
+    """A label or category as the word that all equal values have.
+
+    Numbers have their shortest form: 1, 1.0, "1" and "1.0" are one; so are True and "true". Text
+    that begins with a superfluous 0 is a code, not a number.
+    """
+    if isinstance(value, bool | np.bool_):
+        return str(value)
+    word = (as_text(value) if isinstance(value, bytes) else format_label(value)).strip()
+    if word.lower() in ("true", "false"):
+        return word.capitalize()
+    if (word[:1] == "0" and word[1:2].isdigit()) or not is_label_number(word):
+        return word
+    number = float(word)
+    return str(int(number)) if number.is_integer() else repr(number)
 
 
 def are_label(labels: AnyArray, missing_labels: str) -> npt.NDArray[np.bool_]:
@@ -196,7 +208,9 @@ def are_label(labels: AnyArray, missing_labels: str) -> npt.NDArray[np.bool_]:
     if not is_named:
         return np.zeros(len(labels), dtype=bool)
     values, rows = np.unique(labels, return_inverse=True)
-    found = np.array([_plain(value) == _plain(label) for value in values.tolist()], dtype=bool)
+    found = np.array(
+        [plain_word(value) == plain_word(label) for value in values.tolist()], dtype=bool
+    )
     return found[rows]
 
 
@@ -352,7 +366,7 @@ def like_classes(labels: AnyArray, classes: AnyArray) -> AnyArray:
     """Labels that are numbers as words, if the classes are words such as "1"."""
     if classes.dtype.kind != "U" or labels.dtype.kind not in "biuf":
         return labels
-    known = {_plain(word): word for word in classes.tolist()}
+    known = {plain_word(word): word for word in classes.tolist()}
     values, rows = np.unique(labels, return_inverse=True)
     words = [known.get(format_label(value), format_label(value)) for value in values.tolist()]
     return np.array(words)[rows]

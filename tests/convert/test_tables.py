@@ -775,3 +775,84 @@ def test_time_of_wide_tables_is_linear_in_their_columns(tmp_path, suffix):
         convert_files([path], tmp_path / "o.h5", **Y)
         seconds.append(time.process_time() - begun)
     assert seconds[2] < 16 * seconds[1]
+
+
+TRUTH = ("True", "False", "True")
+FORMS = {
+    "numbers": (
+        ["1", "2", "3"],
+        ["1.0", "2.00", "3e0"],
+        pa.array([1, 2, 3]),
+        pa.array([1.0, 2, 3]),
+    ),
+    "booleans": (
+        ["True", "False", "True"],
+        ["TRUE", "false", "true"],
+        pa.array([True, False, True]),
+    ),
+}
+
+
+@pytest.mark.parametrize("use", ["one_hot", "target_encode", "label"])
+@pytest.mark.parametrize("kind", FORMS)
+def test_categories_and_labels_are_compared_by_value(run, tmp_path, kind, use, caplog):
+    """Whatever container they are in, and whatever is in the training file."""
+    made = []
+    for k, column in enumerate(FORMS[kind]):
+        path = tmp_path / (f"{k}.parquet" if isinstance(column, pa.Array) else f"{k}.csv")
+        columns = {"x": column, "w": [2, 1, 5], "y": column if use == "label" else [0, 1, 1]}
+        if use == "label":
+            columns["x"] = [7, 8, 9]
+        if path.suffix == ".csv":
+            columns = {name: np.asarray(values) for name, values in columns.items()}
+            pd.DataFrame(columns).to_csv(path, index=False)
+        else:
+            write_arrow(path, {name: pa.array(values) for name, values in columns.items()})
+        made.append(path)
+    options = {} if use == "label" else {use: ["x"]}
+    for training in made:
+        _, trained = run(training, "train.h5", **Y, **options)
+        for path in made:
+            report, found = run(path, "test.h5", like=tmp_path / "train.h5")
+            assert not report.unseen_labels
+            np.testing.assert_array_equal(found.y, trained.y)
+            if use == "one_hot":
+                np.testing.assert_array_equal(found.X, trained.X)
+    assert "category that" not in caplog.text
+
+
+def test_numbers_that_begin_with_zero_are_codes(run):
+    X = run("x,y\n007,0\n7,1\n7.0,1\n", **Y, one_hot=["x"])[1].X
+    np.testing.assert_array_equal(X, [[1, 0], [0, 1], [0, 1]])
+
+
+def test_booleans_of_csv_are_numbers(run, tmp_path):
+    path = write_arrow(
+        tmp_path / "b.parquet", {"x": pa.array([True, False]), "y": pa.array([0, 1])}
+    )
+    expected = run(path, **Y)[1].X
+    np.testing.assert_array_equal(run("x,y\nTrue,0\nFALSE,1\n", **Y)[1].X, expected)
+
+
+@pytest.mark.parametrize("extra", [0, 1, 2, 3])
+def test_files_without_names_have_as_many_columns(run, refused, tmp_path, extra):
+    """Another column, or one fewer, would move all that follow it."""
+    rows = np.random.default_rng(0).normal(size=(6, 3)).round(3)
+    text = "\n".join(",".join([*map(str, row), str(k % 2)]) for k, row in enumerate(rows)) + "\n"
+    run(text, "train.h5", header=False, label="-1")
+    wrong = np.insert(rows, extra, 9.5, axis=1)
+    lines = [",".join([*map(str, row), str(k % 2)]) for k, row in enumerate(wrong)]
+    path = tmp_path / "wrong.csv"
+    path.write_text("\n".join(lines) + "\n")
+    refused(path, r"wrong\.csv has 5 columns and .*train\.h5 has 4", like=tmp_path / "train.h5")
+    narrow = tmp_path / "narrow.csv"
+    narrow.write_text("\n".join(line.split(",", 3)[3] for line in lines) + "\n")
+    refused(narrow, "has 2 columns and .* has 4", like=tmp_path / "train.h5")
+    np.save(tmp_path / "wrong.npy", wrong)
+    np.save(tmp_path / "y.npy", np.arange(6) % 2)
+    files = {"labels": tmp_path / "y.npy", "like": tmp_path / "train.h5"}
+    refused(tmp_path / "wrong.npy", r"has 4 columns and .* has 3", **files)
+    unlabelled = tmp_path / "new.csv"
+    unlabelled.write_text("\n".join(line.rpartition(",")[0] for line in text.split()) + "\n")
+    found = run(unlabelled, "new.h5", like=tmp_path / "train.h5")[1]
+    np.testing.assert_array_equal(found.X, read(tmp_path / "train.h5").X)
