@@ -425,3 +425,19 @@ def test_arrays_that_are_no_lists(ooc_fw, data_file, tmp_path, command, kind):
         np.save(path, array, allow_pickle=True)
     names = {"data": data_file, "npy": path, "new": tmp_path / "n"}
     ooc_fw(*(word.format(**names) for word in command.split())).assert_refused(str(path))
+
+
+def test_tables_for_a_model_are_told_the_way_that_helps(ooc_fw, tmp_path):
+    rows = "".join(f"{k % 7},{k % 5},{k % 2}\n" for k in range(40))
+    (tmp_path / "a.csv").write_text("p,q,y\n" + rows)
+    (tmp_path / "b.csv").write_text(rows)
+    data, model = tmp_path / "a.h5", tmp_path / "m.h5"
+    ooc_fw("convert", tmp_path / "a.csv", data, "--label", "y", "--quiet").done()
+    ooc_fw("train", data, "-o", model, "--quiet").done()
+    for command in ("importance", "certify"):
+        outcome = ooc_fw(command, model, tmp_path / "a.csv")
+        outcome.assert_refused("a.csv is a table", "--like TRAIN.h5")
+        assert "--label" not in outcome.err
+    outcome = ooc_fw("predict", model, tmp_path / "b.csv")
+    outcome.assert_refused("holds numbers", "put the line of names first")
+    assert "--no-header" not in outcome.err
