@@ -97,6 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             with suppress(OSError):
                 print(*lines, sep="\n", file=sys.stderr)
         way_out = f"it is an error of ooc-fw itself; {TRACEBACK}=1 in the environment shows where"
+        if "can't start new thread" in str(error):
+            way_out = "allow more memory (ulimit -v) or more threads (ulimit -u)"
         return _fail(f"{type(error).__name__}: {error}; {way_out}", FAILED)
 
 

@@ -110,7 +110,7 @@ def test_an_interrupted_refit_leaves_the_model_that_stood_there(
 
     original = Shell.report
     monkeypatch.setattr(Shell, "report", report)
-    outcome = ooc_fw("tune", data_file, "-o", model, "--C", "1", "--method", "fw", "--quiet")
+    outcome = ooc_fw("tune", data_file, "-o", model, "--C", "1", "--quiet")
     assert outcome.status == 130
     assert model.read_bytes() == whole
     assert load_model(tmp_path / "m.unfinished.h5").status == "interrupted"

@@ -64,6 +64,12 @@ def failing(monkeypatch):
             3,
             "pyarrow cannot be loaded: no room; install it again, or allow more memory (ulimit -v)",
         ),
+        (
+            RuntimeError("can't start new thread"),
+            3,
+            "RuntimeError: can't start new thread; allow more memory (ulimit -v) or more threads "
+            "(ulimit -u)",
+        ),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
