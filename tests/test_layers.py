@@ -37,7 +37,7 @@ CONFINED = {
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
     "sklearn": {"estimators", "training/tuning.py", "report/figures.py"},
-    "scipy": {"guides", "landmarks", "kernels/gradients.py"},
+    "scipy": {"guides", "landmarks", "kernels"},
     "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert", "guides"},
     "onnx": {"model/onnx.py"},

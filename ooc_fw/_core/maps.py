@@ -207,17 +207,6 @@ def _largest(row):
 
 
 @njit(cache=True, nogil=True)
-def sum_columns(tile, indptr, sums, values, out):
-    """out[i, sums[p]] += values[p] tile[i, j] for p in indptr[j] .. indptr[j + 1]."""
-    for i in range(out.shape[0]):
-        row = out[i]
-        for j in range(indptr.size - 1):
-            value = np.float64(tile[i, j])
-            for p in range(indptr[j], indptr[j + 1]):
-                row[sums[p]] += values[p] * value
-
-
-@njit(cache=True, nogil=True)
 def raise_largest(tile, width, first, largest, place):
     """Raise largest[i] to the largest of `width` values of row i, and set place[i] to its column.
 

@@ -21,6 +21,7 @@ from ooc_fw.data.labels import like_classes
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.model.file import as_class_values
 from ooc_fw.model.metrics import Ranking, Reliability, Residuals, balanced_accuracy
+from ooc_fw.model.prediction import Wanted
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.report.figures import check_figure, draw_fit, draw_measures, save
 from ooc_fw.system.errors import InputError
@@ -64,8 +65,8 @@ def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, An
     ranking = Ranking() if len(classes) == 2 else None
     confusion = Confusion(classes.tolist())
     cut = args.threshold if isinstance(args.threshold, float) else 0.0
-    labels_only = reliability is None and ranking is None
-    for block in apply_model(model, args, with_labels=True, labels_only=labels_only):
+    wanted = Wanted(reliability is None and ranking is None, cut)
+    for block in apply_model(model, args, wanted, with_labels=True):
         labels = like_classes(as_class_values(block.labels), classes)
         if word is not None:
             values, rows = np.unique(labels, return_inverse=True)
@@ -165,7 +166,7 @@ def _threshold(
 
 def _measures_of_regression(args: argparse.Namespace, model: Model) -> dict[str, Any]:
     residuals = Residuals(model.offset or 0.0)
-    for block in apply_model(model, args, with_labels=True):
+    for block in apply_model(model, args, Wanted(), with_labels=True):
         if block.labels.dtype.kind not in "biuf":
             raise InputError(
                 f"the labels of {args.data} are words, and the model predicts numbers; name other "

@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 
 from ooc_fw.cli import common
-from ooc_fw.cli.commands import DONE
+from ooc_fw.cli.commands import DONE, NO
 from ooc_fw.convert.passes import BUCKET_BYTES
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import OutputFile
@@ -29,7 +29,7 @@ from ooc_fw.data.opening import conversion, open_source
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.model.onnx import OPSET, to_onnx
 from ooc_fw.model.pairs import class_pairs
-from ooc_fw.model.prediction import decide, iter_decisions, like_training
+from ooc_fw.model.prediction import Wanted, decide, iter_decisions, like_training
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.model.tables import Table, rows_of_table
 from ooc_fw.options import ConvertOptions
@@ -69,10 +69,11 @@ def run(args: argparse.Namespace) -> int:
         words = np.char.encode(labels, "utf-8")
         labels = words.astype(h5py.string_dtype("utf-8", words.dtype.itemsize))
     threshold = args.threshold or 0.0
-    labels_only = not (args.decision or args.probability or threshold)
-    blocks = apply_model(model, args, labels_only=labels_only)
+    wanted = Wanted(not (args.decision or args.probability), threshold)
+    blocks = apply_model(model, args, wanted)
     folder = None if output is None or files.is_stream(output) else output.resolve().parent
-    n_rows, names = 0, None
+    n_rows = n_unknown = 0
+    names = None
     with files.reserved(outputs, ()), ExitStack() as stack:
         if suffix in (".csv", *HDF5_SUFFIXES):
             with suppress(InputError):  # all but AnnData have none
@@ -90,17 +91,30 @@ def run(args: argparse.Namespace) -> int:
             if model.task == "regression":
                 columns["prediction"] = values
             else:
-                columns["label"] = labels[model.class_places(values, threshold)]
+                columns["label"] = _labels_of(model, labels, values, threshold)
             if args.decision:
                 columns["decision"] = values
             if args.probability:
                 columns["probability"] = model.probabilities(values)
             write(columns)
             n_rows += len(values)
+            n_unknown += int(np.isnan(values.reshape(len(values), -1)[:, 0]).sum())
     if args.json:
         seconds = time.perf_counter() - args.started
-        common.print_result(args, {"output": str(output), "n_rows": n_rows, "seconds": seconds})
-    return DONE
+        result = {"output": str(output), "n_rows": n_rows, "n_unknown": n_unknown}
+        common.print_result(args, result | {"seconds": seconds})
+    return NO if n_unknown else DONE
+
+
+def _labels_of(model: Model, labels: AnyArray, values: Float64Array, threshold: float) -> AnyArray:
+    """Labels of rows; an empty word, or NaN in HDF5, for rows without a decision value."""
+    unknown = np.isnan(values.reshape(len(values), -1)[:, 0])
+    if not unknown.any():
+        return np.asarray(labels[model.class_places(values, threshold)])
+    found: AnyArray = np.empty(len(values), dtype=labels.dtype)
+    found[~unknown] = labels[model.class_places(values[~unknown], threshold)]
+    found[unknown] = np.nan if labels.dtype.kind == "f" else {"S": b"", "O": ""}[labels.dtype.kind]
+    return found
 
 
 def _check(args: argparse.Namespace, model: Model, in_lines: bool) -> None:
@@ -230,11 +244,11 @@ class AppliedRows(NamedTuple):
 
 
 def apply_model(
-    model: Model, args: argparse.Namespace, *, with_labels: bool = False, labels_only: bool = False
+    model: Model, args: argparse.Namespace, wanted: Wanted, *, with_labels: bool = False
 ) -> Iterator[AppliedRows]:
     """Decision values of DATA block by block, in the order in which the rows are stored.
 
-    With `labels_only` the values are only as exact as predicted labels need.
+    The values are as exact as is `wanted`.
     """
     kind = detect_format(args.data, is_table=model.table is not None)
     is_table = kind in (*TABLES, "npz")
@@ -244,7 +258,7 @@ def apply_model(
             f"convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
         )
     if not is_table and kind != "libsvm":
-        yield from _apply_to_source(model, args, with_labels, labels_only)
+        yield from _apply_to_source(model, args, wanted, with_labels)
         return
     if with_labels and not is_table and args.missing_labels != "refuse":
         raise InputError("--missing-labels is for tables, not LIBSVM text; leave it out")
@@ -273,7 +287,8 @@ def apply_model(
 
     parsed, start = like_training(model, rows()), 0
     with RowProgress("predict", quiet=args.quiet) as progress:
-        for values in decide(model, parsed, threads=args.threads, labels_only=labels_only):
+        name = str(args.data)
+        for values in decide(model, parsed, wanted, threads=args.threads, name=name):
             stop = start + len(values)
             labels = np.concatenate(waiting)
             waiting[:] = [labels[len(values) :]]
@@ -307,7 +322,7 @@ def _rows_of_text(
 
 
 def _apply_to_source(
-    model: Model, args: argparse.Namespace, with_labels: bool, labels_only: bool
+    model: Model, args: argparse.Namespace, wanted: Wanted, with_labels: bool
 ) -> Iterator[AppliedRows]:
     with common.open_data(args, labels=with_labels, model=model) as source:
         if with_labels and not source.has_labels:
@@ -317,7 +332,7 @@ def _apply_to_source(
             RowProgress("predict", source.n_rows, quiet=args.quiet) as progress,
         ):
             for start, values in iter_decisions(
-                model, source, threads=args.threads, dask=workers, labels_only=labels_only
+                model, source, wanted, threads=args.threads, dask=workers
             ):
                 stop = start + len(values)
                 labels = source.labels(start, stop) if with_labels else None

@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.data.rows import AnyArray, Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import Operand
-from ooc_fw.kernels.engine import Engine, ManyWeights, Nearest
+from ooc_fw.kernels.differences import decide_by_differences
+from ooc_fw.kernels.engine import Engine, Nearest
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span, cheapest
 
 logger = logging.getLogger(__name__)
 
 _MOST_VALUES = 1 << 22  # of all classifiers at all vertices, which are held beside the pivots
+
+_BLOCK_BYTES = 8 << 20  # of kernel values that are multiplied by sparse weights at once
+_LEAST_ROWS = 64  # of such a block, however many vertices there are
 
 IsOpen: TypeAlias = Callable[[Float64Array, Float64Array], npt.NDArray[np.bool_]]
 """Which rows decision values leave open, given these and bounds on their errors."""
@@ -86,23 +90,16 @@ class DecisionFunctions:
         self.rounding = (self.n_vertices + 4) * FLOAT64_UNIT
         self._engine = engine
         self._z64 = engine.prepare(vertices, exact=True)
-        biases = np.array([one.beta.sum() for one in classifiers])
+        self._betas = _matrix_of(classifiers, self.n_vertices)
+        self._sparse = not isinstance(self._betas, np.ndarray)
+        biases = np.asarray(self._betas.sum(axis=1))
         self._single = len(classifiers) == 1
         self._bias = biases[0] if self._single else biases
-        self._classes = [one.of_class(sign) for sign in (1, -1) for one in classifiers]
         if self._single:
+            self._classes = [classifiers[0].of_class(sign) for sign in (1, -1)]
             self._z = [engine.prepare(take_rows(vertices, places)) for places, _ in self._classes]
         else:
             self._z = [engine.prepare(vertices)]
-        self._betas: Float64Array | ManyWeights
-        if self._single or all(len(one.places) == self.n_vertices for one in classifiers):
-            self._betas = np.zeros((len(classifiers), self.n_vertices))
-            for row, one in zip(self._betas, classifiers, strict=True):
-                row[one.places] = one.beta
-        else:
-            places, betas = zip(*((one.places, one.beta) for one in classifiers), strict=True)
-            self._betas = ManyWeights.of(self.n_vertices, places, betas)
-            self._alphas = ManyWeights.of(self.n_vertices, *zip(*self._classes, strict=True))
 
     @property
     def compression(self) -> Compression | None:
@@ -188,10 +185,9 @@ class DecisionFunctions:
 
     def _from_all(self, x: Operand, with_nearest: bool) -> _Estimate:
         z = self._z[0]
-        if isinstance(self._betas, ManyWeights):
-            positive, negative = np.split(self._engine.weighted_sums(x, z, self._alphas), 2, axis=1)
-            bound = self._engine.error_bound(x, z, positive + negative)
-            return positive - negative + self._bias, bound, None
+        if self._sparse:
+            sums, means = self._sparse_sums(x, z, self._betas, abs(self._betas))
+            return sums + self._bias, self._engine.error_bound(x, z, means), None
         if not self._single:
             largest = np.abs(self._betas).max(axis=0)
             size = float(largest.sum()) or 1.0
@@ -220,9 +216,54 @@ class DecisionFunctions:
 
     def exact_values(self, x: Operand) -> Float64Array:
         """The values alone, of rows prepared for float64."""
-        if isinstance(self._betas, ManyWeights):
-            sums = self._engine.weighted_sums(x, self._z64, self._betas)
+        if self._sparse:
+            (sums,) = self._sparse_sums(x, self._z64, self._betas)
         else:
             betas = self._betas[0] if self._single else self._betas
             sums = self._engine.weighted_sum(x, self._z64, betas)
         return np.asarray(sums + self._bias)
+
+    @property
+    def sums_dominate(self) -> bool:
+        """Whether the sums of several classifiers take longer than the products of their rows."""
+        return self._sparse and self._betas.nnz > int(self._z64.n_terms().sum())
+
+    @property
+    def has_differences(self) -> bool:
+        """Whether `by_differences` may say more than `exact`."""
+        differs = self._z64.method.differences
+        return self._engine.kernel.shift_invariant and not differs
+
+    def by_differences(self, rows: Rows) -> tuple[Float64Array, Float64Array]:
+        """The same as `exact`, of few rows, from differences of rows and vertices."""
+        kernel = self._engine.kernel
+        sums, bound = decide_by_differences(kernel, rows, self._vertices, self._betas)
+        self._engine.count(len(rows) * self.n_vertices)
+        return np.asarray((sums[:, 0] if self._single else sums) + self._bias), bound
+
+    def _sparse_sums(self, x: Operand, z: Operand, *matrices: Any) -> list[Float64Array]:
+        """Sums by sparse matrices of weights, each of shape (len(x), n_classifiers)."""
+        sums = [np.empty((len(x), len(self._classifiers))) for _ in matrices]
+        step = max(_LEAST_ROWS, _BLOCK_BYTES // (8 * self.n_vertices))
+        for start in range(0, len(x), step):
+            part = x[start : start + step]
+            values: AnyArray = np.empty((self.n_vertices, len(part)), dtype=x.method.dtype)
+            self._engine.block(z, part, values)
+            for matrix, out in zip(matrices, sums, strict=True):
+                out[start : start + step] = (matrix @ values.astype(np.float64, copy=False)).T
+        return sums
+
+
+def _matrix_of(classifiers: Sequence[Weights], n_vertices: int) -> Any:
+    """Weights times labels, (n_classifiers, n_vertices): sparse unless all vertices have some."""
+    if len(classifiers) == 1 or all(len(one.places) == n_vertices for one in classifiers):
+        dense = np.zeros((len(classifiers), n_vertices))
+        for row, one in zip(dense, classifiers, strict=True):
+            row[one.places] = one.beta
+        return dense
+    from scipy.sparse import csr_array
+
+    indptr = np.concatenate([[0], np.cumsum([len(one.places) for one in classifiers])])
+    places = np.concatenate([one.places for one in classifiers])
+    betas = np.concatenate([one.beta for one in classifiers])
+    return csr_array((betas, places, indptr), shape=(len(classifiers), n_vertices))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from ooc_fw._core import maps
-from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import AnyArray, Float64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
-from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Kernel, Sizes
+from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, LEAST_FLOAT32, Kernel, Sizes
 from ooc_fw.kernels.products import FEW_ROWS, TILE, Workspace
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import Result, Threads
@@ -40,30 +40,6 @@ class Nearest:
         self.value = np.zeros(n_rows, dtype=np.float32)
         self.place = np.zeros(n_rows, dtype=np.int64)
         self.n_seen = 0
-
-
-class ManyWeights(NamedTuple):
-    """Weights of several sums over the same vertices, stored vertex by vertex.
-
-    Vertex j has weight ``values[p]`` in sum ``sums[p]``, p from ``indptr[j]`` to ``indptr[j + 1]``.
-    """
-
-    indptr: Int64Array
-    sums: Int64Array
-    values: Float64Array
-    n_sums: int
-
-    @classmethod
-    def of(
-        cls, n_vertices: int, places: Sequence[Int64Array], weights: Sequence[Float64Array]
-    ) -> ManyWeights:
-        """From the vertices of each sum and their weights."""
-        vertices = np.concatenate(places)
-        sums = np.repeat(np.arange(len(places)), [len(numbers) for numbers in places])
-        order = np.argsort(vertices, kind="stable")
-        indptr = np.zeros(n_vertices + 1, dtype=np.int64)
-        np.cumsum(np.bincount(vertices, minlength=n_vertices), out=indptr[1:])
-        return cls(indptr, sums[order], np.concatenate(weights)[order], len(places))
 
 
 class Engine:
@@ -120,7 +96,7 @@ class Engine:
         with np.errstate(over="ignore"):  # rows whose norms overflow are refused
             method = arithmetic.exact if exact else arithmetic.fast
             x = arithmetic.prepare(self.kernel, rows, method)
-            largest = max(x.norms.max(initial=1), self.kernel.diagonal(x.norms).max(initial=1))
+        largest = self._sizes(x.norms).max(initial=1)
         gamma = self.kernel.gamma if self.kernel.uses_gamma else 1.0
         if max(1.0, gamma) * largest > _LARGEST:
             norm = x.norms.max()
@@ -130,6 +106,26 @@ class Engine:
                 f"features first (ooc-fw convert --scale maxabs) or lower gamma"
             )
         return x
+
+    def too_large(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Which rows `prepare` refuses, shape (n_rows,)."""
+        arithmetic, gamma = self.arithmetic, self.kernel.gamma if self.kernel.uses_gamma else 1.0
+        limit = _LARGEST / max(1.0, gamma)
+        center = 0.0
+        if arithmetic.center is not None:
+            center = float(self.kernel.norms(arithmetic.center[None])[0])
+        # Without the centre no row is more than 4 times as large as with it and the centre's size.
+        found = ~(self._sizes(self.kernel.norms(rows)) + center <= limit / 4)
+        places = np.flatnonzero(found)
+        if len(places) > 0:
+            with np.errstate(over="ignore", invalid="ignore"):
+                x = arithmetic.prepare(self.kernel, take_rows(rows, places), arithmetic.fast)
+            found[places] = ~(self._sizes(x.norms) <= limit)
+        return np.asarray(found)
+
+    def _sizes(self, norms: Float64Array) -> Float64Array:
+        with np.errstate(over="ignore"):
+            return np.maximum(norms, self.kernel.diagonal(norms))
 
     def block(self, x: Operand, z: Operand, out: AnyArray) -> None:
         """Write kernel values k(x_i, z_j) into `out`, shape (len(x), len(z)).
@@ -179,18 +175,6 @@ class Engine:
         if nearest is not None:
             nearest.n_seen += len(z)
         return out if weights.ndim == 2 else out[:, 0]
-
-    def weighted_sums(self, x: Operand, z: Operand, weights: ManyWeights) -> Float64Array:
-        """`weighted_sum` by several weights, shape (len(x), weights.n_sums), but for rounding."""
-        out, kernel_map = np.zeros((len(x), weights.n_sums)), self.map_of(x)
-
-        def add(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
-            maps.map_tile(kernel_map, tile, xt.terms, zt.terms)
-            indptr = weights.indptr[cols.start : cols.stop + 1]
-            maps.sum_columns(tile, indptr, weights.sums, weights.values, out[rows])
-
-        self._for_tiles(x, z, add)
-        return out
 
     def symmetric_sum(self, z: Operand, weights: Float64Array) -> Float64Array:
         """`weighted_sum` of vertices with themselves, from half of the kernel values.
@@ -284,7 +268,8 @@ class Engine:
         bound = self.error_bound(x, z)
         if x.method.dtype is np.float32:
             return bound
-        return bound + FLOAT32_UNIT * (self._largest_value(x, z) + bound)
+        rounding = FLOAT32_UNIT * (self._largest_value(x, z) + bound)
+        return np.asarray(bound + rounding + LEAST_FLOAT32)
 
     def _largest_value(self, x: Operand, z: Operand) -> Float64Array:
         """No value exceeds the geometric mean of two diagonals."""

@@ -24,8 +24,9 @@ FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
 # By unit roundoff: the least number above 0, and the least normal one, which bounds divisors.
 _LEAST_NUMBER = {FLOAT32_UNIT: 2.0**-149, FLOAT64_UNIT: 2.0**-1074}
-_LEAST_NORMAL = {FLOAT32_UNIT: 2.0**-126, FLOAT64_UNIT: 2.0**-1022}
-_LEAST_EXPONENTIAL = 2.0**-126  # no compiled exponential is less, in either precision
+LEAST_FLOAT32 = 2.0**-126
+_LEAST_NORMAL = {FLOAT32_UNIT: LEAST_FLOAT32, FLOAT64_UNIT: 2.0**-1022}
+_LEAST_EXPONENTIAL = LEAST_FLOAT32  # no compiled exponential is less, in either precision
 _LARGEST_EXPONENT = {FLOAT32_UNIT: 88.0, FLOAT64_UNIT: 709.0}  # for a larger t, exp(-t) underflows
 _EXPONENTIAL_UNITS = 5.0  # relative error of compiled exponentials and of those of libm, in units
 
@@ -65,6 +66,11 @@ class Sizes(NamedTuple):
     def products(self) -> Float64Array:
         """The largest that |x . z| can be, shape (n,)."""
         return np.asarray(np.sqrt(self.x_norms * self.z_norm))
+
+    @property
+    def underflow(self) -> Float64Array:
+        """What x . z loses where products are too small for a normal number, shape (n,)."""
+        return np.asarray((self.n_terms + 1) * _LEAST_NORMAL[self.method.unit])
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,8 @@ class Linear(Kernel):
         return norms.copy()
 
     def error_bound(self, sizes: Sizes) -> Float64Array:
-        return np.asarray((sizes.n_terms + 1) * sizes.method.unit * sizes.products)
+        rounding = (sizes.n_terms + 1) * sizes.method.unit * sizes.products
+        return np.asarray(rounding + sizes.underflow)
 
 
 @dataclass(frozen=True)
@@ -156,12 +163,13 @@ class Polynomial(Kernel):
         return self.gamma, self.coef0, int(self.degree)
 
     def error_bound(self, sizes: Sizes) -> Float64Array:
-        unit = sizes.method.unit
-        largest = self.gamma * sizes.products + self.coef0
+        unit, degree = sizes.method.unit, self.degree
+        underflow = (self.gamma + 1) * sizes.underflow
+        largest = self.gamma * sizes.products + self.coef0 + underflow
         relative = (sizes.n_terms + 4) * unit  # of the base, measured against `largest`
-        return np.asarray(
-            largest**self.degree * np.expm1(self.degree * (np.log1p(relative) + 2 * unit))
-        )
+        bound = largest**degree * np.expm1(degree * (np.log1p(relative) + 2 * unit))
+        # The slope of the power, by what the base may lose; and each power may underflow itself.
+        return np.asarray(bound + degree * (largest ** (degree - 1) + 1) * underflow)
 
 
 class _Exponential(Kernel):
@@ -227,7 +235,7 @@ class RBF(_Exponential):
     def exponent_bound(self, sizes: Sizes) -> Float64Array:
         products = 2 * sizes.products
         rounded = sizes.n_terms * products + 8 * (sizes.x_norms + products + sizes.z_norm)
-        return np.asarray(sizes.method.unit * self.gamma * rounded)
+        return np.asarray(self.gamma * (sizes.method.unit * rounded + 2 * sizes.underflow))
 
 
 @dataclass(frozen=True)
@@ -246,7 +254,8 @@ class Laplacian(_Exponential):
         # The product, which counts twice, adds up minima of absolute sum |x|_1 + |z|_1 at most, and
         # the map terms add up as many values in float64.
         units = (2 * sizes.n_terms + 8) * sizes.method.unit + sizes.n_terms * FLOAT64_UNIT
-        return np.asarray(units * self.gamma * (sizes.x_norms + sizes.z_norm))
+        sums = sizes.x_norms + sizes.z_norm
+        return np.asarray(self.gamma * (units * sums + 2 * sizes.underflow))
 
 
 @dataclass(frozen=True)

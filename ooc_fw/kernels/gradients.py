@@ -9,18 +9,10 @@ import numpy as np
 
 from ooc_fw._core.products import add_laplacian_gradients
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows
+from ooc_fw.kernels.differences import in_float64
 from ooc_fw.kernels.functions import Kernel
 
 _BLOCK_BYTES = 16 << 20  # of the kernel values, or gradients, of rows that are taken together
-
-
-def in_float64(rows: Rows) -> Any:
-    """Rows as an array of float64, or as a `scipy.sparse.csr_array`."""
-    if not isinstance(rows, CSRRows):
-        return np.asarray(rows, dtype=np.float64)
-    from scipy.sparse import csr_array
-
-    return csr_array((rows.data.astype(np.float64), rows.indices, rows.indptr), shape=rows.shape)
 
 
 class Gradients:

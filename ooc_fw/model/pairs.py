@@ -27,6 +27,8 @@ Task: TypeAlias = Literal["classification", "novelty", "regression"]
 Decision: TypeAlias = Literal["ovo", "ovr"]
 Kind: TypeAlias = Literal["exact", "landmarks"]
 
+_CLEAR_SCORE = 0.7  # difference of scores above 2/3, which sums alone cannot make
+
 _REST = "rest"  # stands for the negative class of one class against the rest
 
 # Fields that classifiers have in common with the solutions that they come from.
@@ -238,11 +240,15 @@ def class_scores(
     negatives = values if for_negative is None else for_negative
     votes = np.zeros((len(values), n_classes))
     sums = np.zeros((len(values), n_classes))
-    for k, (negative, positive) in enumerate(class_pairs(n_classes)):
-        votes[:, positive] += values[:, k] > 0
-        votes[:, negative] += negatives[:, k] <= 0
-        sums[:, positive] += values[:, k]
-        sums[:, negative] -= negatives[:, k]
+    start = 0
+    for smaller in range(n_classes - 1):  # the pairs of a class with all larger ones
+        stop = start + n_classes - 1 - smaller
+        of_larger, of_smaller = values[:, start:stop], negatives[:, start:stop]
+        votes[:, smaller + 1 :] += of_larger > 0
+        votes[:, smaller] += np.count_nonzero(of_smaller <= 0, axis=1)
+        sums[:, smaller + 1 :] += of_larger
+        sums[:, smaller] -= of_smaller.sum(axis=1)
+        start = stop
     return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))
 
 
@@ -253,19 +259,36 @@ def is_decided(
 
     Decision values and the bounds on their errors have the shape (n_rows, n_classifiers).
     """
-    rows = np.arange(len(values))
     # Scores are rounded, too: two large sums of decision values may differ in their last bits only.
     rounding = 4 * n_classes * np.finfo(np.float64).eps
     bound = bound + rounding * np.abs(values).max(axis=1, keepdims=True)
     if decision == "ovr":
         first, lower, others = values.argmax(axis=1), values - bound, values + bound
-    else:
-        first = class_scores(values, n_classes).argmax(axis=1)
+        return _is_clear(first, lower, others, rounding)
+    scores = class_scores(values, n_classes)
+    first = scores.argmax(axis=1)
+    # No sign is in doubt, and the first class has a vote more than any other.
+    decided = ~(np.abs(values) <= bound).any(axis=1)
+    others = scores.copy()
+    others[np.arange(len(scores)), first] = -np.inf
+    decided &= scores.max(axis=1) > others.max(axis=1) + _CLEAR_SCORE
+    rest = np.flatnonzero(~decided)
+    if len(rest) > 0:
+        values, bound = values[rest], np.broadcast_to(bound, values.shape)[rest]
         lower = class_scores(values - bound, n_classes, values + bound)
         others = class_scores(values + bound, n_classes, values - bound)
-    least = lower[rows, first]
+        decided[rest] = _is_clear(first[rest], lower, others, rounding)
+    return np.asarray(decided)
+
+
+def _is_clear(
+    first: Int64Array, lower: Float64Array, upper: Float64Array, rounding: float
+) -> npt.NDArray[np.bool_]:
+    """Whether the least score of the first class is above the largest of all others."""
+    rows = np.arange(len(first))
+    others = upper.copy()
     others[rows, first] = -np.inf
-    return np.asarray(least > others.max(axis=1) + rounding)
+    return np.asarray(lower[rows, first] > others.max(axis=1) + rounding)
 
 
 def worst_status(statuses: Sequence[Status]) -> Status:

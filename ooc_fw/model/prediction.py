@@ -1,8 +1,9 @@
 """Decision values of a model on rows that pass block by block, and probabilities from them.
 
 All rows are first computed from float32 kernel values, whose error is bounded; what the bound
-leaves open is computed again in float64. The value of a row, or its label where only labels are
-wanted, depends on the row and the model alone.
+leaves open is computed again in float64, and what that leaves open from differences of rows. A
+warning says how many rows stay open even then. The value of a row, or its label where only labels
+are wanted, depends on the row and the model alone.
 
 References
 ----------
@@ -18,19 +19,20 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.labels import feature_places
 from ooc_fw.data.parallel import Counts, Shared, borrow_workers
-from ooc_fw.data.rows import CSRRows, Float64Array, Rows, rows_bytes, take_rows
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, rows_bytes, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, block_slices, sampled_rows
 from ooc_fw.data.views import ColumnSource, ScaledSource
 from ooc_fw.kernels.decisions import DecisionFunctions, IsOpen, Weights
 from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.kernels.low_rank import Compression
 from ooc_fw.model.pairs import Decision, class_pairs, is_decided
 from ooc_fw.system.errors import InputError
@@ -100,17 +102,33 @@ def check_source(model: Model, source: RowSource) -> None:
         )
 
 
+class Wanted(NamedTuple):
+    """What decision values are for."""
+
+    labels_only: bool = False  # whether they need only be as exact as labels need
+    threshold: float = 0.0  # of the decision values of one classifier, where the label changes
+
+
+class Decided(NamedTuple):
+    """Decision values of some rows."""
+
+    values: Float64Array  # (n_rows,) or (n_rows, n_classifiers); NaN for rows that are too large
+    n_open: int  # rows whose value or label float64 does not settle
+
+
 class Predictor:
     """Computes decision values of a model, with the kernel values of an engine.
 
     Rows whose label may be another one are computed again in float64 and, unless labels only are
     wanted, those whose bound exceeds `DECISION_ACCURACY`: labels are the same in both ways. Where
-    that is most of a few support vectors, all rows are computed in float64 at once.
+    that is most of a few support vectors, or the sums of many classifiers take longer than the
+    kernel values, all rows are computed in float64 at once.
     """
 
-    def __init__(self, model: Model, labels_only: bool, engine: Engine) -> None:
+    def __init__(self, model: Model, wanted: Wanted, engine: Engine) -> None:
         classifiers, vectors, self.engine = model.classifiers, model.support_vectors, engine
-        self._recipe = partial(_make_predictor, model, labels_only, engine.recipe())
+        self._recipe = partial(_make_predictor, model, wanted, engine.recipe())
+        labels_only = wanted.labels_only
         weights = [Weights(one.sv, one.alpha, one.labels) for one in classifiers]
         self.function = DecisionFunctions(engine, vectors, weights)
         rho = np.array([one.rho for one in classifiers])
@@ -126,7 +144,11 @@ class Predictor:
             self._shift = model.offset + float(math.fsum(weights[0].beta) / self._rho)
         self._n_classes, self._decision = len(model.classes), model.decision
         self.labels_only = labels_only
+        self._threshold = wanted.threshold
         self._sparse = engine.arithmetic.sparse
+        self._all_exact = self.function.sums_dominate
+        if self._all_exact:
+            return
         probe = take_rows(vectors, np.arange(0, len(vectors), -(-len(vectors) // _PROBE_VECTORS)))
         is_open = self._is_open(*self.function.approximate(probe)[:2])
         self._all_exact = bool(np.count_nonzero(is_open) > len(is_open) / 2)
@@ -145,46 +167,69 @@ class Predictor:
 
             self.function.compress(sample, source.n_rows)
 
-    def __call__(self, block: Rows) -> Float64Array:
-        """Decision values of some rows, shape (n_rows,) or (n_rows, n_classifiers)."""
+    def __call__(self, block: Rows) -> Decided:
+        """Decision values of some rows."""
         step = max(_LEAST_PART_ROWS, _PART_ROWS // np.size(self._rho))
         if not self._sparse or not isinstance(block, CSRRows):
             step = min(step, rows_at_once(block.shape[1]))
-        parts = []
-        for start in range(0, max(1, len(block)), step):
-            rows = self._stored(block[start : start + step])
-            if self._all_exact:
-                parts.append(self.exact(rows))
-                continue
-            fast = self.function.approximate(rows, is_open=self._is_open)
-            values = fast.values / self._rho - self._shift
-            places = np.flatnonzero(self._is_open(fast.values, fast.bound))
-            if len(places) > 0:
-                values[places] = self.exact(take_rows(rows, places))
-            parts.append(values)
-        return np.concatenate(parts)
+        parts = [
+            self._decide_part(self._stored(block[start : start + step]))
+            for start in range(0, max(1, len(block)), step)
+        ]
+        values = np.concatenate([part.values for part in parts])
+        return Decided(values, sum(part.n_open for part in parts))
+
+    def _decide_part(self, rows: Rows) -> Decided:
+        too_large = self.engine.too_large(rows)
+        if too_large.any():
+            shape = (len(rows), *np.shape(self._rho))
+            values = np.full(shape, np.nan)
+            places = np.flatnonzero(~too_large)
+            values[places], n_open = self._decide_part(take_rows(rows, places))
+            return Decided(values, n_open)
+        if self._all_exact:
+            return self.exact(rows)
+        fast = self.function.approximate(rows, is_open=self._is_open)
+        values = self._scaled(fast.values)
+        n_open, places = 0, np.flatnonzero(self._is_open(fast.values, fast.bound))
+        if len(places) > 0:
+            values[places], n_open = self.exact(take_rows(rows, places))
+        return Decided(values, n_open)
 
     def _stored(self, rows: Rows) -> Rows:
         """Rows that the engine takes: dense ones, unless it takes sparse ones."""
         return rows.toarray() if isinstance(rows, CSRRows) and not self._sparse else rows
 
-    def exact(self, rows: Rows) -> Float64Array:
-        """Decision values in float64."""
-        parts = []
+    def exact(self, rows: Rows) -> Decided:
+        """Decision values in float64, by differences for rows that products leave open."""
+        parts, n_open = [], 0
         for start in range(0, max(1, len(rows)), _EXACT_ROWS):
-            x = self.engine.prepare(rows[start : start + _EXACT_ROWS], exact=True)
-            parts.append(self.function.exact_values(x))
-        return np.asarray(np.concatenate(parts) / self._rho - self._shift)
+            part = rows[start : start + _EXACT_ROWS]
+            values, bound = self.function.exact(part)
+            open_rows = np.flatnonzero(self._is_open(values, bound))
+            if len(open_rows) > 0 and self.function.has_differences:
+                again, bound = self.function.by_differences(take_rows(part, open_rows))
+                values[open_rows] = again
+                open_rows = open_rows[self._is_open(again, bound)]
+            n_open += len(open_rows)
+            parts.append(self._scaled(values))
+        return Decided(np.concatenate(parts), n_open)
+
+    def _scaled(self, values: Float64Array) -> Float64Array:
+        return np.asarray(values / self._rho - self._shift)
 
     def _is_open(self, values: Float64Array, bound: Float64Array) -> npt.NDArray[np.bool_]:
         """Which rows may have another label, or another decision value where that is wanted."""
-        values = values / self._rho - self._shift
+        if values.ndim > bound.ndim:
+            bound = bound[:, None]
+        values = self._scaled(values)
         bound = (bound + self.function.rounding) / self._rho
+        bound = bound + 2 * FLOAT64_UNIT * (np.abs(values) + abs(self._shift))
         is_open = np.zeros(len(values), dtype=bool)
         if not self.labels_only:
             is_open |= bound.reshape(len(values), -1).max(axis=1) > self._accuracy
         if self._has_labels and values.ndim == 1:
-            is_open |= np.abs(values) <= bound
+            is_open |= np.abs(values - self._threshold) <= bound
         elif self._has_labels:
             is_open |= ~is_decided(values, bound, self._n_classes, self._decision)
         return is_open
@@ -200,25 +245,77 @@ def suits_few(model: Model, n_rows: int, threads: int) -> bool:
     return (threads == 1 or little_work) and rows_bytes(vectors) <= _HELD_BYTES
 
 
-def decide_few(model: Model, rows: Rows, labels_only: bool) -> Float64Array:
+def decide_few(model: Model, rows: Rows, wanted: Wanted, name: str) -> Float64Array:
     """Decision values by a predictor that is kept; any number of threads may call this."""
-    predictor = model.predictors.get(labels_only)
+    predictor = model.predictors.get(wanted)
     if predictor is None:
         with model.engine(serves=True) as engine:
-            predictor = model.predictors[labels_only] = Predictor(model, labels_only, engine)
-    apply = predictor.exact if predictor.labels_only and len(rows) <= _FEW_ROWS else predictor
+            predictor = model.predictors[wanted] = Predictor(model, wanted, engine)
+    few = predictor.labels_only and len(rows) <= _FEW_ROWS
     with predictor.engine.pool.reopened():
-        return apply(rows)
+        if few and not predictor.engine.too_large(rows).any():
+            decided = predictor.exact(rows)
+        else:
+            decided = predictor(rows)
+    told = _Told(model, name)
+    told.see(0, decided)
+    told.tell()
+    return decided.values
+
+
+class _Told:
+    """Counts what cannot be decided while blocks pass, and warns of it."""
+
+    def __init__(
+        self, model: Model, name: str, row_ids: Callable[[int, int], Int64Array] = np.arange
+    ) -> None:
+        self._model, self._name, self._row_ids = model, name, row_ids
+        self._n_open = self._n_rows = self._n_too_large = 0
+
+    def see(self, start: int, decided: Decided) -> None:
+        """Take note of a block of rows from `start` on."""
+        self._n_rows += len(decided.values)
+        self._n_open += decided.n_open
+        places = np.flatnonzero(np.isnan(decided.values.reshape(len(decided.values), -1)[:, 0]))
+        if len(places) > 0 and self._n_too_large == 0:
+            logger.warning(
+                "row %d of %s is too large for the %s kernel in float32, and has no prediction; "
+                "scale the columns as for training, or leave it out",
+                *(self._row_ids(start + places[0], start + places[0] + 1)[0], self._name),
+                self._model.kernel.name,
+            )
+        self._n_too_large += len(places)
+
+    def tell(self) -> None:
+        """Warn of all that was seen."""
+        if self._n_too_large > 1:
+            logger.warning("%d rows of %s have no prediction", self._n_too_large, self._name)
+        if self._n_open > 0:
+            logger.warning(
+                "%d of %d rows of %s are so near the boundary, or so large, that float64 "
+                "arithmetic does not settle their labels or values",
+                *(self._n_open, self._n_rows, self._name),
+            )
 
 
 def decide(
-    model: Model, blocks: Iterable[Rows], *, threads: int = 1, labels_only: bool = False
+    model: Model,
+    blocks: Iterable[Rows],
+    wanted: Wanted = Wanted(),  # noqa: B008  # it is immutable
+    *,
+    threads: int = 1,
+    name: str = "the data",
 ) -> Iterator[Float64Array]:
     """Yield the decision values of each block of rows like those of training."""
+    told, start = _Told(model, name), 0
     with model.engine(threads) as engine:
-        predictor = Predictor(model, labels_only, engine)
+        predictor = Predictor(model, wanted, engine)
         for block in blocks:
-            yield predictor(block)
+            decided = predictor(block)
+            told.see(start, decided)
+            start += len(block)
+            yield decided.values
+    told.tell()
 
 
 def like_training(model: Model, blocks: Iterable[Rows]) -> Iterator[Rows]:
@@ -234,37 +331,40 @@ def like_training(model: Model, blocks: Iterable[Rows]) -> Iterator[Rows]:
 def iter_decisions(
     model: Model,
     source: RowSource,
+    wanted: Wanted = Wanted(),  # noqa: B008  # it is immutable
+    *,
     threads: int = 1,
     dask: Any = None,
-    *,
-    labels_only: bool = False,
 ) -> Iterator[tuple[int, Float64Array]]:
     """Yield the first row of each block, and the values of `Model.decision_function` for it."""
+    told = _Told(model, source.name, source.row_ids)
     with model.engine(threads) as engine:
         source = suited(model, source)
         slices = block_slices(source, 0, source.n_rows)
-        predictor = Predictor(model, labels_only, engine)
+        predictor = Predictor(model, wanted, engine)
         predictor.prepare_for(source)
         shared = Shared(predictor, predictor.recipe())
         # The engine has threads of its own.
         with borrow_workers(dask, threads, here=1) as workers:
-            for (start, _), part in workers.over(source, decide_rows, slices, shared):
-                yield start, part
+            for (start, _), decided in workers.over(source, decide_rows, slices, shared):
+                told.see(start, decided)
+                yield start, decided.values
         source.check_unchanged()
+    told.tell()
 
 
 def _make_predictor(
-    model: Model, labels_only: bool, engine: Callable[[], Engine], compression: Compression | None
+    model: Model, wanted: Wanted, engine: Callable[[], Engine], compression: Compression | None
 ) -> Predictor:
     """A predictor in another process, with an engine of its own that stays open."""
-    predictor = Predictor(model, labels_only, engine())
+    predictor = Predictor(model, wanted, engine())
     predictor.function.compression = compression
     return predictor
 
 
 def decide_rows(
     source: RowSource, block: tuple[int, int], predictor: Predictor
-) -> tuple[Float64Array, Counts]:
+) -> tuple[Decided, Counts]:
     """Decision values of a range of rows."""
     rows = source.read(*block)
     return predictor(rows), Counts(len(rows), rows_bytes(rows))

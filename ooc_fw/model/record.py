@@ -323,18 +323,18 @@ class Model:
         labels_only: bool,
     ) -> Float64Array:
         """Decision values in the order of a source."""
+        wanted = prediction.Wanted(labels_only)
         n_rows, n_classifiers = source.n_rows, len(self.classifiers)
         few = dask is None and source.in_memory
         if few and prediction.suits_few(self, n_rows, threads):
             rows = prediction.suited(self, source).read(0, n_rows)
-            values = prediction.decide_few(self, rows, labels_only)
+            values = prediction.decide_few(self, rows, wanted, source.name)
             if on_rows is not None:
                 on_rows(n_rows)
             return values
         values = np.empty(n_rows if n_classifiers == 1 else (n_rows, n_classifiers))
-        for start, part in prediction.iter_decisions(
-            self, source, threads, dask, labels_only=labels_only
-        ):
+        decisions = prediction.iter_decisions(self, source, wanted, threads=threads, dask=dask)
+        for start, part in decisions:
             values[start : start + len(part)] = part
             if on_rows is not None:
                 on_rows(start + len(part))
@@ -352,9 +352,8 @@ class Model:
         rows = (block for _, block in rows_of_table(self, table, notes))
         parts, n_rows = [], 0
         like_training = prediction.like_training(self, rows)
-        for values in prediction.decide(
-            self, like_training, threads=threads, labels_only=labels_only
-        ):
+        wanted = prediction.Wanted(labels_only)
+        for values in prediction.decide(self, like_training, wanted, threads=threads):
             parts.append(values)
             n_rows += len(values)
             if on_rows is not None:
@@ -463,7 +462,7 @@ class Model:
         return weights
 
     @cached_property
-    def predictors(self) -> dict[bool, prediction.Predictor]:
+    def predictors(self) -> dict[prediction.Wanted, prediction.Predictor]:
         """Those of values and of labels only that are kept, since to make one takes time."""
         return {}
 
@@ -490,8 +489,16 @@ class Model:
     def class_places(self, decision_values: Float64Array, threshold: float = 0.0) -> Int64Array:
         """Place in `classes` of the prediction for each row, given its decision values.
 
-        At the threshold it is the first of two classes, and that of ordinary rows.
+        At the threshold it is the first of two classes, and that of ordinary rows. InputError for
+        rows without a decision value, since they were too large.
         """
+        unknown = np.isnan(decision_values.reshape(len(decision_values), -1)[:, 0])
+        if unknown.any():
+            raise InputError(
+                f"{np.count_nonzero(unknown)} rows are too large for the {self.kernel.name} kernel "
+                f"in float32 and have no label, first the one at place {unknown.argmax()}; scale "
+                f"the columns as for training, or leave them out"
+            )
         if len(self.classifiers) == 1:
             novelty = self.task == "novelty"
             positive = decision_values >= threshold if novelty else decision_values > threshold

@@ -19,7 +19,6 @@ from ooc_fw.certificate.sweep import Certificate, Search, SupportWeights
 from ooc_fw.certificate.sweep import certify as make_pass
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.sources import RowSource
-from ooc_fw.kernels.engine import ManyWeights
 from ooc_fw.kernels.low_rank import Effort
 from ooc_fw.options import START_ROWS
 from ooc_fw.problem import relative_gap
@@ -427,15 +426,15 @@ def primal_objectives(
     engine, C = workspace.engine, workspace.penalties
     ids = np.unique(np.concatenate([weights.ids for weights in candidates]))
     vertices = engine.prepare(_rows_of(ids, active, workspace.rows))
-    betas = [weights.alpha * weights.labels for weights in candidates]
-    places = [np.searchsorted(ids, weights.ids) for weights in candidates]
-    many = ManyWeights.of(len(ids), places, betas)
-    bias = np.array([beta.sum() for beta in betas])
+    betas = np.zeros((len(candidates), len(ids)))
+    for row, weights in zip(betas, candidates, strict=True):
+        row[np.searchsorted(ids, weights.ids)] = weights.alpha * weights.labels
+    bias = betas.sum(axis=1)
     rho = np.array([weights.rho for weights in candidates])
     losses, n_seen = np.zeros(len(candidates)), 0
     for row_ids in _sample(workspace):
         x = engine.prepare(workspace.rows.take(row_ids))
-        margins = (engine.weighted_sums(x, vertices, many) + bias) / rho
+        margins = (engine.weighted_sum(x, vertices, betas) + bias) / rho
         slack = np.maximum(0.0, 1.0 - workspace.problem.labels[row_ids][:, None] * margins)
         penalties = C[row_ids][:, None] if isinstance(C, np.ndarray) else C
         losses += np.sum(penalties * slack**2, axis=0)

@@ -54,6 +54,30 @@ def test_text_gives_the_same(ooc_fw, model_file, text_file, expected, table, tmp
     assert (numbers(ooc_fw("predict", model_file, text_file).out) == table.y).mean() > 0.8
 
 
+@pytest.mark.parametrize("suffix", ["txt", "csv", "h5"])
+def test_a_row_too_large_for_float32_has_no_label_and_the_others_have(
+    ooc_fw, model_file, table, tmp_path, suffix
+):
+    X = table.X[:20].copy()
+    np.save(tmp_path / "X.npy", X)
+    expected = ooc_fw("predict", model_file, tmp_path / "X.npy").done().out.splitlines()
+    X[7] = 1e25
+    np.save(tmp_path / "X.npy", X)
+    outcome = ooc_fw("predict", model_file, tmp_path / "X.npy", "-o", tmp_path / f"p.{suffix}")
+    assert outcome.status == 1
+    assert f"row 7 of {tmp_path / 'X.npy'} is too large" in outcome.err
+    if suffix == "h5":
+        with h5py.File(tmp_path / "p.h5") as file:
+            words = ["" if np.isnan(x) else f"{x:g}" for x in file["label"][...]]
+    elif suffix == "csv":
+        with open(tmp_path / "p.csv") as file:
+            words = [line["label"] for line in csv.DictReader(file)]
+    else:
+        words = (tmp_path / "p.txt").read_text().split("\n")[:-1]
+    assert words[7] == ""
+    assert words[:7] + words[8:] == expected[:7] + expected[8:]
+
+
 def test_output_file_is_replaced(ooc_fw, model_file, data_file, tmp_path):
     out = tmp_path / "out"
     out.write_text("old")

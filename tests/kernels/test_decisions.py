@@ -1,17 +1,19 @@
 """Decision values in two stages, against their definition in extended precision."""
 
+import dataclasses
 from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, class_pairs, class_scores, is_decided
-from ooc_fw.model.prediction import DECISION_ACCURACY, Predictor, decide
+from ooc_fw.model.prediction import DECISION_ACCURACY, Predictor, Wanted, decide
 from ooc_fw.model.record import Model
 from ooc_fw.system.errors import InputError
 from tests.support.reference import exact_sum, kernel_values, make_problem, to_csr
@@ -88,7 +90,7 @@ def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(c
     if dense and model.kernel.shift_invariant and np.abs(X).max() <= np.abs(vectors).max():
         assert own.max() * model.classifiers[0].rho <= 1e-8
 
-    (for_labels,) = decide(model, [rows], labels_only=True)
+    (for_labels,) = decide(model, [rows], Wanted(True))
     found = model.class_places(for_labels)
     if len(model.classifiers) == 1:
         sure = np.abs(exact[:, 0]) > own[:, 0]
@@ -110,10 +112,10 @@ def test_values_do_not_depend_on_blocks_and_threads(scale, n_classes, labels_onl
     problem = make_problem(make_kernel("rbf", gamma=2.0), n_rows=700)
     X = (scale * problem.X).astype(np.float32)
     model = model_of(problem.kernel, X[:90], n_classes, 1e-3, np.random.default_rng(0))
-    (whole,) = decide(model, [X], labels_only=labels_only)
+    (whole,) = decide(model, [X], Wanted(labels_only))
     parts = [X[i : i + 37] for i in range(0, len(X), 37)]
     for threads in (1, 2):
-        found = np.concatenate(list(decide(model, parts, threads=threads, labels_only=labels_only)))
+        found = np.concatenate(list(decide(model, parts, Wanted(labels_only), threads=threads)))
         np.testing.assert_array_equal(found, whole)
     found = model.decision_function(ArraySource(X), labels_only=labels_only)
     np.testing.assert_array_equal(found, whole)
@@ -132,7 +134,7 @@ def test_few_kernel_values_are_computed_twice_and_vertices_prepared_once(n_class
             return prepare(rows, exact)
 
         monkeypatch.setattr(engine, "prepare", noting)
-        decide = Predictor(model, True, engine)
+        decide = Predictor(model, Wanted(True), engine)
         assert sum(n for n, exact in prepared if exact) == 150
         assert sum(n for n, _ in prepared) < 3 * 150  # with a small probe
         engine.evaluations = 0
@@ -148,3 +150,65 @@ def test_labels_of_few_rows_are_those_of_many(n_classes):
     values, few = decide(problem.X), np.concatenate([*map(decide, np.split(problem.X, 100))])
     assert (few != values).any()  # those of few are of float64
     np.testing.assert_array_equal(model.class_places(few), model.class_places(values))
+
+
+@pytest.mark.parametrize("form", [np.asarray, to_csr])
+@pytest.mark.parametrize("labels_only", [False, True])
+def test_labels_change_at_a_threshold_as_they_do_at_0(form, labels_only):
+    """Rows around others whose value is the threshold, nearer than float32 can tell."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=120)
+    vectors, rows = problem.X[:60], problem.X[60:]
+    model = model_of(problem.kernel, form(vectors), 2, 1e-2, np.random.default_rng(0))
+    X = np.repeat(rows[:4], 200, axis=0)
+    X *= (1 + 1e-6 * np.random.default_rng(1).normal(size=X.shape)).astype(np.float32)
+    exact = exact_values(model, vectors, X)[:, 0]
+    for k in range(0, len(X), 200):
+        threshold = float(exact[k]) + 1e-9
+        (values,) = decide(model, [form(X)], Wanted(labels_only, threshold))
+        np.testing.assert_array_equal(model.class_places(values, threshold), exact > threshold)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_sparse_rows_far_from_the_origin_are_decided_by_differences(kernel, n_classes, caplog):
+    """Products lose all digits of their distances, however wide the rows are."""
+    rng = np.random.default_rng(0)
+    X = (3e5 + rng.normal(size=(160, 40))).astype(np.float32)
+    X[:, ::7] = 0
+    own = make_kernel(kernel, gamma=0.05)
+    model = model_of(own, to_csr(X[:60]), n_classes, 1e-2, rng)
+    (values,) = decide(model, [to_csr(X[60:])])
+    exact = exact_values(model, X[:60], X[60:])
+    np.testing.assert_allclose(values.reshape(exact.shape), exact.astype(float), atol=1e-10)
+    assert "does not settle" not in caplog.text
+
+
+@pytest.mark.parametrize("kernel", ["linear", "poly"])
+@pytest.mark.parametrize("size", [1e-23, 1e-12])
+def test_what_float64_does_not_settle_is_said(kernel, size, caplog):
+    """Kernel values that float32 takes for 0, and beside which the bias is all rounding."""
+    X = (size * np.random.default_rng(0).normal(size=(30, 5))).astype(np.float32)
+    own = make_kernel(kernel, gamma=1.0, degree=2)
+    model = model_of(own, X[:2], 2, 1e-2, np.random.default_rng(0))
+    one = model.classifiers[0]
+    signs = np.array([-1, 1], dtype=np.int8)
+    halves = dataclasses.replace(one, alpha=np.full(2, 0.5), labels=signs)
+    model = dataclasses.replace(model, classifiers=[halves])
+    list(decide(model, [X[2:]], Wanted(True)))
+    assert "28 of 28 rows of the data are so near the boundary" in caplog.text
+
+
+def test_a_row_too_large_for_float32_has_no_value_and_the_others_have(caplog):
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=100)
+    model = model_of(problem.kernel, problem.X[:50], 2, 1e-2, np.random.default_rng(0))
+    X = problem.X[50:].copy()
+    expected = model.decision_function(X)
+    X[7] = 1e19
+    for form in (X, ArraySource(X), csr_array(X)):
+        caplog.clear()
+        values = model.decision_function(form)
+        assert np.flatnonzero(np.isnan(values)).tolist() == [7]
+        np.testing.assert_array_equal(np.delete(values, 7), np.delete(expected, 7))
+        assert "row 7 of " in caplog.text
+    with pytest.raises(InputError, match="have no label, first the one at place 7"):
+        model.predict(X)

@@ -14,7 +14,7 @@ from ooc_fw.data.rows import CSRRows
 from ooc_fw.kernels import functions
 from ooc_fw.kernels.arithmetic import _FEW_FEATURES as FEW_FEATURES
 from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
-from ooc_fw.kernels.engine import Engine, ManyWeights, Nearest
+from ooc_fw.kernels.engine import Engine, Nearest
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.kernels.products import TILE
 from ooc_fw.system.errors import InputError
@@ -293,8 +293,6 @@ def test_a_value_and_a_sum_have_the_same_bits_whatever_computes_them(case, seed)
     engine, rows, cut = case
     rng = np.random.default_rng(seed)
     weights = rng.normal(size=len(rows) - cut)
-    own = np.flatnonzero(weights > 0)
-    many = ManyWeights.of(len(weights), [own], [weights[own]])
     with engine, engine.recipe()() as alone:
         whole = block_of(engine, rows[:cut], rows[cut:])
         np.testing.assert_array_equal(block_of(engine, rows[cut:], rows[:cut]).T, whole)
@@ -313,17 +311,14 @@ def test_a_value_and_a_sum_have_the_same_bits_whatever_computes_them(case, seed)
         def sums(engine):
             z = engine.prepare(rows[cut:], exact=True)
             plain = engine.weighted_sum(x, z, weights)
-            return plain, engine.weighted_sums(x, z, many), engine.symmetric_sum(z, weights)
+            return plain, engine.symmetric_sum(z, weights)
 
         assert alone.threads == 1
         for found, expected in zip(sums(engine), sums(alone), strict=True):
             np.testing.assert_array_equal(found, expected)
-        plain, several, _ = sums(engine)
+        plain, _ = sums(engine)
         close = {"atol": 1e-4 * max(1, np.abs(whole).max()) * np.abs(weights).sum()}
         np.testing.assert_allclose(plain, whole.astype(float) @ weights, **close)
-        np.testing.assert_allclose(
-            several[:, 0], whole[:, own].astype(float) @ weights[own], **close
-        )
 
 
 def test_rows_and_vertices_of_different_storage_are_refused():

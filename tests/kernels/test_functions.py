@@ -11,6 +11,7 @@ from sklearn.svm import SVC
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.data.statistics import variance
 from ooc_fw.kernels import functions
+from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, Sizes, make_kernel, resolve_gamma
 from ooc_fw.system.errors import InputError
 from tests.support.reference import DEFINITIONS, kernel_values, to_csr
@@ -48,6 +49,26 @@ def test_norms_diagonal_and_bound_on_rounding(data):
     assert np.isfinite(coarse).all()
     assert (fine >= 0).all()
     assert (fine <= 1e-6 * coarse).all()
+
+
+@pytest.mark.parametrize("size", [1e-23, 1e-19])
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("linear", {}),
+        *(("poly", {"gamma": 1.0, "degree": d, "coef0": c}) for d in (1, 2, 3) for c in (0, 1e-44)),
+        ("poly", {"gamma": 1e20, "degree": 2}),
+        ("rbf", {"gamma": 1e37}),
+        ("laplacian", {"gamma": 1e22}),
+    ],
+)
+def test_bound_on_rounding_holds_where_products_underflow(name, parameters, size):
+    X = (size * np.random.default_rng(0).normal(size=(40, 7))).astype(np.float32)
+    with Engine(make_kernel(name, **parameters)) as engine:
+        x, values = engine.prepare(X), np.empty((40, 40), dtype=np.float32)
+        engine.block(x, x, values)
+        exact = kernel_values(engine.kernel, X, X)
+        assert (np.abs(values - exact) <= engine.value_bound(x, x)[:, None]).all()
 
 
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from ooc_fw import Model, make_kernel
 from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
-from ooc_fw.model.prediction import Predictor, iter_decisions
+from ooc_fw.model.prediction import Predictor, Wanted, iter_decisions
 from tests.support.low_rank import few_vertices
 from tests.support.reference import kernel_values, to_csr
 
@@ -62,7 +62,7 @@ def make_model(kind, vectors, kernel, sparse):
 
 def places(model, rows, source_of=ArraySource):
     source = source_of(rows, np.zeros(len(rows)))
-    parts = iter_decisions(model, source, 2, labels_only=True)
+    parts = iter_decisions(model, source, Wanted(True), threads=2)
     return model.class_places(np.concatenate([values for _, values in parts]))
 
 
@@ -102,7 +102,7 @@ def test_labels_by_few_vectors_are_those_by_all(kind, kernel, sparse):
     with few_vertices(5):
         np.testing.assert_array_equal(places(model, X, source_of), expected)
         with model.engine() as engine:
-            predictor = Predictor(model, True, engine)
+            predictor = Predictor(model, Wanted(True), engine)
             predictor.prepare_for(source_of(X, np.zeros(len(X))))
             compression = predictor.function.compression
             assert compression is not None
@@ -116,4 +116,4 @@ def test_labels_by_few_vectors_are_those_by_all(kind, kernel, sparse):
             ]
             np.testing.assert_array_equal(of_few[0].values, of_few[1].values)
             np.testing.assert_array_equal(of_few[0].bound, of_few[1].bound)
-            np.testing.assert_array_equal(predictor(rows), there(rows))
+            np.testing.assert_array_equal(predictor(rows).values, there(rows).values)

@@ -35,6 +35,7 @@ from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
 from ooc_fw.model.prediction import (
     DECISION_ACCURACY,
+    Wanted,
     check_source,
     decide,
     iter_decisions,
@@ -250,7 +251,7 @@ def test_rows_of_unknown_scaling_are_raw_and_scaled_like_those_of_training(label
         for threads in (1, 2):
             found = model.decision_function(data, threads=threads, labels_only=labels_only)
             np.testing.assert_array_equal(found, expected)
-        (_, found), *_ = iter_decisions(model, open_dataset(data), labels_only=labels_only)
+        (_, found), *_ = iter_decisions(model, open_dataset(data), Wanted(labels_only))
         np.testing.assert_array_equal(found, expected)
     sparse = open_dataset(scipy.sparse.csr_matrix(raw))
     keeps_zero = dataclasses.replace(minmax(), kind="maxabs", offset=np.zeros(D))
