@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 DECISION_ACCURACY = 1e-4
 PART_BYTES = 4 << 20  # of dense rows that are decided at once
 _PART_ROWS = 1 << 14  # rows decided at once by one classifier; more of them take fewer rows
-_LEAST_PART_ROWS = 256
+_LEAST_PART_ROWS = 32
 _HELD_BYTES = 16 << 20  # of support vectors whose predictors are held
 _FEW_ROWS = 8  # rows whose labels are found sooner in float64 than by two sums and their bounds
 _EXACT_ROWS = 1 << 12  # rows that are copied and decided in float64 at once
@@ -220,11 +220,12 @@ class Predictor:
 
     def _is_open(self, values: Float64Array, bound: Float64Array) -> npt.NDArray[np.bool_]:
         """Which rows may have another label, or another decision value where that is wanted."""
+        values, rho = self._scaled(values), self._rho
         if values.ndim > bound.ndim:
-            bound = bound[:, None]
-        values = self._scaled(values)
-        bound = (bound + self.function.rounding) / self._rho
-        bound = bound + 2 * FLOAT64_UNIT * (np.abs(values) + abs(self._shift))
+            bound, rho = bound[:, None], rho.min()
+        bound = (bound + self.function.rounding) / rho
+        largest = np.abs(values) if values.ndim == 1 else np.abs(values).max(axis=1, keepdims=True)
+        bound = bound + 2 * FLOAT64_UNIT * (largest + abs(self._shift))
         is_open = np.zeros(len(values), dtype=bool)
         if not self.labels_only:
             is_open |= bound.reshape(len(values), -1).max(axis=1) > self._accuracy

@@ -557,7 +557,8 @@ def _check_classifiers(model: Model) -> None:
     if not of_classes or (model.task == "regression" and model.kind == "exact"):
         raise InputError(f"its classes or classifiers are not those of {model.task}")
     n_vectors = len(model.support_vectors)
-    if any(one.sv.min() < 0 or one.sv.max() >= n_vectors for one in classifiers):
+    places = np.concatenate([one.sv for one in classifiers])
+    if not 0 <= places.min() <= places.max() < n_vectors:
         raise InputError(f"a classifier points outside the {n_vectors} vectors")
     if model.kind == "landmarks" and any(
         not np.array_equal(getattr(one, name), getattr(classifiers[0], name))

@@ -16,15 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw._core.pairwise import optimise_pairwise
-from ooc_fw._core.steps import KernelBlock, Vertices
+from ooc_fw._core.pairs import fill_dual_matrix, train_pair
 from ooc_fw.certificate.sweep import Certificate, certificate_of_all
 from ooc_fw.data.rows import Float64Array, Int64Array, concat_rows, rows_bytes, take_rows
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.partition import Partition
-from ooc_fw.problem import StoppingTest
+from ooc_fw.problem import FLOAT64_GAP, StoppingTest
 from ooc_fw.solver.plan import Plan, takes_many_vertices
 from ooc_fw.solver.run import Warm
 from ooc_fw.solver.state import Solution, Status, StepKind
@@ -38,7 +37,9 @@ _WITHIN_BYTES = 48 << 20  # bytes of kernel values within all classes, up to whi
 _FIRST_ROWS = 60  # rows of each class that have weight in the beginning, at most
 _ROUNDS = 8  # rounds of steps and a new gradient, after which a pair is trained in another way
 _STEPS_PER_ROW = 200  # steps in one round, for each row
-_TARGET_SHARE = 0.9  # share of the tolerance to which steps optimise, and of that in each round
+_TARGET_SHARE = 0.9  # share of the tolerance to which steps optimise
+_ACROSS_BYTES = 8 << 20  # of the kernel values of a class with larger ones, for each thread
+_NO_STEPS = dict.fromkeys(StepKind, 0)
 
 
 @contextmanager
@@ -89,7 +90,7 @@ class SmallPairs(ExitStack):
         classes = sorted({code for k in small for code in pairs[k]})
         share = float(class_rows[classes].sum()) / source.n_rows
         most -= _WITHIN_BYTES + int(_ROW_COPIES * share * source.decoded_bytes)
-        block = 8 * max((n_rows[k] for k in small), default=1) ** 2
+        block = 16 * max((n_rows[k] for k in small), default=1) ** 2 + _ACROSS_BYTES
         threads = min(options.threads, most // block)
         return (small, threads) if threads > 0 else ([], 0)
 
@@ -106,10 +107,15 @@ class SmallPairs(ExitStack):
         x = self._engine.prepare(rows, exact=True)
         self._error = float(self._engine.error_bound(x, x).max())
         stops = np.cumsum([source.n_rows for source in sources]).tolist()
+        self._all = x
         self._x = {
             code: x[stop - source.n_rows : stop]
             for code, source, stop in zip(codes, sources, stops, strict=True)
         }
+        # Where the rows of each class begin; classes that are not here have none.
+        n_rows = np.zeros(self._problem.n_classes + 1, dtype=np.int64)
+        n_rows[np.array(codes) + 1] = [source.n_rows for source in sources]
+        self._starts = np.cumsum(n_rows).tolist()
         self._within: dict[int, Float64Array] = {}  # kernel values within classes, if all fit
         if 8 * sum(source.n_rows**2 for source in sources) <= _WITHIN_BYTES:
             with threaded_map(self.threads) as map_all:
@@ -135,7 +141,7 @@ class SmallPairs(ExitStack):
         """
 
         def solve(k: int) -> Solution | None:
-            solution = None if is_over() else self._solve(self._pairs[k], C, warm[k])
+            solution = None if is_over() else self._solve(k, C, warm[k])
             if solution is not None:
                 report(k, solution)
             return solution
@@ -144,17 +150,18 @@ class SmallPairs(ExitStack):
             solutions = zip(self.small, map_all(solve, self.small), strict=True)
             return {k: solution for k, solution in solutions if solution is not None}
 
-    def _solve(self, pair: tuple[int, int], C: float, warm: Warm | None) -> Solution | None:
+    def _solve(self, k: int, C: float, warm: Warm | None) -> Solution | None:
         """Weights with a certificate that passes the test; None where rounding prevents it."""
         started = time.perf_counter()
+        pair = self._pairs[k]
         rows = np.concatenate([self._rows[code] for code in pair])
         n_first, m = len(self._rows[pair[0]]), len(rows)
-        Q = self._kernel_block(pair, m)
-        y = np.where(np.arange(m) < n_first, -1.0, 1.0)
+        y = np.ones(m)
+        y[:n_first] = -1.0
         every = self._problem.penalties
         penalties = np.full(m, C) if every is None else every[rows]
-        alpha = _first_weights(rows, y, warm)
-        trained = self._train(Q, y, penalties, alpha)
+        alpha = _first_weights(rows, n_first, warm)
+        trained = self._train(self._dual_matrix(pair, penalties), penalties, alpha)
         if trained is None:
             return None
         certificate, n_rounds, drops = trained
@@ -178,7 +185,7 @@ class SmallPairs(ExitStack):
             certified_gap=certificate.certified_gap,
             pair_gap=certificate.pair_gap,
             iterations=n_rounds,
-            steps=dict.fromkeys(StepKind, 0) | steps,
+            steps=_NO_STEPS | steps,
             kernel_evaluations=evaluations,
             passes=evaluations / (m * len(support)),
             rows_read=m,
@@ -188,50 +195,59 @@ class SmallPairs(ExitStack):
         )
 
     def _train(
-        self, Q: Float64Array, y: Float64Array, penalties: Float64Array, alpha: Float64Array
+        self, Q: Float64Array, penalties: Float64Array, alpha: Float64Array
     ) -> tuple[Certificate, int, int] | None:
         """Optimise `alpha`: certificate, rounds of steps, and steps that dropped a vertex."""
-        m, options, drops, share = len(y), self._plan.given, 0, _TARGET_SHARE
-        block = KernelBlock(Q, np.ones(1), np.arange(m), np.zeros(m, dtype=np.int64))
-        diag = Q.diagonal() + 1 + 1 / penalties
+        m, options = len(alpha), self._plan.given
         constant = self._problem.kernel.constant_diagonal and self._problem.penalties is None
-        test = StoppingTest(options.stopping, options.tol, float(diag[0]) if constant else None)
-        for n_rounds in range(_ROUNDS + 1):
-            alpha /= alpha.sum()
-            beta = alpha * y
-            slack = alpha / penalties
-            grad = y * (Q @ beta + beta.sum()) + slack
-            certificate = certificate_of_all(alpha, slack, grad, self._error)
-            if certificate.certified_gap <= test.relative_tolerance(certificate.rho):
-                return certificate, n_rounds, drops
-            vertices, target = Vertices(alpha, grad, diag, y), test.target(certificate.rho, share)
-            drops += optimise_pairwise(vertices, block, 0, target, _STEPS_PER_ROW * m)[1]
-            share *= _TARGET_SHARE
-        return None
+        diagonal = float(Q[0, 0]) if constant else None
+        test = StoppingTest(options.stopping, options.tol, diagonal)
+        a, b = test.line()
+        target = _TARGET_SHARE * a, _TARGET_SHARE * b, FLOAT64_GAP
+        grad = np.empty(m)
+        n_rounds, drops = train_pair(Q, alpha, grad, target, _STEPS_PER_ROW * m, _ROUNDS)
+        certificate = certificate_of_all(alpha, alpha / penalties, grad, self._error)
+        if not certificate.certified_gap <= test.relative_tolerance(certificate.rho):
+            return None
+        return certificate, n_rounds, drops
 
-    def _kernel_block(self, pair: tuple[int, int], m: int) -> Float64Array:
-        """Kernel values between all m rows of a pair, in memory of this thread."""
+    def _dual_matrix(self, pair: tuple[int, int], penalties: Float64Array) -> Float64Array:
+        """Q of all m rows of a pair, in memory of this thread."""
+        m = len(penalties)
         if len(getattr(self._local, "values", ())) < m * m:
             self._local.values = np.empty(m * m)
-        block: Float64Array = self._local.values[: m * m].reshape(m, m)
-        first, second = (self._x[code] for code in pair)
-        n = len(first)
-        for code, part in zip(pair, (slice(n), slice(n, m)), strict=True):
-            if code in self._within:
-                block[part, part] = self._within[code]
-            else:
-                self._engine.block(self._x[code], self._x[code], block[part, part])
-        self._engine.block(first, second, block[:n, n:])
-        block[n:, :n] = block[:n, n:].T
-        return block
+        Q: Float64Array = self._local.values[: m * m].reshape(m, m)
+        within = [
+            self._within[code] if self._within else self._values_within(code) for code in pair
+        ]
+        fill_dual_matrix(*within, self._values_across(*pair), penalties, Q)
+        return Q
+
+    def _values_across(self, first: int, second: int) -> Float64Array:
+        """Kernel values between two classes, from those of the first with many larger ones."""
+        held: tuple[int, int, int, Float64Array] | None = getattr(self._local, "across", None)
+        if held is None or held[0] != first or not held[1] <= second < held[2]:
+            n, last = len(self._x[first]), second
+            while last < len(self._starts) - 2 and self._fits(n, second, last + 1):
+                last += 1
+            start, stop = self._starts[second], self._starts[last + 1]
+            values = np.empty((n, stop - start))
+            self._engine.block(self._x[first], self._all[start:stop], values)
+            held = self._local.across = first, second, last + 1, values
+        start = self._starts[held[1]]
+        return held[3][:, self._starts[second] - start : self._starts[second + 1] - start]
+
+    def _fits(self, n: int, first: int, last: int) -> bool:
+        """Whether the values of n rows with those classes fit the memory of a thread."""
+        return 8 * n * (self._starts[last + 1] - self._starts[first]) <= _ACROSS_BYTES
 
 
-def _first_weights(rows: Int64Array, y: Float64Array, warm: Warm | None) -> Float64Array:
+def _first_weights(rows: Int64Array, n_first: int, warm: Warm | None) -> Float64Array:
     """Weights to begin with: those given, or the same for a few rows of each class."""
     alpha = np.zeros(len(rows))
     if warm is None:
-        for of_class in (np.flatnonzero(y < 0), np.flatnonzero(y > 0)):
-            alpha[of_class[:: -(-len(of_class) // _FIRST_ROWS)]] = 1.0
+        for of_class in (alpha[:n_first], alpha[n_first:]):
+            of_class[:: -(-len(of_class) // _FIRST_ROWS)] = 1.0
     else:
         order = np.argsort(rows)
         alpha[order[np.searchsorted(rows, warm[0], sorter=order)]] = warm[1]
