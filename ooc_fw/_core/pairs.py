@@ -75,7 +75,7 @@ def train_pair(Q, alpha, grad, target, max_steps, n_rounds):
     for n in range(n_rounds):
         rho = _scale_and_weigh(Q, alpha, grad)
         bound = target[0] + target[1] / rho
-        if n > 0 and 1.0 - grad.min() / rho <= bound:
+        if 1.0 - grad.min() / rho <= bound:
             return n, drops
         bound = max(bound * share, target[2])
         share *= 0.5

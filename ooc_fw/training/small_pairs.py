@@ -239,7 +239,8 @@ class SmallPairs(ExitStack):
 
     def _fits(self, n: int, first: int, last: int) -> bool:
         """Whether the values of n rows with those classes fit the memory of a thread."""
-        return 8 * n * (self._starts[last + 1] - self._starts[first]) <= _ACROSS_BYTES
+        n_values = n * (self._starts[last + 1] - self._starts[first])
+        return bool(8 * n_values <= _ACROSS_BYTES)
 
 
 def _first_weights(rows: Int64Array, n_first: int, warm: Warm | None) -> Float64Array:
