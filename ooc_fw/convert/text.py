@@ -14,6 +14,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ from ooc_fw._core import text as compiled
 from ooc_fw._core.text import INT32_MAX, TOKEN, Problem
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import EXAMPLES, Encoder, Parse, ParsedBlock, ParseOptions, ordered_map
-from ooc_fw.data.formats import format_of, open_bytes
+from ooc_fw.data.formats import HEAD_BYTES, format_of, open_bytes, refuse_foreign
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array
 from ooc_fw.system.errors import InputError, unreadable
@@ -36,7 +37,6 @@ _NOT_TEXT = {
     "checkpoint": "is a checkpoint of a run: ooc-fw info tells how to resume it",
     **{kind: f"is a table: give --format {kind}" for kind in ("npy", "parquet", "arrow")},
     "zstd": "is compressed by zstd: convert the output of 'zstd -dc FILE' from '-'",
-    "zip": "is a zip archive: convert the output of 'unzip -p FILE' from '-'",
 }
 _DAMAGED = (EOFError, lzma.LZMAError, zlib.error, OSError)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -83,6 +83,14 @@ class TextInput(readers.Reader):
         opener = _OPENERS.get(kind)
         self.compressed = opener is not None
         self._stream: Any = self._raw if opener is None else opener(self._raw, "rb")
+        head = b""
+        with suppress(*_DAMAGED):  # which reading will tell
+            head = self._stream.peek(HEAD_BYTES)[:HEAD_BYTES]
+        try:
+            refuse_foreign(self.name, head)
+        except InputError:
+            self.close()
+            raise
 
     @property
     def bytes_read(self) -> int:

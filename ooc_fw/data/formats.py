@@ -28,13 +28,45 @@ _MAGIC = {
     b"\x93NUMPY": "npy",
     b"PAR1": "parquet",
     b"ARROW1": "arrow",
-    b"PK\x03\x04": "zip",
     b"\x1f\x8b": "gzip",
     b"BZh": "bzip2",
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
     CHECKPOINT: "checkpoint",
 }
+_ZIP = rb"PK\x03\x04.{26}"  # before the name of the first file in the archive
+_IN_PYTHON = "read it in Python and write Parquet, as by pandas"
+_FOREIGN = {
+    _ZIP + rb"(xl/|\[Content_Types|docProps/|_rels/)": (
+        "is an Excel workbook; save its sheet as CSV"
+    ),
+    _ZIP + rb"mimetypeapplication/vnd": "is an OpenDocument file; save its sheet as CSV",
+    _ZIP: "is a zip archive; convert the output of 'unzip -p FILE' from '-'",
+    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "is an old Excel workbook; save its sheet as CSV",
+    rb".{257}ustar": "is a tar archive; unpack it (tar -xf FILE) and convert the files in it",
+    rb"(7z\xbc\xaf|Rar!)": "is an archive; unpack it and convert the files in it",
+    rb"SQLite format 3\0": (
+        "is a database of SQLite; convert the output of "
+        "'sqlite3 -csv -header FILE \"SELECT * FROM table\"' from '-' with --format csv"
+    ),
+    rb"\x80[\x02-\x05]": f"is a pickle, which may run any code; {_IN_PYTHON}",
+    rb"MATLAB 5": f"is a file of MATLAB; {_IN_PYTHON} from scipy.io.loadmat",
+    rb"\xff\xff\xff\xff": (
+        "is a stream of Arrow; write it as a file, as by "
+        "pyarrow.feather.write_feather(pyarrow.ipc.open_stream(FILE).read_all(), NEW)"
+    ),
+    rb"(FEA1|ORC|Obj\x01)": f"is old Feather, ORC or Avro; {_IN_PYTHON}",
+    rb"version https://git-lfs": "is a pointer of git-lfs, not the data; fetch them: git lfs pull",
+    rb"(?i)\s*(%[^\n]*\n\s*)*@relation\s": (f"is ARFF; {_IN_PYTHON} from scipy.io.arff.loadarff"),
+    rb"\s*(\{\s*\"|\[\s*[\[{])": f"is JSON; {_IN_PYTHON} from pandas.read_json",
+    rb"(?i)\s*<(!doctype|html|\?xml)": "is a page of HTML or XML; fetch the data themselves",
+    rb"(?i)(\xef\xbb\xbf)?\"?sep=.\"?\r?\n": (
+        "begins with a line sep=, which is for Excel; convert the output of 'tail -n +2 FILE' from "
+        "'-' with --format csv"
+    ),
+}
+"""What files that are not read begin with, as patterns, and the way out."""
+
 _CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 _PAIR = re.compile(r"(^|\s)\d+:")
@@ -78,6 +110,13 @@ def file_system(url: str) -> tuple[Any, str]:
 def format_of(head: bytes) -> str | None:
     """Format of a file that begins with these bytes; None for text and whatever else."""
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def refuse_foreign(name: str, head: bytes) -> None:
+    """Raise InputError for a file that begins like one of a format that is not read."""
+    for pattern, sentence in _FOREIGN.items():
+        if re.match(pattern, head, re.DOTALL):
+            raise InputError(f"{name} {sentence}")
 
 
 def is_store(path: str) -> bool:
@@ -249,8 +288,9 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     kind = format_of(head)
     if kind in ("npy", "parquet", "arrow"):
         return kind
-    if kind == "zip":
-        return "npz" if path.endswith(".npz") else "libsvm"
+    if path.endswith(".npz") and re.match(_ZIP, head, re.DOTALL):
+        return "npz"
+    refuse_foreign(path, head)
     if kind == "checkpoint" or is_hdf5(path):
         return "hdf5"
     if is_table or _CSV_NAME.search(path):

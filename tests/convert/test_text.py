@@ -3,13 +3,21 @@ import gzip
 import io
 import lzma
 import os
+import pickle
+import tarfile
+import zipfile
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
+import scipy.io
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw.convert.convert import convert
 from ooc_fw.convert.text import TextInput
+from ooc_fw.data.opening import open_source
+from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
 TEXT = b"".join(b"1 1:%d\n" % i for i in range(2000))
@@ -86,7 +94,6 @@ def test_damaged_file(tmp_path, compress, damage):
         (b"\x89HDF\r\n\x1a\n", "is an HDF5 file already"),
         (b"\x93NUMPY", "is a table: give --format npy"),
         (b"\x28\xb5\x2f\xfd", "zstd -dc"),
-        (b"PK\x03\x04", "unzip -p"),
     ],
 )
 def test_file_that_is_no_text(tmp_path, head, message):
@@ -113,3 +120,54 @@ def test_a_line_without_an_end_is_refused(tmp_path, compress, monkeypatch):
     with TextInput(path) as text, pytest.raises(InputError, match=r"data\.txt, line 2: .* 3 MiB"):
         list(text.blocks())
     assert text.text_bytes < 6 << 20
+
+
+def in_memory(write):
+    file = io.BytesIO()
+    write(file)
+    return file.getvalue()
+
+
+def zipped(name, text=b"x"):
+    return in_memory(lambda file: zipfile.ZipFile(file, "w").writestr(name, text))
+
+
+def tarred(file):
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("a.csv"))
+
+
+FOREIGN = {
+    "zip": (zipped("a.csv"), "unzip -p"),
+    "xlsx": (zipped("[Content_Types].xml"), "an Excel workbook; save its sheet as CSV"),
+    "ods": (zipped("mimetype", b"application/vnd.oasis"), "OpenDocument"),
+    "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "old Excel workbook"),
+    "tar": (in_memory(tarred), "tar archive"),
+    "7z": (b"7z\xbc\xaf\x27\x1c", "archive"),
+    "sqlite": (b"SQLite format 3\0", "SQLite; convert the output of 'sqlite3"),
+    **{f"pickle-{k}": (pickle.dumps([1.0], k), "a pickle") for k in range(2, 6)},
+    "mat": (in_memory(lambda file: scipy.io.savemat(file, {"X": np.eye(2)})), "MATLAB.*loadmat"),
+    "arrow-stream": (b"\xff\xff\xff\xff\x10\0\0\0", "stream of Arrow.*open_stream"),
+    "orc": (b"ORC\x08", "ORC"),
+    "lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", "git lfs pull"),
+    "arff": (b"% iris\n\n@RELATION iris\n@ATTRIBUTE a REAL\n", "ARFF"),
+    "json": (b'[{"a": 1, "y": 0}]', "JSON"),
+    "json-lines": (b'{"a": 1, "y": 0}\n', "JSON"),
+    "html": (b"<!DOCTYPE html><title>404</title>", "HTML or XML"),
+    "sep": (b"sep=;\r\na;y\r\n1;0\r\n", "'tail -n "),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_files_of_other_formats_are_known_by_what_they_begin_with(tmp_path, kind, packed):
+    """Whatever they are called, and whichever command reads them."""
+    head, sentence = FOREIGN[kind]
+    for name in ("data", "data.csv", "data.txt", "data.npy"):
+        path = tmp_path / (f"{name}.gz" if packed else name)
+        path.write_bytes(gzip.compress(head) if packed else head)
+        with pytest.raises(InputError, match=rf"data.* (is|begins) .*{sentence}"):
+            convert([path], tmp_path / "o.h5", ConvertOptions(label="y"))
+        if not packed:
+            with pytest.raises(InputError, match=sentence):
+                open_source(path)
