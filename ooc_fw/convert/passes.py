@@ -7,6 +7,7 @@ nothing is left behind however the process ends.
 from __future__ import annotations
 
 import io
+import logging
 import os
 import pickle
 import tempfile
@@ -43,9 +44,13 @@ from ooc_fw.data.scaling import Scaling, are_constant
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.memory import format_bytes
+
+logger = logging.getLogger(__name__)
 
 FEW_STEPS = 64  # a column is lost to rounding if its range has fewer steps of float32 than this
 PIECE_BYTES = 2 << 20  # bytes of rows that are scaled and written at once
+MANY_FEATURES = 1 << 22  # columns above which the memory of statistics is told
 MAX_FEATURES = 1 << 26  # statistics take up to 64 bytes per column
 WIDE = 1 << 14  # columns above which merging the ranges of blocks takes longer than adding rows
 MAX_CLASSES = 4096  # different labels; more of them are targets of a regression
@@ -87,6 +92,12 @@ class Job:
             raise InputError(
                 f"{name} has a feature index of {block.rows.n_features}, and the limit is "
                 f"{MAX_FEATURES}; if it is a stray one, leave wide features out with --n-features"
+            )
+        if block.width > max(self.width, MANY_FEATURES):
+            logger.warning(
+                "%s has a feature index of %d: columns take up to 64 bytes each, %s in all; if it "
+                "is a stray one, leave wide features out with --n-features",
+                *(name, block.width, format_bytes(64 * block.width)),
             )
         if ranges is None:
             self.ranges.add(block.rows)

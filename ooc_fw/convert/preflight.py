@@ -54,6 +54,7 @@ from ooc_fw.system.memory import format_bytes
 MOST_ADVICE = 5  # sentences
 WIDE = 1 << 16  # columns above which only those of sparse rows that hold values are measured
 SAMPLE_BYTES = 64 << 20  # bytes of rows, in RAM, that are sampled
+SAMPLE_ROWS = 1 << 20  # most rows of the sample, of which repeated ones are counted
 STRETCHES = 64  # parts of a large file from which its sample is read
 MAX_DECODED = 1 << 30  # bytes that are decoded for the sample where compressed chunks are large,
 LOOKED_CHUNKS = 1 << 11  # chunks that are decoded at most, however small they are
@@ -220,6 +221,7 @@ def sample_slices(source: RowSource) -> list[tuple[int, int]]:
     """Rows to read: all of them, or short stretches from all parts of the file."""
     n_rows = source.n_rows
     wanted = max(STRETCHES, SAMPLE_BYTES * n_rows // max(1, source.decoded_bytes))
+    wanted = min(SAMPLE_ROWS, wanted)
     if source.decoders:
         wanted = max(STRETCHES, min(wanted, LOOKED_CHUNKS * source.chunk_rows))
     if wanted >= n_rows:

@@ -6,10 +6,12 @@ import io
 import math
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import h5py
@@ -26,12 +28,13 @@ from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64A
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.statistics import ColumnSums
-from ooc_fw.data.views import ranges_of
+from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import atomic_path, flush_to_disk
 
 FORMAT_VERSION = 1
 
+_PART_ROWS = 1 << 20  # rows whose labels and numbers are looked at together
 CHUNK_BYTES = 2 << 20  # size of a chunk of any array
 # A data set is written front to back and needs only the chunk at hand in its cache; the default of
 # HDF5 is larger and fills up over the first million rows.
@@ -328,19 +331,49 @@ class PartReport:
     class_counts: dict[Any, int]
 
 
-def _stored_labels(source: RowSource) -> tuple[Float64Array, list[str] | None, bool]:
-    """Labels as they are stored, the words of these codes, and whether they are targets.
+@dataclass(frozen=True)
+class _Labels:
+    """Labels of all rows in few bytes: targets, or the code of each class and what is stored."""
 
-    InputError is raised where some are missing; where there are no labels at all, they are zeros.
-    """
-    if not source.has_labels:
-        return np.zeros(source.n_rows), None, False
-    if are_targets(source):
-        return read_targets(source), None, True
-    values, codes = encode_labels(source)
-    if values.dtype.kind in "biuf":
-        return values[codes].astype(np.float64), None, False
-    return codes.astype(np.float64), values.tolist(), False
+    codes: AnyArray  # targets where there are no values
+    values: Float64Array | None = None  # stored for each code
+    words: list[str] | None = None  # that the values stand for
+
+    @classmethod
+    def of(cls, source: RowSource) -> _Labels:
+        """InputError is raised if some are missing; without any labels they are zeros."""
+        if not source.has_labels:
+            return cls(np.zeros(source.n_rows, dtype=np.int8), np.zeros(1))
+        if are_targets(source):
+            return cls(read_targets(source))
+        classes, codes = encode_labels(source)
+        if classes.dtype.kind in "biuf":
+            return cls(codes, classes.astype(np.float64))
+        return cls(codes, np.arange(len(classes), dtype=np.float64), classes.tolist())
+
+    def stored(self, rows: Int64Array) -> Float64Array:
+        """Labels of some rows as they are stored."""
+        found = self.codes[rows]
+        return found if self.values is None else self.values[found]
+
+    def counts(self, part: SubsetSource) -> dict[Any, int]:
+        """Rows of each stored label in a part."""
+        total: Counter[Any] = Counter()
+        for start in range(0, part.n_rows, _PART_ROWS):
+            rows = part.rows_at(np.arange(start, min(part.n_rows, start + _PART_ROWS)))
+            total.update(count_labels(self.stored(rows)))
+        return dict(sorted(total.items()))
+
+
+def _new_numbers(part: RowSource) -> AnyArray:
+    """For each position in the user's input, how many rows of the part come up to there."""
+    last, ends = 0, [*range(_PART_ROWS, part.n_rows, _PART_ROWS), part.n_rows]
+    for start, stop in pairwise([0, *ends]):
+        last = max(last, int(part.row_ids(start, stop).max()))
+    there = np.zeros(last + 1, dtype=bool)
+    for start, stop in pairwise([0, *ends]):
+        there[part.row_ids(start, stop)] = True
+    return np.cumsum(there, dtype=np.int32 if last < 2**31 - 1 else np.int64)
 
 
 def read_test_rows(path: str, source: RowSource) -> Int64Array:
@@ -388,7 +421,8 @@ def split(
     Rows keep their order, are numbered anew, and take along what is known of them. The files appear
     when both are written. `on_rows` is told the number of rows written.
     """
-    labels, words, targets = _stored_labels(source)
+    labels = _Labels.of(source)
+    words, targets = labels.words, labels.values is None
     layout = Layout(
         source.n_rows,
         source.n_features,
@@ -412,9 +446,8 @@ def split(
         paths = [stack.enter_context(atomic_path(output)) for output in outputs]
         for part, path, output in zip(hold_out(source, test_ranges), paths, outputs, strict=True):
             with part, OutputFile(path) as file:
-                stored = labels[part.rows]
-                numbers = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))
-                counts = count_labels(stored) if source.has_labels and not targets else {}
+                numbers = _new_numbers(part)
+                counts = labels.counts(part) if source.has_labels and not targets else {}
                 own = replace(layout, n_rows=part.n_rows, class_counts=counts, table=part.table)
                 # Features of the second part are not made of its own labels.
                 cells = part.categories.cells if part.categories and not reports else None
@@ -424,7 +457,9 @@ def split(
                 for start, rows in iter_blocks(part, 0, part.n_rows):
                     stop = start + len(rows)
                     known = None if cells is None else cells[start:stop]
-                    writer.append(rows, stored[start:stop], numbers[start:stop], None, known)
+                    own_labels = labels.stored(part.rows_at(np.arange(start, stop)))
+                    ids = numbers[part.row_ids(start, stop)].astype(np.int64) - 1
+                    writer.append(rows, own_labels, ids, None, known)
                     done += len(rows)
                     if on_rows is not None:
                         on_rows(done)

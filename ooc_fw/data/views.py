@@ -105,8 +105,13 @@ def draw_parts(
     of all rows, from a random row on. With `codes`, the class of each row, every part has the same
     share of each class, as far as whole rows allow; its rows are then nearly consecutive.
     """
-    ends, in_order = np.cumsum(sizes), np.arange(n_rows)
-    order = (in_order + rng.integers(n_rows)) % n_rows if shuffled else rng.permutation(n_rows)
+    ends = np.cumsum(sizes)
+    if shuffled:
+        order = np.arange(n_rows)
+        order += rng.integers(n_rows)
+        order %= n_rows
+    else:
+        order = rng.permutation(n_rows)
     if codes is not None:
         order = order[np.argsort(_shares(codes[order]), kind="stable")]
     return [
@@ -116,11 +121,11 @@ def draw_parts(
 
 def _shares(codes: Int64Array) -> Float64Array:
     """Which share of its class comes before each row, shape (n_rows,)."""
-    by_class = np.argsort(codes, kind="stable")
-    counts = np.bincount(codes)
-    places = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    by_class, stop = np.argsort(codes, kind="stable"), 0
     shares = np.empty(len(codes))
-    shares[by_class] = (places + 0.5) / np.repeat(counts, counts)
+    for count in np.unique(codes, return_counts=True)[1].tolist():
+        start, stop = stop, stop + count
+        shares[by_class[start:stop]] = (np.arange(count) + 0.5) / count
     return shares
 
 

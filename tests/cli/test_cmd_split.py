@@ -1,10 +1,13 @@
 import os
+import tracemalloc
 
 import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.data.opening import open_source
+from ooc_fw.convert.writer import split
+from ooc_fw.data.opening import draw_test_rows, open_source
+from ooc_fw.data.views import SubsetSource
 from tests.support.contracts import to_dense
 
 
@@ -109,6 +112,26 @@ def test_what_cannot_be_split(ooc_fw, tmp_path, data_file, monkeypatch, options,
 def test_no_part_replaces_the_data(ooc_fw, tmp_path, data_file):
     assert "would replace the input" in ooc_fw("split", data_file, tmp_path / "a", data_file).err
     assert "would both be" in ooc_fw("split", data_file, tmp_path / "a", tmp_path / "a").err
+
+
+def test_parts_take_few_bytes_a_row(tmp_path):
+    """And their rows are numbered anew in the order of the input."""
+    n = 400_000
+    rng = np.random.default_rng(0)
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file["X"], file["y"] = rng.normal(size=(n, 1)).astype(np.float32), np.arange(n) % 3.0
+    with open_source(str(tmp_path / "d.h5")) as source:
+        source.ids = rng.permutation(n)
+        tracemalloc.start()
+        ranges = draw_test_rows(source, 0.3, 0, stratify=True)
+        outputs = [tmp_path / "a.h5", tmp_path / "b.h5"]
+        split(source, ranges, outputs)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        with SubsetSource(source, ranges) as part:
+            expected = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))
+    np.testing.assert_array_equal(rows_of(outputs[1])[2], expected)
+    assert peak < 50 * n + 40e6
 
 
 def test_the_mark_of_a_regression_file_stays(ooc_fw, tmp_path):
