@@ -55,6 +55,12 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+@pytest.fixture(autouse=True)
+def _program_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that run in this process find it as large as one of their own, which it is not."""
+    monkeypatch.setattr("ooc_fw.system.memory._program", 160 << 20)
+
+
 class Table(NamedTuple):
     """Rows, and labels 3 (fewer) and -7."""
 
@@ -166,11 +172,3 @@ def model_file(data_file: Path) -> Path:
     path = data_file.with_name("model.h5")
     assert main(["train", str(data_file), "-o", str(path), "--C", "5", "--quiet"]) == 0
     return path
-
-
-@pytest.fixture(autouse=True)
-def _memory_is_planned_anew() -> None:
-    """Forget the plan that is remembered: tests change the constants it rests on."""
-    from ooc_fw.system.memory import plan_memory
-
-    plan_memory.cache_clear()

@@ -1,7 +1,6 @@
 """How ``--memory`` is divided among the parts of a run, and how much memory there is.
 
-The plan is a pure function of sizes: the same command on the same data has the same plan, whatever
-else is in memory and however many threads there are, so that it takes the same course.
+The plan follows from the sizes of the data and from what the process takes when it is made.
 """
 
 from __future__ import annotations
@@ -11,18 +10,19 @@ import os
 import re
 import resource
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import group_limits, read_text
 
-PROGRAM_BYTES = 320 << 20
-"""Bytes of interpreter, libraries and compiled code, with a margin.
+_program: int | None = None  # what `program_bytes` has measured
+_STEP = 16 << 20  # to which it is rounded up, so that the same command has the same plan
+_LOADED_BYTES = 28 << 20  # of libraries and compiled code that a run loads after its plan
+_COMPILER_BYTES = 144 << 20  # of the compiler, where code has to be compiled first
+_ADVISED_BYTES = 16 << 20  # by which a limit that is named exceeds what is needed at the moment
 
-A run on 300 rows peaks at 171 to 175 MiB, and at 283 to 292 MiB when it has to compile its
-functions first.
-"""
+MUCH_BYTES = 1 << 30
+"""Bytes beyond the least limit, for which a better kind of model is not advised."""
 
 # Shares. The rest is what a limit leaves after everything that a run must have.
 _DEFAULT_SHARE = 0.5  # of all memory, for a run without a limit
@@ -53,7 +53,8 @@ _BLOCK_COPIES = 6  # of a block of rows on its way from the file to the kernel
 _SPARSE_COPIES = 4
 _MOST_THREADS = 64
 _MANY_ROWS = 1 << 24
-_LEAST_VERTICES = 500
+_LEAST_VERTICES = 2_000
+_ENOUGH_VERTICES = 40_000  # that an exact model has at most
 
 # Of a landmark model. Landmarks that may be asked for, at least.
 _LEAST_LANDMARKS = 20
@@ -170,7 +171,18 @@ class MemoryPlan:
         return f"{parts}; {most}; {limit}"
 
 
-@lru_cache(maxsize=1)  # asked before the labels are read, and again with them
+def program_bytes(held: int = 0) -> int:
+    """Bytes of interpreter, libraries and code, without the rows that are `held` anyway.
+
+    They are what is resident when the first plan of the process is made, and a margin.
+    """
+    global _program
+    if _program is None:
+        resident = max(0, rss_bytes() - held)
+        _program = -(-resident // _STEP) * _STEP + _LOADED_BYTES
+    return _program
+
+
 def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan:
     """Divide memory among the parts of an exact run, which add up to no more than the limit.
 
@@ -181,7 +193,9 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     parts = _least(work)
     needed = sum(parts.values())
     if limit is not None and limit < needed:
-        raise _over_limit(limit, parts)
+        raise _over_limit(limit, parts, good=_good_bytes(work))
+    parts["program"] += _for_compiler(limit, needed)
+    needed = sum(parts.values())
     full, vertex_bytes, thread_bytes = int(work.full_oracle), _vertex_bytes(work), parts["scratch"]
     # A full oracle keeps a copy of the rows that is prepared for products, and of sparse ones one
     # column by column, in which frequent columns are dense.
@@ -204,7 +218,8 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     max_threads = 1 + min(_MOST_THREADS - 1, int(_THREADS_SHARE * rest) // thread_bytes)
     rest -= keeps_rows * cache + more_columns + (max_threads - 1) * thread_bytes
     rest += parts["vertices"] + parts["kernel_rows"]
-    max_vertices = min(work.n_rows, max(_LEAST_VERTICES, int(_VERTEX_SHARE * rest) // vertex_bytes))
+    least_vertices = parts["vertices"] // vertex_bytes
+    max_vertices = min(work.n_rows, max(least_vertices, int(_VERTEX_SHARE * rest) // vertex_bytes))
     vertices = max_vertices * vertex_bytes
     all_kernel_rows = max_vertices * (4 * max_vertices + _KERNEL_ROW_PADDING)
     parts["buffers"] += more_buffers
@@ -219,6 +234,30 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
 def least_bytes(work: Workload) -> int:
     """The smallest limit that `plan_memory` takes."""
     return sum(_least(work).values())
+
+
+def exact_bytes(work: Workload, n_vertices: int) -> int:
+    """A limit that has room for an exact model with so many vertices."""
+    more = max(0, min(work.n_rows, n_vertices) * _vertex_bytes(work) - _least(work)["vertices"])
+    rest = int(more / _VERTEX_SHARE / (1 - _CACHE_SHARE - _THREADS_SHARE))
+    return least_bytes(work) + rest + min(rest, _COMPILER_BYTES) + _ADVISED_BYTES
+
+
+def _good_bytes(work: Workload) -> int:
+    """A limit for the model that there is without one, or the least if that takes far more."""
+    good = exact_bytes(work, _ENOUGH_VERTICES)
+    return good if good <= least_bytes(work) + MUCH_BYTES else 0
+
+
+def landmark_bytes(work: Workload, n_landmarks: int) -> int:
+    """A limit that has room for so many landmarks."""
+    terms = landmark_terms(work, n_landmarks, _LANDMARK_THREADS)
+    return sum(terms.values()) + _COMPILER_BYTES + _ADVISED_BYTES
+
+
+def _for_compiler(limit: int | None, needed: int) -> int:
+    """Bytes that are kept for the compiler: half of what a limit leaves, or all that it takes."""
+    return 0 if limit is None else min(_COMPILER_BYTES, (limit - needed) // 2)
 
 
 def _budget(limit: int | None, available: int) -> int:
@@ -245,7 +284,7 @@ def _least(work: Workload) -> dict[str, int]:
         row_numbers = _FEW_ROW_BYTES - work.in_unit * _ONE_NORM_BYTES
     parts = _PARTS_BYTES + work.sparse * 8 * work.n_rows if work.cacheable else work.decoded_bytes
     return {
-        "program": PROGRAM_BYTES + work.held_bytes,
+        "program": program_bytes(work.held_bytes) + work.held_bytes,
         "row_numbers": work.n_rows * row_numbers + work.n_features * _FEATURE_BYTES,
         "buffers": work.buffers(work.least_rows) + parted * parts,
         "scratch": _THREAD_BYTES + _sparse_thread_bytes(work),
@@ -287,7 +326,7 @@ def landmark_terms(work: Workload, n_landmarks: int, threads: int = 1) -> dict[s
         n_sample += _SAMPLE_ROWS * n_landmarks
     row_numbers = numbers + work.weighted * _PENALTY_BYTES + work.targets * _TARGET_BYTES
     return {
-        "program": PROGRAM_BYTES + work.held_bytes,
+        "program": program_bytes(work.held_bytes) + work.held_bytes,
         "row_numbers": work.n_rows * row_numbers + work.n_features * _FEATURE_BYTES,
         "buffers": work.buffers(0),
         "scratch": threads * _landmark_thread_bytes(work, n_landmarks),
@@ -310,32 +349,40 @@ def plan_landmarks(
     fewest: int,
     wanted: int | None = None,
     threads: int = 1,
+    advised: int = 0,
 ) -> MemoryPlan:
     """Memory of a run with as many landmarks as fit, from `fewest` to `wanted`.
 
     How many they are does not depend on `threads`, of which as many start as fit beside them.
     Without a limit, half of what is available is not exceeded, except by the `fewest` alone where
-    they take little: such a run is asked for. OverLimitError where there is no room for the fewest.
+    they take little: such a run is asked for. OverLimitError where there is no room for the fewest;
+    it names a limit for those `advised`.
     """
     parts, budget, n_landmarks = landmark_terms(work, fewest), _budget(limit, available), fewest
     needed = sum(parts.values())
     if limit is None and wanted is None:
         budget = max(budget, min(needed, _SMALL_RUN_BYTES))
     if needed > budget:
-        raise _over_limit(limit, parts, _most_landmarks(work, budget, 0, fewest))
+        good = landmark_bytes(work, advised) if advised > fewest else 0
+        raise _over_limit(limit, parts, _most_landmarks(work, budget, 0, fewest), good)
+    compiler = _for_compiler(limit, needed)
+    budget -= compiler
     if wanted is not None:
         n_landmarks = _most_landmarks(work, budget, fewest, wanted, _LANDMARK_THREADS)
     rest = budget - sum(landmark_terms(work, n_landmarks).values())
     threads = min(threads, 1 + rest // _landmark_thread_bytes(work, n_landmarks))
     parts = landmark_terms(work, n_landmarks, threads)
     rest = budget - sum(parts.values())
+    parts["program"] += compiler
     spare = work.cacheable * min(_CACHE_BYTES, rest)
     kernel_values = 2 * work.n_rows * n_landmarks * work.in_unit  # in 16 bits
     parts["kernel_values"] = min(kernel_values, rest - spare)
     return MemoryPlan(work, parts, limit, threads, landmarks=n_landmarks, spare=spare)
 
 
-def _over_limit(limit: int | None, parts: dict[str, int], landmarks: int = 0) -> OverLimitError:
+def _over_limit(
+    limit: int | None, parts: dict[str, int], landmarks: int = 0, good: int = 0
+) -> OverLimitError:
     """The error for a limit below the sum of the parts, beside which so many `landmarks` fit."""
     part = max(parts, key=lambda name: parts[name])
     needed = sum(parts.values())
@@ -344,8 +391,8 @@ def _over_limit(limit: int | None, parts: dict[str, int], landmarks: int = 0) ->
     given = "half of all memory" if limit is None else f"a memory limit of {format_bytes(limit)}"
     return OverLimitError(
         f"{given} cannot be met: the largest part, {_TERMS[part]}, takes "
-        f"{format_bytes(parts[part])} alone{more}{fewer}; the smallest limit that would do is "
-        f"{-(-needed >> 20)}MiB",
+        f"{format_bytes(parts[part])} alone{more}{fewer}; a limit that would do is "
+        f"{-(-max(good, needed + _ADVISED_BYTES) >> 20)}MiB",
         needed,
     )
 
@@ -371,7 +418,7 @@ def format_bytes(n: int) -> str:
 
 def kernel_rows_budget() -> int:
     """Bytes for the kernel rows of a stream, which has no limit: half of the memory there is."""
-    return max(_LEAST_KERNEL_ROWS, int(_DEFAULT_SHARE * memory_total()) - PROGRAM_BYTES)
+    return max(_LEAST_KERNEL_ROWS, int(_DEFAULT_SHARE * memory_total()) - program_bytes())
 
 
 def memory_total(root: str = "/") -> int:

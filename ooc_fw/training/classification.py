@@ -32,14 +32,17 @@ from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import interruption, signal_of
 from ooc_fw.system.memory import (
-    PROGRAM_BYTES,
+    MUCH_BYTES,
     MemoryPlan,
     OverLimitError,
     Workload,
+    exact_bytes,
+    landmark_bytes,
     least_bytes,
     memory_total,
     plan_landmarks,
     plan_memory,
+    program_bytes,
 )
 from ooc_fw.training.fit import Fit, Task, WarmStart, open_landmark_path
 from ooc_fw.training.pairs import train_pairs
@@ -59,6 +62,7 @@ MOST_LANDMARKS, _ROWS_EACH = 30_000, 4
 
 _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
 _FIRST_LANDMARKS, _FIRST_VALUES = 500, 1e8  # of the first model of a growing one, and in its pass
+_ROOM = 0.8  # share of the vertices that fit, up to which support vectors may be expected
 _GAIN = 1.25  # factor of the number of landmarks from which on a larger model is worth while
 
 SAMPLE_ROWS = 2_000, 8_000
@@ -80,7 +84,8 @@ def _exact_or_fewest(work: Workload, options: TrainOptions) -> MemoryPlan:
     """Memory of an exact model; else of the landmarks asked for, or the fewest.
 
     Landmarks take the place of an exact model that has no room where nothing else was asked for.
-    OverLimitError, where there is no room for either, names the smaller limit.
+    OverLimitError, where there is no room for either, names a limit for an exact model unless that
+    takes far more than landmarks do.
     """
     refused = []
     if options.landmarks is None:
@@ -94,13 +99,18 @@ def _exact_or_fewest(work: Workload, options: TrainOptions) -> MemoryPlan:
     try:
         return _landmark_memory(work, options, options.landmarks or START_ROWS)
     except OverLimitError as error:
-        raise min([*refused, error], key=lambda each: each.needed) from None
+        near = [each for each in refused if each.needed <= error.needed + MUCH_BYTES]
+        raise (near or [error])[0] from None
 
 
 def _landmark_memory(work: Workload, options: TrainOptions, n_landmarks: int) -> MemoryPlan:
     """Memory of a model with so many landmarks, or with all rows where these are fewer."""
     fewest, limit = min(n_landmarks, work.n_rows), options.memory_limit
-    return plan_landmarks(work, limit, memory_total(), fewest, threads=options.threads)
+    usual = _usual_landmarks(work)
+    advised = usual if options.landmarks is None or n_landmarks == START_ROWS else 0
+    return plan_landmarks(
+        work, limit, memory_total(), fewest, threads=options.threads, advised=advised
+    )
 
 
 class Classification(Task):
@@ -114,8 +124,8 @@ class Classification(Task):
         try:
             threads_before_plan(source, options, weighted=weighted)
         except OverLimitError:
-            room = (options.memory_limit or 0) - PROGRAM_BYTES
-            if source.label_bytes > max(room, PROGRAM_BYTES // 4):
+            room = (options.memory_limit or 0) - program_bytes()
+            if source.label_bytes > max(room, program_bytes() // 4):
                 raise  # the labels alone exceed the limit
             n_classifiers = classifiers_of(len(label_values(source)))
             threads_before_plan(source, options, weighted=weighted, n_classifiers=n_classifiers)
@@ -181,11 +191,14 @@ def plan_classes(problem: Problem, options: TrainOptions, session: Session) -> P
     n_rows, memory = work.n_rows, _exact_or_fewest(work, options)
     within = replace(options, threads=memory.max_threads)
     if memory.landmarks:
-        why = f": an exact model takes {-(-least_bytes(work) >> 20)}MiB of memory at least"
+        needed = exact_bytes(work, MOST_SUPPORT)
+        why = f": an exact model takes {-(-needed >> 20)}MiB of memory"
         return plan_span(problem, options, session, None, why)
     most, whose = MOST_SUPPORT, f"the {MOST_SUPPORT} that an exact run takes on"
-    if memory.max_vertices < most:
-        most, whose = memory.max_vertices, f"the {memory.max_vertices} that memory holds"
+    if memory.max_vertices < min(most, n_rows):
+        most = int(_ROOM * memory.max_vertices)
+        enough = exact_bytes(work, MOST_SUPPORT)
+        whose = f"the {most} that memory holds (all fit in {-(-enough >> 20)}MiB)"
 
     def exact(why: str) -> Plan:
         return plan_exact(problem, options, session, memory=memory, kind=f"exact: {why}")
@@ -239,6 +252,7 @@ def plan_span(
     grows = n_landmarks is None and options.max_time is not None and not saved
     if n_landmarks is None:
         n_landmarks = most_landmarks(problem, options, session, grows)
+        _warn_of_memory(work, options, n_landmarks)
     if grows:
         first = min(_FIRST_LANDMARKS, int(_FIRST_VALUES / work.n_rows))
         n_landmarks = min(n_landmarks, max(START_ROWS, first))
@@ -320,14 +334,35 @@ def _why_exact(options: TrainOptions) -> str | None:
     return f"exact: {given[0]}" if given else None
 
 
+def _usual_landmarks(work: Workload) -> int:
+    """Number of landmarks if neither time nor memory is short."""
+    most = min(LANDMARKS / math.sqrt(work.n_classifiers), _PASS_VALUES / work.n_rows)
+    return min(max(START_ROWS, int(most)), work.n_rows)
+
+
+def _warn_of_memory(work: Workload, options: TrainOptions, n_landmarks: int) -> None:
+    """Warn if a memory limit leaves few landmarks, with one that gives a good model."""
+    usual = _usual_landmarks(work)
+    if options.memory_limit is None or 2 * n_landmarks >= usual:
+        return
+    good = landmark_bytes(work, usual)
+    if work.n_rows <= MOST_SUPPORT and not work.targets:
+        good = min(good, exact_bytes(work, work.n_rows))
+    logger.warning(
+        "memory has room for %d landmarks only, which may be too few for a good model; give "
+        "--memory %dMiB",
+        n_landmarks,
+        -(-good >> 20),
+    )
+
+
 def most_landmarks(problem: Problem, options: TrainOptions, session: Session, grows: bool) -> int:
     """Largest number of landmarks within the limits of size and memory; it `grows` to more."""
     work = workload(problem, options, session)
-    alike = math.sqrt(problem.n_classifiers)
-    most = min(LANDMARKS / alike, _PASS_VALUES / work.n_rows)
+    wanted = _usual_landmarks(work)
     if grows:
-        most = max(most, min(MOST_LANDMARKS / alike, work.n_rows / _ROWS_EACH))
-    wanted = min(max(START_ROWS, int(most)), work.n_rows)
+        alike = math.sqrt(problem.n_classifiers)
+        wanted = max(wanted, int(min(MOST_LANDMARKS / alike, work.n_rows / _ROWS_EACH)))
     fewest, limit = min(START_ROWS, wanted), options.memory_limit
     return plan_landmarks(work, limit, memory_total(), fewest, wanted, options.threads).landmarks
 

@@ -27,7 +27,7 @@ from ooc_fw.problem import FLOAT64_GAP, StoppingTest
 from ooc_fw.solver.plan import Plan, takes_many_vertices
 from ooc_fw.solver.run import Warm
 from ooc_fw.solver.state import Solution, Status, StepKind
-from ooc_fw.system.memory import PROGRAM_BYTES
+from ooc_fw.system.memory import program_bytes
 from ooc_fw.system.threads import limit_this_thread
 
 _MOST_ROWS = 2500  # rows of a pair whose rows are all vertices
@@ -84,7 +84,7 @@ class SmallPairs(ExitStack):
         small = [k for k, n in enumerate(n_rows) if n <= _MOST_ROWS]
         most = _MOST_BYTES
         if options.memory_limit is not None:
-            most = options.memory_limit - PROGRAM_BYTES - held_bytes
+            most = options.memory_limit - program_bytes(held_bytes) - held_bytes
             if len(small) < len(pairs):
                 return [], 0
         classes = sorted({code for k in small for code in pairs[k]})

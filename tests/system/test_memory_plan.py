@@ -68,7 +68,7 @@ def test_a_refusal_names_the_largest_part_and_the_way_out():
     work = Workload(n_rows=10**8, decoded_bytes=10**10, block_bytes=MIB, weighted=True)
     with pytest.raises(InputError, match=r"numbers for each row .* 5.9. GiB .* would do is \d+MiB"):
         plan_memory(work, 1 << 30, 0)
-    large = Workload(n_rows=10**4, decoded_bytes=10**9, block_bytes=1, read_bytes=1 << 30)
+    large = Workload(n_rows=10**4, decoded_bytes=10**9, block_bytes=1, read_bytes=2 << 30)
     with pytest.raises(InputError, match=r"buffers.*ooc-fw convert .*would do is \d+MiB"):
         plan_memory(large, 1 << 30, 0)
 
@@ -171,8 +171,8 @@ def test_landmarks_fit_and_no_more_of_them_would(work, limit, threads):
         assert limit < refused.needed == plan_landmarks(work, refused.needed, 0, 1).total()
         return
     plan = plan_landmarks(work, limit, 0, 1, work.n_rows, threads)
-    without = plan_landmarks(work, None, 2 * limit, 1, work.n_rows, threads)
-    assert plan == replace(without, limit=limit)
+    compiler = plan.parts["program"] - landmark_terms(work, 1)["program"]
+    assert 0 <= compiler <= 144 * MIB
     assert plan.total() + plan.row_cache <= limit
     all_values = 2 * work.n_rows * plan.landmarks * work.in_unit
     assert plan.parts["kernel_values"] == min(
@@ -183,7 +183,7 @@ def test_landmarks_fit_and_no_more_of_them_would(work, limit, threads):
     other = plan_landmarks(work, limit, 0, 1, work.n_rows, 9 - threads)
     assert other.landmarks == plan.landmarks
     more = sum(landmark_terms(work, plan.landmarks + 1, 2).values())
-    assert plan.landmarks == work.n_rows or more > limit
+    assert plan.landmarks == work.n_rows or more > limit - compiler
 
 
 @given(workloads(), st.integers(1, 10_000), st.integers(0, 1 << 40))
@@ -229,7 +229,7 @@ def test_blocks_are_as_long_as_the_rows_and_the_limit_allow():
     least = least_bytes(wide)
     assert plan_memory(wide, least, 0).max_block == 32
     between = plan_memory(wide, least + 1200 * MIB, 0)
-    assert (between.max_block, between.parts["buffers"]) == (132, 6 * 132 * MIB)
+    assert (between.max_block, between.parts["buffers"]) == (120, 6 * 120 * MIB)
     assert plan_memory(wide, 200 << 30, 0).max_block == 16_384
     # A long block leaves for the rest what it always left.
     enough = least + 6 * (16_384 - 32) * MIB

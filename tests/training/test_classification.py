@@ -3,6 +3,7 @@
 import math
 import re
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact, workload
 from ooc_fw.solver.shell import CheckpointPlan, run_identity, save_checkpoint
 from ooc_fw.system.errors import OutOfTimeError
-from ooc_fw.system.memory import OverLimitError, least_bytes
-from ooc_fw.training.classification import Classification, expect_support, plan_classes
+from ooc_fw.system.memory import OverLimitError, landmark_bytes, landmark_terms, least_bytes
+from ooc_fw.training.classification import Classification, expect_support, plan_classes, plan_span
 from ooc_fw.training.fit import fit
 
 KERNEL = make_kernel("rbf", gamma=0.3)
@@ -114,9 +115,10 @@ def test_memory_limit(monkeypatch):
     X, codes = rows()
     noisy = ClassificationProblem(open_dataset(np.pad(X, ((0, 0), (0, 400)))), codes, KERNEL)
     monkeypatch.setattr("ooc_fw.training.classification.MOST_SUPPORT", 10**6)
+    monkeypatch.setattr("ooc_fw.system.memory._LEAST_VERTICES", 500)
     with pytest.raises(InputError) as caught:
         plan_exact(noisy, TrainOptions(memory_limit=1))
-    smallest = int(re.search(r"(\d+)MiB$", str(caught.value))[1]) << 20
+    smallest = caught.value.needed + (16 << 20)
     plan = plan_of(noisy, memory_limit=smallest)
     assert plan.landmarks is not None
     assert "that memory holds" in plan.kind
@@ -143,14 +145,9 @@ def test_the_limit_that_is_named_is_that_of_the_model_that_is_trained(n_classes,
     problem = ClassificationProblem(source, codes, KERNEL, class_labels=classes)
     plan = plan_classes(problem, options, Session())
     assert plan.memory.total() <= least
-    exact = least_bytes(workload(problem, options, Session()))
-    if "landmarks" in asked:
-        assert plan.landmarks == 500
-    elif "exact" in asked:
-        assert plan.landmarks is None
-    elif exact > least:
-        assert plan.landmarks >= 20
-    less = TrainOptions(memory_limit=least - (1 << 20), **asked)
+    if asked:  # the kind that there is without a limit
+        assert plan.landmarks == asked.get("landmarks")
+    less = TrainOptions(memory_limit=(100 << 20), **asked)
     assert refusal(Classification().read, source, less) == least
     assert refusal(plan_classes, problem, less, Session()) == least
 
@@ -279,3 +276,20 @@ def test_an_exact_run_that_would_be_late_is_not_begun(monkeypatch, noisy, share,
     )
     monkeypatch.setattr("ooc_fw.training.classification.perf_counter", lambda: next(clock))
     assert (plan_of(noisy, max_time=300.0).landmarks is not None) is landmarks
+
+
+def test_few_landmarks_for_want_of_memory_are_warned_of(noisy, monkeypatch, caplog):
+    """The limit in the warning has room for as many as there are without one."""
+    monkeypatch.setattr("ooc_fw.training.classification.LANDMARKS", 1000)
+    wide = replace(noisy, source=open_dataset(np.pad(rows()[0], ((0, 0), (0, 4000)))))
+    terms = landmark_terms(workload(wide, TrainOptions(), Session()), 40)
+    needed = sum(terms.values()) + (8 << 20)
+    few = plan_span(wide, TrainOptions(memory_limit=needed), Session(), None, "")
+    assert few.landmarks < 500
+    named = int(re.search(r"give --memory (\d+)MiB", caplog.text)[1]) << 20
+    caplog.clear()
+    monkeypatch.setattr("ooc_fw.training.classification.MOST_SUPPORT", 1)
+    named = max(named, landmark_bytes(few.memory.work, 1000))
+    good = plan_span(wide, TrainOptions(memory_limit=named), Session(), None, "")
+    assert good.landmarks == 1000
+    assert not caplog.text

@@ -85,7 +85,7 @@ def test_threads_change_no_bit(most_rows, stopping, monkeypatch):
     "options",
     [
         *({"method": "swap"}, {"lmo": "sampled"}, {"certify": False}, {"max_iter": 50}),
-        {"memory_limit": 360 << 20},
+        {"memory_limit": 202 << 20},
     ],
     ids=str,
 )
@@ -98,7 +98,7 @@ def test_options_that_ask_for_another_way_get_it(options):
 @pytest.mark.parametrize("threads", [1, 3, 4])
 def test_memory_limits_the_threads(threads):
     """A pair has 40 rows, whose matrix and kernel values take 25,600 bytes."""
-    fixed = small_pairs._WITHIN_BYTES + small_pairs.PROGRAM_BYTES
+    fixed = small_pairs._WITHIN_BYTES + small_pairs.program_bytes()
     each = 25_600 + small_pairs._ACROSS_BYTES
     _, problem = make_classes(2)
     options = TrainOptions(threads=4, memory_limit=fixed + threads * each + 10_000)
