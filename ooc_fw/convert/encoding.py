@@ -16,7 +16,7 @@ from ooc_fw.data.labels import plain_word
 from ooc_fw.data.rows import AnyArray, Float64Array, Int32Array
 from ooc_fw.system.errors import InputError, format_label
 
-MAX_CELLS = 1 << 24  # words x folds x classes of all columns; each takes about 24 bytes
+MAX_CELLS = 1 << 24  # words x folds x classes of all columns; each takes about 80 bytes
 MAX_LETTERS = 1 << 26  # letters in all these words
 
 
