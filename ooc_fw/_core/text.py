@@ -148,9 +148,7 @@ def _parse_line(text, expected, cursor, labels, indptr, indices, values):
         at = _skip_blanks(text, end + (text[U64(end)] == BLANK))
 
     if not increasing:
-        order = np.argsort(indices[first:stored], kind="mergesort")
-        indices[first:stored] = indices[first:stored][order]
-        values[first:stored] = values[first:stored][order]
+        _sort_pairs(indices[first:stored], values[first:stored])
         for k in range(first + 1, stored):
             if indices[k] == indices[k - 1]:
                 cursor[TOKEN] = indices[k] + index_base
@@ -172,6 +170,36 @@ def _parse_line(text, expected, cursor, labels, indptr, indices, values):
     cursor[LINE] += 1
     cursor[AT] = _next_line(text, at)
     return Problem.NONE
+
+
+@njit(cache=True, nogil=True)
+def _sort_pairs(indices, values):
+    """Sort pairs by column: a heapsort, since numba takes seconds to compile its own sort."""
+    for root in range(indices.size // 2 - 1, -1, -1):
+        _sink(indices, values, root, indices.size)
+    for last in range(indices.size - 1, 0, -1):
+        _exchange(indices, values, 0, last)
+        _sink(indices, values, 0, last)
+
+
+@njit(cache=True, nogil=True)
+def _sink(indices, values, root, stop):
+    """Move a pair down the heap until no column below it is larger."""
+    child = 2 * root + 1
+    while child < stop:
+        if child + 1 < stop and indices[child + 1] > indices[child]:
+            child += 1
+        if indices[child] <= indices[root]:
+            break
+        _exchange(indices, values, root, child)
+        root = child
+        child = 2 * root + 1
+
+
+@njit(cache=True, nogil=True)
+def _exchange(indices, values, i, j):
+    indices[i], indices[j] = indices[j], indices[i]
+    values[i], values[j] = values[j], values[i]
 
 
 @njit(cache=True, nogil=True)

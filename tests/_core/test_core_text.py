@@ -57,3 +57,12 @@ def test_parsers_return_plain_integers():
     )
     assert (type(problem), problem) == (int, compiled.Problem.NONE)
     assert type(scan_part("a,b\n", BEGIN)) is tuple
+
+
+@given(st.lists(st.integers(0, 30), max_size=40))
+def test_pairs_are_sorted_by_column(columns):
+    indices = np.array(columns, dtype=np.int32)
+    values = indices * 2.0
+    compiled._sort_pairs(indices, values)
+    assert indices.tolist() == sorted(columns)
+    np.testing.assert_array_equal(values, indices * 2.0)
