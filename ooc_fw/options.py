@@ -26,6 +26,9 @@ START_ROWS = 20
 """Vertices that a run begins with; the papers call it p."""
 
 
+NOVELTY_C = 30.0
+"""Default of C for novelty. With 1, a tenth to a half of a few hundred training rows are novel."""
+
 TASKS = {"classification": "Classification", "novelty": "Novelty", "regression": "Regression"}
 """Name of a task and of its module in `ooc_fw.training` -> its `ooc_fw.training.fit.Task` there."""
 

@@ -29,7 +29,7 @@ from ooc_fw import (
     open_dataset,
 )
 from ooc_fw.model.record import model_from_bytes
-from ooc_fw.options import KernelOptions, TaskOptions, option_fields
+from ooc_fw.options import NOVELTY_C, KernelOptions, TaskOptions, option_fields
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.testing import EXPECTED_FAILED_CHECKS, EXPECTED_FAILED_CHECKS_WITH_PROBABILITY
 from tests.support.contracts import to_dense
@@ -78,6 +78,7 @@ def test_defaults_are_those_of_the_options(estimator):
     shared = {
         own.name: own.default for own in dataclasses.fields(estimator) if own.name in declared
     }
+    declared["C"] = NOVELTY_C if estimator is FrankWolfeOneClass else declared["C"]
     assert shared == {name: declared[name] for name in shared}
     assert {"kernel", "gamma", "C", "tol", "max_time"} < shared.keys()
     common = {"n_jobs": None, "random_state": None, "verbose": 0, "dask": None}

@@ -28,6 +28,7 @@ from ooc_fw.options import (
     DURATION,
     KEEP,
     LARGEST,
+    NOVELTY_C,
     SHARE,
     TASKS,
     ConvertOptions,
@@ -204,7 +205,8 @@ def _add_training(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
     What most people need comes first, and stands in no group.
     """
-    add_options(parser, TrainOptions, ["C"])
+    text = f"penalty of a unit squared slack (default: {TrainOptions.C}; of novelty {NOVELTY_C})"
+    add_option(parser, "C", replace(option_fields(TrainOptions)["C"], default=None, help=text))
     add_options(parser, KernelOptions, ["kernel", "gamma"])
     add_options(parser, TrainOptions, ["tol", "memory_limit", "max_time"])
     limits = parser.add_argument_group("limits")
@@ -385,17 +387,22 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
 def _importance(parser: argparse.ArgumentParser) -> None:
     """Which columns matter to a model.
 
-    How much each column changes the decision value, or the prediction: the root mean square of the
-    derivative over rows of DATA, times the standard deviation of the column. The effect is the same
-    with the mean of the derivative: positive where more of the column raises the value. Of more
-    than two classes, for each of them; the one-hot columns of a category count together. It
-    describes the model, not the data: columns that tell the same share what they matter.
+    By permutation, the default for labelled rows of tables: what the model loses in ROC AUC (of two
+    classes), accuracy or R^2 where the values of a column are shuffled among the rows. By
+    gradients: the root mean square of the derivative of the decision value, or the prediction, over
+    rows of DATA, times the standard deviation of the column. The effect is the same with the mean
+    of the derivative: positive where more of the column raises the value. Of more than two classes,
+    for each of them. The one-hot columns of a category count together. It describes the model, not
+    the data: columns that tell the same share what they matter.
     """
     add_model(parser)
     add_data(parser, labels=False)
     count: dict[str, Any] = {"low": 1, "whole": True, "metavar": "N"}
     text = "rows from all over DATA that are looked at, or all"
     add_option(parser, "rows", Option(10_000, text, choices=("all",), **count))
+    text = "permutation, gradients, or auto: permutation of tables of up to 200 columns with labels"
+    words = "auto", "permutation", "gradients"
+    add_option(parser, "by", Option("auto", text, choices=words, metavar="HOW"))
     text = "columns in tables and figure (default: 20; 5 for each of several classes); JSON has all"
     add_option(parser, "top", Option(None, text, **count))
     text = "draw the most important columns as bars (.png, .svg, .pdf; matplotlib)"

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
         total = min(source.n_rows, rows or source.n_rows)
         with RowProgress("importance", total, quiet=args.quiet) as progress:
             options = {"threads": args.threads, "dask": workers, "on_rows": progress}
-            found = model.importance(source, rows=rows, **options)
+            found = model.importance(source, rows=rows, by=args.by, **options)
     of_class = args.top or (20 if len(found.classes) == 1 else 5)
     common.print_result(args, found.to_dict(), _lines(found, args.top or 20, of_class))
     if args.figure is not None:
@@ -36,6 +36,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _lines(found: Importance, top: int, of_class: int) -> list[str]:
     """The most important columns, and with their effects those of each class."""
+    if found.permuted:
+        shown = [[found.names[k], f"{found.values[k]:.4g}"] for k in found.order[:top]]
+        title = f"{found.what} where a column is shuffled, {found.n_rows} rows"
+        return [title, *common.table([["column", "importance"], *shown])]
     rows = [["class", "column", "importance", "effect"]]
     for name, values, effects in zip(found.classes, found.by_class, found.effects, strict=True):
         for k in np.argsort(-values, kind="stable")[:of_class]:

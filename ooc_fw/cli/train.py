@@ -30,7 +30,15 @@ from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import relative_target
 from ooc_fw.model.record import Model
-from ooc_fw.options import KEEP, TASKS, KernelOptions, TaskOptions, TrainOptions, option_fields
+from ooc_fw.options import (
+    KEEP,
+    NOVELTY_C,
+    TASKS,
+    KernelOptions,
+    TaskOptions,
+    TrainOptions,
+    option_fields,
+)
 from ooc_fw.problem import Problem, row_penalties
 from ooc_fw.report.progress import EventLog, Progress, RowProgress, Waiting
 from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
@@ -55,6 +63,8 @@ _BOUNDS_LITTLE = 0.3  # gap of landmarks; of an exact model, half of the objecti
 
 def run(args: argparse.Namespace) -> int:
     """Train a model."""
+    if args.C is None:
+        args.C = NOVELTY_C if args.task == "novelty" else TrainOptions.C
     if args.stream:
         from ooc_fw.cli import stream
 
@@ -191,7 +201,7 @@ def kernel_from(
             return statistic(source, threads, dask=workers, on_rows=progress)
 
     average, spread = partial(value_of, sigma2), partial(value_of, variance)
-    gamma = resolve_gamma(args.kernel, args.gamma, average, source.n_features, spread)
+    gamma = resolve_gamma(args.kernel, args.gamma, average, source.n_features, spread, args.task)
     return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
 
 

@@ -83,6 +83,7 @@ def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
     if result.task != "classification":
         names = "task", "ordinary", "contamination", "epsilon"
         given["ordinary"] = result.ordinary
+        command += ["--C=1"] * (result.best.C == TrainOptions.C)  # which has another default
         command += [f"--{name}={given[name]}" for name in names if given.get(name) is not None]
     command += ["--probability"] * args.probability
     return shlex.join(["ooc-fw", "train", *command, "-o", str(model)])

@@ -397,7 +397,7 @@ class Trainer(CallbackSupportMixin, Parameters):
         average, spread = (
             partial(find, source, options.threads, dask=workers) for find in (sigma2, variance)
         )
-        gamma = resolve_gamma(name, self.gamma, average, source.n_features, spread)
+        gamma = resolve_gamma(name, self.gamma, average, source.n_features, spread, self._task)
         return make_kernel(name, gamma=gamma, degree=self.degree, coef0=self.coef0)
 
     def _begin_log(self, problem: Problem, options: TrainOptions, files: Files) -> EventLog | None:

@@ -15,7 +15,7 @@ from ooc_fw.data.labels import read_targets
 from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.estimators.common import Given, Trainer, is_array
-from ooc_fw.options import TaskOptions, TrainOptions
+from ooc_fw.options import NOVELTY_C, TaskOptions, TrainOptions
 from ooc_fw.training.fit import Fit
 
 
@@ -30,7 +30,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     Parameters
     ----------
     kernel, gamma, degree, coef0
-        As for `ooc_fw.FrankWolfeSVC`.
+        As for `ooc_fw.FrankWolfeSVC`, with four times its gamma "auto".
     C, method, lmo, sample_size, tol, stopping, certify, max_iter, max_time, memory_limit
         As for `ooc_fw.TrainOptions`. What matters is `C` times the number of rows.
     landmarks, exact
@@ -63,6 +63,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
         As for `ooc_fw.FrankWolfeSVC`.
     """
 
+    C: float = NOVELTY_C
     method: str = TrainOptions.method
     lmo: str = TrainOptions.lmo
     sample_size: int = TrainOptions.sample_size

@@ -328,26 +328,34 @@ def make_kernel(
     return kind(gamma=float(gamma), degree=degree, coef0=float(coef0))
 
 
+NOVELTY_FACTOR = 4.0
+"""Gamma auto of novelty is so many times that of other tasks. On six of seven sets the AUC is the
+same or higher than with a factor of 1, by up to 0.26; on w7a it is lower by 0.03."""
+
+
 def resolve_gamma(
     name: str,
     gamma: float | str,
     sigma2: Callable[[], float],
     n_features: int,
     variance: Callable[[], float] | None = None,
+    task: str = "classification",
 ) -> float:
     """The number that `gamma` stands for; ``sigma2()`` and ``variance()`` may cost a pass each.
 
     "auto" is 1 / (2 sigma^2) for RBF, 1 / sigma^2 for polynomial, 1 / n_features for Laplacian and
-    1 for other kernels. "scale" is 1 / (n_features times the variance of all values).
+    1 for other kernels; of novelty `NOVELTY_FACTOR` times that. "scale" is 1 / (n_features times
+    the variance of all values).
     """
     # `make_kernel` refuses an unknown name.
     kind = KERNELS.get(name, Kernel)
     if gamma == "scale" and variance is not None:
         return 1 / (n_features * variance()) if name in KERNELS and kind.uses_gamma else 1.0
     if gamma == "auto":
+        factor = NOVELTY_FACTOR if task == "novelty" and kind.shift_invariant else 1.0
         if kind.per_sigma2 > 0:
-            return kind.per_sigma2 / sigma2()
-        return 1 / n_features if kind.uses_distance else 1.0
+            return factor * kind.per_sigma2 / sigma2()
+        return factor / n_features if kind.uses_distance else 1.0
     try:
         return float(gamma)
     except ValueError:

@@ -1,8 +1,9 @@
-"""Which columns matter to a model: gradients of its decision function over rows.
+"""Which columns matter to a model: by shuffling them, or by gradients of its decision function.
 
-The importance of a column is the root mean square, over the rows, of the derivative of a decision
-value by the column, times the standard deviation of the column: how much the value changes when the
-column alone changes by its usual amount. No scaling of the column changes it.
+The importance of a column of a table is what the model loses, on rows whose values in this column
+are shuffled among them: `permuted`. Of wide data, and rows without labels, it is the root mean
+square, over the rows, of the derivative of a decision value by the column, times the standard
+deviation of the column: `measure`. No scaling of the column changes either.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import numpy as np
 
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.data.parallel import Counts, Shared, borrow_workers, row_slices
-from ooc_fw.data.rows import Float64Array, Int64Array, rows_bytes
+from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int64Array, rows_bytes
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource, stretches
+from ooc_fw.data.sources import RowSource, rows_source, stretches
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.data.views import ScaledSource, SubsetSource, ranges_of
 from ooc_fw.kernels.gradients import Gradients
@@ -33,12 +34,13 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS = 10_000
 _STRETCHES = 100  # stretches of consecutive rows that make up a sample
+_MOST_SHUFFLED = 200  # columns of a table that are shuffled one by one unless told otherwise
 _TASK_ROWS = 1 << 10  # rows of one task; fewer of them where rows are wide
 
 
 @dataclass(frozen=True, repr=False)
 class Importance:
-    """How much each column changes the decision values of a model, see `Model.importance`.
+    """How much each column matters to a model, see `Model.importance`.
 
     The features that a column of a table became, such as one for each word of a category, count
     together, by the root of their sum of squares.
@@ -50,6 +52,7 @@ class Importance:
     by_class: Float64Array  # (n_classes, n_columns)
     effects: Float64Array  # (n_classes, n_columns), by the mean derivative; NaN of several features
     n_rows: int  # rows that the means are taken over
+    permuted: bool = False  # whether columns were shuffled
 
     def __repr__(self) -> str:
         first = [f"{self.names[k]}={self.values[k]:.3g}" for k in self.order[:5]]
@@ -59,6 +62,8 @@ class Importance:
     @property
     def values(self) -> Float64Array:
         """Importance of each column; of several classes the root mean square over them."""
+        if len(self.classes) == 1:
+            return np.asarray(self.by_class[0])
         return np.asarray(np.sqrt(np.square(self.by_class).mean(axis=0)))
 
     @property
@@ -78,16 +83,19 @@ class Importance:
         return {"n_rows": self.n_rows, "of": self.what, "columns": columns}
 
 
-def importance_of(model: Model, source: RowSource, rows: int | None, **passes: Any) -> Importance:
+def importance_of(
+    model: Model, source: RowSource, rows: int | None, by: str = "auto", **passes: Any
+) -> Importance:
     """`Model.importance` of the rows of a source; `passes` are arguments of `measure`."""
+    names, places = _columns_of(model)
+    if by == "auto":
+        shuffles = model.table is not None and len(names) <= _MOST_SHUFFLED
+        by = "permutation" if shuffles and source.has_labels else "gradients"
+    if by == "permutation":
+        return permuted(model, source, rows, **passes)
     found = measure(model, source, rows, **passes)
     squares, effects = (found.slopes * found.deviations) ** 2, found.means * found.deviations
-    names = tuple(model.columns or map(str, range(model.n_features)))
     if model.table is not None:
-        record = TableRecord.from_json(model.table, "the model", names, model.n_features)
-        columns = [column for _, column in record.columns_of_features]
-        names = tuple(dict.fromkeys(columns))
-        places = np.array([names.index(column) for column in columns])
         sums = np.zeros((len(names), 2, len(squares)))
         np.add.at(sums, places, np.stack([squares.T, effects.T], axis=1))
         alone = np.bincount(places) == 1
@@ -98,6 +106,83 @@ def importance_of(model: Model, source: RowSource, rows: int | None, **passes: A
     if what is None:
         what = "the decision value for " + (classes[0] if len(classes) == 1 else "each class")
     return Importance(names, what, classes, np.sqrt(squares), effects, found.n_rows)
+
+
+def _columns_of(model: Model) -> tuple[tuple[str, ...], Int64Array]:
+    """Names of the columns, those of its table if it has one, and the column of each feature."""
+    names = tuple(model.columns or map(str, range(model.n_features)))
+    if model.table is None:
+        return names, np.arange(len(names))
+    record = TableRecord.from_json(model.table, "the model", names, model.n_features)
+    columns = [column for _, column in record.columns_of_features]
+    names = tuple(dict.fromkeys(columns))
+    return names, np.array([names.index(column) for column in columns])
+
+
+def permuted(
+    model: Model,
+    source: RowSource,
+    rows: int | None = SAMPLE_ROWS,
+    *,
+    threads: int = 1,
+    on_rows: Callable[[int], None] | None = None,
+    **_: Any,
+) -> Importance:
+    """What a model loses where the values of a column are shuffled among some labelled rows.
+
+    It is that of `sklearn.inspection.permutation_importance` with one repeat. The features that a
+    column of a table became are shuffled together.
+    """
+    from sklearn.metrics import accuracy_score, r2_score, roc_auc_score  # 1 s, for few commands
+
+    if model.task == "novelty" or not source.has_labels:
+        raise InputError(
+            f"permutation needs labels that {source.name} or the model lacks; take gradients"
+        )
+    source = suited(model, _sampled(source, rows))
+    stored = source.read(0, source.n_rows)
+    values = stored.toarray() if isinstance(stored, CSRRows) else stored
+    labels = np.asarray(source.labels(0, source.n_rows))
+    score, what = roc_auc_score, "ROC AUC"
+    if model.task == "regression":
+        score, what = r2_score, "R^2"
+    elif len(model.classes) == 2:
+        labels = labels == model.classes[1]
+        if labels.all() or not labels.any():
+            raise InputError(f"{source.name} has rows of one class only; take gradients")
+    else:
+        score, what = accuracy_score, "accuracy"
+
+    def measured(features: Float32Array) -> float:
+        part = rows_source(features, source.name)
+        part.scaling = source.scaling
+        part.columns = source.columns
+        found = model.decision_function(part, threads=threads)
+        if what == "accuracy":
+            found = model.classes[model.class_places(found)]
+        return float(score(labels, found))
+
+    names, places = _columns_of(model)
+    whole, rng, lost = measured(values), np.random.default_rng(0), []
+    for k in range(len(names)):
+        features = np.flatnonzero(places == k)
+        shuffled = values.copy()
+        shuffled[:, features] = values[np.ix_(rng.permutation(len(values)), features)]
+        lost.append(whole - measured(shuffled))
+        if on_rows is not None:
+            on_rows(source.n_rows * (k + 1) // len(names))
+    effects = np.full((1, len(names)), np.nan)
+    return Importance(
+        names, f"{what} lost", ("all",), np.array([lost]), effects, source.n_rows, True
+    )
+
+
+def _sampled(source: RowSource, rows: int | None) -> RowSource:
+    """Some rows from all over a source; None for all."""
+    if rows is None or rows >= source.n_rows:
+        return source
+    places = stretches(source.n_rows, min(rows, _STRETCHES), -(-rows // _STRETCHES))[:rows]
+    return SubsetSource(source, ranges_of(places))
 
 
 class Measured(NamedTuple):
@@ -123,10 +208,7 @@ def measure(
     They depend neither on the number of threads nor on the storage of the rows, nor on `dask`, see
     `ooc_fw.data.parallel.borrow_workers`. `on_rows` is told the number of rows done.
     """
-    source = suited(model, source)
-    if rows is not None and rows < source.n_rows:
-        places = stretches(source.n_rows, min(rows, _STRETCHES), -(-rows // _STRETCHES))[:rows]
-        source = SubsetSource(source, ranges_of(places))
+    source = _sampled(suited(model, source), rows)
     blocks = row_slices(source.n_rows, min(_TASK_ROWS, rows_at_once(model.n_features)))
     gradients = Shared(_gradients_of(model), partial(_gradients_of, model))
     sums, ranges = np.zeros(()), ColumnRanges("standard")
@@ -174,17 +256,9 @@ def learn_scales(
 
     Columns that matter count more in distances, which keep their average. `model` was trained on
     `source`, or on what this returned for it, and the next one is to be, with gamma "auto" or that
-    of the model::
-
-        view = source
-        for _ in range(3):
-            model = fit(ClassificationProblem(view, codes, kernel), options).model
-            view = learn_scales(source, model)
-
-    A model of the view records the factors in its scaling. It takes raw rows, those of the file of
-    `source` and those of the view, and gives them the same bits: nothing but training needs the
-    view, which closes `source`. For other rows to train on: ``ScaledSource(rows, view.scaling)``.
-    `passes` are arguments of `measure`.
+    of the model. A model of the view records the factors in its scaling, and takes raw rows, those
+    of the file of `source` and those of the view, which closes `source`. `passes` are arguments of
+    `measure`.
 
     References
     ----------

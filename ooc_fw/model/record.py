@@ -367,16 +367,20 @@ class Model:
         X: Any,
         *,
         rows: int | None = SAMPLE_ROWS,
+        by: str = "auto",
         threads: int = 1,
         dask: Any = None,
         on_rows: Callable[[int], None] | None = None,
     ) -> Importance:
-        """How much each column changes the decision value, or the prediction, over rows of `X`.
+        """How much each column matters, over rows of `X`.
 
-        The root mean square derivative by the column, times the standard deviation of the column;
-        and the mean derivative times that, whose sign says in which direction. Of more than two
-        classes, for each: the value against the rest, or its mean against each other class. Columns
-        that tell the same share what they matter.
+        By permutation it is what the model loses in ROC AUC (of two classes), accuracy or R^2 where
+        the values of the column are shuffled among the rows. By gradients it is the root mean
+        square derivative of the decision value, or the prediction, by the column, times the
+        standard deviation of the column; the effect is the same with the mean derivative, whose
+        sign says in which direction. Of more than two classes, for each: the value against the
+        rest, or its mean against each other class. Columns that tell the same share what they
+        matter.
 
         Parameters
         ----------
@@ -384,6 +388,8 @@ class Model:
             As of `decision_function`, whose errors there are, too.
         rows : int or None
             Number of rows from all over `X` that are looked at; None for all of them.
+        by : {"auto", "permutation", "gradients"}
+            "auto" is permutation for labelled rows and the model of a table of up to 200 columns.
 
         Examples
         --------
@@ -396,7 +402,7 @@ class Model:
         """
         options = {"threads": threads, "dask": dask, "on_rows": on_rows}
         with borrow_source(X) as source:
-            return importance_of(self, source, rows, **options)
+            return importance_of(self, source, rows, by, **options)
 
     def certify(
         self,

@@ -383,8 +383,11 @@ def draw_importance(found: Any, top: int) -> Figure:
                 ax.set_title(f"for {_name(found.classes[k])}")
         figure.supylabel("column", fontsize="medium")
         what = f"change of {found.what} by one standard deviation of the column"
+        if found.permuted:
+            what = f"{found.what} where the column is shuffled"
         if n_panels < len(found.classes):
             what += f" ({n_panels} of {len(found.classes)} classes)"
         figure.supxlabel(what, fontsize="medium", parse_math=False)
-        figure.legend(handles.values(), handles, loc="outside upper left", ncols=3)
+        if not found.permuted:
+            figure.legend(handles.values(), handles, loc="outside upper left", ncols=3)
     return figure

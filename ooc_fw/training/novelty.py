@@ -17,6 +17,7 @@ With landmarks it is solved in their span (`ooc_fw.landmarks.span`), and the sco
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.labels import encode_labels
-from ooc_fw.data.sources import RowSource
+from ooc_fw.data.sources import RowSource, stretches
+from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import NoveltyProblem
@@ -33,6 +35,12 @@ from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.training.classification import plan_classes, solve_span, threads_before_plan
 from ooc_fw.training.fit import Fit, Task, WarmStart
+
+logger = logging.getLogger(__name__)
+
+_MOST_NOVEL = 0.1  # share of the training rows that are novel, above which there is a warning
+_STRETCHES = 50  # stretches of consecutive rows, from all over the source, that tell it
+_STRETCH_ROWS = 100
 
 
 class Novelty(Task):
@@ -64,10 +72,29 @@ class Novelty(Task):
         model = Model.of(solution, problem.source, **learned)
         if problem.contamination is not None:
             model = _at_quantile(model, problem, plan.options.threads, session)
+        elif plan.options.certify:  # and not one of many that are compared
+            _warn_of_share(model, problem.source, plan.options)
         return Fit(problem, plan, model, [solution], gap_scope=scope)
 
     def facts(self, fit: Fit) -> dict[str, Any]:
         return {"task": fit.problem.task, "offset": fit.model.offset}
+
+
+def _warn_of_share(model: Model, source: RowSource, options: TrainOptions) -> None:
+    """Warn if the model takes many training rows for novel, by a sample of them."""
+    places = stretches(source.n_rows, _STRETCHES, _STRETCH_ROWS)
+    sample = SubsetSource(source, ranges_of(places))
+    values = model.decision_function(sample, threads=options.threads, labels_only=True)
+    share = float((values < 0).mean())
+    if share > _MOST_NOVEL:
+        logger.warning(
+            "the model takes %.0f %% of the training rows for novel: set their share with "
+            "contamination (--contamination 0.01), or take a larger C than %g, or a smaller gamma "
+            "than %.4g",
+            100 * share,
+            options.C,
+            model.kernel.gamma,
+        )
 
 
 def _at_quantile(model: Model, problem: NoveltyProblem, threads: int, session: Session) -> Model:

@@ -158,7 +158,8 @@ class TuneOptions(SearchOptions):
             if self.sigma2s is not None:
                 given = [*(1 / (2 * value) for value in _increasing("sigma2", self.sigma2s))]
             gammas = [
-                resolve_gamma(name, gamma, average, source.n_features, spread) for gamma in given
+                resolve_gamma(name, gamma, average, source.n_features, spread, self.task)
+                for gamma in given
             ]
             searched = self.gammas is None and self.sigma2s is None
             if searched and name in KERNELS and KERNELS[name].uses_gamma:
@@ -637,7 +638,8 @@ class _Search:
     def _try_all(self, todo: Sequence[Point]) -> None:
         """Try candidates on the sample as long as there is time."""
         for k, point in enumerate(todo):
-            if self.best is not None and self._search_left() <= 0:
+            left = self._left() if self.best is None else self._search_left()
+            if left <= 0:
                 self.ended = "time for the search was over"
                 for later in todo[k:]:
                     later.note = f"no time on {self.stage_rows} rows" if later.stage else ""
@@ -666,7 +668,8 @@ class _Search:
         """Train and validate a candidate on each part of the sample."""
         errors = []
         for part in self.parts:
-            limit = self._left() if self.best is None else max(self._search_left(), 0.1)
+            left = self._left() if self.best is None else self._search_left()
+            limit = max(left, 0.1)
             fitted = self._train(point, part, limit)
             if fitted is None:
                 point.status = "unfinished"

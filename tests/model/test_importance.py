@@ -6,6 +6,7 @@ import pytest
 import scipy.sparse
 from scipy.stats import spearmanr
 from sklearn.inspection import permutation_importance
+from sklearn.metrics import r2_score, roc_auc_score
 
 from ooc_fw import (
     FrankWolfeOneClass,
@@ -124,6 +125,9 @@ def test_encoded_category_is_one_column(ooc_fw, tmp_path):
     ooc_fw("train", data, "-o", model, "--quiet").done()
     found = ooc_fw("importance", model, data, "--json", "--quiet").json()
     assert [one["name"] for one in found["columns"]] == ["town", "noise"]
+    assert found["of"] == "ROC AUC lost"
+    slopes = ooc_fw("importance", model, data, "--by", "gradients", "--json", "--quiet").json()
+    assert [one["name"] for one in slopes["columns"]] == ["town", "noise"]
 
 
 def test_scaled_and_raw_rows_give_the_same(ooc_fw, tmp_path):
@@ -139,7 +143,8 @@ def test_scaled_and_raw_rows_give_the_same(ooc_fw, tmp_path):
     options = ("--label", "y", "--one-hot", "town", "--scale", "standard")
     ooc_fw("convert", tmp_path / "t.csv", data, *options).done()
     ooc_fw("train", data, "-o", model, "--kernel", "linear", "--C", 1e4, "--quiet").done()
-    found = ooc_fw("importance", model, data, "--json", "--quiet").json()
+    slopes = "--by", "gradients", "--json", "--quiet"
+    found = ooc_fw("importance", model, data, *slopes).json()
     columns = {one["name"]: one for one in found["columns"]}
     assert [one["name"] for one in found["columns"]] == ["size", "town", "noise"]
     assert columns["town"]["effect"] is None
@@ -150,6 +155,62 @@ def test_scaled_and_raw_rows_give_the_same(ooc_fw, tmp_path):
     of_raw = load_model(model).importance(raw)
     values = [columns[name]["importance"] for name in of_raw.names]
     np.testing.assert_allclose(of_raw.values, values, rtol=1e-4)
+
+
+@pytest.mark.parametrize("storage", ["--dense", "--sparse"])
+@pytest.mark.parametrize("kind", ["classes", "targets", "words"])
+def test_columns_of_a_table_are_shuffled(ooc_fw, tmp_path, storage, kind):
+    """What is lost is that of scikit-learn; a category is one column, and noise the last."""
+    rng = np.random.default_rng(0)
+    size, noise = rng.normal(size=600), rng.normal(size=600)
+    job = rng.integers(0, 12, 600)
+    score = size + 3 * (job % 3 == 0) - 3 * (job % 3 == 1)
+    y = {"classes": score > 0.5, "targets": score, "words": np.digitize(score, [-1, 1.5])}[kind]
+    words = [f"{a:.4f},j{b},{c:.4f},{d}" for a, b, c, d in zip(size, job, noise, y, strict=True)]
+    (tmp_path / "t.csv").write_text("size,job,noise,y\n" + "\n".join(words) + "\n")
+    data, model = tmp_path / "data.h5", tmp_path / "model.h5"
+    task = ("--task", "regression") if kind == "targets" else ()
+    how = ("--label", "y", "--one-hot", "job", storage, *task)
+    ooc_fw("convert", tmp_path / "t.csv", data, *how).done()
+    ooc_fw("train", data, "-o", model, "--C", 10, "--quiet", *task).done()
+    found = ooc_fw("importance", model, data, "--json", "--quiet").json()
+    name = {"classes": "ROC AUC", "targets": "R^2", "words": "accuracy"}[kind]
+    assert (found["of"], found["n_rows"]) == (f"{name} lost", 600)
+    columns = {one["name"]: one["importance"] for one in found["columns"]}
+    assert list(columns) == ["job", "size", "noise"]
+    shown = ooc_fw("importance", model, data, "--quiet").done().out.splitlines()
+    assert shown[0] == f"{name} lost where a column is shuffled, 600 rows"
+
+    with open_dataset(data) as source:
+        X, truth = to_dense(source.read(0, 600)), np.asarray(source.labels(0, 600))
+    expected = []
+    loaded = load_model(model)
+    for k in (0, X.shape[1] - 1):  # size and noise
+        mixed = X.copy()
+        mixed[:, k] = rng.permutation(mixed[:, k])
+        values = [loaded.decision_function(each) for each in (X, mixed)]
+        if kind == "classes":
+            scores = [roc_auc_score(truth == loaded.classes[1], each) for each in values]
+        elif kind == "targets":
+            scores = [r2_score(truth, each) for each in values]
+        else:
+            found = [loaded.classes[loaded.class_places(each)] for each in values]
+            scores = [(each == truth).mean() for each in found]
+        expected.append(scores[0] - scores[1])
+    np.testing.assert_allclose([columns["size"], columns["noise"]], expected, atol=0.05)
+
+
+def test_permutation_needs_labels():
+    X, score = made(300, 5)
+    y = score > np.median(score)
+    model = FrankWolfeSVC(random_state=0).fit(X, y).model_
+    with pytest.raises(InputError, match="take gradients"):
+        model.importance(X, by="permutation")
+    with open_dataset(X, y) as source:
+        assert model.importance(source).permuted is False
+        found = model.importance(source, by="permutation")
+    assert found.permuted
+    assert {*found.order[:2].tolist()} == {0, 1}
 
 
 def test_other_columns_are_refused():

@@ -8,6 +8,10 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
+from sklearn.datasets import load_digits
+from sklearn.ensemble import IsolationForest
+from sklearn.metrics import roc_auc_score
+from sklearn.svm import OneClassSVM
 
 from ooc_fw import (
     FrankWolfeOneClass,
@@ -207,3 +211,30 @@ def test_the_gap_in_a_span_is_certified_again(rows, weighted):
         if weighted:
             with pytest.raises(InputError, match="trained with weights of rows"):
                 certify_landmarks(one.model_, replace(problem, penalties=None), engine)
+
+
+def test_many_novel_training_rows_are_warned_of(rows, caplog):
+    """At the defaults there are few; with a small C nearly all are novel."""
+    many = np.random.default_rng(0).normal(size=(3000, 4))
+    few = FrankWolfeOneClass().fit(many)
+    assert (few.predict(many) < 0).mean() < 0.05
+    assert caplog.messages == []
+    FrankWolfeOneClass(C=0.001).fit(rows)
+    assert "for novel: set their share with contamination" in caplog.messages[-1]
+    assert "takes 100 % of the training rows" in caplog.messages[-1]
+    caplog.clear()
+    FrankWolfeOneClass(C=0.001, contamination=0.05).fit(rows)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("digit", [1, 8])
+def test_defaults_are_as_good_as_those_of_others(digit):
+    X, y = load_digits(return_X_y=True)
+    ordinary, novel = X[y == digit], X[y != digit]
+    test = np.vstack([ordinary[120:], novel])
+    truth = np.arange(len(test)) < len(ordinary) - 120
+    own, *others = (
+        roc_auc_score(truth, model.fit(ordinary[:120]).decision_function(test))
+        for model in (FrankWolfeOneClass(), OneClassSVM(), IsolationForest(random_state=0))
+    )
+    assert own >= max(others) - 0.02
