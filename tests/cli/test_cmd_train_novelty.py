@@ -7,7 +7,7 @@ from ooc_fw.model.record import load_model
 
 def test_train_predict_certify(ooc_fw, data_file, tmp_path):
     model = tmp_path / "m.h5"
-    options = "--task", "novelty", "--contamination", "0.1", "--C", "300"
+    options = "--task", "novelty", "--contamination", "0.1", "--C", "3", "--gamma", "2"
     found = ooc_fw("train", data_file, "-o", model, *options, "--json").json()
     assert (found["task"], found["status"]) == ("novelty", "converged")
     assert found["certified_gap"] <= 1e-3
