@@ -220,6 +220,12 @@ class TrainOptions(_Checked):
         "oracle that proposes toward vertices",
         choices=("auto", "full", "sampled"),
     )
+    start: str = option(
+        "random",
+        "first rows: random ones of both classes, or the row farthest from a random one and the "
+        "row farthest from that, as in the MEB paper",
+        choices=("random", "farthest"),
+    )
     sample_size: int = option(194, "rows that a sampled step draws", **_COUNT)
     tol: float = option(1e-3, "target tolerance of the duality gap", **_POSITIVE)
     stopping: str = option(
@@ -276,6 +282,7 @@ class TrainOptions(_Checked):
             "--exact": self.exact,
             f"--method {self.method}": self.method != "auto",
             f"--lmo {self.lmo}": self.lmo != "auto",
+            f"--start {self.start}": self.start != "random",
             f"--stopping {self.stopping}": self.stopping != "relative",
         }
         for name, given in other.items():

@@ -237,7 +237,9 @@ def _add_training(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     )
     add_options(runs, TrainOptions, ["seed"])
     group = parser.add_argument_group("methods of papers (ooc-fw help methods)")
-    add_options(group, TrainOptions, ["method", "lmo", "sample_size", "stopping", "certify"])
+    add_options(
+        group, TrainOptions, ["method", "lmo", "start", "sample_size", "stopping", "certify"]
+    )
     return runs
 
 

@@ -67,7 +67,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         from the variance of all values, as scikit-learn does.
     degree, coef0 : int, float
         Of the polynomial kernel (gamma x.z + coef0)^degree.
-    C, method, lmo, sample_size, tol, stopping, certify, max_iter, max_time, memory_limit
+    C, method, lmo, start, sample_size, tol, stopping, certify, max_iter, max_time, memory_limit
         As for `ooc_fw.TrainOptions`; `max_time` covers the whole of `fit`.
     n_jobs : int or None
         Threads; None is 1, -1 all CPUs.
@@ -162,6 +162,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     method: str = TrainOptions.method
     lmo: str = TrainOptions.lmo
+    start: str = TrainOptions.start
     sample_size: int = TrainOptions.sample_size
     stopping: str = TrainOptions.stopping
     decision_function_shape: str = "ovr"

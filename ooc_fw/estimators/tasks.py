@@ -31,7 +31,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     ----------
     kernel, gamma, degree, coef0
         As for `ooc_fw.FrankWolfeSVC`, with four times its gamma "auto".
-    C, method, lmo, sample_size, tol, stopping, certify, max_iter, max_time, memory_limit
+    C, method, lmo, start, sample_size, tol, stopping, certify, max_iter, max_time, memory_limit
         As for `ooc_fw.TrainOptions`. What matters is `C` times the number of rows.
     landmarks, exact
         As for `ooc_fw.FrankWolfeSVC`.
@@ -66,6 +66,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     C: float = NOVELTY_C
     method: str = TrainOptions.method
     lmo: str = TrainOptions.lmo
+    start: str = TrainOptions.start
     sample_size: int = TrainOptions.sample_size
     stopping: str = TrainOptions.stopping
     contamination: float | None = None

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array
-from ooc_fw.kernels.functions import Kernel
+from ooc_fw.kernels.functions import FLOAT32_UNIT, Kernel
+from ooc_fw.kernels.gradients import Gradients
 from ooc_fw.model.pairs import class_pairs
+from ooc_fw.model.prediction import DECISION_ACCURACY
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 OPSET, IR_VERSION = 17, 8  # versions of the operators and of the file, of 2022
 _LARGEST_FILE = 2**31 - 1  # bytes of a file without external data
+_MOST_EXPONENT = 1e4  # gamma |x|^2 up to which products of float64 keep ten digits of a distance
+_SAMPLE_ROWS = 500  # support vectors at which slopes by raw columns are looked at
 
 
 def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
@@ -31,10 +35,13 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
     The input ``X``, of shape (n_rows, n_features) and of float64 or float32, has rows before
     scaling. The outputs are ``label``, ``decision`` as of `Model.decision_function`, and, if the
     model is calibrated, ``probabilities`` of shape (n_rows, n_classes). That of regression is
-    ``prediction``. InputError is raised where the package onnx or an operator is missing, and for a
-    model of more than 2 GB.
+    ``prediction``. Rows that are not finite have no defined output. InputError is raised where the
+    package onnx or an operator is missing, for a model of more than 2 GB, and without
+    `double_input` for a raw column that float32 rounds too much.
     """
     graph = _Graph()
+    if not double_input:
+        _check_float32(model)
     decision = _decisions(model, _scaled(model, _Tensor(graph, "X")))
     if model.task == "regression":
         assert model.spread is not None
@@ -156,13 +163,38 @@ def _scaled(model: Model, rows: _Tensor) -> _Tensor:
     """Rows as the kernel sees them: scaled, rounded to float32 as those of training, float64."""
     rows, scaling = rows.apply("Cast", to=_DOUBLE), model.scaling
     if scaling is not None and scaling.log1p:
-        rows = (rows + 1.0).apply("Log")
+        rows = _log1p(rows)
     if scaling is not None and scaling.offset is not None and scaling.factor is not None:
         rows = (rows - scaling.offset) * scaling.factor
     rows = rows.apply("Cast", to=_FLOAT)
     if scaling is not None and scaling.learned is not None:
         rows = rows * scaling.learned
     return rows.apply("Cast", to=_DOUBLE)
+
+
+def _log1p(rows: _Tensor) -> _Tensor:
+    """log(1 + x) of small x, too: what 1 + x loses is divided out again (Kahan)."""
+    moved = rows + 1.0
+    found: _Tensor = moved.apply("Log") * rows / (moved - 1.0)
+    return moved.apply("Equal", np.array(1.0)).apply("Where", rows, found)
+
+
+def _check_float32(model: Model) -> None:
+    """InputError for a column whose raw values float32 rounds by more than decisions allow."""
+    scaling, vectors = model.scaling, model.support_vectors
+    if scaling is None or scaling.offset is None or scaling.factor is None:
+        return  # the model saw such values as float32 in training
+    gradients = Gradients(model.kernel, vectors, np.ascontiguousarray(model.weights().T))
+    sample = vectors[:: -(-len(vectors) // _SAMPLE_ROWS)]
+    slopes = np.max([np.abs(part).max(axis=(0, 1)) for part in gradients(sample)], axis=0)
+    changes = slopes * FLOAT32_UNIT * np.abs(scaling.offset * scaling.factor)
+    if changes.max(initial=0) > DECISION_ACCURACY:
+        worst = int(changes.argmax())
+        name = f"number {worst}" if model.columns is None else repr(model.columns[worst])
+        raise InputError(
+            f"float32 rounds the raw column {name} so much that decision values change by "
+            f"{changes[worst]:.2g}; leave out --float32-input"
+        )
 
 
 def _decisions(model: Model, rows: _Tensor) -> _Tensor:
@@ -181,13 +213,15 @@ def _decisions(model: Model, rows: _Tensor) -> _Tensor:
 def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
     """Kernel values of all rows with all vectors, shape (n_rows, n_support)."""
     exact = vectors.astype(np.float64)
-    if kernel.name == "laplacian":
-        apart = rows.apply("Unsqueeze", np.array([1])) - exact
-        return (apart.apply("Abs").sum(2, keepdims=0) * -kernel.gamma).apply("Exp")
-    if kernel.name == "rbf":
+    if kernel.shift_invariant:
         # Rows are moved by the mean of the vectors: distances stay, and lose fewer digits.
         centre = exact.mean(axis=0)
         rows, exact = rows - centre, exact - centre
+        largest = np.square(exact).sum(axis=1).max()
+        if kernel.name == "laplacian" or kernel.gamma * largest > _MOST_EXPONENT:
+            apart = rows.apply("Unsqueeze", np.array([1])) - exact
+            sizes = apart.apply("Abs") if kernel.uses_distance else apart * apart
+            return (sizes.sum(2, keepdims=0) * -kernel.gamma).apply("Exp")
     products: _Tensor = rows @ exact.T.copy()
     if kernel.name == "linear":
         return products

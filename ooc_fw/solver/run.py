@@ -18,7 +18,7 @@ from ooc_fw.certificate.screening import Screen
 from ooc_fw.certificate.sweep import Certificate, Search, SupportWeights
 from ooc_fw.certificate.sweep import certify as make_pass
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, concat_rows, take_rows
-from ooc_fw.data.sources import RowSource
+from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.kernels.low_rank import Effort
 from ooc_fw.options import START_ROWS
 from ooc_fw.problem import relative_gap
@@ -253,7 +253,8 @@ def start(state: RunState, warm: Warm | None) -> None:
         _add_warm(state, *warm)
         state.n_added = len(active)
     elif len(active) == 0:
-        state.add_vertices(_random_rows(state))
+        farthest = state.workspace.options.start == "farthest"
+        state.add_vertices(_farthest_pair(state) if farthest else _random_rows(state))
         m = len(active)
         active.set_weights(np.full(m, 1 / m))
         active.optimise(0.0, _STEPS_PER_VERTEX * m)
@@ -269,6 +270,32 @@ def _add_warm(state: RunState, row_ids: Int64Array, alpha: Float64Array) -> None
     chosen = chosen[np.argsort(row_ids[chosen])]
     state.add_vertices(row_ids[chosen])
     state.active.set_weights(alpha[chosen])
+
+
+def _farthest_pair(state: RunState) -> Int64Array:
+    """The row farthest from a random one, and the row farthest from that (Badoiu and Clarkson)."""
+    first = _farthest(state, int(state.rng.integers(state.workspace.rows.n_rows)))
+    return np.unique([first, _farthest(state, first)])
+
+
+def _farthest(state: RunState, row: int) -> int:
+    """The row i of largest Q_ii - 2 Q_ij for a row j: its distance, but for a constant."""
+    workspace, problem = state.workspace, state.workspace.problem
+    engine, source = workspace.engine, workspace.rows
+    penalties = np.broadcast_to(np.asarray(workspace.penalties), source.n_rows)
+    vertex = engine.prepare(workspace.rows_of(np.array([row])), exact=True)
+    best, largest = row, -math.inf
+    for start, rows in iter_blocks(source, 0, source.n_rows):
+        x, part = engine.prepare(rows, exact=True), slice(start, start + len(rows))
+        values = np.empty((len(x), 1))
+        engine.block(x, vertex, values)
+        q = problem.labels[part] * problem.labels[row] * (values[:, 0] + 1.0)
+        distances = engine.kernel.diagonal(x.norms) + 1.0 + 1 / penalties[part] - 2.0 * q
+        if start <= row < part.stop:
+            distances[row - start] = -math.inf
+        if distances.max() > largest:
+            best, largest = start + int(distances.argmax()), float(distances.max())
+    return best
 
 
 def _random_rows(state: RunState) -> Int64Array:

@@ -328,6 +328,7 @@ def _why_exact(options: TrainOptions) -> str | None:
         "as asked": options.exact,
         f"method {options.method}": options.method != "auto",
         f"{options.lmo} oracle": options.lmo != "auto",
+        "start from the farthest pair": options.start != "random",
         f"stopping by the {options.stopping} gap": options.stopping != "relative",
     }
     given = [reason for reason, holds in reasons.items() if holds]

@@ -49,6 +49,7 @@ class Regression(Task):
         for name, given in (
             (f"method {options.method}", options.method != "auto"),
             (f"lmo {options.lmo}", options.lmo != "auto"),
+            (f"start {options.start}", options.start != "random"),
             (f"stopping {options.stopping}", options.stopping != "relative"),
         ):
             if given:
@@ -120,8 +121,8 @@ def _scaled(problem: RegressionProblem) -> tuple[RegressionProblem, float, float
             f"by a number that brings both between {1 / _LARGEST_TARGET:g} and {_LARGEST_TARGET:g}"
         )
     mean, spread = float(targets.mean()), float(targets.std())
-    if difference == 0:
-        raise InputError(f"all targets of {name} are {mean:g}, so that there is nothing to learn")
+    if difference == 0:  # the mean of equal numbers may be off by rounding
+        return replace(problem, targets=np.zeros_like(targets)), low, 1.0
     if np.abs(targets - mean).max() <= epsilon:
         raise InputError(
             f"epsilon {epsilon:g} is so large that the mean of the targets, {mean:g}, loses "

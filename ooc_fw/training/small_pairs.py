@@ -77,6 +77,7 @@ class SmallPairs(ExitStack):
         options, pairs, source = self._plan.given, self._pairs, self._problem.source
         usual = takes_many_vertices(self._plan.options) and options.certify
         usual = usual and options.lmo == "auto" and options.max_iter is None
+        usual = usual and options.start == "random"
         if len(pairs) == 1 or not usual:
             return [], 0
         class_rows = np.bincount(self._problem.codes, minlength=self._problem.n_classes)

@@ -92,6 +92,29 @@ def test_rows_are_scaled_in_the_graph():
         np.testing.assert_allclose(outputs["decision"], expected, atol=1e-4)
 
 
+def test_logarithms_of_small_values_and_columns_far_from_zero():
+    X = np.abs(rows()).astype(np.float64)
+    own = FrankWolfeSVC(gamma=0.2).fit(X, X[:, 0] > 0.5)
+    tiny = Scaling("standard", True, np.zeros(5), np.full(5, 1e16))
+    far = Scaling("standard", False, np.full(5, 1.7e9), np.full(5, 0.1))
+    for scaling, raw in ((tiny, X * 1e-16), (far, 1.7e9 + 10 * X)):
+        model = replace(own.model_, scaling=scaling, columns=tuple("abcde"))
+        (expected,) = decide(model, like_training(model, [raw]))
+        np.testing.assert_allclose(run(model, raw)["decision"], expected, atol=1e-4)
+    with pytest.raises(InputError, match=r"float32 rounds the raw column '[a-e]' so much"):
+        to_onnx(model, double_input=False)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_vectors_far_from_each_other_take_differences(kernel):
+    """Two groups of rows, whose products lose the distances within each."""
+    X = rows(200)
+    X[::2, 0] += np.float32(3e5)
+    own = FrankWolfeSVC(kernel, gamma=2.0, C=5).fit(X, X[:, 1] > 0)
+    found = run(own.model_, X.astype(np.float64))["decision"]
+    np.testing.assert_allclose(found, _by_definition(own.model_, X), atol=1e-9)
+
+
 def test_types_of_labels_and_sparse_vectors():
     X = rows()
     own = FrankWolfeSVC(gamma=0.2).fit(scipy.sparse.csr_array(X), X[:, 0] > 0).model_

@@ -43,6 +43,9 @@ def noisy(C, n_rows=1200):
     return make_problem(make_kernel("rbf", gamma=5.0), n_rows=n_rows, overlap=3, C=C)
 
 
+added = run.RunState.add_vertices
+
+
 @pytest.fixture
 def compared(monkeypatch):
     """States that were compared, with their objectives."""
@@ -128,3 +131,19 @@ def test_states_and_the_best_one_survive_a_checkpoint(has_best):
     found = History()
     found.restore(expected.state())
     np.testing.assert_equal(asdict(found), asdict(expected))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
+def test_the_first_rows_may_be_a_farthest_pair(kernel, monkeypatch):
+    """Distances in feature space, labels and penalties included, by definition."""
+    problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=90)
+    Q = problem.dual_matrix + np.diag(1 / penalties(problem) - 1 / problem.C)
+    apart = np.diag(Q)[:, None] + np.diag(Q) - 2 * Q
+    drawn = int(np.random.default_rng(0).integers(90))
+    first = int(apart[drawn].argmax())
+    found = []
+    monkeypatch.setattr(
+        run.RunState, "add_vertices", lambda state, rows: found.append(rows) or added(state, rows)
+    )
+    train(problem, start="farthest", method="fw", max_iter=1)
+    assert found[0].tolist() == sorted([first, int(apart[first].argmax())])
