@@ -221,7 +221,8 @@ def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
         if kernel.name == "laplacian" or kernel.gamma * largest > _MOST_EXPONENT:
             apart = rows.apply("Unsqueeze", np.array([1])) - exact
             sizes = apart.apply("Abs") if kernel.uses_distance else apart * apart
-            return (sizes.sum(2, keepdims=0) * -kernel.gamma).apply("Exp")
+            distances: _Tensor = sizes.sum(2, keepdims=0)
+            return (distances * -kernel.gamma).apply("Exp")
     products: _Tensor = rows @ exact.T.copy()
     if kernel.name == "linear":
         return products
