@@ -172,8 +172,6 @@ def _train(parser: argparse.ArgumentParser) -> None:
     text = "let the model give probabilities, learned from rows held out, in up to twice the time"
     add_flag(parser, "--probability", text)
     runs = _add_training(parser)
-    text = "train nothing: print the kind of model and how the memory would be divided"
-    add_flag(runs, "--dry-run", text)
     text = "write one JSON object per event, for ooc-fw plot; --resume appends"
     runs.add_argument("--log", type=OUTPUT, metavar="FILE", help=text)
     add_results(parser)
@@ -212,6 +210,8 @@ def _add_training(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     limits = parser.add_argument_group("limits")
     add_options(limits, TrainOptions, ["max_iter"])
     add_work(parser, limits)
+    text = "train nothing: print the kind of model and how the memory would be divided"
+    add_flag(limits, "--dry-run", text)
     group = parser.add_argument_group("noisy data (ooc-fw help noisy)")
     add_options(group, TrainOptions, ["landmarks", "exact"])
     group = parser.add_argument_group("classes and kernels")
