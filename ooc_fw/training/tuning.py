@@ -592,6 +592,10 @@ class _Search:
         n_rows, n_folds, todo = min(self.n_train, _FIRST_ROWS), 1, self.points
         while todo:
             self._open_parts(n_rows, n_folds)
+            if self.stage == 0:  # a first training may compile, which tells nothing of the others
+                self._train(
+                    replace(self.points[0], sizes={}), self.parts[0], max(self._left(), 0.1)
+                )
             self.stage += 1
             self.stage_rows = n_rows
             what = f"{len(todo)} candidates trained on {n_rows} rows"
@@ -711,7 +715,9 @@ class _Search:
         started = time.perf_counter()
         try:
             fitted = fit(problem, options, Session(self.callbacks))
-        except (OutOfTimeError, OverLimitError):
+        except OutOfTimeError:
+            return None
+        except OverLimitError:
             if self.best is None:
                 raise
             return None
