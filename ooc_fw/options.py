@@ -193,7 +193,7 @@ class KernelOptions(_Checked):
     """Kernel by name, and its parameters, of which ``gamma`` may still depend on the data."""
 
     # Names are checked against `ooc_fw.kernels.functions.KERNELS`, which this module cannot import.
-    kernel: str = option("rbf", "rbf, linear, poly, laplacian or tanimoto")
+    kernel: str = option("rbf", "rbf, linear, poly, laplacian, tanimoto")
     gamma: float | str = option(
         "auto",
         "auto, from the squared distances of rows; scale, as in scikit-learn; or a number",

@@ -185,8 +185,8 @@ def _add_task(parser: argparse._ActionsContainer) -> None:
         choices=tuple(TASKS),
         default="classification",
         metavar="TASK",
-        help="classification (default), novelty (rows like these: 1, others: -1), or regression "
-        "(labels are targets, numbers)",
+        help="classification (default), novelty (rows like these: 1, others: -1), or "
+        "regression of numbers",
     )
     group = parser.add_argument_group("single tasks")
     add_options(group, TaskOptions)
