@@ -60,20 +60,10 @@ _OF_CONVERSION = {
 }
 """Options of ``convert`` by the titles of their groups."""
 
-_OF_STREAM = {
-    *(
-        "data",
-        "more",
-        "output",
-        "log",
-        "json",
-        "quiet",
-        "verbose",
-        "stream",
-        "zero_based",
-        "kernel",
-    ),
-    *("gamma", "degree", "coef0", "C", "tol", "stopping", "keep", "threads", "certify"),
+OF_STREAM = {
+    *("data", "more", "label", "labels", "labels_as", "missing_labels", "x_name", "zero_based"),
+    *("output", "log", "json", "quiet", "verbose", "stream", "resume", "keep"),
+    *("kernel", "gamma", "degree", "coef0", "C", "tol", "stopping", "threads", "certify"),
 }
 """Arguments of ``train`` that a stream takes, too."""
 
@@ -165,7 +155,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
       ooc-fw train train.h5
       ooc-fw train train.h5 -o model.h5 --C 10 --gamma 0.05 --max-time 30m
     """
-    data = add_data(parser, "; with --stream LIBSVM text, or -")
+    data = add_data(parser, "; with --stream also LIBSVM text, or -")
     add_options(data, ConvertOptions, ["labels_as"])
     add_output(parser, "MODEL", _MODEL)
     _add_task(parser)
@@ -233,7 +223,7 @@ def _add_training(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         type=INPUT,
         metavar="FILE",
         help="resume from a checkpoint of the same data and options; only --max-iter, --max-time "
-        "and --threads may differ",
+        "and --threads may differ; with --stream a model, which new rows update",
     )
     add_options(runs, TrainOptions, ["seed"])
     group = parser.add_argument_group("methods of papers (ooc-fw help methods)")
@@ -247,19 +237,18 @@ def _add_stream(parser: argparse.ArgumentParser) -> None:
     """Declare what only a stream takes, after all other arguments."""
     group = parser.add_argument_group(
         "stream",
-        "One pass over LIBSVM text in bounded memory. Only rows that support the model are kept, "
+        "One pass over DATA in bounded memory. Only rows that support the model are kept, "
         "at most 10000 unless --keep says otherwise: it depends on the order of the rows, "
-        "and its gap is known for the rows read last only. gamma auto follows from the first 4 MiB "
-        "of text. A feature that appears late was 0 before. For a certified gap convert the text "
-        "and train on the file.",
+        "and its gap is known for the rows read last only. gamma auto follows from the first "
+        "64 MiB, or 4 MiB of text. A feature that appears late in text was 0 before. With --resume "
+        "MODEL the rows update an exact model, and tables are read, too. For a certified gap "
+        "convert the text and train on the file.",
     )
-    text = "DATA is LIBSVM text, also compressed, or - for text on standard input"
+    text = "read DATA once; it may also be LIBSVM text, compressed or not, or - for standard input"
     add_flag(group, "--stream", text)
     add_option(group, "keep", KEEP)
     add_options(group, ConvertOptions, ["zero_based"])
-    parser.set_defaults(
-        unused_by_stream=[action for action in parser._actions if action.dest not in _OF_STREAM]
-    )
+    parser.set_defaults(declared={action.dest: action for action in parser._actions})
 
 
 def _tune(parser: argparse.ArgumentParser) -> None:

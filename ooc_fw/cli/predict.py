@@ -250,6 +250,34 @@ def apply_model(
 
     The values are as exact as is `wanted`.
     """
+    blocks = parsed(model, args, with_labels=with_labels)
+    if blocks is None:
+        yield from _apply_to_source(model, args, wanted, with_labels)
+        return
+    waiting: list[AnyArray] = []  # labels of rows without decision values
+
+    def rows() -> Iterator[Rows]:
+        for labels, block in blocks:
+            waiting.append(labels)
+            yield block
+
+    start = 0
+    with RowProgress("predict", quiet=args.quiet) as progress:
+        scaled, name = like_training(model, rows()), str(args.data)
+        for values in decide(model, scaled, wanted, threads=args.threads, name=name):
+            stop = start + len(values)
+            labels = np.concatenate(waiting)
+            waiting[:] = [labels[len(values) :]]
+            shown = labels[: len(values)] if with_labels else None
+            yield AppliedRows(values, np.arange(start, stop), shown, None)
+            progress(stop)
+            start = stop
+
+
+def parsed(
+    model: Model, args: argparse.Namespace, *, with_labels: bool
+) -> Iterator[tuple[AnyArray, Rows]] | None:
+    """Labels and raw rows of DATA block by block, if it is text or a table; else None."""
     kind = detect_format(args.data, is_table=model.table is not None)
     is_table = kind in (*TABLES, "npz")
     if is_table and model.table is None:
@@ -258,8 +286,7 @@ def apply_model(
             f"convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
         )
     if not is_table and kind != "libsvm":
-        yield from _apply_to_source(model, args, wanted, with_labels)
-        return
+        return None
     if with_labels and not is_table and args.missing_labels != "refuse":
         raise InputError("--missing-labels is for tables, not LIBSVM text; leave it out")
     kind_of_input = "a table" if is_table else "text"
@@ -270,32 +297,27 @@ def apply_model(
             f"convert it first (ooc-fw convert)"
         )
     notes: list[str] = []
-    maps = common.label_maps(args, model) if with_labels else ()
-    label_map = LabelMap(maps) if maps else None
     if is_table:
         table = Table(args.data, kind, args.data)
         options = common.record_from(ConvertOptions, args, like=args.model)
         blocks = rows_of_table(model, table, notes, options, with_labels=with_labels)
     else:
         blocks = _rows_of_text(model, args, notes)
-    waiting: list[AnyArray] = []  # labels of rows without decision values
+    return _mapped(model, args, blocks, notes, with_labels)
 
-    def rows() -> Iterator[Rows]:
-        for labels, block in blocks:
-            waiting.append(labels if label_map is None else label_map(labels, lambda _: args.data))
-            yield block
 
-    parsed, start = like_training(model, rows()), 0
-    with RowProgress("predict", quiet=args.quiet) as progress:
-        name = str(args.data)
-        for values in decide(model, parsed, wanted, threads=args.threads, name=name):
-            stop = start + len(values)
-            labels = np.concatenate(waiting)
-            waiting[:] = [labels[len(values) :]]
-            shown = labels[: len(values)] if with_labels else None
-            yield AppliedRows(values, np.arange(start, stop), shown, None)
-            progress(stop)
-            start = stop
+def _mapped(
+    model: Model,
+    args: argparse.Namespace,
+    blocks: Iterator[tuple[AnyArray, Rows]],
+    notes: list[str],
+    with_labels: bool,
+) -> Iterator[tuple[AnyArray, Rows]]:
+    """Blocks with labels as those of the model; `notes` are printed in the end."""
+    maps = common.label_maps(args, model) if with_labels else ()
+    label_map = LabelMap(maps) if maps else None
+    for labels, rows in blocks:
+        yield labels if label_map is None else label_map(labels, lambda _: args.data), rows
     if label_map is not None:
         common.say_labels(args, label_map)
     if not args.quiet:

@@ -1,85 +1,74 @@
-"""``ooc-fw train --stream``: from LIBSVM text that is read once to a model file."""
+"""``ooc-fw train --stream``: a model from rows that are read once, alone or after another model."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ooc_fw.cli import common, train
+from ooc_fw.cli.commands import OF_STREAM
 from ooc_fw.cli.model_place import model_place
+from ooc_fw.cli.predict import parsed
 from ooc_fw.convert.text import iter_libsvm
-from ooc_fw.data.labels import one_class
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array
+from ooc_fw.data.formats import detect_format
+from ooc_fw.data.labels import label_values, like_classes, one_class
+from ooc_fw.data.offsets import without_offsets
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, concat_rows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import CSRSource
-from ooc_fw.model.record import Model
-from ooc_fw.options import TrainOptions
+from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
+from ooc_fw.model.prediction import like_training, suited
+from ooc_fw.model.record import Model, load_model
+from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.solver.state import Callback, Status
 from ooc_fw.system.errors import InputError, format_label, format_labels
 from ooc_fw.system.interrupt import DeferredInterrupt, signal_of
 from ooc_fw.system.memory import peak_rss_bytes
-from ooc_fw.training.streams import PairStreams
+from ooc_fw.training.streams import POOL_BYTES, PairStreams, factors_of_classes, union_of_vectors
 
 logger = logging.getLogger(__name__)
 
-Block = tuple[Float64Array, CSRRows, int]
-"""Labels and rows of a block of text, and the number of its first line."""
 
-_OF_SOLUTION = (
-    *("method", "objective", "rho", "sampled_gap", "certified_gap"),
-    *("iterations", "kernel_evaluations", "passes"),
-)
+class _Given(NamedTuple):
+    """What a stream learns from."""
+
+    chunks: Iterator[tuple[AnyArray, Rows]]  # labels and rows
+    like: RowSource | Model | None  # whose scaling, table and names of columns the model has
+    labels: StreamLabels
+    factors: Float64Array  # of C, for each class
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train on one pass, save, report.
-
-    After a signal the model is that of the blocks of text before, with the larger label as the
-    positive one as always.
-    """
-    common.refuse_several(args, "text")
-    for action in args.unused_by_stream:
-        value = getattr(args, action.dest, action.default)
-        if isinstance(value, np.ndarray) or value != action.default:
-            option = action.option_strings[0]
-            raise InputError(f"{option} has no part in --stream; leave one of them out")
-
+    """Train on one pass, save, report; after a signal the model is that of the chunks before."""
+    unused = [name for name in args.declared if name not in OF_STREAM]
+    _refuse(args, unused, "has no part in --stream; leave one of them out")
+    before = None if args.resume is None else _model_before(args)
     options = common.record_from(TrainOptions, args, certify=False)
-    labels = TwoLabels("standard input" if args.data == "-" else args.data)
+    streams = None
+    if before is not None:
+        options = replace(options, C=before.C)
+        streams = PairStreams.after(before, options, args.keep)
+    n_before = 0 if streams is None else streams.n_rows
     with (
         model_place(args) as place,
+        _open(args, before) as given,
         train.run_progress(args, options, args.started, train.open_log(args, options)) as progress,
         DeferredInterrupt() as interrupt,
     ):
         interrupt.defer()
-        stream, number = _learn(args, options, labels, progress.callbacks, interrupt)
-        classes = labels.classes  # InputError unless there are two
-        kernel = stream.kernel
-        solution = stream.solutions()[0].solution
+        streams, number = _learn(args, options, given, streams, progress.callbacks, interrupt)
+        model = _model_of(streams, given, options)
         if number:
-            solution = replace(solution, status=Status.INTERRUPTED)
-        if labels.known[0] > labels.known[1]:
-            solution = replace(solution, labels=-solution.labels)
-        model = Model.of(
-            solution, None, classes=classes, kernel=kernel, C=options.C, scaling=Scaling()
-        )
+            model = replace(model, status=Status.INTERRUPTED)
         output = place.save(model, complete=not number)
-        result = {
-            "status": str(solution.status),
-            "kernel": kernel.name,
-            "gamma": kernel.gamma,
-            **{name: getattr(options, name) for name in ("C", "tol", "stopping")},
-            "keep": args.keep,
-            "n_rows": stream.n_rows,
-            "n_features": stream.n_features,
-            "n_support": len(solution.alpha),
-            **{name: getattr(solution, name) for name in _OF_SOLUTION},
+        result = _describe(args, options, streams, model) | {
+            "n_rows": streams.n_rows - n_before,
             "seconds": time.perf_counter() - args.started,
             "peak_rss_bytes": peak_rss_bytes(),
             "model": str(output),
@@ -87,81 +76,206 @@ def run(args: argparse.Namespace) -> int:
         progress.end(result)
     if not args.quiet:
         common.print_lines(train.summary(result))
+    if before is not None and before.calibrated:
+        logger.warning("the updated model gives no probabilities, which %s does", args.resume)
     if number:
         words = "interrupted: the model is that of the first %d rows%s"
-        logger.warning(words, stream.n_rows, place.note(output))
+        logger.warning(words, result["n_rows"], place.note(output))
     elif output != place.output:
-        logger.warning("%s%s", solution.status, place.note(output))
+        logger.warning("%s%s", model.status, place.note(output))
     common.print_result(args, result, [output])
     return place.status(number)
+
+
+def _refuse(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
+    """InputError for the first of these arguments that was given: it is not the default."""
+    for name in names:
+        action = args.declared[name]
+        value = getattr(args, name, action.default)
+        if isinstance(value, np.ndarray) or value != action.default:
+            raise InputError(f"{action.option_strings[0]} {why}")
+
+
+def _model_before(args: argparse.Namespace) -> Model:
+    """The model that new rows update."""
+    model = load_model(args.resume)
+    why = f"is that of {args.resume}, which --resume goes on from; leave it out"
+    _refuse(args, ("C", *option_fields(KernelOptions)), why)
+    if model.task != "classification" or model.kind != "exact":
+        kind = f"a model of {model.task}"
+        if model.task == "classification":
+            kind = "a landmark model"
+        raise InputError(
+            f"{args.resume} is {kind}, and a stream updates exact models of classes only; train "
+            f"on the old and the new rows together (ooc-fw train OLD.h5 NEW.h5)"
+        )
+    return model
+
+
+@contextmanager
+def _open(args: argparse.Namespace, before: Model | None) -> Iterator[_Given]:
+    """Chunks of DATA, whose rows are made like those of the model before."""
+    name = "standard input" if args.data == "-" else args.data
+    factors = np.ones(2)
+    if before is not None:
+        labels = StreamLabels(name, before.classes)
+        factors = factors_of_classes(before)
+        applied = argparse.Namespace(**vars(args), model=args.resume)
+        blocks = parsed(before, applied, with_labels=True)
+        if blocks is not None:
+            yield _Given(_scaled(before, blocks), before, labels, factors)
+            return
+    elif detect_format(args.data) == "libsvm":
+        common.refuse_several(args, "text")
+        of_arrays = "label", "labels", "labels_as", "missing_labels", "x_name"
+        _refuse(args, of_arrays, "has no part in --stream of LIBSVM text; leave it out")
+        text = iter_libsvm(args.data, zero_based=args.zero_based)
+        chunks = ((values, rows) for values, rows, _ in text)
+        yield _Given(chunks, None, StreamLabels(name), factors)
+        return
+    with common.open_data(args, model=before) as source:
+        if not source.has_labels:
+            raise InputError(f"{source.name} has no labels; name them with --label or --labels")
+        if before is None:
+            labels = StreamLabels(name, label_values(source))
+            factors = np.ones(labels.n_classes)
+            source = without_offsets(source, args.kernel)
+        else:
+            source = suited(before, source)
+        yield _Given(_stored(source), before or source, labels, factors)
+
+
+def _scaled(
+    model: Model, blocks: Iterable[tuple[AnyArray, Rows]]
+) -> Iterator[tuple[AnyArray, Rows]]:
+    for labels, rows in blocks:
+        yield labels, concat_rows([*like_training(model, [rows])])
+
+
+def _stored(source: RowSource) -> Iterator[tuple[AnyArray, Rows]]:
+    for start, rows in iter_blocks(source, 0, source.n_rows, POOL_BYTES):
+        yield source.labels(start, start + len(rows)), rows
 
 
 def _learn(
     args: argparse.Namespace,
     options: TrainOptions,
-    labels: TwoLabels,
+    given: _Given,
+    streams: PairStreams | None,
     callbacks: Sequence[Callback],
     interrupt: DeferredInterrupt,
 ) -> tuple[PairStreams, int]:
     """Read to the end, or to a signal; returns the number of the signal, else 0.
 
-    The block of text in which the signal arrives counts as not read.
+    The chunk in which the signal arrives counts as not read.
     """
-    stream: PairStreams | None = None
-    blocks = iter_libsvm(args.data, zero_based=args.zero_based)
+    n_read = 0
     try:
-        while (block := _next_block(blocks, interrupt)) is not None:
-            values, rows, line = block
-            source = CSRSource(rows, name="the first block of text")
-            if stream is None:
+        while (chunk := _next_chunk(given, interrupt)) is not None:
+            values, rows = chunk
+            source = rows_source(rows, "the first chunk")
+            if streams is None:
                 kernel = train.kernel_from(args, source, options.threads, None)
-                stream = PairStreams(2, kernel, options, args.keep)
-            codes = labels.encode(values, stream.n_rows, line)
-            stream.learn(source, codes, callbacks=callbacks)
+                streams = PairStreams(given.labels.n_classes, kernel, options, args.keep)
+            codes = given.labels.encode(values, n_read)
+            streams.learn(source, codes, given.factors[codes], callbacks)
+            n_read += len(rows)
     except KeyboardInterrupt as error:
-        if stream is None or stream.n_rows == 0 or len(labels.known) < 2:
+        if streams is None or n_read == 0 or not given.labels.complete:
             raise
-        return stream, signal_of(error)
-    assert stream is not None  # the reader refuses text without rows
-    return stream, 0
+        return streams, signal_of(error)
+    assert streams is not None  # readers refuse what has no rows
+    return streams, 0
 
 
-def _next_block(blocks: Iterator[Block], interrupt: DeferredInterrupt) -> Block | None:
-    """The next block of text, None at the end; a signal raises while it is waited for."""
+def _next_chunk(given: _Given, interrupt: DeferredInterrupt) -> tuple[AnyArray, Rows] | None:
+    """The next chunk, None at the end; a signal raises while it is waited for."""
     with interrupt.waiting():
-        return next(blocks, None)
+        return next(given.chunks, None)
 
 
-class TwoLabels:
-    """The labels of a stream as the codes 0 and 1.
+def _model_of(streams: PairStreams, given: _Given, options: TrainOptions) -> Model:
+    """The model so far; InputError unless there are two classes."""
+    classes, pairs = given.labels.classes, streams.solutions()
+    if given.labels.reversed:
+        (pair,) = pairs
+        pairs = [replace(pair, solution=replace(pair.solution, labels=-pair.solution.labels))]
+    vectors, kernel = union_of_vectors(pairs), streams.kernel
+    model = Model.of(
+        pairs, given.like, classes=classes, vectors=vectors, kernel=kernel, C=options.C
+    )
+    return model if given.like is not None else replace(model, scaling=Scaling())
 
-    The value that comes first is 0, even if it turns out to be the larger one. Labels may be
-    exchanged at the end: the problem is the same.
+
+def _describe(
+    args: argparse.Namespace, options: TrainOptions, streams: PairStreams, model: Model
+) -> dict[str, Any]:
+    """What ``--json`` and the log say of a stream; of several pairs there is no one objective."""
+    solutions = [pair.solution for pair in streams.solutions()]
+    first, alone = solutions[0], len(solutions) == 1
+    return {
+        "status": model.status,
+        "kernel": model.kernel.name,
+        "gamma": model.kernel.gamma,
+        **{name: getattr(options, name) for name in ("C", "tol", "stopping")},
+        "keep": args.keep,
+        "n_features": model.n_features,
+        "n_support": len(model.support_vectors),
+        "method": first.method,
+        "objective": first.objective if alone else None,
+        "rho": first.rho if alone else None,
+        "sampled_gap": model.sampled_gap,
+        "certified_gap": model.certified_gap,
+        **{
+            name: sum(getattr(each, name) for each in solutions)
+            for name in ("iterations", "kernel_evaluations", "passes")
+        },
+    }
+
+
+class StreamLabels:
+    """The labels of a stream as codes: places in `classes`, or, if these are unknown, 0 and 1.
+
+    Of unknown classes the one that comes first is 0, even if it turns out to be the larger one:
+    then labels are `reversed` and may be exchanged at the end, since the problem is the same.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, classes: AnyArray | None = None) -> None:
         self.name = name
-        self.known: list[Any] = []  # values of 0 and 1, as far as they are known
+        self.known: list[Any] = [] if classes is None else classes.tolist()
+        self.n_classes = max(2, len(self.known))
+
+    @property
+    def complete(self) -> bool:
+        """Whether all classes are known."""
+        return len(self.known) == self.n_classes
+
+    @property
+    def reversed(self) -> bool:
+        """Whether the larger of two labels has come first."""
+        return bool(self.known[0] > self.known[1])
 
     @property
     def classes(self) -> AnyArray:
-        """Both values in increasing order; InputError if fewer than two are known."""
-        if len(self.known) < 2:
+        """All values in increasing order; InputError if there is one only."""
+        if not self.complete:
             raise one_class(self.name, self.known[0])
-        return np.sort(np.array(self.known))
+        return np.array(sorted(self.known))
 
-    def encode(self, labels: AnyArray, first_row: int = 0, line: int = 1) -> Int64Array:
-        """Give 0 or 1 for each label; InputError for a third one, which changes nothing.
+    def encode(self, labels: AnyArray, first_row: int = 0) -> Int64Array:
+        """Code of each label; InputError for one too many, which changes nothing.
 
-        It names the row, counted from `first_row`, and the `line` from which on it is.
+        It names the row, counted from `first_row`.
         """
-        values = labels.tolist()
-        known = [*dict.fromkeys([*self.known, *values])]
-        if len(known) > 2:
+        labels = like_classes(labels, np.array(self.known))
+        values, first, places = np.unique(labels, return_index=True, return_inverse=True)
+        known = [*dict.fromkeys([*self.known, *values[np.argsort(first)].tolist()])]
+        for more in known[self.n_classes :]:
+            row = first_row + first[values.tolist().index(more)]
             raise InputError(
-                f"row {first_row + values.index(known[2])} of {self.name}, counted from 0 without "
-                f"blank lines (line {line} or later), has the label {format_label(known[2])}, but "
-                f"the two classes are {format_labels(known[:2])}; leave such rows out"
+                f"row {row} of {self.name}, counted from 0 without blank lines, has the label "
+                f"{format_label(more)}, but the classes are "
+                f"{format_labels(known[: self.n_classes])}; leave such rows out"
             )
         self.known = known
-        return np.where(labels == known[0], 0, 1)
+        return np.array([known.index(value) for value in values.tolist()])[places]

@@ -317,13 +317,16 @@ def label_values(source: RowSource, codes: Codes | None = None) -> AnyArray:
     return classes
 
 
-def codes_of(labels: AnyArray, classes: AnyArray, name: str) -> Int64Array:
-    """Place of each label in `classes`, in increasing order; InputError for one that is not."""
+def codes_of(labels: AnyArray, classes: AnyArray, name: str, first_row: int = 0) -> Int64Array:
+    """Place of each label in `classes`, in increasing order; InputError for one that is not.
+
+    It names the row, counted from `first_row`.
+    """
     places, known = _places(like_classes(labels, classes), classes)
     for row in np.flatnonzero(~known)[:1].tolist():
         raise InputError(
-            f"row {row} of {name} has the label {format_label(labels[row])}, but the classes are "
-            f"{format_labels(classes)}; leave such rows out"
+            f"row {first_row + row} of {name} has the label {format_label(labels[row])}, but the "
+            f"classes are {format_labels(classes)}; leave such rows out"
         )
     return places
 

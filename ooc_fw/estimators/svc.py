@@ -37,7 +37,6 @@ from ooc_fw.training.fit import Fit, Task, fit
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.streams import (
     PairStreams,
-    solutions_of,
     support_of_classes,
     union_of_vectors,
 )
@@ -400,11 +399,9 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         room = KEEP.check("keep", self.keep)
         if not hasattr(self, "model_"):
             return PairStreams(n_classes, self._kernel(source, options), options, room)
-        streams = getattr(self, "_streams", None)
+        streams: PairStreams | None = getattr(self, "_streams", None)
         if streams is None:
-            kernel, solutions = self.model_.kernel, solutions_of(self.model_, self.pairs_)
-            trained = replace(options, C=self.model_.C)
-            streams = PairStreams(n_classes, kernel, trained, room, solutions, self.n_rows_seen_)
+            return PairStreams.after(self.model_, options, room, self.n_rows_seen_)
         streams.retune(options, room)
         return streams
 

@@ -32,7 +32,7 @@ _CLEAR_SCORE = 0.7  # difference of scores above 2/3, which sums alone cannot ma
 _REST = "rest"  # stands for the negative class of one class against the rest
 
 # Fields that classifiers have in common with the solutions that they come from.
-_OF_SOLUTION = ("alpha", "labels", "rows", "rho", "objective", "certified_gap", "sampled_gap")
+OF_SOLUTION = ("alpha", "labels", "rows", "rho", "objective", "certified_gap", "sampled_gap")
 _OF_LANDMARKS = ("primal", "dual", "certified_gap", "sampled_gap")
 
 
@@ -172,7 +172,7 @@ def pair_classifiers(
     weighted = any(pair.solution.penalties is not None for pair in pairs)
     return [
         BinaryClassifier(
-            **{name: getattr(pair.solution, name) for name in _OF_SOLUTION},
+            **{name: getattr(pair.solution, name) for name in OF_SOLUTION},
             sv=order[np.searchsorted(rows, pair.solution.rows, sorter=order)],
             positive=classes[pair.positive].item(),
             negative=classes[pair.negative].item(),

@@ -95,7 +95,8 @@ def load_checkpoint(path: str | os.PathLike[str]) -> tuple[Identity, State]:
     words = data[:_FRONT].partition(b"\n")[0].decode(errors="replace").split(" ")
     if " ".join(words[:-2]) != _MAGIC:
         raise InputError(
-            f"{os.fspath(path)} is not a checkpoint; give the file that --checkpoint wrote"
+            f"{os.fspath(path)} is not a checkpoint; give the file that --checkpoint "
+            f"wrote, or update a model with --stream"
         )
     *_, version, checksum = words
     if version != str(FORMAT_VERSION):

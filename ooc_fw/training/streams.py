@@ -32,7 +32,7 @@ from ooc_fw.data.rows import (
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
-from ooc_fw.model.pairs import PairSolution, class_pairs
+from ooc_fw.model.pairs import OF_SOLUTION, BinaryClassifier, PairSolution, class_pairs
 from ooc_fw.model.record import Model
 from ooc_fw.options import KEEP, TrainOptions
 from ooc_fw.problem import WEIGHT_SUM_TOLERANCE, BinaryProblem, StoppingTest, relative_gap
@@ -43,7 +43,7 @@ from ooc_fw.solver.oracles import LARGEST_BLOCK
 from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Work
 from ooc_fw.solver.steps import LEAST_BATCH
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.interrupt import DeferredInterrupt, interruption
 from ooc_fw.system.memory import kernel_rows_budget
 
@@ -132,6 +132,22 @@ class PairStreams:
             stream.hold(self.n_features, sparse=self._sparse)
         self._is_cut = False  # whether it has been said that rows are left out
         self.retune(options, max_support)
+
+    @classmethod
+    def after(
+        cls, model: Model, options: TrainOptions, max_support: int, n_rows: int | None = None
+    ) -> PairStreams:
+        """Streams that go on from an exact model of `n_rows` rows.
+
+        If that number is unknown, the last row is the last support vector.
+        """
+        if n_rows is None:
+            n_rows = 1 + max(int(one.rows.max()) for one in model.classifiers)
+        before = replace(options, C=model.C)
+        n_classes, solutions = len(model.classes), solutions_of(model)
+        streams = cls(n_classes, model.kernel, before, max_support, solutions, n_rows)
+        streams.retune(options, max_support)
+        return streams
 
     def retune(self, options: TrainOptions, max_support: int) -> None:
         """Change options between two calls of `learn`.
@@ -460,14 +476,53 @@ def _vertices_of(solution: Solution | None, C: float) -> _Candidates:
     return _Candidates(ids, labels, weights, solution.rows, solution.alpha, rows).distinct()
 
 
-def solutions_of(model: Model, pairs: Sequence[PairSolution]) -> list[Solution | None]:
-    """Solutions of an exact model, each with its own support vectors; None for what stands in."""
+def solutions_of(model: Model) -> list[Solution | None]:
+    """Solution of each classifier of an exact model, with its support vectors and no work.
+
+    None for a classifier that stands in for classes of which no row was seen: its only vector is of
+    its first class there, and of another one elsewhere.
+    """
+    classes: dict[int, set[Any]] = {}
+    for one in model.classifiers:
+        for row, label in zip(one.rows.tolist(), one.labels.tolist(), strict=True):
+            classes.setdefault(row, set()).add(one.positive if label > 0 else one.negative)
+    no_work = vars(Work.of(SolverState(), 1, 1))
     return [
         None
-        if pair.stands_in
-        else replace(pair.solution, support_vectors=take_rows(model.support_vectors, classifier.sv))
-        for pair, classifier in zip(pairs, model.classifiers, strict=True)
+        if len(one.rows) == 1 and one.labels[0] < 0 and len(classes[int(one.rows[0])]) > 1
+        else Solution(
+            **no_work,
+            **{name: getattr(one, name) for name in OF_SOLUTION},
+            status=Status(model.status),
+            method=TrainOptions.method,
+            lmo="",
+            choice="",
+            support_vectors=take_rows(model.support_vectors, one.sv),
+            pair_gap=None,
+            steps={},
+            penalties=one.C,
+        )
+        for one in model.classifiers
+        if isinstance(one, BinaryClassifier)
     ]
+
+
+def factors_of_classes(model: Model) -> Float64Array:
+    """Factor of C of the rows of each class; InputError if rows of one class have several."""
+    factors = np.full(len(model.classes), np.nan)
+    for pair, solution in zip(class_pairs(len(factors)), solutions_of(model), strict=True):
+        for code, label in zip(pair, (-1, 1), strict=True):
+            if solution is not None and solution.penalties is not None:
+                found = np.unique(solution.penalties[solution.labels == label] / model.C)
+                known = factors[code : code + 1]
+                factors[code : code + 1] = found[:1] if np.isnan(known).all() else known
+                if not np.allclose(found, factors[code]):
+                    raise InputError(
+                        f"the training rows of class {format_label(model.classes[code])} had "
+                        f"different weights, so that of new rows is unknown; use partial_fit in "
+                        f"Python, with sample_weight"
+                    )
+    return np.where(np.isnan(factors), 1.0, factors)
 
 
 def support_of_classes(pairs: Sequence[PairSolution], n_classes: int) -> npt.NDArray[np.int32]:

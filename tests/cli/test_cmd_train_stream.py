@@ -12,7 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from ooc_fw.cli.stream import TwoLabels
+from ooc_fw.cli.main import main
+from ooc_fw.cli.stream import StreamLabels
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model.record import load_model
@@ -115,7 +116,8 @@ def test_the_larger_label_is_positive_whichever_comes_first(ooc_fw, table, write
     [
         (["--stream", "-"], ["standard input needs a name", "-o"]),
         (["--stream", "{text}", "-o", "{text}"], ["would replace the input"]),
-        (["--stream", "{data}"], ["is an HDF5 file already"]),
+        (["--stream", "{text}", "--labels", "y.npy"], ["--labels has no part in", "LIBSVM text"]),
+        (["--stream", "{text}", "--x-name", "Z"], ["--x-name has no part in", "LIBSVM text"]),
         (["--stream", "nowhere"], ["nowhere does not exist"]),
         (["--stream", "{text}", "--stopping", "meb", "--kernel", "poly"], ["meb"]),
         (["-"], ["standard input goes with --stream only"]),
@@ -124,8 +126,8 @@ def test_the_larger_label_is_positive_whichever_comes_first(ooc_fw, table, write
             (["--stream", "t.txt", *option.split()], [f"{option.split()[0]} has no part in"])
             for option in (
                 *("--method fw", "--max-iter 3", "--memory 1GiB", "--seed 1", "--max-time 3"),
-                *("--class-weight balanced", "--probability", "--labels y.npy", "--x-name Z"),
-                *("--checkpoint c", "--checkpoint-every 3", "--resume c", "--dask threads"),
+                *("--class-weight balanced", "--probability"),
+                *("--checkpoint c", "--checkpoint-every 3", "--dask threads"),
                 *("--lmo full", "--landmarks 40", "--exact"),
             )
         ),
@@ -158,9 +160,9 @@ def test_features_may_appear_late(ooc_fw, tmp_path, small_blocks):
     [
         (b"", ["standard input holds no rows"]),
         (b"1 1:2\n1 1:3\n", ["all rows of standard input have the label 1"]),
-        (b"1 1:2\n-1 1:3\n\n2 1:4\n", ["row 2 of standard input", "line 1", "the label 2"]),
+        (b"1 1:2\n-1 1:3\n\n2 1:4\n", ["row 2 of standard input", "the label 2"]),
         (b"1 1:2\n-1 1:nan\n", ["standard input, line 2", "not a finite number"]),
-        (b"1 1:2\n-1 1:2\n", ["all rows of the first block of text are equal", "gamma"]),
+        (b"1 1:2\n-1 1:2\n", ["all rows of the first chunk are equal", "gamma"]),
         (b"1 0:2\n-1 1:2\n", ["standard input, line 1", "--zero-based"]),
     ],
 )
@@ -230,16 +232,144 @@ def test_memory_does_not_grow_with_the_stream(program, tmp_path):
 
 
 def test_labels_as_they_come():
-    labels = TwoLabels("text")
+    labels = StreamLabels("text")
     assert labels.encode(np.array([3.0, 3.0])).tolist() == [0, 0]
     with pytest.raises(InputError, match=r"all rows of text have the label 3;"):
         labels.classes  # noqa: B018
     assert labels.encode(np.array([3.0, -7.0])).tolist() == [0, 1]
     assert (labels.classes.tolist(), labels.known) == ([-7, 3], [3, -7])
-    with pytest.raises(InputError, match=r"row 12 of text, .*, has the label 5, but the two"):
+    with pytest.raises(InputError, match=r"row 12 of text, .*, has the label 5, but the classes"):
         labels.encode(np.array([3.0, -7.0, 5.0]), 10)
     assert labels.encode(np.array([-7.0])).tolist() == [1]
-    labels = TwoLabels("text")
+    labels = StreamLabels("text")
     with pytest.raises(InputError, match=r"row 2 of text, .* has the label 3"):
         labels.encode(np.array([1.0, 2.0, 3.0]))
     assert labels.known == [], "what is refused is not remembered"
+
+
+# -- updates of a model --------------------------------------------------------------------------
+
+
+def labelled_rows(n_rows, seed):
+    """Three classes in columns of different ranges, and a word that tells something."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 3))
+    word = rng.choice(["red", "blue"], n_rows)
+    classes = (X + 0.4 * (word == "red")[:, None] * [1, 0, -1]).argmax(axis=1)
+    return X * [1, 100, 0.01], word, np.array(["a", "b", "c"])[classes]
+
+
+def write_table(path, X, word, labels):
+    lines = [
+        f"{label},{','.join(map(repr, row))},{colour}"
+        for row, colour, label in zip(X.tolist(), word.tolist(), labels.tolist(), strict=True)
+    ]
+    path.write_text("\n".join(["kind,x,y,z,colour", *lines, ""]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def old_and_new(tmp_path_factory):
+    """A folder with a model of 150 rows of a table, and 600 new rows, in several containers."""
+    folder = tmp_path_factory.mktemp("update")
+    old = write_table(folder / "old.csv", *labelled_rows(150, 0))
+    new = write_table(folder / "new.csv", *labelled_rows(600, 1))
+    for command in (
+        [
+            "convert",
+            old,
+            folder / "old.h5",
+            "--label",
+            "kind",
+            "--one-hot",
+            "colour",
+            "--scale",
+            "standard",
+        ],
+        ["train", folder / "old.h5", "-o", folder / "m.h5", "--C", 3, "--class-weight", "a=2"],
+        ["convert", new, folder / "new.h5", "--like", folder / "old.h5", "--no-shuffle"],
+    ):
+        assert main([*map(str, command), "--quiet"]) == 0
+    return folder
+
+
+def updated(ooc_fw, folder, data, *options, model="m.h5"):
+    command = "train", data, "--stream", "--resume", folder / model
+    return ooc_fw(*command, "-o", folder / "u.h5", "--json", *options)
+
+
+def test_new_rows_of_any_file_update_a_model(ooc_fw, old_and_new):
+    folder, values = old_and_new, []
+    test = write_table(folder / "test.csv", *labelled_rows(1000, 2))
+    before = load_model(folder / "m.h5")
+    accuracy = ooc_fw("evaluate", folder / "m.h5", test, "--json").json()["accuracy"]
+    for name in ("new.csv", "new.h5"):
+        result = updated(ooc_fw, folder, folder / name).done().json()
+        assert (result["status"], result["n_rows"], result["C"]) == ("streamed", 600, 3)
+        assert 0 <= result["sampled_gap"] <= result["tol"]
+        model = load_model(folder / "u.h5")
+        assert (model.kernel, model.columns) == (before.kernel, before.columns)
+        assert model.scaling.same_as(before.scaling)
+        assert model.classes.tolist() == ["a", "b", "c"]
+        assert {*model.classifiers[0].C.tolist()} == {3, 6}, "new rows have the weight of the class"
+        assert max(one.rows.max() for one in model.classifiers) >= 150
+        values.append(model.decision_function(folder / "new.csv"))
+        better = ooc_fw("evaluate", folder / "u.h5", test, "--json").json()["accuracy"]
+        assert better > accuracy + 0.02
+    np.testing.assert_allclose(*values, atol=0.01)
+
+
+def test_a_model_of_text_is_updated_by_text_and_arrays(ooc_fw, tmp_path, table, write_text):
+    """Scaled as the model says; two parts in turn are as good as both at once."""
+    first, second = slice(0, 100), slice(100, 200)
+    text = write_text(table.X[first], table.y[first])
+    ooc_fw("convert", text, tmp_path / "d.h5", "--scale", "maxabs", "--no-shuffle").done()
+    ooc_fw("train", tmp_path / "d.h5", "-o", tmp_path / "m.h5", "--C", 5, "--gamma", 1).done()
+    X = load_model(tmp_path / "m.h5").scaling.apply(table.X.astype(np.float64), 4)
+    np.save(tmp_path / "X.npy", table.X[second])
+    np.save(tmp_path / "y.npy", table.y[second])
+    new = write_text(table.X[second], table.y[second])
+    optimum = FrankWolfeSVC(C=5, gamma=1, tol=1e-4).fit(X, table.y).solution_
+    for data in ([new], [tmp_path / "X.npy", "--labels", tmp_path / "y.npy"]):
+        result = updated(ooc_fw, tmp_path, *data).done().json()
+        assert result["objective"] == pytest.approx(optimum.objective, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "parts"),
+    [
+        ({}, ["--C", "7"], ["--C is that of", "m.h5", "leave it out"]),
+        ({}, ["--gamma", "0.5"], ["--gamma is that of", "m.h5"]),
+        ({"label": "d"}, [], ["row 3 of", "has the label d", "the classes are a, b"]),
+        ({"names": "kind,x,y,w,colour"}, [], ["lacks column 'z'"]),
+        ({"names": "sort,x,y,z,colour"}, [], ["no column 'kind'", "--label"]),
+    ],
+)
+def test_updates_that_are_refused(ooc_fw, old_and_new, tmp_path, change, options, parts):
+    X, word, labels = labelled_rows(20, 3)
+    labels[3] = change.get("label", labels[3])
+    data = write_table(tmp_path / "new.csv", X, word, labels)
+    names = change.get("names", "kind,x,y,z,colour")
+    data.write_text(data.read_text().replace("kind,x,y,z,colour", names))
+    updated(ooc_fw, old_and_new, data, *options).assert_refused(*parts)
+
+
+def test_models_that_no_stream_updates(ooc_fw, landmark_model, noisy, tmp_path):
+    data, landmarks = landmark_model
+    arguments = "train", data, "--stream", "-o", tmp_path / "u.h5", "--resume"
+    ooc_fw(*arguments, landmarks).assert_refused("is a landmark model", "old and the new rows")
+    for task in ("novelty", "regression"):
+        ooc_fw("train", noisy, "--task", task, "-o", tmp_path / "t.h5", "--exact").done()
+        ooc_fw(*arguments, tmp_path / "t.h5").assert_refused(task, "old and the new rows")
+    ooc_fw(*arguments, data).assert_refused("holds data")
+
+
+def test_a_stream_of_a_file_has_its_scaling_and_classes(ooc_fw, old_and_new, tmp_path):
+    data, model = old_and_new / "new.h5", tmp_path / "m.h5"
+    result = ooc_fw("train", data, "--stream", "-o", model, "--json").done().json()
+    assert (result["status"], result["n_rows"]) == ("streamed", 600)
+    assert result["objective"] is None, "there are three of them"
+    outcome = ooc_fw("certify", model, data, "--json", "--tol", 0.1).done()
+    assert outcome.json()["certified_gap"] < 0.01
+    table = old_and_new / "new.csv"
+    assert ooc_fw("evaluate", model, table, "--json").json()["accuracy"] > 0.9
