@@ -427,7 +427,7 @@ class ConvertOptions(_Checked):
     labels_as: str | None = option(
         None,
         "new labels, numbers or words, such as 'normal=normal,*=attack', where * is every label "
-        "that is not named (default: what --like, or MODEL, did with the labels of its rows)",
+        "that is not named (default: what --like did with the labels of its rows)",
         metavar="LABEL=NEW,...",
     )
     format: str = option(

@@ -61,7 +61,7 @@ _OF_CONVERSION = {
 """Options of ``convert`` by the titles of their groups."""
 
 OF_STREAM = {
-    *("data", "more", "label", "labels", "labels_as", "missing_labels", "x_name", "zero_based"),
+    *("data", "more", "label", "labels", "x_name", "zero_based"),
     *("output", "log", "json", "quiet", "verbose", "stream", "resume", "keep"),
     *("kernel", "gamma", "degree", "coef0", "C", "tol", "stopping", "threads", "certify"),
 }
@@ -155,8 +155,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
       ooc-fw train train.h5
       ooc-fw train train.h5 -o model.h5 --C 10 --gamma 0.05 --max-time 30m
     """
-    data = add_data(parser, "; with --stream also LIBSVM text, or -")
-    add_options(data, ConvertOptions, ["labels_as"])
+    add_data(parser, "; with --stream also LIBSVM text, or -")
     add_output(parser, "MODEL", _MODEL)
     _add_task(parser)
     text = "let the model give probabilities, learned from rows held out, in up to twice the time"
@@ -263,7 +262,7 @@ def _tune(parser: argparse.ArgumentParser) -> None:
       ooc-fw tune train.h5 --metric auc --max-time 30m
       ooc-fw tune train.h5 --C 2^0..2^12 --gamma auto,0.1
     """
-    add_options(add_data(parser), ConvertOptions, ["labels_as"])
+    add_data(parser)
     add_output(parser, "MODEL", _MODEL)
     _add_task(parser)
     text = "kernels, with commas between them (default: rbf,laplacian)"
@@ -352,7 +351,7 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     mean squared error, and the mean absolute error.
     """
     add_model(parser)
-    add_options(add_data_or_text(parser), ConvertOptions, ["labels_as"])
+    add_data_or_text(parser)
     text = (
         "the class to be found (default: the larger of two labels, or novel rows); of a model of "
         "novelty also any label of DATA, and rows of all other labels are ordinary"
@@ -545,7 +544,7 @@ def add_data(
     group = parser.add_argument_group("data")
     if labels:
         add_options(parser, ConvertOptions, ["label"])
-        add_options(group, ConvertOptions, ["labels", "missing_labels"])
+        add_options(group, ConvertOptions, ["labels"])
     add_options(group, ConvertOptions, ["x_name"])
     if text:
         add_options(group, ConvertOptions, ["zero_based"])

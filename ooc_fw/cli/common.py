@@ -21,7 +21,6 @@ from ooc_fw.data.labels import LabelMap, map_labels, maps_left
 from ooc_fw.data.opening import UnconvertedError, open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.views import SubsetSource
 from ooc_fw.options import ConvertOptions, Record, option_fields
 from ooc_fw.report.progress import to_json
 from ooc_fw.system.errors import InputError, printable
@@ -45,37 +44,21 @@ def open_data(
 ) -> RowSource:
     """Open the source that DATA names; without `labels`, rows that lack one are kept.
 
-    Labels are mapped as the arguments say, else as those that the model was trained on.
+    Labels are mapped as those that the model was trained on.
     """
-    names = ("label", "labels", "x_name", "missing_labels")
+    names = ("label", "labels", "x_name") if labels else ("x_name",)
     given = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
-    if not labels:
-        if given.get("missing_labels", "").startswith("drop="):
-            raise InputError("--missing-labels drop=LABEL is for labels, which have no part here")
-        given = {"x_name": args.x_name}
     try:
         source = open_source(data_of(args), **given)
     except UnconvertedError as error:
         if "model" not in args:
             raise
         raise UnconvertedError(error.path, error.what, " --like TRAIN.h5") from None
-    drop, shown = given.get("missing_labels", ""), not vars(args).get("quiet")
-    if drop.startswith("drop=") and isinstance(source, SubsetSource) and shown:
-        whole = source.source.n_rows
-        print_lines([f"left out: {whole - source.n_rows} of {whole} rows, labelled {drop[5:]!r}"])
-    if labels and (source.has_labels or vars(args).get("labels_as")):
-        maps = label_maps(args, model, source.labels_as)
+    if model is not None and labels and source.has_labels:
+        maps = maps_left(args.data, source.labels_as, None, model.labels_as)
         if maps:
             say_labels(args, map_labels(source, maps))
     return source
-
-
-def label_maps(
-    args: argparse.Namespace, model: Model | None, of_file: Sequence[str] = ()
-) -> tuple[str, ...]:
-    """Maps to apply to labels that were made by those `of_file`."""
-    of_model = of_file if model is None else model.labels_as
-    return maps_left(args.data, of_file, vars(args).get("labels_as"), of_model)
 
 
 def say_labels(args: argparse.Namespace, labels: LabelMap) -> None:
@@ -184,7 +167,7 @@ def wrapped(lines: Iterable[str], indent: int) -> list[str]:
 
 def data_arguments(args: argparse.Namespace, known: Sequence[str] = ()) -> list[str]:
     """Options given that say where rows and labels are, but those in `known`, for a command."""
-    names = {"label", "labels", "labels_as", "x_name", "missing_labels", "header"} & {*vars(args)}
+    names = {"label", "labels", "x_name", "header"} & {*vars(args)}
     values = {
         name: vars(args)[name] for name in names if f"--{name.replace('_', '-')}" not in known
     }

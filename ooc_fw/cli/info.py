@@ -191,7 +191,7 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
         )
         options = preflight.preparation(findings, source)
         ready = source.scaling is not None or (source.shuffled and not options)
-        more = preflight.of_labels(labels, source)
+        more = preflight.of_labels(labels, source, converts=not ready)
         following = _next(args, None if ready else [*more, *options], more if ready else ())
         facts |= _inspection(labels, findings, source)
         return facts | {"advice": sentences, "next": [following]}

@@ -287,8 +287,6 @@ def parsed(
         )
     if not is_table and kind != "libsvm":
         return None
-    if with_labels and not is_table and args.missing_labels != "refuse":
-        raise InputError("--missing-labels is for tables, not LIBSVM text; leave it out")
     kind_of_input = "a table" if is_table else "text"
     common.refuse_several(args, kind_of_input)
     if args.dask is not None:
@@ -314,8 +312,7 @@ def _mapped(
     with_labels: bool,
 ) -> Iterator[tuple[AnyArray, Rows]]:
     """Blocks with labels as those of the model; `notes` are printed in the end."""
-    maps = common.label_maps(args, model) if with_labels else ()
-    label_map = LabelMap(maps) if maps else None
+    label_map = LabelMap(model.labels_as) if with_labels and model.labels_as else None
     for labels, rows in blocks:
         yield labels if label_map is None else label_map(labels, lambda _: args.data), rows
     if label_map is not None:

@@ -127,7 +127,7 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[_Given]:
             return
     elif detect_format(args.data) == "libsvm":
         common.refuse_several(args, "text")
-        of_arrays = "label", "labels", "labels_as", "missing_labels", "x_name"
+        of_arrays = "label", "labels", "x_name"
         _refuse(args, of_arrays, "has no part in --stream of LIBSVM text; leave it out")
         text = iter_libsvm(args.data, zero_based=args.zero_based)
         chunks = ((values, rows) for values, rows, _ in text)

@@ -139,7 +139,7 @@ def _check(args: argparse.Namespace) -> tuple[Task, TrainOptions]:
     if args.ordinary is not None:
         if args.task != "novelty":
             raise InputError("--ordinary goes with --task novelty; add that, or leave it out")
-        names = tuple(name for name in names if name not in ("labels", "labels_as"))
+        names = tuple(name for name in names if name != "labels")
     for name in names:
         if getattr(args, name):
             option = name.replace("_", "-")

@@ -287,15 +287,15 @@ def _scale_kind(found: Findings, source: RowSource | None) -> str:
     return "maxabs" if source.sparse or _is_thin(found, source) else "standard"
 
 
-def of_labels(labels: Labels | None, source: RowSource) -> list[str]:
-    """Options of ``convert`` and ``train`` that the labels of a source need."""
+def of_labels(labels: Labels | None, source: RowSource, *, converts: bool) -> list[str]:
+    """Options that the labels of a source need, of ``train``, or of the conversion before it."""
     if labels is None:
         names = source.label_columns
         return ["--label", likely_label(names) or "COLUMN"] if names else []
     if source.targets:
         return ["--task", "regression"]
     words = [word for word in map(str, labels.counts) if word.lower() in NO_LABEL]
-    return ["--missing-labels", f"drop={words[0]}"] if words else []
+    return ["--missing-labels", f"drop={words[0]}"] if words and converts else []
 
 
 def _are_counts(found: Findings, source: RowSource | None) -> bool:
@@ -371,7 +371,7 @@ def _advice_on_labels(labels: Labels) -> Iterator[str]:
             if str(label).lower() in NO_LABEL:
                 yield (
                     f"class {label or repr('')} ({count} of {total} rows) looks like a missing "
-                    f"label and would be learned as a class: leave such rows out, with "
+                    f"label and would be learned as a class: leave such rows out, by convert "
                     f"--missing-labels {shlex.quote(f'drop={label}')}"
                 )
         rare, count = min(labels.counts.items(), key=lambda item: item[1])

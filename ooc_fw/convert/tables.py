@@ -681,7 +681,8 @@ class TableEncoder(readers.Encoder):
         """What is wrong with a bad row: one sentence with the file, the row and the column."""
         place, labels = cells.place(row), cells.labels
         if _unlabelled(labels)[row]:
-            return f"{place}: the label is missing; leave such rows out by --missing-labels drop"
+            way = "leave such rows out (convert --missing-labels drop)"
+            return f"{place}: the label is missing; {way}"
         if not isinstance(labels, Words) and np.isinf(labels[row]):
             return f"{place}: the label is not finite; every row needs a finite one"
         one = rows[row : row + 1]

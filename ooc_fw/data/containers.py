@@ -289,7 +289,7 @@ def labels_in(
     if labels.missing is not None and missing == "refuse":
         raise InputError(
             f"{np.count_nonzero(labels.missing)} of {len(labels.missing)} rows have no label in "
-            f"{what}; leave them out (--missing-labels drop, or missing_labels= in Python)"
+            f"{what}; leave them out (convert --missing-labels drop, or missing_labels= in Python)"
         )
     return labels
 

@@ -163,11 +163,11 @@ class LabelMap:
                     f"add {label}=NEW, or *=NEW for all others"
                 )
             if label not in step and label != new and label in step.values():
+                kept = ",".join(f"{one}={one}" for one in sorted({*step.values()}))
                 raise InputError(
                     f"{where(k)} has the label {label}, a new one of --labels-as {text}, whose * "
-                    f"would make it {new}; if the labels are new ones already, give "
-                    f"--labels-as={','.join(f'{one}={one}' for one in sorted({*step.values()}))}, "
-                    f"else name {label} in the map"
+                    f"would make it {new}; if the labels are new ones already, convert with "
+                    f"--labels-as={kept}, else name {label} in the map"
                 )
             label = new
         return label

@@ -6,13 +6,11 @@ They have counts in X and `cell_type` in obs. Without files, cells are made up. 
 new folder, cells-example.
 """
 
-import shlex
 import sys
 
 import numpy as np
 
 from ooc_fw.cli.guide import begin_example, end_example
-from ooc_fw.data.opening import open_source
 
 given = begin_example(__file__, 2)
 train, test = given or ("donor-1.h5ad", "donor-2.h5ad")
@@ -31,16 +29,12 @@ if not given:
         cells = anndata.AnnData(counts, {"cell_type": cell_type})
         cells.var_names = [f"gene {k}" for k in range(300)]
         cells.write_h5ad(path)
-named = []
-for path in shlex.split(f"{train} {test}"):
-    with open_source(path, label="cell_type", missing_labels="drop") as source:
-        has_unknown = "unknown" in source.labels(0, source.n_rows)
-    named.append("--label cell_type" + " --missing-labels drop=unknown" * has_unknown)
 commands = f"""
-info {train} {named[0]}
-convert {train} cells.h5 {named[0]} --log1p --scale maxabs
+convert {train} cells.h5 --label cell_type --missing-labels drop=unknown --log1p --scale maxabs
+info cells.h5
+convert {test} test.h5 --like cells.h5 --label cell_type --missing-labels drop=unknown
 train cells.h5 -o types.h5 --C 10
-evaluate types.h5 {test} {named[1]}
+evaluate types.h5 test.h5
 predict types.h5 {test} -o types.csv
 importance types.h5 {test} --top 10 --figure cells.svg
 """

@@ -87,16 +87,14 @@ def rows_of_table(
             )
         n_rows = 0
         for block in ordered_map(encoder.parser(reader), reader.blocks()):
-            if n_block := len(block.rows):  # all of them may be left out
-                n_rows += n_block
-                labels = block.labels if with_labels else np.zeros(n_block)
-                if labels.dtype.kind not in "biuf" and model.classes.dtype.kind == "f":
-                    with suppress(ValueError):
-                        labels = labels.astype(np.float64)
-                yield labels, block.rows
+            n_rows += len(block.rows)
+            labels = block.labels if with_labels else np.zeros(len(block.rows))
+            if labels.dtype.kind not in "biuf" and model.classes.dtype.kind == "f":
+                with suppress(ValueError):
+                    labels = labels.astype(np.float64)
+            yield labels, block.rows
         if not n_rows:
-            labelled = " with a label" if encoder.counts["unlabelled"] else ""
-            raise InputError(f"{table.name} has no rows{labelled}; {encoder.hint}")
+            raise InputError(f"{table.name} has no rows; {encoder.hint}")
         notes += [f"note: {note}" for note in encoder.notes()]
 
 

@@ -48,7 +48,7 @@ class Novelty(Task):
 
     problem = NoveltyProblem
     fields = ("contamination",)
-    without = "looks at no labels", (*("class_weight", "probability", "labels", "labels_as"),)
+    without = "looks at no labels", ("class_weight", "probability", "labels")
 
     def read(
         self, source: RowSource, options: TrainOptions, *, weighted: bool = False

@@ -43,7 +43,7 @@ class Regression(Task):
 
     problem = RegressionProblem
     fields = ("epsilon",)
-    without = "has no classes", ("class_weight", "probability", "labels_as")
+    without = "has no classes", ("class_weight", "probability")
 
     def check(self, options: TrainOptions) -> None:
         for name, given in (

@@ -1,4 +1,4 @@
-"""``--labels-as``: new labels at conversion, training and evaluation, recorded and never twice."""
+"""``--labels-as``: new labels at conversion, recorded, done to later files, and never twice."""
 
 import json
 import re
@@ -62,16 +62,16 @@ def test_map_then_train_is_train_on_mapped_data(folder, capsys, kind):
     expected = train(f"{kind}.h5")
     right = accuracy(capsys, f"{kind}.csv")
     convert_files(["raw.csv"], "mapped.h5", label="y", labels_as=KINDS[kind])
-    for data, options in {"mapped.h5": [], "raw.h5": ["--labels-as", KINDS[kind]]}.items():
-        model = train(data, *options)
-        assert same(model, expected)
-        assert model.labels_as == LabelMap([KINDS[kind]]).maps
-        tests = "raw.csv", "raw.h5", "mapped.h5"  # told nothing, and mapped once
-        for test in tests:
-            assert accuracy(capsys, test) == right
-        assert accuracy(capsys, f"{kind}.h5", "--labels-as", identity(kind)) == right
+    model = train("mapped.h5")
+    assert same(model, expected)
+    assert model.labels_as == LabelMap([KINDS[kind]]).maps
+    convert_files([f"{kind}.csv"], "new.h5", label="y", labels_as=identity(kind))
+    for test in ("raw.csv", "raw.h5", "mapped.h5"):  # told nothing, and mapped once
+        assert accuracy(capsys, test) == right
+    for data in ("raw.h5", "mapped.h5"):
         assert main(["certify", "model.h5", data, "--quiet"]) == 0
-        capsys.readouterr()
+    capsys.readouterr()
+    assert accuracy(capsys, "new.h5") == right  # it has a map of its own
     # Files that are converted like the training file, and parts of it, have its map.
     convert_files(["raw.csv"], "like.h5", like="mapped.h5")
     assert main(["split", "mapped.h5", "part.h5", "rest.h5", "--quiet"]) == 0
@@ -88,13 +88,16 @@ def identity(kind):
 
 def test_a_map_follows_that_of_the_file(folder, capsys):
     convert_files(["raw.csv"], "mapped.h5", label="y", labels_as="smurf.=flood,*=other")
-    model = train("mapped.h5", "--labels-as", "flood=1,other=0")
-    assert model.labels_as == ("*=other,smurf.=flood", "flood=1,other=0")
+    with open_dataset("mapped.h5", labels_as="flood=1,other=0") as source:
+        FrankWolfeSVC().fit(source).save("model.h5")
+    assert load_model("model.h5").labels_as == ("*=other,smurf.=flood", "flood=1,other=0")
     assert accuracy(capsys, "raw.h5") == accuracy(capsys, "mapped.h5") > 0.6
     # A map that the file has had is not applied again.
     swap = "normal.=smurf.,smurf.=normal.,neptune.=neptune."
     convert_files(["raw.csv"], "swapped.h5", label="y", labels_as=swap)
-    assert train("swapped.h5", "--labels-as", swap).labels_as == LabelMap([swap]).maps
+    with open_dataset("swapped.h5", labels_as=swap) as source:
+        assert source.labels_as == LabelMap([swap]).maps
+    train("swapped.h5")
     assert accuracy(capsys, "raw.h5") == accuracy(capsys, "swapped.h5") > 0.6
 
 
@@ -114,26 +117,27 @@ def test_other_words_and_novelty(folder, capsys):
     model = train("words.h5")
     assert model.labels_as == ()
     plain = accuracy(capsys, "words.h5")
-    assert accuracy(capsys, "raw.h5", "--labels-as", TWO) == plain
-    assert main(["evaluate", "model.h5", "raw.h5", "--labels-as", TWO]) == 0
+    convert_files(["raw.csv"], "other.h5", like="words.h5", labels_as=TWO)
+    assert accuracy(capsys, "other.h5") == plain
+    train("other.h5")
+    assert main(["evaluate", "model.h5", "raw.h5"]) == 0
     said = "attack (84 rows) from neptune. (44), smurf. (40); normal (36 rows) from normal. (36)"
     assert said in capsys.readouterr().err
     train("raw.h5", "--task", "novelty")
+    convert_files(["raw.csv"], "novel.h5", like="raw.h5", labels_as="neptune.=new,*=old")
     capsys.readouterr()
-    novel = "normal.=1,smurf.=1,*=-1"
-    assert main(["evaluate", "model.h5", "raw.csv", "--labels-as", novel, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["classes"]["1"]["rows"] == 76
+    assert main(["evaluate", "model.h5", "novel.h5", "--positive", "new", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["classes"]["new"]["rows"] == 44
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("train raw.h5 --labels-as normal.=1,smurf.=2", "raw.h5 has the label neptune., .*neptune"),
         ("convert raw.csv x.h5 --label y --labels-as smurf.=2", "raw.csv, .* has the label n"),
-        ("train raw.h5 --labels-as normal.", "must be LABEL=NEW"),
-        ("train raw.h5 --labels-as a=1,a=2", "each label once"),
-        ("train raw.h5 --task novelty --labels-as *=1", "looks at no labels"),
-        ("train numbers.h5 --task regression --labels-as *=1", "has no classes"),
+        ("convert raw.csv x.h5 --label y --labels-as normal.", "must be LABEL=NEW"),
+        ("convert raw.csv x.h5 --label y --labels-as a=1,a=2", "each label once"),
+        ("train raw.h5 --labels-as *=1", "unrecognized arguments: --labels-as"),
+        ("evaluate mapped.model.h5 raw.h5 --missing-labels drop", "arguments: --missing-labels"),
         ("convert numbers.csv x.h5 --label y --task regression --labels-as *=1", "for classes"),
         # Under the map of the model, rows of 1 would silently become -1.
         ("evaluate mapped.model.h5 numbers.h5", "label 1, .*--labels-as=-1=-1,1=1"),
@@ -150,7 +154,8 @@ def test_what_is_not_clear_is_refused(folder, capsys, command, said):
 
 def test_files_of_other_maps_stay_as_they_are_and_that_is_said(folder, caplog, capsys):
     convert_files(["raw.csv"], "other.h5", label="y", labels_as="normal.=normal,*=novel")
-    train("raw.h5", "--labels-as", TWO)
+    convert_files(["raw.csv"], "two.h5", label="y", labels_as=TWO)
+    train("two.h5")
     assert accuracy(capsys, "other.h5") < 0.5
     assert "not of the model's map" in caplog.text
     with pytest.raises(InputError, match="labels are not of the same --labels-as"):
