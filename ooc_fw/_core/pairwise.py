@@ -145,15 +145,17 @@ def _move(vertices, scanned, block, i, j, step, weight_j):
 
 
 @njit(cache=True, nogil=True)
-def take_steps(vertices, scanned, block, first_use, tol, max_steps):
-    """The steps of `optimise_pairwise`, and an `Outcome`."""
+def take_steps(vertices, scanned, block, whole, first_use, tol, max_steps):
+    """The steps of `optimise_pairwise`, and an `Outcome`.
+
+    `whole` says whether the rows of all vertices are in memory.
+    """
     alpha, grad, diag, y = vertices
     slots, used = block.slots, block.used
     rho = dot(alpha, grad)
     drops = 0
     steps = 0
     missing = -1
-    whole = slots.min() >= 0
     i = _find_least(grad, scanned.lanes)
     while True:
         least = np.float64(grad[i])
@@ -207,5 +209,7 @@ def optimise_pairwise(
     held = np.where(block.slots >= 0, away, real.type(0))
     lanes = np.empty(LANES, dtype=real)
     scanned = Scanned(vertices.diag.astype(real), labels, away, held, lanes)
-    outcome: Outcome = take_steps(vertices, scanned, block, first_use, tol, max_steps)
+    # `min` of an array would load much of numba with the compiled code.
+    whole = bool((block.slots >= 0).all())
+    outcome: Outcome = take_steps(vertices, scanned, block, whole, first_use, tol, max_steps)
     return outcome
