@@ -358,6 +358,11 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--positive", metavar="LABEL", help=text)
     text = (
+        "also the recall for each value of this column of DATA, such as the labels before "
+        "--labels-as"
+    )
+    parser.add_argument("--by", metavar="COLUMN", help=text)
+    text = (
         "recall=R or precision=P: also find the decision value that gives so much of the positive "
         "class here; a number: judge what ooc-fw predict --threshold gives"
     )

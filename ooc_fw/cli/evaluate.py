@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
-from ooc_fw.cli.predict import apply_model
+from ooc_fw.cli.predict import apply_model, column_words
 from ooc_fw.data.labels import like_classes
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.model.file import as_class_values
@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
         check_outputs([Output("figure", args.figure, streamed=True)], common.inputs_of(args))
         check_figure(args.figure)
     given = args.positive is not None or args.threshold is not None
+    if args.by is not None and model.task == "regression":
+        raise InputError("--by is for classes, and the model predicts numbers; leave it out")
     if given and (model.task == "regression" or len(model.classes) != 2):
         raise InputError(
             f"--positive and --threshold are for two classes or novelty, which {args.model} has "
@@ -64,6 +66,8 @@ def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, An
     reliability = Reliability(len(classes)) if model.calibrated else None
     ranking = Ranking() if len(classes) == 2 else None
     confusion = Confusion(classes.tolist())
+    words = iter(()) if args.by is None else column_words(model, args, args.by)
+    groups: Counter[tuple[bool, bool, str]] = Counter()
     cut = args.threshold if isinstance(args.threshold, float) else 0.0
     wanted = Wanted(reliability is None and ranking is None, cut)
     for block in apply_model(model, args, wanted, with_labels=True):
@@ -80,7 +84,10 @@ def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, An
                 f"the labels of {args.data} are {kinds[labels.dtype.kind]}, and those of the model "
                 f"are {kinds[classes.dtype.kind]}; {way_out}"
             )
-        confusion.add(labels, model.class_places(block.values, cut))
+        places = model.class_places(block.values, cut)
+        confusion.add(labels, places)
+        right, positive = (classes[places] == labels).tolist(), (places == place).tolist()
+        groups.update(zip(right, positive, words, strict=False))
         unknown = confusion.unknown
         if len(unknown) > MOST_UNKNOWN:
             raise InputError(
@@ -112,6 +119,8 @@ def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, An
             ", ".join([f"{label}: {rows} rows" for label, rows in found] + more),
         )
     result = confusion.measures()
+    if args.by is not None:
+        result["by"] = {"column": args.by, "values": _by_value(groups, ranking is not None)}
     if ranking is not None:
         name = common.format_label(classes.tolist()[place])
         n_positive = result["classes"][name]["rows"]
@@ -239,8 +248,21 @@ class Confusion:
         }
 
 
+def _by_value(groups: Counter[tuple[bool, bool, str]], of_two: bool) -> dict[str, dict[str, float]]:
+    """Shares of rows of each value that were predicted as their label, or, of two, as positive."""
+    counts: dict[str, Counter[str]] = {}
+    for (is_right, is_positive, word), n in groups.items():
+        count = counts.setdefault(word, Counter())
+        count.update(rows=n, recall=n * is_right, positive=n * is_positive)
+    names = ("recall", "positive") if of_two else ("recall",)
+    return {
+        word: {"rows": count["rows"]} | {name: count[name] / count["rows"] for name in names}
+        for word, count in sorted(counts.items())
+    }
+
+
 def _lines(result: dict[str, Any]) -> list[str]:
-    hidden = "classes", "macro", "confusion", "curve", "threshold", "reliability", "sample"
+    hidden = "classes", "macro", "confusion", "curve", "threshold", "reliability", "sample", "by"
     shown = {k: v for k, v in result.items() if k not in hidden and v is not None}
     if shown.get("accuracy_of_known_labels") == shown.get("accuracy"):
         shown.pop("accuracy_of_known_labels", None)
@@ -253,6 +275,12 @@ def _lines(result: dict[str, Any]) -> list[str]:
         cells = ["-" if math.isnan(ratio) else f"{ratio:.4f}" for ratio in ratios]
         rows.append([name, of_class.get("rows", ""), *cells])
     lines += ["", *common.table(rows), "", *_confusion_lines(result)]
+    if "by" in result:
+        of_values = result["by"]["values"]
+        rows = [[result["by"]["column"], *next(iter(of_values.values()))]]
+        for word, of in of_values.items():
+            rows.append([word or "(missing)", *map(common.format_value, of.values())])
+        lines += ["", *common.table(rows)]
     if "threshold" in result:
         threshold = result["threshold"]
         value, (measure, least) = threshold["value"], next(iter(threshold.items()))

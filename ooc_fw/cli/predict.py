@@ -24,14 +24,14 @@ from ooc_fw.convert.passes import BUCKET_BYTES
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import OutputFile
 from ooc_fw.data.formats import TABLES, detect_format
-from ooc_fw.data.labels import LabelMap, feature_places
+from ooc_fw.data.labels import LabelMap, feature_places, iter_labels, label_word
 from ooc_fw.data.opening import conversion, open_source
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.model.onnx import OPSET, to_onnx
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import Wanted, decide, iter_decisions, like_training
 from ooc_fw.model.record import Model, load_model
-from ooc_fw.model.tables import Table, rows_of_table
+from ooc_fw.model.tables import Table, rows_of_table, words_of_column
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system import files
@@ -302,6 +302,34 @@ def parsed(
     else:
         blocks = _rows_of_text(model, args, notes)
     return _mapped(model, args, blocks, notes, with_labels)
+
+
+def column_words(model: Model, args: argparse.Namespace, name: str) -> Iterator[str]:
+    """Words of a column of DATA that need not be a feature, in the order of `apply_model`."""
+    kind = detect_format(args.data, is_table=model.table is not None)
+    if args.missing_labels != "refuse" or args.data == "-":
+        raise InputError(
+            "--by reads the rows twice and needs all of them: give a file, and leave "
+            "--missing-labels out"
+        )
+    if kind in (*TABLES, "npz") and model.table is not None:
+        yield from words_of_column(model, Table(args.data, kind, args.data), name)
+        return
+    if kind == "libsvm":
+        raise InputError(f"{args.data} has no columns for --by; give a table (CSV, Parquet, Arrow)")
+    if name != "y" and common.is_converted(Path(args.data)):
+        raise InputError(
+            f"{args.data} is a converted file, which keeps no column {name!r}; for --by give the "
+            f"table itself"
+        )
+    with open_source(common.data_of(args), label=name, x_name=args.x_name) as source:
+        if source.labels_as:
+            raise InputError(
+                f"the labels of {source.name} are those of --labels-as, and the old ones are not "
+                f"kept; give the table itself"
+            )
+        for _, labels in iter_labels(source):
+            yield from map(label_word, labels.tolist())
 
 
 def _mapped(

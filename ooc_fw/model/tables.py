@@ -12,9 +12,10 @@ import numpy as np
 
 from ooc_fw.convert.arrow import write_arrow
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.readers import ParseOptions, ordered_map
-from ooc_fw.convert.tables import TableEncoder, TableRecord, TrainingFile
+from ooc_fw.convert.readers import USABLE, ParseOptions, Wanted, Words, ordered_map
+from ooc_fw.convert.tables import TableEncoder, TableRecord, TrainingFile, find_column
 from ooc_fw.data.formats import TABLES, detect_format, is_store
+from ooc_fw.data.labels import label_word
 from ooc_fw.data.opening import names_of_frame
 from ooc_fw.data.rows import AnyArray, CSRRows, Rows
 from ooc_fw.data.scaling import Scaling
@@ -56,6 +57,28 @@ class Table:
             path = str(folder / "table.arrow")
             write_arrow(X, path)
             yield cls(path, "arrow", f"this {type(X).__name__}")
+
+
+def words_of_column(model: Model, table: Table, name: str) -> Iterator[str]:
+    """Words of a column of a table, row by row; "" for missing ones."""
+    like = _training_table(model, "the model")
+    assert like.record is not None
+    options = ConvertOptions(like=like.name, header=None if like.record.header else False)
+    with open_table(table.path, table.format, options) as reader:
+        column = find_column(reader, name, "--by")
+        if reader.kinds[column] not in USABLE:
+            raise InputError(
+                f"column {name!r} of {table.name} is of type {reader.kinds[column]}; give --by a "
+                f"column of words or numbers"
+            )
+        reader.choose(Wanted(column))
+        for cells in ordered_map(reader.parse, reader.blocks()):
+            labels = cells.labels
+            if isinstance(labels, Words):
+                words = [*map(label_word, labels.values), ""]
+                yield from (words[code] for code in labels.codes.tolist())
+            else:
+                yield from map(label_word, labels.tolist())
 
 
 def rows_of_table(

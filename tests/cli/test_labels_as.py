@@ -196,3 +196,87 @@ def test_python_opens_files_with_a_map(folder):
     assert model.score("raw.h5") > 0.6
     with open_dataset("words.h5", labels_as="attack=attack,normal=normal") as source:
         assert model.score(source) == model.score("raw.h5")
+
+
+# -- evaluate --by -------------------------------------------------------------------------------
+
+
+def by(capsys, *arguments):
+    capsys.readouterr()
+    assert main(["evaluate", "model.h5", *map(str, arguments), "--quiet", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["by"]
+
+
+def words_of(path):
+    return [line.split(",")[-1] for line in path.read_text().splitlines()[1:]]
+
+
+def recalls(data, truth, words, positive):
+    """Rows, recall and share predicted as positive, of each word, from the predictions alone."""
+    predicted, words = np.array(load_model("model.h5").predict(data).astype(str)), np.array(words)
+    expected = {}
+    for word in sorted({*words.tolist()}):
+        of = words == word
+        shares = {"recall": predicted == truth, "positive": predicted == positive}
+        expected[word] = {"rows": int(of.sum())}
+        expected[word] |= {name: pytest.approx(each[of].mean()) for name, each in shares.items()}
+    return expected
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])
+def test_recall_by_the_labels_before_and_by_other_columns(folder, capsys, kind):
+    """Also where the column is a feature, or one that the model does not know, with gaps."""
+    convert_files(["raw.csv"], "mapped.h5", label="y", labels_as=TWO)
+    train("mapped.h5")
+    lines = (folder / "raw.csv").read_text().splitlines()
+    cities = ["", "Rome", "12", "1.50"]
+    lines = [f"{line},{cities[k % 4]}" for k, line in enumerate(lines[1:])]
+    (folder / "t.csv").write_text("\n".join(["a,b,y,city", *lines, ""]))
+    data = folder / f"t.{kind}"
+    if kind != "csv":
+        frame = pytest.importorskip("pandas").read_csv(folder / "t.csv", dtype={"city": str})
+        save = frame.to_parquet if kind == "parquet" else frame.to_feather
+        save(data)
+    names = words_of(folder / "raw.csv")
+    truth = np.where(np.array(names) == "normal.", "normal", "attack")
+    found = by(capsys, data, "--by", "y")
+    assert found == {"column": "y", "values": recalls(data, truth, names, "normal")}
+    found = by(capsys, data, "--by", "city")["values"]
+    cities[3] = "1.5"
+    assert found == recalls(data, truth, [cities[k % 4] for k in range(120)], "normal")
+    assert len(by(capsys, data, "--by", "a")["values"]) > 50
+    assert main(["evaluate", "model.h5", str(data), "--by", "city", "--positive", "attack"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^city +rows +recall +positive$", out, re.MULTILINE)
+    assert re.search(r"^\(missing\) +30 +", out, re.MULTILINE)
+
+
+def test_recall_by_labels_of_files(folder, capsys):
+    train("three.h5")
+    found = by(capsys, "raw.h5", "--labels-as", KINDS["three"], "--by", "y")["values"]
+    assert sum(one["rows"] for one in found.values()) == 120
+    assert {*found} == {*WORDS}
+    assert all(one["recall"] > 0.8 and "positive" not in one for one in found.values())
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "parts"),
+    [
+        ("mapped.h5", ["--by", "y"], ["old ones are not kept", "give the table itself"]),
+        ("mapped.h5", ["--by", "city"], ["keeps no column 'city'", "give the table itself"]),
+        ("raw.csv", ["--by", "city"], ["--by: raw.csv has no column 'city'"]),
+        ("a.txt", ["--by", "y"], ["a.txt has no columns", "give a table"]),
+        ("raw.csv", ["--by", "y", "--missing-labels", "drop"], ["leave --missing-labels out"]),
+        ("raw.h5", ["--by", "y", "--missing-labels", "drop"], ["leave --missing-labels out"]),
+    ],
+)
+def test_columns_that_are_not_there(folder, capsys, data, options, parts):
+    convert_files(["raw.csv"], "mapped.h5", label="y", labels_as=TWO)
+    (folder / "a.txt").write_text("1 1:2 2:1\n0 1:3\n")
+    convert_files(["a.txt"], "text.h5")
+    train("text.h5" if data == "a.txt" else "mapped.h5")
+    capsys.readouterr()
+    assert main(["evaluate", "model.h5", data, "--quiet", *options]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert all(part in err for part in parts), err
