@@ -307,14 +307,10 @@ def parsed(
 def column_words(model: Model, args: argparse.Namespace, name: str) -> Iterator[str]:
     """Words of a column of DATA that need not be a feature, in the order of `apply_model`."""
     kind = detect_format(args.data, is_table=model.table is not None)
-    if args.missing_labels != "refuse" or args.data == "-":
-        raise InputError(
-            "--by reads the rows twice and needs all of them: give a file, and leave "
-            "--missing-labels out"
-        )
+    if args.data == "-":
+        raise InputError("--by reads the rows twice, and standard input only once; give a file")
     if kind in (*TABLES, "npz") and model.table is not None:
-        yield from words_of_column(model, Table(args.data, kind, args.data), name)
-        return
+        return words_of_column(model, Table(args.data, kind, args.data), name)
     if kind == "libsvm":
         raise InputError(f"{args.data} has no columns for --by; give a table (CSV, Parquet, Arrow)")
     if name != "y" and common.is_converted(Path(args.data)):
@@ -322,6 +318,10 @@ def column_words(model: Model, args: argparse.Namespace, name: str) -> Iterator[
             f"{args.data} is a converted file, which keeps no column {name!r}; for --by give the "
             f"table itself"
         )
+    return _stored_words(args, name)
+
+
+def _stored_words(args: argparse.Namespace, name: str) -> Iterator[str]:
     with open_source(common.data_of(args), label=name, x_name=args.x_name) as source:
         if source.labels_as:
             raise InputError(

@@ -252,8 +252,9 @@ def test_recall_by_the_labels_before_and_by_other_columns(folder, capsys, kind):
 
 
 def test_recall_by_labels_of_files(folder, capsys):
-    train("three.h5")
-    found = by(capsys, "raw.h5", "--labels-as", KINDS["three"], "--by", "y")["values"]
+    convert_files(["raw.csv"], "mapped.h5", label="y", labels_as=KINDS["three"])
+    train("mapped.h5")
+    found = by(capsys, "raw.h5", "--by", "y")["values"]
     assert sum(one["rows"] for one in found.values()) == 120
     assert {*found} == {*WORDS}
     assert all(one["recall"] > 0.8 and "positive" not in one for one in found.values())
@@ -266,8 +267,7 @@ def test_recall_by_labels_of_files(folder, capsys):
         ("mapped.h5", ["--by", "city"], ["keeps no column 'city'", "give the table itself"]),
         ("raw.csv", ["--by", "city"], ["--by: raw.csv has no column 'city'"]),
         ("a.txt", ["--by", "y"], ["a.txt has no columns", "give a table"]),
-        ("raw.csv", ["--by", "y", "--missing-labels", "drop"], ["leave --missing-labels out"]),
-        ("raw.h5", ["--by", "y", "--missing-labels", "drop"], ["leave --missing-labels out"]),
+        ("-", ["--by", "y"], ["standard input only once; give a file"]),
     ],
 )
 def test_columns_that_are_not_there(folder, capsys, data, options, parts):
