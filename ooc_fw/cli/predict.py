@@ -186,7 +186,7 @@ def _open(
             output, encoding="utf-8", errors="surrogateescape", newline=""
         ) as text:
             if suffix == ".csv":
-                yield partial(_write_table, text, model)
+                yield _TableWriter(text, model)
             else:
                 yield partial(_write_lines, text)
 
@@ -204,20 +204,29 @@ def _write_lines(file: IO[str], columns: Columns) -> None:
     file.write("".join([f"{line}\n" for line in lines]))
 
 
-def _write_table(file: IO[str], model: Model, columns: Columns) -> None:
+class _TableWriter:
     """CSV with a header: row, name, label, decision values, probabilities."""
-    names = _names(model)
-    writer = csv.writer(file, lineterminator="\n")
-    if columns["row"][:1] == 0:
+
+    def __init__(self, file: IO[str], model: Model) -> None:
+        self._writer, self._model = csv.writer(file, lineterminator="\n"), model
+        self._begun = False
+
+    def __call__(self, columns: Columns) -> None:
+        if not self._begun:
+            self._writer.writerow(self._header(columns))
+        self._begun = True
+        parts = [column.reshape(len(column), -1).T.tolist() for column in columns.values()]
+        self._writer.writerows(zip(*chain(*parts), strict=True))
+
+    def _header(self, columns: Columns) -> list[str]:
+        names = _names(self._model)
         header = {name: [name] for name in columns} | {"probability": [f"p_{n}" for n in names]}
-        if model.decision == "ovr":
+        if self._model.decision == "ovr":
             header["decision"] = [f"decision_{name}" for name in names]
         elif len(names) > 2:
             pairs = class_pairs(len(names))
             header["decision"] = [f"decision_{names[j]}_{names[i]}" for j, i in pairs]
-        writer.writerow([title for name in columns for title in header[name]])
-    parts = [column.reshape(len(column), -1).T.tolist() for column in columns.values()]
-    writer.writerows(zip(*chain(*parts), strict=True))
+        return [title for name in columns for title in header[name]]
 
 
 def _write_datasets(file: Any, columns: Columns) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import MAX_ROW_BYTES, TableReader
 from ooc_fw.data import containers, hdf5
-from ooc_fw.data.arrays import ArrayNode, Group, ReadArray
+from ooc_fw.data.arrays import ArrayNode, Group, ReadArray, only_column
 from ooc_fw.data.containers import Column
 from ooc_fw.data.converted import is_converted
 from ooc_fw.data.formats import stored_bytes
@@ -89,7 +89,8 @@ class ArrayReader(TableReader):
     def _open_labels(self, column: Column) -> Any:
         """Labels in an array, or in a column of AnnData, None where they are missing there."""
         if isinstance(column, ArrayNode):
-            return column.open()
+            column.check_written()
+            return only_column(column.open())
         what = f"{self.name}: {self._label!r}"
         labels = containers.labels_in(column, what, self._options.missing_labels)
 

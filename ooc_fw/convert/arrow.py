@@ -50,10 +50,16 @@ def _import_pyarrow(purpose: str) -> Any:
 def write_arrow(table: Any, path: str) -> None:
     """Write a frame of pandas or polars, or an Arrow table, as an Arrow file."""
     pa = _import_pyarrow("Frames")
-    if hasattr(table, "to_arrow"):  # of polars
-        table = table.to_arrow()
-    elif not hasattr(table, "column_names"):
-        table = pa.Table.from_pandas(table, preserve_index=False)
+    kind = type(table).__name__
+    try:
+        if hasattr(table, "to_arrow"):  # of polars
+            table = table.to_arrow()
+        elif isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        elif not hasattr(table, "column_names"):
+            table = pa.Table.from_pandas(table, preserve_index=False)
+    except (ValueError, TypeError) as error:  # columns of several types, or with one name
+        raise InputError(f"this {kind} is no table for Arrow ({error}); correct it") from None
     with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
 

@@ -198,7 +198,8 @@ def _prepare(
     for name in names:
         reader = TextInput(name) if kind == "libsvm" else open_table(name, kind, options)
         readers.append(stack.enter_context(reader))
-    stack.enter_context(reserved([Output("output", target)], [*names, options.like]))
+    read = [*names, options.like, options.labels]
+    stack.enter_context(reserved([Output("output", target)], read))
     sizes = [reader.size for reader in readers if reader.size is not None]
     all_known = len(sizes) == len(readers)
     text_bytes = sum(

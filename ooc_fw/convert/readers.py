@@ -49,6 +49,7 @@ MISSING = (*sorted(MISSING_LABELS), "-")
 SPARSE = ""  # name of the rows in a block of a table that is one array of sparse rows
 NUMBERS, BOOLEANS, WORDS, TEXT = USABLE = ("numbers", "booleans", "words", "text")
 """What a column holds. Text may turn out to be numbers or words; a label is read as words."""
+NULLS = "null"  # what a column of Arrow holds if all of its values are missing
 
 Place = Callable[[int], str]  # the input and the place there of a row of a block
 

@@ -176,7 +176,9 @@ class TableRecord:
         for name in needed:
             kind = reader.kinds[name]
             what, fits = needs.get(name, "dates"), readers.may_be_dates(kind)
-            if what == "words":
+            if like and kind == readers.NULLS:
+                fits = True  # all of its values are missing
+            elif what == "words":
                 fits = kind in readers.USABLE
             elif what == "numbers":
                 fits = kind in (readers.NUMBERS, readers.BOOLEANS, readers.TEXT)

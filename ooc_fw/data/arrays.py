@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from tokenize import TokenError
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -89,8 +90,12 @@ class ArrayNode(Node):
         """Slices of the array; InputError when some of its values are not there."""
         return self
 
-    def check_written(self) -> None:
-        """Raise InputError for values that were never written, if `open` does not tell them."""
+    def check_written(self, *, refuse_end: bool = False) -> None:
+        """Warn of values that were never written, if `open` does not tell them.
+
+        InputError, with `refuse_end`, if they are the last ones: an interrupted program leaves
+        such arrays behind.
+        """
 
     def close(self) -> None:
         """Close what was opened for these slices alone."""
@@ -124,6 +129,13 @@ class ReadArray(ArrayNode):
     def __getitem__(self, key: slice) -> AnyArray:
         start, stop, _ = key.indices(len(self))
         return self._read(start, max(start, stop))
+
+
+def only_column(array: Any) -> Any:
+    """The column of an array that has a single one; any other array as it is."""
+    if tuple(array.shape[1:]) != (1,):
+        return array
+    return ReadArray(array.shape[:1], array.dtype, lambda start, stop: array[start:stop][:, 0])
 
 
 class DecodedChunks(ReadArray):
@@ -318,7 +330,10 @@ def open_npy(path: str) -> FileArray:
         with open(path, "rb") as file:
             shape, in_columns, dtype = _read_header(file, os.fstat(file.fileno()).st_size)
             offset = file.tell()
-    except (ValueError, OSError, EOFError, TypeError, ArithmeticError, RecursionError) as error:
+    except (  # of numpy, which parses the header as Python
+        *(ValueError, OSError, EOFError, TypeError, ArithmeticError, RecursionError),
+        *(SyntaxError, TokenError),
+    ) as error:
         raise InputError(
             f"{path} cannot be read as a .npy file ({error}); write it with numpy.save"
         ) from error

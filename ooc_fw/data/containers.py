@@ -28,6 +28,7 @@ from ooc_fw.data.arrays import (
     ReadArray,
     Sliceable,
     check_vector,
+    only_column,
 )
 from ooc_fw.data.converted import NO_SUMS, Checksums, checked, is_converted
 from ooc_fw.data.formats import TARGETS, as_text, get_texts
@@ -118,7 +119,7 @@ def find_rows(root: Node, x_name: str) -> Any:
         )
     parts: list[Any] = [rows] if isinstance(rows, ArrayNode) else [*map(rows.get, _CSR_PARTS)]
     for part in parts:
-        part.check_written()
+        part.check_written(refuse_end=True)
     return rows
 
 
@@ -275,14 +276,15 @@ def labels_in(
     """
     if isinstance(column, dict):
         labels = _coded_labels(column, what) if "codes" in column else _masked_labels(column)
-    elif not isinstance(column, ArrayNode) or len(column.shape) != 1:
+    elif not isinstance(column, ArrayNode) or column.shape[1:] not in ((), (1,)):
         raise InputError(f"{what} must be an array of one dimension; {_OTHER_LABELS}")
     elif column.dtype.kind not in "biuf" and not column.is_text:
         raise InputError(
             f"{what} are of type {column.dtype}, but must be numbers or text; {_OTHER_LABELS}"
         )
     else:
-        array = checked(column.open(), column, "y", sums or NO_SUMS)
+        column.check_written()
+        array = only_column(checked(column.open(), column, "y", sums or NO_SUMS))
         labels = Labels(converted.label_words(array, column))
         if sums is None or missing != "refuse":
             labels = missing_in(labels.values)
@@ -296,6 +298,7 @@ def labels_in(
 
 def _coded_labels(column: Mapping[str, Any], what: str) -> Labels:
     codes, categories = check_vector(column["codes"], "iu"), check_vector(column["categories"])
+    codes.check_written()
     if categories.dtype.kind not in "biuf" and not categories.is_text:
         raise InputError(f"{what} are of type {categories.dtype}; {_OTHER_LABELS}")
     values, places = np.asarray(categories.open()[0 : categories.shape[0]]), codes.open()
@@ -321,6 +324,7 @@ def _coded_labels(column: Mapping[str, Any], what: str) -> Labels:
 def _masked_labels(column: Mapping[str, Any]) -> Labels:
     values = check_vector(column["values"])
     mask = check_vector(column["mask"], length=values.shape[0])
+    values.check_written()
     array, marks = values.open(), mask.open()
     if not values.is_text:
         return _with_missing(array, lambda start, stop: np.asarray(marks[start:stop], bool))

@@ -18,8 +18,8 @@ import h5py
 import numpy as np
 
 from ooc_fw.system.errors import InputError, unreadable
+from ooc_fw.system.files import ZARR_METADATA
 
-ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray")  # one of them is in the folder of a store
 HEAD_BYTES = 4096  # of a file, which tell its format
 TABLES = ("csv", "parquet", "arrow")  # formats of tables whose columns have names
 CHECKPOINT = b"ooc-fw checkpoint"  # begins a file of `ooc_fw.solver.shell`

@@ -22,6 +22,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from ooc_fw.data.arrays import (
     ReadArray,
     Sliceable,
     find_in_map,
+    only_column,
     open_npy,
 )
 from ooc_fw.data.containers import Missing, open_container
@@ -214,6 +216,10 @@ def train_test_split(
     """
     if np.ndim(test_share) > 0:
         raise InputError("test_share must be a number; give the labels as labels=")
+    if not isinstance(stratify, bool | np.bool_):
+        raise InputError("stratify must be True or False; give the labels as labels=")
+    if not isinstance(seed, Integral) or seed < 0:
+        raise InputError(f"seed must be a whole number from 0 on, not {seed!r}")
     opened = not isinstance(data, RowSource)
     first = open_source(data, labels, x_name=x_name, label=label)
     test_ranges = draw_test_rows(first, test_share, seed, stratify=stratify)
@@ -231,7 +237,7 @@ def draw_test_rows(
 ) -> Int64Array:
     """Ranges of the test part of `train_test_split`."""
     check_number("test_share", test_share)
-    n_test = round(test_share * source.n_rows)
+    n_test = round(test_share * source.n_rows) if 0 < test_share < 1 else 0
     if not 0 < n_test < source.n_rows:
         raise InputError(
             f"a share of {test_share} of the {source.n_rows} rows of {source.name} leaves one part "
@@ -336,8 +342,9 @@ def open_labels(labels: Any) -> Sliceable:
     """Labels given apart from the rows: a .npy file by its path, a data set, or an array."""
     if isinstance(labels, ReadArray):
         return labels
-    if isinstance(labels, h5py.Dataset):
-        node = hdf5.as_node(labels)
+    if isinstance(labels, h5py.Dataset) or zarrs.is_zarr(labels):
+        as_node = hdf5.as_node if isinstance(labels, h5py.Dataset) else zarrs.as_node
+        node = as_node(labels)
         return containers.labels_in(node, f"the labels {node.place}", sums={}).values
     array: Any
     if isinstance(labels, (str, os.PathLike)):
@@ -348,25 +355,32 @@ def open_labels(labels: Any) -> Sliceable:
                 f"column of labels beside the rows"
             )
         array = open_npy(name)
-    elif zarrs.is_zarr(labels):
-        name, array = str(labels), zarrs.ZarrArray(labels, str(labels.store)).open()
     elif zarrs.is_dask(labels):
         name, array = "labels", zarrs.open_dask(labels)
     else:
         name, array = "labels", _as_array(labels, "labels")
     shape = tuple(array.shape)
-    if shape[1:] not in ((), (1,)) or array.dtype.kind not in "biufSUOT":
+    if not shape or shape[1:] not in ((), (1,)) or array.dtype.kind not in "biufSUOT":
         raise InputError(
             f"{name} must be one number or text for each row, not an array of shape {shape} and "
             f"type {array.dtype}"
         )
-    if len(shape) == 2:
-        table = array
-        array = ReadArray(shape[:1], table.dtype, lambda start, stop: table[start:stop][:, 0])
+    array = only_column(array)
     return array if array.dtype.kind in "biuf" else WordLabels(array)
 
 
+def check_unmasked(data: Any, name: str) -> None:
+    """Raise InputError for masked values, which numpy and scikit-learn take for values."""
+    n_masked = int(np.ma.count_masked(data)) if isinstance(data, np.ma.MaskedArray) else 0
+    if n_masked:
+        raise InputError(
+            f"{n_masked} values of the {name} are masked; fill them (filled() in numpy), or leave "
+            f"their rows out"
+        )
+
+
 def _as_array(data: Any, name: str) -> AnyArray:
+    check_unmasked(data, name)
     try:
         return np.asarray(data)
     except ValueError as error:  # rows of different lengths

@@ -5,8 +5,10 @@ The arrays of Dask are read alike. Neither package is imported for them.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -14,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.arrays import ArrayNode, DecodedChunks, Group, Node
-from ooc_fw.data.formats import ZARR_METADATA
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.files import ZARR_METADATA
+
+logger = logging.getLogger(__name__)
 
 _OTHER_FILES = (*ZARR_METADATA, ".zattrs")  # in the folder of an array, beside its chunks
 # Bytes that a chunk of a small array may take, and that any may.
@@ -104,19 +108,33 @@ class ZarrArray(_ZarrNode, ArrayNode):
         """Whether the values are words."""
         return self.dtype.kind not in "biuf" and not self.dtype.names
 
-    def check_written(self) -> None:
-        # zarr reads absent chunks as zeros, and can leave chunks of zeros out. Nobody can tell
-        # these from chunks that a program did not come to write.
+    def check_written(self, *, refuse_end: bool = False) -> None:
+        # zarr reads absent chunks as its fill value, and leaves chunks of it out by default: these
+        # look like chunks that a program did not come to write.
         if self._root is None or not os.path.isdir(self._root):
             return
         folder = os.path.join(self._root, *self.stored.path.split("/"))
-        n_files = sum(len({*names} - {*_OTHER_FILES}) for _, _, names in os.walk(folder))
-        if n_files < self.n_chunks:
+        paths = [
+            os.path.relpath(os.path.join(place, name), folder)
+            for place, _, names in os.walk(folder)
+            for name in {*names} - {*_OTHER_FILES}
+        ]
+        n_absent = self.n_chunks - len(paths)
+        if n_absent <= 0:
+            return
+        # The numbers of a chunk end its path: c/3/1, 3.1 or 3/1.
+        rows = {int(re.findall(r"\d+", path)[-len(self.shape)]) for path in paths}
+        if refuse_end and -(-self.shape[0] // self._sizes[0]) - 1 not in rows:
             raise InputError(
-                f"{self.place}: {self.n_chunks - n_files} of its {self.n_chunks} chunks were never "
-                f"written; write all of them (those of zeros, too, with the zarr setting "
-                f"array.write_empty_chunks), or make it smaller"
+                f"{self.place}: {n_absent} of its {self.n_chunks} chunks were never written, those "
+                f"of its last rows among them; write all of them (those of zeros, too, with the "
+                f"zarr setting array.write_empty_chunks), or make it smaller"
             )
+        logger.warning(
+            "%s: %d of its %d chunks are absent, and their values are taken to be %r; write them "
+            "if a program was interrupted that should have done so",
+            *(self.place, n_absent, self.n_chunks, np.asarray(self.stored.fill_value).tolist()),
+        )
 
     def open(self) -> DecodedChunks:
         chunk_bytes = 0 if self.is_text else math.prod(self._sizes) * self.dtype.itemsize

@@ -22,7 +22,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ooc_fw.data.containers import Missing
 from ooc_fw.data.labels import are_numbers, check_no_missing
 from ooc_fw.data.offsets import without_offsets
-from ooc_fw.data.opening import borrow_source, is_annotated, is_several, names_of_frame
+from ooc_fw.data.opening import (
+    borrow_source,
+    check_unmasked,
+    is_annotated,
+    is_several,
+    names_of_frame,
+)
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
@@ -341,7 +347,9 @@ class Trainer(CallbackSupportMixin, Parameters):
         """
         if not reset and self._is_plain(X):
             return X, None
+        check_unmasked(X, "array")
         for each in filter(is_array, y):
+            check_unmasked(each, "labels")
             check_no_missing(np.asarray(each).ravel(), 0, "y")
         names: Sequence[str] | None = names_of_frame(X)
         in_order = reset or names is None or self._of_frame

@@ -401,8 +401,15 @@ class Model:
         ('1', True)
         """
         options = {"threads": threads, "dask": dask, "on_rows": on_rows}
+        self._refuse_table(X, "convert it like the training data (convert --like TRAIN.h5)")
         with borrow_source(X) as source:
             return importance_of(self, source, rows, by, **options)
+
+    def _refuse_table(self, X: Any, way: str) -> None:
+        """Raise InputError for a table whose columns are not the features yet."""
+        with Table.of(self, X) as table:
+            if table is not None:
+                raise InputError(f"{table.name} is a table of raw columns; {way}")
 
     def certify(
         self,
@@ -453,6 +460,7 @@ class Model:
 
         given = None if penalties is None else np.asarray(penalties, dtype=np.float64)
         asked = Inquiry(given, threads=threads, dask=dask, exact_kernel=exact_kernel)
+        self._refuse_table(X, "give the converted file that the model was trained on")
         with borrow_source(X, y) as source:
             return certify_model(self, source, asked)
 

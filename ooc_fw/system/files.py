@@ -24,6 +24,8 @@ from ooc_fw.system.interrupt import TEMPORARY
 
 _LONGEST_STEM = 241  # bytes of a file's name in that of its temporary file, which has 255 at most
 
+ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray")  # one of them is in the folder of a store
+
 _FULL = errno.ENOSPC, errno.EDQUOT  # a failure of the disk, not a wrong name
 
 _TO_LOCK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -183,6 +185,9 @@ def _check_writable(path: str, place: _Place) -> None:
                 else "does not exist; make it, or give"
             )
         raise InputError(f"the directory {folder} {reason} another place for {path}")
+    for above in place.target.parents:
+        if any((above / name).is_file() for name in ZARR_METADATA):
+            raise InputError(f"{path} would be in the zarr store {above}; give another place")
     if place.kind and not os.access(place.target, os.W_OK):
         raise InputError(
             f"{path} is protected from being written to; give another name, or change its "
@@ -211,8 +216,8 @@ def _try_to_write(path: str, temporary: Path) -> None:
 def _locate(path: StrPath, *, streamed: bool) -> _Place:
     """Follow symbolic links; InputError where such an output cannot be written."""
     name = os.fspath(path)
-    if not name or name.endswith(os.sep):
-        raise InputError(f"the output {name!r} has no name; give the name of a file")
+    if name in ("", "-") or name.endswith(os.sep):
+        raise InputError(f"the output {name!r} must be a file; give the name of one")
     try:
         place = _Place(Path(os.path.realpath(name)), _status(name))
     except OSError as error:  # links that are a circle, a name that is too long

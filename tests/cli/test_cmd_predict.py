@@ -43,6 +43,17 @@ def test_results_come_in_the_order_of_the_users_rows(
     assert np.array_equal(numbers(outcome.out), load_model(model_file).decision_function(table.X))
 
 
+def test_rows_in_the_order_of_the_file_have_one_header(ooc_fw, model_file, data_file, tmp_path):
+    """Also if its first row is another one than the first row of the source."""
+    path = tmp_path / "p.csv"
+    ooc_fw("predict", model_file, data_file, "--order", "stored", "-o", path).done()
+    with h5py.File(data_file) as file:
+        row = file["row"][...]
+    assert row[0] != 0
+    with open(path) as file:
+        assert [int(line["row"]) for line in csv.DictReader(file)] == row.tolist()
+
+
 def test_text_gives_the_same(ooc_fw, model_file, text_file, expected, table, tmp_path, monkeypatch):
     plain = ooc_fw("predict", model_file, text_file, "--decision").out
     np.testing.assert_allclose(numbers(plain), expected, rtol=1e-5, atol=1e-6)

@@ -261,7 +261,7 @@ def test_all_arguments_that_name_files_are_known(actions):
 
 
 @pytest.mark.parametrize("name", ["X", "X/part", "new.h5"])
-def test_no_output_goes_into_a_folder_that_is_read(ooc_fw, table, tmp_path, name):
+def test_no_output_goes_into_a_folder_that_is_read(ooc_fw, model_file, tmp_path, name):
     store = tmp_path / "g.zarr"
     (store / "X").mkdir(parents=True)
     (store / "zarr.json").write_text("{}")
@@ -270,7 +270,21 @@ def test_no_output_goes_into_a_folder_that_is_read(ooc_fw, table, tmp_path, name
     for folder in (store, tmp_path / "link"):
         outcome = ooc_fw("convert", store, "-o", folder / name)
         outcome.assert_refused("X is a directory" if name == "X" else "would replace the input")
+    outcome = ooc_fw("predict", model_file, store / "X", "-o", store / "new.txt")
+    outcome.assert_refused(f"would be in the zarr store {store}")
     assert sorted(path.name for path in store.rglob("*")) == ["X", "part", "zarr.json"]
+
+
+def test_labels_beside_the_rows_are_an_input(ooc_fw, table, tmp_path):
+    np.save(tmp_path / "X.npy", table.X)
+    np.save(tmp_path / "y.npy", table.y)
+    before = (tmp_path / "y.npy").read_bytes()
+    outcome = ooc_fw(
+        *("convert", tmp_path / "X.npy", "--labels", tmp_path / "y.npy"),
+        *("-o", tmp_path / "y.npy"),
+    )
+    outcome.assert_refused("would replace the input")
+    assert (tmp_path / "y.npy").read_bytes() == before
 
 
 def test_a_forgotten_output_replaces_no_file(ooc_fw, data_file, model_file, table, tmp_path):
@@ -434,9 +448,11 @@ def test_tables_for_a_model_are_told_the_way_that_helps(ooc_fw, tmp_path):
     data, model = tmp_path / "a.h5", tmp_path / "m.h5"
     ooc_fw("convert", tmp_path / "a.csv", data, "--label", "y", "--quiet").done()
     ooc_fw("train", data, "-o", model, "--quiet").done()
-    for command in ("importance", "certify"):
+    trained_on = f"give the converted file that {model} was trained on"
+    ways = {"importance": "--like TRAIN.h5", "certify": trained_on}
+    for command, way in ways.items():
         outcome = ooc_fw(command, model, tmp_path / "a.csv")
-        outcome.assert_refused("a.csv is a table", "--like TRAIN.h5")
+        outcome.assert_refused("a.csv is a table", way)
         assert "--label" not in outcome.err
     outcome = ooc_fw("predict", model, tmp_path / "b.csv")
     outcome.assert_refused("holds numbers", "put the line of names first")

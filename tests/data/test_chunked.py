@@ -184,7 +184,7 @@ def test_shapes_that_a_store_cannot_have(store, shape, chunks):
 
 @pytest.mark.parametrize("form", [2, 3])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_chunks_of_rows_that_were_never_written_are_refused(tmp_path, form, kind):
+def test_chunks_of_the_last_rows_that_were_never_written_are_refused(tmp_path, form, kind):
     zarr = pytest.importorskip("zarr")
     root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=form)
     if kind == "dense":
@@ -196,6 +196,27 @@ def test_chunks_of_rows_that_were_never_written_are_refused(tmp_path, form, kind
     refused((tmp_path / "s.zarr",), r"[34] of its [48] chunks were never written", label=None)
     with pytest.raises(InputError, match="chunks were never written"):
         convert([str(tmp_path / "s.zarr")], tmp_path / "out.h5", ConvertOptions())
+
+
+@pytest.mark.parametrize("form", [2, 3])
+def test_chunks_of_zeros_that_zarr_left_out_are_read_and_counted(tmp_path, form, caplog):
+    zarr = pytest.importorskip("zarr")
+    X = np.zeros((8, 4), np.float32)
+    X[:4, 0] = X[4:, 3] = 1
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=form)
+    root.create_array("X", shape=(8, 4), dtype="f4", chunks=(2, 2))[:] = X
+    root.create_array("y", shape=(8,), dtype="i8", chunks=(2,))[:] = np.repeat([1, 0], 4)
+    for labels in ("y", root["y"]):
+        caplog.clear()
+        with open_source(str(tmp_path / "s.zarr"), labels) as source:
+            np.testing.assert_array_equal(source.read(0, 8), X)
+            assert source.labels(0, 8).tolist() == [1] * 4 + [0] * 4
+        assert "'/X': 4 of its 8 chunks are absent, and their values are taken to be 0.0" in (
+            caplog.text
+        )
+        assert "'/y': 2 of its 4 chunks are absent, and their values are taken to be 0" in (
+            caplog.text
+        )
 
 
 def test_many_small_chunks_are_warned_of_and_few_are_looked_at(tmp_path, monkeypatch, caplog):

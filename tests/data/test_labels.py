@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,10 +105,36 @@ def test_missing_words_in_ram_are_named_by_their_row(missing):
             FrankWolfeSVC().fit(np.eye(4), labels)
 
 
-def test_labels_in_one_column():
+@pytest.mark.parametrize("words", [False, True])
+def test_labels_in_one_column(words, tmp_path):
     """Labels of shape (n, 1) are one for each row."""
-    source = open_source(np.eye(3), np.array([[1], [0], [1]]))
-    assert source.labels(1, 3).tolist() == [0, 1]
+    y = np.array([[1], [0], [1]])
+    y = np.array(["no", "yes"], dtype=object)[y] if words else y
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["X"], file["kind"] = np.eye(3), y
+    store = zarr.open_group(tmp_path / "t.zarr", mode="w")
+    store["X"] = np.eye(3)
+    store.create_array("kind", shape=(3, 1), dtype=str if words else "i8")[:] = y
+    convert([tmp_path / "t.h5"], tmp_path / "c.h5", ConvertOptions(label="kind", shuffle=False))
+    file = h5py.File(tmp_path / "t.h5")
+    sources = [open_source(np.eye(3), labels) for labels in (y, file["kind"], store["kind"])]
+    sources += [open_source(tmp_path / name, label="kind") for name in ("t.h5", "t.zarr")]
+    sources.append(open_source(tmp_path / "c.h5"))
+    for source in sources:
+        assert source.labels(1, 3).tolist() == y[1:, 0].tolist()
+
+
+def test_labels_and_rows_that_no_array_can_be_are_refused():
+    with pytest.raises(InputError, match="one number or text for each row"):
+        open_source(np.eye(2), sp.csr_array([[1], [0]]))
+    X, y = np.eye(4), np.array([0, 1, 0, 1])
+    fitted = FrankWolfeSVC().fit(X, y)
+    masked = np.ma.masked_equal(X, 1)
+    for use in (open_source, fitted.predict, lambda rows: fitted.fit(rows, y)):
+        with pytest.raises(InputError, match="4 values of the array are masked; fill them"):
+            use(masked)
+    with pytest.raises(InputError, match="2 values of the labels are masked"):
+        fitted.fit(X, np.ma.masked_equal(y, 1))
 
 
 @given(

@@ -107,7 +107,7 @@ def test_objects_that_are_no_rows(tmp_path, make, message):
     [
         *((shape, "'<f4'") for shape in ((-60, 4), (-60, -4), (True, 4), (60.0, 4), (10**15, 4))),
         *(((2**40, 2**40), "'<f4'"), ((240,), "[('a', '<f4')]")),
-        *(((2, 2), "'|O'"), ((60, 4), "'zzz'")),
+        *(((2, 2), "'|O'"), ((60, 4), "'zzz'"), ("(60,", "'<f4'"), ("(60", "'<f4'")),
     ],
 )
 def test_odd_npy_files(tmp_path, shape, descr):
@@ -297,6 +297,10 @@ def test_wrong_arguments_of_public_functions_are_sentences(tmp_path):
     for call, message in (
         (lambda: ooc_fw.train_test_split(X, y), "test_share must be a number; give the labels as"),
         (lambda: ooc_fw.train_test_split(X, "0.3"), "test_share must be a number"),
+        (lambda: ooc_fw.train_test_split(X, float("nan")), "a share of nan"),
+        (lambda: ooc_fw.train_test_split(X, stratify=y), "stratify must be True or False; give"),
+        (lambda: ooc_fw.train_test_split(X, seed="a"), "seed must be a whole number from 0 on"),
+        (lambda: ooc_fw.train_test_split(X, seed=-1), "seed must be a whole number from 0 on"),
         (lambda: ooc_fw.solve(X, 2 * y - 1, "rbf", options), "kernel must be what ooc_fw.make_ker"),
         (
             lambda: ooc_fw.solve(X, 2 * y - 1, kernel, ooc_fw.TrainOptions(landmarks=30)),

@@ -710,6 +710,25 @@ def test_tables_are_predicted_as_by_the_command(table_model, ooc_fw, kind):
         assert fitted.score(table) == fitted.score(table, frame["y"]) > 0.9
 
 
+def test_tables_that_are_not_like_others(table_model):
+    model, frame, folder, _ = table_model
+    batch = pa.Table.from_pandas(frame).to_batches()[0]
+    assert model.predict(batch).tolist() == model.predict(frame).tolist()
+    for wrong, message in (
+        (pd.concat([frame, frame[["size"]]], axis=1), "Duplicate column names"),
+        (frame.assign(colour=[1, "red"] * 150), "Could not convert 'red'"),
+        (frame[:0], "this DataFrame has no rows"),
+        (frame.assign(colour=None), "the value in column 'colour' is missing"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model.predict(wrong)
+    for rows in (frame, str(folder / "t.csv")):
+        with pytest.raises(InputError, match="table of raw columns; convert it like the training"):
+            model.importance(rows)
+        with pytest.raises(InputError, match="table of raw columns; give the converted file"):
+            model.certify(rows)
+
+
 def test_stored_order_on_request(table_model, ooc_fw):
     model, _, folder, _ = table_model
     data = str(folder / "t.h5")

@@ -67,8 +67,8 @@ def test_paths_that_lead_nowhere_are_named_as_they_were_given(tmp_path):
     for name in (tmp_path / "a", tmp_path / ("x" * 300)):
         with pytest.raises(InputError, match=f"{name} cannot be written"):
             write_atomic(name, b"data")
-    for empty in ("", f"{tmp_path}/"):
-        with pytest.raises(InputError, match="has no name"):
+    for empty in ("", "-", f"{tmp_path}/"):
+        with pytest.raises(InputError, match="must be a file"):
             write_atomic(empty, b"data")
 
 
