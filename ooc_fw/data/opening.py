@@ -18,11 +18,11 @@ What rows, labels and names are made of stands once, in ``containers.py``.
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -216,10 +216,14 @@ def train_test_split(
     """
     if np.ndim(test_share) > 0:
         raise InputError("test_share must be a number; give the labels as labels=")
-    if not isinstance(stratify, bool | np.bool_):
+    if np.ndim(stratify) > 0:
         raise InputError("stratify must be True or False; give the labels as labels=")
-    if not isinstance(seed, Integral) or seed < 0:
-        raise InputError(f"seed must be a whole number from 0 on, not {seed!r}")
+    try:
+        seed = operator.index(seed)
+    except TypeError:
+        raise InputError(f"seed must be a whole number from 0 on, not {seed!r}") from None
+    if seed < 0:
+        raise InputError(f"seed must be a whole number from 0 on, not {seed}")
     opened = not isinstance(data, RowSource)
     first = open_source(data, labels, x_name=x_name, label=label)
     test_ranges = draw_test_rows(first, test_share, seed, stratify=stratify)
@@ -371,7 +375,7 @@ def open_labels(labels: Any) -> Sliceable:
 
 def check_unmasked(data: Any, name: str) -> None:
     """Raise InputError for masked values, which numpy and scikit-learn take for values."""
-    n_masked = int(np.ma.count_masked(data)) if isinstance(data, np.ma.MaskedArray) else 0
+    n_masked = int(np.ma.getmaskarray(data).sum()) if isinstance(data, np.ma.MaskedArray) else 0
     if n_masked:
         raise InputError(
             f"{n_masked} values of the {name} are masked; fill them (filled() in numpy), or leave "
