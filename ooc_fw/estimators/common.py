@@ -45,7 +45,7 @@ from ooc_fw.solver.plan import Session, warn_of_gamma
 from ooc_fw.solver.shell import CheckpointPlan, Deadline, load_checkpoint
 from ooc_fw.solver.state import Callback, Solution, SolverState, Status
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import Output, check_outputs
+from ooc_fw.system.files import Output, check_outputs, reserved
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.fit import Fit, Task, describe, fit, task_of
 
@@ -71,8 +71,12 @@ class Files:
     resume: PathLike | None = None
     log: PathLike | None = None
 
-    def checked(self, inputs: Sequence[Any]) -> CheckpointPlan | None:
-        """When the checkpoint is written; InputError where an output would replace an input."""
+    @contextmanager
+    def reserved(self, inputs: Sequence[Any]) -> Iterator[CheckpointPlan | None]:
+        """Keep outputs from other runs; yields when the checkpoint is written.
+
+        InputError if an output would replace an input, or another run writes it.
+        """
         outputs = [] if self.log is None else [Output("log", os.fspath(self.log), streamed=True)]
         check_outputs(outputs, [None if self.resume is None else os.fspath(self.resume)])
         plan = None
@@ -82,8 +86,8 @@ class Files:
             every_s = declared.check("checkpoint_every", self.checkpoint_every)
             plan = CheckpointPlan(self.checkpoint, every_s)
         files = [file for given in inputs for file in (given if is_several(given) else [given])]
-        check_outputs(outputs, [path for path in files if isinstance(path, str | os.PathLike)])
-        return plan
+        with reserved(outputs, [path for path in files if isinstance(path, str | os.PathLike)]):
+            yield plan
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,7 @@ class Trainer(CallbackSupportMixin, Parameters):
         for name in {*files} - {*Files.__dataclass_fields__}:
             raise InputError(f"fit has no argument {name}; labels or targets are its second one, y")
         run_files, given = Files(**files), [] if self._checks_of_y is None else [y]
-        checkpoint, resume = run_files.checked(inputs=[X, *given]), run_files.resume
+        inputs, resume = [X, *given], run_files.resume
         if resume is not None and self.random_state is None:
             identity, _ = load_checkpoint(resume)
             options = replace(options, seed=identity["options"]["seed"])
@@ -199,6 +203,7 @@ class Trainer(CallbackSupportMixin, Parameters):
             raise InputError("missing_labels is for labels in files; leave such rows out of X, y")
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
         with (
+            run_files.reserved(inputs) as checkpoint,
             borrow_source(X, y, columns, missing_labels) as whole,
             workers as dask,
             self._callbacks(X=X, y=y) as told,
