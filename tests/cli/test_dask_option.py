@@ -60,7 +60,7 @@ def test_predict(ooc_fw, model_file, data_file):
 
 def test_what_is_refused_before_any_work(ooc_fw, data_file, model_file, text_file, tmp_path):
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--dask", "everywhere")
-    outcome.assert_refused("must be threads, processes or the address", "'everywhere'")
+    outcome.assert_refused("must be threads, processes, the address", "'everywhere'")
     outcome = ooc_fw("predict", model_file, text_file, "--dask", "threads")
     outcome.assert_refused("is text", "leave --dask out")
     assert not list(tmp_path.iterdir())
