@@ -61,7 +61,7 @@ class ConversionReport:
     n_features: int
     class_counts: dict[Any, int]  # rows of each label, a number or a word, sorted by label
     sparse: bool  # whether rows are stored as CSR
-    density: float  # nonzeros / (rows x features), before scaling
+    density: float  # nonzeros / (rows x features), as they are stored
     scaling: Scaling  # what was done to the values
     seed: int | None  # seed of the shuffle; None when rows keep the order of the input
     dropped_features: int  # columns beyond the width asked for, and the values written in them
@@ -107,7 +107,7 @@ def convert(
             atomic_path(target) as temporary,
             OutputFile(temporary) as file,
         ):
-            passes.write_rows(job, file, layout)
+            n_nonzero = passes.write_rows(job, file, layout)
     words = layout.label_names
     mapped = [str(job.encoder.label_map)] * (job.encoder.label_map is not None)
     found = {k if words is None else words[int(k)]: n for k, n in layout.class_counts.items()}
@@ -118,7 +118,7 @@ def convert(
         n_features=layout.n_features,
         class_counts=found,
         sparse=layout.sparse,
-        density=layout.n_stored / (layout.n_rows * layout.n_features),
+        density=n_nonzero / (layout.n_rows * layout.n_features),
         scaling=layout.scaling,
         seed=layout.seed,
         dropped_features=max(0, job.width - layout.n_features),

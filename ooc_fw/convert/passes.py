@@ -189,8 +189,11 @@ def lost_columns(job: Job, layout: Layout) -> Iterator[str]:
         )
 
 
-def write_rows(job: Job, file: OutputFile, layout: Layout) -> None:
-    """Read the spool back, scale its rows and write them, and values in place of label codes."""
+def write_rows(job: Job, file: OutputFile, layout: Layout) -> int:
+    """Read the spool back, scale its rows and write them, and values in place of label codes.
+
+    Returns the number of written values that are not zero.
+    """
     label_values, _ = job.encoder.labels()
     zero_row = layout.scaling.zero_row(layout.n_features)
     # Zeros add nothing to sums, and most values of a dense row may be zeros.
@@ -225,6 +228,7 @@ def write_rows(job: Job, file: OutputFile, layout: Layout) -> None:
         if job.meter.pass_bytes is not None:
             job.meter.at(round(n_written / layout.n_rows * job.meter.pass_bytes))
     writer.finish()
+    return writer.n_nonzero
 
 
 def _pieces(blocks: Iterator[RowBlock], layout: Layout) -> Iterator[RowBlock]:

@@ -24,7 +24,15 @@ from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, is_hdf5, put_text, put_texts
 from ooc_fw.data.hdf5 import structure_errors
 from ooc_fw.data.labels import are_targets, encode_labels, read_targets
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array, Rows
+from ooc_fw.data.rows import (
+    AnyArray,
+    CSRRows,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    Rows,
+    values_of,
+)
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.statistics import ColumnSums
@@ -209,6 +217,7 @@ class DatasetWriter:
         self._layout = layout
         self._filter = filter_options(layout.compression)
         self._stored = 0
+        self.n_nonzero = 0  # values that were written
         self._sums = ColumnSums(layout.n_features)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME)
         self._parts: dict[str, _Appender] = {}
@@ -259,7 +268,9 @@ class DatasetWriter:
         `stored` are the same rows in a form whose values are summed faster, and `cells` tell their
         categories (`ooc_fw.data.encoded`).
         """
-        self._sums.add(rows if stored is None else stored)
+        summed = rows if stored is None else stored
+        self._sums.add(summed)
+        self.n_nonzero += int(np.count_nonzero(values_of(summed)))
         parts = self._parts
         if "y" in parts:
             parts["y"].append(labels)

@@ -110,10 +110,11 @@ def take_rows(rows: Rows, indices: AnyArray) -> Rows:
 
 def take_columns(rows: CSRRows, places: Int64Array) -> CSRRows:
     """Sparse rows of the columns at `places`, none of them twice, in that order."""
-    new = np.full(rows.n_features, -1, dtype=np.int32)
-    new[places] = np.arange(len(places))
-    indices = new[rows.indices]
-    part = keep_stored(replace(rows, indices=indices), indices >= 0, len(places))
+    order = np.argsort(places).astype(np.int32)
+    found = np.searchsorted(places, rows.indices, sorter=order)
+    indices = np.append(order, 0)[found].astype(np.int32)
+    is_kept = np.append(places, -1)[indices] == rows.indices
+    part = keep_stored(replace(rows, indices=indices), is_kept, len(places))
     return canonical_csr(part.data, part.indices, part.indptr, len(places), "it")
 
 

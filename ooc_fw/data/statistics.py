@@ -1,4 +1,4 @@
-"""Statistics of columns, gathered in one pass: sigma^2 and the variance, and scalings.
+"""Statistics of columns, gathered in one pass: sigma^2 and the variance.
 
 Moments are gathered block by block and merged (Chan, Golub and LeVeque, 1983, "Algorithms for
 computing the sample variance"): another cut into blocks changes their last bits.
@@ -16,9 +16,8 @@ import numpy as np
 from ooc_fw._core import rows as core
 from ooc_fw.data.parallel import Counts, borrow_workers, over_blocks, row_slices
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows, StoredRows, rows_bytes
-from ooc_fw.data.scaling import Scaling, check_kind
+from ooc_fw.data.scaling import check_kind
 from ooc_fw.data.sources import ROUNDING, RowSource, StoredStatistics, block_slices
-from ooc_fw.data.views import check_raw
 from ooc_fw.system.errors import InputError
 
 TASK_ROWS = 16384  # rows of one task. It is fixed, because the order of the sums follows from it.
@@ -177,24 +176,6 @@ def variance(
     )
 
 
-def fit_scaling(
-    source: RowSource,
-    kind: str,
-    *,
-    log1p: bool = False,
-    threads: int = 1,
-    dask: Any = None,
-    on_rows: OnRows = None,
-) -> Scaling:
-    """Choose the scaling of raw rows in one pass, for `ScaledSource`; otherwise as `sigma2`."""
-    check_raw(source)
-    logs, empty = Scaling("none", log1p), partial(ColumnRanges, kind)
-    if kind == "none" and not log1p:
-        return logs
-    ranges = _over_rows(source, threads, dask, on_rows, empty, logs)
-    return Scaling.fit(ranges, log1p, source.n_features)
-
-
 def _statistics(source: RowSource, threads: int, dask: Any, on_rows: OnRows) -> StoredStatistics:
     """Those of the file, or of a pass over all rows."""
     if source.statistics is not None:
@@ -210,22 +191,21 @@ def _over_rows(
     dask: Any,
     on_rows: OnRows,
     empty: Callable[[], Any],
-    logs: Scaling | None = None,
 ) -> Any:
-    """`empty()` with all rows added, as rounded; with `logs`, their exact logarithms if it says."""
-    blocks, work = row_slices(source.n_rows, TASK_ROWS), partial(_add_rows, empty, logs)
+    """`empty()` with all rows added, as rounded."""
+    blocks, work = row_slices(source.n_rows, TASK_ROWS), partial(_add_rows, empty)
     with borrow_workers(dask, threads) as workers:
         return over_blocks(source, work, _merged, blocks, workers, on_rows)
 
 
 def _add_rows(
-    empty: Callable[[], Any], logs: Scaling | None, source: RowSource, block: tuple[int, int]
+    empty: Callable[[], Any], source: RowSource, block: tuple[int, int]
 ) -> tuple[Any, Counts]:
     """`empty()` with a range of rows added."""
     total, n_bytes = empty(), 0
     for start, stop in block_slices(source, *block):
-        rows: Any = source.read(start, stop) if logs is None else source.read_exact(start, stop)
-        total.add(rows if logs is None else logs.logs_of(rows))
+        rows = source.read(start, stop)
+        total.add(rows)
         n_bytes += rows_bytes(rows)
     return total, Counts(total.n_rows, n_bytes)
 

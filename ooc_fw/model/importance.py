@@ -3,7 +3,7 @@
 The importance of a column of a table is what the model loses, on rows whose values in this column
 are shuffled among them: `permuted`. Of wide data, and rows without labels, it is the root mean
 square, over the rows, of the derivative of a decision value by the column, times the standard
-deviation of the column: `measure`. No scaling of the column changes either.
+deviation of the column. No scaling of the column changes either.
 """
 
 from __future__ import annotations
@@ -16,13 +16,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ooc_fw.convert.preflight import WIDE
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.data.parallel import Counts, Shared, borrow_workers, row_slices
-from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int64Array, rows_bytes
-from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource, rows_source, stretches
+from ooc_fw.data.rows import (
+    AnyArray,
+    CSRRows,
+    Float64Array,
+    Int64Array,
+    Rows,
+    rows_bytes,
+    take_columns,
+)
+from ooc_fw.data.sources import RowSource, iter_blocks, rows_source, stretches
 from ooc_fw.data.statistics import ColumnRanges
-from ooc_fw.data.views import ScaledSource, SubsetSource, ranges_of
+from ooc_fw.data.views import ColumnSource, SubsetSource, ranges_of
 from ooc_fw.kernels.gradients import Gradients
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import rows_at_once, suited
@@ -43,7 +51,8 @@ class Importance:
     """How much each column matters to a model, see `Model.importance`.
 
     The features that a column of a table became, such as one for each word of a category, count
-    together, by the root of their sum of squares.
+    together, by the root of their sum of squares. Of wide sparse rows there are the columns that
+    hold a value in a row that was looked at, or in a support vector; the others do not matter.
     """
 
     names: tuple[str, ...]  # of the columns: those of a table, or of the features, or their numbers
@@ -86,14 +95,16 @@ class Importance:
 def importance_of(
     model: Model, source: RowSource, rows: int | None, by: str = "auto", **passes: Any
 ) -> Importance:
-    """`Model.importance` of the rows of a source; `passes` are arguments of `measure`."""
-    names, places = _columns_of(model)
+    """`Model.importance` of the rows of a source; `passes` are arguments of `_measure`."""
     if by == "auto":
-        shuffles = model.table is not None and len(names) <= _MOST_SHUFFLED
-        by = "permutation" if shuffles and source.has_labels else "gradients"
+        shuffles = model.table is not None and model.n_features <= WIDE and source.has_labels
+        shuffles = shuffles and len(_columns_of(model, None)[0]) <= _MOST_SHUFFLED
+        by = "permutation" if shuffles else "gradients"
     if by == "permutation":
         return permuted(model, source, rows, **passes)
-    found = measure(model, source, rows, **passes)
+    narrow, source, held = _narrowed(model, _sampled(suited(model, source), rows))
+    names, places = _columns_of(model, held)
+    found = _measure(narrow, source, **passes)
     squares, effects = (found.slopes * found.deviations) ** 2, found.means * found.deviations
     if model.table is not None:
         sums = np.zeros((len(names), 2, len(squares)))
@@ -105,18 +116,42 @@ def importance_of(
     what = {"regression": "the prediction", "novelty": "the score"}.get(model.task)
     if what is None:
         what = "the decision value for " + (classes[0] if len(classes) == 1 else "each class")
-    return Importance(names, what, classes, np.sqrt(squares), effects, found.n_rows)
+    return Importance(names, what, classes, np.sqrt(squares), effects, source.n_rows)
 
 
-def _columns_of(model: Model) -> tuple[tuple[str, ...], Int64Array]:
-    """Names of the columns, those of its table if it has one, and the column of each feature."""
-    names = tuple(model.columns or map(str, range(model.n_features)))
+def _narrowed(model: Model, source: RowSource) -> tuple[Model, RowSource, Int64Array | None]:
+    """A model and suited rows without the columns that none of them holds, and those that stay.
+
+    Rows that are dense, or not wide, and their model, are as they were, with None for all columns.
+    """
+    vectors = model.support_vectors
+    if model.n_features <= WIDE or not source.sparse or not isinstance(vectors, CSRRows):
+        return model, source, None
+    held = np.unique(vectors.indices)
+    for _, rows in iter_blocks(source, 0, source.n_rows):
+        assert isinstance(rows, CSRRows)
+        held = np.union1d(held, rows.indices)
+    places = held.astype(np.int64)
+    scaling = model.scaling and model.scaling.at(places)
+    vectors = take_columns(vectors, places)
+    narrow = replace(model, support_vectors=vectors, scaling=scaling, columns=None, table=None)
+    source = ColumnSource(source, places)
+    source.columns = None
+    return narrow, source, places
+
+
+def _columns_of(model: Model, held: Int64Array | None) -> tuple[tuple[str, ...], Int64Array]:
+    """Names of columns, those of its table if it has one, and the column of each feature `held`."""
+    if held is None:
+        held = np.arange(model.n_features)
     if model.table is None:
-        return names, np.arange(len(names))
-    record = TableRecord.from_json(model.table, "the model", names, model.n_features)
-    columns = [column for _, column in record.columns_of_features]
-    names = tuple(dict.fromkeys(columns))
-    return names, np.array([names.index(column) for column in columns])
+        known: Any = model.columns or range(model.n_features)
+        return tuple(str(known[j]) for j in held.tolist()), np.arange(len(held))
+    record = TableRecord.from_json(model.table, "the model", model.columns, model.n_features)
+    column_of = record.columns_of_features
+    columns = [column_of[j][1] for j in held.tolist()]
+    places = {name: k for k, name in enumerate(dict.fromkeys(columns))}
+    return tuple(places), np.array([places[column] for column in columns])
 
 
 def permuted(
@@ -139,9 +174,8 @@ def permuted(
         raise InputError(
             f"permutation needs labels that {source.name} or the model lacks; take gradients"
         )
-    source = suited(model, _sampled(source, rows))
-    stored = source.read(0, source.n_rows)
-    values = stored.toarray() if isinstance(stored, CSRRows) else stored
+    narrow, source, held = _narrowed(model, _sampled(suited(model, source), rows))
+    values = source.read(0, source.n_rows)
     labels = np.asarray(source.labels(0, source.n_rows))
     score, what = roc_auc_score, "ROC AUC"
     if model.task == "regression":
@@ -153,28 +187,38 @@ def permuted(
     else:
         score, what = accuracy_score, "accuracy"
 
-    def measured(features: Float32Array) -> float:
+    def measured(features: Rows) -> float:
         part = rows_source(features, source.name)
         part.scaling = source.scaling
         part.columns = source.columns
-        found = model.decision_function(part, threads=threads)
+        found = narrow.decision_function(part, threads=threads)
         if what == "accuracy":
             found = model.classes[model.class_places(found)]
         return float(score(labels, found))
 
-    names, places = _columns_of(model)
+    names, places = _columns_of(model, held)
     whole, rng, lost = measured(values), np.random.default_rng(0), []
     for k in range(len(names)):
-        features = np.flatnonzero(places == k)
-        shuffled = values.copy()
-        shuffled[:, features] = values[np.ix_(rng.permutation(len(values)), features)]
-        lost.append(whole - measured(shuffled))
+        lost.append(whole - measured(_shuffled(values, places == k, rng)))
         if on_rows is not None:
             on_rows(source.n_rows * (k + 1) // len(names))
     effects = np.full((1, len(names)), np.nan)
     return Importance(
         names, f"{what} lost", ("all",), np.array([lost]), effects, source.n_rows, True
     )
+
+
+def _shuffled(rows: Rows, features: AnyArray, rng: np.random.Generator) -> Rows:
+    """Rows whose values of some features, which stay together, are those of other rows."""
+    order = rng.permutation(len(rows))
+    if not isinstance(rows, CSRRows):
+        shuffled = rows.copy()
+        shuffled[:, features] = rows[np.ix_(order, features)]
+        return shuffled
+    places = np.where(features[rows.indices], order[rows.row_numbers()], rows.row_numbers())
+    by_row = np.lexsort((rows.indices, places))
+    starts = np.searchsorted(places[by_row], np.arange(len(rows) + 1))
+    return CSRRows(rows.data[by_row], rows.indices[by_row], starts, rows.n_features)
 
 
 def _sampled(source: RowSource, rows: int | None) -> RowSource:
@@ -191,24 +235,21 @@ class Measured(NamedTuple):
     slopes: Float64Array  # root mean squares
     means: Float64Array
     deviations: Float64Array  # standard deviation of each column, exactly 0 where it is constant
-    n_rows: int
 
 
-def measure(
+def _measure(
     model: Model,
     source: RowSource,
-    rows: int | None = SAMPLE_ROWS,
     *,
     threads: int = 1,
     dask: Any = None,
     on_rows: Callable[[int], None] | None = None,
 ) -> Measured:
-    """Derivatives of the decision values over some `rows` from all over a source, None for all.
+    """Derivatives of the decision values over all rows of a source, which are suited.
 
     They depend neither on the number of threads nor on the storage of the rows, nor on `dask`, see
     `ooc_fw.data.parallel.borrow_workers`. `on_rows` is told the number of rows done.
     """
-    source = _sampled(suited(model, source), rows)
     blocks = row_slices(source.n_rows, min(_TASK_ROWS, rows_at_once(model.n_features)))
     gradients = Shared(_gradients_of(model), partial(_gradients_of, model))
     sums, ranges = np.zeros(()), ColumnRanges("standard")
@@ -221,7 +262,7 @@ def measure(
     (low, high), (_, deviations) = (f(model.n_features) for f in (ranges.range, ranges.moments))
     means, squares = sums / source.n_rows
     deviations = np.where(low < high, deviations, 0.0)
-    return Measured(np.sqrt(squares), means, deviations, source.n_rows)
+    return Measured(np.sqrt(squares), means, deviations)
 
 
 def _measure_block(
@@ -247,34 +288,3 @@ def _gradients_of(model: Model) -> Gradients:
         smaller, larger = np.array(class_pairs(n_classes)).T
         weights = (unit[larger] - unit[smaller]).T @ weights / (n_classes - 1)
     return Gradients(model.kernel, model.support_vectors, np.ascontiguousarray(weights))
-
-
-def learn_scales(
-    source: RowSource, model: Model, rows: int | None = SAMPLE_ROWS, **passes: Any
-) -> ScaledSource:
-    """Training data with each column multiplied by the root of its root mean square derivative.
-
-    Columns that matter count more in distances, which keep their average. `model` was trained on
-    `source`, or on what this returned for it, and the next one is to be, with gamma "auto" or that
-    of the model. A model of the view records the factors in its scaling, and takes raw rows, those
-    of the file of `source` and those of the view, which closes `source`. `passes` are arguments of
-    `measure`.
-
-    References
-    ----------
-    Radhakrishnan, Beaglehole, Pandit and Belkin (2024), Mechanism for feature learning in neural
-    networks and backpropagation-free machine learning models: the diagonal of the average gradient
-    outer product.
-    """
-    found, scaling = measure(model, source, rows, **passes), model.scaling or Scaling()
-    factors = np.sqrt(np.sqrt(np.square(found.slopes).mean(axis=0)))
-    power = 1 if model.kernel.uses_distance else 2  # of differences, in a distance
-    before, after = (
-        float((sizes**power).sum()) for sizes in (found.deviations, factors * found.deviations)
-    )
-    if not after > 0:
-        raise InputError(f"no column of {source.name} matters to the model; train another one")
-    factors *= (before / after) ** (1 / power)
-    if scaling.learned is not None:
-        factors *= scaling.learned
-    return ScaledSource(source, replace(scaling, learned=factors.astype(np.float32)))

@@ -40,6 +40,7 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
     `double_input` for a raw column that float32 rounds too much.
     """
     graph = _Graph()
+    _check_size(8 * len(model.support_vectors) * model.n_features)
     if not double_input:
         _check_float32(model)
     decision = _decisions(model, _scaled(model, _Tensor(graph, "X")))
@@ -117,14 +118,18 @@ class _Graph:
             ir_version=IR_VERSION,
             producer_name="ooc-fw",
         )
-        if model.ByteSize() > _LARGEST_FILE:
-            raise InputError(
-                "the model has too many support vectors for one ONNX file of 2 GB; train one with "
-                "landmarks (--landmarks N)"
-            )
+        _check_size(model.ByteSize())
         self._onnx.checker.check_model(model)
         content: bytes = model.SerializeToString()
         return content
+
+
+def _check_size(n_bytes: int) -> None:
+    if n_bytes > _LARGEST_FILE:
+        raise InputError(
+            "the model has too many support vectors, or columns, for one ONNX file of 2 GB, whose "
+            "rows are dense; train one with landmarks (--landmarks N)"
+        )
 
 
 def _operator(name: str) -> Callable[[_Tensor, _Value], _Tensor]:

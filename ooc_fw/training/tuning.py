@@ -32,7 +32,7 @@ from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
-from ooc_fw.data.views import CachedSource, SubsetSource, draw_parts, ranges_of
+from ooc_fw.data.views import CachedSource, SubsetSource, complement, draw_parts, ranges_of
 from ooc_fw.kernels.functions import KERNELS, Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.metrics import METRICS
 from ooc_fw.model.record import Model, borrow_source
@@ -544,7 +544,9 @@ class _Search:
             else:
                 few = rng.permutation(self.novel)[:_MOST_VALIDATED]
                 both = np.sort(np.concatenate([self.ordinary[judged.rows], few]))
-                judged = SubsetSource(self.whole, ranges_of(both))
+                learned = ranges_of(self.ordinary[rest.rows])
+                encoded, _ = hold_out(self.whole, complement(learned, self.whole.n_rows))
+                judged = SubsetSource(encoded.source, ranges_of(both))
                 truth = np.isin(both, self.ordinary).astype(np.int64)
             self._check_part(rows, truth)
             problem = self.problem.subset(train, rows)

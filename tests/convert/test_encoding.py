@@ -13,10 +13,10 @@ from ooc_fw.convert import encoding, readers
 from ooc_fw.convert.passes import shuffle_keys
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.writer import split
-from ooc_fw.data import encoded
+from ooc_fw.data import converted, encoded
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.opening import draw_test_rows, open_source
-from ooc_fw.data.views import draw_parts
+from ooc_fw.data.views import CachedSource, draw_parts
 from ooc_fw.system.errors import DamageError, InputError
 
 pytest.importorskip("pyarrow")
@@ -362,6 +362,49 @@ def test_random_labels_are_not_told_by_rows_held_out(tmp_path, random_labels):
     assert abs(points[0].error - 0.5) < noise
     fitted = FrankWolfeSVC(gamma=100, C=1, probability=True).fit(random_labels)
     assert np.abs(fitted.predict_proba(tmp_path / "b.h5")[:, 1] - 0.5).max() < 0.15
+
+
+@pytest.mark.parametrize("scale", ["none", "standard"])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_files_without_categories_tell_that_they_leak(tmp_path, caplog, sparse, scale):
+    """Once, and not of files whose features come from the labels of other rows."""
+    if sparse and scale == "standard":
+        scale = "maxabs"
+    path, options = write(tmp_path / "t.csv", made()), {"target_counts": True, "scale": scale}
+    options |= {"target_encode": ["c", "d"], "dense": not sparse}
+    convert_files([path], tmp_path / "o.h5", **Y, **options)
+    convert_files([path], tmp_path / "like.h5", like=tmp_path / "o.h5")
+    with open_source(tmp_path / "o.h5") as source:
+        split(source, np.array([[0, 100]]), [tmp_path / "a.h5", tmp_path / "b.h5"])
+    with h5py.File(tmp_path / "o.h5", "r+") as file:  # as version 0.2 wrote it
+        del file["categories"], file[converted.GROUP], file.attrs[converted.HEADER]
+    for name in ("like.h5", "a.h5", "b.h5", "o.h5", "o.h5"):
+        with open_source(tmp_path / name) as source:
+            hold_out(source, np.array([[0, 10]]))
+    (record,) = [one for one in caplog.records if "convert the table again" in one.getMessage()]
+    assert record.getMessage().startswith(f"{tmp_path / 'o.h5'}: an earlier version")
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_novel_rows_are_encoded_by_the_ordinary_ones(tmp_path, monkeypatch, sparse):
+    """Rows that `tune --task novelty` judges have the features of rows that a model meets."""
+    convert_files(
+        [write(tmp_path / "t.csv", made(labels=("good", "good", "bad")))],
+        tmp_path / "o.h5",
+        **{**Y, "target_encode": ["c", "d"], "target_counts": True, "dense": not sparse},
+    )
+    parts = []
+
+    def cached(source, room):
+        parts.append(source)
+        return CachedSource(source, room)
+
+    monkeypatch.setattr("ooc_fw.training.tuning.CachedSource", cached)
+    tune(tmp_path / "o.h5", task="novelty", ordinary="good", Cs=[1], gammas=[1], max_time=60)
+    for train, judged in zip(parts[::2], parts[1::2], strict=True):
+        assert judged.table == train.table
+        with open_source(tmp_path / "o.h5") as source:
+            assert judged.table != source.table
 
 
 def test_rows_of_several_encoded_files_are_not_held_out(tmp_path, random_labels):

@@ -18,7 +18,7 @@ from ooc_fw.data import statistics as stats
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.statistics import ColumnRanges, fit_scaling, sigma2
+from ooc_fw.data.statistics import ColumnRanges, sigma2
 from ooc_fw.data.views import ScaledSource
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from tests.support.contracts import small_table
@@ -121,25 +121,27 @@ def test_a_small_file_does_not_load_dask(monkeypatch):
 
 def test_scaling_that_does_not_fit():
     source = open_source(np.eye(3))
-    assert fit_scaling(source, "none").same_as(Scaling())
     with pytest.raises(InputError, match="must be one of none, minmax, maxabs, standard, not 'z'"):
-        fit_scaling(source, "z")
+        ColumnRanges("z")
     with pytest.raises(InputError, match="is for 2 features, and array has 3"):
         ScaledSource(source, Scaling("minmax", False, np.zeros(2), np.ones(2)))
     with pytest.raises(InputError, match="log1p needs values above -1"):
-        fit_scaling(open_source(-np.eye(3)), "none", log1p=True)
-    scaled = ScaledSource(source, fit_scaling(source, "minmax"))
+        ScaledSource(open_source(-np.eye(3)), Scaling("none", True)).read(0, 3)
+    scaling = Scaling.fit(ColumnRanges("minmax").add(np.eye(3)), False, 3)
+    scaled = ScaledSource(source, scaling)
     with pytest.raises(InputError, match=r"array is scaled already \(minmax\)"):
-        fit_scaling(scaled, "minmax")
+        ScaledSource(scaled, scaling)
 
 
 def test_spreads_beyond_float64_make_a_column_zero_or_are_told_by_the_rows():
-    source = open_source(np.array([[1e200, 1], [0, 2]]))
-    scaled = ScaledSource(source, fit_scaling(source, "standard"))
+    rows = np.array([[1e200, 1], [0, 2]])
+    scaling = Scaling.fit(ColumnRanges("standard").add(rows), False, 2)
+    scaled = ScaledSource(open_source(rows), scaling)
     assert scaled.read(0, 2).tolist() == [[0, -1], [0, 1]]
-    source = open_source(np.array([[1e200], [1.1e200]]))
+    rows = np.array([[1e200], [1.1e200]])
+    scaling = Scaling.fit(ColumnRanges("standard").add(rows), False, 1)
     with pytest.raises(InputError, match="a scaled value is beyond float32"):
-        ScaledSource(source, fit_scaling(source, "standard")).read(0, 2)
+        ScaledSource(open_source(rows), scaling).read(0, 2)
 
 
 REFERENCE = {"minmax": MinMaxScaler, "maxabs": MaxAbsScaler, "standard": StandardScaler}

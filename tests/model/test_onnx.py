@@ -145,3 +145,12 @@ def test_what_cannot_be_written():
     with pytest.raises(InputError, match=r"does not couple .*leave them out"):
         to_onnx(model)
     assert "label" in run(model.with_sigmoids(None), X.astype(np.float64))
+
+
+def test_models_of_wide_sparse_rows_are_refused_before_they_are_dense():
+    """Their support vectors would take 8 GB."""
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random_array((60, 20_000_000), density=1e-7, rng=rng, format="csr")
+    model = FrankWolfeSVC(random_state=0).fit(X, np.arange(60) % 2).model_
+    with pytest.raises(InputError, match="or columns, for one ONNX file of 2 GB"):
+        to_onnx(model)
