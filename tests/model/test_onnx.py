@@ -148,9 +148,9 @@ def test_what_cannot_be_written():
 
 
 def test_models_of_wide_sparse_rows_are_refused_before_they_are_dense():
-    """Their support vectors would take 8 GB."""
+    """Their support vectors would take 2.4 GB."""
     rng = np.random.default_rng(0)
-    X = scipy.sparse.random_array((60, 20_000_000), density=1e-7, rng=rng, format="csr")
+    X = scipy.sparse.random_array((60, 5_000_000), density=4e-7, rng=rng, format="csr")
     model = FrankWolfeSVC(random_state=0).fit(X, np.arange(60) % 2).model_
     with pytest.raises(InputError, match="or columns, for one ONNX file of 2 GB"):
         to_onnx(model)
