@@ -8,7 +8,6 @@ are wanted, depends on the row and the model alone.
 References
 ----------
 Platt (1999), Probabilistic outputs for support vector machines.
-Lin, Lin and Weng (2007), A note on Platt's probabilistic outputs for support vector machines.
 Wu, Lin and Weng (2004), Probability estimates for multi-class classification by pairwise coupling.
 """
 
@@ -371,12 +370,8 @@ def decide_rows(
     return predictor(rows), Counts(len(rows), rows_bytes(rows))
 
 
-_MAX_STEPS = 100  # of Newton's method for a sigmoid, which takes about ten
 _GRADIENT_TOLERANCE = 1e-10  # of the mean loss, which is of the order of 1
 _LEAST_SCALE = 1e-300  # of decision values; smaller ones are taken for 0
-_RIDGE = 1e-12  # keeps the Hessian positive definite where all values are equal
-_SHORTEST_STEP = 1e-10  # share of a Newton step, after which float64 can find nothing better
-_SUFFICIENT_DECREASE = 1e-4  # share of the decrease that the slope promises
 _SYSTEM_BYTES = 8 << 20  # of the linear systems that are solved at once
 CLIP = 1e-7  # pairwise probabilities are at least this far from 0 and 1, as in LIBSVM
 
@@ -389,10 +384,9 @@ def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[
 
     Notes
     -----
-    Minimises the mean of -t log p - (1 - t) log(1 - p), which is convex, by Newton's method with
-    backtracking (Lin, Lin and Weng 2007, algorithm 1, with a tighter stopping test). The targets
-    are Platt's, (n+ + 1) / (n+ + 2) for positive and 1 / (n- + 2) for negative rows, so that
-    separable rows have a finite slope.
+    Minimises the mean of -t log p - (1 - t) log(1 - p), which is convex. The targets t are
+    Platt's, (n+ + 1) / (n+ + 2) for positive and 1 / (n- + 2) for negative rows, so that separable
+    rows have a finite slope.
 
     Examples
     --------
@@ -400,46 +394,31 @@ def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[
     >>> sigmoid(np.array([-2.0, 0.0, 2.0]), a, b).round(3)
     array([0.4, 0.5, 0.6])
     """
+    from scipy.optimize import minimize  # 0.1 s, for few commands
+
     n_positive = int(positive.sum())
     n_negative = len(positive) - n_positive
     targets = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
-    # The tolerances suit values of the order of 1.
+    # The tolerance suits values of the order of 1.
     scale = float(np.abs(values).max(initial=0))
     if scale < _LEAST_SCALE:
         scale = 1.0
-    scaled = values / scale
-    a, b = 0.0, float(np.log((n_negative + 1) / (n_positive + 1)))
-    loss = _mean_loss(scaled, targets, a, b)
-    for _ in range(_MAX_STEPS):
-        p = sigmoid(scaled, a, b)
-        d1, d2 = targets - p, p * (1 - p)
-        gradient_a, gradient_b = (scaled * d1).mean(), d1.mean()
-        if max(abs(gradient_a), abs(gradient_b)) < _GRADIENT_TOLERANCE:
-            break
-        h_aa = (scaled * scaled * d2).mean() + _RIDGE
-        h_ab = (scaled * d2).mean()
-        h_bb = d2.mean() + _RIDGE
-        determinant = h_aa * h_bb - h_ab * h_ab
-        step_a = -(h_bb * gradient_a - h_ab * gradient_b) / determinant
-        step_b = -(h_aa * gradient_b - h_ab * gradient_a) / determinant
-        slope = gradient_a * step_a + gradient_b * step_b
-        length = 1.0
-        while length >= _SHORTEST_STEP:
-            tried = a + length * step_a, b + length * step_b
-            tried_loss = _mean_loss(scaled, targets, *tried)
-            if tried_loss < loss + _SUFFICIENT_DECREASE * length * slope:
-                break
-            length /= 2
-        else:
-            break
-        a, b, loss = *tried, tried_loss
-    return float(a / scale), float(b)
+    design = np.column_stack([values / scale, np.ones(len(values))])
 
+    def loss(parameters: Float64Array) -> tuple[float, Float64Array]:
+        z = design @ parameters
+        slopes = targets - sigmoid(z, 1.0, 0.0)
+        # The loss of a row is log(1 + exp(z)) - (1 - t) z, which does not overflow.
+        return (np.logaddexp(0, z) - (1 - targets) * z).mean(), slopes @ design / len(z)
 
-def _mean_loss(values: Float64Array, targets: Float64Array, a: float, b: float) -> float:
-    """Mean of -t log p - (1 - t) log(1 - p), without overflow: log(1 + exp(z)) - (1 - t) z."""
-    z = a * values + b
-    return float((np.logaddexp(0, z) - (1 - targets) * z).mean())
+    def curvature(parameters: Float64Array) -> Float64Array:
+        p = sigmoid(design @ parameters, 1.0, 0.0)
+        return np.asarray(design.T @ (design * (p * (1 - p))[:, None]) / len(p))
+
+    start = np.array([0.0, np.log((n_negative + 1) / (n_positive + 1))])
+    options = {"gtol": _GRADIENT_TOLERANCE}
+    found = minimize(loss, start, jac=True, hess=curvature, method="trust-ncg", options=options)
+    return float(found.x[0] / scale), float(found.x[1])
 
 
 def sigmoid(values: Float64Array, a: float | Float64Array, b: float | Float64Array) -> Float64Array:
