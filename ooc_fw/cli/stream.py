@@ -49,10 +49,11 @@ def run(args: argparse.Namespace) -> int:
     unused = [name for name in args.declared if name not in OF_STREAM]
     _refuse(args, unused, "has no part in --stream; leave one of them out")
     before = None if args.resume is None else _model_before(args)
+    if args.C is None:
+        args.C = TrainOptions.C if before is None else before.C
     options = common.record_from(TrainOptions, args, certify=False)
     streams = None
     if before is not None:
-        options = replace(options, C=before.C)
         streams = PairStreams.after(before, options, args.keep)
     n_before = 0 if streams is None else streams.n_rows
     with (

@@ -63,12 +63,12 @@ _BOUNDS_LITTLE = 0.3  # gap of landmarks; of an exact model, half of the objecti
 
 def run(args: argparse.Namespace) -> int:
     """Train a model."""
-    if args.C is None:
-        args.C = NOVELTY_C if args.task == "novelty" else TrainOptions.C
     if args.stream:
         from ooc_fw.cli import stream
 
         return stream.run(args)
+    if args.C is None:
+        args.C = NOVELTY_C if args.task == "novelty" else TrainOptions.C
     task, options = _check(args)
     checkpoint = None
     if args.checkpoint is not None:
