@@ -88,8 +88,7 @@ def run(args: argparse.Namespace) -> int:
         within = before_calibration(problem, options) if args.probability else options
         _describe_data(problem)
         session = Session((), workers, args.started, checkpoint, args.resume)
-        deadline = session.deadline(within)
-        with source.limited(deadline.check), Waiting("the choice of the model", quiet=args.quiet):
+        with Waiting("the choice of the model", quiet=args.quiet):
             plan = make_plan(problem, within, session)
         if args.dry_run:
             return _print_plan(args, plan)

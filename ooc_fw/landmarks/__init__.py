@@ -35,6 +35,8 @@ class LandmarkStart:
     rows: Int64Array  # (M,): different row numbers
     beta: Float64Array  # (k, M)
     work: Work | None = None
+    # Of the certifying pass of a model that stays if the run does not reach its tolerance in time.
+    sweep_seconds: float | None = None
 
 
 # Rows of the sample for each of N landmarks: at most and at least. In between there are so many

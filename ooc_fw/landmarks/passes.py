@@ -278,7 +278,8 @@ class Passes:
         self.problem, self.landmarks = problem, landmarks
         self._workers = Workers(1) if workers is None else workers
         self._on_block = on_block
-        self.gradient_seconds = self.exact_seconds = 0.0  # the longest, in float32 and float64
+        self.gradient_seconds = 0.0  # of the last one in float32: the first may compile code
+        self.exact_seconds = 0.0  # of the longest one in float64
         self._shared = landmarks.shared()
         in_unit = landmarks.engine.kernel.shift_invariant  # kernel values lie in [0, 1]
         self._dtype = np.uint16 if in_unit and kept is not None else np.float32  # of products
@@ -315,7 +316,7 @@ class Passes:
         if exact:
             self.exact_seconds = max(self.exact_seconds, seconds)
         else:
-            self.gradient_seconds = max(self.gradient_seconds, seconds)
+            self.gradient_seconds = seconds
         return Gradient(u, terms, decisions, error, largest, depth + len(blocks))
 
     def hessian_product(

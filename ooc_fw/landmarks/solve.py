@@ -127,6 +127,10 @@ class _Run(Shell):
         source, options = problem.source, replace(plan.options, C=C)
         super().__init__(session, options, source, SolverState())
         self.given, self.warm = problem, warm
+        # Seconds of the certifying pass of the model that this one may replace; None if there is
+        # no model yet, which is worth exceeding the limit a little.
+        self._sweep_before = None if warm is None else warm.sweep_seconds
+        self.gives_up = not plan.grows or self._sweep_before is not None
         # Before the steps over all rows there is nothing that a checkpoint could hold.
         before = self.open_checkpoints(problem)
         self.snapshot: State = before or {"progress": asdict(self.progress)}
@@ -362,10 +366,19 @@ class _Run(Shell):
 
     def is_over(self) -> bool:
         """Whether time is over but for a certificate, which may exceed the limit a little."""
+        if self._sweep_before is not None:
+            return self.deadline.left() <= self._certificate_needs(self._sweep_before)
         if self.progress.phase is Phase.CERTIFY:
             return not self.deadline.allows_pass()
         seconds = self._pass_takes() if self.options.certify and self.deadline.limited else 0.0
         return self.deadline.left() <= self.deadline.kept_for_pass(seconds)
+
+    def _certificate_needs(self, sweep_before: float) -> float:
+        """Seconds that what is left of a certifying pass takes at least; 0 before it."""
+        if self.progress.phase is not Phase.CERTIFY:
+            return 0.0
+        seconds = max(sweep_before, self.best.newton.passes.exact_seconds)
+        return (1 - (self.progress.sweep_fraction or 0.0)) * seconds
 
     def _pass_takes(self) -> float:
         """Estimated seconds of a pass over all rows with float64 kernel values."""
@@ -399,7 +412,8 @@ class _Run(Shell):
 
     def _certify_stopped(self, status: Status) -> Status:
         """Status of a run that was stopped early, whose weights may pass the test all the same."""
-        if status not in (Status.MAX_ITER, Status.TIME_LIMIT):
+        stays = self._sweep_before is not None  # the model before
+        if stays or status not in (Status.MAX_ITER, Status.TIME_LIMIT):
             return status
         if self.best.point.exact:
             return Status.CONVERGED if self._passes() else status

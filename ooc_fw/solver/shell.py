@@ -290,6 +290,7 @@ class Shell(ABC):
     """One run: what it tells while it goes on, and how it is ended; subclasses are algorithms."""
 
     engine: Engine | None = None  # counts kernel values, once there is one
+    gives_up = True  # whether the clock may end the run before it has a model
 
     def __init__(
         self, session: Session, options: TrainOptions, source: RowSource, progress: SolverState
@@ -345,7 +346,8 @@ class Shell(ABC):
         self.progress.sweep_fraction = share
         self.tell()
         if not self.has_model:
-            self.deadline.check()
+            if self.gives_up:
+                self.deadline.check()
         elif self._unwanted or self.interrupt.noted is not None:
             signalled = self.interrupt.noted is not None
             raise Stop(Status.INTERRUPTED if signalled else Status.STOPPED)

@@ -281,7 +281,7 @@ def solve_span(
         if larger is None:
             break
         logger.info("%s", larger.kind)
-        start = LandmarkStart(solution.rows, solution.beta, solution)
+        start = LandmarkStart(solution.rows, solution.beta, solution, solution.sweep_seconds)
         number = None
         try:
             with open_landmark_path(problem, larger, session, start) as path:
@@ -442,9 +442,10 @@ def _solve_sample(
         least = least_bytes(workload(sample, wanted, alone))
         wanted = replace(wanted, memory_limit=max(options.memory_limit, least))
     if options.max_time is not None:
-        deadline = session.deadline(options)
-        deadline.check()
-        wanted = replace(wanted, max_time=_SAMPLE_TIME * deadline.left())
+        left = session.deadline(options).left()
+        if left <= 0:
+            return len(ids), len(ids), True
+        wanted = replace(wanted, max_time=_SAMPLE_TIME * left)
     try:
         plan = plan_exact(sample, wanted, alone)
         if sample.task == "novelty":

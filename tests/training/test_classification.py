@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from ooc_fw import InputError, TrainOptions, make_kernel, open_dataset
+from ooc_fw.landmarks.passes import Passes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact, workload
-from ooc_fw.solver.shell import CheckpointPlan, run_identity, save_checkpoint
+from ooc_fw.solver.shell import CheckpointPlan, Deadline, run_identity, save_checkpoint
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, landmark_bytes, landmark_terms, least_bytes
 from ooc_fw.training.classification import Classification, expect_support, plan_classes, plan_span
@@ -97,8 +98,7 @@ def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
     late = plan_of(noisy, max_time=1e3)
     assert late.landmarks == 100  # of the first model, with 120,000 kernel values in a pass
     assert "a small sample takes a tenth" in late.kind
-    with pytest.raises(OutOfTimeError):
-        plan_of(noisy, max_time=1e-9)
+    assert plan_of(noisy, max_time=1e-9).grows
     monkeypatch.setattr("ooc_fw.training.classification._PASS_VALUES", 40.5 * N_ROWS)
     assert plan_of(noisy).landmarks == 40
 
@@ -258,6 +258,36 @@ def test_the_complete_model_stays_where_a_larger_one_does_not_come_about(noisy, 
     assert fitted.model.status == "converged"
     assert fitted.model.certified_gap <= 2e-3
     assert fitted.signal == (signal.SIGINT if cause == "signal" else None)
+
+
+def test_a_limit_that_ends_before_there_is_a_model_leaves_a_small_one(noisy, hurried):
+    options = replace(hurried["options"], max_time=1e-9)
+    fitted = fit(noisy, options, plan=plan_of(noisy, max_time=1e-9))
+    assert fitted.model.status == "time_limit"
+    assert 0 < fitted.plan.landmarks <= 20
+    with pytest.raises(OutOfTimeError):
+        fit(noisy, TrainOptions(landmarks=20, max_time=1e-9))
+
+
+def test_a_certificate_that_will_not_end_in_time_is_not_begun(noisy, hurried, monkeypatch):
+    """That of a larger model, beside which the complete one stays."""
+    passes, larger = [], [False]
+    gradient = Passes.gradient
+
+    def count(self, b, *, exact=False):
+        passes.append((len(self.landmarks), exact))
+        return gradient(self, b, exact=exact)
+
+    def see(state):
+        larger[0] |= state.n_active > 20
+
+    monkeypatch.setattr(Passes, "gradient", count)
+    monkeypatch.setattr(Deadline, "left", lambda _: 1e-9 if larger[0] else 300.0)
+    plan = plan_of(noisy, max_time=300.0)
+    fitted = fit(noisy, hurried["options"], Session((see,)), plan=plan)
+    assert (fitted.model.status, fitted.plan.landmarks) == ("converged", 20)
+    assert {(40, False), (20, True)} < set(passes)
+    assert (40, True) not in passes
 
 
 def test_a_checkpoint_is_of_one_number_of_landmarks(noisy, hurried, tmp_path):
