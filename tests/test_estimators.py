@@ -551,7 +551,7 @@ def test_reprs_are_short(fitted, table, thirds, tmp_path):
         *(fitted.model_, fitted.solution_, open_dataset(table.X, table.y)),
         *(sparse.model_, sparse.support_vectors_, sparse.landmarks_, FrankWolfeSVR()),
         *(FrankWolfeSVC(landmarks=20).fit(*table).solution_, fitted.model_.importance(table.X)),
-        ooc_fw.tune(*table, Cs=[1, 10], folds=2),
+        ooc_fw.tune(*table, Cs=[1, 10]),
     ]
     for shown in map(repr, objects):
         lines = shown.splitlines()

@@ -63,6 +63,8 @@ MOST_LANDMARKS, _ROWS_EACH = 30_000, 4
 _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
 _FIRST_LANDMARKS, _FIRST_VALUES = 500, 1e8  # of the first model of a growing one, and in its pass
 _ROOM = 0.8  # share of the vertices that fit, up to which support vectors may be expected
+_SPARE = 1.3  # times the time that a larger model is expected to take, which must be left
+_MOST_GAIN = 4  # factor of the number of landmarks from one model to the next, at most
 _GAIN = 1.25  # factor of the number of landmarks from which on a larger model is worth while
 
 SAMPLE_ROWS = 2_000, 8_000
@@ -260,7 +262,7 @@ def plan_span(
     # Fewer cannot be asked for, but there may be fewer rows.
     given = replace(options, landmarks=max(memory.landmarks, START_ROWS), exact=False)
     within = replace(given, threads=memory.max_threads)
-    more = "; then twice as many, again and again, while there is time"
+    more = "; then more, again and again, while there is time"
     kind = f"{memory.landmarks} landmarks{why}" + more * grows
     return Plan(within, given, memory, kind, grows=grows)
 
@@ -268,21 +270,23 @@ def plan_span(
 def solve_span(
     problem: Problem, plan: Plan, session: Session, warm: WarmStart = None
 ) -> tuple[Plan, LandmarkSolution]:
-    """Train with landmarks as planned, and with twice as many until a time limit is over.
+    """Train with landmarks as planned, and with more until a time limit is over.
 
     Each model begins with the one before, which stays if there is no time for the larger one, or
     if its objective is not smaller. The plan that is returned is that of the model.
     """
+    began = perf_counter()
     with open_landmark_path(problem, plan, session, warm) as path:
         solution = path.solve(plan.options.C)
     # If landmarks depend on each other, more of them hardly enlarge the span.
     while plan.grows and solution.status.reached and 2 * len(solution.rows) > plan.memory.landmarks:
-        larger = _larger_plan(problem, plan, session, solution)
+        larger = _larger_plan(problem, plan, session, solution, perf_counter() - began)
         if larger is None:
             break
         logger.info("%s", larger.kind)
         start = LandmarkStart(solution.rows, solution.beta, solution, solution.sweep_seconds)
         number = None
+        began = perf_counter()
         try:
             with open_landmark_path(problem, larger, session, start) as path:
                 found = path.solve(plan.options.C)
@@ -304,18 +308,21 @@ def _objective(solution: LandmarkSolution) -> float:
 
 
 def _larger_plan(
-    problem: Problem, plan: Plan, session: Session, solution: LandmarkSolution
+    problem: Problem, plan: Plan, session: Session, solution: LandmarkSolution, seconds: float
 ) -> Plan | None:
-    """Plan of a model with twice the landmarks, or as many as the limits allow; else None."""
+    """Plan of a model with more landmarks, as many as the limits allow; None if these are too few.
+
+    The model before took so many seconds, which grow with the square of the landmarks.
+    """
     assert plan.landmarks is not None
     options = replace(plan.given, landmarks=None)
     held = workload(problem, options, session).held_bytes + rows_bytes(solution.landmarks)
     session = replace(session, held=held)
-    if session.deadline(options).left() <= 0:
-        return None
+    growth = _SPARE * max(seconds, 1e-3)
+    factor = math.sqrt(max(0.0, session.deadline(options).left()) / growth)
     with contextlib.suppress(OverLimitError):
         most = most_landmarks(problem, options, session, grows=True)
-        n_landmarks = min(2 * plan.landmarks, most)
+        n_landmarks = min(int(min(factor, _MOST_GAIN) * plan.landmarks), most)
         if n_landmarks >= _GAIN * plan.landmarks:
             why = f": there is time for more than {plan.landmarks}"
             return replace(plan_span(problem, options, session, n_landmarks, why), grows=True)

@@ -9,7 +9,7 @@
 
 The clock bounds the search. How long a training will take follows from trainings that were
 measured, and the time that the last model needs is kept for it. If that one is not finished in
-time, the result is the finished model of the same candidate on fewer rows.
+time, or is worse, the result is the finished model of the same candidate on fewer rows.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ _REFIT_SHARE = 0.5  # of the time limit, at most, that is kept for the last mode
 # How much longer the last model takes than a candidate on as many rows: its gap is a tenth, and
 # certified.
 _REFIT_FACTOR = 2.0
+_EXACT_SHARE = 0.7  # of the time that is left, at most, for an exact last model; else landmarks
+_LAST_SHARE = 0.95  # of the time that is left, for a model that nothing follows but a certificate
 _SPARE = 1.3  # times the time that a training is expected to take, which must be left
 _UNBALANCED = 0.5  # share of the largest class below which another one is small
 
@@ -282,7 +284,7 @@ class TuneResult:
     seconds: float
 
     def __repr__(self) -> str:
-        return f"TuneResult({self.best}: {self.best.error:.4g} by {self.metric}, {self.ended})"
+        return f"TuneResult({self.best}: {METRICS[self.metric]} {self.best.error:.4g})"
 
     @property
     def model(self) -> Model | None:
@@ -470,8 +472,7 @@ class _Search:
             self._climb()
             while self.wanted.refit and self.best is not self.trained:
                 self._refit()
-                # Landmarks have taken the time that was left.
-                if self.signal is not None or (self.fitted and self.fitted.landmarks):
+                if self.signal is not None:
                     break
                 self._climb()
         except KeyboardInterrupt as interrupt:
@@ -580,12 +581,11 @@ class _Search:
         most = _REFIT_SHARE * self.limit
         if self.best is None:
             return most
-        seconds = self.refit_seconds
-        if seconds is None:
-            seconds = _REFIT_FACTOR * self.best.expected(self.n_rows)[0]
-        if self.wanted.probability:
-            seconds *= 2
-        return min(_SPARE * seconds, most)
+        if self.refit_seconds is not None:  # a model that is there stays if time is short
+            return self.refit_seconds
+        # If the exact model takes no more than this, there is time for it.
+        seconds = _SPARE * _REFIT_FACTOR / _EXACT_SHARE * self.best.expected(self.n_rows)[0]
+        return min(2 * seconds if self.wanted.probability else seconds, most)
 
     # -- candidates ------------------------------------------------------------------------------
 
@@ -594,10 +594,10 @@ class _Search:
         n_rows, n_folds, todo = min(self.n_train, _FIRST_ROWS), 1, self.points
         while todo:
             self._open_parts(n_rows, n_folds)
-            if self.stage == 0:  # a first training may compile, which tells nothing of the others
-                self._train(
-                    replace(self.points[0], sizes={}), self.parts[0], max(self._left(), 0.1)
-                )
+            # A first training with a kernel may compile, which tells nothing of the others.
+            for name in self.wanted.kernel_names if self.stage == 0 else ():
+                first = next(point for point in self.points if point.kernel == name)
+                self._train(replace(first, sizes={}), self.parts[0], max(self._left(), 0.1))
             self.stage += 1
             self.stage_rows = n_rows
             what = f"{len(todo)} candidates trained on {n_rows} rows"
@@ -664,7 +664,8 @@ class _Search:
             ):
                 if any(near.key == other.key for other in self.points):
                     continue
-                if _SPARE * self._cost([near], self.stage_rows) > self._search_left():
+                spare = _SPARE if self.fitted is None else 1.0
+                if spare * self._cost([near], self.stage_rows) > self._search_left():
                     self.ended = "time for the search was over"
                     return
                 self.points.append(near)
@@ -682,10 +683,7 @@ class _Search:
                 point.note = f"no time or memory on {len(part.rows)} rows"
                 return
             started = time.perf_counter()
-            threads = self.given.threads
-            errors.append(
-                score_point(fitted.model, part.held_out, part.truth, threads, self.metric)
-            )
+            errors.append(self._error(fitted, part))
             point.seconds += time.perf_counter() - started
             if part is self.parts[0]:
                 first = fitted
@@ -702,6 +700,11 @@ class _Search:
             self.known = point, first, self.parts[0]
         if self.on_point is not None:
             self.on_point(point)
+
+    def _error(self, fitted: Fit, part: _Part) -> float:
+        """Validation error of a model."""
+        threads = self.given.threads
+        return score_point(fitted.model, part.held_out, part.truth, threads, self.metric)
 
     def _train(self, point: Point, part: _Part, limit: float) -> Fit | None:
         """Model of a candidate on the rows of a part; None if it takes longer than the limit."""
@@ -745,76 +748,103 @@ class _Search:
     # -- the last model --------------------------------------------------------------------------
 
     def _refit(self) -> None:
-        """Train the best candidate on all rows; on its sample if there is no time for all.
+        """Train the best candidate on all rows, or on its sample if there is no time for all.
 
         A model of all rows stays if there is no time for a better one.
         """
-        best, session, started = self.best, Session(self.callbacks), time.perf_counter()
+        best, started = self.best, time.perf_counter()
         assert best is not None
-        # A certificate for the model of the sample has to fit in, too.
-        left = self._left() - best.expected(self.stage_rows)[0]
-        options = replace(self.given, C=best.C, max_time=max(1.0, left))
-        within = options
-        if self.wanted.probability:
-            within = before_calibration(self.problem, options)
-        problem = self._problem_of(best, self.problem)
-        plan = self._plan_refit(best, problem, within, session)
-        self._say(f"the best, {best}, on all {self.n_rows} rows: {plan.kind}")
-        fitted = None
-        with contextlib.suppress(OutOfTimeError):
-            fitted = fit(problem, within, session, self._warm(plan), plan)
-            self.signal = fitted.signal
-        if fitted is None or Status(fitted.model.status) is Status.TIME_LIMIT:
-            if self.fitted is not None:
-                self._say(f"there was no time for it: the model is that of {self.trained}")
-                self.best = self.trained
-                return
+        fitted = self._of_all_rows(best)
+        if fitted is None and self.fitted is not None:
+            self._say(f"there was no time for it: the model is that of {self.trained}")
+            self.best = self.trained
+            return
+        if fitted is None:
             self._say("there was no time for all rows: the model is that of the last sample")
             fitted = self._of_sample()
         if self.wanted.probability and self.signal is None:
-            fitted = self._calibrated(fitted, options, session)
-        if self.known is not None and fitted.problem is self.known[1].problem:
-            fitted = fitted.renumbered(self.known[2].rows, self.n_rows)
+            fitted = self._calibrated(fitted)
         if self.signal is None or self.fitted is None:
-            self.fitted, self.trained = fitted, best
+            self.fitted = fitted
+            self.trained = best
         self.refit_seconds = time.perf_counter() - started
 
-    def _plan_refit(
-        self, best: Point, problem: Any, options: TrainOptions, session: Session
-    ) -> Plan:
-        """Plan of the last model: exact if there is time and memory for it."""
+    def _of_all_rows(self, best: Point) -> Fit | None:
+        """Model of all rows; None if none is finished in time, or none better than the sample's.
+
+        An exact one is tried if it is expected in its share of the time that is left. What it
+        leaves is for landmarks, of which there are as many as time affords.
+        """
         given = self.given
         if given.exact or given.landmarks is not None or self.wanted.task == "regression":
-            return make_plan(problem, options, session)
+            return self._finished(best, make_plan, _LAST_SHARE)
         seconds, support = best.expected(self.n_rows)
-        assert options.max_time is not None
-        with contextlib.suppress(OverLimitError):
-            plan = plan_exact(problem, options, session, kind="exact: there is time for it")
-            most = min(MOST_SUPPORT, plan.memory.max_vertices)
-            if support <= most and _REFIT_FACTOR * seconds <= options.max_time:
-                return plan
-        return plan_span(problem, options, session, None, ": as many as the time affords")
+        if _REFIT_FACTOR * seconds <= _EXACT_SHARE * self._left() and support <= MOST_SUPPORT:
+            why = "exact: there is time for it"
+            fitted = self._finished(best, partial(plan_exact, kind=why), _EXACT_SHARE, support)
+            if fitted is not None:
+                return fitted
+        why = ": as many as the time affords"
+        plan_of = partial(plan_span, n_landmarks=None, why=why)
+        fitted = self._finished(best, plan_of, _LAST_SHARE)
+        if fitted is None or self.signal is not None or self.known is None:
+            return fitted
+        # The model saw these rows, and the one of the sample did not: if it is worse, it is so.
+        _, of_sample, part = self.known
+        ours, others = (self._error(each, part) for each in (fitted, of_sample))
+        return fitted if ours <= others else None
+
+    def _finished(
+        self, best: Point, plan_of: Callable[..., Plan], share: float, support: float = 0.0
+    ) -> Fit | None:
+        """A model of all rows in a share of the time that is left; None if it is not finished."""
+        options = replace(self.given, C=best.C, max_time=max(1.0, share * self._left()))
+        if self.wanted.probability:
+            options = before_calibration(self.problem, options)
+        problem, session = self._problem_of(best, self.problem), Session(self.callbacks)
+        try:
+            plan = plan_of(problem, options, session)
+            if plan.memory.max_vertices < support:
+                return None
+            self._say(f"the best, {best}, on all {self.n_rows} rows: {plan.kind}")
+            fitted = fit(problem, options, session, self._warm(plan), plan)
+        except (OutOfTimeError, OverLimitError):
+            return None
+        self.signal = fitted.signal
+        gap = fitted.model.certified_gap
+        late = Status(fitted.model.status) is Status.TIME_LIMIT
+        return None if late and (gap is None or gap > PATH_TOL) else fitted
 
     def _warm(self, plan: Plan) -> list[Warm] | None:
-        """Weights of the best model of the sample, for an exact one of all rows."""
+        """Weights of the last model of all rows, or of the sample, for an exact one."""
         if plan.landmarks is not None or self.known is None or self.wanted.task == "regression":
             return None
         _, fitted, part = self.known
+        rows = part.rows
+        if self.fitted is not None and self.fitted.landmarks is None:
+            fitted = self.fitted
+            rows = np.arange(self.n_rows)
         exact = [each for each in fitted.solutions if isinstance(each, Solution)]
-        return [(part.rows[each.rows], each.alpha) for each in exact] or None
+        return [(rows[each.rows], each.alpha) for each in exact] or None
 
     def _of_sample(self) -> Fit:
-        """The model of the best candidate on its sample, with a certificate."""
+        """The model of the best candidate on its sample, with a certificate if there is time."""
         assert self.known is not None
-        fitted = self.known[1]
-        options = replace(fitted.plan.given, certify=self.given.certify, max_time=None)
+        _, fitted, part = self.known
+        left = max(1.0, self._left())
+        options = replace(fitted.plan.given, certify=self.given.certify, max_time=left)
         warm = [(each.rows, each.alpha) for each in fitted.solutions if isinstance(each, Solution)]
-        return fit(fitted.problem, options, Session(self.callbacks), warm or None)
+        with contextlib.suppress(OutOfTimeError):
+            found = fit(fitted.problem, options, Session(self.callbacks), warm or None)
+            if Status(found.model.status).reached:
+                fitted = found
+        return fitted.renumbered(part.rows, self.n_rows)
 
-    def _calibrated(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
+    def _calibrated(self, fitted: Fit) -> Fit:
         """The same with probabilities, if there is time for them."""
+        options = replace(self.given, max_time=max(1.0, self._left()))
         try:
-            return replace(fitted, model=calibrated(fitted, options, session))
+            return replace(fitted, model=calibrated(fitted, options, Session(self.callbacks)))
         except OutOfTimeError:
             logger.warning("no time was left: the model gives no probabilities")
             return fitted

@@ -130,7 +130,7 @@ def test_warnings_are_one_line_each_and_the_status_is_that_of_the_command(monkey
         (("help", "nothing"), "the topics are api, cells, changes"),
         (("certify", "m.h5", "d.h5", "--tol", "x"), "--tol: must be a positive number, not 'x'"),
         (("tune", "d.h5", "--C", "0,1"), "--C: must be a positive number, not '0'"),
-        (("tune", "d.h5", "--folds", "1"), "--folds: must be a whole number of at least 2"),
+        (("tune", "d.h5", "--folds", "1"), "unrecognized arguments: --folds 1"),
         (("tune", "d.h5", "--validation", "1.5"), "positive number, at most 0.999999, not '1.5'"),
         (("convert", "d.txt", "d.h5", "--seed", "-1"), "--seed: must be a whole number"),
         (("convert", "d.txt", "d.h5", "--scale", "x"), "must be one of none, minmax, maxabs"),

@@ -3,6 +3,7 @@
 import math
 import re
 import signal
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,13 @@ from ooc_fw.solver.plan import Session, plan_exact, workload
 from ooc_fw.solver.shell import CheckpointPlan, Deadline, run_identity, save_checkpoint
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, landmark_bytes, landmark_terms, least_bytes
-from ooc_fw.training.classification import Classification, expect_support, plan_classes, plan_span
+from ooc_fw.training.classification import (
+    Classification,
+    _larger_plan,
+    expect_support,
+    plan_classes,
+    plan_span,
+)
 from ooc_fw.training.fit import fit
 
 KERNEL = make_kernel("rbf", gamma=0.3)
@@ -229,12 +236,15 @@ def test_a_run_that_ends_early_goes_on_with_more_landmarks(noisy, hurried):
     small = fit(noisy, TrainOptions(landmarks=plan.landmarks))
     assert plan.grows
     assert plan.landmarks == 20
-    assert fitted.plan.landmarks == N_ROWS // 4  # the most, after 40, 80, 160
-    assert "there is time for more than 160" in fitted.plan.kind
+    assert fitted.plan.landmarks == N_ROWS // 4  # the most, after 80
+    assert "there is time for more than 80" in fitted.plan.kind
     assert fitted.model.status == "converged"
     assert fitted.landmarks.primal.sum() < small.landmarks.primal.sum()
     assert told == sorted(told)  # one run in the eyes of those who look on
     assert fitted.landmarks.iterations == told[-1][0] > small.landmarks.iterations
+    clock = Session(started=time.perf_counter() - 200)  # 100 s are left
+    assert _larger_plan(noisy, plan, clock, fitted.landmarks, 29.0).landmarks == 32
+    assert _larger_plan(noisy, plan, clock, fitted.landmarks, 60.0) is None
     assert not plan_of(noisy, max_time=300.0, landmarks=40).grows
     assert not plan_of(noisy).grows
 

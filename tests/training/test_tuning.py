@@ -250,19 +250,49 @@ def test_no_time_for_any_candidate(data, monkeypatch):
         tune(*data)
 
 
-@pytest.mark.parametrize("landmarks", [None, 40])
-def test_a_last_model_that_is_not_finished_gives_way_to_the_one_of_the_sample(
-    data, monkeypatch, landmarks
-):
+def unfinished_on(n_rows, *, landmarks=True):
+    """`fit` whose models of so many rows, or the exact ones of them, end before they are good."""
     fit = tuning.fit
 
     def unfinished(problem, options, *others):
         found = fit(problem, options, *others)
-        if problem.source.n_rows < 600:
+        if problem.source.n_rows < n_rows or (found.landmarks and not landmarks):
             return found
-        return replace(found, model=replace(found.model, status="time_limit"))
+        poor = [replace(one, certified_gap=0.5) for one in found.model.classifiers]
+        return replace(found, model=replace(found.model, status="time_limit", classifiers=poor))
 
-    monkeypatch.setattr(tuning, "fit", unfinished)
+    return unfinished
+
+
+def test_landmarks_take_the_place_of_an_exact_model_that_is_not_finished(data, monkeypatch):
+    monkeypatch.setattr(tuning, "fit", unfinished_on(600, landmarks=False))
+    said = []
+    result = tune(*data, Cs=[1, 8], gammas=[0.5], on_stage=said.append, max_time=60)
+    assert "exact: there is time" in said[-2]
+    assert "landmarks: as many as the time affords" in said[-1]
+    assert (result.model.status, result.refit()["gap_scope"]) == ("converged", "span")
+    assert (result.refit()["n_rows"], result.best.n_rows) == (600, 450)
+
+
+def test_landmarks_that_validate_worse_give_way_to_the_model_of_the_sample(data, monkeypatch):
+    score, last = tuning.score_point, []
+    monkeypatch.setattr(tuning, "fit", unfinished_on(600, landmarks=False))
+
+    def poor(model, *others):
+        last.append(model.kind == "landmarks")
+        return 0.9 if last[-1] else score(model, *others)
+
+    monkeypatch.setattr(tuning, "score_point", poor)
+    result = tune(*data, Cs=[1, 8], gammas=[0.5], max_time=60)
+    assert any(last)
+    assert (result.model.kind, result.refit()["n_rows"]) == ("exact", 450)
+
+
+@pytest.mark.parametrize("landmarks", [None, 40])
+def test_a_last_model_that_is_not_finished_gives_way_to_the_one_of_the_sample(
+    data, monkeypatch, landmarks
+):
+    monkeypatch.setattr(tuning, "fit", unfinished_on(600))
     said = []
     result = tune(*data, Cs=[1, 8], gammas=[0.5], landmarks=landmarks, on_stage=said.append)
     assert "no time for all rows" in said[-1]
