@@ -19,7 +19,7 @@ from ooc_fw.data import arrays, containers
 from ooc_fw.data.arrays import DecodedChunks
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import iter_blocks
-from ooc_fw.data.statistics import fit_scaling
+from ooc_fw.data.statistics import sigma2
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
 from tests.support.contracts import small_table
@@ -77,7 +77,7 @@ def test_each_block_is_computed_once_a_pass(threads, length):
     blocks = da.from_array(table, chunks=(length, 40))
     counted = blocks.map_blocks(count, dtype="f4", meta=np.empty((0, 0), "f4"))
     with open_source(counted) as source:
-        fit_scaling(source, "minmax", threads=threads)
+        sigma2(source, threads)
         assert sorted(computed) == list(range(10))
         for _, rows in iter_blocks(source, 0, source.n_rows, 1 << 20):
             assert len(rows) > 0

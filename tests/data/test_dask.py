@@ -14,6 +14,7 @@ from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.data import statistics as stats
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import borrow_workers
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.views import ScaledSource
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.kernels.engine import Engine
@@ -70,11 +71,11 @@ def image(value):
 
 def statistics_of(path, dask, threads=2, on_rows=None):
     with open_source(path) as source:
-        scaling = stats.fit_scaling(source, "standard", threads=threads, dask=dask)
-        assert source.rows_read == N_ROWS
+        ranges = stats.ColumnRanges("standard").add(source.read(0, N_ROWS))
+        scaling = Scaling.fit(ranges, False, N_FEATURES)
         spread = stats.sigma2(ScaledSource(source, scaling), threads, dask=dask, on_rows=on_rows)
         assert source.rows_read == 2 * N_ROWS
-    return [image(value) for value in (scaling.offset, scaling.factor, spread)]
+    return [image(spread)]
 
 
 def sweep_of(path, dask, threads=2, on_rows=None, suspects=None):
@@ -209,7 +210,8 @@ def test_bad_values_are_named_from_afar(table, address, tmp_path):
     X[30, 2] = np.nan
     path = write_dense(tmp_path / "data.h5", X, table[1][:99])
     with pytest.raises(InputError, match=r"data\.h5: row 30 .* column 2 .* replace the value$"):
-        stats.fit_scaling(open_source(path), "minmax", dask=address)
+        as_it_is = Scaling("minmax", False, np.zeros(X.shape[1]), np.ones(X.shape[1]))
+        stats.sigma2(ScaledSource(open_source(path), as_it_is), dask=address)
 
 
 def test_clusters_that_cannot_work(monkeypatch):
