@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     with RowProgress("convert", unit="B", quiet=args.quiet) as progress:
         report = convert(inputs, output, options, progress=progress)
     scaling = report.scaling
-    result = _with_classes(vars(report)) | {"scaling": scaling.name, "log1p": scaling.log1p}
+    result = _with_classes(vars(report)) | {"scaling": scaling.kind, "log1p": scaling.log1p}
     _print(args, result, _lines(report))
     return DONE
 
@@ -89,7 +89,7 @@ def _lines(report: ConversionReport) -> list[str]:
         + (f"shuffled with seed {report.seed}" if report.seed is not None else "not shuffled"),
         f"classes: {_classes(report.class_counts)}{of_targets}",
     ]
-    kind = report.scaling.name
+    kind = report.scaling.kind
     steps = ["log1p"] * report.scaling.log1p + [kind] * (kind != "none")
     if steps:
         lines.append("scaling: " + ", then ".join(steps))

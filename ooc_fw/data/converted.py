@@ -47,7 +47,7 @@ ATTRIBUTES = (
 # Attributes of the root of a file made from a table; covered if they are there.
 TABLE_ATTRIBUTES = ("columns", "table", "targets")
 # Arrays of one number per column, which are compared whenever a file is opened.
-SMALL_ARRAYS = ("mean", "scaling/offset", "scaling/factor", "scaling/learned")
+SMALL_ARRAYS = ("mean", "scaling/offset", "scaling/factor")
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 
 _WAY_OUT = "restore a copy or convert the data again"

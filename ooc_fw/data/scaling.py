@@ -38,8 +38,7 @@ KINDS = (*SCALINGS, OFFSET)
 # Scalings are the same up to this relative difference of two factors, and this difference that two
 # offsets make to a scaled value: a hundredth of what rounding to float32 does to it.
 SAME = 1e-9
-_LEARNED = "+learned"
-_ARRAYS = ("offset", "factor", "learned")
+_ARRAYS = ("offset", "factor")
 # Relative differences of values of one column that are rounding errors.
 ROUNDING_64, ROUNDING_32 = 1e-12, 1e-6
 LAST_BITS = 4 * np.finfo(np.float64).eps  # relative difference of two offsets: rounding error
@@ -58,16 +57,12 @@ class Scaling:
     Arithmetic is in float64 and rounded to float32 once, at the end. Values should come as float64
     where they have more digits than float32: 1.6e9 and 1.6e9 + 50 are one number in float32, and
     two after scaling. A constant column has offset and factor 0.
-
-    Learned factors (`ooc_fw.model.importance.learn_scales`) multiply the rounded values, in
-    float32: raw rows and those of a scaled file then become the same bits.
     """
 
     kind: str = "none"  # how the numbers were chosen: one of `KINDS`
     log1p: bool = False  # whether log(1 + x) comes first
     offset: Float64Array | None = None  # of each column; None exactly when the kind is "none"
     factor: Float64Array | None = None
-    learned: Float32Array | None = None
 
     def __post_init__(self) -> None:
         check_kind(self.kind)
@@ -77,19 +72,11 @@ class Scaling:
             one, other = self.offset.shape, self.factor.shape
             if len(one) != 1 or one != other:
                 raise InputError(f"scaling offset and factor differ in shape: {one} and {other}")
-        if self.learned is not None and self.learned.shape != (self.n_features,):
-            raise InputError("learned factors are not those of as many columns as are scaled")
 
     @property
     def n_features(self) -> int | None:
         """Number of columns, None where all are treated alike."""
-        by_column = self.learned if self.offset is None else self.offset
-        return None if by_column is None else len(by_column)
-
-    @property
-    def name(self) -> str:
-        """The kind, and whether factors were learned; older versions refuse the latter."""
-        return self.kind if self.learned is None else self.kind + _LEARNED
+        return None if self.offset is None else len(self.offset)
 
     @classmethod
     def fit(
@@ -119,7 +106,7 @@ class Scaling:
     @property
     def is_identity(self) -> bool:
         """Whether values stay as they are."""
-        return self.kind == "none" and not self.log1p and self.learned is None
+        return self.kind == "none" and not self.log1p
 
     @property
     def moves_zero(self) -> bool:
@@ -128,11 +115,8 @@ class Scaling:
 
     def same_as(self, other: Scaling) -> bool:
         """Whether both map every value alike, except for rounding."""
-        if self.name != other.name or self.log1p != other.log1p:
+        if self.kind != other.kind or self.log1p != other.log1p:
             return False
-        if self.learned is not None and other.learned is not None:
-            if not np.array_equal(self.learned, other.learned):
-                return False
         if self.offset is None or self.factor is None:
             return True
         if other.offset is None or other.factor is None or len(self.offset) != len(other.offset):
@@ -148,27 +132,20 @@ class Scaling:
 
     def at(self, places: Int64Array) -> Scaling:
         """That of the columns at some places."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        known = {name: of[places] for name, of in arrays.items() if of is not None}
-        return replace(self, **known)
-
-    def goes_on_from(self, other: Scaling | None) -> bool:
-        """Whether rows of the other scaling only lack the learned factors of this one."""
-        if self.learned is None or other is None:
-            return False
-        return other.same_as(replace(self, learned=None))
+        if self.offset is None or self.factor is None:
+            return self
+        return replace(self, offset=self.offset[places], factor=self.factor[places])
 
     def applies_to(self, other: Scaling) -> bool:
         """Whether rows of the other scaling are to be scaled by this one, too."""
-        return (self.kind == OFFSET and other.is_identity) or self.goes_on_from(other)
+        return self.kind == OFFSET and other.is_identity
 
     def zero_row(self, n_features: int) -> Float32Array:
         """Scaled values of a row of raw zeros."""
         if self.offset is None or self.factor is None:
             return np.zeros(n_features, dtype=np.float32)
         # Adding 0 turns -0 into 0.
-        zeros = ((0.0 - self.offset) * self.factor + 0.0).astype(np.float32)
-        return zeros if self.learned is None else zeros * self.learned
+        return ((0.0 - self.offset) * self.factor + 0.0).astype(np.float32)
 
     def log_values(self, values: AnyArray) -> AnyArray:
         """``log1p(values)`` in float64 if this scaling wants it, else `values`; all above -1."""
@@ -177,9 +154,6 @@ class Scaling:
 
     def scale_values(self, values: AnyArray, columns: AnyArray) -> Float32Array:
         """Scale values whose shape broadcasts with that of `columns`."""
-        if self.learned is not None:
-            rounded = replace(self, learned=None).scale_values(values, columns)
-            return np.asarray(rounded * self.learned[columns])
         if self.offset is None or self.factor is None:
             with np.errstate(over="ignore"):
                 return values.astype(np.float32, copy=False)
@@ -225,13 +199,14 @@ class Scaling:
 
     def write(self, group: Any) -> None:
         """Store in an open HDF5 file or group: attributes scaling and log1p, group /scaling."""
-        put_text(group.attrs, "scaling", self.name)
+        put_text(group.attrs, "scaling", self.kind)
         group.attrs["log1p"] = self.log1p
-        arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
+        if self.kind == "none":
+            return
         # HDF5 notes the time in a group that it makes on the way to an object.
-        stored = group.create_group("scaling") if arrays else group
-        for name, values in arrays.items():
-            stored[name] = values
+        stored = group.create_group("scaling")
+        for name in _ARRAYS:
+            stored[name] = getattr(self, name)
 
     @staticmethod
     def read(group: Any) -> Scaling | None:
@@ -239,9 +214,13 @@ class Scaling:
         if "scaling" not in group.attrs:
             return None
         kind = get_text(group.attrs, "scaling")
-        base, found = kind.removesuffix(_LEARNED), dict[str, Any]()
-        names = _ARRAYS[2 * (base == "none") : 2 + (base != kind)]
-        for name in names:
+        if kind.endswith("+learned"):
+            raise InputError(
+                f"{group.file.filename} has learned scales of columns ({kind}), which this version "
+                f"does not read; convert and train again"
+            )
+        found = dict[str, Any]()
+        for name in _ARRAYS if kind != "none" else ():
             path = f"scaling/{name}"
             values = group[path][...] if path in group else np.empty(0, dtype=np.str_)
             if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
@@ -249,9 +228,9 @@ class Scaling:
                     f"{group.file.filename} says scaling {kind!r}, but its /{path} is missing or "
                     f"no finite number; convert the data again"
                 )
-            found[name] = values.astype(np.float32 if name == "learned" else np.float64)
+            found[name] = values.astype(np.float64)
         log1p = bool(int(group.attrs.get("log1p", False)))
-        return Scaling(base, log1p, **found)
+        return Scaling(kind, log1p, **found)
 
 
 def are_constant(low: Float64Array, high: Float64Array) -> AnyArray:

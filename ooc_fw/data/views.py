@@ -167,35 +167,28 @@ def check_raw(source: RowSource) -> None:
     """Raise InputError when the rows are scaled already."""
     before = source.scaling
     if before is not None and not before.is_identity:
-        raise InputError(f"{source.name} is scaled already ({before.name}); use it as it is")
+        raise InputError(f"{source.name} is scaled already ({before.kind}); use it as it is")
 
 
 class ScaledSource(WholeSource):
-    """Raw rows of a source, scaled as they are read; no second copy of them is needed.
-
-    Rows that are scaled, but for the learned factors of `scaling`, are multiplied by these.
-    """
+    """Raw rows of a source, scaled as they are read; no second copy of them is needed."""
 
     scaling: Scaling
 
     def __init__(self, source: RowSource, scaling: Scaling) -> None:
-        self._step = scaling
-        if scaling.goes_on_from(source.scaling):
-            self._step = Scaling(learned=scaling.learned)
-        else:
-            check_raw(source)
+        check_raw(source)
         if scaling.n_features not in (None, source.n_features):
             raise InputError(
                 f"the scaling is for {scaling.n_features} features, and {source.name} has "
                 f"{source.n_features}; give the file that it was made for"
             )
-        sparse = source.sparse and not self._step.moves_zero
+        sparse = source.sparse and not scaling.moves_zero
         super().__init__(source, source.n_features, sparse=sparse)
         self.scaling = scaling
         self.reopen_as_view(scaling)
 
     def _fetch(self, start: int, stop: int) -> Rows:
-        return self._step.apply(self.source.read_exact(start, stop), self.n_features)
+        return self.scaling.apply(self.source.read_exact(start, stop), self.n_features)
 
 
 class ColumnSource(WholeSource):

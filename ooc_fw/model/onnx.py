@@ -172,8 +172,6 @@ def _scaled(model: Model, rows: _Tensor) -> _Tensor:
     if scaling is not None and scaling.offset is not None and scaling.factor is not None:
         rows = (rows - scaling.offset) * scaling.factor
     rows = rows.apply("Cast", to=_FLOAT)
-    if scaling is not None and scaling.learned is not None:
-        rows = rows * scaling.learned
     return rows.apply("Cast", to=_DOUBLE)
 
 

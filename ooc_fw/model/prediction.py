@@ -61,8 +61,7 @@ def rows_at_once(n_features: int) -> int:
 def suited(model: Model, source: RowSource) -> RowSource:
     """Rows of `source` like the training rows: the features of the model by name, and scaled.
 
-    A source that records its scaling is used as it is, but for factors that were learned from the
-    training rows; all others hold raw rows.
+    A source that records its scaling is used as it is; all others hold raw rows.
     """
     source = by_name(model, source)
     check_source(model, source)
@@ -92,12 +91,12 @@ def check_source(model: Model, source: RowSource) -> None:
         logger.warning(
             "%s is scaled (%s), and the model has no record of the scaling of its training data; "
             "the values are taken as they are",
-            *(source.name, source.scaling.name),
+            *(source.name, source.scaling.kind),
         )
     elif not (source.scaling.same_as(model.scaling) or model.scaling.applies_to(source.scaling)):
         raise InputError(
-            f"{source.name} is scaled ({source.scaling.name}) in another way than the model's "
-            f"training data ({model.scaling.name}); convert it with --like and the training file"
+            f"{source.name} is scaled ({source.scaling.kind}) in another way than the model's "
+            f"training data ({model.scaling.kind}); convert it with --like and the training file"
         )
 
 

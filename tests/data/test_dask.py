@@ -209,8 +209,8 @@ def test_bad_values_are_named_from_afar(table, address, tmp_path):
     X = table[0][:99].copy()
     X[30, 2] = np.nan
     path = write_dense(tmp_path / "data.h5", X, table[1][:99])
+    as_it_is = Scaling("minmax", False, np.zeros(X.shape[1]), np.ones(X.shape[1]))
     with pytest.raises(InputError, match=r"data\.h5: row 30 .* column 2 .* replace the value$"):
-        as_it_is = Scaling("minmax", False, np.zeros(X.shape[1]), np.ones(X.shape[1]))
         stats.sigma2(ScaledSource(open_source(path), as_it_is), dask=address)
 
 

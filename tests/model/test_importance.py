@@ -1,7 +1,6 @@
 """Which columns matter: known columns, classes, categories, scaling, samples, threads."""
 
 import tracemalloc
-from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -19,9 +18,6 @@ from ooc_fw import (
     load_model,
     open_dataset,
 )
-from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.views import ScaledSource
-from ooc_fw.model.onnx import to_onnx
 from tests.support.contracts import to_dense
 
 
@@ -252,67 +248,3 @@ def test_other_columns_are_refused():
     model = FrankWolfeSVC(random_state=0).fit(X, score > 1).model_
     with pytest.raises(InputError, match="has 4 features but the model was trained on 5"):
         model.importance(X[:, :4])
-
-
-def relevant_two(n, seed=0):
-    """Two of 15 columns decide."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 15)).astype(np.float32)
-    return X, (X[:, 3] * X[:, 7] > 0).astype(int)
-
-
-def learn(source, **options):
-    """Model of a view whose columns have factors, as older versions learned, and the view."""
-    factors = np.linspace(0.5, 2, source.n_features, dtype=np.float32)
-    view = ScaledSource(source, replace(source.scaling or Scaling(), learned=factors))
-    return FrankWolfeSVC(random_state=0, **options).fit(view).model_, view
-
-
-@pytest.mark.parametrize(
-    ("scale", "dense"), [("standard", True), ("maxabs", False), ("none", False)]
-)
-def test_model_of_learned_scales_takes_any_rows(ooc_fw, tmp_path, write_text, scale, dense):
-    """Raw text, the training file, a file converted like the model, frames: the same bits."""
-    X, y = relevant_two(300)
-    X = np.round(X * (np.random.default_rng(1).random(X.shape) < 0.2 + dense) * 64) / 64
-    text, data, path = write_text(X, y), tmp_path / "train.h5", tmp_path / "model.h5"
-    ooc_fw("convert", text, data, "--scale", scale, "--quiet").done()
-    with open_dataset(data) as source:
-        model, view = learn(source, kernel="laplacian", C=10)
-        order = source.row_ids(0, 300)
-        stored = to_dense(view.read(0, 300))[np.argsort(order)]
-        assert source.sparse != dense
-    model.save(path)
-    model = load_model(path)
-    assert model.scaling.name == f"{scale}+learned"
-    expected = model.decision_function(X)[order]
-    stored_order = {"order": "stored"}
-    assert (model.decision_function(data, **stored_order) == expected).all()
-    by_dask = model.decision_function(str(data), dask="threads", threads=2, **stored_order)
-    assert (by_dask == expected).all()
-    like = tmp_path / "like.h5"
-    ooc_fw("convert", text, like, "--like", path, "--quiet").done()
-    with open_dataset(like) as again:
-        assert again.scaling.same_as(model.scaling)
-        places = again.row_ids(0, 300)
-        assert (to_dense(again.read(0, 300))[np.argsort(places)] == stored).all()
-    assert (model.decision_function(like) == model.decision_function(X)).all()
-    assert (np.sort(places) == np.arange(300)).all()
-    predict = "predict", path, text, "--decision", "--quiet"
-    found = np.array([float(line) for line in ooc_fw(*predict).done().out.split()])
-    assert (found[order] == expected).all()
-    assert ooc_fw("certify", path, data, "--json", "--quiet").json()["certified_gap"] <= 2e-3
-    accuracy = [
-        ooc_fw("evaluate", path, at, "--json", "--quiet").json() for at in (text, data, like)
-    ]
-    assert len({one["accuracy"] for one in accuracy}) == 1
-    same(model.importance(data), model.importance(like), rtol=1e-9)
-    onnxruntime = pytest.importorskip("onnxruntime")
-    session = onnxruntime.InferenceSession(to_onnx(model))
-    found = session.run(["decision"], {"X": X.astype(np.float64)})[0]
-    np.testing.assert_allclose(found[order], expected, atol=1e-4)
-    wrong = tmp_path / "wrong.h5"
-    ooc_fw("convert", text, wrong, "--scale", "minmax", "--quiet").done()
-    ooc_fw("predict", path, wrong).assert_refused("scaled (minmax) in another way", "+learned)")
-    with open_dataset(like) as again, pytest.raises(InputError, match=r"scaled already .*learned"):
-        learn(again)
