@@ -130,7 +130,7 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[_Given]:
         common.refuse_several(args, "text")
         of_arrays = "label", "labels", "x_name"
         _refuse(args, of_arrays, "has no part in --stream of LIBSVM text; leave it out")
-        text = iter_libsvm(args.data, zero_based=args.zero_based)
+        text = iter_libsvm(args.data, zero_based=args.zero_based, exact=True)
         chunks = ((values, rows) for values, rows, _ in text)
         yield _Given(chunks, None, StreamLabels(name), factors)
         return
@@ -176,6 +176,7 @@ def _learn(
             values, rows = chunk
             source = rows_source(rows, "the first chunk")
             if streams is None:
+                without_offsets(source)  # text: a warning if float32 makes several values one
                 kernel = train.kernel_from(args, source, options.threads, None)
                 streams = PairStreams(given.labels.n_classes, kernel, options, args.keep)
             codes = given.labels.encode(values, n_read)

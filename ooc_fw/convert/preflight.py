@@ -32,7 +32,7 @@ from ooc_fw.convert.readers import (
     listed,
 )
 from ooc_fw.convert.writer import count_labels
-from ooc_fw.data.labels import iter_labels
+from ooc_fw.data.labels import MISSING_LABELS, iter_labels
 from ooc_fw.data.offsets import merges
 from ooc_fw.data.rows import (
     AnyArray,
@@ -470,6 +470,8 @@ class TableColumn:
     low: float = 0.0  # range of the numbers
     high: float = 0.0
     amounts: bool = False  # whether the numbers are amounts rather than numbers of classes
+    n_classes: int = 0  # different values, as labels; 0 if this is unknown
+    n_unlabelled: int = 0  # cells with a word that stands for a missing label
 
 
 def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[str, ...]]:
@@ -497,7 +499,15 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
         if strange and all(np.isfinite(readers.seconds_in(word)) for word in strange):
             found[name] = TableColumn(name, DATES, n_missing)
         elif kinds[name] == WORDS or not all(map(is_foreign_number, strange)):
-            found[name] = TableColumn(name, "words", n_missing, len(texts.values))
+            no_label = [k for k, word in enumerate(texts.values) if word in MISSING_LABELS]
+            found[name] = TableColumn(
+                name,
+                "words",
+                n_missing,
+                len(texts.values),
+                n_classes=len(texts.values) - len(no_label),
+                n_unlabelled=int(np.isin(texts.codes, no_label).sum()),
+            )
         elif strange:
             found[name] = TableColumn(name, FOREIGN, n_missing)
         else:
@@ -517,8 +527,10 @@ def _number_column(name: str, column: Float64Array) -> TableColumn:
     n_names = len(np.unique(there)) if is_name else 0
     if n_names < len(there) and not (THING.search(name) and n_names > MOST_HOT):
         n_names = 0
-    amounts = bool(np.mod(there, 1).any()) or len(np.unique(there)) > MANY_CLASSES
-    return TableColumn(name, "numbers", len(column) - len(there), n_names, low, high, amounts)
+    n_values = len(np.unique(there))
+    amounts = bool(np.mod(there, 1).any()) or n_values > MANY_CLASSES
+    n_missing = len(column) - len(there)
+    return TableColumn(name, "numbers", n_missing, n_names, low, high, amounts, n_values)
 
 
 def advice_on_table(
@@ -548,6 +560,11 @@ def advice_on_table(
     numbered = [c.name for c in numbers if c.n_different]
     numbered += [c.name for c in many if c.name not in names and THING.search(c.name)]
     encoded = [c.name for c in many if c.name not in names + numbered]
+    of_label = next((column for column in columns if column.name == label), None)
+    if of_label is not None and of_label.n_classes == 1:
+        said.append(f"all labels in {label} are the same: training needs rows of two classes")
+        names += encoded  # which need two classes, too
+        encoded = []
     dates = [c.name for c in features if c.kind == DATES]
     foreign = [c.name for c in features if c.kind == FOREIGN]
     useless = [*names, *foreign] + [c.name for c in features if c.kind.startswith("type ")]
@@ -560,12 +577,9 @@ def advice_on_table(
     ranges |= {1.0: f"{hot[0]}, 0 or 1"} if hot else {}
     ranges |= {YEAR: dates[0]} if dates else {}
     options = ["--label", label or "COLUMN", *["--on-error", "skip"] * bool(bad)]
-    of_label = next((column for column in columns if column.name == label), None)
-    if of_label is not None and of_label.n_missing:
+    if of_label is not None and (count := of_label.n_missing + of_label.n_unlabelled):
         options += ["--missing-labels", "drop"]
-        said.append(
-            f"{of_label.n_missing} labels are missing: --missing-labels drop leaves out rows"
-        )
+        said.append(f"{count} labels are missing: --missing-labels drop leaves out rows")
     if of_label is not None and of_label.amounts:
         options += ["--task", "regression"]
         said.append(f"the labels in {label} are amounts: --task regression makes them targets")

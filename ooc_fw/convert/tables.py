@@ -578,6 +578,11 @@ class TableEncoder(readers.Encoder):
             elif count:
                 yield f"column {name!r}: {count} rows without a category{other}; {what} there"
         first = self._readers[0]
+        if self._like is not None and len(first.columns) == (self.record.width or 0) - 1:
+            yield (
+                f"{first.name} has {len(first.columns)} columns and {self._like.name} has "
+                f"{self.record.width}: the last one, of labels, is taken to be missing"
+            )
         used |= {self.record.label, *(first.kinds if self._like is None else ())}
         names = (name for reader in self._readers for name in reader.proper_columns)
         if extra := list(dict.fromkeys(name for name in names if name not in used)):

@@ -228,6 +228,27 @@ def test_table_with_decimal_commas_and_no_label_named(ooc_fw, tmp_path):
     outcome.assert_refused("line 2: column 'price' does not hold a number but '1,5'; write numbers")
 
 
+@pytest.mark.parametrize("labels", ["yes,", "?,yes,no", "unknown,1", "NA,0,1,1"])
+def test_words_that_stand_for_missing_labels_are_counted(ooc_fw, tmp_path, labels):
+    """And one class is said to be too few; the command is one that `convert` takes."""
+    pytest.importorskip("pyarrow")
+    words = labels.split(",")
+    rows = [f"{k % 40}x,{words[k % len(words)]}" for k in range(400)]
+    path = tmp_path / "t.csv"
+    path.write_text("city,y\n" + "\n".join(rows) + "\n")
+    result = describe(ooc_fw, path, "--label", "y")
+    n_missing = sum(row.endswith((",", ",?", ",NA")) for row in rows)
+    said = "\n".join(result["advice"])
+    assert (f"{n_missing} labels are missing" in said) == (n_missing > 0)
+    assert ("all labels in y are the same" in said) == (labels == "yes,")
+    command = shlex.split(result["next"][0].replace(" t.h5", f" {tmp_path / 'o.h5'}"))
+    outcome = ooc_fw(*command[1:])
+    if labels == "yes,":
+        outcome.assert_refused("no column left")  # the only one is of words, which need two classes
+    else:
+        outcome.done()
+
+
 def test_a_row_with_too_few_cells_is_reported(ooc_fw, tmp_path):
     path = tmp_path / "short.csv"
     path.write_text("a,b,y\n1,2,no\n3,no\n5,6,yes\n7,9,no\n")

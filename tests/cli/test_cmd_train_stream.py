@@ -90,6 +90,17 @@ def test_text_is_learned_as_partial_fit_learns_its_blocks(
     assert classifier.objective == pytest.approx(estimator.solution_.objective, rel=1e-5)
 
 
+def test_text_whose_values_float32_merges_is_told_once(ooc_fw, tmp_path, small_blocks):
+    noise = np.random.default_rng(0).normal(size=400).tolist()
+    for first in (1.7e9, 0.0):
+        lines = [f"{k % 2} 1:{first + 60 * k + noise[k]!r} 2:{noise[-k]:.3f}" for k in range(400)]
+        (tmp_path / "t").write_text("\n".join(lines) + "\n")
+        train = "train", tmp_path / "t", "--stream", "-o", tmp_path / "m.h5", "--quiet"
+        said = ooc_fw(*train).done().err
+        way = "cannot be told apart in float32; convert with --scale standard"
+        assert said.count(way) == (first > 0)
+
+
 def test_positions_are_those_of_the_text(ooc_fw, text_file, tmp_path):
     """So that a file converted without shuffling can certify the model."""
     ooc_fw("convert", text_file, tmp_path / "d.h5", "--no-shuffle")

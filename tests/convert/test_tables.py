@@ -854,5 +854,6 @@ def test_files_without_names_have_as_many_columns(run, refused, tmp_path, extra)
     refused(tmp_path / "wrong.npy", r"has 4 columns and .* has 3", **files)
     unlabelled = tmp_path / "new.csv"
     unlabelled.write_text("\n".join(line.rpartition(",")[0] for line in text.split()) + "\n")
-    found = run(unlabelled, "new.h5", like=tmp_path / "train.h5")[1]
+    report, found = run(unlabelled, "new.h5", like=tmp_path / "train.h5")
+    assert any("has 4: the last one, of labels, is taken to be" in note for note in report.notes)
     np.testing.assert_array_equal(found.X, read(tmp_path / "train.h5").X)
