@@ -88,7 +88,7 @@ class ArrayReader(TableReader):
 
     def _open_labels(self, column: Column) -> Any:
         """Labels in an array, or in a column of AnnData, None where they are missing there."""
-        if isinstance(column, ArrayNode):
+        if isinstance(column, ArrayNode) and column.shape:
             column.check_written()
             return only_column(column.open())
         what = f"{self.name}: {self._label!r}"

@@ -131,9 +131,14 @@ class ReadArray(ArrayNode):
         return self._read(start, max(start, stop))
 
 
+def is_one_column(shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape has one value for each row."""
+    return len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
+
+
 def only_column(array: Any) -> Any:
     """The column of an array that has a single one; any other array as it is."""
-    if tuple(array.shape[1:]) != (1,):
+    if len(array.shape) == 1 or not is_one_column(array.shape):
         return array
     return ReadArray(array.shape[:1], array.dtype, lambda start, stop: array[start:stop][:, 0])
 

@@ -28,6 +28,7 @@ from ooc_fw.data.arrays import (
     ReadArray,
     Sliceable,
     check_vector,
+    is_one_column,
     only_column,
 )
 from ooc_fw.data.converted import NO_SUMS, Checksums, checked, is_converted
@@ -276,7 +277,7 @@ def labels_in(
     """
     if isinstance(column, dict):
         labels = _coded_labels(column, what) if "codes" in column else _masked_labels(column)
-    elif not isinstance(column, ArrayNode) or column.shape[1:] not in ((), (1,)):
+    elif not (isinstance(column, ArrayNode) and is_one_column(column.shape)):
         raise InputError(f"{what} must be an array of one dimension; {_OTHER_LABELS}")
     elif column.dtype.kind not in "biuf" and not column.is_text:
         raise InputError(

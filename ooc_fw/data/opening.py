@@ -37,6 +37,7 @@ from ooc_fw.data.arrays import (
     ReadArray,
     Sliceable,
     find_in_map,
+    is_one_column,
     only_column,
     open_npy,
 )
@@ -364,7 +365,7 @@ def open_labels(labels: Any) -> Sliceable:
     else:
         name, array = "labels", _as_array(labels, "labels")
     shape = tuple(array.shape)
-    if not shape or shape[1:] not in ((), (1,)) or array.dtype.kind not in "biufSUOT":
+    if not is_one_column(shape) or array.dtype.kind not in "biufSUOT":
         raise InputError(
             f"{name} must be one number or text for each row, not an array of shape {shape} and "
             f"type {array.dtype}"

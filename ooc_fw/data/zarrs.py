@@ -22,7 +22,8 @@ from ooc_fw.system.files import ZARR_METADATA
 
 logger = logging.getLogger(__name__)
 
-_OTHER_FILES = (*ZARR_METADATA, ".zattrs")  # in the folder of an array, beside its chunks
+# Path of a chunk in the folder of its array, which begins with its number along the rows.
+_CHUNK = re.compile(r"(?:c[/.])?(\d+)(?:[/.]\d+)*")
 # Bytes that a chunk of a small array may take, and that any may.
 _SMALL_CHUNK, _LARGEST_CHUNK = 64 << 20, 2 << 30
 _WORD_BYTES = 512  # that the memory plan counts for each word of a decoded chunk
@@ -114,16 +115,15 @@ class ZarrArray(_ZarrNode, ArrayNode):
         if self._root is None or not os.path.isdir(self._root):
             return
         folder = os.path.join(self._root, *self.stored.path.split("/"))
-        paths = [
-            os.path.relpath(os.path.join(place, name), folder)
+        chunks = [
+            _CHUNK.fullmatch(os.path.relpath(os.path.join(place, name), folder))
             for place, _, names in os.walk(folder)
-            for name in {*names} - {*_OTHER_FILES}
+            for name in names
         ]
-        n_absent = self.n_chunks - len(paths)
+        rows = [int(chunk[1]) for chunk in chunks if chunk is not None]
+        n_absent = self.n_chunks - len(rows)
         if n_absent <= 0:
             return
-        # The numbers of a chunk end its path: c/3/1, 3.1 or 3/1.
-        rows = {int(re.findall(r"\d+", path)[-len(self.shape)]) for path in paths}
         if refuse_end and -(-self.shape[0] // self._sizes[0]) - 1 not in rows:
             raise InputError(
                 f"{self.place}: {n_absent} of its {self.n_chunks} chunks were never written, those "

@@ -206,6 +206,7 @@ def test_chunks_of_zeros_that_zarr_left_out_are_read_and_counted(tmp_path, form,
     root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=form)
     root.create_array("X", shape=(8, 4), dtype="f4", chunks=(2, 2))[:] = X
     root.create_array("y", shape=(8,), dtype="i8", chunks=(2,))[:] = np.repeat([1, 0], 4)
+    (tmp_path / "s.zarr" / "X" / ".DS_Store").touch()
     for labels in ("y", root["y"]):
         caplog.clear()
         with open_source(str(tmp_path / "s.zarr"), labels) as source:

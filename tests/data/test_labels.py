@@ -124,9 +124,15 @@ def test_labels_in_one_column(words, tmp_path):
         assert source.labels(1, 3).tolist() == y[1:, 0].tolist()
 
 
-def test_labels_and_rows_that_no_array_can_be_are_refused():
+def test_labels_and_rows_that_no_array_can_be_are_refused(tmp_path):
     with pytest.raises(InputError, match="one number or text for each row"):
         open_source(np.eye(2), sp.csr_array([[1], [0]]))
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["X"], file["y"] = np.eye(3), 1.0
+    options = ConvertOptions(label="y")
+    for use in (open_source, lambda path: convert([path], tmp_path / "c.h5", options)):
+        with pytest.raises(InputError, match="'y' must be an array of one dimension"):
+            use(tmp_path / "t.h5")
     X, y = np.eye(4), np.array([0, 1, 0, 1])
     fitted = FrankWolfeSVC().fit(X, y)
     masked = np.ma.masked_equal(X, 1)
