@@ -20,7 +20,7 @@ from ooc_fw.cli.predict import apply_model, column_words
 from ooc_fw.data.labels import like_classes
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.model.file import as_class_values
-from ooc_fw.model.metrics import Ranking, Reliability, Residuals, balanced_accuracy
+from ooc_fw.model.metrics import Ranking, Reliability, Residuals
 from ooc_fw.model.prediction import Wanted
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.report.figures import check_figure, draw_fit, draw_measures, save
@@ -229,7 +229,7 @@ class Confusion:
             recall, precision = right / of_given, right / of_found
             f1 = 2 * right / (of_given + of_found)
         measures = {"precision": precision, "recall": recall, "f1": f1}
-        balanced = balanced_accuracy(right, of_given)
+        balanced = float(np.nanmean(recall))
         return {
             "accuracy": float(right.sum() / of_given.sum()),
             "accuracy_of_known_labels": of_known,

@@ -270,11 +270,21 @@ def check_storage(dataset: Stored) -> None:
     layout = properties.get_layout()
     if dataset.size == 0 or layout == h5py.h5d.COMPACT:
         return
-    end = _end_of_chunks(dataset) if layout == h5py.h5d.CHUNKED else _end_of_block(dataset)
-    if is_plain_file(dataset.file) and not dataset.file.userblock_size:
-        n_bytes = os.path.getsize(path)
-        if end > n_bytes:
-            raise _damage(dataset, f"should lie in bytes up to {end}, but the file has {n_bytes}")
+    if layout == h5py.h5d.CHUNKED:
+        lengths = zip(dataset.shape, dataset.chunks, strict=True)
+        n_chunks = math.prod(-(-length // chunk) for length, chunk in lengths)
+        n_absent = n_chunks - dataset.id.get_num_chunks()
+        if n_absent:
+            raise _never_written(dataset, f"{n_absent} of its {n_chunks} chunks were")
+        return
+    stored = dataset.id.get_storage_size()
+    if stored == 0 or (dataset.id.get_offset() is None and is_plain_file(dataset.file)):
+        raise _never_written(dataset, "its values were")
+    if stored < dataset.nbytes:
+        raise DamageError(
+            f"{path} is damaged: {name} has {stored} bytes for {dataset.nbytes} bytes of values; "
+            f"restore a copy or write it again"
+        )
 
 
 def _never_written(dataset: Stored, part: str) -> InputError:
@@ -282,36 +292,3 @@ def _never_written(dataset: Stored, part: str) -> InputError:
         f"{file_name(dataset)}: {dataset.name!r} is said to have {dataset.shape[0]} rows, but "
         f"{part} never written; write all of it, or make it smaller"
     )
-
-
-def _damage(dataset: Stored, what: str) -> DamageError:
-    return DamageError(
-        f"{file_name(dataset)} is damaged: {dataset.name} {what}; restore a copy or write it again"
-    )
-
-
-def _end_of_block(dataset: Stored) -> int:
-    """Byte after the values of a data set that lies in one piece."""
-    offset, stored = dataset.id.get_offset(), dataset.id.get_storage_size()
-    if stored == 0 or (offset is None and is_plain_file(dataset.file)):
-        raise _never_written(dataset, "its values were")
-    if stored < dataset.nbytes:
-        raise _damage(dataset, f"has {stored} bytes for {dataset.nbytes} bytes of values")
-    return int((offset or 0) + stored)
-
-
-def _end_of_chunks(dataset: Stored) -> int:
-    """Byte after the last chunk of a data set, of which all chunks are stored."""
-    lengths = zip(dataset.shape, dataset.chunks, strict=True)
-    n_chunks = math.prod(-(-length // chunk) for length, chunk in lengths)
-    n_stored = dataset.id.get_num_chunks()
-    if n_stored != n_chunks:
-        raise _never_written(dataset, f"{n_chunks - n_stored} of its {n_chunks} chunks were")
-    end = 0
-
-    def note(chunk: Any) -> None:
-        nonlocal end
-        end = max(end, chunk.byte_offset + chunk.size)
-
-    dataset.id.chunk_iter(note)
-    return int(end)

@@ -24,12 +24,6 @@ _SAMPLE_ROWS = 1000  # of a regression, for a figure
 _N_BINS = 10  # of probabilities, in a diagram of their reliability
 
 
-def balanced_accuracy(right: Int64Array, rows: Int64Array) -> float:
-    """Mean over the classes that occur of the share of their rows that is right."""
-    occurs = rows > 0
-    return float((right[occurs] / rows[occurs]).mean())
-
-
 class Ranking:
     """ROC AUC and average precision of rows that come block by block, in 8 bytes a row."""
 

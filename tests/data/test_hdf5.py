@@ -227,10 +227,22 @@ def test_files_that_change(path, tmp_path, monkeypatch):
         open_source(path)
 
 
-def test_values_outside_the_file(path, monkeypatch):
-    monkeypatch.setattr(os.path, "getsize", lambda _: 2000)
-    with pytest.raises(DamageError, match=r"should lie in bytes up to \d+, but the file has 2000"):
-        open_source(path)
+@pytest.mark.parametrize("by_offset", [True, False])
+@pytest.mark.parametrize("chunks", [None, (60, 4)])
+def test_values_outside_the_file(tmp_path, monkeypatch, chunks, by_offset):
+    """Bytes behind the end of the file never read as zeros."""
+    path = tmp_path / "data.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        rows = file.create_dataset("X", data=X, chunks=chunks)
+        file["y"] = y
+        place = rows.id.get_chunk_info(0).byte_offset if chunks else rows.id.get_offset()
+    content = path.read_bytes()
+    assert content.count(place.to_bytes(8, "little")) == 1
+    path.write_bytes(content.replace(place.to_bytes(8, "little"), (1 << 20).to_bytes(8, "little")))
+    if not by_offset:
+        monkeypatch.setattr(hdf5, "find_in_file", lambda _: None)
+    with pytest.raises(DamageError, match=r"data\.h5"), open_source(path) as source:
+        source.read(0, 60)
 
 
 @pytest.mark.parametrize("kind", [OSError, KeyError, RuntimeError])
