@@ -65,7 +65,7 @@ _FIRST_LANDMARKS, _FIRST_VALUES = 500, 1e8  # of the first model of a growing on
 _ROOM = 0.8  # share of the vertices that fit, up to which support vectors may be expected
 _SPARE = 1.3  # times the time that a larger model is expected to take, which must be left
 _MOST_GAIN = 4  # factor of the number of landmarks from one model to the next, at most
-_GAIN = 1.25  # factor of the number of landmarks from which on a larger model is worth while
+_GAIN = 1.1  # factor of the number of landmarks from which on a larger model is worth while
 
 SAMPLE_ROWS = 2_000, 8_000
 """Rows of the samples that are solved; the second one only where the first does not decide."""

@@ -18,10 +18,9 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -73,10 +72,8 @@ _PARTS = 4
 _MOST_VALIDATED = 20_000  # rows of a validation part
 _LANDMARKS = 2_000  # of candidates of a regression
 _CACHE_BYTES = 256 << 20  # of the rows of a sample, or of a validation part, that stay in RAM
-_REFIT_SHARE = 0.5  # of the time limit, at most, that is kept for the last model
-# How much longer the last model takes than a candidate on as many rows: its gap is a tenth, and
-# certified.
-_REFIT_FACTOR = 2.0
+_REFIT_SHARE = 0.5  # of the time of the search, at most, that is kept for the last model
+_REFIT_FACTOR = 2.0  # its time over that of a candidate: its gap is a tenth, and certified
 _EXACT_SHARE = 0.7  # of the time that is left, at most, for an exact last model; else landmarks
 _LAST_SHARE = 0.95  # of the time that is left, for a model that nothing follows but a certificate
 _SPARE = 1.3  # times the time that a training is expected to take, which must be left
@@ -99,11 +96,9 @@ class TuneOptions(SearchOptions):
     task, ordinary, contamination, epsilon, degree, coef0
         As in training; novelty is validated by labels, and learns ordinary rows alone.
     kernel : str or sequence of str
-        Kernels, as for `ooc_fw.make_kernel`. "auto" is rbf and laplacian, or rbf alone if
-        `gammas` or `sigma2s` are given.
+        Kernels; "auto" is rbf and laplacian, or rbf alone if `gammas` or `sigma2s` are given.
     Cs, gammas, sigma2s : iterable of float, optional
-        Candidates for C and for the scale of the kernel. A gamma may be "auto" or "scale"; sigma2s
-        are squared widths of the RBF kernel: gamma = 1 / (2 sigma^2).
+        Candidates. A gamma may be "auto" or "scale"; a sigma2 is a squared width of the RBF kernel.
     refit, probability : bool
         Whether the best candidate is trained on all rows, and gives probabilities.
     """
@@ -209,28 +204,23 @@ class Point:
         weights = ", balanced classes" if self.class_weight else ""
         return f"{self.kernel}, C {self.C:.4g}, gamma {self.gamma:.4g}{weights}"
 
-    def order(self) -> tuple[float, float, float, str, str]:
+    def order(self) -> tuple[float, float, float]:
         """The best of some candidates that were validated alike is the first in this order."""
         assert self.error is not None
-        return self.error, self.C, self.gamma, self.kernel, self.class_weight or ""
+        return self.error, self.C, self.gamma
 
-    def neighbours(self, wanted: TuneOptions, *, weights: bool) -> Iterator[Point]:
+    def neighbours(self, wanted: TuneOptions, *, weights: bool) -> list[Point]:
         """Candidates a step away, with `weights` also the one with balanced classes or without."""
-        same = Point(self.C, self.gamma, self.kernel, self.class_weight, sizes=dict(self.sizes))
+        changes: list[dict[str, Any]] = []
         if wanted.Cs is None:
-            yield replace(same, C=self.C * C_STEP)
-            yield replace(same, C=self.C / C_STEP)
+            changes += [{"C": self.C * C_STEP}, {"C": self.C / C_STEP}]
         scaled = self.kernel in KERNELS and KERNELS[self.kernel].uses_gamma
         if scaled and wanted.gammas is None and wanted.sigma2s is None:
-            yield replace(same, gamma=self.gamma * GAMMA_STEP)
-            yield replace(same, gamma=self.gamma / GAMMA_STEP)
+            changes += [{"gamma": self.gamma * GAMMA_STEP}, {"gamma": self.gamma / GAMMA_STEP}]
         if weights:
-            yield replace(same, class_weight=None if self.class_weight else "balanced")
-
-    @property
-    def key(self) -> tuple[str, str | None, str, str]:
-        """What two candidates that are the same but for rounding have in common."""
-        return self.kernel, self.class_weight, f"{self.C:.2g}", f"{self.gamma:.2g}"
+            changes += [{"class_weight": None if self.class_weight else "balanced"}]
+        same = Point(self.C, self.gamma, self.kernel, self.class_weight)
+        return [replace(same, **change, sizes=dict(self.sizes)) for change in changes]
 
     def expected(self, n_rows: int) -> tuple[float, float]:
         """Seconds and support vectors of a training on so many rows.
@@ -248,16 +238,6 @@ class Point:
         ratio = n_rows / rows
         power = max(2.0, powers[0]) if ratio > _MORE_ROWS else powers[0]
         return last[0] * ratio**power, last[1] * ratio ** powers[1]
-
-    def cells(self) -> list[str]:
-        """What the table of all candidates says of this one."""
-        error = "" if self.error is None else f"{100 * self.error:.3f}"
-        status = "" if self.status == "tried" else self.status
-        weights = self.class_weight and "balanced classes"
-        note = ", ".join(word for word in (weights, status, self.note) if word)
-        numbers = [f"{self.C:.6g}", f"{self.gamma:.4g}", error]
-        sizes = [str(size or "") for size in (self.n_rows, self.n_support)]
-        return [self.kernel, *numbers, *sizes, f"{self.seconds:.2f}", note]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -310,26 +290,34 @@ class TuneResult:
 
     def refit(self) -> dict[str, Any] | None:
         """How the refit went."""
-        if self.fitted is None or self.model is None:
+        if self.fitted is None:
             return None
         names = "status", "certified_gap", "gap_scope", "n_rows", "n_support", "kernel_evaluations"
         described = describe(self.fitted)
         seconds = sum(solution.seconds for solution in self.fitted.solutions)
-        more = {"seconds": seconds, "calibrated": self.model.calibrated}
+        more = {"seconds": seconds, "calibrated": self.fitted.model.calibrated}
         return {name: described[name] for name in names} | more
 
     def table(self) -> str:
         """Table of all candidates: those that were tried, and the others with the reason."""
         error = f"{METRICS[self.metric]} %"
         row = f"{{}} {{:<9}} {{:>8}} {{:>9}} {{:>{len(error)}}} {{:>6}} {{:>7}} {{:>6}}  {{}}"
-        lines = [[" ", "kernel", "C", "gamma", error, "rows", "SVs", "s", "note"]]
+        lines = [row.format(" ", "kernel", "C", "gamma", error, "rows", "SVs", "s", "note")]
         begun = [point for point in self.points if point.status != "waiting"]
-        lines += [["*" if p is self.best else " ", *p.cells()] for p in begun]
+        for point in begun:
+            cells = [
+                "*" if point is self.best else " ",
+                *(point.kernel, f"{point.C:.6g}", f"{point.gamma:.4g}"),
+                "" if point.error is None else f"{100 * point.error:.3f}",
+                *(point.n_rows or "", point.n_support or "", f"{point.seconds:.2f}"),
+                ", ".join(
+                    filter(None, ["balanced classes" * bool(point.class_weight), point.note])
+                ),
+            ]
+            lines.append(row.format(*cells).rstrip())
         n_left = len(self.points) - len(begun)
-        text = [row.format(*line).rstrip() for line in lines]
-        return "\n".join(
-            text + [f"{n_left} candidates were not tried: {self.ended}"] * (n_left > 0)
-        )
+        lines += [f"{n_left} candidates were not tried: {self.ended}"] * (n_left > 0)
+        return "\n".join(lines)
 
 
 def tune(
@@ -344,17 +332,14 @@ def tune(
 ) -> TuneResult:
     """Find the kernel, C and gamma of least validation error, and train on all rows with them.
 
-    The error is 1 - `metric`, the share of wrong rows by default.
-
     Parameters
     ----------
     data, labels
         As for `ooc_fw.open_dataset`; nothing is loaded whole.
     options : TrainOptions, optional
-        Options of each training, which may also be given by name. `C` is not used; `tol`,
-        `stopping` and `certify` are for the last model, and `max_time` is the time limit in all: 10
-        minutes by default. `landmarks` and `exact` say what all models are; without them the search
-        chooses.
+        Options of each training. `C` is not used; `tol`, `stopping` and `certify` are for the last
+        model; `max_time` is the limit in all, 10 minutes by default. `landmarks` and `exact` say
+        what all models are; without them the search chooses.
     callbacks : sequence of Callback
         They are told of every iteration of every training.
     on_point : callable, optional
@@ -369,11 +354,8 @@ def tune(
     ------
     InputError
         For data or values that cannot be used, or a training part without one of the classes.
-    OutOfTimeError
-        When time is over before the first candidate was tried.
-    KeyboardInterrupt
-        Before the first candidate was tried. Later, the result is what is known by then: the model
-        is that of the best candidate on the rows of its last sample.
+    OutOfTimeError, KeyboardInterrupt
+        Before the first candidate was tried. Later, the result is what is known by then.
 
     Examples
     --------
@@ -462,6 +444,7 @@ class _Search:
         self.fitted: Fit | None = None  # this model
         self.signal: int | None = None  # that ended its training
         self.refit_seconds: float | None = None  # that it took
+        self.most_kept = _REFIT_SHARE * self.limit  # seconds, for the last model
         self.ended = "all of them and their neighbours were tried"
 
     def run(self) -> TuneResult:
@@ -470,11 +453,10 @@ class _Search:
         try:
             self._halve()
             self._climb()
-            while self.wanted.refit and self.best is not self.trained:
+            while self.wanted.refit and self.best is not self.trained and self.signal is None:
                 self._refit()
-                if self.signal is not None:
-                    break
-                self._climb()
+                if self.signal is None:
+                    self._climb()
         except KeyboardInterrupt as interrupt:
             signal, interrupted = signal_of(interrupt), True
             self.ended = "it was interrupted"
@@ -549,22 +531,15 @@ class _Search:
                 encoded, _ = hold_out(self.whole, complement(learned, self.whole.n_rows))
                 judged = SubsetSource(encoded.source, ranges_of(both))
                 truth = np.isin(both, self.ordinary).astype(np.int64)
-            self._check_part(rows, truth)
+            codes = None if self.codes is None else self.codes[rows]
+            lacks = codes is not None and len(np.unique(codes)) < self.problem.n_classes
+            if lacks or (self.metric == "auc" and len(np.unique(truth)) < 2):
+                raise InputError(
+                    f"a part of {self.whole.name} has no rows of one class; use more rows, another "
+                    f"seed, or another validation share"
+                )
             problem = self.problem.subset(train, rows)
             self.parts.append(_Part(problem, rows, CachedSource(judged, room), truth))
-
-    def _check_part(self, rows: Int64Array, truth: AnyArray) -> None:
-        """Raise InputError for a part that lacks a class which it must have."""
-        what = None
-        if self.codes is not None and len(np.unique(self.codes[rows])) < self.problem.n_classes:
-            what = "that is left for training has no rows of one class"
-        elif self.metric == "auc" and len(np.unique(truth)) < 2:
-            what = "that is held out has rows of one class only"
-        if what is not None:
-            raise InputError(
-                f"a part of {self.whole.name} {what}; use more rows, another seed, or another "
-                f"validation share"
-            )
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -578,26 +553,26 @@ class _Search:
 
     def _refit_time(self) -> float:
         """Seconds that are kept for the last model."""
-        most = _REFIT_SHARE * self.limit
         if self.best is None:
-            return most
+            return self.most_kept
         if self.refit_seconds is not None:  # a model that is there stays if time is short
             return self.refit_seconds
         # If the exact model takes no more than this, there is time for it.
         seconds = _SPARE * _REFIT_FACTOR / _EXACT_SHARE * self.best.expected(self.n_rows)[0]
-        return min(2 * seconds if self.wanted.probability else seconds, most)
+        return min(2 * seconds if self.wanted.probability else seconds, self.most_kept)
 
     # -- candidates ------------------------------------------------------------------------------
 
     def _halve(self) -> None:
         """Try all candidates on a sample, and the best of them on larger ones."""
         n_rows, n_folds, todo = min(self.n_train, _FIRST_ROWS), 1, self.points
+        self._open_parts(n_rows, n_folds)
+        # A first training with a kernel may compile, which tells nothing of the others.
+        for name in self.wanted.kernel_names:
+            first = next(point for point in self.points if point.kernel == name)
+            self._train(replace(first, sizes={}), self.parts[0], max(self._left(), 0.1))
+        self.most_kept = _REFIT_SHARE * self._left()
         while todo:
-            self._open_parts(n_rows, n_folds)
-            # A first training with a kernel may compile, which tells nothing of the others.
-            for name in self.wanted.kernel_names if self.stage == 0 else ():
-                first = next(point for point in self.points if point.kernel == name)
-                self._train(replace(first, sizes={}), self.parts[0], max(self._left(), 0.1))
             self.stage += 1
             self.stage_rows = n_rows
             what = f"{len(todo)} candidates trained on {n_rows} rows"
@@ -605,8 +580,10 @@ class _Search:
             self._try_all(todo)
             if n_rows == self.n_train and n_folds == len(self.folds):
                 return
-            todo, n_rows = self._next_stage(n_rows)
             n_folds = len(self.folds)
+            todo, n_rows = self._next_stage(n_rows)
+            if todo:
+                self._open_parts(n_rows, n_folds)
 
     def _next_stage(self, n_rows: int) -> tuple[list[Point], int]:
         """Candidates that go on, and the rows of their sample; none if there is no time."""
@@ -617,9 +594,10 @@ class _Search:
         larger = min(self.n_train, _MORE_ROWS * n_rows)
         if 1.5 * larger > self.n_train:
             larger = self.n_train
-        while len(kept) > 2 and self._cost(kept, larger) > self._search_left() / 2:
+        left = self._search_left()
+        while len(kept) > 2 and self._cost(kept, larger) > left / 2:
             kept.pop().note = f"no time on {larger} rows"
-        cost, left = self._cost(kept, larger), self._search_left()
+        cost = self._cost(kept, larger)
         if cost > left > 0:
             larger = int(larger * math.sqrt(left / cost) / _SPARE)
         if left <= 0 or (larger < 1.5 * n_rows and n_rows < self.n_train):
@@ -659,45 +637,41 @@ class _Search:
         before: list[Point] = []
         while self._tried()[:2] != before:
             before = self._tried()[:2]
-            for near in chain(
-                *(point.neighbours(self.wanted, weights=weights) for point in before)
-            ):
-                if any(near.key == other.key for other in self.points):
+            near = [n for point in before for n in point.neighbours(self.wanted, weights=weights)]
+            for point in near:
+                if str(point) in map(str, self.points):
                     continue
                 spare = _SPARE if self.fitted is None else 1.0
-                if spare * self._cost([near], self.stage_rows) > self._search_left():
+                if spare * self._cost([point], self.stage_rows) > self._search_left():
                     self.ended = "time for the search was over"
                     return
-                self.points.append(near)
-                self._try(near)
+                self.points.append(point)
+                self._try(point)
 
     def _try(self, point: Point) -> None:
         """Train and validate a candidate on each part of the sample."""
-        errors = []
+        errors, fits = [], []
         for part in self.parts:
             left = self._left() if self.best is None else self._search_left()
-            limit = max(left, 0.1)
-            fitted = self._train(point, part, limit)
+            fitted = self._train(point, part, max(left, 0.1))
             if fitted is None:
                 point.status = "unfinished"
-                point.note = f"no time or memory on {len(part.rows)} rows"
+                point.note = f"unfinished, no time or memory on {len(part.rows)} rows"
                 return
             started = time.perf_counter()
             errors.append(self._error(fitted, part))
             point.seconds += time.perf_counter() - started
-            if part is self.parts[0]:
-                first = fitted
+            fits.append(fitted)
         point.error = float(np.mean(errors))
         point.n_rows = len(self.parts[0].rows)
         point.n_validated = sum(len(part.truth) for part in self.parts)
-        point.n_support = len(first.model.support_vectors)
+        point.n_support = len(fits[0].model.support_vectors)
         point.stage = self.stage
         point.status = "tried"
         point.note = ""
-        tried = self._tried()
-        if tried[0] is point:
+        if self._tried()[0] is point:
             self.best = point
-            self.known = point, first, self.parts[0]
+            self.known = point, fits[0], self.parts[0]
         if self.on_point is not None:
             self.on_point(point)
 
@@ -709,14 +683,14 @@ class _Search:
     def _train(self, point: Point, part: _Part, limit: float) -> Fit | None:
         """Model of a candidate on the rows of a part; None if it takes longer than the limit."""
         problem, n_rows = self._problem_of(point, part.problem), len(part.rows)
-        changes: dict[str, Any] = {"tol": max(PATH_TOL, self.given.tol), "stopping": "relative"}
-        options = replace(self.given, **changes, certify=False, max_iter=None, max_time=limit)
-        if self.given.landmarks is None:
-            few = _LANDMARKS if self.wanted.task == "regression" else None
-            options = replace(options, landmarks=few, exact=few is None)
         # Rows of one class share the weight: the same model of fewer rows has a larger C.
         more = self.n_rows / n_rows if self.wanted.task == "novelty" else 1.0
-        options = replace(options, C=more * point.C)
+        changes: dict[str, Any] = {"C": more * point.C, "tol": max(PATH_TOL, self.given.tol)}
+        changes |= {"stopping": "relative", "certify": False, "max_iter": None, "max_time": limit}
+        if self.given.landmarks is None:
+            few = _LANDMARKS if self.wanted.task == "regression" else None
+            changes |= {"landmarks": few, "exact": few is None}
+        options = replace(self.given, **changes)
         started = time.perf_counter()
         try:
             fitted = fit(problem, options, Session(self.callbacks))

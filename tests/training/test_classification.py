@@ -236,15 +236,15 @@ def test_a_run_that_ends_early_goes_on_with_more_landmarks(noisy, hurried):
     small = fit(noisy, TrainOptions(landmarks=plan.landmarks))
     assert plan.grows
     assert plan.landmarks == 20
-    assert fitted.plan.landmarks == N_ROWS // 4  # the most, after 80
-    assert "there is time for more than 80" in fitted.plan.kind
+    assert fitted.plan.landmarks == N_ROWS // 4  # the most
+    assert "there is time for more than" in fitted.plan.kind
     assert fitted.model.status == "converged"
     assert fitted.landmarks.primal.sum() < small.landmarks.primal.sum()
     assert told == sorted(told)  # one run in the eyes of those who look on
     assert fitted.landmarks.iterations == told[-1][0] > small.landmarks.iterations
     clock = Session(started=time.perf_counter() - 200)  # 100 s are left
     assert _larger_plan(noisy, plan, clock, fitted.landmarks, 29.0).landmarks == 32
-    assert _larger_plan(noisy, plan, clock, fitted.landmarks, 60.0) is None
+    assert _larger_plan(noisy, plan, clock, fitted.landmarks, 70.0) is None
     assert not plan_of(noisy, max_time=300.0, landmarks=40).grows
     assert not plan_of(noisy).grows
 
@@ -296,8 +296,8 @@ def test_a_certificate_that_will_not_end_in_time_is_not_begun(noisy, hurried, mo
     plan = plan_of(noisy, max_time=300.0)
     fitted = fit(noisy, hurried["options"], Session((see,)), plan=plan)
     assert (fitted.model.status, fitted.plan.landmarks) == ("converged", 20)
-    assert {(40, False), (20, True)} < set(passes)
-    assert (40, True) not in passes
+    assert max(passes)[0] > 20
+    assert {n for n, exact in passes if exact} == {20}
 
 
 def test_a_checkpoint_is_of_one_number_of_landmarks(noisy, hurried, tmp_path):
