@@ -114,11 +114,8 @@ def end_example(commands: str) -> NoReturn:
 
 def run_warm_up(args: argparse.Namespace) -> int:
     """Compile what the other commands need, once for each installation."""
-    # These load numba, which a guide does without.
-    import numpy as np
-
+    # It loads numba, which a guide does without.
     from ooc_fw._core.steps import weigh_rows
-    from ooc_fw.kernels.products import is_in_order
 
     compiled: list[float] = []
     started = time.perf_counter()
@@ -141,8 +138,6 @@ def run_warm_up(args: argparse.Namespace) -> int:
                 status = main(shlex.split(command))
             if status != DONE:
                 return status
-        for dtype in (np.float32, np.float64):  # products of few rows and few features
-            is_in_order(dtype, 4)
     seconds, folder = time.perf_counter() - started, weigh_rows.stats.cache_path
     if args.json:
         print(to_json({"compiled": bool(compiled), "seconds": seconds, "directory": folder}))

@@ -46,8 +46,7 @@ class Engine:
     """Computes values of one kernel; a context manager that holds its threads.
 
     Rows from `prepare` have float32 values for the bulk of the work or, with ``exact=True``,
-    float64 values for what a certificate rests on. Sums are float64 in both. No result depends on
-    the number of threads; BLAS is held to one while the engine is open, so that the two do not
+    float64 values for what a certificate rests on. Sums are float64 in both. BLAS is held to one while the engine is open, so that the two do not
     compete. `evaluations` counts the kernel values of both precisions. One that `serves` meets the
     same vertices again and again, whose tiles stay loaded for few rows at a time.
     """
@@ -79,7 +78,7 @@ class Engine:
         self.pool.close()
 
     def recipe(self) -> Callable[[], Engine]:
-        """What another process calls for an engine of one thread that computes the same bits."""
+        """What another process calls for an engine of one thread that computes the same."""
         return partial(Engine, self.kernel, 1, self.arithmetic)
 
     def count(self, n: int) -> None:
@@ -132,7 +131,7 @@ class Engine:
 
         `out` is of float32; of float64 for exact rows; or of uint16, for values in [0, 1] as
         multiples of 1/65535. Few rows pass many vertices in their place, so that the threads share
-        the work. A value has the same bits whatever the side, the block and the thread.
+        the work.
         """
         if len(x) < min(len(z), _FEW_ROWS):
             x, z, out = z, x, out.T
@@ -141,7 +140,7 @@ class Engine:
         def fill(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
             part, narrow = out[rows, cols], len(zt) < _NARROW
             if narrow:  # a map is vectorised along the rows of a tile, which should be long
-                tile, part = np.ascontiguousarray(tile[:, : len(zt)].T), part.T
+                tile, part = np.ascontiguousarray(tile.T), part.T
                 xt, zt = zt, xt
             contiguous = part.strides[1] == part.itemsize
             target = part if contiguous else np.empty(part.shape, part.dtype)
@@ -179,8 +178,7 @@ class Engine:
     def symmetric_sum(self, z: Operand, weights: Float64Array) -> Float64Array:
         """`weighted_sum` of vertices with themselves, from half of the kernel values.
 
-        Tiles off the diagonal serve twice, as they are and transposed. Sums of each strip of tiles
-        are added up in the order of strips, so that threads change no bit.
+        Tiles off the diagonal serve twice, as they are and transposed.
         """
         kernel_map, width = self.map_of(z), self._workspace.width(z, z)
 
@@ -191,7 +189,7 @@ class Engine:
             for rows, xt, tile in self._workspace.products(z[: strip.stop], zt, width):
                 maps.sum_tile(kernel_map, tile, xt.terms, zt.terms, part[None], out[rows, None])
                 if rows.start < start:
-                    out[strip] += weights[rows] @ tile[:, : len(zt)]
+                    out[strip] += weights[rows] @ tile
             return out
 
         self.count(len(z) * (len(z) + width) // 2)
@@ -277,11 +275,7 @@ class Engine:
         return np.asarray(np.sqrt(diagonal(x.norms) * diagonal(z.norms).max(initial=0)))
 
     def _for_tiles(self, x: Operand, z: Operand, use: _UseTile) -> None:
-        """Call `use(rows, cols, products, x_tile, z_tile)` for all tiles.
-
-        Threads share the rows, and each takes the tiles of vertices in order: sums are the same for
-        any number of threads.
-        """
+        """Call `use(rows, cols, products, x_tile, z_tile)` for all tiles; threads share the rows."""
         if len(z) == 0:
             return
         self.count(len(x) * len(z))

@@ -1,13 +1,12 @@
 """Products of rows with one tile of vertices after the other, in the workspace of a thread.
 
 Which product serves depends on the storage of the rows and on the `Method`: BLAS for dense rows,
-the compiled loops of :mod:`ooc_fw._core.products` otherwise. A product of two rows has the same
-bits whichever block computes it, and whichever row is the vertex.
+the compiled loops of :mod:`ooc_fw._core.products` otherwise. Bounds on errors hold for any order
+of summation, so that it does not matter how a block is cut into tiles.
 """
 
 from __future__ import annotations
 
-import functools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -23,20 +22,14 @@ from ooc_fw.kernels.arithmetic import Operand, centred
 from ooc_fw.kernels.functions import Kernel, Method
 
 TILE = 512  # vertices in a tile, and rows for that many: products fit the second-level cache
-STEP = 16  # sides of a block for BLAS are multiples of this
+_STEP = 16  # widths of tiles of sparse vertices are multiples of this
 _SCRATCH_BYTES = 1 << 20  # of the dense array that holds a tile of vertices as columns
 _SPARSE_BYTES = 4 << 20  # of that array for sparse vertices, no two of which share a feature
 _CACHE_LINE = 64  # bytes, as many as the widest vectors have
 _LEAST_WIDTH = 16  # vertices of a tile, however many features there are
 
 _LOADED_BYTES = 8 << 20  # of vertices as dense rows up to which they stay loaded between strips
-FEW_ROWS = 16  # rows up to which a compiled loop beats BLAS, which needs a padded block
-
-_SMALL = 1_000_000  # multiplications up to which BLAS libraries run other code
-_LEAST_FEATURES = 4  # columns that rows are padded to; else only very many rows are no small block
-_TRIAL_SIDE = 512
-_TRIAL_SHAPES = ((512, 512), (512, 16), (480, 208), (304, 496), (48, 512), (16, 512))
-_TRIAL_FEATURES = 512  # columns in a trial, and up to 63 more: wider trials would take too long
+FEW_ROWS = 16  # rows up to which loading the vertices takes longer than their products
 
 
 class _Product(ABC):
@@ -52,11 +45,7 @@ class _Product(ABC):
 
     @abstractmethod
     def into(self, x: Operand, tile: AnyArray) -> None:
-        """Write the products of `x` with the loaded vertices into the leading corner of `tile`."""
-
-    def tile_shape(self, n: int, m: int) -> tuple[int, int]:
-        """Shape of the tile that `into` needs for `n` rows and `m` vertices."""
-        return n, m
+        """Write the products of `x` with the loaded vertices into `tile`."""
 
     def unload(self) -> None:  # noqa: B027  # most have nothing to do
         """Forget the tile of vertices; harmless when there is none."""
@@ -72,123 +61,17 @@ class _Product(ABC):
 
 
 class _DenseProduct(_Product):
-    """Dot products by BLAS of dense rows, minus `center` where there is one.
+    """Dot products by BLAS of dense rows, minus `center` where there is one."""
 
-    BLAS runs other code, which rounds in another order, for the borders of a block and for small
-    blocks. Blocks that are not small and whose sides are multiples of `STEP` have no borders in the
-    common libraries, hence rows and vertices are padded to such shapes. Where a trial shows that
-    this is not enough, products are computed in float64 and rounded. Where another one shows that
-    BLAS adds up in order, a compiled loop gives a few rows the same bits without padding.
-    """
-
-    def __init__(self, dtype: type, n_features: int, center: AnyArray | None) -> None:
-        self._n_features = max(n_features, _LEAST_FEATURES)
-        self._center, self._given = center, dtype
-        self._dtype = dtype if is_uniform(dtype, self._n_features) else np.float64
-        self._vertices: AnyArray = np.empty((0, self._n_features), dtype=self._dtype)
-        self._rest: AnyArray = self._vertices
-        self._columns: AnyArray | None = None  # the vertices as columns, for a few rows
+    def __init__(self, dtype: type, center: AnyArray | None) -> None:
+        self._dtype, self._center = dtype, center
+        self._vertices: AnyArray = np.empty((0, 0), dtype=dtype)
 
     def load(self, z: Operand) -> None:
-        vertices = centred(z.values, self._given, self._center)
-        self._vertices = self._padded(vertices, _round_up(len(vertices)))
-        self._columns = None
-
-    def tile_shape(self, n: int, m: int) -> tuple[int, int]:
-        if self._suits_loop(n):
-            return n, _round_up(m)
-        whole, rest = self._parts(n, _round_up(m))
-        return whole + rest, _round_up(m)
-
-    def _suits_loop(self, n: int) -> bool:
-        """Whether a compiled loop serves so many rows."""
-        return n <= FEW_ROWS and is_in_order(self._dtype, self._n_features)
+        self._vertices = centred(z.values, self._dtype, self._center)
 
     def into(self, x: Operand, tile: AnyArray) -> None:
-        rows = centred(x.values, self._given, self._center)
-        if self._suits_loop(len(rows)):
-            if self._columns is None:
-                self._columns = np.ascontiguousarray(self._vertices.T)
-            rows = np.ascontiguousarray(rows, dtype=self._dtype)
-            if self._dtype is self._given:
-                compiled.dense_tile(rows, self._columns, tile)
-            else:
-                wide: AnyArray = np.empty(tile.shape, dtype=self._dtype)
-                compiled.dense_tile(rows, self._columns, wide)
-                with np.errstate(over="ignore"):
-                    tile[...] = wide
-            return
-        whole, rest = self._parts(len(rows), len(self._vertices))
-        # Values of the padding are arbitrary and may overflow.
-        with np.errstate(invalid="ignore", over="ignore"):
-            if whole > 0:
-                self._multiply(self._padded(rows[:whole], whole), tile[:whole])
-            if rest > 0:
-                if len(self._rest) < rest:
-                    self._rest = np.zeros((rest, self._n_features), dtype=self._dtype)
-                part = self._rest[:rest]
-                part[: len(rows) - whole, : rows.shape[1]] = rows[whole:]
-                self._multiply(part, tile[whole:])
-
-    def _multiply(self, rows: AnyArray, out: AnyArray) -> None:
-        if self._dtype is self._given:
-            np.matmul(rows, self._vertices.T, out=out)
-        else:
-            out[...] = rows @ self._vertices.T
-
-    def _parts(self, n: int, width: int) -> tuple[int, int]:
-        """How many of `n` rows are multiplied as they are, and the length the rest is padded to."""
-        least = _round_up(_SMALL // (width * self._n_features) + 1)
-        whole = n - n % STEP
-        if whole < least:
-            return 0, max(least, _round_up(n))
-        return whole, max(least, STEP) if whole < n else 0
-
-    def _padded(self, rows: AnyArray, length: int) -> AnyArray:
-        """Rows in the precision of the product, padded by zeros; themselves if they fit."""
-        if rows.shape == (length, self._n_features):
-            return rows.astype(self._dtype, copy=False)
-        padded: AnyArray = np.zeros((length, self._n_features), dtype=self._dtype)
-        padded[: len(rows), : rows.shape[1]] = rows
-        return padded
-
-
-def _round_up(n: int) -> int:
-    return -(-n // STEP) * STEP
-
-
-@functools.cache
-def is_uniform(dtype: type, n_features: int) -> bool:
-    """Whether BLAS gives a product the same bits in blocks of all padded shapes, on either side."""
-    if n_features > _TRIAL_FEATURES:
-        n_features = _TRIAL_FEATURES + n_features % 64
-    rng = np.random.default_rng(0)
-    both: AnyArray = rng.standard_normal((2 * _TRIAL_SIDE, n_features)).astype(dtype)
-    rows, vertices = both[:_TRIAL_SIDE], both[_TRIAL_SIDE:]
-    expected = rows @ vertices.T
-    for n, m in _TRIAL_SHAPES:
-        if n * m * n_features <= _SMALL:
-            continue
-        # Blocks from the far end have their borders elsewhere than the whole has.
-        part = expected[-n:, -m:]
-        if not np.array_equal(rows[-n:] @ vertices[-m:].T, part):
-            return False
-        if not np.array_equal(vertices[-m:] @ rows[-n:].T, part.T):
-            return False
-    return True
-
-
-@functools.cache
-def is_in_order(dtype: type, n_features: int) -> bool:
-    """Whether BLAS gives products the bits of `dense_tile`; False where it is not worth a trial."""
-    if n_features > _TRIAL_FEATURES:
-        return False
-    rng = np.random.default_rng(0)
-    rows: AnyArray = rng.standard_normal((_TRIAL_SIDE, n_features)).astype(dtype)
-    expected = rows @ rows.T
-    products = np.empty_like(expected)
-    compiled.dense_tile(rows, np.ascontiguousarray(rows.T), products)
-    return np.array_equal(products, expected)
+        np.matmul(centred(x.values, self._dtype, self._center), self._vertices.T, out=tile)
 
 
 class _ColumnProduct(_Product):
@@ -203,7 +86,7 @@ class _ColumnProduct(_Product):
         self._n_features = -(-n_features // 4) * 4  # a multiple of 4, as the compiled loop needs
         self._width = _fitting_width(dtype, n_features)
         # Lines of no power of two bytes share no place in the cache.
-        shape = self._n_features, self._width + STEP
+        shape = self._n_features, self._width + _STEP
         self._columns = _aligned(shape[0] * shape[1], dtype).reshape(shape)
 
     def width(self, z: Operand) -> int:
@@ -244,12 +127,12 @@ class _SparseProduct(_Product):
         """As many as fit even if no two vertices share a feature."""
         mean = max(1.0, len(stored_arrays(z.values)[1]) / max(1, len(z)))
         dtype = self._scratch.dtype
-        side = int(np.sqrt(_SPARSE_BYTES / (dtype.itemsize * mean))) // STEP * STEP
+        side = int(np.sqrt(_SPARSE_BYTES / (dtype.itemsize * mean))) // _STEP * _STEP
         return min(TILE, max(side, _fitting_width(dtype, len(self._places))))
 
     def load(self, z: Operand) -> None:
         data, indices, indptr = stored_arrays(z.values)
-        shape = 1 + min(len(self._places), len(indices)), _round_up(len(z))
+        shape = 1 + min(len(self._places), len(indices)), -(-len(z) // _STEP) * _STEP
         if len(self._scratch) < shape[0] * shape[1]:
             self._scratch = np.zeros(shape[0] * shape[1], dtype=self._scratch.dtype)
         self._columns = self._scratch[: shape[0] * shape[1]].reshape(shape)
@@ -310,7 +193,7 @@ class Workspace(threading.local):
     ) -> Iterator[tuple[slice, Operand, AnyArray]]:
         """Products of `height` rows after the other with one tile of vertices: rows and products.
 
-        Columns beyond the vertices are padding. The next products overwrite them.
+        The next products overwrite them.
         """
         if isinstance(x.values, CSRRows) != isinstance(z.values, CSRRows):
             raise TypeError("products need rows and vertices of one storage, sparse or dense")
@@ -319,10 +202,9 @@ class Workspace(threading.local):
             for start in range(0, len(x), height):
                 rows = slice(start, min(start + height, len(x)))
                 part = x if height >= len(x) else x[rows]
-                n, m = product.tile_shape(len(part), len(z))
-                tile = self._buffer(n * m, x.method.dtype).reshape(n, m)
+                tile = self._buffer(len(part) * len(z), x.method.dtype).reshape(len(part), len(z))
                 product.into(part, tile)
-                yield rows, part, tile[: len(part)]
+                yield rows, part, tile
 
     def width(self, x: Operand, z: Operand) -> int:
         """The largest tile of vertices like `z` for rows like `x`."""
@@ -331,16 +213,15 @@ class Workspace(threading.local):
     def strip(self, x: Operand, z: Operand) -> Iterator[tuple[slice, Operand, AnyArray]]:
         """Products of rows with one tile of vertices after the other: columns, vertices, products.
 
-        Columns beyond the vertices are padding. Products stay until the workspace is used again.
+        Products stay until the workspace is used again.
         """
         tiles, loaded_bytes = self._vertex_tiles(x, z)
-        shapes = [product.tile_shape(len(x), len(zt)) for _, zt, product in tiles]
-        room = self._buffer(sum(n * m for n, m in shapes), x.method.dtype)
-        for (cols, zt, product), (n, m) in zip(tiles, shapes, strict=True):
-            tile, room = room[: n * m].reshape(n, m), room[n * m :]
+        room = self._buffer(len(x) * len(z), x.method.dtype)
+        for cols, zt, product in tiles:
+            tile = room[len(x) * cols.start : len(x) * cols.stop].reshape(len(x), len(zt))
             with nullcontext() if loaded_bytes > 0 else product.loaded(zt):
                 product.into(x, tile)
-            yield cols, zt, tile[: len(x)]
+            yield cols, zt, tile
 
     def _vertex_tiles(self, x: Operand, z: Operand) -> tuple[list[_VertexTile], int]:
         """Tiles of `z`, each with its product, which stay loaded where they take little memory."""
@@ -370,8 +251,8 @@ class Workspace(threading.local):
         """Uninitialised numbers; reused, since fresh memory costs as much time as kernel values."""
         n_bytes = size * np.dtype(dtype).itemsize
         if n_bytes > len(self._memory):
-            # Room for two tiles of float64 covers most padding; unused pages take no memory.
-            self._memory = _aligned(max(n_bytes, 8 * 2 * TILE * TILE), np.uint8)
+            # Unused pages take no memory.
+            self._memory = _aligned(max(n_bytes, 8 * TILE * TILE), np.uint8)
         return self._memory[:n_bytes].view(dtype)
 
     def _product(self, x: Operand) -> _Product:
@@ -390,4 +271,4 @@ class Workspace(threading.local):
         center = None if method.differences or method.dtype is np.float32 else self._center
         if method.differences or self._kernel.uses_distance:
             return _ColumnProduct(method, n_features, squared, center)
-        return _DenseProduct(method.dtype, n_features, center)
+        return _DenseProduct(method.dtype, center)

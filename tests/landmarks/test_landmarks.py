@@ -196,7 +196,8 @@ def test_a_run_that_resumes_takes_the_same_course(n_rows, n_classes, tmp_path):
     assert reads[-1] <= whole.rows_read
     assert {state.n_support for state in calls} == {10, 20}
     stages = set()
-    for last in np.linspace(0, len(calls) - 1, 5).astype(int).tolist():
+    # Within the last calls, a run has converged.
+    for last in np.linspace(0, len(calls) - 4, 5).astype(int).tolist():
         stopped = run(last, checkpoint=CheckpointPlan(path, 0))
         assert stopped.status is Status.STOPPED
         assert stopped.beta.shape[1] == len(stopped.rows)

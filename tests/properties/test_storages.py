@@ -1,4 +1,4 @@
-"""The same rows, wherever they are kept and however they are chunked, take the same course."""
+"""The same rows, wherever they are kept and however they are chunked, give the same solution."""
 
 import numpy as np
 import pytest
@@ -64,10 +64,11 @@ def train(storage, y, options):
 @pytest.mark.parametrize("method", grid([*TRAINING], quick=1))
 def test_storage_and_chunks_make_no_difference(method, storages, table):
     _, y = table
-    expected = train(storages["array"], y, TRAINING[method])
+    options = TRAINING[method]
+    expected = train(storages["array"], y, options)
     for name, storage in storages.items():
-        solution = train(storage, y, TRAINING[method])
-        assert solution.objective == pytest.approx(expected.objective, rel=1e-6), name
-        if "csr" not in name:  # sparse products round differently
-            np.testing.assert_array_equal(solution.rows, expected.rows, err_msg=name)
-            np.testing.assert_array_equal(solution.alpha, expected.alpha, err_msg=name)
+        solution = train(storage, y, options)
+        gaps = 1e-6
+        if options.certify:
+            gaps += solution.certified_gap + expected.certified_gap
+        assert solution.objective == pytest.approx(expected.objective, rel=gaps), name
