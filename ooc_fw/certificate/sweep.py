@@ -301,7 +301,7 @@ def certify(
         Called after each block with the number of rows seen so far.
     dask : optional
         Where blocks are searched: see `ooc_fw.data.parallel.borrow_workers`. None is here, on the
-        threads of `engine`. Computers with the same processor and libraries give the same bits.
+        threads of `engine`.
 
     Raises
     ------

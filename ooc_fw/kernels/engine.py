@@ -46,9 +46,10 @@ class Engine:
     """Computes values of one kernel; a context manager that holds its threads.
 
     Rows from `prepare` have float32 values for the bulk of the work or, with ``exact=True``,
-    float64 values for what a certificate rests on. Sums are float64 in both. BLAS is held to one while the engine is open, so that the two do not
-    compete. `evaluations` counts the kernel values of both precisions. One that `serves` meets the
-    same vertices again and again, whose tiles stay loaded for few rows at a time.
+    float64 values for what a certificate rests on. Sums are float64 in both. BLAS is held to one
+    thread while the engine is open, so that the two do not compete. `evaluations` counts the kernel
+    values of both precisions. One that `serves` meets the same vertices again and again, whose
+    tiles stay loaded for few rows at a time.
     """
 
     def __init__(
@@ -275,7 +276,7 @@ class Engine:
         return np.asarray(np.sqrt(diagonal(x.norms) * diagonal(z.norms).max(initial=0)))
 
     def _for_tiles(self, x: Operand, z: Operand, use: _UseTile) -> None:
-        """Call `use(rows, cols, products, x_tile, z_tile)` for all tiles; threads share the rows."""
+        """Call `use(rows, cols, products, x_tile, z_tile)` on tiles; threads share the rows."""
         if len(z) == 0:
             return
         self.count(len(x) * len(z))

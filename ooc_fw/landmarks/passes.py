@@ -195,8 +195,8 @@ def _product(
 ) -> tuple[Float64Array, Counts]:
     """Product of the Hessian over a block with `d`, from kernel values in some precision.
 
-    Those in 16 bits are the `values` of the block or, with the same bits, computed some strips at a
-    time. Others are of use twice as long as a strip is at hand.
+    Those in 16 bits are the `values` of the block or computed some strips at a time. Others
+    are of use twice as long as a strip is at hand.
     """
     engine, width, values, bias = landmarks.engine, len(landmarks), block.values, landmarks.bias
     places, counts = np.flatnonzero(block.active.any(axis=1)), Counts(0, 0)
@@ -240,8 +240,7 @@ def _product(
 class KeptValues:
     """Memory for kernel values in 16 bits, those of the first rows of a source with landmarks.
 
-    Whoever asks for those of other rows or landmarks takes the memory over. Products with a Hessian
-    have the same bits whichever values are kept.
+    Whoever asks for those of other rows or landmarks takes the memory over.
     """
 
     def __init__(self, n_bytes: int) -> None:
