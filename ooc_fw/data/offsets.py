@@ -31,7 +31,9 @@ logger = logging.getLogger(__name__)
 DISTANCES = ("rbf", "laplacian")  # kernels whose values depend on differences of rows only
 STRETCHES = 8  # parts of the source that the sample comes from,
 STRETCH_ROWS = 128  # and rows of each
-NOISE = 1e-12  # relative difference of two values that is taken for rounding error of float64
+NOISE = 1e-12  # relative difference of values that is taken for rounding error of float64,
+MANY = 10  # rounding errors that values next to each other may be apart,
+EXACT = 2.0**53  # unless they are whole numbers below this one
 MERGED = 0.01  # share of the different values of a column that may be merged
 
 
@@ -94,10 +96,20 @@ def _merged(rows: StoredRows) -> AnyArray:
     else:
         columns = np.repeat(np.arange(width), len(rows))
         values = np.sort(rows, axis=0).T.reshape(-1)
+    if not len(values):
+        return np.zeros(width, dtype=bool)
     with np.errstate(invalid="ignore"):  # values beyond float32 are refused by the first pass
+        steps, in_column = np.diff(values), columns[1:] == columns[:-1]
+        same = in_column & (np.diff(as_float32(values)) == 0)
+        # Small steps are no rounding error where many of them lead further than one.
+        starts = np.flatnonzero(np.r_[True, ~same])
+        stops = np.r_[starts[1:], len(values)]
+        spreads = np.repeat(values[stops - 1] - values[starts], stops - starts)[1:]
         close = NOISE * np.maximum(np.abs(values[1:]), np.abs(values[:-1]))
-        differ = (columns[1:] == columns[:-1]) & (np.diff(values) > close)
-        same = differ & (np.diff(as_float32(values)) == 0)
+        whole = (values == np.rint(values)) & (np.abs(values) < EXACT)
+        close[whole[1:] & whole[:-1]] = 0
+        differ = in_column & ((steps > close) | (steps > 0) & (spreads > MANY * close))
+        same &= differ
     n_different, n_merged = (np.bincount(columns[1:][of], minlength=width) for of in (differ, same))
     return np.asarray(n_merged > MERGED * n_different)
 

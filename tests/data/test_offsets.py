@@ -72,6 +72,16 @@ def test_times_are_told_apart(put, kernel, tmp_path):
     np.testing.assert_allclose(values, model.model_.decision_function(new)[places], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("start", "step"), [(1.7e9, 1e-3), (1.7e9, 0.01), (1.7e12, 1), (1.7e15, 1), (1.7e15, 1000)]
+)
+def test_times_of_small_steps_are_told_apart(start, step):
+    y = np.arange(200) // 25 % 2
+    X = np.c_[start + step * np.arange(200), np.zeros(200)]
+    fitted = ooc_fw.FrankWolfeSVC(C=100, gamma=1e-3 / step**2).fit(X, y)
+    assert fitted.score(X, y) > 0.99
+
+
 def test_every_way_to_a_model_takes_offsets_away(tmp_path):
     X, y = times()
     new, truth = times(seed=1)
