@@ -277,9 +277,11 @@ def _watched(data: Data, kernel: Any, options: TrainOptions) -> Record:
                     continue
                 if seen.rows is not None:
                     active.add(seen.row_ids, seen.rows, seen.labels)
-                place = active.place_of(int(seen.row_ids[0]))
+                inside = len(seen.row_ids) == 0
+                place = int(active.grad.argmin()) if inside else active.place_of(seen.row_ids[0])
                 assert place is not None
                 record = state.rule.step(active, place)
+                state.oracle.update(record, active)
                 full.update(record, active)
                 state.rule.prune(active)
                 iteration += 1

@@ -56,11 +56,13 @@ class SubsetSource(RowSource):
             decoded_bytes=int(n_rows / source.n_rows * source.decoded_bytes) + 1,
             parents=(source,),
         )
+        # No method of this source, which would keep it and its rows until garbage is collected.
+        pick = partial(_pick, ranges, self._firsts)
         if source._labels is not None:
-            self._labels = ReadArray((n_rows,), object, partial(self._pick, source.labels))
-        self.ids = ReadArray((n_rows,), np.int64, partial(self._pick, source.row_ids))
+            self._labels = ReadArray((n_rows,), object, partial(pick, source.labels))
+        self.ids = ReadArray((n_rows,), np.int64, partial(pick, source.row_ids))
         if source.categories is not None:
-            self.categories = source.categories.at(n_rows, self._pick)
+            self.categories = source.categories.at(n_rows, pick)
         self.reopen_as_view(ranges)
 
     @property
@@ -70,8 +72,7 @@ class SubsetSource(RowSource):
 
     def rows_at(self, positions: Int64Array) -> Int64Array:
         """Rows of the whole source at positions in this one."""
-        at = np.searchsorted(self._firsts, positions, side="right") - 1
-        return np.asarray(self.ranges[at, 0] + positions - self._firsts[at])
+        return _rows_at(self.ranges, self._firsts, positions)
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
         rows = self.rows_at(np.arange(start, stop, dtype=np.int64))
@@ -84,12 +85,25 @@ class SubsetSource(RowSource):
     def _take(self, indices: Int64Array) -> Rows:
         return self.source.take(self.rows_at(indices))
 
-    def _pick(self, read: Callable[[int, int], AnyArray], start: int, stop: int) -> AnyArray:
-        """Numbers of rows ``start:stop``; `read` returns those of ranges of the whole source."""
-        rows = self.rows_at(np.arange(start, stop, dtype=np.int64))
-        spans = split_spans(rows, _LABEL_GAP, self.source.n_rows) if len(rows) else []
-        parts = [read(int(span[0]), int(span[-1]) + 1)[span - span[0]] for span in spans]
-        return np.concatenate(parts) if parts else read(0, 0)
+
+def _rows_at(ranges: Int64Array, firsts: Int64Array, positions: Int64Array) -> Int64Array:
+    """Rows at positions in the rows of `ranges`, whose first ones are at the positions `firsts`."""
+    at = np.searchsorted(firsts, positions, side="right") - 1
+    return np.asarray(ranges[at, 0] + positions - firsts[at])
+
+
+def _pick(
+    ranges: Int64Array,
+    firsts: Int64Array,
+    read: Callable[[int, int], AnyArray],
+    start: int,
+    stop: int,
+) -> AnyArray:
+    """Numbers at positions ``start:stop``; `read` returns those of ranges of the whole source."""
+    rows = _rows_at(ranges, firsts, np.arange(start, stop, dtype=np.int64))
+    spans = split_spans(rows, _LABEL_GAP, int(ranges[-1, 1])) if len(rows) else []
+    parts = [read(int(span[0]), int(span[-1]) + 1)[span - span[0]] for span in spans]
+    return np.concatenate(parts) if parts else read(0, 0)
 
 
 def draw_parts(

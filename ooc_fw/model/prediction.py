@@ -125,7 +125,6 @@ class Predictor:
 
     def __init__(self, model: Model, wanted: Wanted, engine: Engine) -> None:
         classifiers, vectors, self.engine = model.classifiers, model.support_vectors, engine
-        self._recipe = partial(_make_predictor, model, wanted, engine.recipe())
         labels_only = wanted.labels_only
         weights = [Weights(one.sv, one.alpha, one.labels) for one in classifiers]
         self.function = DecisionFunctions(engine, vectors, weights)
@@ -151,9 +150,10 @@ class Predictor:
         is_open = self._is_open(*self.function.approximate(probe)[:2])
         self._all_exact = bool(np.count_nonzero(is_open) > len(is_open) / 2)
 
-    def recipe(self) -> Callable[[], Predictor]:
-        """What another process calls for a predictor of the same values."""
-        return partial(self._recipe, self.function.compression)
+    def recipe(self, model: Model, wanted: Wanted) -> Callable[[], Predictor]:
+        """What another process calls for this predictor, which does not hold its model."""
+        compression = self.function.compression
+        return partial(_make_predictor, model, wanted, self.engine.recipe(), compression)
 
     def prepare_for(self, source: RowSource) -> None:
         """Find a shorter way to the labels of many rows."""
@@ -342,7 +342,7 @@ def iter_decisions(
         slices = block_slices(source, 0, source.n_rows)
         predictor = Predictor(model, wanted, engine)
         predictor.prepare_for(source)
-        shared = Shared(predictor, predictor.recipe())
+        shared = Shared(predictor, predictor.recipe(model, wanted))
         # The engine has threads of its own.
         with borrow_workers(dask, threads, here=1) as workers:
             for (start, _), decided in workers.over(source, decide_rows, slices, shared):

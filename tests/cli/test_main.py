@@ -216,7 +216,7 @@ def test_commands_are_alike():
 def test_threads_are_those_of_the_machine_by_default():
     args = cli.build_parser().parse_args(["train", "d.h5"])
     assert args.threads == cpu_count()
-    assert args.C == TrainOptions.C
+    assert args.tol == TrainOptions.tol
 
 
 def test_demo_shows_every_command_with_its_result(ooc_fw, tmp_path):

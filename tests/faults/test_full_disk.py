@@ -36,7 +36,7 @@ def test_model(nursery, data_file, model_file, tmp_path):
     load_model(out)
 
 
-def test_checkpoint(nursery, data_file, model_file, tmp_path):
+def test_checkpoint(nursery, data_file, tmp_path):
     """The first one that does not fit is a warning; the one before it can be resumed."""
     out, checkpoint = tmp_path / "m.h5", tmp_path / "run.ckpt"
     train = "train", data_file, "-o", out, "--method", "fw", "--max-iter", 60, "--quiet"
@@ -47,7 +47,7 @@ def test_checkpoint(nursery, data_file, model_file, tmp_path):
     assert size > len(expected)
     for limit in (len(expected), size - 100):  # the model does fit; a time in it has some digits
         checkpoint.unlink(missing_ok=True)
-        shutil.copy(model_file, out)
+        out.unlink()
         ended = nursery.run(*train, *saving, file_bytes=limit)
         assert ended.status == 0
         assert ended.err.count(f"the checkpoint {checkpoint} cannot be written ({FULL})") == 1
@@ -154,7 +154,12 @@ def test_training_on_a_small_disk(nursery, data_file, small_disk):
     before = out.read_bytes(), checkpoint.read_bytes()
     filler = folder / "filler"
     filler.write_bytes(bytes(shutil.disk_usage(folder).free))
-    nursery.run(*train).assert_failed(f"{out}: {NO_SPACE}", status=(3,))
+    kept = folder.parent / "kept"
+    kept.mkdir()
+    ended = nursery.run(*train, prelude=f"import os; os.chdir({str(kept)!r})")
+    assert ended.status == 3
+    assert f"{out} cannot be written ({NO_SPACE}); the model is in {kept / 'm.h5'}" in ended.err
+    assert (kept / "m.h5").read_bytes() == before[0]
     assert (out.read_bytes(), checkpoint.read_bytes()) == before
     assert files_in(folder) == {"d.h5", "m.h5", "run.ckpt", "filler"}
     fill = fill_before("ooc_fw.solver.shell", "save_checkpoint", 3, filler)

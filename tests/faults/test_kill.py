@@ -73,7 +73,8 @@ def test_what_a_killed_run_set_aside_is_removed_by_the_next(nursery, table, data
     aside.mkdir()
     here = f"import tempfile; tempfile.tempdir = {str(aside)!r}\n"
     killing = (
-        "import os, signal; from ooc_fw.training import pairs, partition\n"
+        "import os, signal; from ooc_fw.model import partition\n"
+        "from ooc_fw.training import pairs\n"
         "partition._RAM_BYTES = 0\n"
         "pairs.SmallPairs = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -38,7 +38,7 @@ def test_before_the_run(ooc_fw, locking, data_file, model_file, text_file):
         ("train", data_file, "-o", model_file, "--checkpoint", folder / "run.ckpt", "--quiet"),
         ("train", data_file, "-o", model_file, "--log", folder / "run.log", "--quiet"),
         ("predict", model_file, data_file, "-o", folder / "labels.txt"),
-        ("convert", text_file, out),
+        ("convert", text_file, "-o", out),
     ]
     before = model_file.read_bytes()
     for command in commands:
@@ -49,8 +49,11 @@ def test_before_the_run(ooc_fw, locking, data_file, model_file, text_file):
 
 @pytest.mark.process
 @pytest.mark.parametrize("what", ["model", "checkpoint", "spool", "output"])
-def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what):
+def test_during_the_run(ooc_fw, locking, data_file, text_file, tmp_path, monkeypatch, what):
     folder, lock = locking
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    monkeypatch.chdir(kept)
     out, checkpoint = folder / "out.h5", folder / "run.ckpt"
     train = "train", data_file, "-o", out, "--method", "fw", "--max-iter", 40, "--quiet"
     convert = "convert", text_file, out, "--quiet"
@@ -77,7 +80,13 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what
     assert outcome.status == 3
     if what == "checkpoint":
         assert f"the checkpoint {checkpoint} cannot be written" in outcome.err
-        named = out  # the model cannot be written either
-    assert f"ooc-fw: {named}: " in outcome.err
-    assert outcome.err.count("\n") == 1 + (what == "checkpoint")
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    if what in ("model", "checkpoint"):
+        assert f"{out} cannot be written (" in outcome.err
+        assert f"the model is in {kept / out.name}" in outcome.err
+        assert (kept / out.name).read_bytes() == before[out]
+    else:
+        assert f"ooc-fw: {named}: " in outcome.err
+        assert outcome.err.count("\n") == 1
+    # The lock of the output cannot be removed either; the next run takes it over.
+    after = {path: path.read_bytes() for path in folder.iterdir() if path.suffix != ".lock"}
+    assert after == before

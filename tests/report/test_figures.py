@@ -206,7 +206,7 @@ def test_importance_is_drawn_in_its_order(several):
         by_class[1] = values[::-1]
     found = SimpleNamespace(
         **{"names": names, "by_class": by_class, "what": "the score", "effects": effects},
-        **{"classes": "abcdefghi" if several else "b"},
+        **{"classes": "abcdefghi" if several else "b", "permuted": False},
     )
     figure = draw_importance(found, 3)
     assert render(figure, "svg")
