@@ -32,8 +32,8 @@ DISTANCES = ("rbf", "laplacian")  # kernels whose values depend on differences o
 STRETCHES = 8  # parts of the source that the sample comes from,
 STRETCH_ROWS = 128  # and rows of each
 NOISE = 1e-12  # relative difference of values that is taken for rounding error of float64,
-MANY = 10  # rounding errors that values next to each other may be apart,
 EXACT = 2.0**53  # unless they are whole numbers below this one
+MANY = 10  # rounding errors that values next to each other may be apart
 MERGED = 0.01  # share of the different values of a column that may be merged
 
 
