@@ -113,8 +113,10 @@ class TargetEncoding:
     ) -> tuple[Encoding, Float64Array, Float64Array]:
         known = self._words[j]
         sums = self._wide(j, FOLDS * len(known))[: FOLDS * len(known), order]
+        self._sums[j] = np.zeros((FOLDS, 2))  # 80 bytes a word and more, which are used up
         sums = sums.reshape(len(known), FOLDS, -1)
-        n_rows = np.abs(sums).sum(axis=(1, 2))  # 0 if all rows with the word were left out
+        # Without rows if all those with the word were left out.
+        n_rows = (sums[:, :, 0] if self._targets else sums).reshape(len(known), -1).sum(axis=1)
         words = ["", *(word for word in sorted(known) if word and n_rows[known[word]])]
         codes = np.array([known[word] for word in words])
         of_others, of_all, rows = encode(sums[codes], targets=self._targets, counts=self._counts)
