@@ -492,8 +492,6 @@ class _Search:
             seconds=time.perf_counter() - self.started,
         )
 
-    # -- rows ------------------------------------------------------------------------------------
-
     def _folds(self) -> list[Int64Array]:
         """Ranges of the rows that are held out together: one part, or several of few rows."""
         n, share = self.n_rows, self.wanted.validation_share
@@ -541,27 +539,22 @@ class _Search:
             problem = self.problem.subset(train, rows)
             self.parts.append(_Part(problem, rows, CachedSource(judged, room), truth))
 
-    # -- time ------------------------------------------------------------------------------------
-
     def _left(self) -> float:
         """Seconds until the time limit."""
         return self.limit - (time.perf_counter() - self.started)
 
     def _search_left(self) -> float:
-        """Seconds until the refit of the best candidate has to begin."""
-        return self._left() - (self._refit_time() if self.wanted.refit else 0.0)
+        """Seconds until the refit of the best candidate has to begin; all without one."""
+        kept = 0.0 if self.best is None or not self.wanted.refit else self._refit_time(self.best)
+        return self._left() - kept
 
-    def _refit_time(self) -> float:
+    def _refit_time(self, best: Point) -> float:
         """Seconds that are kept for the last model."""
-        if self.best is None:
-            return self.most_kept
         if self.refit_seconds is not None:  # a model that is there stays if time is short
             return self.refit_seconds
         # If the exact model takes no more than this, there is time for it.
-        seconds = _SPARE * _REFIT_FACTOR / _EXACT_SHARE * self.best.expected(self.n_rows)[0]
+        seconds = _SPARE * _REFIT_FACTOR / _EXACT_SHARE * best.expected(self.n_rows)[0]
         return min(2 * seconds if self.wanted.probability else seconds, self.most_kept)
-
-    # -- candidates ------------------------------------------------------------------------------
 
     def _halve(self) -> None:
         """Try all candidates on a sample, and the best of them on larger ones."""
@@ -577,7 +570,13 @@ class _Search:
             self.stage_rows = n_rows
             what = f"{len(todo)} candidates trained on {n_rows} rows"
             self._say(f"stage {self.stage}: {METRICS[self.metric]} of {what}")
-            self._try_all(todo)
+            for point in todo:
+                if self._search_left() > 0:
+                    self._try(point)
+                elif point.stage:
+                    point.note = f"no time on {n_rows} rows"
+            if self._search_left() <= 0:
+                self.ended = "time for the search was over"
             if n_rows == self.n_train and n_folds == len(self.folds):
                 return
             n_folds = len(self.folds)
@@ -619,17 +618,6 @@ class _Search:
         """Seconds that candidates may take on so many rows."""
         return len(self.folds) * sum(point.expected(n_rows)[0] for point in points)
 
-    def _try_all(self, todo: Sequence[Point]) -> None:
-        """Try candidates on the sample as long as there is time."""
-        for k, point in enumerate(todo):
-            left = self._left() if self.best is None else self._search_left()
-            if left <= 0:
-                self.ended = "time for the search was over"
-                for later in todo[k:]:
-                    later.note = f"no time on {self.stage_rows} rows" if later.stage else ""
-                return
-            self._try(point)
-
     def _climb(self) -> None:
         """Try the neighbours of the best two as long as that helps."""
         counts = np.ones(1) if self.codes is None else np.bincount(self.codes)
@@ -652,14 +640,13 @@ class _Search:
         """Train and validate a candidate on each part of the sample."""
         errors, fits = [], []
         for part in self.parts:
-            left = self._left() if self.best is None else self._search_left()
-            fitted = self._train(point, part, max(left, 0.1))
+            fitted = self._train(point, part, max(self._search_left(), 0.1))
             if fitted is None:
                 point.status = "unfinished"
                 point.note = f"unfinished, no time or memory on {len(part.rows)} rows"
                 return
             started = time.perf_counter()
-            errors.append(self._error(fitted, part))
+            errors.append(score_point(fitted.model, part, self.metric, self.given.threads))
             point.seconds += time.perf_counter() - started
             fits.append(fitted)
         point.error = float(np.mean(errors))
@@ -674,11 +661,6 @@ class _Search:
             self.known = point, fits[0], self.parts[0]
         if self.on_point is not None:
             self.on_point(point)
-
-    def _error(self, fitted: Fit, part: _Part) -> float:
-        """Validation error of a model."""
-        threads = self.given.threads
-        return score_point(fitted.model, part.held_out, part.truth, threads, self.metric)
 
     def _train(self, point: Point, part: _Part, limit: float) -> Fit | None:
         """Model of a candidate on the rows of a part; None if it takes longer than the limit."""
@@ -719,8 +701,6 @@ class _Search:
         given = point.C, problem.classes, problem.codes, point.class_weight
         return replace(problem, penalties=row_penalties(*given))
 
-    # -- the last model --------------------------------------------------------------------------
-
     def _refit(self) -> None:
         """Train the best candidate on all rows, or on its sample if there is no time for all.
 
@@ -730,11 +710,11 @@ class _Search:
         assert best is not None
         fitted = self._of_all_rows(best)
         if fitted is None and self.fitted is not None:
-            self._say(f"there was no time for it: the model is that of {self.trained}")
+            self._say(f"that is not finished: the model stays that of {self.trained}")
             self.best = self.trained
             return
         if fitted is None:
-            self._say("there was no time for all rows: the model is that of the last sample")
+            self._say(f"no model of all rows is finished and better than that of {self.stage_rows}")
             fitted = self._of_sample()
         if self.wanted.probability and self.signal is None:
             fitted = self._calibrated(fitted)
@@ -765,7 +745,10 @@ class _Search:
             return fitted
         # The model saw these rows, and the one of the sample did not: if it is worse, it is so.
         _, of_sample, part = self.known
-        ours, others = (self._error(each, part) for each in (fitted, of_sample))
+        ours, others = (
+            score_point(each.model, part, self.metric, self.given.threads)
+            for each in (fitted, of_sample)
+        )
         return fitted if ours <= others else None
 
     def _finished(
@@ -828,10 +811,10 @@ class _Search:
             self.on_stage(sentence)
 
 
-def score_point(model: Model, part: RowSource, truth: AnyArray, threads: int, metric: str) -> float:
-    """1 - metric of a model on a validation part."""
-    labels_only = metric not in ("auc", "r2")
-    values = model.decision_function(part, threads=threads, labels_only=labels_only)
+def score_point(model: Model, part: _Part, metric: str, threads: int) -> float:
+    """1 - metric of a model on the rows held out of a part."""
+    labels_only, truth = metric not in ("auc", "r2"), part.truth
+    values = model.decision_function(part.held_out, threads=threads, labels_only=labels_only)
     if metric == "r2":
         return 1 - float(metrics.r2_score(truth, values))
     if metric == "auc":
