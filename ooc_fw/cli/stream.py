@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         common.print_lines(train.summary(result))
     if before is not None and before.calibrated:
-        logger.warning("the updated model gives no probabilities, which %s does", args.resume)
+        logger.warning("the updated model gives no probabilities, though %s does", args.resume)
     if number:
         words = "interrupted: the model is that of the first %d rows%s"
         logger.warning(words, result["n_rows"], place.note(output))

@@ -314,14 +314,6 @@ class ActiveSet:
         self.alpha[:] = alpha / alpha.sum()
         self.refresh()
 
-    def renumber(self, penalties: Float64Array | None) -> None:
-        """Take rows 0, 1, ... of another source as the vertices, which are equal to them."""
-        self.ids[:] = np.arange(len(self))
-        self._places = {place: place for place in range(len(self))}
-        self._penalties, self.pinned[:] = penalties, False
-        if penalties is not None:
-            self._largest_C = max(self._largest_C, float(penalties.max()))
-
     def change_penalty(self, C: float) -> None:
         """Take another penalty of all rows, with the same weights; O(m) if kernel values stay."""
         if C == self._C:

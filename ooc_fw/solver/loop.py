@@ -131,23 +131,14 @@ class Path(ExitStack):
 
     Each begins with the weights of the one before, which are feasible for any C, and keeps its rows
     in RAM and its kernel values. The parameters are those of `solve_problem`, but rows have no
-    penalties, and C of the options is not used. `active`, if any, has the first weights.
+    penalties, and C of the options is not used.
     """
 
-    def __init__(
-        self,
-        problem: BinaryProblem,
-        plan: Plan,
-        session: Session | None = None,
-        active: ActiveSet | None = None,
-    ) -> None:
+    def __init__(self, problem: BinaryProblem, plan: Plan, session: Session | None = None) -> None:
         super().__init__()
         self._session = session or Session()
-        arithmetic = None if active is None else active.engine.arithmetic
-        self._workspace = self.enter_context(prepare(problem, plan, self._session, arithmetic))
-        self.active = active
-        if active is not None:
-            active.engine = self._workspace.engine
+        self._workspace = self.enter_context(prepare(problem, plan, self._session))
+        self.active: ActiveSet | None = None
 
     def solve(self, C: float, warm: Warm | None = None) -> Solution:
         """Classifier of the next C; the first begins with `warm`. Counts and times are its own."""

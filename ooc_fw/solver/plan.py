@@ -21,7 +21,7 @@ from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource, stretches
 from ooc_fw.data.views import CachedSource, ChunkSampler, Sampler, choose_sampler
-from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
+from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
@@ -249,16 +249,13 @@ class Workspace:
 
 
 @contextmanager
-def prepare(
-    problem: BinaryProblem, plan: Plan, session: Session, arithmetic: Arithmetic | None = None
-) -> Iterator[Workspace]:
-    """Make what a run works with; `arithmetic` follows from a probe of the rows by default."""
+def prepare(problem: BinaryProblem, plan: Plan, session: Session) -> Iterator[Workspace]:
+    """Make what a run works with; a probe of the rows tells which arithmetic suits them."""
     source, options = problem.source, plan.options
     sampler = make_sampler(source, problem.labels)
-    if arithmetic is None:
-        n_probe = few_rows(source, _PROBE_ROWS)
-        probe = source.take(sampler.sample(n_probe, np.random.default_rng(options.seed)))
-        arithmetic = choose_arithmetic(problem.kernel, probe)
+    n_probe = few_rows(source, _PROBE_ROWS)
+    probe = source.take(sampler.sample(n_probe, np.random.default_rng(options.seed)))
+    arithmetic = choose_arithmetic(problem.kernel, probe)
     with (
         Engine(problem.kernel, options.threads, arithmetic) as engine,
         lend_workers(session, options.threads, source) as workers,

@@ -8,8 +8,7 @@ for each chunk of rows
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -30,15 +29,15 @@ from ooc_fw.data.rows import (
     values_of,
 )
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
+from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.pairs import OF_SOLUTION, BinaryClassifier, PairSolution, class_pairs
 from ooc_fw.model.record import Model
 from ooc_fw.options import KEEP, TrainOptions
-from ooc_fw.problem import WEIGHT_SUM_TOLERANCE, BinaryProblem, StoppingTest, relative_gap
-from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
 from ooc_fw.solver.kernel_rows import KernelRows
-from ooc_fw.solver.loop import Path
+from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.oracles import LARGEST_BLOCK
 from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Work
@@ -97,8 +96,8 @@ class _Candidates(NamedTuple):
 class PairStreams:
     """A binary classifier for each pair of classes, all of which see each row once.
 
-    ``ooc-fw help streams`` says what is promised of it. It can be pickled and copied; kernel blocks
-    are computed again afterwards. Of the `options`, `C`, `tol`, `stopping` and `threads` are used.
+    ``ooc-fw help streams`` says what is promised of it. It can be pickled and copied. Of the
+    `options`, `C`, `tol`, `stopping` and `threads` are used.
     `max_support` is the largest number of support vectors of a pair between two chunks: within a
     chunk there may be a quarter more vertices, and at least 512 more.
 
@@ -128,8 +127,6 @@ class PairStreams:
         self.n_features = known[0].shape[1] if known else 0
         self._sparse = bool(known) and isinstance(known[0], CSRRows)  # how rows are held
         self._streams = [_Stream(kernel, options.C, solution, n_rows) for solution in solutions]
-        for stream in self._streams:
-            stream.hold(self.n_features, sparse=self._sparse)
         self._is_cut = False  # whether it has been said that rows are left out
         self.retune(options, max_support)
 
@@ -185,16 +182,24 @@ class PairStreams:
         float32.
         """
         weights = np.ones(source.n_rows) if weights is None else weights
-        with _undone_by_errors([self, *self._streams]):
+        states = [(each, dict(vars(each))) for each in (self, *self._streams)]
+        try:
             for start, rows in iter_blocks(source, 0, source.n_rows, POOL_BYTES):
                 part = slice(start, start + len(rows))
                 self._learn(rows, codes[part], weights[part], callbacks)
+        except BaseException:
+            for each, state in states:
+                each.__dict__.update(state)
+            raise
 
     def _learn(
         self, rows: Rows, codes: Int64Array, weights: Float64Array, callbacks: Sequence[Callback]
     ) -> None:
-        if rows.shape[1] > self.n_features:
-            self._widen(rows)
+        if rows.shape[1] > self.n_features:  # all rows are held as wide as these, dense or sparse
+            self.n_features = rows.shape[1]
+            probe = rows[:_PROBE_ROWS]
+            share = np.count_nonzero(values_of(probe)) / (len(probe) * self.n_features)
+            self._sparse = isinstance(rows, CSRRows) and bool(share < _DENSE_FROM)
         rows = _in_form(rows, self.n_features, sparse=self._sparse)
         ids = vertex_ids(rows, weights)
         for pair, stream in zip(self._pairs, self._streams, strict=True):
@@ -215,14 +220,6 @@ class PairStreams:
             )
         self.n_rows += len(rows)
 
-    def _widen(self, rows: Rows) -> None:
-        """Hold rows as wide as these, which are wider than all before, dense or sparse."""
-        self.n_features, probe = rows.shape[1], rows[:_PROBE_ROWS]
-        share = np.count_nonzero(values_of(probe)) / (len(probe) * self.n_features)
-        self._sparse = isinstance(rows, CSRRows) and bool(share < _DENSE_FROM)
-        for stream in self._streams:
-            stream.hold(self.n_features, sparse=self._sparse)
-
     def solutions(self) -> list[PairSolution]:
         """Solution of each pair; of a pair without any row yet, one that takes its first class.
 
@@ -230,50 +227,47 @@ class PairStreams:
         it never decides: a class of which rows were seen has the votes of all its pairs with
         others. ``rows`` are positions in the stream.
         """
+        solutions = [
+            stream.solution_like(self.n_features, self._sparse) for stream in self._streams
+        ]
         known = next(stream for stream in self._streams if stream.solution is not None)
         return [
-            PairSolution(*pair, stream.solution or known.stand_in(), stream.solution is None)
-            for pair, stream in zip(self._pairs, self._streams, strict=True)
+            PairSolution(*pair, solution or known.stand_in(), solution is None)
+            for pair, solution in zip(self._pairs, solutions, strict=True)
         ]
 
 
 class _Stream:
-    """The classifier of one pair of classes."""
+    """The classifier of one pair of classes; what it refers to is replaced, never changed."""
 
     def __init__(self, kernel: Kernel, C: float, solution: Solution | None, n_rows: int) -> None:
         self.kernel, self.solution, self.n_rows = kernel, solution, n_rows
         self.progress = SolverState(phase=Phase.STREAM)
-        self._vertices = _vertices_of(solution, C)  # those of weight 0, too
-        self._active: ActiveSet | None = None  # the vertices in their order; None: to be made
+        self._kept = _kept_of(solution, C)
         self._threshold = _ALL  # rows with a larger draw are ignored
         self._options, self._most_kept, self._capacity = TrainOptions(C=C), 0, 0
-        self._plan: Plan | None = None
 
     def retune(self, options: TrainOptions, most_kept: int, capacity: int) -> None:
         """Change options: also support vectors kept between chunks, and vertices within one."""
-        before = self._options.C, self._most_kept, self._capacity
-        if (options.C, most_kept, capacity) != before:
-            self._active = None
         if most_kept > self._most_kept:
             self._threshold = _ALL
         self._options, self._most_kept, self._capacity = options, most_kept, capacity
-        self._plan = None
 
-    def hold(self, n_features: int, *, sparse: bool) -> None:
-        """Hold the vertices in another form."""
-        self._active = None
-        rows = _in_form(self._vertices.rows, n_features, sparse=sparse)
-        self._vertices = self._vertices._replace(rows=rows)
-        if self.solution is not None:
-            vectors = _in_form(self.solution.support_vectors, n_features, sparse=sparse)
-            self.solution = replace(self.solution, support_vectors=vectors)
+    def solution_like(self, n_features: int, sparse: bool) -> Solution | None:
+        """The solution, if any, with support vectors of this form."""
+        if self.solution is None:
+            return None
+        before = self.solution.support_vectors
+        vectors = _in_form(before, n_features, sparse=sparse)
+        return (
+            self.solution if vectors is before else replace(self.solution, support_vectors=vectors)
+        )
 
     def stand_in(self) -> Solution:
         """A solution that takes the first class of any row."""
         stream = _Stream(self.kernel, self._options.C, None, 0)
         stream.retune(self._options, self._most_kept, self._capacity)
-        stream._vertices = self._vertices.take(np.arange(0))
-        row = self._vertices.take(np.flatnonzero(self._vertices.alpha)[:1])
+        row = self._kept.take(np.arange(1))
         stream.learn(row._replace(labels=np.array([-1], dtype=np.int8), alpha=np.zeros(1)))
         assert stream.solution is not None
         return stream.solution
@@ -287,29 +281,30 @@ class _Stream:
         """Which rows, by their ids, are learned from."""
         return _draws(ids) <= np.uint64(self._threshold)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_active": None}
-
     def learn(self, chunk: _Candidates, callbacks: Sequence[Callback] = ()) -> None:
         """Learn from a chunk; the weights after it are the solution of the stream."""
         new = chunk.distinct()
+        if len(self._kept.ids) == 0:
+            self._kept = new.take(np.arange(0))
+        form = {"n_features": new.rows.shape[1], "sparse": isinstance(new.rows, CSRRows)}
+        self._kept = self._kept._replace(rows=_in_form(self._kept.rows, **form))
         self.progress = self.progress.copy()
         self.progress.rows_read += len(chunk.ids)
         self.progress.bytes_read += rows_bytes(chunk.rows)
-        solution = self._train(new, callbacks)
+        solution, ignored = self._train(new, callbacks), np.ones(len(new.ids), dtype=bool)
         while solution.status is Status.SUPPORT_LIMIT:
             self._forget(self._threshold * 4 // 5)
             solution = self._train(new, callbacks)
-        ignored = ~self.admits(new.ids)
-        if len(solution.alpha) > self._most_kept:
+        if len(solution.alpha) <= self._most_kept:
+            ignored = ~self.admits(new.ids)
+        else:
             self._forget(self._threshold)
             solution = self._train(new.take(np.arange(0)), callbacks)
-            ignored[:] = True
         gap = solution.sampled_gap if solution.certified_gap is None else solution.certified_gap
         assert gap is not None
-        if self._threshold < _ALL:
+        if self.is_cut:
             gap = max(gap, self._gap_over(new.take(np.flatnonzero(ignored)), solution))
-        settled, vertices = solution.status.reached, self._vertices
+        settled = solution.status.reached
         if not settled and (self.solution is None or self.solution.status != Status.UNSETTLED):
             words = "the stream does not settle at C = %g: the gap over the last rows is %.3g; "
             logger.warning(words + "lower C or scale the columns", self._options.C, gap)
@@ -321,7 +316,7 @@ class _Stream:
             status=Status.STREAMED if settled else Status.UNSETTLED,
             lmo="stream",
             choice=f"corrective steps on the active set, {self.n_rows} rows seen once",
-            rows=vertices.places[vertices.alpha > 0],
+            rows=self._kept.places,
             sampled_gap=gap,
             certified_gap=None,
             pair_gap=None,
@@ -331,80 +326,54 @@ class _Stream:
             callback(self.progress.copy())
 
     def _train(self, new: _Candidates, callbacks: Sequence[Callback]) -> Solution:
-        """Train on the vertices, and on those of the new rows that are learned from."""
-        known, C = self._vertices, self._options.C
+        """Train on the rows kept, and on those of the new ones that are learned from."""
+        known, before, C = self._kept, self.progress, self._options.C
         learned = np.flatnonzero(self.admits(new.ids) & ~np.isin(new.ids, known.ids))
         rows = known.with_rows(new if len(learned) == len(new.ids) else new.take(learned))
         penalties = None if (rows.penalties == 1).all() else C * rows.penalties
         source = rows_source(rows.rows, "the chunk")
         problem = BinaryProblem(source, rows.labels, self.kernel, penalties, partial=True)
-        active, self._active = self._active, None
-        if active is not None:
-            active.renumber(penalties)
-        weighted, before = np.flatnonzero(rows.alpha), self.progress
-        warm = (weighted, rows.alpha[weighted]) if len(weighted) > 0 else None
+        warm = (np.arange(len(known.ids)), known.alpha) if len(known.ids) > 0 else None
 
         def tell(state: SolverState) -> None:
-            self.progress = replace(
-                state,
-                phase=Phase.STREAM,
-                iteration=before.iteration + state.iteration,
-                certified_gap=None,
-                rows_read=before.rows_read,
-                bytes_read=before.bytes_read,
-                kernel_evaluations=before.kernel_evaluations + state.kernel_evaluations,
-                elapsed_s=before.elapsed_s + state.elapsed_s,
-                sweep_fraction=None,
-                steps={kind: n + state.steps[kind] for kind, n in before.steps.items()},
-            )
+            self.progress = _total(before, state)
             for callback in callbacks:
                 callback(self.progress.copy())
 
         interrupt = DeferredInterrupt()  # a signal may come after the run has last checked for one
-        session = Session([tell] if callbacks else [], interrupt=interrupt)
-        with interrupt, Path(problem, self._plan_of(problem), session, active) as path:
-            if active is not None and active.alpha.sum() < 1 - WEIGHT_SUM_TOLERANCE:
-                active.refresh()  # some vertices were forgotten
-            solution = path.solve(C, warm)
+        with interrupt:
+            session = Session([tell], interrupt=interrupt)
+            solution = solve_problem(problem, self._plan_of(problem), session, warm)
         if interrupt.noted is not None or solution.status.was_asked_for:
             raise interruption(interrupt.noted)
-        tell(path.progress)
-        self._active = active = path.active
-        assert active is not None
-        self._vertices = rows.take(active.ids)._replace(alpha=active.alpha.copy())
+        self._kept = rows.take(solution.rows)._replace(alpha=solution.alpha)
         return solution
 
     def _plan_of(self, problem: BinaryProblem) -> Plan:
         """Plan of a run; few rows have no certificate, since the gradient of all is kept."""
         many = problem.source.n_rows > _FULL_ROWS
-        oracle = "sampled" if many else "full"
-        if self._plan is None or self._plan.options.lmo != oracle:
-            plan = plan_exact(problem, replace(self._options, lmo=oracle, certify=many))
-            parts = plan.memory.parts | {"kernel_rows": kernel_rows_budget()}
-            most: dict[str, Any] = {"max_vertices": self._capacity, "max_block": LARGEST_BLOCK}
-            self._plan = replace(plan, memory=replace(plan.memory, parts=parts, **most))
-        return self._plan
+        options = replace(self._options, lmo="sampled" if many else "full", certify=many)
+        plan = plan_exact(problem, options)
+        parts = plan.memory.parts | {"kernel_rows": kernel_rows_budget()}
+        most: dict[str, Any] = {"max_vertices": self._capacity, "max_block": LARGEST_BLOCK}
+        return replace(plan, memory=replace(plan.memory, parts=parts, **most))
 
     def _forget(self, threshold: int) -> None:
         """Keep no more support vectors than there may be, and of draws up to a threshold."""
-        support = np.flatnonzero(self._vertices.alpha)
-        ids = self._vertices.ids[support]
-        draws = np.sort(_draws(ids))
+        draws = np.sort(_draws(self._kept.ids))
         if len(draws) > self._most_kept:
             threshold = min(threshold, int(draws[self._most_kept - 1]))
         self._threshold = max(threshold, int(draws[0]))
-        kept = support[self.admits(ids)]
-        self._vertices = self._vertices.take(kept)
-        if self._active is not None:
-            self._active.keep(kept)
+        self._kept = self._kept.take(np.flatnonzero(self.admits(self._kept.ids)))
 
     def _gap_over(self, rows: _Candidates, solution: Solution) -> float:
         """Relative gap over rows that were not trained on, in float64."""
-        active, least = self._active, np.inf
-        assert active is not None
-        rows = rows.take(np.flatnonzero(~np.isin(rows.ids, self._vertices.ids)))
-        with Engine(self.kernel, self._options.threads, active.engine.arithmetic) as engine:
-            z = engine.prepare(solution.support_vectors, exact=True)
+        rows = rows.take(np.flatnonzero(~np.isin(rows.ids, self._kept.ids)))
+        vectors, least = solution.support_vectors, np.inf
+        with Engine(
+            self.kernel, self._options.threads, choose_arithmetic(self.kernel, vectors)
+        ) as engine:
+            z = engine.prepare(vectors, exact=True)
             beta = solution.alpha * solution.labels
             for start in range(0, len(rows.ids), LARGEST_BLOCK):
                 part = slice(start, start + LARGEST_BLOCK)
@@ -415,19 +384,20 @@ class _Stream:
         return relative_gap(solution.rho, least)
 
 
-@contextmanager
-def _undone_by_errors(streams: Sequence[PairStreams | _Stream]) -> Iterator[None]:
-    """Have streams be as before if what is done within fails."""
-    states = [dict(vars(stream)) for stream in streams]
-    try:
-        yield
-    except BaseException:
-        for stream, state in zip(streams, states, strict=True):
-            names = ("_active", "_vertices") if isinstance(stream, _Stream) else ()
-            if any(vars(stream)[name] is not state[name] for name in names):
-                state["_active"] = None  # it has been trained since then; it is made anew
-            stream.__dict__.update(state)
-        raise
+def _total(before: SolverState, state: SolverState) -> SolverState:
+    """Progress of a stream that was `before` a run, whose own is `state`."""
+    return replace(
+        state,
+        phase=Phase.STREAM,
+        iteration=before.iteration + state.iteration,
+        certified_gap=None,
+        rows_read=before.rows_read,
+        bytes_read=before.bytes_read,
+        kernel_evaluations=before.kernel_evaluations + state.kernel_evaluations,
+        elapsed_s=before.elapsed_s + state.elapsed_s,
+        sweep_fraction=None,
+        steps={kind: n + state.steps[kind] for kind, n in before.steps.items()},
+    )
 
 
 def vertex_ids(rows: Rows, weights: Float64Array) -> Int64Array:
@@ -456,15 +426,14 @@ def _draws(ids: Int64Array) -> npt.NDArray[np.uint64]:
 
 def _in_form(rows: Rows, n_features: int, *, sparse: bool) -> Rows:
     """Rows of at least as many columns as they have, dense or sparse."""
-    if not sparse and not isinstance(rows, CSRRows):
-        missing = n_features - rows.shape[1]
-        return np.pad(rows, ((0, 0), (0, missing))) if missing > 0 else rows
+    if rows.shape[1] == n_features and isinstance(rows, CSRRows) == sparse:
+        return rows
     rows = rows if isinstance(rows, CSRRows) else CSRRows.from_dense(rows)
     wide = replace(rows, n_features=n_features)
     return wide if sparse else wide.toarray()
 
 
-def _vertices_of(solution: Solution | None, C: float) -> _Candidates:
+def _kept_of(solution: Solution | None, C: float) -> _Candidates:
     """The support vectors of a solution, if any, whose penalties are factors of `C`."""
     if solution is None:
         ids, none = np.empty(0, dtype=np.int64), np.empty(0)

@@ -13,7 +13,7 @@ from ooc_fw import FrankWolfeSVC, InputError, Status, TrainOptions, make_kernel,
 from ooc_fw.data.rows import CSRRows, take_rows
 from ooc_fw.data.sources import ArraySource, rows_source
 from ooc_fw.kernels.functions import RBF
-from ooc_fw.solver.loop import Path
+from ooc_fw.solver.loop import solve_problem
 from ooc_fw.training.streams import PairStreams, vertex_ids
 from tests.support.contracts import to_dense
 from tests.support.reference import SmallProblem, make_problem, to_csr
@@ -186,14 +186,14 @@ def test_classes_may_come_one_after_the_other(problem):
 
 def test_a_signal_at_the_end_of_a_chunk_is_not_lost(problem, monkeypatch):
     stream, chunks = taught(problem, 100), list(cut(problem, 100))
-    before, solve_path = solution_of(stream), Path.solve
+    before = solution_of(stream)
 
-    def solve_and_signal(path, *arguments):
-        solution = solve_path(path, *arguments)
+    def solve_and_signal(*arguments):
+        solution = solve_problem(*arguments)
         signal.raise_signal(signal.SIGINT)
         return solution
 
-    monkeypatch.setattr(Path, "solve", solve_and_signal)
+    monkeypatch.setattr("ooc_fw.training.streams.solve_problem", solve_and_signal)
     with pytest.raises(KeyboardInterrupt):
         learn(stream, chunks)
     assert solution_of(stream) is before
