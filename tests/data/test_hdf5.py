@@ -163,7 +163,7 @@ def never_written(n_rows, **storage):
         ({"X": np.float32(1)}, "two dimensions, not of 0"),
         ({"X": h5py.Empty("f4")}, "two dimensions, not of 0"),
         ({"X": X, "y": np.ones(59)}, "data.h5 has 60 rows but 59 labels"),
-        ({"X": X, "y": np.ones((60, 1))}, "'y' must be an array of one dimension"),
+        ({"X": X, "y": np.ones((60, 2))}, "'y' must be an array of one dimension"),
         ({"X": X, "y": y.astype(complex)}, "must be numbers or text"),
         ({"X": X, "y": np.zeros(60, [("a", "f4"), ("b", "i4")])}, "must be numbers or text"),
         ({"X": X, "y": np.zeros(60, "V4")}, "must be numbers or text"),
