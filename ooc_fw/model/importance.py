@@ -172,7 +172,7 @@ def permuted(
 
     if model.task == "novelty" or not source.has_labels:
         raise InputError(
-            f"permutation needs labels that {source.name} or the model lacks; take gradients"
+            f"permutation needs labels that {source.name} or the model lacks; take gradients (--by)"
         )
     narrow, source, held = _narrowed(model, _sampled(suited(model, source), rows))
     values = source.read(0, source.n_rows)
@@ -183,7 +183,7 @@ def permuted(
     elif len(model.classes) == 2:
         labels = labels == model.classes[1]
         if labels.all() or not labels.any():
-            raise InputError(f"{source.name} has rows of one class only; take gradients")
+            raise InputError(f"{source.name} has rows of one class only; take gradients (--by)")
     else:
         score, what = accuracy_score, "accuracy"
 
