@@ -1,19 +1,20 @@
 """Passes over blocks of rows: on threads of this process, in others, or on a Dask cluster.
 
 What is found in a block depends on the block alone. `Workers.over` yields it in the order of the
-blocks; `over_blocks` merges it in a tree that depends on their number only. Every way of running
-gives the same bits. Work for another process is a function of an importable module.
+blocks, and `over_blocks` merges it in that order. Work for another process is a function of an
+importable module.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import count
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 from uuid import uuid4
@@ -26,7 +27,7 @@ Result = TypeVar("Result")
 Value = TypeVar("Value")
 
 _AHEAD, _CLUSTER_AHEAD = 2, 4  # blocks that wait for each thread, or worker of a cluster
-_SUBTREES = 32  # parts of a graph on a cluster, after each of which progress is told
+_PARTS = 32  # parts of a graph on a cluster, after each of which progress is told
 _CONNECT_SECONDS = 10  # time limit for the connection to a cluster
 # A terminal sends Ctrl-C to all processes; workers leave it to the one that decides.
 _IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
@@ -148,10 +149,10 @@ def over_blocks(
 
         visit, delayed_join = later(partial(_work, work)), later(join)
         leaves = [visit(common, block) for block in blocks]
-        groups = _subtrees(leaves, 1 if workers.client is None else _SUBTREES)
-        graphs = [merge_tree(len(group), iter(group), delayed_join) for group in groups]
-        parts = _compute(graphs, workers, source, tell)
-        total, _ = merge_tree(len(graphs), parts, join)
+        length = len(leaves) if workers.client is None else -(-len(leaves) // _PARTS)
+        parts = [leaves[i:j] for i, j in row_slices(len(leaves), length)]
+        graphs = [_joined(part, delayed_join) for part in parts]
+        total, _ = reduce(join, _compute(graphs, workers, source, tell))
     source.check_unchanged()
     return total
 
@@ -175,26 +176,13 @@ def _compute(
         yield found, counts
 
 
-def merge_tree(n: int, parts: Iterator[Any], merge: Callable[[Any, Any], Any]) -> Any:
-    """Merge `n` neighbouring parts in a tree that depends on their number only.
+def _joined(leaves: list[Any], join: Callable[..., Any]) -> Any:
+    """One task that joins leaves in order; Dask copies the graph so far with each call of `join`.
 
-    Parts are used in order, and one for each level of the tree is held.
-
-    >>> merge_tree(3, iter([1, 2, 3]), lambda earlier, later: (earlier, later))
-    (1, (2, 3))
+    Joining short runs of leaves first keeps the copies small.
     """
-    if n == 1:
-        return next(parts)
-    earlier = merge_tree(n // 2, parts, merge)
-    return merge(earlier, merge_tree(n - n // 2, parts, merge))
-
-
-def _subtrees(leaves: list[Any], n: int) -> list[list[Any]]:
-    """Leaves of at most `n` subtrees of `merge_tree`, a power of 2."""
-    if n == 1 or len(leaves) == 1:
-        return [leaves]
-    middle = len(leaves) // 2
-    return _subtrees(leaves[:middle], n // 2) + _subtrees(leaves[middle:], n // 2)
+    runs = row_slices(len(leaves), math.isqrt(len(leaves)))
+    return reduce(join, [reduce(join, leaves[start:stop]) for start, stop in runs])
 
 
 def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:

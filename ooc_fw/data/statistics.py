@@ -20,7 +20,7 @@ from ooc_fw.data.scaling import check_kind
 from ooc_fw.data.sources import ROUNDING, RowSource, StoredStatistics, block_slices
 from ooc_fw.system.errors import InputError
 
-TASK_ROWS = 16384  # rows of one task. It is fixed, because the order of the sums follows from it.
+TASK_ROWS = 16384  # rows of one task
 
 
 class ColumnSums:
@@ -140,9 +140,8 @@ def sigma2(
 
     It comes from the statistics stored in the file, if there are any, else from one pass over all
     rows. If the spread is lost in the rounding of the mean squared norm, one more pass finds it.
-    The bits are the same for any number of threads, chunk size, storage and `dask` (see
-    `borrow_workers`). InputError is raised when all rows are equal, so that no kernel width follows
-    from them.
+    For `dask` see `borrow_workers`. InputError is raised when all rows are equal, so that no kernel
+    width follows from them.
     """
     value = _statistics(source, threads, dask, on_rows).average_squared_distance
     if value > 0:
