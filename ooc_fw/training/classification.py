@@ -63,7 +63,7 @@ MOST_LANDMARKS, _ROWS_EACH = 30_000, 4
 _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
 _FIRST_LANDMARKS, _FIRST_VALUES = 500, 1e8  # of the first model of a growing one, and in its pass
 _ROOM = 0.8  # share of the vertices that fit, up to which support vectors may be expected
-_SPARE = 1.3  # times the time that a larger model is expected to take, which must be left
+_SPARE = 1.1  # times the time that a larger model is expected to take, which must be left
 _MOST_GAIN = 4  # factor of the number of landmarks from one model to the next, at most
 _GAIN = 1.1  # factor of the number of landmarks from which on a larger model is worth while
 

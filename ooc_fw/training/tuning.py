@@ -75,7 +75,7 @@ _CACHE_BYTES = 256 << 20  # of the rows of a sample, or of a validation part, th
 _REFIT_SHARE = 0.5  # of the time of the search, at most, that is kept for the last model
 _REFIT_FACTOR = 2.0  # its time over that of a candidate: its gap is a tenth, and certified
 _EXACT_SHARE = 0.7  # of the time that is left, at most, for an exact last model; else landmarks
-_LAST_SHARE = 0.95  # of the time that is left, for a model that nothing follows but a certificate
+_LAST_SHARE = 0.85  # of the time that is left, for a model that little follows
 _SPARE = 1.3  # times the time that a training is expected to take, which must be left
 _UNBALANCED = 0.5  # share of the largest class below which another one is small
 
@@ -440,6 +440,7 @@ class _Search:
         self.stage = self.stage_rows = 0
         self.best: Point | None = None  # of the last sample
         self.known: tuple[Point, Fit, _Part] | None = None  # the best one, and its model
+        self.known_error = math.inf  # of this model, on this part
         self.trained: Point | None = None  # candidate of the last model
         self.fitted: Fit | None = None  # this model
         self.signal: int | None = None  # that ended its training
@@ -659,6 +660,7 @@ class _Search:
         if self._tried()[0] is point:
             self.best = point
             self.known = point, fits[0], self.parts[0]
+            self.known_error = errors[0]
         if self.on_point is not None:
             self.on_point(point)
 
@@ -744,12 +746,8 @@ class _Search:
         if fitted is None or self.signal is not None or self.known is None:
             return fitted
         # The model saw these rows, and the one of the sample did not: if it is worse, it is so.
-        _, of_sample, part = self.known
-        ours, others = (
-            score_point(each.model, part, self.metric, self.given.threads)
-            for each in (fitted, of_sample)
-        )
-        return fitted if ours <= others else None
+        error = score_point(fitted.model, self.known[2], self.metric, self.given.threads)
+        return fitted if error <= self.known_error else None
 
     def _finished(
         self, best: Point, plan_of: Callable[..., Plan], share: float, support: float = 0.0
@@ -787,14 +785,16 @@ class _Search:
     def _of_sample(self) -> Fit:
         """The model of the best candidate on its sample, with a certificate if there is time."""
         assert self.known is not None
-        _, fitted, part = self.known
-        left = max(1.0, self._left())
-        options = replace(fitted.plan.given, certify=self.given.certify, max_time=left)
-        warm = [(each.rows, each.alpha) for each in fitted.solutions if isinstance(each, Solution)]
-        with contextlib.suppress(OutOfTimeError):
-            found = fit(fitted.problem, options, Session(self.callbacks), warm or None)
-            if Status(found.model.status).reached:
-                fitted = found
+        point, fitted, part = self.known
+        left = self._left()
+        if point.expected(len(part.rows))[0] < left:
+            options = replace(fitted.plan.given, certify=self.given.certify, max_time=left)
+            exact = [one for one in fitted.solutions if isinstance(one, Solution)]
+            warm = [(each.rows, each.alpha) for each in exact] or None
+            with contextlib.suppress(OutOfTimeError):
+                found = fit(fitted.problem, options, Session(self.callbacks), warm)
+                if Status(found.model.status).reached:
+                    fitted = found
         return fitted.renumbered(part.rows, self.n_rows)
 
     def _calibrated(self, fitted: Fit) -> Fit:

@@ -243,8 +243,8 @@ def test_a_run_that_ends_early_goes_on_with_more_landmarks(noisy, hurried):
     assert told == sorted(told)  # one run in the eyes of those who look on
     assert fitted.landmarks.iterations == told[-1][0] > small.landmarks.iterations
     clock = Session(started=time.perf_counter() - 200)  # 100 s are left
-    assert _larger_plan(noisy, plan, clock, fitted.landmarks, 29.0).landmarks == 32
-    assert _larger_plan(noisy, plan, clock, fitted.landmarks, 70.0) is None
+    assert _larger_plan(noisy, plan, clock, fitted.landmarks, 29.0).landmarks == 35
+    assert _larger_plan(noisy, plan, clock, fitted.landmarks, 90.0) is None
     assert not plan_of(noisy, max_time=300.0, landmarks=40).grows
     assert not plan_of(noisy).grows
 
