@@ -293,7 +293,9 @@ def _inspection(
 
 
 def _scaling(scaling: Scaling | None) -> dict[str, Any]:
-    return {"scaling": getattr(scaling, "name", None), "log1p": getattr(scaling, "log1p", None)}
+    if scaling is None:
+        return {"scaling": None, "log1p": None}
+    return {"scaling": scaling.kind, "log1p": scaling.log1p}
 
 
 def _kind(args: argparse.Namespace) -> str:
