@@ -217,10 +217,8 @@ def _describe_data(problem: Problem) -> None:
 def _announce(plan: Plan) -> None:
     """Say what will be trained before it takes its time, and what memory it may take."""
     lines = [plan.kind] if plan.kind else []
-    name, whose = "kernel_rows", "an exact model"
-    if plan.landmarks:
-        name, whose = "kernel_values", "landmarks"
-    n_bytes = plan.memory.parts.get(name, 0)
+    whose = "landmarks" if plan.landmarks else "an exact model"
+    n_bytes = plan.memory.kernel_values
     if plan.memory.limit is None and n_bytes > _MUCH_MEMORY:
         size = memory.format_bytes(n_bytes)
         lines += [f"without --memory, the kernel values of {whose} may take up to {size}"]

@@ -32,6 +32,7 @@ from ooc_fw.data.sources import ArraySource, CSRSource, RowSource, block_slices
 from ooc_fw.kernels.engine import UInt16Array
 from ooc_fw.landmarks.span import Landmarks
 from ooc_fw.problem import Problem, RegressionProblem
+from ooc_fw.system.memory import bytes_above
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -243,7 +244,8 @@ class KeptValues:
     Whoever asks for those of other rows or landmarks takes the memory over.
     """
 
-    def __init__(self, n_bytes: int) -> None:
+    def __init__(self, n_bytes: int, limit: int | None = None) -> None:
+        self._limit = limit
         # Pages that are never written take no memory.
         self._memory: UInt16Array = np.empty(n_bytes // 2, dtype=np.uint16)
         self._of: tuple[RowSource, Landmarks] | None = None
@@ -251,6 +253,8 @@ class KeptValues:
 
     def of_block(self, start: int, stop: int, source: RowSource, landmarks: Landmarks) -> Any:
         """Values of a block, shape (n, n_landmarks), `filled` or not; None without memory."""
+        if bytes_above(self._limit) > 0:
+            self._memory, self.filled = self._memory[:0].copy(), set()
         if self._of is None or self._of[0] is not source or self._of[1] is not landmarks:
             self._of, self.filled = (source, landmarks), set()
         width = len(landmarks)

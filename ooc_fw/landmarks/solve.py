@@ -135,7 +135,7 @@ class _Run(Shell):
         before = self.open_checkpoints(problem)
         self.snapshot: State = before or {"progress": asdict(self.progress)}
         self.n_landmarks = plan.memory.landmarks
-        self.kept = KeptValues(plan.memory.parts.get("kernel_values", 0))
+        self.kept = KeptValues(plan.memory.kernel_values, plan.memory.limit)
         self.start: tuple[Newton, Float64Array] | None = None
         self._reset()
         if warm is not None and warm.work is not None:

@@ -85,7 +85,7 @@ class FewVertices(Resumable):
 
     def _seek(self, active: ActiveSet, look: Look, known: Int64Array) -> None:
         """Choose other pivots, if any make passes cheaper."""
-        self._sought_at, n_bytes = len(active), self._memory.parts.get("kernel_rows")
+        self._sought_at, n_bytes = len(active), self._memory.kernel_values
         effort = Effort.of(look.n_left, len(active), n_bytes)
         if effort is None:
             return

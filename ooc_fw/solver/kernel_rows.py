@@ -18,6 +18,7 @@ from ooc_fw.data.rows import Int64Array
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.solver.growing import GrowingArray, LazyTable
+from ooc_fw.system.memory import bytes_above
 
 _WIDEST = 8  # a cache of rows serves up to 8 times the vertices of the largest whole block
 _BATCH_BYTES = 4 << 20  # bytes of rows that are computed together before they go to their slots
@@ -51,12 +52,15 @@ class KernelRows:
     """Rows of kernel values between at most `n_max` vertices, in `budget` bytes.
 
     They begin in 16 bits if `quantised`, else in float32. `values`, `unit`, `slots` and `used` are
-    what a `ooc_fw._core.steps.KernelBlock` has, and `clock` is the time that `used` notes.
+    what a `ooc_fw._core.steps.KernelBlock` has, and `clock` is the time that `used` notes. Rows are
+    given up where the process would exceed the `limit`, in bytes.
     """
 
-    def __init__(self, n_max: int, budget: int, quantised: bool = False) -> None:
+    def __init__(
+        self, n_max: int, budget: int, quantised: bool = False, limit: int | None = None
+    ) -> None:
         dtype = np.dtype(np.uint16 if quantised else np.float32)
-        self._budget = budget
+        self._budget, self._limit = budget, limit
         self.capacity = min(n_max, _WIDEST * self._side(dtype))  # most vertices, in any type
         self.clock = 0
         self._slots = GrowingArray(np.int64)
@@ -226,6 +230,10 @@ class KernelRows:
 
         The rows used last stay and move to the front, and the memory behind them is released.
         """
+        above = bytes_above(self._limit)
+        if above > 0:
+            n_held = int(np.count_nonzero(self._owners >= 0))
+            self._budget = min(self._budget, max(0, n_held * self._table.row_bytes(m) - above))
         room = self._room(m)
         if room < len(self.values):
             held = np.flatnonzero(self._owners >= 0)

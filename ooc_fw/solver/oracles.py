@@ -301,7 +301,7 @@ class FullLMO(LMO):
         self._y = self._labels.astype(np.float64)
         self._ridge = 1 / np.atleast_1d(np.asarray(workspace.penalties))
         self._members = np.full(n_rows, -1, dtype=np.int64)
-        self._keeps_rows, self._column_bytes = memory.row_cache > 0, memory.parts["column_cache"]
+        self._keeps_rows, self._column_bytes = memory.row_cache > 0, memory.column_cache
         self._grad: Float64Array | None = None
         self._before: Float64Array | None = None
         self._draws = np.empty((0, self._sample_size), dtype=np.int64)  # to be looked at next

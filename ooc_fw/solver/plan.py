@@ -37,7 +37,8 @@ from ooc_fw.system.memory import MemoryPlan, Workload, format_bytes, memory_tota
 logger = logging.getLogger(__name__)
 
 _FEW_BYTES = 32 << 20  # of rows that are looked at together where memory is short, or once
-_NUMBERS = "limit", "max_threads", "max_vertices", "max_block"  # of a memory plan
+# Of a memory plan, for a run that is resumed.
+_NUMBERS = "max_threads", "max_vertices", "max_block", "kernel_values", "row_cache", "column_cache"
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 14  # rows whose kernel values with each other take 1 GiB in float32
 _PROBE_ROWS = 1024  # rows that the arithmetic of products is chosen by
@@ -103,7 +104,7 @@ class Plan:
     def to_state(self) -> dict[str, Any]:
         """What a checkpoint of an exact run holds beside its options."""
         numbers = {name: getattr(self.memory, name) for name in _NUMBERS}
-        return {**self.memory.parts, **numbers, "method": self.method, "quantised": self.quantised}
+        return {**numbers, "method": self.method, "quantised": self.quantised}
 
 
 def plan_exact(
@@ -135,8 +136,7 @@ def plan_exact(
     if state:  # another kind of run is refused when it begins
         method, quantised = state["method"], state["quantised"]
         available = max(memory_total(), memory.total())
-        parts = {name: state[name] for name in memory.parts}
-        memory = MemoryPlan(memory.work, parts, **{name: state[name] for name in _NUMBERS})
+        memory = replace(memory, **{name: state[name] for name in _NUMBERS})
         if memory.limit is None and memory.total() > available:
             raise InputError(
                 f"the run of the checkpoint {session.resume} may take "

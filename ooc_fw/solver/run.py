@@ -176,8 +176,9 @@ class RunState:
         options, memory, problem = workspace.options, workspace.plan.memory, workspace.problem
         n_added = 0 if active is None else len(active)
         if active is None:
-            n_bytes, quantised = memory.parts["kernel_rows"], workspace.plan.quantised
-            kernel_rows = KernelRows(memory.max_vertices, n_bytes, quantised)
+            quantised = workspace.plan.quantised
+            sizes = memory.max_vertices, memory.kernel_values
+            kernel_rows = KernelRows(*sizes, quantised, memory.limit)
             active = ActiveSet(workspace.engine, options.C, kernel_rows, problem.penalties)
         rule, rng = STEP_RULES[options.method](), np.random.default_rng(options.seed)
         oracle = make_oracle(workspace, rule)
@@ -338,7 +339,7 @@ def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]
     rows, penalty = take_rows(active.rows, support), active.penalty_of(ids)
     weights = SupportWeights(rows, ids, alpha, penalty, active.grad[support], active.rounding)
     n_worst, memory = max(_LEAST_VIOLATORS, len(active)), workspace.plan.memory
-    n_bytes = memory.parts["kernel_rows"]
+    n_bytes = memory.kernel_values
     search = Search(tolerance, n_worst, screen, unscreened, n_bytes)
     # Without a limit there is memory beside the kernel rows.
     lends = memory.limit is not None and Effort.of(n_rows, len(support), n_bytes) is not None

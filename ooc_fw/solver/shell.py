@@ -47,7 +47,7 @@ State: TypeAlias = dict[str, Any]
 Identity: TypeAlias = dict[str, dict[str, Any]]
 """What a run is: "options", "kernel" and "data", each name -> JSON value."""
 
-FORMAT_VERSION = 8  # changes with what the state holds, and with how a run goes on from it
+FORMAT_VERSION = 9  # changes with what the state holds, and with how a run goes on from it
 _FRONT = 512  # bytes before the HDF5 image
 _MAGIC = CHECKPOINT.decode()
 _ANEW = "train without --resume to start anew"

@@ -99,20 +99,17 @@ def _exact_or_fewest(work: Workload, options: TrainOptions) -> MemoryPlan:
                 raise
             refused.append(error)
     try:
-        return _landmark_memory(work, options, options.landmarks or START_ROWS)
+        asked = options.landmarks
+        return _landmark_memory(work, options, asked or START_ROWS, asked or _usual_landmarks(work))
     except OverLimitError as error:
         near = [each for each in refused if each.needed <= error.needed + MUCH_BYTES]
         raise (near or [error])[0] from None
 
 
-def _landmark_memory(work: Workload, options: TrainOptions, n_landmarks: int) -> MemoryPlan:
+def _landmark_memory(work: Workload, options: TrainOptions, fewest: int, most: int) -> MemoryPlan:
     """Memory of a model with so many landmarks, or with all rows where these are fewer."""
-    fewest, limit = min(n_landmarks, work.n_rows), options.memory_limit
-    usual = _usual_landmarks(work)
-    advised = usual if options.landmarks is None or n_landmarks == START_ROWS else 0
-    return plan_landmarks(
-        work, limit, memory_total(), fewest, threads=options.threads, advised=advised
-    )
+    numbers = min(fewest, work.n_rows), min(most, work.n_rows)
+    return plan_landmarks(work, options.memory_limit, memory_total(), *numbers, options.threads)
 
 
 class Classification(Task):
@@ -258,7 +255,7 @@ def plan_span(
     if grows:
         first = min(_FIRST_LANDMARKS, int(_FIRST_VALUES / work.n_rows))
         n_landmarks = min(n_landmarks, max(START_ROWS, first))
-    memory = _landmark_memory(work, options, n_landmarks)
+    memory = _landmark_memory(work, options, n_landmarks, n_landmarks)
     # Fewer cannot be asked for, but there may be fewer rows.
     given = replace(options, landmarks=max(memory.landmarks, START_ROWS), exact=False)
     within = replace(given, threads=memory.max_threads)
@@ -371,8 +368,7 @@ def most_landmarks(problem: Problem, options: TrainOptions, session: Session, gr
     if grows:
         alike = math.sqrt(problem.n_classifiers)
         wanted = max(wanted, int(min(MOST_LANDMARKS / alike, work.n_rows / _ROWS_EACH)))
-    fewest, limit = min(START_ROWS, wanted), options.memory_limit
-    return plan_landmarks(work, limit, memory_total(), fewest, wanted, options.threads).landmarks
+    return _landmark_memory(work, options, min(START_ROWS, wanted), wanted).landmarks
 
 
 @dataclass(frozen=True)

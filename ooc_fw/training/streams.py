@@ -354,9 +354,13 @@ class _Stream:
         many = problem.source.n_rows > _FULL_ROWS
         options = replace(self._options, lmo="sampled" if many else "full", certify=many)
         plan = plan_exact(problem, options)
-        parts = plan.memory.parts | {"kernel_rows": kernel_rows_budget()}
-        most: dict[str, Any] = {"max_vertices": self._capacity, "max_block": LARGEST_BLOCK}
-        return replace(plan, memory=replace(plan.memory, parts=parts, **most))
+        memory = replace(
+            plan.memory,
+            max_vertices=self._capacity,
+            max_block=LARGEST_BLOCK,
+            kernel_values=kernel_rows_budget(),
+        )
+        return replace(plan, memory=memory)
 
     def _forget(self, threshold: int) -> None:
         """Keep no more support vectors than there may be, and of draws up to a threshold."""

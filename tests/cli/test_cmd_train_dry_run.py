@@ -33,7 +33,7 @@ def data(request, tmp_path):
 @pytest.mark.parametrize(
     ("options", "kind", "part"),
     [
-        ((), "exact", "kernel values between active rows"),
+        ((), "exact", "kernel values"),
         (("--landmarks", "none"), "exact", "active rows"),
         (("--landmarks", 40), "landmarks", "matrices between landmarks"),
         (("--task", "novelty"), "exact", "active rows"),

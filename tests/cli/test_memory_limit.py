@@ -42,6 +42,51 @@ def test_the_peak_stays_below_the_limit(tmp_path):
     assert result["peak_rss_bytes"] <= limit << 20
 
 
+PEAK = """
+import sys
+from ooc_fw.cli.main import main
+from ooc_fw.system.memory import peak_rss_bytes
+status = main(sys.argv[1:])
+print("peak", peak_rss_bytes(), file=sys.stderr)
+sys.exit(status)
+"""
+
+
+@pytest.mark.process
+def test_no_command_takes_more_than_300_mib(tmp_path):
+    """The peak of a process of its own; without ``--memory`` for commands that do not have it."""
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(5000, 20)) * (rng.random((5000, 20)) < 0.5)).astype(np.float32)
+    y = np.where(X[:, 0] + rng.normal(size=len(X)) > 0, 1.0, -1.0)
+    write_dense(tmp_path / "rows.h5", X, y)
+    write_sparse(tmp_path / "sparse.h5", X[:3000], y[:3000])
+    write_dense(tmp_path / "three.h5", X[:3000], np.arange(3000) % 3.0)
+    write_dense(tmp_path / "targets.h5", X, X[:, 0] + X[:, 1] ** 2)
+    np.savetxt(tmp_path / "rows.csv", np.column_stack([y, X]), delimiter=",", fmt="%g")
+    limited = """
+    train rows.h5 --exact --gamma 0.05 --tol 0.01 -o m.h5
+    train rows.h5 --landmarks auto -o l.h5
+    train three.h5 -o three-model.h5
+    train sparse.h5 -o sparse-model.h5
+    train targets.h5 --task regression -o r.h5
+    train sparse.h5 --task novelty -o n.h5
+    """
+    others = """
+    predict m.h5 rows.h5 -o labels.csv
+    evaluate m.h5 rows.h5
+    certify m.h5 rows.h5
+    importance n.h5 sparse.h5
+    convert rows.csv -o converted.h5 --no-header --label 0
+    """
+    lines = [f"{line} --memory 300MiB" for line in limited.strip().splitlines()]
+    for line in [*lines, *others.strip().splitlines()]:
+        program = [sys.executable, "-c", PEAK, *line.split()]
+        done = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path)
+        # A gap of more than 0.001 is the status 1 of certify.
+        assert done.returncode in (0, line.strip().startswith("certify")), (line, done.stderr)
+        assert int(done.stderr.split()[-1]) <= 300 << 20, line
+
+
 @pytest.mark.process
 @pytest.mark.parametrize(
     "options",

@@ -262,7 +262,7 @@ def test_files_that_are_no_checkpoint(checkpoint, model_file, monkeypatch):
     with pytest.raises(InputError, match="is not a checkpoint"):
         load_checkpoint(model_file)
     monkeypatch.setattr("ooc_fw.solver.shell.FORMAT_VERSION", 99)
-    with pytest.raises(InputError, match="is of format 8, and this ooc-fw reads 99"):
+    with pytest.raises(InputError, match="is of format 9, and this ooc-fw reads 99"):
         load_checkpoint(path)
 
 

@@ -12,7 +12,7 @@ from tests.solver.test_checkpoint import assert_same
 from tests.support.reference import SmallProblem, make_problem
 from tests.support.solving import activate, train_in_session
 
-NO_LIMIT = MemoryPlan(None, {"kernel_rows": 1 << 28}, None, 2)
+NO_LIMIT = MemoryPlan(None, {}, None, 2, kernel_values=1 << 28)
 
 
 @pytest.fixture

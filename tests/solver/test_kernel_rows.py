@@ -7,6 +7,7 @@ import pytest
 
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.solver import kernel_rows
 from ooc_fw.solver.kernel_rows import KernelRows, value_type
 from tests.support.solving import kernel_row
 
@@ -38,6 +39,27 @@ def test_rows_that_outgrow_their_budget_stay_within_it(quantised):
             assert resident_bytes() - before <= 1.25 * BUDGET
         rows.keep(np.arange(0, 9000, 2))
         assert resident_bytes() - before <= 1.25 * BUDGET
+
+
+def test_a_process_above_its_limit_gets_memory_back(monkeypatch):
+    """Half of the rows go, and those that steps ask for are held again."""
+    above = iter([0, 0, 500 * 2 * 500])  # bytes; rows are added, filled, and added again
+    monkeypatch.setattr(kernel_rows, "bytes_above", lambda _: next(above, 0))
+    X = np.random.default_rng(0).random((1000, 5), dtype=np.float32)
+    with Engine(make_kernel("rbf", gamma=1.0), 1) as engine:
+        z = engine.prepare(X)
+        rows = KernelRows(1000, 1 << 30, limit=1 << 30)
+        rows.add(500, engine, z[:500])
+        rows.fill(engine, z[:500])
+        assert rows.whole
+        rows.add(500, engine, z)
+        held = int((rows.slots >= 0).sum())
+        assert 2 <= held < 500
+        rows.fetch(np.array([0, 999]), engine, z)
+        assert (rows.slots[[0, 999]] >= 0).all()
+        assert int((rows.slots >= 0).sum()) <= held
+        values = rows.values[rows.slots[999], :1000]
+        np.testing.assert_allclose(values, np.exp(-np.square(X - X[999]).sum(axis=1)), rtol=1e-5)
 
 
 def test_the_type_of_values_follows_from_penalty_and_vertices():

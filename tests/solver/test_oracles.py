@@ -47,7 +47,7 @@ class Bench:
         """What an oracle takes of a run."""
         memory = SimpleNamespace(
             row_cache=int(keeps_rows),
-            parts={"column_cache": column_bytes},
+            column_cache=column_bytes,
             max_block=oracles.LARGEST_BLOCK,
         )
         return SimpleNamespace(

@@ -19,8 +19,8 @@ def plan_of(problem, n_landmarks, options, kept_bytes=0):
     work = sizes_of(problem.source, options)
     n_landmarks = min(n_landmarks, work.n_rows)
     options = replace(options, landmarks=max(n_landmarks, START_ROWS))
-    parts = {"kernel_values": kept_bytes}
-    return Plan(options, options, MemoryPlan(work, parts, None, 8, landmarks=n_landmarks))
+    memory = MemoryPlan(work, {}, None, 8, landmarks=n_landmarks, kernel_values=kept_bytes)
+    return Plan(options, options, memory)
 
 
 def solve_landmarks(problem, n_landmarks, options, session, warm=None, kept_bytes=0):
