@@ -292,8 +292,6 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     results.add_argument("--no-refit", dest="refit", action="store_false", help=text)
     text = "write all candidates as JSON"
     results.add_argument("--points", type=OUTPUT, metavar="FILE.json", help=text)
-    text = "draw errors against C (.png, .svg, .pdf; matplotlib)"
-    results.add_argument("--figure", type=OUTPUT, metavar="FILE", help=text)
     add_results(parser)
 
 

@@ -14,7 +14,6 @@ from ooc_fw.cli import common, train
 from ooc_fw.cli.model_place import ModelPlace
 from ooc_fw.model.metrics import METRICS
 from ooc_fw.options import TrainOptions
-from ooc_fw.report.figures import check_figure, draw_errors, save
 from ooc_fw.report.progress import Progress, to_json
 from ooc_fw.solver.state import Status
 from ooc_fw.system import memory
@@ -65,9 +64,6 @@ def run(args: argparse.Namespace) -> int:
         train.warn_inexact(why, values["refit"]["certified_gap"], place.note(path))
     if args.points:
         write_output(args.points, (to_json(values) + "\n").encode())
-    if args.figure:
-        title = f"{result.n_rows} rows, {result.n_validation} validation rows"
-        save(draw_errors(result.points, result.best, title, METRICS[result.metric]), args.figure)
     interrupted = result.interrupted or status == Status.INTERRUPTED
     return place.status((result.signal or signal.SIGINT) if interrupted else None)
 
@@ -130,9 +126,7 @@ def _place(args: argparse.Namespace) -> Iterator[ModelPlace]:
         raise InputError("-o MODEL is written by the refit; leave out one of -o and --no-refit")
     model = common.model_output(args)
     outputs = [model] if args.refit else []
-    others = {"points": args.points, "figure": args.figure}
-    outputs += [Output(what, path, streamed=True) for what, path in others.items() if path]
+    if args.points:
+        outputs.append(Output("points", args.points, streamed=True))
     with reserved(outputs, common.inputs_of(args)):
-        if args.figure:
-            check_figure(args.figure)
         yield ModelPlace(Path(model.path))

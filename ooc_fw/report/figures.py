@@ -1,4 +1,4 @@
-"""All figures: training runs, errors of a search, how good a model is, importance.
+"""All figures: training runs, how good a model is, importance.
 
 They are drawn by matplotlib, an optional package, which is imported when a figure is drawn.
 """
@@ -34,7 +34,6 @@ _LABEL_LETTERS = 24  # of a run's name in a legend, so that its columns fit
 _KEY_INCHES, _LETTER_INCHES = 0.6, 0.075  # widths in a legend
 _EVERY = 0.15  # between markers of a line, as a share of the diagonal of the axes
 _FAR_APART = 100  # numbers of iterations whose ratio is larger have a logarithmic axis
-_MOST_TICKS = 12  # values tried that an axis names
 _MOST_COUNTED = 10  # classes of a confusion matrix in which rows are written
 _MOST_CLASSES = 40  # that it shows
 _LINE_INCHES = 0.12  # of each of them
@@ -81,18 +80,16 @@ def _look() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _drawing(
-    inches: tuple[float, float], n_panels: int = 1, across: int = 2, **options: Any
-) -> Iterator[tuple[Figure, list[Any]]]:
-    """A figure and the axes of panels of this size, at most so many side by side, to draw in."""
-    n_columns = min(across, n_panels)
+def _drawing(inches: tuple[float, float], n_panels: int = 1) -> Iterator[tuple[Figure, list[Any]]]:
+    """A figure and the axes of panels of this size, two side by side, to draw in."""
+    n_columns = min(2, n_panels)
     n_rows = -(-n_panels // n_columns)
     with _look():
         from matplotlib.figure import Figure
 
         size = inches[0] * n_columns, inches[1] * n_rows
         figure = Figure(figsize=size, layout="constrained")
-        axes = figure.subplots(n_rows, n_columns, squeeze=False, **options).ravel().tolist()
+        axes = figure.subplots(n_rows, n_columns, squeeze=False).ravel().tolist()
         for ax in axes[n_panels:]:
             ax.set_axis_off()
         yield figure, axes[:n_panels]
@@ -213,50 +210,6 @@ def _name(label: str) -> str:
 
 def _short(label: str) -> str:
     return label if len(label) <= _LABEL_LETTERS else f"...{label[3 - _LABEL_LETTERS :]}"
-
-
-def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error") -> Figure:
-    """Draw validation errors against C, a panel for each kernel and a curve for each gamma.
-
-    Points are those of `ooc_fw.training.tuning`, hollow if they were left out before the last
-    stage, on fewer rows; `what` is the name of the error.
-    """
-    Cs = sorted({point.C for point in points})
-    points = [point for point in points if point.error is not None]
-    kernels = list(dict.fromkeys(point.kernel for point in points))
-    errors = [point.error for point in points]
-    step = -(-len(Cs) // _MOST_TICKS)
-    size, shared = (7, 3.5 + 1 / len(kernels)), {"sharex": True, "sharey": True}
-    with _drawing(size, len(kernels), across=1, **shared) as (figure, axes):
-        for kernel, ax in zip(kernels, axes, strict=True):
-            alike = sorted((p for p in points if p.kernel == kernel), key=lambda point: point.C)
-            gammas = sorted({point.gamma for point in alike})
-            for gamma, look in zip(gammas, _looks(), strict=False):
-                tried = [p for p in alike if p.gamma == gamma]
-                ax.plot(
-                    [point.C for point in tried],
-                    [100 * point.error for point in tried],
-                    label=f"gamma {gamma:.4g}",
-                    **look | {"linewidth": 0.8},
-                )
-                for point in tried:
-                    fill = "white" if point.stage != best.stage else look["color"]
-                    ax.plot(point.C, 100 * point.error, **look, mfc=fill, zorder=3)
-            if kernel == best.kernel:
-                error = 100 * (best.error or 0.0)
-                label = f"best: C {best.C:.4g}, {error:.3g} %"
-                ax.plot([best.C], [error], "*", color="black", ms=13, label=label, zorder=4)
-            ax.set_xscale("log")
-            ax.set_xticks(Cs[::step], [f"{C:.3g}" for C in Cs[::step]])
-            ax.minorticks_off()
-            if max(errors) > 10 * min(errors) > 0:
-                ax.set_yscale("log", subs=[2, 5])
-                ax.yaxis.set(major_formatter="{x:g}", minor_formatter="{x:g}")
-            ax.set(ylabel=f"validation {what} (%)", title=f"{kernel} kernel")
-            ax.legend(fontsize="x-small", ncols=1 + len(gammas) // 8)
-        axes[-1].set_xlabel("C; hollow: left out on fewer rows")
-        figure.suptitle(title)
-    return figure
 
 
 def draw_measures(measures: dict[str, Any]) -> Figure:

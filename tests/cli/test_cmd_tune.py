@@ -1,4 +1,4 @@
-"""`ooc-fw tune`: a table, JSON, a figure and a model."""
+"""`ooc-fw tune`: a table, JSON and a model."""
 
 import json
 import shlex
@@ -39,11 +39,10 @@ def test_landmarks(ooc_fw, data_file, tmp_path):
 
 
 def test_json_and_files(ooc_fw, data_file, tmp_path):
-    pytest.importorskip("matplotlib")
-    points, figure, model = (tmp_path / name for name in ("r.json", "f.png", "m.h5"))
+    points, model = tmp_path / "r.json", tmp_path / "m.h5"
     outcome = ooc_fw(
         *("tune", data_file, "--C", "2^0..2^4:2", "--gamma", "auto,2^-1"),
-        *("--json", "--quiet", "--points", points, "--figure", figure, "-o", model),
+        *("--json", "--quiet", "--points", points, "-o", model),
     )
     assert (outcome.status, outcome.err) == (0, "")
     values = outcome.json()
@@ -53,7 +52,6 @@ def test_json_and_files(ooc_fw, data_file, tmp_path):
     assert values["best"]["n_validated"] == 200
     assert values["refit"]["status"] == "converged"
     assert values["model"] == str(model)
-    assert figure.read_bytes().startswith(b"\x89PNG")
 
 
 def test_metric(ooc_fw, data_file, tmp_path):
@@ -162,11 +160,9 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
         (["--no-refit", "-o", "m.h5"], ["--no-refit"]),
         (["-o", "{data}"], ["would replace the input"]),
         (["-o", "x.h5", "--points", "x.h5"], ["would both be"]),
-        (["--figure", "f.doc"], ["f.doc", ".png"]),
     ],
 )
 def test_mistakes(ooc_fw, data_file, arguments, parts):
-    pytest.importorskip("matplotlib")
     arguments = (argument.format(data=data_file) for argument in arguments)
     ooc_fw("tune", data_file, *arguments).assert_refused(*parts)
 

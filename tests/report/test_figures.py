@@ -8,7 +8,6 @@ import pytest
 from ooc_fw.report.figures import (
     PANELS,
     check_figure,
-    draw_errors,
     draw_fit,
     draw_importance,
     draw_measures,
@@ -98,33 +97,6 @@ def test_time_is_given_in_a_fitting_unit(make_run, pace, unit, last):
 def test_equal_runs_make_equal_files(make_run, form):
     first, second = (render(draw_runs([make_run()], ["gap"]), form) for _ in range(2))
     assert first == second
-
-
-@pytest.mark.parametrize("n_gammas", [2, 20])
-def test_errors_of_a_search(n_gammas, tmp_path):
-    points = [
-        SimpleNamespace(
-            kernel=kernel, C=C, gamma=2.0**k, error=error, standard_error=error, stage=1
-        )
-        for kernel in ("rbf", "laplacian")
-        for C, error in ((1.0, 0.25), (4.0, 0.125), (8.0, None))
-        for k in range(n_gammas)
-    ]
-    figure = draw_errors(points, points[n_gammas], "a search")
-    ax, other = figure.axes
-    assert [each.get_title("left") for each in (ax, other)] == ["rbf kernel", "laplacian kernel"]
-    assert len(other.get_legend_handles_labels()[1]) == n_gammas
-    assert ax.lines[-1].get_xydata().tolist() == [[4, 12.5]]
-    assert list(other.get_xticks()) == [1, 4, 8]
-    assert ax.lines[-1].get_label() == "best: C 4, 12.5 %"
-    assert list(ax.lines[0].get_ydata()) == [25, 12.5]
-    assert len(ax.get_legend_handles_labels()[1]) == n_gammas + 1
-    save(figure, tmp_path / "f.png")
-    assert ax.get_yscale() == "linear"
-    points[0].error = 0.01
-    untried = [SimpleNamespace(**vars(points[0]) | {"kernel": "tanimoto", "error": None})]
-    figure = draw_errors(points + untried, points[0], "a wide one")
-    assert [ax.get_yscale() for ax in figure.axes] == ["log"] * 2  # no panel of the third kernel
 
 
 @pytest.mark.parametrize("n_classes", [2, 40])
