@@ -77,6 +77,7 @@ _REFIT_FACTOR = 2.0  # its time over that of a candidate: its gap is a tenth, an
 _EXACT_SHARE = 0.7  # of the time that is left, at most, for an exact last model; else landmarks
 _LAST_SHARE = 0.85  # of the time that is left, for a model that little follows
 _SPARE = 1.3  # times the time that a training is expected to take, which must be left
+_COMFORT = 2.0  # the same for a larger sample, whose trainings may grow faster than those before
 _UNBALANCED = 0.5  # share of the largest class below which another one is small
 
 METRICS_OF = {
@@ -597,9 +598,9 @@ class _Search:
         left = self._search_left()
         while len(kept) > 2 and self._cost(kept, larger) > left / 2:
             kept.pop().note = f"no time on {larger} rows"
-        cost = self._cost(kept, larger)
+        cost = _COMFORT * self._cost(kept, larger)
         if cost > left > 0:
-            larger = int(larger * math.sqrt(left / cost) / _SPARE)
+            larger = int(larger * math.sqrt(left / cost))
         if left <= 0 or (larger < 1.5 * n_rows and n_rows < self.n_train):
             self.ended = f"there is no time for {len(kept)} candidates on more than {n_rows} rows"
             return [], n_rows
