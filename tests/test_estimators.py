@@ -1,6 +1,7 @@
 import copy
 import dataclasses
 import pickle
+import time
 from contextlib import nullcontext
 
 import anndata
@@ -30,6 +31,7 @@ from ooc_fw import (
 )
 from ooc_fw.model.record import model_from_bytes
 from ooc_fw.options import NOVELTY_C, KernelOptions, TaskOptions, option_fields
+from ooc_fw.report.progress import Progress
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.files import Output, reserved
 from ooc_fw.testing import EXPECTED_FAILED_CHECKS, EXPECTED_FAILED_CHECKS_WITH_PROBABILITY
@@ -136,7 +138,14 @@ def test_integer_random_state_is_the_seed_of_the_command(ooc_fw, data_file, tmp_
 
 
 def test_not_converging_warns_and_verbose_shows_progress(table, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_fw.report.progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("ooc_fw.report.progress.LINE_SECONDS", 0.01)
+    show = Progress._show
+
+    def show_for_a_while(progress, state):
+        show(progress, state)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(Progress, "_show", show_for_a_while)
     estimator = FrankWolfeSVC(method="fw", max_iter=1, verbose=1)
     with pytest.warns(
         ConvergenceWarning, match="stopped by the limit of iterations before the relative gap"

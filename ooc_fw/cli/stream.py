@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     with (
         model_place(args) as place,
         _open(args, before) as given,
-        train.run_progress(args, options, args.started, train.open_log(args, options)) as progress,
+        train.run_progress(args, train.open_log(args, options)) as progress,
         DeferredInterrupt() as interrupt,
     ):
         interrupt.defer()

@@ -98,12 +98,13 @@ def run(args: argparse.Namespace) -> int:
         facts |= {} if args.task == "classification" else {"task": args.task}
         log = open_log(args, options, **facts, kernel=problem.kernel.to_dict())
         with (
-            run_progress(args, options, args.started, log) as progress,
+            run_progress(args, log) as progress,
             DeferredInterrupt(checked=True) as interrupt,
         ):
             session = dataclasses.replace(session, callbacks=progress.callbacks)
             fitted = fit(problem, within, session, plan=plan)
             interrupt.defer()  # the model is not lost any more
+            progress.stop()  # calibration has a display of its own
             if ordinary is not None:
                 fitted = fitted.renumbered(ordinary, whole.n_rows)
             result, output, number = _save(args, fitted, options, session, place)
@@ -270,7 +271,7 @@ def _calibrate(
         print("calibrating on held-out rows", file=sys.stderr)
     try:
         # The log describes the training run only.
-        with run_progress(args, options, session.started, what="calibration") as progress:
+        with run_progress(args, what="calibration") as progress:
             session = dataclasses.replace(session, callbacks=progress.callbacks)
             model = calibrated(fitted, options, session)
             check_interrupt()
@@ -290,21 +291,9 @@ def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> E
     return EventLog.begin(args.log, data=data, **begin, **facts, options=options.to_dict())
 
 
-def run_progress(
-    args: argparse.Namespace,
-    options: TrainOptions,
-    started: float,
-    log: EventLog | None = None,
-    what: str = "",
-) -> Progress:
-    """Display of a run that began at `started`, a reading of `time.perf_counter`."""
-    return Progress(
-        quiet=args.quiet,
-        verbose=args.verbose,
-        ends_at=None if options.max_time is None else started + options.max_time,
-        log=log,
-        what=what,
-    )
+def run_progress(args: argparse.Namespace, log: EventLog | None = None, what: str = "") -> Progress:
+    """Display of a run."""
+    return Progress(quiet=args.quiet, verbose=args.verbose, log=log, what=what)
 
 
 def warn_inexact(why: str, gap: float | None, note: str) -> None:

@@ -11,7 +11,6 @@ from ooc_fw.report.progress import (
     Progress,
     RowProgress,
     Waiting,
-    format_seconds,
     to_json,
 )
 from ooc_fw.solver.state import SolverState, StepKind
@@ -45,8 +44,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    for name in ("monotonic", "perf_counter"):
-        monkeypatch.setattr(f"ooc_fw.report.progress.time.{name}", lambda: clock.now)
+    monkeypatch.setattr("ooc_fw.report.progress.time.monotonic", lambda: clock.now)
     return clock
 
 
@@ -55,166 +53,150 @@ def make_state(**changes):
     return SolverState(**{**values, **changes})
 
 
-def make_sweep(seconds, fraction, **changes):
-    return make_state(phase="certify", elapsed_s=seconds, sweep_fraction=fraction, **changes)
-
-
-@pytest.fixture
-def show(stderr, clock):
-    """Lines that are shown of some states, each of which arrives 10 s after the one before."""
-
-    def lines(states, **options):
-        stream = stderr(io.StringIO())
-        clock.now = 0.0
-        with Progress(**options) as progress:
-            for state in states:
-                clock.now += 10.0
-                assert [callback(state) for callback in progress.callbacks] == [None]
-        return stream.getvalue().splitlines()
-
+def lines_of(states, **options):
+    """What is said of each state."""
+    progress = Progress(**options)
+    lines = []
+    for state in states:
+        assert [callback(state) for callback in progress.callbacks] == [None]
+        lines.append(progress.line())
     return lines
 
 
-def test_durations_for_people():
-    durations = {-1: "0 s", 3.4: "3 s", 99.4: "99 s", 100: "2 min", 5969: "99 min", 7200: "2.0 h"}
-    assert {seconds: format_seconds(seconds) for seconds in durations} == durations
-
-
-def test_lines_tell_landmarks_and_each_pass(show):
-    def state(seconds, fraction, scope, **rest):
-        return make_sweep(seconds, fraction, n_support=40, gap_scope=scope, **rest)
-
-    assert show(
-        [
-            state(0.0, 0.1, "sample", sampled_gap=0.5),
-            state(10.0, 0.9, "sample", sampled_gap=0.5),
-            state(20.0, 0.1, "span", sampled_gap=0.2),
-            state(30.0, 0.6, "span", sampled_gap=0.2),
-        ]
-    ) == [
-        "10 s, certify on a sample 10%: gap 5.0e-01, 40 landmarks",
-        "20 s, certify on a sample 90%: gap 5.0e-01, pass ends in 1 s, 40 landmarks",
-        "30 s, certify 10%: gap in the span 2.0e-01, 40 landmarks",
-        "40 s, certify 60%: gap in the span 2.0e-01, pass ends in 8 s, 40 landmarks",
-    ]
-
-
-def test_lines_say_phase_gap_support_speed_and_time_left(show):
-    gap = {"sampled_gap": 0.0123, "certified_gap": 0.5}  # the certificate is of other weights
+def test_lines_say_phase_gap_and_support():
+    span = {"n_support": 40, "gap_scope": "span", "sampled_gap": 0.2}
     states = [
-        make_state(),
-        make_state(**gap, n_support=9876),
-        make_sweep(10.0, 0.1, bytes_read=10**8),
-        make_sweep(14.0, 0.5, bytes_read=10**8 + 494 * 10**6),
-        make_state(elapsed_s=20.0, classifier=1, n_classifiers=3),
+        make_state(phase="start"),
+        make_state(sampled_gap=0.0123, certified_gap=0.5, n_support=9876),
+        make_state(phase="certify", sweep_fraction=0.1),
+        make_state(classifier=1, n_classifiers=3),
+        make_state(phase="certify", sweep_fraction=0.5, **span | {"gap_scope": "sample"}),
+        make_state(phase="certify", sweep_fraction=0.6, **span),
     ]
-    assert show(states) == [
-        "10 s, train",
-        "20 s, train: sampled gap 1.2e-02, 9,876 support vectors",
-        "30 s, certify 10%",
-        "40 s, certify 50%: pass ends in 5 s, 124 MB/s",
-        "50 s, classifier 2/3 train",
+    assert lines_of(states) == [
+        "first rows",
+        "train, sampled gap 1.2e-02, 9,876 support vectors",
+        "certify 10%",
+        "classifier 2/3 train",
+        "certify on a sample 50%, gap 2.0e-01, 40 landmarks",
+        "certify 60%, gap in the span 2.0e-01, 40 landmarks",
     ]
+    (line,) = lines_of([make_state(phase="polish")], what="calibration")
+    assert line == "calibration: best weights"
 
 
-def test_lines_that_stay_are_at_most_80_columns(show):
-    """The words that matter least go, as a whole."""
-    state = make_sweep(
-        0.0, 0.1, sampled_gap=0.2, n_support=123_456, classifier=10, n_classifiers=45
-    )
-    (line,) = show([state], what="calibration 3/5")
-    assert line == "10 s, calibration 3/5: classifier 11/45 certify 10%: sampled gap 2.0e-01"
-
-
-def test_the_time_limit_is_said(show):
-    states = [make_state(elapsed_s=t) for t in (0.0, 10.0)]
-    lines = show(states, ends_at=40.0)  # a state arrives every 10 s of the clock
-    assert lines == ["10 s, train: time limit in 30 s", "20 s, train: time limit in 20 s"]
-
-
-def test_the_time_in_all_and_what_a_run_is_a_part_of_are_said(show, monkeypatch):
-    monkeypatch.setattr("ooc_fw.report.progress.Waiting.began", -70.0)
-    (line,) = show([make_state(phase="polish")], what="calibration")
-    assert line == "10 s (80 s in all), calibration: best weights"
-
-
-def test_verbose_runs_log_the_beginning_of_each_phase(show, caplog):
+def test_verbose_runs_log_the_beginning_of_each_phase(caplog):
     caplog.set_level("INFO", logger="ooc_fw")
-    other = make_state(classifier=1, n_classifiers=3, phase="certify")
-    show([make_state(), make_state(iteration=8), make_sweep(2, 0.4), other], verbose=True)
+    states = [make_state(), make_state(iteration=8, sampled_gap=0.5), make_state(phase="certify")]
+    lines_of([*states, make_state(classifier=1, n_classifiers=3)], verbose=True)
     found = [record.message.removesuffix(" after 2.0 s") for record in caplog.records]
-    assert found == ["train", "certify", "classifier 2/3 certify"]
-
-
-def test_lines_on_a_terminal_are_short_and_no_wider_than_it(stderr, clock, monkeypatch):
-    stream = stderr(Terminal())
-
-    def drawn(state):
-        clock.now += 1
-        for callback in progress.callbacks:
-            callback(state)
-        return stream.getvalue().rpartition("\r\x1b[K")[2]
-
-    with Progress() as progress:
-        drawn(make_sweep(4.0, 0.1, n_support=1234))
-        line = drawn(make_sweep(8.0, 0.5, bytes_read=8 * 10**7, n_support=1234))
-        assert line.endswith(" s, certify 50%: pass ends in 5 s, 1,234 support vectors, 20 MB/s")
-        monkeypatch.setenv("COLUMNS", "20")
-        assert len(drawn(make_state(sampled_gap=0.5))) == 19
-    assert stream.getvalue().endswith("\r\x1b[K")
+    assert found == ["train", "certify", "classifier 2/3 train"]
 
 
 @pytest.mark.parametrize(
-    ("stream", "options", "in_place", "n_callbacks"),
+    ("total", "unit", "line"),
     [
-        (Terminal(), {}, True, 1),
-        (io.StringIO(), {}, False, 1),
-        (Terminal(), {"in_place": False}, False, 1),
-        (Terminal(), {"quiet": True}, False, 0),
-        (Terminal(), {"verbose": True}, False, 1),
+        (2000, "rows", "pass 75%, 1,500 rows"),
+        (None, "B", "pass, 0.0 MB"),
     ],
 )
-def test_the_display_fits_the_stream(stderr, clock, stream, options, in_place, n_callbacks):
-    stderr(stream)
+def test_passes_say_how_far_they_are(total, unit, line):
+    progress = RowProgress("pass", total, unit=unit)
+    progress(1500)
+    assert progress.line() == line
+    progress(1500, 3000)
+    assert progress.line().startswith("pass 50%, ")
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Show a line every 10 ms."""
+    for name in ("LINE_SECONDS", "VERBOSE_SECONDS", "BAR_SECONDS"):
+        monkeypatch.setattr(f"ooc_fw.report.progress.{name}", 0.01)
+
+
+def wait_for(stream, words):
+    """Wait until a line with some words is shown."""
+    ends = time.monotonic() + 30
+    while words not in stream.getvalue():
+        assert time.monotonic() < ends, stream.getvalue()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("stream", "options", "in_place"),
+    [
+        (Terminal, {}, True),
+        (io.StringIO, {}, False),
+        (Terminal, {"in_place": False}, False),
+        (Terminal, {"verbose": True}, False),
+        (Terminal, {"quiet": True, "verbose": True}, False),
+    ],
+)
+def test_a_long_step_is_not_silent(stderr, often, stream, options, in_place):
+    shown = stderr(stream())
     with Progress(**options) as progress:
-        assert len(progress.callbacks) == n_callbacks
-        for clock.now in (10.0, 20.0):
-            for callback in progress.callbacks:
-                callback(make_state())
-    assert ("\r" in stream.getvalue()) == in_place
+        wait_for(shown, "0 s, the first step")
+        progress.callbacks[0](make_state())
+        wait_for(shown, "0 s, train")
+    assert ("\r" in shown.getvalue()) == in_place
+    assert ("\n" in shown.getvalue()) != in_place
+    assert shown.getvalue().endswith("\r\x1b[K" if in_place else "\n")
 
 
-def test_a_run_continues_when_nobody_reads_its_progress(stderr, clock):
+def test_lines_that_stay_come_every_five_seconds(stderr):
+    stream = stderr(io.StringIO())
+    waits = []
+
+    class Ended:
+        def wait(self, seconds):
+            waits.append(seconds)
+            return len(waits) > 3
+
+    waiting = Waiting("the choice")
+    waiting._ended = Ended()
+    waiting._watch()
+    assert waits == [5.0] * 4
+    assert stream.getvalue() == "0 s, the choice\n" * 3
+
+
+def test_lines_on_a_terminal_are_no_wider_than_it(stderr, often, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "10")
+    stream = stderr(Terminal())
+    with Waiting("a long choice"):
+        wait_for(stream, "0 s, a lo")
+    assert "0 s, a lon" not in stream.getvalue()
+
+
+def test_quiet_displays_show_nothing(stderr, often):
+    stream = stderr(Terminal())
+    with Progress(quiet=True) as progress, RowProgress("pass", 9, quiet=True) as rows:
+        assert progress.callbacks == ()
+        rows(5)
+        time.sleep(0.1)
+    assert stream.getvalue() == ""
+
+
+def test_nothing_is_shown_after_the_end(stderr, often):
+    stream = stderr(io.StringIO())
+    with Waiting("the choice"):
+        wait_for(stream, "the choice")
+    before = stream.getvalue()
+    time.sleep(0.2)
+    assert stream.getvalue() == before
+    with Progress() as progress:
+        progress.stop()
+        before = stream.getvalue()
+        time.sleep(0.1)
+    assert stream.getvalue() == before
+
+
+def test_a_run_continues_when_nobody_reads_its_progress(stderr, often):
     stderr(Gone())
     with Progress(verbose=True) as progress, RowProgress("x", 9) as rows:
-        for clock.now in (100.0, 200.0):
-            assert [callback(make_state()) for callback in progress.callbacks] == [None]
-            rows(5)
-
-
-@pytest.mark.parametrize(
-    ("total", "unit", "lines"),
-    [
-        (200, "rows", ["10 s, pass 25%: 5 rows/s", "20 s, pass 100%: 10 rows/s"]),
-        (None, "B", ["10 s, pass: 0.0 MB/s", "20 s, pass: 0.0 MB/s"]),
-    ],
-)
-def test_passes_show_lines_now_and_then(stderr, clock, total, unit, lines):
-    clock.now = 0.0
-    stream = stderr(io.StringIO())
-    with RowProgress("pass", total, unit=unit) as progress:
-        for clock.now, done in ((0.0, 20), (10.0, 50), (10.0, 60), (20.0, 200)):
-            progress(done)
-    assert stream.getvalue().splitlines() == lines
-
-
-def test_passes_show_a_line_on_a_terminal(stderr, clock):
-    for quiet in (False, True):
-        stream = stderr(Terminal())
-        with RowProgress("certify", quiet=quiet) as progress:
-            clock.now += 10.0
-            progress(50, 200)
-        assert ("certify 25%: " in stream.getvalue()) is not quiet
+        assert [callback(make_state()) for callback in progress.callbacks] == [None]
+        rows(5)
+        time.sleep(0.1)
 
 
 # -- logs ----------------------------------------------------------------------------------------
@@ -288,69 +270,3 @@ def test_a_log_of_a_quiet_run_that_cannot_be_written_is_one_warning(path, monkey
 def test_numbers_that_are_not_finite_are_null_in_json():
     values = {"a": float("nan"), "b": {"c": float("inf")}, "d": 1.5, "e": None}
     assert json.loads(to_json(values)) == {"a": None, "b": {"c": None}, "d": 1.5, "e": None}
-
-
-def wait_for(stream, words):
-    """Wait until a line with some words is shown."""
-    ends = time.monotonic() + 30
-    while words not in stream.getvalue():
-        assert time.monotonic() < ends, stream.getvalue()
-        time.sleep(0.01)
-
-
-def test_a_long_step_is_not_silent(stderr, monkeypatch):
-    """Of displays within one another the innermost one speaks, and a quiet one says nothing."""
-    monkeypatch.setattr("ooc_fw.report.progress.LINE_SECONDS", 0.05)
-    monkeypatch.setattr("ooc_fw.report.progress._GRACE_SECONDS", 0.0)
-    stream = stderr(io.StringIO())
-    with Progress() as progress:
-        wait_for(stream, ", the first step is under way\n")
-        progress.callbacks[0](make_state())
-        wait_for(stream, "train: a long step is under way\n")
-        with Waiting("the choice"):
-            wait_for(stream, ", the choice is under way\n")
-            with RowProgress("predict", 100) as rows:
-                wait_for(stream, ", predict is under way\n")
-                rows(50)
-                wait_for(stream, ", predict 50%: ")
-            before = stream.getvalue()
-            with RowProgress("predict", 100, quiet=True):
-                time.sleep(0.3)
-            assert stream.getvalue()[len(before) :].count("\n") <= 1  # one may be on its way
-
-
-def test_nothing_is_shown_after_the_end(stderr, monkeypatch):
-    monkeypatch.setattr("ooc_fw.report.progress.LINE_SECONDS", 0.05)
-    stream = stderr(io.StringIO())
-    with Waiting("the choice"):
-        wait_for(stream, "the choice")
-    time.sleep(0.1)
-    before = stream.getvalue()
-    time.sleep(0.5)
-    assert stream.getvalue() == before
-
-
-def test_each_line_of_a_long_step_comes_after_twice_the_time(stderr, clock):
-    waits = []
-
-    class Silence:
-        def wait(self, seconds):
-            waits.append(seconds)
-            clock.now += seconds
-            waiting._ended = len(waits) > 3
-            return False
-
-        def set(self):
-            pass
-
-        clear = set
-
-    stream = stderr(io.StringIO())
-    waiting = Waiting("the choice")
-    waiting._spoke = Silence()
-    waiting._entered.append(waiting)
-    waiting._watch()
-    waiting._entered.remove(waiting)
-    first, *others = waits
-    assert others == [2 * first, 4 * first, 8 * first]
-    assert stream.getvalue().count("the choice is under way\n") == 4
