@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import shlex
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import h5py
-import numpy as np
 
 from ooc_fw.cli import common
-from ooc_fw.cli.arguments import arguments_of
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert import preflight
 from ooc_fw.convert.convert import open_table
@@ -22,20 +18,17 @@ from ooc_fw.convert.tables import find_column
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data import formats
 from ooc_fw.data.arrays import open_npy
-from ooc_fw.data.converted import GROUP
 from ooc_fw.data.hdf5 import H5PY_ERRORS, find_node, open_file
 from ooc_fw.data.opening import conversion
-from ooc_fw.data.rows import rows_bytes
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import CSRSource, RowSource
+from ooc_fw.data.sources import RowSource
 from ooc_fw.model.record import Model, load_model
-from ooc_fw.options import ConvertOptions, KernelOptions, TrainOptions
+from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.shell import load_checkpoint
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 
-_RESUME = "resume the run with its data and the options of files (-o, --checkpoint, --log)"
 SHOWN = 12  # classes, columns and the like that are listed for people; --json lists all
 
 
@@ -132,43 +125,29 @@ def describe_model(model: Model) -> dict[str, Any]:
 
 
 def describe_checkpoint(path: str) -> dict[str, Any]:
-    """Content of a checkpoint, and the command that resumes its run."""
+    """Content of a checkpoint."""
     identity, state = load_checkpoint(path)
-    kernel, data, options = dict(identity["kernel"]), identity["data"], identity["options"]
-    changed = None
-    if "modified_ns" in data:
-        changed = datetime.fromtimestamp(data["modified_ns"] / 1e9).isoformat(" ", "seconds")
-    kernel = {"kernel": kernel.pop("name"), **kernel}
-    if "landmarks" in data:  # which only their file holds
-        options = options | {"landmarks": "FILE"}
-    task = data.get("task", "classification")
-    command = ["ooc-fw", "train", "DATA", *["--task", task] * (task != "classification")]
-    command += arguments_of(KernelOptions, kernel) + arguments_of(TrainOptions, options)
-    command += ["--class-weight", "..."] * ("penalties" in data)
-    command += ["--epsilon", "..."] * (task == "regression")
+    data, options, kernel = (dict(identity[name]) for name in ("data", "options", "kernel"))
     known = ("iteration", "n_support", "sampled_gap", "certified_gap")
+    resume = f"--resume {shlex.quote(path)}"
     return {
         "kind": "checkpoint",
-        "task": task,
+        "task": data.get("task", "classification"),
         "n_rows": data["n_rows"],
         "n_features": data["n_features"],
         "storage": "csr" if data["sparse"] else "dense",
-        "file_bytes": data.get("bytes"),
-        "file_changed": changed,
+        "kernel": kernel.pop("name"),
         **kernel,
         "C": options["C"],
         "method": options["method"],
         **{name: state["progress"][name] for name in known},
-        "advice": [_RESUME],
-        "next": [shlex.join([*command, "--resume", path])],
+        "advice": [f"resume the run with the command that began it and {resume}"],
     }
 
 
 def describe_data(args: argparse.Namespace) -> dict[str, Any]:
     """Content of a source, of which all labels and a sample of the rows are read."""
     with Waiting("a look at a sample of the rows"), common.open_data(args) as source:
-        storage = _storage(args.data, args.x_name)
-        has_checksums = storage.pop("has_checksums")
         file_bytes = sum(formats.stored_bytes(path) or 0 for path in common.data_of(args))
         average = source.statistics and source.statistics.average_squared_distance
         facts = {
@@ -176,19 +155,15 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             "n_rows": source.n_rows,
             "n_features": source.n_features,
             "file_bytes": file_bytes or None,
-            **storage,
             "columns": None if source.columns is None else list(source.columns),
             **_maps(source),
             **_scaling(source.scaling),
             "shuffled": source.shuffled,
             "sigma2": average,
             "gamma_auto": 1 / (2 * average) if average else None,  # of the RBF kernel
-            "chunk_rows": source.chunk_rows,
         }
         labels, findings = preflight.inspect_labels(source), preflight.inspect_source(source)
-        sentences = preflight.advice(
-            findings, labels, source, storage["compression"], has_checksums
-        )
+        sentences = preflight.advice(findings, labels, source)
         options = preflight.preparation(findings, source)
         ready = source.scaling is not None or (source.shuffled and not options)
         more = preflight.of_labels(labels, source, converts=not ready)
@@ -204,20 +179,11 @@ def _maps(of: Model | RowSource) -> dict[str, Any]:
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:
     """Content of the beginning of LIBSVM text."""
-    blocks, labels, n_bytes = [], [], 0
     stream: Any = iter_libsvm(args.data, zero_based=args.zero_based)
     with contextlib.closing(stream):
-        for block_labels, rows, _ in stream:
-            if n_bytes > preflight.TEXT_BYTES:
-                whole = False
-                break
-            blocks.append(rows)
-            labels.append(block_labels)
-            n_bytes += rows_bytes(rows)
-        else:
-            whole = True
-    findings = preflight.inspect_rows(blocks)
-    counted = preflight.measure_labels([np.concatenate(labels)])
+        labels, rows, _ = next(stream)
+        whole = next(stream, None) is None
+    findings, counted = preflight.inspect_rows([rows]), preflight.measure_labels([labels])
     return {
         "kind": "text",
         "n_rows": findings.n_looked if whole else None,
@@ -263,39 +229,27 @@ def _inspection(
     labels: preflight.Labels | None, findings: preflight.Findings, source: RowSource | None = None
 ) -> dict[str, Any]:
     """Rows of each class, and measures of the sample of rows."""
-    counts, rarest = None, None
+    counts = None
     if labels is not None and not (source and source.targets):
         counts = {common.format_label(value): count for value, count in labels.counts.items()}
-        rarest = min(counts.values()) / sum(counts.values()) if any(counts.values()) else None
-    heavy, n_swamped = findings.swamping()
-    known = None if source is None else source.columns
-    density = findings.density
-    if isinstance(source, CSRSource):  # all values are counted
-        density = (source.decoded_bytes // 8 - source.n_rows - 1) / source.n_rows
-        density /= source.n_features
+    heavy, _ = findings.swamping()
+    all_measured = len(findings.columns) == findings.n_features
+    constant = preflight.column_names(findings, findings.constant, source)
     storage = "text" if source is None else "csr" if source.sparse else "dense"
-
-    def names(places: Any) -> list[Any]:
-        return [known[j] if known else j for j in findings.columns[places].tolist()]
-
     return {
         "storage": storage,
         "classes": counts,
-        "smallest_class": rarest,
         "n_looked_at": findings.n_looked,
-        "density": density,
-        "constant_columns": names(findings.constant),
-        "outweighing_columns": names(heavy),
-        "outweighed_columns": n_swamped,
+        "density": findings.density,
+        "constant_columns": constant if all_measured else None,
+        "outweighing_columns": preflight.column_names(findings, heavy, source),
         "bad_rows": findings.n_bad,
         "repeated_rows": findings.n_repeated,
     }
 
 
 def _scaling(scaling: Scaling | None) -> dict[str, Any]:
-    if scaling is None:
-        return {"scaling": None, "log1p": None}
-    return {"scaling": scaling.kind, "log1p": scaling.log1p}
+    return {"scaling": scaling and scaling.kind, "log1p": scaling and scaling.log1p}
 
 
 def _kind(args: argparse.Namespace) -> str:
@@ -324,29 +278,3 @@ def _kind(args: argparse.Namespace) -> str:
         if rows is None and not converted and any(isinstance(n, h5py.Dataset) for n in nodes):
             return "hdf5"
     return "data"
-
-
-def _storage(path: str, x_name: str) -> dict[str, Any]:
-    """Filter of the values of a file, None if it is unknown, and whether there are checksums.
-
-    Filters of plugins have no other name than a number.
-    """
-    compression, has_checksums = None, False
-    if not os.path.isdir(path):
-        with contextlib.suppress(InputError), open_file(path) as file:
-            rows = find_node(file, x_name)
-            values = find_node(rows, "data") if isinstance(rows, h5py.Group) else rows
-            if isinstance(values, h5py.Dataset):
-                compression = _filter_name(values)
-            has_checksums = GROUP in set(file)
-    return {"compression": compression, "has_checksums": has_checksums}
-
-
-def _filter_name(values: Any) -> str:
-    names = {1: "gzip", 32004: "lz4", 32015: "zstd"}
-    listed = values.id.get_create_plist()
-    for position in range(listed.get_nfilters()):
-        code, _, _, name = listed.get_filter(position)
-        if code in names or code > 3:  # 2 and 3, shuffle and checksum, compress nothing
-            return names.get(code) or name.decode() or str(code)
-    return "none"

@@ -21,16 +21,7 @@ import numpy as np
 
 from ooc_fw.convert import readers
 from ooc_fw.convert.arrow import is_foreign_number, parse_number
-from ooc_fw.convert.readers import (
-    BOOLEANS,
-    NUMBERS,
-    TEXT,
-    USABLE,
-    WORDS,
-    TableReader,
-    Wanted,
-    listed,
-)
+from ooc_fw.convert.readers import TableReader, Wanted, listed
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.labels import MISSING_LABELS, iter_labels
 from ooc_fw.data.offsets import merges
@@ -49,33 +40,28 @@ from ooc_fw.data.rows import (
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.memory import format_bytes
 
 MOST_ADVICE = 5  # sentences
 WIDE = 1 << 16  # columns above which only those of sparse rows that hold values are measured
 SAMPLE_BYTES = 64 << 20  # bytes of rows, in RAM, that are sampled
 SAMPLE_ROWS = 1 << 20  # most rows of the sample, of which repeated ones are counted
 STRETCHES = 64  # parts of a large file from which its sample is read
-MAX_DECODED = 1 << 30  # bytes that are decoded for the sample where compressed chunks are large,
+MAX_DECODED = 1 << 30  # bytes of chunks that are decoded for the sample, or one chunk
 LOOKED_CHUNKS = 1 << 11  # chunks that are decoded at most, however small they are
-FEWEST_STRETCHES = 4  # unless so few stretches decode more
 
 SWAMPED = 0.1  # share of the largest spread and range below which those of a column hardly count
-TEXT_BYTES = 32 << 20  # bytes of rows, in RAM, that are read from the beginning of a text
-FOREIGN = "numbers with commas"  # kind of a column: decimal commas or separators of thousands
+FOREIGN = "numbers with commas"  # decimal ones, or separators of thousands
 MANY_ORDERS = 1e4  # times its smallest value, or 1, above which logarithms suit a column
-RAW_SQUARE = 100.0  # squared distance of two rows, per column, above which there is advice on gamma
 MANY_CLASSES = 100  # labels above which they are no classes
 DATES = "dates"  # kind of a column
 YEAR = 3e7  # seconds that dates are taken to range over
 MOST_HOT = 30  # words of a column that had better become features of 0 and 1
-DENSE_SHARE = 0.25  # density of rows from which they are better stored dense, and centred
 NAMES = 0.9  # share of the rows with different words above which these are names of rows
 FEW_ROWS = 20  # with fewer rows than these, categories cannot be told from names
-# Names of columns that number the rows, if all of their values differ.
-IDENTIFIER = re.compile(r"(?i:(?:^|[ _.])(?:id|key|index|no|nr|number))$|^Unnamed: 0$|[a-z]I[Dd]$")
-# Names of columns that hold few or many values for each thing that a number or a code stands for.
-THING = re.compile(r"(?i:(?:^|[ _.])(?:id|uuid|guid|serial|tail|tail_?num(?:ber)?)$)|[a-z]I[Dd]$")
+# Names of columns that number rows or things, if many of their values differ.
+IDENTIFIER = re.compile(
+    r"(?i:(?:(?:^|[ _.])(?:id|key|no|nr|uuid|guid)|^index|^Unnamed: 0)$)|[a-z]I[Dd]$"
+)
 NO_LABEL = ("", "?", "nan", "na", "n/a", "none", "null", "unknown", "unlabelled", "unlabeled")
 LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category", "outcome")
 
@@ -118,16 +104,6 @@ class Findings:
     def constant(self) -> Int64Array:
         """Places in `columns` of those of one value."""
         return np.flatnonzero(self.low == self.high)
-
-    @property
-    def n_constant(self) -> int:
-        """Number of columns of one value."""
-        return len(self.constant) + self.n_features - len(self.columns)
-
-    @property
-    def square(self) -> float:
-        """Average squared distance of two rows."""
-        return 2 * float(np.square(self.deviation).sum())
 
     def swamping(self) -> tuple[Int64Array, int]:
         """Columns that outweigh others in a distance, the heaviest first, and how many others.
@@ -230,7 +206,7 @@ def sample_slices(source: RowSource) -> list[tuple[int, int]]:
     n_stretches = STRETCHES
     if source.decoders:  # each stretch decodes whole chunks
         n_chunks = MAX_DECODED * n_rows // max(1, source.decoded_bytes * source.chunk_rows)
-        n_stretches = min(STRETCHES, max(FEWEST_STRETCHES, n_chunks))
+        n_stretches = min(STRETCHES, max(1, n_chunks))
     length = wanted // n_stretches
     borders = [n_rows * place // n_stretches for place in range(n_stretches + 1)]
     slices = []
@@ -259,32 +235,23 @@ def preparation(found: Findings, source: RowSource | None = None) -> list[str]:
     """Options of ``convert`` that suit rows, or those of text where there is no source."""
     if source is not None and source.scaling is not None:
         return []  # it is converted
-    options: list[str] = []
-    if found.n_bad:
-        options += ["--impute", "mean"]
+    options = ["--impute", "mean"] * bool(found.n_bad)
     if source is not None and merges(source):
         return [*options, "--scale", "standard"]
     if _are_counts(found, source):
         options += ["--log1p", "--scale", "maxabs"]
-    elif found.swamping()[1] or found.square > RAW_SQUARE * max(1, found.n_features):
-        options += ["--scale", _scale_kind(found, source)]
-    if source is not None and _is_thin(found, source):
-        options.append("--sparse")
-    if source is not None and source.sparse and found.density > 0.5:
-        options.append("--dense")
-    return options
-
-
-def _is_thin(found: Findings, source: RowSource) -> bool:
-    """Whether dense rows hold so few values that sparse rows suit them."""
-    return not source.sparse and found.density < 0.1 and found.n_features > 10
-
-
-def _scale_kind(found: Findings, source: RowSource | None) -> str:
-    """The scaling that suits rows: one that keeps the zeros of sparse ones."""
+    elif found.swamping()[1]:
+        options += ["--scale", _scale_kind(found)]
     if source is None:
-        return "maxabs" if found.density < 0.5 else "standard"
-    return "maxabs" if source.sparse or _is_thin(found, source) else "standard"
+        return options
+    if source.sparse:
+        return options + ["--dense"] * (found.density > 0.5)
+    return options + ["--sparse"] * (found.density < 0.1 and found.n_features > 10)
+
+
+def _scale_kind(found: Findings) -> str:
+    """The scaling that suits rows: one that keeps the zeros of sparse ones."""
+    return "maxabs" if found.density < 0.5 else "standard"
 
 
 def of_labels(labels: Labels | None, source: RowSource, *, converts: bool) -> list[str]:
@@ -305,29 +272,15 @@ def _are_counts(found: Findings, source: RowSource | None) -> bool:
     return bool(found.low.min() >= 0 and found.high.max() > 1)
 
 
-def advice(
-    found: Findings,
-    labels: Labels | None,
-    source: RowSource | None = None,
-    compression: str | None = None,
-    has_checksums: bool = False,
-) -> list[str]:
+def advice(found: Findings, labels: Labels | None, source: RowSource | None = None) -> list[str]:
     """At most `MOST_ADVICE` sentences, the most serious first; on text if there is no source."""
-    return [*islice(_advice(found, labels, source, compression, has_checksums), MOST_ADVICE)]
+    return [*islice(_advice(found, labels, source), MOST_ADVICE)]
 
 
-def _advice(
-    found: Findings,
-    labels: Labels | None,
-    source: RowSource | None,
-    compression: str | None,
-    has_checksums: bool,
-) -> Iterator[str]:
-    whole = source is None or found.n_looked >= source.n_rows
-    where = f"all {found.n_looked} rows" if whole else f"a sample of {found.n_looked} rows"
+def _advice(found: Findings, labels: Labels | None, source: RowSource | None) -> Iterator[str]:
     if found.n_bad:
         yield (
-            f"{found.n_bad} of {where} hold values that are missing or not finite "
+            f"{found.n_bad} of {found.n_looked} rows hold values that are missing or not finite "
             f"({found.bad_example}): training refuses them; replace them, or convert with --impute "
             f"mean"
         )
@@ -335,23 +288,29 @@ def _advice(
         yield from _advice_on_labels(labels)
     elif labels is None and source is not None:
         yield f"there are no labels: {source.labels_hint}"
-    yield from _advice_on_columns(found, where, source)
-    if found.n_repeated >= 0.1 * max(1, found.n_looked):
+    heavy, n_small = found.swamping()
+    scaling = None if source is None else source.scaling
+    if n_small and (scaling is None or scaling.is_identity):
+        j = int(heavy[0])
+        shown = listed([str(name) for name in column_names(found, heavy, source)])
         yield (
-            f"{found.n_repeated} of {where} repeat an earlier one: this costs little in training, "
-            f"but copies of training rows in a test set make a model look better than it is"
+            f"the columns are not scaled alike: next to {shown} (from {found.low[j]:g} to "
+            f"{found.high[j]:g}) {n_small} others hardly count in distances and RBF kernels; "
+            f"convert the source with --scale {_scale_kind(found)}"
         )
-    if source is None:
+    if source is not None and not source.shuffled:
+        unknown = source.shuffled is None
+        order = "may be in any order" if unknown else "keep the order of their input"
         yield (
-            "this is text: ooc-fw convert makes a file that training reads, with shuffled rows "
-            "and, if you like, scaled columns (--scale)"
+            f"the rows {order}: training then samples from all over the file, which is slower; "
+            f"ooc-fw convert shuffles once (a test file needs no shuffling)"
         )
-        return
-    yield from _advice_on_storage(found, source)
-    if compression not in (None, "none"):
-        yield from _advice_on_chunks(source, compression)
-    if not has_checksums and source.shuffled:
-        yield "the file has no checksums, so damage may go unnoticed; ooc-fw convert adds them"
+
+
+def column_names(found: Findings, places: Int64Array, source: RowSource | None) -> list[Any]:
+    """Names of measured columns, or their numbers where they have no names."""
+    names = None if source is None else source.columns
+    return [j if names is None else names[j] for j in found.columns[places].tolist()]
 
 
 def _advice_on_labels(labels: Labels) -> Iterator[str]:
@@ -360,7 +319,7 @@ def _advice_on_labels(labels: Labels) -> Iterator[str]:
     n_classes = len(labels.counts)
     total = sum(labels.counts.values())
     if n_classes == 1:
-        yield "all rows have the same label: training needs rows of at least two classes"
+        yield "all rows that were read have the same label: training needs two classes or more"
     elif n_classes > MANY_CLASSES:
         yield (
             f"there are {n_classes} different labels: if they are amounts and not classes, this is "
@@ -383,102 +342,29 @@ def _advice_on_labels(labels: Labels) -> Iterator[str]:
             )
 
 
-def _advice_on_columns(found: Findings, where: str, source: RowSource | None) -> Iterator[str]:
-    names = None if source is None else source.columns
-    constant = found.constant
-    if found.n_constant:
-        some = f" ({_names(found.columns[constant], names)})" if len(constant) else ""
-        yield (
-            f"{found.n_constant} of {found.n_features} columns have one value in {where}{some}: "
-            f"they carry no information and can be left out"
-        )
-    heavy, n_small = found.swamping()
-    scaling = None if source is None else source.scaling
-    raw = scaling is None or scaling.is_identity
-    options = preparation(found, source)
-    kind = _scale_kind(found, source)
-    if "--log1p" in options:
-        yield (
-            f"the values are counts up to {found.high.max():g}: --log1p evens them out, and "
-            f"--scale maxabs puts all columns on one scale and leaves zeros what they are"
-        )
-    elif n_small and raw:
-        j = int(heavy[0])
-        large = _names(found.columns[heavy], names)
-        yield (
-            f"the columns are not scaled alike: next to {large} (from "
-            f"{found.low[j]:g} to {found.high[j]:g}) {n_small} others hardly count in distances "
-            f"and RBF kernels; convert the source with --scale {kind}"
-        )
-    elif raw and found.square > RAW_SQUARE * max(1, found.n_features):
-        yield (
-            f"two rows are {np.sqrt(found.square):.3g} apart on average, so that most values of "
-            f"gamma are too large: convert with --scale {kind}, or train with --gamma auto"
-        )
-
-
-def _advice_on_storage(found: Findings, source: RowSource) -> Iterator[str]:
-    if not source.shuffled:
-        unknown = source.shuffled is None
-        order = "may be in any order" if unknown else "keep the order of their input"
-        yield (
-            f"the rows {order}: training then samples from all over the file, which is slower; "
-            f"ooc-fw convert shuffles once (a test file needs no shuffling)"
-        )
-    n_zeros, options = (
-        f"{100 * (1 - found.density):.0f} % of the values are zeros",
-        preparation(found, source),
-    )
-    cells = source.n_rows * source.n_features
-    dense, sparse = (format_bytes(int(n)) for n in (4 * cells, 8 * cells * found.density))
-    if "--sparse" in options:
-        yield f"{n_zeros}: ooc-fw convert --sparse would store {sparse} in place of {dense}"
-    if "--dense" in options:
-        yield (
-            f"only {n_zeros}: ooc-fw convert --dense takes {dense} on disk in place of {sparse}, "
-            f"and computes faster"
-        )
-
-
-def _advice_on_chunks(source: RowSource, compression: str | None) -> Iterator[str]:
-    chunk = source.chunk_rows * source.decoded_bytes // source.n_rows
-    # Without decoders, no decoded chunk is kept for the next block of rows.
-    if not source.decoders or chunk > 32 << 20:
-        times = "draw of rows" if source.decoders else "block of rows, in every pass over the data,"
-        ways = f" and h5repack -l X:CHUNK=4096x{source.n_features} -f NONE write"
-        yield (
-            f"{chunk >> 20} MiB are compressed together, which every {times} decodes: ooc-fw "
-            f"convert{' writes' if source.sparse else ways} smaller chunks"
-        )
-    elif compression == "gzip" and source.decoded_bytes > MAX_DECODED:  # else rows are kept
-        yield "gzip is slow to unpack in every pass: --compression lz4 or none is faster"
-
-
-def _names(columns: Int64Array, names: Sequence[str] | None) -> str:
-    shown = [names[j] if names is not None else str(j) for j in columns.tolist()]
-    return f"column{'s' * (len(shown) > 1)} {listed(shown)}"
-
-
 @dataclass(frozen=True)
 class TableColumn:
     """What the first rows of a column of a table hold."""
 
     name: str
     kind: str  # "numbers", "words", FOREIGN, or "type" and the name of another type
-    n_missing: int  # cells without a value
-    n_different: int = 0  # different words; of numbers, 0 unless these identify the rows
+    n_missing: int  # cells without a value, or with a word such as NA
+    n_different: int = 0  # different values
     low: float = 0.0  # range of the numbers
     high: float = 0.0
-    amounts: bool = False  # whether the numbers are amounts rather than numbers of classes
-    n_classes: int = 0  # different values, as labels; 0 if this is unknown
-    n_unlabelled: int = 0  # cells with a word that stands for a missing label
+    whole: bool = True  # whether the numbers are whole
+
+    @property
+    def identifies(self) -> bool:
+        """Whether it numbers rows or things."""
+        return bool(self.n_different > MOST_HOT and self.whole and IDENTIFIER.search(self.name))
 
 
 def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[str, ...]]:
     """Rows of the first block that can be read, its columns, and what is wrong with other rows."""
     kinds = {name: reader.kinds[name] for name in reader.proper_columns}
-    numbers = [name for name, kind in kinds.items() if kind in (NUMBERS, BOOLEANS)]
-    words = [name for name, kind in kinds.items() if kind in (WORDS, TEXT)]
+    numbers = [name for name, kind in kinds.items() if kind in (readers.NUMBERS, readers.BOOLEANS)]
+    words = [name for name, kind in kinds.items() if kind in (readers.WORDS, readers.TEXT)]
     reader.wanted = Wanted(None, tuple(numbers), tuple(words))
     block = next(iter(reader.blocks()), None)
     if block is None:
@@ -487,7 +373,7 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
     found = {
         name: TableColumn(name, DATES if readers.may_be_dates(kind) else f"type {kind}", 0)
         for name, kind in reader.kinds.items()
-        if kind not in USABLE
+        if kind not in readers.USABLE
     }
     if not isinstance(cells.numbers, CSRRows):
         for name, column in zip(numbers, cells.numbers.T, strict=True):
@@ -498,21 +384,15 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
         n_missing = int(np.count_nonzero(texts.codes < 0))
         if strange and all(np.isfinite(readers.seconds_in(word)) for word in strange):
             found[name] = TableColumn(name, DATES, n_missing)
-        elif kinds[name] == WORDS or not all(map(is_foreign_number, strange)):
-            no_label = [k for k, word in enumerate(texts.values) if word in MISSING_LABELS]
-            found[name] = TableColumn(
-                name,
-                "words",
-                n_missing,
-                len(texts.values),
-                n_classes=len(texts.values) - len(no_label),
-                n_unlabelled=int(np.isin(texts.codes, no_label).sum()),
-            )
+        elif kinds[name] == readers.WORDS or not all(map(is_foreign_number, strange)):
+            known = [k for k, word in enumerate(texts.values) if word not in MISSING_LABELS]
+            n_missing = int(np.count_nonzero(~np.isin(texts.codes, known)))
+            found[name] = TableColumn(name, "words", n_missing, len(known))
         elif strange:
             found[name] = TableColumn(name, FOREIGN, n_missing)
         else:
-            known = np.array([*values.values(), np.nan], dtype=np.float64)
-            found[name] = _number_column(name, known[texts.codes])
+            numeric = np.array([*values.values(), np.nan], dtype=np.float64)
+            found[name] = _number_column(name, numeric[texts.codes])
     return (
         len(cells.labels),
         [found[name] for name in reader.columns if name in found],
@@ -523,14 +403,9 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
 def _number_column(name: str, column: Float64Array) -> TableColumn:
     there = column[~np.isnan(column)]
     low, high = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
-    is_name = IDENTIFIER.search(name) and len(there) >= FEW_ROWS and not np.mod(there, 1).any()
-    n_names = len(np.unique(there)) if is_name else 0
-    if n_names < len(there) and not (THING.search(name) and n_names > MOST_HOT):
-        n_names = 0
-    n_values = len(np.unique(there))
-    amounts = bool(np.mod(there, 1).any()) or n_values > MANY_CLASSES
+    whole = not np.mod(there, 1).any()
     n_missing = len(column) - len(there)
-    return TableColumn(name, "numbers", n_missing, n_names, low, high, amounts, n_values)
+    return TableColumn(name, "numbers", n_missing, len(np.unique(there)), low, high, whole)
 
 
 def advice_on_table(
@@ -543,86 +418,68 @@ def advice_on_table(
             f"{len(bad)} of the first rows cannot be read ({bad[0]}): correct them, or leave them "
             f"out with --on-error skip"
         )
-    usual = [column.name for column in columns if column.name.lower() in LABEL_NAMES]
-    if columns[-1].kind == "words" and columns[-1].n_different <= MOST_HOT:
-        usual.append(columns[-1].name)
-    if label is None and usual:
-        label = usual[0]
+    if label is None and (label := likely_label([column.name for column in columns])):
         said.append(
             f"no column is named as the labels, and {label!r} may hold them; else give --label"
         )
+    options = ["--label", label or "COLUMN", *["--on-error", "skip"] * bool(bad)]
+    of_label = next((column for column in columns if column.name == label), None)
+    if of_label is not None:
+        sentences, more = _advice_on_label(of_label)
+        said += sentences
+        options += more
     features = [column for column in columns if column.name != label]
     most_hot = min(MOST_HOT, max(FEW_ROWS, n_looked // 2))
-    numbers = [c for c in features if c.kind == "numbers" and c.low != c.high]
-    hot = [c.name for c in features if c.kind == "words" and c.n_different <= most_hot]
-    many = [c for c in features if c.kind == "words" and c.n_different > most_hot]
-    names = [c.name for c in many if c.n_different > NAMES * (n_looked - c.n_missing)]
-    numbered = [c.name for c in numbers if c.n_different]
-    numbered += [c.name for c in many if c.name not in names and THING.search(c.name)]
-    encoded = [c.name for c in many if c.name not in names + numbered]
-    of_label = next((column for column in columns if column.name == label), None)
-    if of_label is not None and of_label.n_classes == 1:
-        said.append(f"all labels in {label} are the same: training needs rows of two classes")
-        names += encoded  # which need two classes, too
-        encoded = []
-    dates = [c.name for c in features if c.kind == DATES]
-    foreign = [c.name for c in features if c.kind == FOREIGN]
-    useless = [*names, *foreign] + [c.name for c in features if c.kind.startswith("type ")]
-    numbers = [c for c in numbers if not c.n_different]
-    empty = [c.name for c in features if c.kind == "numbers" and c.n_missing == n_looked]
-    filled = {c.name for c in features if c.kind == "numbers"} - {*numbered, *empty}
-    filled |= {*hot, *dates}
-    missing = [c.name for c in features if c.n_missing and c.name in filled]
-    ranges = {c.high - c.low: c.name for c in numbers}
-    ranges |= {1.0: f"{hot[0]}, 0 or 1"} if hot else {}
-    ranges |= {YEAR: dates[0]} if dates else {}
-    options = ["--label", label or "COLUMN", *["--on-error", "skip"] * bool(bad)]
-    if of_label is not None and (count := of_label.n_missing + of_label.n_unlabelled):
-        options += ["--missing-labels", "drop"]
-        said.append(f"{count} labels are missing: --missing-labels drop leaves out rows")
-    if of_label is not None and of_label.amounts:
-        options += ["--task", "regression"]
-        said.append(f"the labels in {label} are amounts: --task regression makes them targets")
-    if hot:
-        options += ["--one-hot", _joined(hot)]
-        said.append(f"words, which become features of 0 and 1 with --one-hot: {', '.join(hot)}")
-    if encoded:
-        options += ["--target-encode", _joined(encoded)]
+    words = [c for c in features if c.kind == "words" and not c.identifies]
+    hot = [c for c in words if c.n_different <= most_hot]
+    encoded = [c for c in words if most_hot < c.n_different <= NAMES * (n_looked - c.n_missing)]
+    if of_label is not None and of_label.n_different == 1:
+        encoded = []  # which needs two classes
+    dates = [c for c in features if c.kind == DATES]
+    numbers = [c for c in features if c.kind == "numbers" and c.n_different and not c.identifies]
+    used = [*hot, *encoded, *dates, *numbers]
+    dropped = [c for c in features if c not in used]
+    for option, chosen in (("one-hot", hot), ("target-encode", encoded), ("dates", dates)):
+        if chosen:
+            options += [f"--{option}", _joined([c.name for c in chosen])]
+    if dropped:
+        options += ["--drop", _joined([c.name for c in dropped])]
         said.append(
-            f"more than {most_hot} different words, which become shares of the classes among their "
-            f"rows with --target-encode: {', '.join(encoded)}"
+            f"--drop leaves out what is empty, names the rows, or is neither numbers, dates nor "
+            f"categories: {', '.join(f'{c.name} ({c.kind})' for c in dropped)}"
         )
-    if dates:
-        options += ["--dates", _joined(dates)]
-        said.append(f"dates, which become seconds since 1970 with --dates: {', '.join(dates)}")
-    if foreign:
-        said.append(
-            f"numbers with decimal commas or separators of thousands in {', '.join(foreign)}: "
-            f"write them with decimal points, or they are left out"
-        )
-    if useless or numbered or empty:
-        options += ["--drop", _joined(useless + numbered + empty)]
-    said += [f"{name} looks like an identifier: --drop leaves it out" for name in numbered]
-    if useless := [name for name in useless if name not in foreign]:
-        said.append(
-            f"neither numbers nor categories (where nearly all words differ, they name the rows), "
-            f"to be left out with --drop: {', '.join(useless)}"
-        )
-    if missing:
+    if any(c.n_missing for c in used if c not in encoded):
         options += ["--impute", "mean"]
-        said.append(f"missing values in {', '.join(missing)}: --impute mean fills them")
+    ranges = {c.high - c.low: c.name for c in numbers if c.low != c.high}
+    ranges |= {1.0: f"{hot[0].name}, 0 or 1"} if hot else {}
+    ranges |= {YEAR: dates[0].name} if dates else {}
     if ranges and min(ranges) < SWAMPED * max(ranges):
-        if wide := [c.name for c in numbers if c.high > MANY_ORDERS * max(1, c.low)]:
-            if all(c.low >= 0 for c in numbers):
-                options.append("--log1p")
-                said.append(f"{listed(wide)} span many orders of magnitude: --log1p evens them out")
-        width = len(numbers) + sum(c.n_different for c in features if c.name in hot)
-        dense = len(numbers) + len(hot) >= DENSE_SHARE * width
-        options += ["--scale", "standard" if dense or dates else "maxabs"]
+        grow = any(c.high > MANY_ORDERS * max(1, c.low) for c in numbers)
+        options += ["--log1p"] * (grow and all(c.low >= 0 for c in numbers))
+        options += ["--scale", "standard"]
         low, high = min(ranges), max(ranges)
         said.append(
             f"the ranges of the columns go from {low:g} ({ranges[low]}) to {high:g} "
             f"({ranges[high]}): scale them, or the large ones swamp the others in an RBF kernel"
+        )
+    return said, options
+
+
+def _advice_on_label(column: TableColumn) -> tuple[list[str], list[str]]:
+    """What is to be said of the labels of a table, and options that they need."""
+    said: list[str] = []
+    options: list[str] = []
+    if column.n_different == 1:
+        said.append(f"all labels in {column.name} are the same: training needs two classes")
+    if column.n_missing:
+        options += ["--missing-labels", "drop"]
+        said.append(
+            f"{column.n_missing} labels are missing: --missing-labels drop leaves out their rows"
+        )
+    if column.kind == "numbers" and (not column.whole or column.n_different > MANY_CLASSES):
+        options += ["--task", "regression"]
+        said.append(
+            f"the labels in {column.name} are amounts: --task regression makes them targets"
         )
     return said, options
 
