@@ -430,7 +430,7 @@ def advice_on_table(
         options += more
     features = [column for column in columns if column.name != label]
     most_hot = min(MOST_HOT, max(FEW_ROWS, n_looked // 2))
-    words = [c for c in features if c.kind == "words" and not c.identifies]
+    words = [c for c in features if c.kind == "words" and c.n_different and not c.identifies]
     hot = [c for c in words if c.n_different <= most_hot]
     encoded = [c for c in words if most_hot < c.n_different <= NAMES * (n_looked - c.n_missing)]
     if of_label is not None and of_label.n_different == 1:
