@@ -21,7 +21,7 @@ from ooc_fw.data.arrays import open_npy
 from ooc_fw.data.hdf5 import H5PY_ERRORS, find_node, open_file
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource
+from ooc_fw.data.sources import CSRSource, RowSource
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
@@ -29,6 +29,7 @@ from ooc_fw.solver.shell import load_checkpoint
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 
+MOST_ADVICE = 5  # sentences
 SHOWN = 12  # classes, columns and the like that are listed for people; --json lists all
 
 
@@ -41,8 +42,7 @@ def run(args: argparse.Namespace) -> int:
         common.refuse_several(args, f"a {kind}" if kind in ("model", "checkpoint") else "text")
     if kind == "model":
         result = describe_model(load_model(args.data))
-        what = shlex.quote(args.data)
-        result["next"] = [f"ooc-fw {verb} {what} DATA" for verb in ("evaluate", "predict")]
+        result["next"] = [f"ooc-fw evaluate {shlex.quote(args.data)} DATA"]
     elif kind == "checkpoint":
         result = describe_checkpoint(args.data)
     elif kind in ("data", "text"):
@@ -111,7 +111,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         **{name: getattr(model, name) for name in of_model},
         "gap_scope": scope,
         "classes": [common.format_label(value) for value in classes],
-        **_maps(model),
+        "labels_as": list(model.labels_as) or None,
         **_scaling(model.scaling),
     }
     if several:
@@ -146,35 +146,43 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
 
 
 def describe_data(args: argparse.Namespace) -> dict[str, Any]:
-    """Content of a source, of which all labels and a sample of the rows are read."""
+    """Content of a source."""
     with Waiting("a look at a sample of the rows"), common.open_data(args) as source:
-        file_bytes = sum(formats.stored_bytes(path) or 0 for path in common.data_of(args))
-        average = source.statistics and source.statistics.average_squared_distance
-        facts = {
-            "kind": "data",
-            "n_rows": source.n_rows,
-            "n_features": source.n_features,
-            "file_bytes": file_bytes or None,
-            "columns": None if source.columns is None else list(source.columns),
-            **_maps(source),
-            **_scaling(source.scaling),
-            "shuffled": source.shuffled,
-            "sigma2": average,
-            "gamma_auto": 1 / (2 * average) if average else None,  # of the RBF kernel
-        }
-        labels, findings = preflight.inspect_labels(source), preflight.inspect_source(source)
-        sentences = preflight.advice(findings, labels, source)
-        options = preflight.preparation(findings, source)
-        ready = source.scaling is not None or (source.shuffled and not options)
-        more = preflight.of_labels(labels, source, converts=not ready)
-        following = _next(args, None if ready else [*more, *options], more if ready else ())
-        facts |= _inspection(labels, findings, source)
-        return facts | {"advice": sentences, "next": [following]}
+        return describe_source(args, source)
 
 
-def _maps(of: Model | RowSource) -> dict[str, Any]:
-    """Maps that made the labels, if there are some."""
-    return {"labels_as": list(of.labels_as)} if of.labels_as else {}
+def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, Any]:
+    """Content of a source, of which all labels and a sample of the rows are read."""
+    average = source.statistics and source.statistics.average_squared_distance
+    labels, found = preflight.inspect_labels(source), preflight.inspect_source(source)
+    counts = None
+    if labels is not None and not source.targets:
+        counts = {common.format_label(value): count for value, count in labels.counts.items()}
+    constant = preflight.column_names(found, found.constant, source)
+    options = preflight.preparation(found, source)
+    ready = source.scaling is not None or (source.shuffled and not options)
+    more = preflight.of_labels(labels, source, converts=not ready)
+    return {
+        "kind": "data",
+        "n_rows": source.n_rows,
+        "n_features": source.n_features,
+        "columns": None if source.columns is None else list(source.columns),
+        "labels_as": list(source.labels_as) or None,
+        **_scaling(source.scaling),
+        "shuffled": source.shuffled,
+        "sigma2": average,
+        "gamma_auto": 1 / (2 * average) if average else None,  # of the RBF kernel
+        "storage": "csr" if source.sparse else "dense",
+        "classes": counts,
+        "n_looked_at": found.n_looked,
+        "density": found.density,
+        "constant_columns": constant if len(found.columns) == source.n_features else None,
+        "outweighing_columns": preflight.column_names(found, found.swamping()[0], source),
+        "bad_rows": found.n_bad,
+        "repeated_rows": found.n_repeated,
+        "advice": [*preflight.advice(found, labels, source)][:MOST_ADVICE],
+        "next": [_next(args, None if ready else [*more, *options], more if ready else ())],
+    }
 
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:
@@ -183,15 +191,12 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
     with contextlib.closing(stream):
         labels, rows, _ = next(stream)
         whole = next(stream, None) is None
-    findings, counted = preflight.inspect_rows([rows]), preflight.measure_labels([labels])
-    return {
-        "kind": "text",
-        "n_rows": findings.n_looked if whole else None,
-        "n_features": findings.n_features if whole else None,
-        **_inspection(counted, findings),
-        "advice": preflight.advice(findings, counted),
-        "next": [_next(args, preflight.preparation(findings), ())] if args.data != "-" else [],
-    }
+    result = describe_source(args, CSRSource(rows, labels)) | {"kind": "text"}
+    if not whole:
+        result |= {"n_rows": None, "n_features": None}
+    if args.data == "-":
+        result["next"] = []
+    return result
 
 
 def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]:
@@ -210,7 +215,6 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
             values = {"different": column.n_different}
         described[column.name] = {"holds": column.kind, "missing": column.n_missing, **values}
     sentences, chosen = preflight.advice_on_table(columns, n_looked, label, bad)
-    sentences = differences + sentences
     if args.label is not None:
         chosen[1] = args.label  # which may be a number, counted from the end
     return {
@@ -220,31 +224,8 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         "n_looked_at": n_looked,
         "bad_rows": len(bad),
         "columns": described,
-        "advice": sentences[: preflight.MOST_ADVICE],
+        "advice": [*differences, *sentences][:MOST_ADVICE],
         "next": [_next(args, chosen, ())],
-    }
-
-
-def _inspection(
-    labels: preflight.Labels | None, findings: preflight.Findings, source: RowSource | None = None
-) -> dict[str, Any]:
-    """Rows of each class, and measures of the sample of rows."""
-    counts = None
-    if labels is not None and not (source and source.targets):
-        counts = {common.format_label(value): count for value, count in labels.counts.items()}
-    heavy, _ = findings.swamping()
-    all_measured = len(findings.columns) == findings.n_features
-    constant = preflight.column_names(findings, findings.constant, source)
-    storage = "text" if source is None else "csr" if source.sparse else "dense"
-    return {
-        "storage": storage,
-        "classes": counts,
-        "n_looked_at": findings.n_looked,
-        "density": findings.density,
-        "constant_columns": constant if all_measured else None,
-        "outweighing_columns": preflight.column_names(findings, heavy, source),
-        "bad_rows": findings.n_bad,
-        "repeated_rows": findings.n_repeated,
     }
 
 

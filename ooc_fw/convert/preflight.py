@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,12 +24,10 @@ from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.labels import MISSING_LABELS, iter_labels
 from ooc_fw.data.offsets import merges
 from ooc_fw.data.rows import (
-    AnyArray,
     CSRRows,
     Float64Array,
     Int64Array,
     Rows,
-    check_finite,
     rounded,
     row_hashes,
     take_rows,
@@ -41,7 +37,6 @@ from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.system.errors import InputError
 
-MOST_ADVICE = 5  # sentences
 WIDE = 1 << 16  # columns above which only those of sparse rows that hold values are measured
 SAMPLE_BYTES = 64 << 20  # bytes of rows, in RAM, that are sampled
 SAMPLE_ROWS = 1 << 20  # most rows of the sample, of which repeated ones are counted
@@ -57,21 +52,21 @@ DATES = "dates"  # kind of a column
 YEAR = 3e7  # seconds that dates are taken to range over
 MOST_HOT = 30  # words of a column that had better become features of 0 and 1
 NAMES = 0.9  # share of the rows with different words above which these are names of rows
-FEW_ROWS = 20  # with fewer rows than these, categories cannot be told from names
 # Names of columns that number rows or things, if many of their values differ.
 IDENTIFIER = re.compile(
     r"(?i:(?:(?:^|[ _.])(?:id|key|no|nr|uuid|guid)|^index|^Unnamed: 0)$)|[a-z]I[Dd]$"
 )
 NO_LABEL = ("", "?", "nan", "na", "n/a", "none", "null", "unknown", "unlabelled", "unlabeled")
-LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category", "outcome")
+# Names of columns of labels, the most likely first.
+LABEL_NAMES = "label labels class classes target y category outcome type annotation".split()
+LABEL_NAMES += "cluster leiden louvain".split()
 
 
 def likely_label(names: Sequence[str]) -> str | None:
     """Which column holds the labels, by its name; None if no name tells."""
     bare = {name.rpartition("/")[2].lower(): name.removeprefix("obs/") for name in reversed(names)}
-    words = (*LABEL_NAMES, "type", "annotation", "cluster", "leiden", "louvain")
-    parts = (word for word in words if len(word) > 1)
-    found = [bare[word] for word in words if word in bare]
+    found = [bare[word] for word in LABEL_NAMES if word in bare]
+    parts = (word for word in LABEL_NAMES if len(word) > 1)
     found += [whole for part in parts for name, whole in bare.items() if part in name]
     return found[0] if found else None
 
@@ -90,10 +85,8 @@ class Findings:
 
     n_looked: int  # rows that were read
     n_bad: int  # those with a value that is not finite; the other measures leave them out
-    bad_example: str | None  # where the first such value is
     n_repeated: int  # rows that equal an earlier one
     density: float  # share of values that are not zero
-    n_features: int
     columns: Int64Array  # those that are measured: of wide sparse rows, those that hold a value
     low: Float64Array  # range and standard deviation of each of them
     high: Float64Array
@@ -123,14 +116,11 @@ class Findings:
 
 def inspect_labels(source: RowSource) -> Labels | None:
     """Read all labels; None where there are none."""
-    return measure_labels(part for _, part in iter_labels(source)) if source.has_labels else None
-
-
-def measure_labels(blocks: Iterable[AnyArray]) -> Labels:
-    """Measure labels that arrive in blocks."""
+    if not source.has_labels:
+        return None
     counts: Counter[Any] = Counter()
     n_missing = 0
-    for labels in blocks:
+    for _, labels in iter_labels(source):
         if labels.dtype.kind == "f":
             n_missing += int(np.count_nonzero(np.isnan(labels)))
             labels = labels[~np.isnan(labels)]
@@ -140,24 +130,19 @@ def measure_labels(blocks: Iterable[AnyArray]) -> Labels:
 
 def inspect_source(source: RowSource) -> Findings:
     """Measure all rows of a small source, or a sample; DamageError if it cannot be read."""
-    bad: list[str] = []
-    rows = (
-        _readable_rows(source, first, last, bad)
+    parts = [
+        _finite(rounded(source.read_unchecked(first, last)))
         for part in sample_slices(source)
         for first, last in block_slices(source, *part)
-    )
-    return inspect_rows(rows, bad, source.n_features)
-
-
-def inspect_rows(blocks: Iterable[Rows], bad: Sequence[str] = (), width: int = 0) -> Findings:
-    """Measure rows, at least `width` wide, whose width may grow from block to block.
-
-    `bad` has a sentence about each row that could not be read, when all blocks have been read.
-    """
-    parts = list(blocks)
-    width = max([width, *(rows.shape[1] for rows in parts)])
-    columns = np.arange(width) if width <= WIDE else _columns_of(parts)
-    ranges, n_nonzero, hashes = ColumnRanges("standard"), 0, [np.empty(0, dtype=np.uint64)]
+    ]
+    n_looked = sum(stop - start for start, stop in sample_slices(source))
+    width = source.n_features
+    if width > WIDE and source.sparse:
+        stored = [rows.indices for rows in parts if isinstance(rows, CSRRows)]
+        columns = np.unique(np.concatenate(stored)).astype(np.int64)
+    else:
+        columns = np.arange(width)
+    ranges, n_nonzero, hashes = ColumnRanges("standard"), 0, []
     whole = True
     for rows in parts:
         values = values_of(rows)
@@ -168,29 +153,17 @@ def inspect_rows(blocks: Iterable[Rows], bad: Sequence[str] = (), width: int = 0
             places = np.searchsorted(columns, rows.indices).astype(np.int32)
             rows = replace(rows, indices=places, n_features=len(columns))
         ranges.add(rows)
-    found, n_rows = np.concatenate(hashes), ranges.n_rows
-    n_columns = len(columns)
+    n_rows, n_columns = ranges.n_rows, len(columns)
     return Findings(
-        n_rows + len(bad),
-        len(bad),
-        bad[0] if bad else None,
-        n_rows - len(np.unique(found)),
+        n_looked,
+        n_looked - n_rows,
+        n_rows - len(np.unique(np.concatenate(hashes))),
         n_nonzero / max(1, n_rows * width),
-        width,
         columns,
         *ranges.range(n_columns),
         ranges.moments(n_columns)[1] if n_rows else np.zeros(n_columns),
         whole,
     )
-
-
-def _columns_of(blocks: Sequence[Rows]) -> Int64Array:
-    """Columns that hold a value in some row, increasing; all of dense rows."""
-    found = [
-        np.unique(rows.indices) if isinstance(rows, CSRRows) else np.arange(rows.shape[1])
-        for rows in blocks
-    ]
-    return np.unique(np.concatenate([*found, np.empty(0, dtype=np.int64)])).astype(np.int64)
 
 
 def sample_slices(source: RowSource) -> list[tuple[int, int]]:
@@ -208,45 +181,32 @@ def sample_slices(source: RowSource) -> list[tuple[int, int]]:
         n_chunks = MAX_DECODED * n_rows // max(1, source.decoded_bytes * source.chunk_rows)
         n_stretches = min(STRETCHES, max(1, n_chunks))
     length = wanted // n_stretches
-    borders = [n_rows * place // n_stretches for place in range(n_stretches + 1)]
-    slices = []
-    for begin, end in itertools.pairwise(borders):
-        start = int(rng.integers(begin, end - length, endpoint=True))
-        slices.append((start, start + length))
-    return slices
+    borders = n_rows * np.arange(n_stretches + 1) // n_stretches
+    starts = rng.integers(borders[:-1], borders[1:] - length, endpoint=True)
+    return [(start, start + length) for start in starts.tolist()]
 
 
-def _readable_rows(source: RowSource, start: int, stop: int, bad: list[str]) -> Rows:
-    """Rows of a source whose values are all finite; `bad` gets a sentence for each other one."""
-    rows = rounded(source.read_unchecked(start, stop))
-    try:
-        check_finite(rows, source.name, range(start, stop))
-    except InputError as error:
-        places = np.flatnonzero(~np.isfinite(values_of(rows)))
-        width = rows.shape[1]
-        row_of = rows.row_numbers()[places] if isinstance(rows, CSRRows) else places // width
-        wrong = np.unique(row_of)
-        bad += [str(error).partition(";")[0]] * len(wrong)
-        rows = take_rows(rows, np.delete(np.arange(len(rows)), wrong))
-    return rows
+def _finite(rows: Rows) -> Rows:
+    """Rows whose values are all finite."""
+    places = np.flatnonzero(~np.isfinite(values_of(rows)))
+    row_of = rows.row_numbers()[places] if isinstance(rows, CSRRows) else places // rows.shape[1]
+    return take_rows(rows, np.delete(np.arange(len(rows)), row_of))
 
 
-def preparation(found: Findings, source: RowSource | None = None) -> list[str]:
-    """Options of ``convert`` that suit rows, or those of text where there is no source."""
-    if source is not None and source.scaling is not None:
+def preparation(found: Findings, source: RowSource) -> list[str]:
+    """Options of ``convert`` that suit rows."""
+    if source.scaling is not None:
         return []  # it is converted
     options = ["--impute", "mean"] * bool(found.n_bad)
-    if source is not None and merges(source):
+    if merges(source):
         return [*options, "--scale", "standard"]
     if _are_counts(found, source):
         options += ["--log1p", "--scale", "maxabs"]
     elif found.swamping()[1]:
         options += ["--scale", _scale_kind(found)]
-    if source is None:
-        return options
     if source.sparse:
         return options + ["--dense"] * (found.density > 0.5)
-    return options + ["--sparse"] * (found.density < 0.1 and found.n_features > 10)
+    return options + ["--sparse"] * (found.density < 0.1 and source.n_features > 10)
 
 
 def _scale_kind(found: Findings) -> str:
@@ -265,32 +225,26 @@ def of_labels(labels: Labels | None, source: RowSource, *, converts: bool) -> li
     return ["--missing-labels", f"drop={words[0]}"] if words and converts else []
 
 
-def _are_counts(found: Findings, source: RowSource | None) -> bool:
+def _are_counts(found: Findings, source: RowSource) -> bool:
     """Whether columns with names, as AnnData has, hold counts of molecules, words and the like."""
-    if source is None or source.columns is None or source.table is not None or not found.whole:
+    if source.columns is None or source.table is not None or not found.whole:
         return False
     return bool(found.low.min() >= 0 and found.high.max() > 1)
 
 
-def advice(found: Findings, labels: Labels | None, source: RowSource | None = None) -> list[str]:
-    """At most `MOST_ADVICE` sentences, the most serious first; on text if there is no source."""
-    return [*islice(_advice(found, labels, source), MOST_ADVICE)]
-
-
-def _advice(found: Findings, labels: Labels | None, source: RowSource | None) -> Iterator[str]:
+def advice(found: Findings, labels: Labels | None, source: RowSource) -> Iterator[str]:
+    """Sentences on what would spoil a model or slow a run, the most serious first."""
     if found.n_bad:
         yield (
-            f"{found.n_bad} of {found.n_looked} rows hold values that are missing or not finite "
-            f"({found.bad_example}): training refuses them; replace them, or convert with --impute "
-            f"mean"
+            f"{found.n_bad} of {found.n_looked} rows hold values that are missing or not finite: "
+            f"training refuses them; replace them, or convert with --impute mean"
         )
-    if labels is not None and not (source and source.targets):
+    if labels is not None and not source.targets:
         yield from _advice_on_labels(labels)
-    elif labels is None and source is not None:
+    elif labels is None:
         yield f"there are no labels: {source.labels_hint}"
     heavy, n_small = found.swamping()
-    scaling = None if source is None else source.scaling
-    if n_small and (scaling is None or scaling.is_identity):
+    if n_small and (source.scaling is None or source.scaling.is_identity):
         j = int(heavy[0])
         shown = listed([str(name) for name in column_names(found, heavy, source)])
         yield (
@@ -298,18 +252,16 @@ def _advice(found: Findings, labels: Labels | None, source: RowSource | None) ->
             f"{found.high[j]:g}) {n_small} others hardly count in distances and RBF kernels; "
             f"convert the source with --scale {_scale_kind(found)}"
         )
-    if source is not None and not source.shuffled:
-        unknown = source.shuffled is None
-        order = "may be in any order" if unknown else "keep the order of their input"
+    if not source.shuffled:
         yield (
-            f"the rows {order}: training then samples from all over the file, which is slower; "
-            f"ooc-fw convert shuffles once (a test file needs no shuffling)"
+            "the rows may be in any order: training then samples from all over the file, which is "
+            "slower; ooc-fw convert shuffles once (a test file needs no shuffling)"
         )
 
 
-def column_names(found: Findings, places: Int64Array, source: RowSource | None) -> list[Any]:
+def column_names(found: Findings, places: Int64Array, source: RowSource) -> list[Any]:
     """Names of measured columns, or their numbers where they have no names."""
-    names = None if source is None else source.columns
+    names = source.columns
     return [j if names is None else names[j] for j in found.columns[places].tolist()]
 
 
@@ -393,11 +345,8 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
         else:
             numeric = np.array([*values.values(), np.nan], dtype=np.float64)
             found[name] = _number_column(name, numeric[texts.codes])
-    return (
-        len(cells.labels),
-        [found[name] for name in reader.columns if name in found],
-        cells.skipped,
-    )
+    columns = [found[name] for name in reader.columns if name in found]
+    return len(cells.labels), columns, cells.skipped
 
 
 def _number_column(name: str, column: Float64Array) -> TableColumn:
@@ -429,10 +378,9 @@ def advice_on_table(
         said += sentences
         options += more
     features = [column for column in columns if column.name != label]
-    most_hot = min(MOST_HOT, max(FEW_ROWS, n_looked // 2))
     words = [c for c in features if c.kind == "words" and c.n_different and not c.identifies]
-    hot = [c for c in words if c.n_different <= most_hot]
-    encoded = [c for c in words if most_hot < c.n_different <= NAMES * (n_looked - c.n_missing)]
+    hot = [c for c in words if c.n_different <= MOST_HOT]
+    encoded = [c for c in words if MOST_HOT < c.n_different <= NAMES * (n_looked - c.n_missing)]
     if of_label is not None and of_label.n_different == 1:
         encoded = []  # which needs two classes
     dates = [c for c in features if c.kind == DATES]

@@ -8,14 +8,11 @@ from ooc_fw.convert import preflight
 from ooc_fw.convert.preflight import (
     advice,
     inspect_labels,
-    inspect_rows,
     inspect_source,
-    measure_labels,
     sample_slices,
 )
 from ooc_fw.data import labels as labels_module
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.rows import CSRRows
 from ooc_fw.system.errors import InputError
 
 storages = pytest.mark.parametrize("storage", [np.asarray, csr_array])
@@ -50,7 +47,6 @@ def test_rows_that_are_not_finite_are_counted_and_left_out(storage):
     X[7, 1] = X[8, 2] = X[250, 0] = np.inf
     found = inspect(X, storage)
     assert (found.n_looked, found.n_bad) == (300, 3)
-    assert "row 7 holds a value in column 1" in found.bad_example
     assert found.high.tolist() == [1, 1, 1]
     found = inspect(np.full((1, 2), np.nan))
     assert (found.n_bad, found.n_repeated, found.density, found.swamping()[1]) == (1, 0, 0, 0)
@@ -101,7 +97,6 @@ def test_labels_are_counted_in_blocks(monkeypatch):
     labels = inspect_labels(open_source(np.ones((50, 1)), y))
     assert labels.counts == {1: 20, 2: 20, 3: 9}
     assert labels.n_missing == 1
-    assert measure_labels([np.array(["b", "a"])]).counts == {"a": 1, "b": 1}
     assert inspect_labels(open_source(np.ones((5, 1)))) is None
 
 
@@ -129,13 +124,7 @@ def test_advice():
         ("next to 1 (from ", X * [[1, 1000, 1]], y, {}),
         ("2 others hardly count", X * [[1, 1000, 1]], y, {}),
         ("may be in any order", X, y, {"shuffled": None}),
-        ("keep the order of their input", X, y, {"shuffled": False}),
-        ("1 of 100 rows hold values that are missing or not finite (", holed, y, {}),
+        ("may be in any order", X, y, {"shuffled": False}),
+        ("1 of 100 rows hold values that are missing or not finite: ", holed, y, {}),
     ):
         assert words in said(rows, labels, **known)
-
-
-def test_text_may_grow_wider():
-    blocks = [CSRRows.from_dense(np.array(rows, np.float32)) for rows in ([[1, 2]], [[1, 0, 5]])]
-    found = inspect_rows(blocks)
-    assert (found.low.tolist(), found.high.tolist()) == ([1, 0, 0], [1, 2, 5])
