@@ -63,7 +63,8 @@ class ModelPlace:
             return False
         if there.certified_gap is None:
             return Status(there.status).reached
-        return model.certified_gap is None or there.certified_gap < model.certified_gap
+        # A resumed run ends with the same gap, but for rounding.
+        return model.certified_gap is None or there.certified_gap < 0.999 * model.certified_gap
 
     def _save_elsewhere(self, model: Model, path: Path, error: Exception) -> Path:
         folders: tuple[Callable[[], str], ...] = (os.getcwd, tempfile.gettempdir)

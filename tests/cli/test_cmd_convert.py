@@ -18,7 +18,7 @@ def test_report_on_stderr_or_as_json(ooc_fw, text, tmp_path):
     assert (outcome.status, outcome.out) == (0, "")
     lines = outcome.err.splitlines()
     assert lines[:3] == [
-        f"{out}: 3 rows, 3 features, dense (density 0.667), shuffled with seed 7",
+        f"{out}: 3 rows, 3 features, dense (density 0.556), shuffled with seed 7",
         "classes: -1 (1), 1 (2)",
         "scaling: log1p, then minmax",
     ]
