@@ -219,7 +219,6 @@ def test_conversion_keeps_the_words(ooc_fw, tmp_path, places, name):
     refused.assert_refused("has no labels 'batch'; it has X, checksums, mean, row, y")
     found = ooc_fw("info", places[name], "--label", "donor", "--json").json()
     assert (found["n_rows"], found["columns"][0]) == (240, "gene 0")
-    assert found["file_bytes"] > 1000
 
 
 def test_objects_in_python(cells, typed, places):
@@ -416,7 +415,6 @@ def test_commands_take_several_files_as_one(ooc_fw, tmp_path, cells, typed, plac
     label, model, log = ("--label", "cell_type"), tmp_path / "a.model.h5", tmp_path / "log"
     shown = ooc_fw("info", *files, *label, "--json").json()
     assert shown["n_rows"] == typed.n_obs
-    assert shown["file_bytes"] == sum(path.stat().st_size for path in files)
     names = " ".join(map(str, files))
     (convert,) = shown["next"]
     assert convert.startswith(f"ooc-fw convert {names} {'a.h5'}")
