@@ -34,8 +34,6 @@ LOG_SECONDS = 0.1  # between two events of a log, unless something changes that 
 _STOP_SECONDS = 1.0  # that the end of a display waits for a line that nobody reads
 
 _ERASE = "\r\x1b[K"  # erases the line of a terminal
-_PHASES = {"start": "first rows", "polish": "best weights"}
-"""Phases of a run that are called otherwise for people."""
 
 
 class Waiting:
@@ -53,9 +51,7 @@ class Waiting:
         self._started = time.monotonic()
         self._in_place = in_place and not quiet and sys.stderr.isatty()
         self._stream = exact(sys.stderr) if self._in_place else sys.stderr
-        self._seconds = LINE_SECONDS if seconds is None else seconds
-        if self._in_place:
-            self._seconds = BAR_SECONDS
+        self._seconds = BAR_SECONDS if self._in_place else seconds or LINE_SECONDS
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         if not quiet:
@@ -144,7 +140,7 @@ class Progress(Waiting):
         many = state.n_classifiers > 1
         name = f"classifier {state.classifier + 1}/{state.n_classifiers} " if many else ""
         sample = " on a sample" if state.gap_scope == "sample" else ""
-        return f"{self._prefix}{name}{_PHASES.get(state.phase, state.phase)}{sample}"
+        return f"{self._prefix}{name}{state.phase}{sample}"
 
     def line(self) -> str:
         """What runs, on what, and how far it is."""

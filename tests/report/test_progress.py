@@ -74,7 +74,7 @@ def test_lines_say_phase_gap_and_support():
         make_state(phase="certify", sweep_fraction=0.6, **span),
     ]
     assert lines_of(states) == [
-        "first rows",
+        "start",
         "train, sampled gap 1.2e-02, 9,876 support vectors",
         "certify 10%",
         "classifier 2/3 train",
@@ -82,7 +82,7 @@ def test_lines_say_phase_gap_and_support():
         "certify 60%, gap in the span 2.0e-01, 40 landmarks",
     ]
     (line,) = lines_of([make_state(phase="polish")], what="calibration")
-    assert line == "calibration: best weights"
+    assert line == "calibration: polish"
 
 
 def test_verbose_runs_log_the_beginning_of_each_phase(caplog):

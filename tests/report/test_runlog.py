@@ -18,7 +18,7 @@ def seconds_of(run):
 
 def test_columns(read):
     run = read(START, make_event(1.0), make_event(2.0, sampled_gap=None, rss_bytes=True), END)
-    assert (run.label, run.n_events, run.n_classifiers, run.tolerance) == ("run", 2, 1, 1e-3)
+    assert (run.label[-9:], run.n_events, run.tolerance) == ("run.jsonl", 2, 1e-3)
     assert seconds_of(run) == [1.0, 2.0]
     np.testing.assert_array_equal(run.columns["sampled_gap"], [0.1, math.nan])
     np.testing.assert_array_equal(run.columns["rss_bytes"], [200 << 20, math.nan])
@@ -31,56 +31,42 @@ def test_a_log_may_end_anywhere(read, tail):
     run = read(START, make_event(1.0), tail)
     assert (run.n_events, run.end) == (1, {})
     run = read(START)
-    assert (run.n_events, run.end, len(run.certificates()[0])) == (0, {}, 0)
+    assert (run.n_events, run.end) == (0, {})
 
 
 def test_what_came_after_the_checkpoint_of_a_resumed_run_is_left_out(read):
     lost = [make_event(3.0, sampled_gap=0.7), '{"event": "progr\n']
     again = [RESUMED, make_event(2.5), make_event(4.0), END]
     run = read(START, make_event(1.0), make_event(2.0), *lost, *again)
-    assert (seconds_of(run), run.resumed, run.end) == ([1.0, 2.0, 2.5, 4.0], [2], END)
+    assert (seconds_of(run), run.end) == ([1.0, 2.0, 2.5, 4.0], END)
     once = [RESUMED, make_event(2.0), make_event(3.0)]
     run = read(START, make_event(1.0), *once, RESUMED, make_event(2.0))
-    assert (seconds_of(run), run.resumed) == ([1.0, 2.0], [1])
+    assert seconds_of(run) == [1.0, 2.0]
     run = read(RESUMED, make_event(5.0))
-    assert (seconds_of(run), run.resumed) == ([5.0], [])
+    assert seconds_of(run) == [5.0]
 
 
 def test_labels_tell_runs_apart(read, tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    for name in ("a/run", "b/run", "other"):
+    for name in ("run", "other"):
         read(START, name=name)
     path = tmp_path / "other.jsonl"
     path.write_text(path.read_text() * 2)
-    names = ("a/run", "b/run", "other", "other")
-    runs = read_runs([tmp_path / f"{name}.jsonl" for name in names])
-    same = [str(tmp_path / "a" / "run"), str(tmp_path / "b" / "run")]
-    assert [run.label for run in runs] == [*same, "other #1", "other #2"]
+    runs = read_runs([tmp_path / "run.jsonl", path, path])
+    assert [run.label for run in runs] == [f"{tmp_path / 'run.jsonl'}", f"{path} #1", f"{path} #2"]
 
 
 def test_time_and_counts_continue_from_one_binary_classifier_to_the_next(read):
     parts = [(0, 1.0), (0, 2.0), (1, 0.5), (1, 1.0), (2, 3.0), (2, 4.0)]
     run = read(START, *(make_event(t, classifier=k, n_classifiers=3) for k, t in parts))
-    assert (run.n_classifiers, run.parts) == (3, [(0, 0, 2), (1, 2, 4), (2, 4, 6)])
     assert seconds_of(run) == [1.0, 2.0, 2.5, 3.0, 6.0, 7.0]
     assert run.columns["iteration"].tolist() == [10, 20, 25, 30, 60, 70]
-    x, y = run.line(run.columns["elapsed_s"], run.columns["n_support"])
-    assert np.flatnonzero(np.isnan(x)).tolist() == np.flatnonzero(np.isnan(y)).tolist() == [2, 5]
 
 
-def test_certificates_are_those_of_the_events_and_of_the_end(read):
-    gaps = [None, None, 0.3, 0.3, 0.3]
-    events = [make_event(k, certified_gap=gap) for k, gap in enumerate(gaps)]
-    for end, expected in (([], [0.3]), ([0.2], [0.3, 0.2]), ([0.3], [0.3])):
+def test_the_last_certified_gap_is_that_of_the_end(read):
+    events = [make_event(k, certified_gap=gap) for k, gap in enumerate([None, 0.3, 0.3])]
+    for end, expected in (([], 0.3), ([0.2], 0.2), ([None], math.nan)):
         run = read(START, *events, *({"event": "end", "certified_gap": gap} for gap in end))
-        places, found = run.certificates()
-        assert (places.tolist(), found.tolist()) == ([2, 4][: len(expected)], expected)
-    events = [make_event(t, classifier=k, n_classifiers=2) for k in (0, 1) for t in (1.0, 2.0)]
-    end = {"event": "end", "classifiers": [{"certified_gap": 0.2}, {"certified_gap": 0.2}]}
-    places, found = read(START, *events, end).certificates()
-    assert (places.tolist(), found.tolist()) == ([1, 3], [0.2, 0.2])
-    assert len(read(START, *events).certificates()[0]) == 0
+        np.testing.assert_array_equal(run.columns["certified_gap"], [math.nan, 0.3, expected])
 
 
 @pytest.mark.parametrize(
@@ -94,8 +80,6 @@ def test_certificates_are_those_of_the_events_and_of_the_end(read):
         (b"[1, 2]\n", "line 1: no event of a training run"),
         (b'{"status": "converged"}\n', "line 1: no event of a training run"),
         (b'{"event": "progress", "elapsed_s": 1}\n', "line 1: no event of a training run"),
-        (b'{"event": "start"}\n{"event": "lunch"}\n{"event": "end"}\n', "line 2: no event"),
-        (b'{"event": "start"}\nx\n{"event": "end"}\n', "line 2: no event of a training run"),
     ],
 )
 def test_files_that_are_no_logs_are_refused(tmp_path, content, words):
@@ -107,9 +91,9 @@ def test_files_that_are_no_logs_are_refused(tmp_path, content, words):
 
 
 def test_values_of_the_wrong_type_are_unknown(read):
-    odd = make_event(1.0, sampled_gap="small", steps=[1], classifier=None, n_classifiers="2")
+    odd = make_event(1.0, sampled_gap="small", steps=[1], classifier=None)
     run = read(START | {"options": 3}, odd, {"event": "progress", "elapsed_s": None})
-    assert (run.n_events, run.n_classifiers, run.options) == (1, 1, {})
+    assert (run.n_events, run.options) == (1, {})
     assert math.isnan(run.columns["sampled_gap"][0])
 
 
