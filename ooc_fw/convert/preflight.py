@@ -50,6 +50,7 @@ MANY_ORDERS = 1e4  # times its smallest value, or 1, above which logarithms suit
 MANY_CLASSES = 100  # labels above which they are no classes
 DATES = "dates"  # kind of a column
 YEAR = 3e7  # seconds that dates are taken to range over
+DENSE_SHARE = 0.25  # density of rows from which they are better stored dense, and centred
 MOST_HOT = 30  # words of a column that had better become features of 0 and 1
 NAMES = 0.9  # share of the rows with different words above which these are names of rows
 # Names of columns that number rows or things, if many of their values differ.
@@ -404,7 +405,10 @@ def advice_on_table(
     if ranges and min(ranges) < SWAMPED * max(ranges):
         grow = any(c.high > MANY_ORDERS * max(1, c.low) for c in numbers)
         options += ["--log1p"] * (grow and all(c.low >= 0 for c in numbers))
-        options += ["--scale", "standard"]
+        # Rows that are mostly zeros stay sparse if the scaling leaves zeros what they are.
+        width = len(numbers) + sum(c.n_different for c in hot)
+        thin = len(numbers) + len(hot) < DENSE_SHARE * width and not dates
+        options += ["--scale", "maxabs" if thin else "standard"]
         low, high = min(ranges), max(ranges)
         said.append(
             f"the ranges of the columns go from {low:g} ({ranges[low]}) to {high:g} "
