@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -65,12 +66,12 @@ class Tuned(Peer):
     score: ClassVar[str]  # function of sklearn.metrics
     most_rows: ClassVar[int | None] = None
 
+    @abstractmethod
     def machines(self, rows: Array, parameters: Parameters) -> Iterator[tuple[str, Any]]:
         """Settings in words, and the machines."""
-        raise NotImplementedError
 
     def build(self, problem: Problem, parameters: Parameters) -> Any:
-        raise NotImplementedError
+        raise TypeError(f"{self.name} is a grid of machines; fit trains each of them")
 
     def fit(self, problem: Problem, parameters: Parameters) -> Figures:
         """Figures of the setting that the validation part chooses."""

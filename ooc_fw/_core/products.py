@@ -15,18 +15,6 @@ from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS, MAP_FLAGS
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def dense_tile(x, columns, out):
-    """out[i, j] = x_i . z_j for dense rows x and vertices that are columns, for a few rows."""
-    for i in range(x.shape[0]):
-        row = out[i]
-        row[:] = 0
-        for k in range(x.shape[1]):
-            value, column = x[i, k], columns[k]
-            for j in range(row.size):
-                row[j] += value * column[j]
-
-
 @njit(cache=True, nogil=True)
 def scatter_columns(data, indices, indptr, places, columns):
     """Write sparse vertices into the scratch of zeros: columns[places[k], j] = value k of vertex j.
