@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.certificate.screening import Bounds, Screen
-from ooc_fw.data.parallel import Counts, Shared, borrow_workers, row_slices
+from ooc_fw.data.parallel import borrow_workers, row_slices
 from ooc_fw.data.rows import (
     Float64Array,
     Groups,
@@ -25,14 +25,12 @@ from ooc_fw.data.rows import (
     Int64Array,
     Rows,
     distinct_rows,
-    rows_bytes,
     take_rows,
 )
 from ooc_fw.data.sources import RowSource, block_slices, sampled_rows
 from ooc_fw.kernels.decisions import AtVertices, DecisionFunctions, IsOpen, Weights
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT, Kernel
-from ooc_fw.kernels.low_rank import Compression
 from ooc_fw.problem import BinaryProblem, check_weights, pair_gap
 
 _CLEAR = 1.1  # of the gradient of violators, above which wide bounds will do for a screen
@@ -188,24 +186,11 @@ def _least(ids: Int64Array, grads: Float64Array, size: int) -> tuple[Int64Array,
     return ids, grads
 
 
-def _decisions(
-    engine: Callable[[], Engine],
-    rows: Rows,
-    alpha: Float64Array,
-    labels: Int8Array,
-    compression: Compression | None = None,
-) -> DecisionFunctions:
-    """The decision function of some weights; in another process its engine stays open."""
-    decisions = DecisionFunctions(engine(), rows, [Weights(np.arange(len(alpha)), alpha, labels)])
-    decisions.compression = compression
-    return decisions
-
-
-def _exact(decisions: DecisionFunctions, rows: Rows) -> tuple[Float64Array, float, int]:
-    """Decision values in float64, a bound on all their errors, and the number of distinct rows."""
+def _exact(decisions: DecisionFunctions, rows: Rows) -> tuple[Float64Array, float]:
+    """Decision values in float64, and a bound on all their errors."""
     distinct, groups = distinct_rows(rows)
     values, bounds = decisions.exact(distinct)
-    return values[groups], float(bounds.max(initial=0.0)), len(bounds)
+    return values[groups], float(bounds.max(initial=0.0))
 
 
 def _is_open(
@@ -227,7 +212,7 @@ def _is_open(
 
 def _sweep_block(
     source: RowSource, block: _Block, decisions: DecisionFunctions, target: _Target
-) -> tuple[_Findings, Counts]:
+) -> _Findings:
     """Search one block.
 
     Notes
@@ -241,11 +226,10 @@ def _sweep_block(
     more rows, but then findings would depend on the order of blocks.
     """
     rows = block.read(source)
-    read = Counts(len(rows), rows_bytes(rows))
     others, ids = block.others()
     if len(ids) == 0:
-        return _Findings(math.inf, 0.0, 0), read
-    if len(ids) < read.rows:
+        return _Findings(math.inf, 0.0, 0)
+    if len(ids) < len(rows):
         rows = take_rows(rows, others)
     y = block.labels[others]
 
@@ -255,15 +239,15 @@ def _sweep_block(
     with_nearest = target.with_bounds and target.kernel.constant_diagonal
     is_open = partial(_is_open, target=target, y=y, groups=groups)
     fast = decisions.approximate(distinct, with_nearest, is_open)
-    grad, error, evaluations = y * fast.values[groups], fast.bound[groups], fast.evaluations
+    grad = y * fast.values[groups]
+    error = fast.bound[groups]
 
     # 2. In float64 those that may be the least of all.
     least, rounding = math.inf, 0.0
     floor = min(target.least, float((grad + error).min()))
     lowest = np.flatnonzero(grad - error <= floor)
     if len(lowest) > 0:
-        values, rounding, n_again = _exact(decisions, take_rows(rows, lowest))
-        evaluations += n_again * decisions.n_vertices
+        values, rounding = _exact(decisions, take_rows(rows, lowest))
         grad[lowest], error[lowest] = y[lowest] * values, rounding
         least = float(grad[lowest].min())
 
@@ -277,8 +261,7 @@ def _sweep_block(
             place, distance = fast.nearest.place[groups], np.sqrt(np.maximum(square, 0.0))[groups]
         bounds = Bounds.outwards(grad - error, diagonal[groups], place, distance)
     worst, worst_grads = _least(ids[violators], grad[violators], target.n_worst)
-    findings = _Findings(least, rounding, len(violators), worst, worst_grads, bounds)
-    return findings, read._replace(evaluations=evaluations)
+    return _Findings(least, rounding, len(violators), worst, worst_grads, bounds)
 
 
 def certify(
@@ -323,10 +306,10 @@ def certify(
     row_ids, alpha, rows = weights.row_ids, weights.alpha, weights.rows
     source.check_unchanged()
     labels, slack, screen = problem.labels[row_ids], alpha / weights.C, search.screen
-    decisions = _decisions(lambda: engine, rows, alpha, labels)
+    decisions = DecisionFunctions(engine, rows, [Weights(np.arange(len(alpha)), alpha, labels)])
     grad, rounding = weights.grad, weights.rounding
     if grad is None:
-        values, rounding, _ = _exact(decisions, rows)
+        values, rounding = _exact(decisions, rows)
         grad = labels * values + slack
     # Rounding of adding the slack, which may be far larger, and subtracting it again.
     plain, of_plain = grad - slack, rounding + 2 * FLOAT64_UNIT * float(np.abs(grad).max())
@@ -346,13 +329,9 @@ def certify(
     findings = _Findings(least, rounding, int(np.count_nonzero(grad < target.threshold)))
     blocks = _blocks(source, problem.labels, row_ids, search.unscreened)
     rows_seen = 0
-    shared = Shared(
-        decisions, partial(_decisions, engine.recipe(), rows, alpha, labels, decisions.compression)
-    )
     # The engine has threads of its own; one block is read and prepared while another is searched.
     with borrow_workers(dask, engine.threads, here=min(2, engine.threads)) as workers:
-        over = partial(workers.over, source, _sweep_block, blocks, count=engine.count)
-        for block, in_block in over(shared, target):
+        for block, in_block in workers.over(source, _sweep_block, blocks, decisions, target):
             findings = findings.merged(in_block, search.n_worst)
             if screen is not None and in_block.bounds is not None:
                 screen.store(block.others()[1], in_block.bounds)

@@ -252,15 +252,6 @@ class RowSource(ABC):
         n_bytes = self._bytes_read + sum(decoder.bytes_decoded for decoder in self.decoders)
         return n_bytes + sum(parent.bytes_read for parent in self._parents)
 
-    def count(self, n_rows: int, n_bytes: int) -> None:
-        """Add what another process read of these rows to the counters."""
-        check_interrupt()
-        if self._check_time is not None:
-            self._check_time()
-        self._count(n_rows, 0 if self._parents else n_bytes)
-        for parent in self._parents[:1]:  # which of several ones does not matter
-            parent.count(n_rows, n_bytes)
-
     @property
     def has_labels(self) -> bool:  # noqa: D102
         return self._labels is not None
@@ -296,6 +287,12 @@ class RowSource(ABC):
         finally:
             self._check_time = before
 
+    def check_time(self) -> None:
+        """Raise after Ctrl-C, or what the check of `limited` raises."""
+        check_interrupt()
+        if self._check_time is not None:
+            self._check_time()
+
     def check_unchanged(self) -> None:
         """Raise InputError when a file behind the rows is no longer the one that was opened."""
         for stamp in self.stamps:
@@ -325,7 +322,10 @@ class RowSource(ABC):
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process receives the way to open the file there, never rows or handles.
         if self.reopen is None:
-            raise TypeError(f"{self.name} cannot be sent to another process; open it from a path")
+            raise InputError(
+                f"other processes cannot read the rows of this {self.name}, which are in the "
+                f"memory of this one; use dask threads, or give a file's path"
+            )
         return operator.call, (self.reopen,)
 
     def rows_in(self, n_bytes: int) -> int:
@@ -334,9 +334,7 @@ class RowSource(ABC):
 
     def _check_range(self, start: int, stop: int) -> None:
         """Check before every read that the rows exist and that there is time to read them."""
-        check_interrupt()
-        if self._check_time is not None:
-            self._check_time()
+        self.check_time()
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(f"rows {start}:{stop} of {self.name}, which has {self.n_rows}")
 

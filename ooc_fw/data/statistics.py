@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ooc_fw._core import rows as core
-from ooc_fw.data.parallel import Counts, borrow_workers, over_blocks, row_slices
-from ooc_fw.data.rows import CSRRows, Float64Array, Rows, StoredRows, rows_bytes
+from ooc_fw.data.parallel import borrow_workers, over_blocks, row_slices
+from ooc_fw.data.rows import CSRRows, Float64Array, Rows, StoredRows
 from ooc_fw.data.scaling import check_kind
-from ooc_fw.data.sources import ROUNDING, RowSource, StoredStatistics, block_slices
+from ooc_fw.data.sources import ROUNDING, RowSource, StoredStatistics, iter_blocks
 from ooc_fw.system.errors import InputError
 
 TASK_ROWS = 16384  # rows of one task
@@ -197,16 +197,12 @@ def _over_rows(
         return over_blocks(source, work, _merged, blocks, workers, on_rows)
 
 
-def _add_rows(
-    empty: Callable[[], Any], source: RowSource, block: tuple[int, int]
-) -> tuple[Any, Counts]:
+def _add_rows(empty: Callable[[], Any], source: RowSource, block: tuple[int, int]) -> Any:
     """`empty()` with a range of rows added."""
-    total, n_bytes = empty(), 0
-    for start, stop in block_slices(source, *block):
-        rows = source.read(start, stop)
+    total = empty()
+    for _, rows in iter_blocks(source, *block):
         total.add(rows)
-        n_bytes += rows_bytes(rows)
-    return total, Counts(total.n_rows, n_bytes)
+    return total
 
 
 def _merged(one: Any, other: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -78,9 +77,9 @@ class Engine:
         """Release the threads and give BLAS its own back."""
         self.pool.close()
 
-    def recipe(self) -> Callable[[], Engine]:
-        """What another process calls for an engine of one thread that computes the same."""
-        return partial(Engine, self.kernel, 1, self.arithmetic)
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process has an engine of one thread that computes the same.
+        return Engine, (self.kernel, 1, self.arithmetic)
 
     def count(self, n: int) -> None:
         """Add to `evaluations`, from any thread."""

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ooc_fw.data.parallel import Counts, Shared, borrow_workers, row_slices
-from ooc_fw.data.rows import Float32Array, Float64Array, Int64Array, rows_bytes
+from ooc_fw.data.parallel import borrow_workers, row_slices
+from ooc_fw.data.rows import Float32Array, Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
@@ -93,7 +92,7 @@ class _Part(NamedTuple):
 
 def _pair_sums(
     source: RowSource, pair: tuple[_Part, _Part], engine: Engine, exact: bool
-) -> tuple[tuple[Float64Array, float], Counts]:
+) -> tuple[Float64Array, float]:
     """Upper bounds over a pair of parts, which counts twice if they differ.
 
     They are one on |v|^2 without the biases, shape (k,), and one on kernel values.
@@ -111,8 +110,7 @@ def _pair_sums(
     times = 1.0 if same else 2.0
     largest = max(float(engine.kernel.diagonal(operand.norms).max()) for operand in (x, z))
     norm = times * (products * first.beta).sum(axis=0)
-    counts = Counts(sum(map(len, rows)), sum(map(rows_bytes, rows)), len(x) * len(z))
-    return (norm + times * error * sizes, largest), counts
+    return norm + times * error * sizes, largest
 
 
 @dataclass(frozen=True)
@@ -148,11 +146,10 @@ class ExactKernelView:
         norm, signed = np.zeros_like(total), np.zeros_like(total)
         for part in parts:
             signed += part.beta.sum(axis=0)
-        shared = Shared(engine, engine.recipe())
         # The engine has threads of its own.
         with borrow_workers(dask, engine.threads, here=1) as workers:
-            over = partial(workers.over, source, _pair_sums, pairs, count=engine.count)
-            for number, (_, (of_pair, largest_of_pair)) in enumerate(over(shared, exact), 1):
+            sums = workers.over(source, _pair_sums, pairs, engine, exact)
+            for number, (_, (of_pair, largest_of_pair)) in enumerate(sums, 1):
                 norm += of_pair
                 largest = max(largest, largest_of_pair)
                 if on_part is not None:

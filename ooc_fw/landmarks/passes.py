@@ -9,14 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core import maps
-from ooc_fw.data.parallel import Counts, Workers
+from ooc_fw.data.parallel import Workers
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -25,7 +24,6 @@ from ooc_fw.data.rows import (
     Int8Array,
     Int64Array,
     Rows,
-    rows_bytes,
     take_rows,
 )
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource, block_slices
@@ -161,7 +159,7 @@ class _Block(NamedTuple):
 
 def _gradient(
     source: RowSource, block: _Block, landmarks: Landmarks, b: Float64Array, exact: bool
-) -> tuple[Gradient, Counts]:
+) -> Gradient:
     """Sums over a block of the gradient at weights `b`."""
     engine, epsilon, k, bias = landmarks.engine, block.epsilon, len(b), landmarks.bias
     rows = source.read(block.start, block.stop)
@@ -187,25 +185,23 @@ def _gradient(
         n_strips, longest = n_strips + 1, max(longest, length)
     error = float(engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
     largest = bias + float(engine.kernel.diagonal(x.norms).max(initial=0.0))
-    counts = Counts(len(rows), rows_bytes(rows), len(rows) * len(landmarks))
-    return Gradient(u, terms, decisions, error, largest, n_strips + longest), counts
+    return Gradient(u, terms, decisions, error, largest, n_strips + longest)
 
 
 def _product(
     source: RowSource, block: _Block, landmarks: Landmarks, d: Float64Array, dtype: Any
-) -> tuple[Float64Array, Counts]:
+) -> Float64Array:
     """Product of the Hessian over a block with `d`, from kernel values in some precision.
 
     Those in 16 bits are the `values` of the block or computed some strips at a time. Others
     are of use twice as long as a strip is at hand.
     """
     engine, width, values, bias = landmarks.engine, len(landmarks), block.values, landmarks.bias
-    places, counts = np.flatnonzero(block.active.any(axis=1)), Counts(0, 0)
+    places = np.flatnonzero(block.active.any(axis=1))
     factors = np.where(block.active[places], block.penalties[places, None], 0.0)
     n, product, exact = len(places), np.zeros_like(d), dtype == np.float64
     if values is None:
         rows = source.read(block.start, block.stop)
-        counts = Counts(len(rows), rows_bytes(rows), n * width)
         x = engine.prepare(rows if n == len(rows) else take_rows(rows, places), exact)
         z = landmarks.exact if exact else landmarks.fast
     if dtype != np.uint16:
@@ -217,7 +213,7 @@ def _product(
 
         for total, sums in engine.strips(x, z, d, use):
             product += sums + total[:, None]
-        return product, counts
+        return product
     height = max(_LEAST_STRIP, _STRIP_BYTES // (2 * width))
     step, numbers = n, places
     if values is None:
@@ -235,7 +231,7 @@ def _product(
             engine.block(x[first:stop], z, values[: stop - first])
         for sums in engine.pool.map(run, range(first, stop, height)):
             product += sums
-    return product, counts
+    return product
 
 
 class KeptValues:
@@ -283,7 +279,6 @@ class Passes:
         self._on_block = on_block
         self.gradient_seconds = 0.0  # of the last one in float32: the first may compile code
         self.exact_seconds = 0.0  # of the longest one in float64
-        self._shared = landmarks.shared()
         in_unit = landmarks.engine.kernel.shift_invariant  # kernel values lie in [0, 1]
         self._dtype = np.uint16 if in_unit and kept is not None else np.float32  # of products
         self._kept = kept if in_unit and self._workers.client is None else None
@@ -338,12 +333,11 @@ class Passes:
         return product
 
     def _map(
-        self, work: Callable[..., tuple[Any, Counts]], blocks: list[_Block], *common: Any
+        self, work: Callable[..., Any], blocks: list[_Block], *common: Any
     ) -> Iterator[tuple[_Block, Any]]:
         """What is found in all blocks, in order."""
-        source, count = self.problem.source, self.landmarks.engine.count
-        over = partial(self._workers.over, source, work, blocks, count=count)
-        for number, (block, sums) in enumerate(over(self._shared, *common), 1):
+        found = self._workers.over(self.problem.source, work, blocks, self.landmarks, *common)
+        for number, (block, sums) in enumerate(found, 1):
             if self._on_block is not None:
                 self._on_block(number / len(blocks))
             yield block, sums

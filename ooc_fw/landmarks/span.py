@@ -34,13 +34,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, cho_solve, lapack, solve_triangular
 
-from ooc_fw.data.parallel import Shared
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
@@ -78,20 +76,12 @@ class Landmarks:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def shared(self) -> Shared[Landmarks]:
-        """These landmarks for tasks in this process and in others."""
-        return Shared(self, partial(_make_landmarks, self.engine.recipe(), self.rows, self.bias))
-
     def inner_products(self) -> Float64Array:
         """K + bias between the landmarks in float64, in Fortran order."""
         products = np.empty((len(self), len(self)))
         self.engine.block(self.exact, self.exact, products)
         products += self.bias
         return products.T  # it is symmetric
-
-
-def _make_landmarks(engine: Callable[[], Engine], rows: Rows, bias: float) -> Landmarks:
-    return Landmarks(engine(), rows, bias)
 
 
 def factorise(

@@ -11,21 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ooc_fw.convert.preflight import WIDE
 from ooc_fw.convert.tables import TableRecord
-from ooc_fw.data.parallel import Counts, Shared, borrow_workers, row_slices
+from ooc_fw.data.parallel import borrow_workers, row_slices
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
     Float64Array,
     Int64Array,
     Rows,
-    rows_bytes,
     take_columns,
 )
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source, stretches
@@ -251,7 +249,7 @@ def _measure(
     `ooc_fw.data.parallel.borrow_workers`. `on_rows` is told the number of rows done.
     """
     blocks = row_slices(source.n_rows, min(_TASK_ROWS, rows_at_once(model.n_features)))
-    gradients = Shared(_gradients_of(model), partial(_gradients_of, model))
+    gradients = _gradients_of(model)
     sums, ranges = np.zeros(()), ColumnRanges("standard")
     with borrow_workers(dask, threads) as workers:
         for (_, stop), found in workers.over(source, _measure_block, blocks, gradients):
@@ -267,13 +265,13 @@ def _measure(
 
 def _measure_block(
     source: RowSource, block: tuple[int, int], gradients: Gradients
-) -> tuple[tuple[Float64Array, ColumnRanges], Counts]:
+) -> tuple[Float64Array, ColumnRanges]:
     """Sums of the derivatives and of their squares over a range of rows, and its columns."""
     rows, sums = source.read(*block), np.zeros((2, len(gradients.weights), source.n_features))
     with closing(Threads(1)):  # the bits of products would depend on the threads of BLAS
         for part in gradients(rows):
             sums += part.sum(axis=1), np.square(part).sum(axis=1)
-    return (sums, ColumnRanges("standard").add(rows)), Counts(len(rows), rows_bytes(rows))
+    return sums, ColumnRanges("standard").add(rows)
 
 
 def _gradients_of(model: Model) -> Gradients:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.labels import feature_places
-from ooc_fw.data.parallel import Counts, Shared, borrow_workers
+from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, rows_bytes, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, block_slices, sampled_rows
@@ -32,7 +31,6 @@ from ooc_fw.data.views import ColumnSource, ScaledSource
 from ooc_fw.kernels.decisions import DecisionFunctions, IsOpen, Weights
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.kernels.low_rank import Compression
 from ooc_fw.model.pairs import Decision, class_pairs, is_decided
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import SMALL_WORK
@@ -149,11 +147,6 @@ class Predictor:
         probe = take_rows(vectors, np.arange(0, len(vectors), -(-len(vectors) // _PROBE_VECTORS)))
         is_open = self._is_open(*self.function.approximate(probe)[:2])
         self._all_exact = bool(np.count_nonzero(is_open) > len(is_open) / 2)
-
-    def recipe(self, model: Model, wanted: Wanted) -> Callable[[], Predictor]:
-        """What another process calls for this predictor, which does not hold its model."""
-        compression = self.function.compression
-        return partial(_make_predictor, model, wanted, self.engine.recipe(), compression)
 
     def prepare_for(self, source: RowSource) -> None:
         """Find a shorter way to the labels of many rows."""
@@ -342,31 +335,18 @@ def iter_decisions(
         slices = block_slices(source, 0, source.n_rows)
         predictor = Predictor(model, wanted, engine)
         predictor.prepare_for(source)
-        shared = Shared(predictor, predictor.recipe(model, wanted))
         # The engine has threads of its own.
         with borrow_workers(dask, threads, here=1) as workers:
-            for (start, _), decided in workers.over(source, decide_rows, slices, shared):
+            for (start, _), decided in workers.over(source, decide_rows, slices, predictor):
                 told.see(start, decided)
                 yield start, decided.values
         source.check_unchanged()
     told.tell()
 
 
-def _make_predictor(
-    model: Model, wanted: Wanted, engine: Callable[[], Engine], compression: Compression | None
-) -> Predictor:
-    """A predictor in another process, with an engine of its own that stays open."""
-    predictor = Predictor(model, wanted, engine())
-    predictor.function.compression = compression
-    return predictor
-
-
-def decide_rows(
-    source: RowSource, block: tuple[int, int], predictor: Predictor
-) -> tuple[Decided, Counts]:
+def decide_rows(source: RowSource, block: tuple[int, int], predictor: Predictor) -> Decided:
     """Decision values of a range of rows."""
-    rows = source.read(*block)
-    return predictor(rows), Counts(len(rows), rows_bytes(rows))
+    return predictor(source.read(*block))
 
 
 _GRADIENT_TOLERANCE = 1e-10  # of the mean loss, which is of the order of 1

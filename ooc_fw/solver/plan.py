@@ -271,7 +271,7 @@ def lend_workers(session: Session, threads: int, source: RowSource) -> Iterator[
         yield None
         return
     with borrow_workers(session.dask, threads) as workers:
-        workers.share(source)  # what cannot be read there is refused at once
+        workers.check_travels(source)  # what cannot be read there is refused at once
         yield workers
 
 

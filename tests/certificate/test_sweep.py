@@ -156,7 +156,7 @@ def test_the_least_gradient_is_known_however_float32_errs(seed, least_of_support
     bounds = rng.uniform(0, 1, n_rows)
     errors = bounds * rng.choice([-1, -0.99, 0.99, 1], n_rows)
     none, labels = np.empty(0, dtype=np.int64), np.ones(n_rows, dtype=np.int8)
-    found, _ = _sweep_block(
+    found = _sweep_block(
         ArraySource(values[:, None], labels),
         _Block(0, n_rows, None, none, labels),
         Erring(errors, bounds),

@@ -19,6 +19,7 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.data.views import CachedSource, ColumnSource, ScaledSource, SubsetSource
+from ooc_fw.system.errors import InputError
 from tests.support.contracts import RowSourceContract, to_dense
 from tests.support.files import write_csr_group, write_dense, write_sparse
 
@@ -285,7 +286,7 @@ class TestEverySource(RowSourceContract):
 
     def test_travels_as_the_way_to_open_it(self, source, X):
         if source.reopen is None:
-            with pytest.raises(TypeError, match="cannot be sent to another process"):
+            with pytest.raises(InputError, match="in the memory of this one"):
                 pickle.dumps(source)
             return
         image = pickle.dumps(source)

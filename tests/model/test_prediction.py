@@ -107,10 +107,8 @@ def test_labels_by_few_vectors_are_those_by_all(kind, kernel, sparse):
             compression = predictor.function.compression
             assert compression is not None
             assert len(compression.places) > 10
-            there, rows = (
-                pickle.loads(pickle.dumps(predictor.recipe(model, Wanted(True))))(),
-                X[:300],
-            )
+            there = pickle.loads(pickle.dumps(predictor))
+            rows = X[:300]
             of_few = [
                 one.function.approximate(
                     rows, is_open=lambda values, _: np.zeros(len(values), bool)
