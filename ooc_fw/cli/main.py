@@ -28,7 +28,7 @@ from ooc_fw.cli.arguments import Parser
 from ooc_fw.cli.commands import COMMANDS, FAILED, USAGE
 from ooc_fw.system.errors import InputError, OutOfTimeError, printable
 from ooc_fw.system.files import Stream, exact
-from ooc_fw.system.interrupt import Terminated, signal_of, terminating
+from ooc_fw.system.interrupt import signal_of, word_for
 
 CLOSED_PIPE = 141
 
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     messages = Stream(sys.stderr, None, escapes=True)
     try:
         with redirect_stdout(results), redirect_stderr(messages):
-            with _messages_on_stderr(), terminating():
+            with _messages_on_stderr():
                 status = _run(argv)
                 results.flush()
         _drop_unwritten()
@@ -78,8 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (InputError, OutOfTimeError) as error:
         return _fail(str(error), USAGE if isinstance(error, InputError) else FAILED)
     except KeyboardInterrupt as interrupt:
-        word = "terminated" if isinstance(interrupt, Terminated) else "interrupted"
-        return _fail(word, 128 + signal_of(interrupt))
+        number = signal_of(interrupt)
+        return _fail(word_for(number), 128 + number)
     except BrokenPipeError:
         _drop_unwritten()
         return CLOSED_PIPE

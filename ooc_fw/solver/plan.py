@@ -188,10 +188,8 @@ def workload(problem: Problem, options: TrainOptions, session: Session) -> Workl
         options,
         session.held,
         n_classifiers=problem.n_classifiers,
-        weighted=problem.penalties is not None,
-        targets=problem.task == "regression",
+        weighted=problem.penalties is not None or problem.task == "regression",
         in_unit=problem.kernel.shift_invariant,
-        saved=session.checkpoint is not None or session.resume is not None,
     )
 
 

@@ -34,7 +34,7 @@ from ooc_fw.problem import Problem
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.files import Output, check_outputs, write_atomic
-from ooc_fw.system.interrupt import DeferredInterrupt, Terminated, check_interrupt
+from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt
 
 if TYPE_CHECKING:
     from ooc_fw.solver.plan import Session
@@ -371,8 +371,7 @@ class Shell(ABC):
             nothing_to_return = not (self.interrupt.defers and self.has_model)
             if self.interrupt.urgent or nothing_to_return:  # urgent: a second signal
                 raise
-            if isinstance(interrupt, Terminated):
-                self.interrupt.noted = interrupt.number
+            self.interrupt.noted = interrupt.args[0] if interrupt.args else None
             return Status.INTERRUPTED
 
     def certify_late(self, status: Status, seconds: float, passes: Callable[[], bool]) -> Status:

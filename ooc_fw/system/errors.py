@@ -44,17 +44,14 @@ def printable(text: str) -> str:
 
 
 def unreadable(path: str, error: BaseException) -> InputError | None:
-    """What to say where the system fails to read a file; None if its content was the trouble.
+    """What to say if the system fails to read a file; None if its content was the trouble.
 
     HDF5 and Arrow tell the number of an error of the system in their messages.
     """
     match = re.search(r"errno (?:= )?(\d+)", str(error), re.IGNORECASE)
     number = getattr(error, "errno", None) or (int(match[1]) if match else 0)
-    if not number:
-        return None
-    return InputError(
-        f"{path} cannot be read ({os.strerror(number)}); restore a copy on another disk"
-    )
+    words = f"{path} cannot be read ({os.strerror(number)}); restore a copy on another disk"
+    return InputError(words) if number else None
 
 
 def check_number(name: str, value: Any) -> None:

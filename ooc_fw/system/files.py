@@ -3,6 +3,9 @@
 A regular file appears whole or not at all, even after a power cut, and replaces the target of a
 symbolic link, not the link. Devices, pipes and standard streams (``/dev/stdout``) are never
 replaced: text and figures go into them as a stream; HDF5, which is not written in order, cannot.
+
+What a process holds is locked (`flock`). The system releases a lock however the process ends, so
+that the next one may remove what a killed one left.
 """
 
 from __future__ import annotations
@@ -15,23 +18,17 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple
 
 from ooc_fw.system.errors import InputError, printable
 from ooc_fw.system.interrupt import TEMPORARY
 
-_LONGEST_STEM = 241  # bytes of a file's name in that of its temporary file, which has 255 at most
-
-ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray")  # one of them is in the folder of a store
-
-_FULL = errno.ENOSPC, errno.EDQUOT  # a failure of the disk, not a wrong name
-
-_TO_LOCK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-_SCRATCH = "ooc-fw-scratch-"  # with which the names of temporary directories begin
-
+_STEM_BYTES = 241  # of a file's name in the names of files beside it, which have 255 at most
+_SCRATCH = "ooc-fw-scratch-"  # with which the names of scratch folders begin
+_FRESH_SECONDS = 5.0  # age up to which a scratch folder may not be locked yet
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFCHR: "a character device",
@@ -40,6 +37,8 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFREG: "the file of a standard stream",
 }
+
+ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray")  # one of them is in the folder of a store
 
 StrPath = str | os.PathLike[str]
 
@@ -55,162 +54,31 @@ class Output(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a path leads: the end of its symbolic links, which need not exist, and its status."""
+    """Where a path leads."""
 
-    target: Path
-    status: os.stat_result | None
-
-    @property
-    def descriptor(self) -> int | None:
-        """Number of the standard stream that this is, as /dev/stdout is."""
-        for number in (1, 2):
-            with contextlib.suppress(OSError):
-                if self.status and os.path.samestat(self.status, os.fstat(number)):
-                    return number
-        return None
-
-    @property
-    def kind(self) -> int:
-        """`stat.S_IFMT` of what is there, 0 for nothing."""
-        return 0 if self.status is None else stat.S_IFMT(self.status.st_mode)
+    target: Path  # the end of its symbolic links, which need not exist
+    kind: int  # `stat.S_IFMT` of what is there, 0 for nothing
+    descriptor: int | None  # of the standard stream that this is, as /dev/stdout is
 
     @property
     def is_stream(self) -> bool:
         """Whether it can only be written from front to back."""
         return self.descriptor is not None or self.kind in (stat.S_IFCHR, stat.S_IFIFO)
 
-    def is_same(self, other: _Place) -> bool:
-        """Whether both are one file."""
-        here, there = self.status, other.status
-        return self.target == other.target or bool(here and there and os.path.samestat(here, there))
-
     def is_input(self, name: str) -> bool:
         """Whether this is an input, or in a folder that is one; a terminal may be both."""
         if self.kind == stat.S_IFCHR:
             return False
-        with contextlib.suppress(OSError):
-            if name != "-" and Path(os.path.realpath(name)) in self.target.parents:
-                return os.path.isdir(name)
-            return self.status is not None and self._is_read(name, self.status)
+        inside = name != "-" and Path(os.path.realpath(name)) in self.target.parents
+        return inside or _same(self.target, 0 if name == "-" else name)
+
+
+def _same(one: StrPath | int, other: StrPath | int) -> bool:
+    """Whether two paths, or descriptors, are of one file that exists."""
+    try:
+        return os.path.samestat(os.stat(one), os.stat(other))
+    except OSError:
         return False
-
-    @staticmethod
-    def _is_read(name: str, status: os.stat_result) -> bool:
-        """Whether the file of this status is an input; links in a folder may lead to it."""
-        if name == "-" or not os.path.isdir(name):
-            return os.path.samestat(status, os.stat(0 if name == "-" else name))
-        paths = (os.path.join(place, file) for place, _, files in os.walk(name) for file in files)
-        return any(
-            os.path.samestat(status, os.stat(path)) for path in filter(os.path.isfile, paths)
-        )
-
-
-def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> None:
-    """Raise InputError unless each output can be written to a file of its own, which is no input.
-
-    The input "-" is standard input. No output is opened: a pipe need not have a reader yet.
-    """
-    names = [os.fspath(name) for name in inputs if name is not None]
-    places: list[tuple[str, _Place]] = []
-    for what, path, streamed, is_own in outputs:
-        place = _locate(path, streamed=streamed)
-        for name in names:
-            if place.is_input(name):
-                read = "standard input" if name == "-" else name
-                raise InputError(
-                    f"the output {path} would replace the input {read}, or a part of it; give "
-                    f"another name"
-                )
-        if is_own is not None and place.kind == stat.S_IFREG and not is_own(place.target):
-            raise InputError(
-                f"{path} exists, and this command writes no such files; give -o {path} to replace "
-                f"it, or another name"
-            )
-        _check_writable(os.fspath(path), place)
-        for other, taken in places:
-            if place.is_same(taken):
-                raise InputError(f"{other} and {what} would both be {path}; give two names")
-        places.append((what, place))
-
-
-@contextlib.contextmanager
-def reserved(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> Iterator[None]:
-    """Check outputs as `check_outputs` does, and keep them from other runs within the block."""
-    check_outputs(outputs, inputs)
-    with contextlib.ExitStack() as locks:
-        for output in outputs:
-            place = _locate(output.path, streamed=True)
-            if not place.is_stream:
-                locks.enter_context(_locked(output.path, place.target))
-        yield
-
-
-@contextlib.contextmanager
-def _locked(path: StrPath, target: Path) -> Iterator[None]:
-    """Lock a file beside an output; the next run takes over that of a run that was killed."""
-    lock = target.with_name(f".{_stem(target)}.lock")
-    try:
-        _, descriptor = create_locked(lambda: lock, _TO_LOCK | os.O_CREAT, wait=False)
-    except BlockingIOError:
-        raise InputError(
-            f"{path} is being written by another run; wait for its end, or give another name"
-        ) from None
-    except OSError:  # the file is that of another user
-        yield
-        return
-    TEMPORARY.add(lock)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # the folder may be gone
-            lock.unlink()
-        TEMPORARY.discard(lock)
-        os.close(descriptor)
-
-
-def is_stream(path: StrPath) -> bool:
-    """Whether an output at `path` is a device, a pipe or a standard stream, and not replaced."""
-    return _locate(path, streamed=True).is_stream
-
-
-def _check_writable(path: str, place: _Place) -> None:
-    """Raise InputError unless the file system lets this process write there."""
-    folder = place.target.parent if os.path.islink(path) else Path(path).parent
-    if not place.is_stream and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-        reason = "cannot be written to; give"
-        if not folder.is_dir():
-            reason = (
-                "is not a directory; give"
-                if folder.exists()
-                else "does not exist; make it, or give"
-            )
-        raise InputError(f"the directory {folder} {reason} another place for {path}")
-    for above in place.target.parents:
-        if any((above / name).is_file() for name in ZARR_METADATA):
-            raise InputError(f"{path} would be in the zarr store {above}; give another place")
-    if place.kind and not os.access(place.target, os.W_OK):
-        raise InputError(
-            f"{path} is protected from being written to; give another name, or change its "
-            f"permissions"
-        )
-    if not place.is_stream:
-        _try_to_write(path, _temporary(place.target))
-
-
-def _try_to_write(path: str, temporary: Path) -> None:
-    """Make a temporary file of an output: limits of names and of folders show only then."""
-    try:
-        temporary.touch(0o600, exist_ok=False)
-    except OSError as error:
-        if error.errno in _FULL:
-            error.filename = path
-            raise
-        raise InputError(
-            f"{path} cannot be written ({error.strerror}); give another name"
-        ) from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def _locate(path: StrPath, *, streamed: bool) -> _Place:
@@ -219,86 +87,134 @@ def _locate(path: StrPath, *, streamed: bool) -> _Place:
     if name in ("", "-") or name.endswith(os.sep):
         raise InputError(f"the output {name!r} must be a file; give the name of one")
     try:
-        place = _Place(Path(os.path.realpath(name)), _status(name))
-    except OSError as error:  # links that are a circle, a name that is too long
-        raise InputError(
-            f"{name} cannot be written ({error.strerror}); give another name"
-        ) from None
-    if place.is_stream:  # whose real path may be the number of a pipe
-        place = place._replace(target=Path(name))
-    if place.kind == stat.S_IFDIR or not (place.is_stream or place.kind in (0, stat.S_IFREG)):
-        raise InputError(f"{name} is {_KINDS[place.kind]}; give the name of a file")
-    if place.is_stream and not streamed:
-        raise InputError(
-            f"{name} is {_KINDS[place.kind]}, and what goes there has to be a regular file, since "
-            f"it is not written from front to back; give another name"
-        )
+        kind = stat.S_IFMT(os.stat(name).st_mode)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EBADF):
+            raise _refused(path, error) from None
+        kind = 0
+    descriptor = next((number for number in (1, 2) if _same(name, number)), None)
+    place = _Place(Path(os.path.realpath(name)), kind, descriptor)
+    if place.is_stream:
+        place = place._replace(target=Path(name))  # the real path may be the number of a pipe
+    if not (streamed if place.is_stream else kind in (0, stat.S_IFREG)):
+        raise InputError(f"{name} is {_KINDS[kind]}; give the name of a regular file")
     return place
 
 
-def _status(path: StrPath) -> os.stat_result | None:
+def _refused(path: StrPath, error: OSError) -> InputError:
+    return InputError(f"{path} cannot be written ({error.strerror}); give another name")
+
+
+def _taken(path: StrPath) -> InputError:
+    return InputError(f"{path} is being written by another run; wait for it, or give another name")
+
+
+def is_stream(path: StrPath) -> bool:
+    """Whether an output at `path` is a device, a pipe or a standard stream, and not replaced."""
+    return _locate(path, streamed=True).is_stream
+
+
+def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> None:
+    """Raise InputError unless each output can be written to a file of its own, which is no input.
+
+    The input "-" is standard input. No output is opened: a pipe need not have a reader yet.
+    """
+    names = [os.fspath(name) for name in inputs if name is not None]
+    places: list[tuple[str, Path]] = []
+    for what, path, streamed, is_own in outputs:
+        place = _locate(path, streamed=streamed)
+        for name in filter(place.is_input, names):
+            read = "standard input" if name == "-" else name
+            raise InputError(
+                f"the output {path} would replace the input {read}, or a part of it; give another "
+                f"name"
+            )
+        if is_own is not None and place.kind == stat.S_IFREG and not is_own(place.target):
+            raise InputError(
+                f"{path} exists, and this command writes no such files; give -o {path} to replace "
+                f"it, or another name"
+            )
+        _try_to_write(path, place)
+        for other, taken in places:
+            if place.target == taken or _same(place.target, taken):
+                raise InputError(f"{other} and {what} would both be {path}; give two names")
+        places.append((what, place.target))
+
+
+def _try_to_write(path: StrPath, place: _Place) -> None:
+    """Make a temporary file of an output, which shows the limits of its name and folder."""
     try:
-        return os.stat(path)
+        if place.kind and not os.access(place.target, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if not place.is_stream:
+            temporary = _temporary(place.target)
+            temporary.touch(0o600, exist_ok=False)
+            temporary.unlink()
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EBADF):
-            return None
-        raise
+        raise _refused(path, error) from None
 
 
 @contextlib.contextmanager
-def naming(path: StrPath) -> Iterator[None]:
-    """Name the file in an error of the system that names none."""
-    try:
+def reserved(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> Iterator[None]:
+    """Check outputs as `check_outputs` does, and keep them from other runs within the block."""
+    check_outputs(outputs, inputs)
+    with contextlib.ExitStack() as held:
+        for output in outputs:
+            place = _locate(output.path, streamed=True)
+            if not place.is_stream:
+                held.enter_context(_reserved(output.path, place.target))
         yield
-    except OSError as error:
-        error.filename = error.filename or os.fspath(path)
-        raise
 
 
-class Stream:
-    """An open file that is written from front to back.
-
-    Its errors name it or, where it has no name, are ignored: a command fails if its results are
-    lost, and continues if its messages are; the model is worth more. With `escapes`, text from data
-    cannot give orders to a terminal.
-    """
-
-    def __init__(self, stream: IO[Any], name: str | None, *, escapes: bool = False) -> None:
-        self.stream, self.name, self._escapes = stream, name, escapes
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(self.stream, attribute)
-
-    def write(self, text: Any) -> int:
-        """Write all of the text or bytes."""
-        shown = "\n".join(map(printable, text.split("\n"))) if self._escapes else text
-        self._try(self.stream.write, shown)
-        return len(text)
-
-    def flush(self) -> None:
-        """Send what was written on its way."""
-        self._try(self.stream.flush)
-
-    def _try(self, write: Callable[..., Any], *text: Any) -> None:
-        try:
-            write(*text)
-        except OSError as error:
-            if self.name is not None:
-                error.filename = self.name
-                raise
+@contextlib.contextmanager
+def _reserved(path: StrPath, target: Path) -> Iterator[None]:
+    """Lock a file beside an output, and remove what killed runs left there."""
+    lock = _beside(target, "lock")
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError:  # the lock is a file of another user
+        yield
+        return
+    with os.fdopen(descriptor):
+        if not _lock(descriptor):
+            raise _taken(path)
+        left = re.compile(re.escape(_beside(target, "").name) + "[0-9a-f]{8}[.]tmp")
+        for name in filter(left.fullmatch, os.listdir(target.parent)):
+            (target.parent / name).unlink(missing_ok=True)
+        with _held(lock, Path.unlink):
+            yield
 
 
-def exact(stream: Any) -> Any:
-    """A standard stream without escapes: for bars, and for predictions that a program reads."""
-    return Stream(exact(stream.stream), stream.name) if isinstance(stream, Stream) else stream
+def _lock(descriptor: int) -> bool:
+    """Lock a file until it is closed, and say whether nobody else has locked it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # not every file system has locks
+    return True
 
 
-def _stem(target: Path) -> str:
-    return os.fsdecode(os.fsencode(target.name)[:_LONGEST_STEM])
+@contextlib.contextmanager
+def _held(path: Path, remove: Callable[[Path], object]) -> Iterator[Path]:
+    """Remove a file or folder at the end, or where a signal ends the process."""
+    TEMPORARY.add(path)
+    try:
+        yield path
+    finally:
+        with contextlib.suppress(OSError):  # it was renamed, or the folder is gone
+            remove(path)
+        TEMPORARY.discard(path)
+
+
+def _beside(target: Path, suffix: str) -> Path:
+    stem = os.fsdecode(os.fsencode(target.name)[:_STEM_BYTES])
+    return target.with_name(f".{stem}.{suffix}")
 
 
 def _temporary(target: Path) -> Path:
-    return target.with_name(f".{_stem(target)}.{os.urandom(4).hex()}.tmp")
+    return _beside(target, f"{os.urandom(4).hex()}.tmp")
 
 
 @contextlib.contextmanager
@@ -307,45 +223,56 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
 
     After an exception, interrupts included, the temporary file is removed and `path` is unchanged.
     The new file has the permissions and, as far as allowed, the owner of the one that it replaces.
-    InputError when something else than a regular file is there; an OSError has the name that the
-    user knows. Whoever writes to the temporary file names it in errors, see `naming`: reading fails
-    in the block, too.
+    InputError when something else than a regular file is there. An OSError that names no file names
+    `path`: what is read within the block must raise other errors.
     """
     place = _locate(path, streamed=False)
-    target = place.target
-    temporary = _temporary(target)
-    pattern = rf"\.{re.escape(_stem(target))}\.[0-9a-f]{{8}}\.tmp"
-    remove_unlocked(target.parent, pattern, Path.unlink)
-
-    def create() -> Path:
-        # Not tempfile.mkstemp: its files are for the owner only, whatever the umask says.
-        temporary.touch(0o600 if place.kind else 0o666, exist_ok=False)
-        return temporary
-
-    TEMPORARY.add(temporary)
-    try:
-        _, descriptor = create_locked(create)
-        try:
+    temporary = _temporary(place.target)
+    with naming(place.target, temporary):
+        with _held(temporary, Path.unlink):
+            # Not tempfile.mkstemp: its files are for the owner only, whatever the umask says.
+            temporary.touch(0o600 if place.kind else 0o666, exist_ok=False)
             yield temporary
             flush_to_disk(temporary)
             target = _locate(path, streamed=False).target  # refuses what has appeared meanwhile
             _keep_permissions(temporary, target)
             os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-            os.close(descriptor)
-    except OSError as error:
-        if error.filename == str(temporary):
-            error.filename = str(target)  # the name that the user knows
-        raise
+        flush_to_disk(target.parent)
+
+
+def _keep_permissions(temporary: Path, target: Path) -> None:
+    """Give a temporary file the owner and permissions of the file that it will replace."""
+    with contextlib.suppress(FileNotFoundError):
+        old = target.stat()
+        with contextlib.suppress(OSError):  # only root may give files away
+            os.chown(temporary, old.st_uid, old.st_gid)
+        with contextlib.suppress(OSError):  # not every file system has permissions
+            temporary.chmod(stat.S_IMODE(old.st_mode))
+
+
+def flush_to_disk(path: Path) -> None:
+    """Wait until what was written to a file is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
     finally:
-        TEMPORARY.discard(temporary)
-    flush_to_disk(target.parent)
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def naming(path: StrPath, temporary: Path | None = None) -> Iterator[None]:
+    """Name an output in errors of the system that name none, or its temporary file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename in (None, str(temporary)):
+            error.filename = os.fspath(path)
+        raise
 
 
 def write_atomic(path: StrPath, data: bytes | memoryview) -> None:
     """Replace the regular file at `path` by `data`; raises as `atomic_path` does."""
-    with atomic_path(path) as temporary, naming(temporary):
+    with atomic_path(path) as temporary:
         temporary.write_bytes(data)
 
 
@@ -354,19 +281,13 @@ def open_output(path: StrPath, mode: str = "w", **options: Any) -> Iterator[IO[A
     """Open an output that is written from front to back: a file, atomically, or a stream.
 
     `mode` and `options` are those of `open`. A stream receives what is written before an exception.
-    Raises as `atomic_path` does; the ``filename`` of an OSError says where.
+    Raises as `atomic_path` does.
     """
     place = _locate(path, streamed=True)
-    with contextlib.ExitStack() as opened:
-        name = path if place.is_stream else opened.enter_context(atomic_path(path))
-        with naming(name):
-            file = open(_open_stream(place) if place.is_stream else name, mode, **options)
-        try:
-            escapes = "b" not in mode and file.isatty()
-            yield cast("IO[Any]", Stream(file, os.fspath(name), escapes=escapes))
-        finally:
-            with naming(name):
-                file.close()
+    with naming(path), contextlib.ExitStack() as opened:
+        where = _stream(place) if place.is_stream else opened.enter_context(atomic_path(path))
+        with open(where, mode, **options) as file:
+            yield file
 
 
 def write_output(path: StrPath, data: bytes) -> None:
@@ -381,113 +302,88 @@ def open_growing(path: StrPath, *, append: bool = False) -> IO[str]:
     A file is emptied unless `append`. InputError for one that another process writes to.
     """
     place = _locate(path, streamed=True)
-    if place.is_stream:
-        return open(_open_stream(place), "w", encoding="utf-8", buffering=1)
-    file = open(place.target, "a", encoding="utf-8", buffering=1)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until it is closed
-    except BlockingIOError:
-        file.close()
-        raise InputError(f"{path} is being written by another run; give another name") from None
-    except OSError:
-        pass  # not every file system has locks
-    if not append:
-        file.truncate(0)
+    where = _stream(place) if place.is_stream else place.target
+    file = open(where, "w" if place.is_stream else "a", encoding="utf-8", buffering=1)
+    if not place.is_stream:
+        if not _lock(file.fileno()):
+            file.close()
+            raise _taken(path)
+        if not append:
+            file.truncate(0)
     return file
 
 
-def _open_stream(place: _Place) -> int:
+def _stream(place: _Place) -> int:
     """Descriptor of a device, a pipe or a standard stream, which is not truncated."""
     if place.descriptor is not None:
         return os.dup(place.descriptor)  # which keeps its position
     return os.open(place.target, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
 
 
-def _keep_permissions(temporary: Path, target: Path) -> None:
-    """Give a temporary file the owner and permissions of the file that it will replace."""
-    old = _status(target)
-    if old is None:
-        return
-    for owner in ((-1, old.st_gid), (old.st_uid, -1)):
-        with contextlib.suppress(OSError):  # only root may give files away
-            os.chown(temporary, *owner)
-    with contextlib.suppress(OSError):  # not every file system has permissions
-        os.chmod(temporary, stat.S_IMODE(old.st_mode))
+class Stream:
+    """A standard stream whose errors name it or, where it has no name, are ignored.
+
+    A command fails if its results are lost, and continues if its messages are: the model is worth
+    more. With `escapes`, text from data cannot give orders to a terminal.
+    """
+
+    def __init__(self, stream: IO[Any], name: str | None, *, escapes: bool = False) -> None:
+        self.stream = stream
+        self.name = name
+        self._escapes = escapes
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self.stream, attribute)
+
+    def write(self, text: str) -> int:
+        """Write all of the text."""
+        shown = "\n".join(map(printable, text.split("\n"))) if self._escapes else text
+        with self._named():
+            self.stream.write(shown)
+        return len(text)
+
+    def flush(self) -> None:
+        """Send what was written on its way."""
+        with self._named():
+            self.stream.flush()
+
+    def _named(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.suppress(OSError) if self.name is None else naming(self.name)
 
 
-def flush_to_disk(path: Path) -> None:
-    """Wait until what was written to a file is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        with naming(path):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-# Each is locked as long as it is in use, and those that a killed process left are removed by the
-# next one. The system releases the lock however the process ends; process ids would not do, since
-# they are reused and differ between containers.
+def exact(stream: Any) -> Any:
+    """A standard stream without escapes: for bars, and for predictions that a program reads."""
+    return Stream(exact(stream.stream), stream.name) if isinstance(stream, Stream) else stream
 
 
 @contextlib.contextmanager
 def scratch_directory() -> Iterator[Path]:
     """Yield a new directory under TMPDIR, private to this user; it is removed afterwards."""
     remove_abandoned()
-    path, descriptor = create_locked(lambda: Path(tempfile.mkdtemp(prefix=_SCRATCH)))
-    TEMPORARY.add(path)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        TEMPORARY.discard(path)
-        os.close(descriptor)
+    with _held(Path(tempfile.mkdtemp(prefix=_SCRATCH)), shutil.rmtree) as path:
+        descriptor = os.open(path, os.O_RDONLY)
+        _lock(descriptor)
+        try:
+            yield path
+        finally:
+            os.close(descriptor)
 
 
 def remove_abandoned() -> None:
     """Remove the scratch directories of this user whose process has died."""
     with contextlib.suppress(OSError):  # a read-only container has no folder for temporary files
-        remove_unlocked(Path(tempfile.gettempdir()), rf"{_SCRATCH}\w{{8}}", _remove_own_directory)
-
-
-def _remove_own_directory(path: Path) -> None:
-    status = path.stat()
-    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def create_locked(
-    create: Callable[[], Path], flags: int = _TO_LOCK, wait: bool = True
-) -> tuple[Path, int]:
-    """Lock the file or directory that `create` makes, until the descriptor is closed.
-
-    Unless `wait`, BlockingIOError is raised if another descriptor has the lock.
-    """
-    while True:
-        path = create()
-        with contextlib.suppress(FileNotFoundError):  # removed by another process before the lock
-            descriptor = os.open(path, flags, 0o666)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                os.close(descriptor)
-                raise
-            except OSError:
-                pass  # not every file system has locks
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                    return path, descriptor
-            os.close(descriptor)
-
-
-def remove_unlocked(folder: Path, pattern: str, remove: Callable[[Path], None]) -> None:
-    """Remove what is named as `pattern` and not locked; leave symbolic links alone."""
-    with contextlib.suppress(OSError):
-        for name in filter(re.compile(pattern).fullmatch, os.listdir(folder)):
+        for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}{8 * '?'}"):
             with contextlib.suppress(OSError):
-                descriptor = os.open(folder / name, _TO_LOCK)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove(folder / name)
-                finally:
-                    os.close(descriptor)
+                _remove_if_abandoned(path)
+
+
+def _remove_if_abandoned(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(descriptor)
+        private = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700
+        fresh = time.time() - status.st_mtime < _FRESH_SECONDS
+        if private and not fresh and _lock(descriptor):
+            shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(descriptor)

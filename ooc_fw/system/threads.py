@@ -6,12 +6,13 @@ group only and imports NumPy, for which ``ooc-fw --help`` cannot wait.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,36 +30,34 @@ def cpu_count(root: str = "/") -> int:
 
     `root` is the folder in which ``proc`` and ``sys`` are looked up.
     """
-    files = {"": ["cpu.max"], "cpu": ["cpu.cfs_quota_us", "cpu.cfs_period_us"]}
+    files = (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"])
     quotas = [quota / max(1, period) for quota, period in group_limits(files, 2, Path(root))]
     return max(1, min([len(os.sched_getaffinity(0)), *map(math.ceil, quotas)]))
 
 
 def group_limits(
-    files: Mapping[str, Sequence[str]], n_numbers: int, root: Path
-) -> Iterator[list[int]]:
+    files: Iterable[list[str]], n_numbers: int, root: Path
+) -> Iterator[tuple[int, ...]]:
     """Limits, of so many numbers, that the groups of this process state and those around them.
 
-    A container often sees its own group as the uppermost one, while ``/proc/self/cgroup`` has its
-    name on the host: folders may not exist. `files` are those that hold the numbers together, by
-    controller of version 1; "" stands for version 2.
+    `files` hold the numbers together: those of version 2, and those of version 1. A container often
+    sees its own group as the uppermost one, while ``/proc/self/cgroup`` has its name on the host:
+    folders may not exist.
     """
     for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
-        mounts = [controllers] if controllers else ["", "unified"]
-        for controller in files.keys() & controllers.split(","):
-            for mount in (root / "sys/fs/cgroup" / name for name in mounts):
-                place = mount / group.lstrip("/")
-                folders = [path for path in (place, *place.parents) if path.is_relative_to(mount)]
-                for folder in folders:
-                    words = " ".join(read_text(folder / file) for file in files[controller]).split()
-                    numbers = [int(word) for word in words if word.isdecimal()]
-                    if len(numbers) == n_numbers:  # "max" or -1 where there is no limit
-                        yield numbers
+        mount = root / "sys/fs/cgroup" / controllers
+        place = mount / group.lstrip("/")
+        for folder in (path for path in (place, *place.parents) if path.is_relative_to(mount)):
+            for names in files:
+                words = " ".join(read_text(folder / name) for name in names).split()
+                numbers = tuple(int(word) for word in words if word.isdecimal())
+                if len(numbers) == n_numbers:  # "max" or -1 if there is no limit
+                    yield numbers
 
 
 def read_text(path: Path) -> str:
-    """Text of a file; empty where it cannot be read."""
+    """Text of a file; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:
@@ -66,24 +65,20 @@ def read_text(path: Path) -> str:
 
 
 class Threads:
-    """Worker threads on which no result depends, while BLAS has a single one.
-
-    One thread is that of the caller.
-    """
+    """Worker threads, while BLAS has a single one; one thread is that of the caller."""
 
     def __init__(self, n_threads: int) -> None:
-        self._n_threads, self._pool = n_threads, None
+        self._n_threads = n_threads
+        self._pool: ThreadPoolExecutor | None = None
         if n_threads > 1:
             self._pool = ThreadPoolExecutor(n_threads, initializer=limit_this_thread)
         self._release_blas = _hold_blas(self)
 
     def close(self) -> None:
         """Release the threads and give BLAS its own back."""
-        try:
-            if self._pool is not None:
-                self._pool.shutdown()
-        finally:
-            self._release_blas()
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._release_blas()
 
     @contextmanager
     def reopened(self) -> Iterator[None]:
@@ -104,59 +99,51 @@ class Threads:
         parts = self._n_threads if work > SMALL_WORK else 1
         step = max(least, -(-n // (parts * 16)) * 16)  # multiples of 16 but for the last range
         ranges = [slice(start, min(start + step, n)) for start in range(0, n, step)]
-        if self._pool is None or len(ranges) == 1:
-            for part in ranges:
-                run(part)
-        else:
-            list(self._pool.map(run, ranges))
+        for _ in map(run, ranges) if len(ranges) == 1 else self.map(run, ranges):
+            pass
 
     def map(self, run: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Results of `run` for all items, in their order, computed on all threads."""
         return map(run, items) if self._pool is None else self._pool.map(run, items)
 
 
-# Threads may overlap, in any order, so that the nested context managers of threadpoolctl do not
-# suffice: the first that open set the number of BLAS threads of the process to one, the last that
-# close restore it.
+# Holders may overlap in any order, so that the nested context managers of threadpoolctl do not do:
+# the first holder limits BLAS, and the last one gives it its threads back.
 _lock = threading.RLock()  # reentrant: the garbage collector may close an engine at any moment
-_holders = 0
-_before: list[tuple[Any, int]] = []  # BLAS libraries, and their threads before the first holder
-_known: tuple[int, list[Any]] = (0, [])  # BLAS libraries, when so many modules were imported
+_limits: list[Any] = []  # one for each holder, of which the first one counts
+
+
+@functools.lru_cache(1)  # the search takes milliseconds, and finds more only after imports
+def _blas(n_modules: int) -> Any:
+    from threadpoolctl import ThreadpoolController  # for which --help cannot wait
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+def _blas_unclaimed() -> Any:
+    """BLAS, whose newer controllers otherwise obey the thread alone that was first."""
+    blas = _blas(len(sys.modules))
+    for library in blas.lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
+    return blas
+
+
+def limit_this_thread() -> Any:
+    """Limit BLAS to one thread; some kinds of it (OpenMP) have a limit for each calling thread."""
+    return _blas_unclaimed().limit(limits=1)
 
 
 def _hold_blas(holder: object) -> weakref.finalize[[], Any]:
     """Limit BLAS to one thread until the returned value is called or `holder` is collected."""
-    global _holders, _known
     with _lock:
-        _holders += 1
-        if _holders == 1:
-            if _known[0] != len(sys.modules):  # the search takes milliseconds
-                from threadpoolctl import ThreadpoolController  # for which --help cannot wait
-
-                controller = ThreadpoolController().select(user_api="blas")
-                _known = len(sys.modules), list(controller.lib_controllers)
-            _before[:] = [(library, library.num_threads) for library in _known[1]]
-        limit_this_thread()
+        _limits.append(limit_this_thread())
     return weakref.finalize(holder, _release_blas)
 
 
-def limit_this_thread() -> None:
-    """Limit the libraries that have a number of threads for each calling thread (OpenMP)."""
-    _set_threads((library, 1) for library, _ in _before)
-
-
-def _set_threads(wanted: Iterable[tuple[Any, int]]) -> None:
-    for library, n_threads in wanted:
-        # Newer versions accept a number only from the thread that set it first, unless cleared.
-        if hasattr(library, "clear_controlling_thread"):
-            library.clear_controlling_thread(force=True)
-        library.set_num_threads(n_threads)
-
-
 def _release_blas() -> None:
-    global _holders
     with _lock:
-        _holders -= 1
-        if _holders == 0:
-            _set_threads(_before)
-            _before.clear()
+        limit = _limits.pop()
+        if not _limits:
+            _blas_unclaimed()
+            limit.restore_original_limits()

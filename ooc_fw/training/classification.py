@@ -32,7 +32,6 @@ from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import interruption, signal_of
 from ooc_fw.system.memory import (
-    MUCH_BYTES,
     MemoryPlan,
     OverLimitError,
     Workload,
@@ -86,8 +85,7 @@ def _exact_or_fewest(work: Workload, options: TrainOptions) -> MemoryPlan:
     """Memory of an exact model; else of the landmarks asked for, or the fewest.
 
     Landmarks take the place of an exact model that has no room where nothing else was asked for.
-    OverLimitError, where there is no room for either, names a limit for an exact model unless that
-    takes far more than landmarks do.
+    OverLimitError, where there is no room for either, names the smaller limit.
     """
     refused = []
     if options.landmarks is None:
@@ -102,8 +100,7 @@ def _exact_or_fewest(work: Workload, options: TrainOptions) -> MemoryPlan:
         asked = options.landmarks
         return _landmark_memory(work, options, asked or START_ROWS, asked or _usual_landmarks(work))
     except OverLimitError as error:
-        near = [each for each in refused if each.needed <= error.needed + MUCH_BYTES]
-        raise (near or [error])[0] from None
+        raise min([*refused, error], key=lambda each: each.needed) from None
 
 
 def _landmark_memory(work: Workload, options: TrainOptions, fewest: int, most: int) -> MemoryPlan:
@@ -351,7 +348,7 @@ def _warn_of_memory(work: Workload, options: TrainOptions, n_landmarks: int) -> 
     if options.memory_limit is None or 2 * n_landmarks >= usual:
         return
     good = landmark_bytes(work, usual)
-    if work.n_rows <= MOST_SUPPORT and not work.targets:
+    if work.n_rows <= MOST_SUPPORT:
         good = min(good, exact_bytes(work, work.n_rows))
     logger.warning(
         "memory has room for %d landmarks only, which may be too few for a good model; give "

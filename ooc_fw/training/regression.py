@@ -65,7 +65,7 @@ class Regression(Task):
         n_rows = source.n_rows
         fewest = n_rows if _is_exact(n_rows, options) else options.landmarks or START_ROWS
         asked = replace(options, exact=False, landmarks=max(fewest, START_ROWS))
-        threads = threads_before_plan(source, asked, targets=True, weighted=weighted)
+        threads = threads_before_plan(source, asked, weighted=True)
         return {"targets": read_targets(source)}, threads
 
     def plan(self, problem: RegressionProblem, options: TrainOptions, session: Session) -> Plan:

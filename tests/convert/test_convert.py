@@ -311,9 +311,9 @@ def test_like_a_model(offset, tmp_path, out, ooc_fw):
         ({"inputs": []}, "no input given"),
         ({"inputs": ["-", "-"]}, "can be read only once"),
         ({"inputs": ["data.txt", "missing"]}, "missing does not exist"),
-        ({"output": "folder"}, "is a directory; give the name of a file"),
+        ({"output": "folder"}, "is a directory; give the name of a regular file"),
         ({"output": "pipe"}, "is a pipe"),
-        ({"output": "none/out.h5"}, "none does not exist; make it, or give another place"),
+        ({"output": "none/out.h5"}, r"cannot be written \(No such file"),
         ({"output": "data.txt"}, "would replace the input"),
     ],
 )
@@ -335,7 +335,6 @@ def test_missing_plugin_and_disks_that_cannot_be_written_to(train, out, monkeypa
     with pytest.raises(InputError, match=r"pip install 'ooc-fw\[compression\]', or choose gzip"):
         convert_libsvm([train], out, compression="zstd")
     for name, value, message in (
-        ("os.access", False, "cannot be written to"),
         ("shutil.disk_usage", usage(10), "has 10 B free, and temporary files will take about"),
         ("shutil.disk_usage", usage(100), "has 100 B free, and the output will take about"),
     ):

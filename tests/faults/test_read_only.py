@@ -42,7 +42,7 @@ def test_before_the_run(ooc_fw, locking, data_file, model_file, text_file):
     ]
     before = model_file.read_bytes()
     for command in commands:
-        ooc_fw(*command).assert_refused(f"{folder} cannot be written to")
+        ooc_fw(*command).assert_refused("cannot be written (", str(folder))
         assert out.read_bytes() == model_file.read_bytes() == before
         assert [path.name for path in folder.iterdir()] == ["old.h5"]
 

@@ -91,7 +91,7 @@ def test_resumed_run_whose_kernel_values_change_their_type(name, monkeypatch, pa
 @pytest.mark.parametrize("method", grid(["corrective", "swap2", "partan"], quick=1))
 def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, path, monkeypatch):
     monkeypatch.setattr("ooc_fw.solver.plan.memory_total", lambda: 0)
-    monkeypatch.setattr("ooc_fw.system.memory._LEAST_KERNEL_ROWS", 4 * 50**2)
+    monkeypatch.setattr("ooc_fw.system.memory._LEAST_KERNEL_BYTES", 4 * 50**2)
     options = {"method": method, "lmo": "sampled", "tol": 1e-1 if method in SLOW else 1e-3}
     problem = rbf(n_rows=200, overlap=2)
     assert len(assert_resumes(problem, path, **options).rows) > 60
@@ -195,7 +195,7 @@ def test_budgets_may_change_and_what_auto_stands_for_is_the_same_option(checkpoi
 @pytest.mark.parametrize(("lmo", "write"), [("full", write_dense), ("sampled", write_sparse)])
 def test_a_file_is_known_by_size_and_time(lmo, write, monkeypatch, path):
     """Its rows stay there."""
-    monkeypatch.setattr("ooc_fw.system.memory._CACHE_SHARE", 0)
+    monkeypatch.setattr("ooc_fw.system.memory._CACHE_BYTES", 0)
     problem = rbf(n_rows=150, density=0.7)
     file, moved = path.with_name("data.h5"), path.with_name("moved.h5")
     write(file, problem.X, problem.y.astype(float), chunks=True)

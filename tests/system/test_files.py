@@ -1,21 +1,27 @@
+"""Outputs: whole or not at all, never in place of an input, a device or another run's output."""
+
 import errno
 import os
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
 
+from ooc_fw.system import files
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import (
     Output,
     atomic_path,
     check_outputs,
     open_growing,
-    open_output,
+    remove_abandoned,
+    reserved,
+    scratch_directory,
     write_atomic,
     write_output,
 )
@@ -72,35 +78,49 @@ def test_paths_that_lead_nowhere_are_named_as_they_were_given(tmp_path):
             write_atomic(empty, b"data")
 
 
-def test_only_temporary_files_of_killed_processes_are_removed(tmp_path):
+def test_a_run_removes_what_killed_ones_left_beside_its_output(tmp_path):
     path = tmp_path / "out"
     others = {".out.0123456.tmp", ".other.01234567.tmp", "out.01234567.tmp", ".out.0123456z.tmp"}
-    for name in {*others, ".out.01234567.tmp"}:
+    for name in {*others, ".out.01234567.tmp", ".out.lock"}:
         (tmp_path / name).write_bytes(b"half")
-    with atomic_path(path) as first:
-        write_atomic(path, b"second")
-        assert first.exists()  # its process is alive
-        first.write_bytes(b"first")
+    with reserved([Output("model", path)], []):
+        with pytest.raises(InputError, match="is being written by another run"):
+            with reserved([Output("model", path)], []):
+                pass
+        with atomic_path(path) as first:
+            write_atomic(path, b"second")
+            first.write_bytes(b"first")
     assert path.read_bytes() == b"first"
     assert set(os.listdir(tmp_path)) == {*others, "out"}
 
 
-def test_a_temporary_file_that_was_removed_before_its_lock_is_created_again(tmp_path, monkeypatch):
-    locks = []
+@pytest.mark.parametrize("append", [False, True])
+def test_a_growing_file_has_one_writer(tmp_path, append):
+    path = tmp_path / "log"
+    with open_growing(path) as first:
+        print("first", file=first)
+        with pytest.raises(InputError, match="log is being written by another run"):
+            open_growing(path, append=append)
+        print("second", file=first)
+    assert path.read_text() == "first\nsecond\n"
+    with open_growing(path, append=append) as again:
+        print("third", file=again)
+    assert path.read_text() == ("first\nsecond\nthird\n" if append else "third\n")
 
-    def flock(file, how):
-        if not locks:
-            (name,) = os.listdir(tmp_path)
-            (tmp_path / name).unlink()
-        locks.append(how)
 
-    monkeypatch.setattr("fcntl.flock", flock)
-    write_atomic(tmp_path / "out", b"data")
-    assert len(locks) == 2
-    assert os.listdir(tmp_path) == ["out"]
+def test_errors_of_the_system_name_the_output(tmp_path, monkeypatch):
+    def fail(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    for write in (write_atomic, write_output):
+        with pytest.raises(OSError, match="Input/output") as raised:
+            write(tmp_path / "out", b"bytes")
+        assert raised.value.filename == str(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
 
 
-# -- what is no regular file ---------------------------------------------------------------------
+# -- what is not a regular file ------------------------------------------------------------------
 
 
 def make_special(path, kind):
@@ -149,25 +169,20 @@ def write_growing(path, line):
         file.write(line.decode())
 
 
-def test_text_is_written_into_a_pipe(tmp_path):
-    pipe = tmp_path / "pipe"
+@pytest.mark.parametrize("write", [write_output, write_growing])
+def test_text_is_written_into_a_pipe_or_a_device(tmp_path, write):
+    pipe, device = tmp_path / "pipe", tmp_path / "null"
     os.mkfifo(pipe)
     check_outputs([Output("lines", pipe, streamed=True)], [])  # which waits for no reader
     with ThreadPoolExecutor() as pool:
-        for write in (write_output, write_growing):
-            text = pool.submit(pipe.read_text)
-            write(pipe, b"one\n")
-            assert text.result(timeout=30) == "one\n"
-    assert pipe.is_fifo()
-    assert os.listdir(tmp_path) == ["pipe"]
-
-
-def test_text_is_written_into_a_device(tmp_path):
-    node = tmp_path / "null"
-    make_special(node, "character device")
-    check_outputs([Output("lines", node, streamed=True)], [node])  # a terminal may be both
-    write_output(node, b"lost")
-    assert stat.S_ISCHR(node.stat().st_mode)
+        text = pool.submit(pipe.read_text)
+        write(pipe, b"one\n")
+        assert text.result(timeout=30) == "one\n"
+    make_special(device, "character device")
+    check_outputs([Output("lines", device, streamed=True)], [device])  # a terminal may be both
+    write(device, b"lost")
+    assert stat.S_ISCHR(device.stat().st_mode)
+    assert set(os.listdir(tmp_path)) == {"pipe", "null"}
 
 
 def test_standard_streams_are_written_at_their_position(tmp_path):
@@ -184,7 +199,7 @@ def test_standard_streams_are_written_at_their_position(tmp_path):
     with path.open("w") as file:
         command = [sys.executable, "-c", code, str(link)]
         done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True)
-    assert "is the file of a standard stream, and what goes there has to be" in done.stderr
+    assert "is the file of a standard stream; give the name of a regular file" in done.stderr
     assert path.read_text() == "before\namid\nmore\nafter\n"
 
 
@@ -194,13 +209,14 @@ def test_outputs_are_checked_before_any_work(tmp_path):
     link.symlink_to("new")
     model = Output("model", new)
     check_outputs([model, Output("log", tmp_path / "log")], [data, None, "-", "no such file"])
-    for outputs, says in (
-        ([model, Output("log", link)], "model and log would both be"),
-        ([Output("model", data), Output("log", data)], "replace the input"),
-        ([Output("model", tmp_path / "none" / "m.h5")], "none does not exist"),
+    for outputs, inputs, says in (
+        ([model, Output("log", link)], [data], "model and log would both be"),
+        ([Output("model", data), Output("log", data)], [data], "replace the input"),
+        ([Output("model", tmp_path / "none" / "m.h5")], [data], "No such file or directory"),
+        ([model], [tmp_path], "replace the input"),
     ):
         with pytest.raises(InputError, match=says):
-            check_outputs(outputs, [data])
+            check_outputs(outputs, inputs)
     assert set(os.listdir(tmp_path)) == {"data", "link"}
 
 
@@ -216,37 +232,61 @@ def test_standard_input_is_an_input_too(tmp_path):
     assert "would replace the input standard input" in done.stderr
 
 
-def test_only_errors_of_the_output_name_it(tmp_path, monkeypatch):
-    """What is read while an output is open fails under its own name, or none."""
-    broken = OSError(errno.EIO, os.strerror(errno.EIO))
-    with pytest.raises(OSError, match="Input/output") as raised, open_output(tmp_path / "out"):
-        raise broken
-    assert raised.value.filename is None
-    broken.filename = None
-    with pytest.raises(OSError, match="Input/output") as raised, atomic_path(tmp_path / "out"):
-        raise broken
-    assert raised.value.filename is None
+# -- scratch directories -------------------------------------------------------------------------
 
-    def fail(_):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(os, "fsync", fail)
-    for write in (write_atomic, write_output):
-        with pytest.raises(OSError, match="Input/output") as raised:
-            write(tmp_path / "out", b"bytes")
-        assert raised.value.filename == str(tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
+HOLD = (
+    "import time; from ooc_fw.system.files import scratch_directory\n"
+    "with scratch_directory() as path:\n"
+    "    (path / 'rows.h5').write_bytes(b'0' * 100); print(path, flush=True); time.sleep(100)"
+)
 
 
-@pytest.mark.parametrize("append", [False, True])
-def test_a_growing_file_has_one_writer(tmp_path, append):
-    path = tmp_path / "log"
-    with open_growing(path) as first:
-        print("first", file=first)
-        with pytest.raises(InputError, match="log is being written by another run"):
-            open_growing(path, append=append)
-        print("second", file=first)
-    assert path.read_text() == "first\nsecond\n"
-    with open_growing(path, append=append) as again:
-        print("third", file=again)
-    assert path.read_text() == ("first\nsecond\nthird\n" if append else "third\n")
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(files, "_FRESH_SECONDS", 0)
+    return tmp_path
+
+
+def test_what_a_killed_process_left_goes_and_what_a_living_one_has_stays(root):
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as other:
+        left = other.stdout.readline().strip()
+        with scratch_directory() as path:
+            assert path.parent == root
+            assert path.stat().st_mode & 0o777 == 0o700
+            (path / "rows.h5").write_bytes(b"0")
+            assert os.path.exists(left)
+            remove_abandoned()
+            assert path.exists()
+        other.kill()
+    assert os.path.exists(left)
+    with scratch_directory():
+        assert not os.path.exists(left)
+    assert list(root.iterdir()) == []
+
+
+def test_what_is_not_ours_is_left_alone(root, monkeypatch):
+    kept = root / "kept"
+    kept.mkdir(mode=0o700)
+    (root / "ooc-fw-scratch-linklink").symlink_to(kept)
+    (root / "ooc-fw-scratch-12345678").write_bytes(b"a file")
+    (root / "ooc-fw-scratch-notes").mkdir(mode=0o700)
+    (root / "ooc-fw-scratch-abcdefgh").mkdir()
+    (root / "ooc-fw-scratch-abcdefgh").chmod(0o755)
+    before = set(root.iterdir())
+    remove_abandoned()
+    monkeypatch.setattr(files, "_FRESH_SECONDS", 60)
+    (root / "ooc-fw-scratch-87654321").mkdir(mode=0o700)  # whose process has yet to lock it
+    remove_abandoned()
+    assert set(root.iterdir()) == before | {root / "ooc-fw-scratch-87654321"}
+
+
+def test_a_system_without_temporary_files_has_none_that_are_abandoned(monkeypatch):
+    def nowhere() -> str:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    remove_abandoned()
+    with pytest.raises(FileNotFoundError), scratch_directory():
+        pass

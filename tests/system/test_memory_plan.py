@@ -1,3 +1,5 @@
+"""The budget: parts and caches stay within a limit, or a limit is named that would do."""
+
 import re
 import resource
 from dataclasses import replace
@@ -28,70 +30,56 @@ MIB = 1 << 20
 @st.composite
 def workloads(draw):
     n_rows = draw(st.integers(1, 10**7))
+    block_rows = draw(st.integers(0, 1 << 14))
+    sizes = dict.fromkeys(("block_bytes", "read_bytes", "held_bytes"), st.integers(0, 64 * MIB))
+    flags = ("sparse", "cacheable", "full_oracle", "weighted", "in_unit")
     return Workload(
         n_rows=n_rows,
         decoded_bytes=n_rows * draw(st.integers(0, 20_000)),
-        block_bytes=draw(st.integers(0, 64 * MIB)),
-        block_rows=(block_rows := draw(st.integers(0, 1 << 14))),
+        block_rows=block_rows,
         least_rows=draw(st.integers(0, block_rows)),
         n_features=draw(st.integers(1, 10**7)),
-        read_bytes=draw(st.integers(0, 64 * MIB)),
-        held_bytes=draw(st.integers(0, 64 * MIB)),
-        sparse=draw(st.booleans()),
-        cacheable=draw(st.booleans()),
-        full_oracle=draw(st.booleans()),
-        weighted=draw(st.booleans()),
-        targets=draw(st.booleans()),
         n_classifiers=draw(st.integers(1, 50)),
-        in_unit=draw(st.booleans()),
-        saved=draw(st.booleans()),
+        **{name: draw(size) for name, size in sizes.items()},
+        **{name: draw(st.booleans()) for name in flags},
     )
 
 
-def smallest_limit(error):
-    return parse_bytes(str(error).rpartition(" ")[2])
-
-
-@given(workloads(), st.integers(0, 1 << 42))
-def test_an_exact_run_stays_within_its_limit_or_names_one_that_would_do(work, limit):
+def planned(plan_of, limit):
+    """The plan for a limit, or for the one that a refusal names; it stays within that."""
     try:
-        plan = plan_memory(work, limit, 0)
+        plan = plan_of(limit)
     except OverLimitError as error:
-        limit = smallest_limit(error)
-        plan = plan_memory(work, limit, 0)
+        limit = parse_bytes(str(error).rpartition(" ")[2])
+        plan = plan_of(limit)
     assert plan.total() <= limit
     assert min(plan.terms().values()) >= 0
+    assert plan.max_threads >= 1
+    return plan
+
+
+@given(workloads(), st.integers(0, 1 << 42), st.integers(1, 10**6))
+def test_an_exact_run_stays_within_its_limit_or_names_one_that_would_do(work, limit, wanted):
+    plan = planned(lambda limit: plan_memory(work, limit, 0), limit)
     assert 1 <= plan.max_vertices <= work.n_rows
     assert work.least_rows <= plan.max_block <= work.block_rows
-    assert plan.max_threads >= 1
+    wanted = min(wanted, work.n_rows)
+    assert plan_memory(work, exact_bytes(work, wanted), 0).max_vertices >= wanted
+    free = plan_memory(work, None, limit)
+    assert free.total() <= max(limit // 2, least_bytes(work))
+    assert free.limit is None
 
 
 @given(workloads(), st.integers(0, 1 << 42), st.integers(1, 10_000), st.integers(1, 8))
 def test_landmarks_fit_or_a_limit_is_named_that_would_do(work, limit, fewest, threads):
-    try:
-        plan = plan_landmarks(work, limit, 0, fewest, fewest + 1000, threads)
-    except OverLimitError as error:
-        limit = smallest_limit(error)
-        plan = plan_landmarks(work, limit, 0, fewest, fewest + 1000, threads)
-    assert plan.total() <= limit
-    assert min(plan.terms().values()) >= 0
+    sizes = fewest, fewest + 1000, threads
+    plan = planned(lambda limit: plan_landmarks(work, limit, 0, *sizes), limit)
     assert fewest <= plan.landmarks <= fewest + 1000
-    assert 1 <= plan.max_threads <= threads
-    assert plan_landmarks(work, limit, 0, fewest, fewest + 1000).landmarks == plan.landmarks
-
-
-@given(workloads(), st.integers(1, 10**6))
-def test_advised_limits_have_room_for_the_model_that_is_wanted(work, wanted):
-    wanted = min(wanted, work.n_rows)
-    assert plan_memory(work, exact_bytes(work, wanted), 0).max_vertices >= wanted
+    assert plan.max_threads <= threads
+    if plan.limit is not None:
+        assert plan_landmarks(work, plan.limit, 0, *sizes[:2]).landmarks == plan.landmarks
+    wanted = min(fewest, work.n_rows)
     assert plan_landmarks(work, landmark_bytes(work, wanted), 0, 1, wanted).landmarks >= wanted
-
-
-@given(workloads(), st.integers(0, 1 << 42))
-def test_without_a_limit_half_of_all_memory_is_divided(work, available):
-    plan = plan_memory(work, None, available)
-    assert plan.total() <= max(available // 2, least_bytes(work))
-    assert plan.limit is None
 
 
 def test_a_refusal_names_the_largest_part_and_the_way_out():
@@ -145,7 +133,4 @@ def test_sizes_are_parsed_and_printed():
             parse_bytes(text)
     texts = {5: "5 B", 2048: "2 KiB", 3 << 20: "3 MiB", 1 << 40: "1 TiB"}
     assert {size: format_bytes(size) for size in texts} == texts
-
-
-def test_peak_rss_is_that_of_this_process():
     assert 10 * MIB < rss_bytes() <= peak_rss_bytes() < 1 << 40

@@ -32,7 +32,6 @@ MIB = 1 << 20
             {
                 "memory/pod/c/memory.limit_in_bytes": 9223372036854771712,
                 "memory/pod/memory.limit_in_bytes": MIB,
-                "cpu,cpuacct/x/memory.limit_in_bytes": 1,
                 "cpu,cpuacct/x/cpu.cfs_quota_us": 300000,
                 "cpu,cpuacct/x/cpu.cfs_period_us": 100000,
                 "cpu,cpuacct/cpu.cfs_quota_us": -1,
