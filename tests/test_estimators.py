@@ -372,7 +372,7 @@ def test_pickles_hold_the_model_as_its_file(fitted, table, tmp_path):
     damaged, content = bytearray(pickle.dumps(fitted)), (tmp_path / "m.h5").read_bytes()
     start = damaged.find(content)
     assert start >= 0
-    damaged[start + content.find(fitted.solution_.alpha.tobytes())] ^= 1
+    damaged[start + content.find(fitted.model_.machines.beta.tobytes())] ^= 1
     with pytest.raises(InputError, match="checksum"):
         pickle.loads(damaged)
 

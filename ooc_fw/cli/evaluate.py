@@ -19,7 +19,7 @@ from ooc_fw.cli.commands import DONE
 from ooc_fw.cli.predict import apply_model, column_words
 from ooc_fw.data.labels import like_classes
 from ooc_fw.data.rows import Int64Array
-from ooc_fw.model.file import as_class_values
+from ooc_fw.model.machines import as_class_values
 from ooc_fw.model.metrics import Ranking, Reliability, Residuals
 from ooc_fw.model.prediction import Wanted
 from ooc_fw.model.record import Model, load_model

@@ -118,7 +118,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         sides = ("negative", "positive")
         result["classifiers"] = [
             {name: getattr(classifier, name) for name in (*sides, *objectives, *gaps)}
-            | {"n_support": len(classifier.alpha)}
+            | {"n_support": len(classifier.sv)}
             for classifier in model.classifiers
         ]
     return result

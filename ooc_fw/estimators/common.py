@@ -36,7 +36,7 @@ from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution
-from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
+from ooc_fw.model.pairs import PairSolution, union_of_rows
 from ooc_fw.model.record import Model
 from ooc_fw.options import DURATION, KernelOptions, Option, TaskOptions, TrainOptions, option_fields
 from ooc_fw.problem import Problem, check_sample_weight
@@ -313,13 +313,7 @@ class Trainer(CallbackSupportMixin, Parameters):
 
     @property
     def dual_coef_(self) -> Float64Array:
-        coefficients = np.zeros((len(self.model_.classifiers), len(self.support_vectors_)))
-        for row, classifier in zip(coefficients, self.model_.classifiers, strict=True):
-            if isinstance(classifier, LandmarkClassifier):
-                row[classifier.landmarks] = classifier.beta
-            else:
-                row[classifier.sv] = classifier.alpha * classifier.labels / classifier.rho
-        return coefficients
+        return self.model_.weights().T
 
     @property
     def support_vectors_(self) -> Rows:

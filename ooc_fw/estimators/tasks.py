@@ -90,12 +90,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
 
     @property
     def dual_coef_(self) -> Float64Array:
-        if self.landmarks_ is not None:
-            return super().dual_coef_
-        weights = np.zeros((1, len(self.support_vectors_)))
-        (classifier,) = self.model_.classifiers
-        weights[0, classifier.sv] = classifier.alpha
-        return weights
+        return self.model_.weights().T
 
     @property
     def intercept_(self) -> Float64Array:

@@ -5,65 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.data.labels import codes_of, encode_labels, like_classes, read_targets
 from ooc_fw.data.parallel import borrow_workers
-from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_rows
 from ooc_fw.data.sources import RowSource
+from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks import relative_gap
 from ooc_fw.landmarks.certificate import ExactKernelView, certify_point
 from ooc_fw.landmarks.newton import evaluate
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
-from ooc_fw.model.file import as_class_values
-from ooc_fw.model.pairs import LandmarkClassifier, class_pairs
+from ooc_fw.model import prediction
+from ooc_fw.model.machines import as_class_values
 from ooc_fw.model.partition import partition_classes
-from ooc_fw.model.record import Model, check_training_rows, rows_of_weight, training_data
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import (
     EXACT_ROWS,
     BinaryProblem,
     ClassificationProblem,
     NoveltyProblem,
+    Problem,
     RegressionProblem,
 )
 from ooc_fw.system.errors import InputError, format_labels
+
+if TYPE_CHECKING:
+    from ooc_fw.model.record import Model
 
 Show: TypeAlias = Callable[..., AbstractContextManager[Callable[[int], None]]]
 """Makes a bar of a name, a total and a unit, which is told what is done."""
 
 _OF_EXACT = ("certified_gap", "pair_gap", "objective", "rho", "n_violators")
-_OF_LANDMARKS = ("certified_gap", "primal", "dual")
 _SAME = 1e-6  # relative difference of bounds that differ by rounding
 # Relative difference that the primal may have when it is computed again with the same penalties: if
 # training certified it from float64 kernel values, and if it is known from float32 ones only.
 _ACCURACY, _APPROXIMATE = 1e-6, 1e-4
-
-
-@dataclass(frozen=True)
-class SpanCertificate:
-    """Objectives within the span of the landmarks, each of shape (n_classifiers,).
-
-    Both P have the norm b'Gb of `ooc_fw.landmarks.span`, which is |w|^2 plus jitter |b|^2.
-    """
-
-    primal: Float64Array  # upper bound on P of the weights
-    dual: Float64Array  # lower bound on the least P that any weights of these landmarks have
-    exact_kernel: ExactKernelView  # finds a bound on the least P without jitter
-
-    @property
-    def certified_gap(self) -> Float64Array:
-        """(P - D) / P of each classifier."""
-        return relative_gap(self.primal, self.dual)
-
-    def to_the_optimum(self, engine: Engine, dask: Any = None) -> SpanCertificate:
-        """The same with a bound on the least P of the exact kernel, from float64 kernel values."""
-        return replace(self, dual=self.exact_kernel.dual(engine, dask, exact=True))
 
 
 @dataclass(frozen=True)
@@ -102,35 +84,65 @@ class Inquiry:
 
 
 def certify_model(model: Model, source: RowSource, asked: Inquiry) -> ModelCertificate:
-    """Certificate of a model over the rows it was trained on; see `Model.certify`."""
-    exact, penalties = model.kind == "exact", asked.penalties
-    if exact and asked.exact_kernel:
+    """Certificate of a model over the rows it was trained on; see `Model.certify`.
+
+    An exact regression has the gap to the optimum over all rows that training gave it: its file
+    holds that bound, which no landmarks that were chosen from more rows attain.
+    """
+    penalties = asked.penalties
+    if model.kind == "exact" and asked.exact_kernel:
         raise InputError(
             "the gap of an exact model is that of the exact kernel already; do not ask for it"
         )
-    if exact and penalties is not None:
+    if model.kind == "exact" and penalties is not None:
         raise InputError("an exact model holds its penalties; leave penalties out")
     if penalties is not None:
         rows = rows_of_weight(model, source.n_rows, source.name)
         penalties = np.asarray(penalties, dtype=np.float64)
         asked = replace(asked, penalties=penalties if rows is None else penalties[rows])
     model, source = training_data(model, source)
-    codes = np.zeros(source.n_rows, dtype=np.int64)
-    if model.task == "classification":
-        codes = _codes(model, source)
+    problem = _problem_of(model, source, asked.penalties)
+    check_training_rows(model, source, problem.row_classes)
     with ExitStack() as stack:
         workers = None
         if asked.dask is not None:
             workers = stack.enter_context(borrow_workers(asked.dask, asked.threads))
+        asked = replace(asked, dask=workers)
         engine = stack.enter_context(model.engine(asked.threads, sparse=source.sparse))
-        if exact:
-            found = _certify_exact(model, source, codes, engine, replace(asked, dask=workers))
-            return ModelCertificate(model.gap_scope, found)
-        return _certify_span(model, source, codes, engine, replace(asked, dask=workers))
+        if model.kind == "exact":
+            return ModelCertificate("all", _certify_exact(model, problem, engine, asked))
+        with asked.show("certify", source.n_rows) as tell:
+            span = certify_landmarks(model, problem, engine, dask=workers, on_block=tell)
+            dual, scope = span.dual, "span"
+            if model.task == "regression" and source.n_rows <= EXACT_ROWS:
+                of_all = span.exact_kernel.dual(engine, workers, exact=True)
+                if model.machines.dual[0] <= of_all[0] * (1 + _SAME):
+                    dual, scope = of_all, "all"
+        gap = relative_gap(span.primal, dual)
+        columns = {"certified_gap": gap, "primal": span.primal, "dual": dual}
+        if asked.exact_kernel:
+            total = span.exact_kernel.n_evaluations
+            with asked.show("exact kernel", total, unit="kernel values") as tell:
+                least = span.exact_kernel.dual(
+                    engine, workers, lambda share: tell(round(share * total))
+                )
+            columns["exact_kernel_dual"] = least
+            columns["exact_kernel_gap"] = relative_gap(span.primal, least)
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return ModelCertificate(scope, [dict(zip(columns, row, strict=True)) for row in values])
 
 
-def _codes(model: Model, source: RowSource) -> Int64Array:
-    """Class of each row; InputError unless the labels are those of the model."""
+def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None) -> Problem:
+    """The problem that a model was trained on; InputError unless the labels are the model's."""
+    if model.task == "regression":
+        assert model.spread is not None
+        assert model.epsilon is not None
+        # Targets in units of their spread.
+        targets = (read_targets(source) - (model.offset or 0.0)) / model.spread
+        epsilon = model.epsilon / model.spread
+        return RegressionProblem(source, targets, model.kernel, epsilon, penalties)
+    if model.task == "novelty":
+        return NoveltyProblem(source, model.kernel, penalties)
     classes, codes = encode_labels(source)
     labels, expected = like_classes(as_class_values(classes), model.classes), model.classes
     if sorted(labels.tolist()) != sorted(expected.tolist()):
@@ -138,143 +150,110 @@ def _codes(model: Model, source: RowSource) -> Int64Array:
             f"{source.name} has labels {format_labels(labels.tolist())} but the model was trained "
             f"on {format_labels(expected.tolist())}; give the file it was trained on"
         )
-    return codes_of(labels, expected, source.name)[codes]
+    codes = codes_of(labels, expected, source.name)[codes]
+    return ClassificationProblem(source, codes, model.kernel, penalties, expected)
 
 
 def _certify_exact(
-    model: Model, source: RowSource, codes: Int64Array, engine: Engine, asked: Inquiry
+    model: Model, problem: Problem, engine: Engine, asked: Inquiry
 ) -> list[dict[str, Any]]:
     """Certificates of the pairs of classes, or of one class, of a model over its rows."""
-    check_training_rows(model, source, codes)
-    pairs, workers = class_pairs(len(model.classes)), asked.dask
     certificates = []
+    sides = model.sides.tolist()
+    # Other processes cannot read the rows of a partition.
+    workers = asked.dask if len(sides) == 1 else None
     with ExitStack() as stack:
         partition = None
-        if model.task != "novelty":
-            whole = ClassificationProblem(source, codes, model.kernel, class_labels=model.classes)
-            partition = stack.enter_context(partition_classes(whole))
-        if len(pairs) > 1:
-            workers = None  # other processes cannot read the partition
-        for k, (classifier, classes) in enumerate(zip(model.classifiers, pairs, strict=True)):
+        if isinstance(problem, ClassificationProblem):
+            partition = stack.enter_context(partition_classes(problem))
+        for k, (classifier, classes) in enumerate(zip(model.classifiers, sides, strict=True)):
             tol, rows = asked.tol, classifier.rows
             if partition is None:
-                labels = np.ones(source.n_rows, dtype=np.int8)
-                problem = BinaryProblem(source, labels, model.kernel, one_class=True)
+                binary = BinaryProblem(
+                    problem.source, problem.answers, model.kernel, one_class=True
+                )
                 tol = tol * classifier.rho / (classifier.rho + 1)  # of the problem with the bias
             else:
                 pair = partition.pair(*classes)
-                problem, rows = pair.problem, pair.pair_rows(rows)
+                binary, rows = pair.problem, pair.pair_rows(rows)
             vectors = take_rows(model.support_vectors, classifier.sv)
             C = model.C if classifier.C is None else classifier.C
             weights = SupportWeights(vectors, rows, classifier.alpha, C)
-            label = "certify" if len(pairs) == 1 else f"certify {k + 1}/{len(pairs)}"
-            with asked.show(label, problem.source.n_rows) as tell:
-                certificate = certify(problem, engine, weights, Search(tol), tell, workers)
-            if model.task == "novelty":
+            label = "certify" if len(sides) == 1 else f"certify {k + 1}/{len(sides)}"
+            with asked.show(label, binary.source.n_rows) as tell:
+                certificate = certify(binary, engine, weights, Search(tol), tell, workers)
+            if partition is None:
                 certificate = certificate.without_bias()
             certificates.append({name: getattr(certificate, name) for name in _OF_EXACT})
     return certificates
 
 
-def _certify_span(
-    model: Model, source: RowSource, codes: Int64Array, engine: Engine, asked: Inquiry
-) -> ModelCertificate:
-    """Objectives and gaps of the binary classifiers of a landmark model over its rows.
+@dataclass(frozen=True)
+class SpanCertificate:
+    """Objectives within the span of the landmarks, each of shape (n_classifiers,).
 
-    An exact regression has the gap to the optimum over all rows that training gave it: its file
-    holds that bound, which no landmarks that were chosen from more rows attain.
+    Both P have the norm b'Gb of `ooc_fw.landmarks.span`, which is |w|^2 plus jitter |b|^2.
     """
-    problem: ClassificationProblem | RegressionProblem | NoveltyProblem
-    if model.task == "regression":
-        problem = regression_problem(model, source)
-    elif model.task == "novelty":
-        problem = NoveltyProblem(source, model.kernel)
-    else:
-        problem = ClassificationProblem(source, codes, model.kernel, class_labels=model.classes)
-    problem, workers, scope = replace(problem, penalties=asked.penalties), asked.dask, "span"
-    with asked.show("certify", source.n_rows) as tell:
-        certificate = certify_landmarks(model, problem, engine, dask=workers, on_block=tell)
-        if model.task == "regression" and source.n_rows <= EXACT_ROWS:
-            optimum = certificate.to_the_optimum(engine, workers)
-            known = getattr(model.classifiers[0], "dual", None)
-            if known is not None and known <= optimum.dual[0] * (1 + _SAME):
-                certificate, scope = optimum, "all"
-    columns = {name: getattr(certificate, name) for name in _OF_LANDMARKS}
-    if asked.exact_kernel:
-        view = certificate.exact_kernel
-        total = view.n_evaluations
-        with asked.show("exact kernel", total, unit="kernel values") as tell:
-            dual = view.dual(engine, workers, lambda share: tell(round(share * total)))
-        columns["exact_kernel_dual"] = dual
-        columns["exact_kernel_gap"] = relative_gap(certificate.primal, dual)
-    values = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return ModelCertificate(scope, [dict(zip(columns, row, strict=True)) for row in values])
+
+    primal: Float64Array  # upper bound on P of the weights
+    dual: Float64Array  # lower bound on the least P that any weights of these landmarks have
+    exact_kernel: ExactKernelView  # finds a bound on the least P without jitter
+
+    @property
+    def certified_gap(self) -> Float64Array:
+        """(P - D) / P of each classifier."""
+        return relative_gap(self.primal, self.dual)
 
 
 def certify_landmarks(
     model: Model,
-    problem: ClassificationProblem | RegressionProblem | NoveltyProblem,
+    problem: Problem,
     engine: Engine,
     *,
     dask: Any = None,
-    on_block: Callable[[int], None] | None = None,
+    on_block: Callable[[int], None] = lambda _: None,
 ) -> SpanCertificate:
     """Bound the primal P and the dual D of a landmark model by one pass over its training rows.
 
     Penalties of None follow from the model. `on_block` is told the number of rows done. InputError
-    is raised if the rows are not those the model was trained on, changed, or cannot be read, if it
-    has no jitter, on which the bound on rounding rests, or if penalties are unknown. Kernel values
-    are float64, and a bound on all rounding is part of the result: `certify_point`.
+    is raised if the rows changed, or cannot be read, if the model has no jitter, on which the bound
+    on rounding rests, or if penalties are unknown or others than in training. Kernel values are
+    float64, and a bound on all rounding is part of the result: `certify_point`.
     """
-    classifiers = _landmark_classifiers(model)
-    if isinstance(problem, ClassificationProblem) and problem.n_classes != len(model.classes):
-        raise InputError(
-            f"the model has {len(model.classes)} classes and the data have {problem.n_classes}"
-        )
-    check_training_rows(model, problem.source, problem.row_classes)
     derived = None  # penalties that follow from those of the landmarks
     if problem.penalties is None:
         derived = derived_penalties(model, problem.row_classes)
-        problem = replace(problem, penalties=derived)
-    span_problem, n_rows = SpanProblem.of(problem, model.C), problem.source.n_rows
-    if not 0 < classifiers[0].jitter:
+        given: Any = problem
+        problem = replace(given, penalties=derived)
+    span_problem, source = SpanProblem.of(problem, model.C), problem.source
+    if not model.jitter:
         raise InputError("a landmark model without jitter cannot be certified; train it again")
-    vectors = take_rows(model.support_vectors, classifiers[0].landmarks)
+    machines = model.machines
+    vectors = take_rows(model.support_vectors, machines.sv[machines.part(0)])
     landmarks = Landmarks(engine, vectors, span_problem.bias)
-    span = Span(landmarks, classifiers[0].jitter)
+    span = Span(landmarks, model.jitter)
 
     def tell(share: float) -> None:
-        if on_block is not None:
-            on_block(round(share * n_rows))
+        on_block(round(share * source.n_rows))
 
-    problem.source.check_unchanged()
+    source.check_unchanged()
     with borrow_workers(dask, engine.threads, here=1) as workers:
         passes = Passes(span_problem, landmarks, workers, tell)
-        point = evaluate(span, passes, np.stack([c.beta for c in classifiers]), exact=True)
-    problem.source.check_unchanged()
+        beta = machines.beta.reshape(len(machines), -1)
+        point = evaluate(span, passes, beta, exact=True)
+    source.check_unchanged()
     primal, dual = certify_point(span, point, span_problem)
-    known = np.array([np.nan if c.primal is None else c.primal for c in classifiers])
-    accuracy = _ACCURACY if model.certified_gap is not None else _APPROXIMATE
+    accuracy = _APPROXIMATE if model.certified_gap is None else _ACCURACY
     rounding = accuracy * primal + 2 * (primal - point.primal)
-    if (np.abs(known - primal) > rounding).any():
+    if (np.abs(machines.primal - primal) > rounding).any():
         if derived is not None:
             raise _weights_of_rows()
-        if (classifiers[0].rows < 0).all():  # and no landmark tells which rows these are
+        if (model.rows < 0).all():  # and no landmark tells which rows these are
             raise InputError(
-                f"the weights have another objective over the rows of {problem.source.name} than "
+                f"the weights have another objective over the rows of {source.name} than "
                 f"in training; give the file the model was trained on, and its penalties"
             )
-    view = ExactKernelView(span_problem, point.gradient.decisions)
-    return SpanCertificate(primal, dual, view)
-
-
-def regression_problem(model: Model, source: RowSource) -> RegressionProblem:
-    """The problem that a model of regression was trained on: targets in units of their spread."""
-    assert model.spread is not None
-    assert model.offset is not None
-    assert model.epsilon is not None
-    targets = (read_targets(source) - model.offset) / model.spread
-    return RegressionProblem(source, targets, model.kernel, model.epsilon / model.spread)
+    return SpanCertificate(primal, dual, ExactKernelView(span_problem, point.gradient.decisions))
 
 
 def derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
@@ -282,21 +261,15 @@ def derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
 
     The file has those of landmarks, which must be one number for each class, and what has none.
     """
-    classifier, *_ = _landmark_classifiers(model)
-    if classifier.C is None:
+    if model.penalties is None:
         return None
-    per_class, is_row = np.zeros(len(model.classes)), classifier.rows >= 0
+    per_class, is_row = np.zeros(len(model.classes)), model.rows >= 0
     for place in np.unique(codes):  # all rows of a regression have the code 0
-        of_class = np.unique(classifier.C[is_row & (codes[classifier.rows] == place)])
+        of_class = np.unique(model.penalties[is_row & (codes[model.rows] == place)])
         if len(of_class) != 1:
             raise _weights_of_rows()
         per_class[place] = of_class[0]
-    penalties, rows = per_class[codes], rows_of_weight(model, len(codes))
-    if rows is None:
-        return np.asarray(penalties)
-    of_weight = np.zeros_like(penalties)
-    of_weight[rows] = penalties[rows]
-    return of_weight
+    return np.asarray(per_class[codes])
 
 
 def _weights_of_rows() -> InputError:
@@ -306,8 +279,58 @@ def _weights_of_rows() -> InputError:
     )
 
 
-def _landmark_classifiers(model: Model) -> list[LandmarkClassifier]:
-    classifiers = [c for c in model.classifiers if isinstance(c, LandmarkClassifier)]
-    if not classifiers:
-        raise InputError("the model has no landmarks")
-    return classifiers
+def training_data(model: Model, source: RowSource) -> tuple[Model, RowSource]:
+    """The model and its training data, like `prediction.suited`, without the rows of weight 0."""
+    source = prediction.suited(model, source)
+    rows = rows_of_weight(model, source.n_rows, source.name)
+    if rows is None:
+        return model, source
+    numbers = np.where(model.rows < 0, -1, np.searchsorted(rows, model.rows))
+    model = replace(model, rows=numbers, weighted_rows=None)
+    return model, SubsetSource(source, ranges_of(rows))
+
+
+def rows_of_weight(model: Model, n_rows: int, name: str) -> Int64Array | None:
+    """Numbers of the training rows that have weight, of `n_rows`; None for all."""
+    if model.weighted_rows is None:
+        return None
+    rows = np.flatnonzero(np.unpackbits(model.weighted_rows))
+    if len(model.weighted_rows) != -(-n_rows // 8) or not 0 <= rows.max(initial=-1) < n_rows:
+        raise InputError(
+            f"{name} has {n_rows} rows, but the model was trained on another number of them, "
+            f"with those of weight 0; give the file it was trained on"
+        )
+    return rows
+
+
+def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> None:
+    """Raise InputError unless each support vector and its class are those of the row it is from.
+
+    `codes` has the place in `classes` of the label of each row. Landmarks have no class, and may be
+    no rows.
+    """
+    prediction.check_source(model, source)
+    order = np.argsort(model.rows)
+    order = order[model.rows[order] != -1]
+    if len(order) > 0 and model.rows[order[-1]] >= source.n_rows:
+        raise InputError(
+            f"{source.name} has {source.n_rows} rows but the model was trained on row "
+            f"{model.rows[order[-1]]}; give the file it was trained on"
+        )
+    differs = np.zeros(len(model.rows), dtype=bool)
+    step = prediction.rows_at_once(model.n_features)
+    for part in (order[start : start + step] for start in range(0, len(order), step)):
+        pairs = source.take(model.rows[part]), take_rows(model.support_vectors, part)
+        here, there = (rows.toarray() if isinstance(rows, CSRRows) else rows for rows in pairs)
+        differs[part] = (here != there).any(axis=1)
+    if model.kind == "exact" and model.task == "classification":
+        machines = model.machines
+        sides = np.repeat(model.sides, np.diff(machines.indptr), axis=0)
+        expected = np.where(np.signbit(machines.beta), sides[:, 0], sides[:, 1])
+        other = codes[model.rows[machines.sv]] != expected
+        differs[machines.sv[other]] = True
+    if differs.any():
+        raise InputError(
+            f"row {model.rows[differs].min()} of {source.name} is not the model's support vector "
+            f"of that row; give the file it was trained on"
+        )

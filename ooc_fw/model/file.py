@@ -7,9 +7,8 @@ compared on loading; a file without it is read nevertheless.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from io import BytesIO
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -19,48 +18,82 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.containers import open_rows
-from ooc_fw.data.converted import CONTENT, LABELS_AS, LIBRARY_VERSIONS, content_crc32
+from ooc_fw.data.converted import CONTENT, LABELS_AS, content_crc32
 from ooc_fw.data.formats import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
 from ooc_fw.data.hdf5 import H5PY_ERRORS, as_node, check_plain_tree, open_file
-from ooc_fw.data.rows import CSRRows, check_pointers
+from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.model.pairs import BinaryClassifier, Classifier, LandmarkClassifier, decision_of
+from ooc_fw.model import old_files
+from ooc_fw.model.machines import ARRAYS, NUMBERS, Machines
+from ooc_fw.model.old_files import number_of, vector_of
+from ooc_fw.model.pairs import class_sides, decision_of
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import DamageError, InputError, unreadable
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
-# Formats of exact models, landmark models, exact models with many classifiers, and other tasks.
-_FORMAT, _LANDMARKS, _TABLE, _OTHER_TASKS = 1, 2, 3, 4
+FORMAT = 5  # of the files that are written; those of older ones are read, too
 
-_WEIGHTED = "weighted_rows"
+_RUN = "run"  # data set of text: what a run needs to go on
 _OF_TASKS = {
     "classification": (),
     "novelty": ("offset",),
     "regression": ("offset", "spread", "epsilon"),
 }
-_LARGE_ATTRIBUTE = 60_000  # bytes from which an attribute needs a younger form of HDF5
-_FEW = 10  # classifiers up to which each has a group of its own, which is easy to look at
-
-# Fields of classifiers; all others are numbers.
-_ARRAYS: dict[str, type] = {
-    **dict.fromkeys(("alpha", "beta", "C"), np.float64),
-    **dict.fromkeys(("sv", "landmarks", "rows"), np.int64),
-    "labels": np.int8,
-}
-_CLASSES = ("positive", "negative")
 
 
 def content_of(model: Model) -> bytes:
     """Content of the file of a model."""
     content = BytesIO()
-    versions = None if _storable(model.classes).nbytes < _LARGE_ATTRIBUTE else LIBRARY_VERSIONS
-    with h5py.File(content, "w", libver=versions) as file:
+    with h5py.File(content, "w") as file:
         _write(file, model)
         file.attrs[CONTENT] = np.uint32(content_crc32(file))
     return content.getvalue()
+
+
+def _write(file: h5py.File, model: Model) -> None:
+    attributes = file.attrs
+    attributes["format_version"] = FORMAT
+    for name in ("task", "status"):
+        put_text(attributes, name, getattr(model, name))
+    put_text(attributes, "kernel", model.kernel.name)
+    for name in ("gamma", "degree", "coef0"):
+        attributes[name] = getattr(model.kernel, name)
+    attributes["C"] = float(model.C)
+    for name in ("jitter", *_OF_TASKS[model.task]):
+        if getattr(model, name) is not None:
+            attributes[name] = getattr(model, name)
+    if model.scaling is not None:
+        model.scaling.write(file)
+    vectors = model.support_vectors
+    if isinstance(vectors, CSRRows):
+        group = file.create_group("support_vectors")
+        group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0"})
+        group.attrs["shape"] = vectors.shape
+        for part in ("data", "indices", "indptr"):
+            group[part] = getattr(vectors, part)
+    else:
+        file["support_vectors"] = vectors
+    for name in ("rows", "penalties", "weighted_rows"):
+        if getattr(model, name) is not None:
+            file[name] = getattr(model, name)
+    if model.classes.dtype.kind == "f":
+        file["classes"] = model.classes
+    else:
+        put_texts(file, "classes", model.classes.tolist())
+    if model.columns is not None:
+        put_texts(file, COLUMNS, model.columns)
+    if model.labels_as:
+        put_texts(file, LABELS_AS, model.labels_as)
+    for name, text in ((RECORD, model.table), (_RUN, model.run)):
+        if text is not None:
+            file[name] = np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
+    group = file.create_group("machines")
+    for name in (*ARRAYS, *NUMBERS):
+        group[name] = getattr(model.machines, name)
+    group["negative"], group["positive"] = model.sides.T
 
 
 @contextmanager
@@ -71,6 +104,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
         raise InputError(f"there is no model file {name}; write one with ooc-fw train")
     try:
         with open_file(name) as file:
+            _check_content(file)
             yield file
     except (InputError, *H5PY_ERRORS) as error:
         if isinstance(error, InputError) and not isinstance(error, DamageError):
@@ -81,201 +115,87 @@ def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
         ) from None
 
 
-def read_fields(file: h5py.File) -> dict[str, Any]:
-    """Fields of the `Model` in a file; compares the checksum."""
-    attributes = file.attrs
-    if "kernel" not in attributes:
+def _check_content(file: h5py.File) -> None:
+    """Raise InputError unless it is a model file that matches its checksum."""
+    if "kernel" not in file.attrs:
         kind = "holds data" if "X" in file else "holds something else"
         raise InputError(f"it {kind}; give the file that ooc-fw train wrote")
-    version = index(attributes["format_version"])
-    if not _FORMAT <= version <= _OTHER_TASKS:
-        raise InputError(f"its format is {version}; this ooc-fw reads {_FORMAT} to {_OTHER_TASKS}")
+    version = index(file.attrs["format_version"])
+    if not 1 <= version <= FORMAT:
+        raise InputError(f"its format is {version}; this ooc-fw reads 1 to {FORMAT}")
     check_plain_tree(file)
-    if CONTENT in attributes and content_crc32(file) != int(attributes[CONTENT]):
+    if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
         raise DamageError("it does not match its checksum; restore a copy or train again")
+
+
+def fields_of(content: bytes) -> dict[str, Any]:
+    """Fields of the `Model` in the content of a file; InputError or OSError for a damaged one."""
+    with h5py.File(BytesIO(content), "r") as file:
+        _check_content(file)
+        return read_fields(file)
+
+
+def read_fields(file: h5py.File) -> dict[str, Any]:
+    """Fields of the `Model` in a file that `opened` gives."""
+    attributes = file.attrs
     with open_rows(as_node(file["support_vectors"])) as source:
         vectors = source.read(0, source.n_rows)
     kernel = make_kernel(
         get_text(attributes, "kernel"),
-        gamma=_number(attributes, "gamma"),
+        gamma=number_of(attributes, "gamma"),
         degree=index(attributes["degree"]),
-        coef0=_number(attributes, "coef0"),
+        coef0=number_of(attributes, "coef0"),
     )
-    stored = file["machines"]
-    classes = _class_values(attributes["class_names"])
-    if version == _TABLE:
-        classifiers = _read_table(stored)
-    else:
-        classifiers = [_read_classifier(stored[str(k)]) for k in range(len(stored))]
     task = get_text(attributes, "task") if "task" in attributes else "classification"
-    of_task = {
-        name: _number(attributes, name) for name in _OF_TASKS["regression"] if name in attributes
-    }
-    if tuple(of_task) != _OF_TASKS.get(task):
-        raise InputError(f"it has {list(of_task)}, which are not the numbers of a model of {task}")
-    decision = decision_of(classifiers, len(classes))
-    if "decision" in attributes and get_text(attributes, "decision") != decision:
-        raise InputError(f"its decision is not {decision!r}, as its classifiers need")
+    names = [name for name in _OF_TASKS["regression"] if name in attributes]
+    if tuple(names) != _OF_TASKS.get(task):
+        raise InputError(f"it has {names}, which are not the numbers of a model of {task}")
     scaling = Scaling.read(file)
     if "scaling" in file and scaling is None:
         raise InputError("it lacks the kind of its scaling")
+    trained = _read_trained if attributes["format_version"] == FORMAT else old_files.read_trained
+    weighted = vector_of(file["weighted_rows"], np.uint8) if "weighted_rows" in file else None
     return {
-        **of_task,
+        **{name: number_of(attributes, name) for name in names},
+        **trained(file, len(vectors)),
         "columns": tuple(get_texts(file, COLUMNS) or ()) or None,
         "labels_as": tuple(get_texts(file, LABELS_AS) or ()),
-        "table": file[RECORD][...].tobytes().decode("utf-8") if RECORD in file else None,
-        "weighted_rows": _vector(file[_WEIGHTED], np.uint8) if _WEIGHTED in file else None,
+        "table": _text_of(file, RECORD),
+        "run": _text_of(file, _RUN),
+        "weighted_rows": weighted,
         "kernel": kernel,
-        "C": _number(attributes, "C"),
-        "classes": classes,
+        "C": number_of(attributes, "C"),
         "scaling": scaling,
         "status": str(Status(get_text(attributes, "status"))),
         "support_vectors": vectors,
-        "classifiers": classifiers,
     }
 
 
-def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Class values as a model holds them: numbers as float64, anything else as text."""
-    values = np.asarray(classes)
-    return values.astype(np.float64) if values.dtype.kind in "biuf" else values.astype(str)
+def _text_of(file: h5py.File, name: str) -> str | None:
+    return file[name][...].tobytes().decode("utf-8") if name in file else None
 
 
-def _write(file: h5py.File, model: Model) -> None:
-    exact = model.kind == "exact"
-    table = exact and len(model.classifiers) > _FEW
-    version = _TABLE if table else _FORMAT
-    file.attrs["format_version"] = version if exact else _LANDMARKS
-    if model.task != "classification":
-        file.attrs["format_version"] = _OTHER_TASKS
-        put_text(file.attrs, "task", model.task)
-        for name in _OF_TASKS[model.task]:
-            file.attrs[name] = getattr(model, name)
-    if not exact:
-        put_text(file.attrs, "decision", model.decision)
-    put_text(file.attrs, "kernel", model.kernel.name)
-    for name in ("gamma", "degree", "coef0"):
-        file.attrs[name] = getattr(model.kernel, name)
-    file.attrs["C"] = float(model.C)
-    put_text(file.attrs, "status", model.status)
-    file.attrs["class_names"] = _storable(model.classes)
-    if model.scaling is not None:
-        model.scaling.write(file)
-    if isinstance(model.support_vectors, CSRRows):
-        group = file.create_group("support_vectors")
-        group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0"})
-        group.attrs["shape"] = model.support_vectors.shape
-        for part in ("data", "indices", "indptr"):
-            group[part] = getattr(model.support_vectors, part)
+def _read_trained(file: h5py.File, n_vectors: int) -> dict[str, Any]:
+    """Classes, classifiers and what they share."""
+    stored = file["classes"]
+    classes: npt.NDArray[Any]
+    if stored.dtype.kind == "S":
+        classes = np.array(get_texts(file, "classes"))
     else:
-        file["support_vectors"] = model.support_vectors
-    if model.columns is not None:
-        put_texts(file, COLUMNS, model.columns)
-    if model.labels_as:
-        put_texts(file, LABELS_AS, model.labels_as)
-    if model.table is not None:
-        file[RECORD] = np.frombuffer(model.table.encode("utf-8"), dtype=np.uint8)
-    if model.weighted_rows is not None:
-        file[_WEIGHTED] = model.weighted_rows
-    if table:
-        _write_table(file.create_group("machines"), model.classifiers)
-        return
-    for k, classifier in enumerate(model.classifiers):
-        group = file.create_group(f"machines/{k}")
-        if not exact:
-            put_text(group.attrs, "kind", classifier.kind)
-        for name, value in vars(classifier).items():
-            if value is not None and name in _ARRAYS:
-                group[name] = np.asarray(value, dtype=_ARRAYS[name])
-            elif value is not None:
-                text = name in _CLASSES
-                group.attrs[name] = _storable(np.asarray(value))[()] if text else float(value)
-
-
-def _write_table(group: h5py.Group, classifiers: Sequence[Classifier]) -> None:
-    """Write the fields of all classifiers, a data set for each."""
-    lengths = [len(classifier.alpha) for classifier in classifiers]
-    group["indptr"] = np.concatenate([[0], np.cumsum(lengths)])
-    for field in fields(BinaryClassifier):
-        values = [getattr(classifier, field.name) for classifier in classifiers]
-        if field.name in _CLASSES:
-            group[field.name] = _storable(np.asarray(values))
-        elif field.name not in _ARRAYS:
-            group[field.name] = np.array([np.nan if one is None else one for one in values])
-        elif values[0] is not None:  # the rows of all classifiers have penalties, or of none
-            group[field.name] = np.concatenate(values).astype(_ARRAYS[field.name])
-
-
-def _read_table(group: h5py.Group) -> list[Classifier]:
-    """Classifiers from what `_write_table` wrote."""
-    indptr = _vector(group["indptr"], np.int64)
-    n = len(indptr) - 1
-    columns: dict[str, Sequence[Any]] = {}
-    for field in fields(BinaryClassifier):
-        name, optional = field.name, str(field.type).endswith("None")
-        if name in _CLASSES:
-            columns[name] = _class_values(group[name]).tolist()
-        elif name not in _ARRAYS:
-            numbers = _vector(group[name], np.float64).tolist()
-            columns[name] = [None if optional and one != one else one for one in numbers]
-        elif name in group or not optional:
-            whole = _vector(group[name], _ARRAYS[name])
-            check_pointers(indptr, len(whole), f"{group.name}/indptr of {name}")
-            columns[name] = np.split(whole, indptr[1:-1])
-        else:
-            columns[name] = [None] * n
-        if len(columns[name]) != n:
-            raise InputError(f"{group.name}/{name} has {len(columns[name])} parts instead of {n}")
-    return [BinaryClassifier(**{name: of[k] for name, of in columns.items()}) for k in range(n)]
-
-
-def _read_classifier(group: h5py.Group) -> Classifier:
-    kind = get_text(group.attrs, "kind") if "kind" in group.attrs else BinaryClassifier.kind
-    records = {record.kind: record for record in (BinaryClassifier, LandmarkClassifier)}
-    if kind not in records:
-        raise InputError(f"{group.name} is of a kind {kind!r} that this ooc-fw does not know")
-    values: dict[str, Any] = {}
-    for field in fields(records[kind]):
-        name, place = field.name, group if field.name in _ARRAYS else group.attrs
-        if name not in place and str(field.type).endswith("None"):
-            values[name] = None
-        elif name in _ARRAYS:
-            values[name] = _vector(place[name], _ARRAYS[name])
-        elif name in _CLASSES:
-            values[name] = _class_values(place[name]).item()
-        else:
-            values[name] = _number(place, name)
-    return records[kind](**values)
-
-
-def _number(attributes: Any, name: str) -> float:
-    value = np.asarray(attributes[name])
-    if value.ndim > 0 or value.dtype.kind not in "iuf":
-        raise InputError(f"its {name} is no number")
-    return float(value)
-
-
-def _vector(stored: h5py.Dataset, dtype: type) -> npt.NDArray[Any]:
-    """One-dimensional array of `dtype`; InputError for numbers that it does not hold."""
-    kinds = "iu" if issubclass(dtype, np.integer) else "f"
-    if stored.ndim != 1 or stored.dtype.kind not in kinds:
-        raise InputError(f"{stored.name} is {stored.ndim}-dimensional, of type {stored.dtype}")
-    values = stored[...]
-    converted: npt.NDArray[Any] = np.ascontiguousarray(values, dtype=dtype)
-    if kinds == "iu" and (converted != values).any():
-        raise InputError(f"{stored.name} has a number that {np.dtype(dtype)} does not hold")
-    return converted
-
-
-def _storable(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Class values in the form that HDF5 attributes take: text as UTF-8 bytes."""
-    return np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values
-
-
-def _class_values(stored: Any) -> npt.NDArray[Any]:
-    values = np.asarray(stored)
-    if values.dtype.kind == "S":
-        return np.asarray(np.char.decode(values, "utf-8"))
-    if values.dtype.kind not in "iuf":
-        raise InputError(f"its classes are of type {values.dtype}")
-    return values.astype(np.float64)
+        classes = vector_of(stored, np.float64)
+    group = file["machines"]
+    arrays = {name: vector_of(group[name], kind) for name, kind in ARRAYS.items()}
+    numbers = {name: vector_of(group[name], np.float64) for name in NUMBERS}
+    has_penalties = "penalties" in file
+    trained = {
+        "classes": classes,
+        "machines": Machines(**arrays, **numbers),
+        "rows": vector_of(file["rows"], np.int64),
+        "penalties": vector_of(file["penalties"], np.float64) if has_penalties else None,
+        "jitter": number_of(file.attrs, "jitter") if "jitter" in file.attrs else None,
+    }
+    sides = [vector_of(group[name], np.int64) for name in ("negative", "positive")]
+    decision = decision_of(len(classes), landmarks=trained["jitter"] is not None)
+    if not np.array_equal(np.column_stack(sides), class_sides(len(classes), decision)):
+        raise InputError("its classifiers are not those of its classes")
+    return trained

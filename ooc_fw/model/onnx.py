@@ -49,7 +49,7 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
         prediction = decision * model.spread + float(model.offset or 0.0)
         graph.output("prediction", prediction.apply("Squeeze", np.array([1])), n_axes=1)
         return graph.serialise(model.n_features, double_input)
-    if len(model.classifiers) > 1:
+    if len(model.machines) > 1:
         scores = decision if model.decision == "ovr" else _votes(model, decision)
         place, shown = scores.apply("ArgMax", axis=1, keepdims=0), decision
     else:
@@ -62,7 +62,7 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
     elif (classes == classes.astype(np.int64)).all():
         classes, kind = classes.astype(np.int64), _INT64
     graph.output("label", graph.add("Gather", classes, place), n_axes=1, kind=kind)
-    graph.output("decision", shown, n_axes=min(2, len(model.classifiers)))
+    graph.output("decision", shown, n_axes=min(2, len(model.machines)))
     if model.calibrated:
         graph.output("probabilities", _probabilities(model, decision), n_axes=2)
     return graph.serialise(model.n_features, double_input)
@@ -254,9 +254,7 @@ def _votes(model: Model, decision: _Tensor) -> _Tensor:
 
 def _probabilities(model: Model, decision: _Tensor) -> _Tensor:
     """Probabilities of the classes, as `ooc_fw.model.prediction.class_probabilities`."""
-    slopes = np.array([one.sigmoid_a for one in model.classifiers], dtype=np.float64)
-    shifts = np.array([one.sigmoid_b for one in model.classifiers], dtype=np.float64)
-    exponent = decision * slopes + shifts
+    exponent = decision * model.machines.sigmoid_a + model.machines.sigmoid_b
     if model.decision == "ovr":
         # log(1 / (1 + exp(z))) without overflow
         small = (-exponent.apply("Abs")).apply("Exp")

@@ -1,22 +1,15 @@
-"""Decision values of a model on rows that pass block by block, and probabilities from them.
+"""Decision values of a model on rows that pass block by block.
 
 All rows are first computed from float32 kernel values, whose error is bounded; what the bound
 leaves open is computed again in float64, and what that leaves open from differences of rows. A
-warning says how many rows stay open even then. The value of a row, or its label where only labels
-are wanted, depends on the row and the model alone.
-
-References
-----------
-Platt (1999), Probabilistic outputs for support vector machines.
-Wu, Lin and Weng (2004), Probability estimates for multi-class classification by pairwise coupling.
+warning says how many rows stay open even then.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,14 +17,14 @@ import numpy.typing as npt
 
 from ooc_fw.data.labels import feature_places
 from ooc_fw.data.parallel import borrow_workers
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, rows_bytes, take_rows
+from ooc_fw.data.rows import CSRRows, Float64Array, Rows, rows_bytes, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, block_slices, sampled_rows
 from ooc_fw.data.views import ColumnSource, ScaledSource
 from ooc_fw.kernels.decisions import DecisionFunctions, IsOpen, Weights
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.model.pairs import Decision, class_pairs, is_decided
+from ooc_fw.model.pairs import is_decided
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import SMALL_WORK
 
@@ -61,19 +54,15 @@ def suited(model: Model, source: RowSource) -> RowSource:
 
     A source that records its scaling is used as it is; all others hold raw rows.
     """
-    source = by_name(model, source)
+    places = feature_places(source.columns, model.columns, source.name, model.warn_once)
+    if places is not None:
+        source = ColumnSource(source, places)
     check_source(model, source)
     scaling = model.scaling
     if scaling is None or scaling.is_identity:
         return source
     is_raw = source.scaling is None or scaling.applies_to(source.scaling)
     return ScaledSource(source, scaling) if is_raw else source
-
-
-def by_name(model: Model, source: RowSource) -> RowSource:
-    """Rows of `source` with the features of the model, see `ooc_fw.data.labels.feature_places`."""
-    places = feature_places(source.columns, model.columns, source.name, model.warn_once)
-    return source if places is None else ColumnSource(source, places)
 
 
 def check_source(model: Model, source: RowSource) -> None:
@@ -89,13 +78,24 @@ def check_source(model: Model, source: RowSource) -> None:
         logger.warning(
             "%s is scaled (%s), and the model has no record of the scaling of its training data; "
             "the values are taken as they are",
-            *(source.name, source.scaling.kind),
+            source.name,
+            source.scaling.kind,
         )
     elif not (source.scaling.same_as(model.scaling) or model.scaling.applies_to(source.scaling)):
         raise InputError(
             f"{source.name} is scaled ({source.scaling.kind}) in another way than the model's "
             f"training data ({model.scaling.kind}); convert it with --like and the training file"
         )
+
+
+def like_training(model: Model, blocks: Iterable[Rows]) -> Iterator[Rows]:
+    """Raw rows of any width made like the training rows: scaled, cut or padded with zeros."""
+    scaling = model.scaling or Scaling("none", False, None, None)
+    # A scaling that moves zero makes sparse rows dense: short parts of each block take less memory.
+    step = rows_at_once(model.n_features)
+    for block in blocks:
+        for start in range(0, len(block), step):
+            yield scaling.apply(block[start : start + step], model.n_features)
 
 
 class Wanted(NamedTuple):
@@ -122,45 +122,53 @@ class Predictor:
     """
 
     def __init__(self, model: Model, wanted: Wanted, engine: Engine) -> None:
-        classifiers, vectors, self.engine = model.classifiers, model.support_vectors, engine
-        labels_only = wanted.labels_only
-        weights = [Weights(one.sv, one.alpha, one.labels) for one in classifiers]
+        machines, vectors = model.machines, model.support_vectors
+        self.engine = engine
+        sizes = np.add.reduceat(np.abs(machines.beta), machines.indptr[:-1])
+        sizes[(sizes == 0) | (model.kind == "exact")] = 1.0
+        weights = []
+        for k, size in enumerate(sizes):
+            beta = machines.beta[machines.part(k)] / size
+            labels = np.where(np.signbit(beta), np.int8(-1), np.int8(1))
+            weights.append(Weights(machines.sv[machines.part(k)], np.abs(beta), labels))
         self.function = DecisionFunctions(engine, vectors, weights)
-        rho = np.array([one.rho for one in classifiers])
-        self._rho = rho if len(rho) > 1 else rho[0]
-        self._accuracy, self._shift = DECISION_ACCURACY, 0.0
-        self._has_labels = model.spread is None
-        if model.spread is not None and model.offset is not None:
-            labels_only, self._shift = False, -model.offset
-            self._accuracy, self._rho = DECISION_ACCURACY * model.spread, self._rho / model.spread
-        elif model.offset is not None:  # scores of novelty have no bias, and exact ones no scale
-            if model.kind == "exact":
-                self._accuracy, self._rho = DECISION_ACCURACY * rho[0], np.float64(1)
-            self._shift = model.offset + float(math.fsum(weights[0].beta) / self._rho)
-        self._n_classes, self._decision = len(model.classes), model.decision
-        self.labels_only = labels_only
+        # Decision values are those of the function divided by `_scale`, less `_shift`.
+        self._scale = machines.rho / sizes if len(sizes) > 1 else machines.rho[0] / sizes[0]
+        self._shift, self._accuracy = 0.0, DECISION_ACCURACY
+        if model.task == "regression":
+            assert model.spread is not None
+            self._scale = self._scale / model.spread
+            self._accuracy *= model.spread
+            self._shift = -(model.offset or 0.0)
+        elif model.offset is not None:  # scores of novelty have no bias and no scale
+            self._scale = 1 / sizes[0]
+            self._accuracy *= machines.rho[0]
+            self._shift = model.offset + math.fsum(machines.beta)
+        self._has_labels = model.task != "regression"
+        self.labels_only = wanted.labels_only and self._has_labels
         self._threshold = wanted.threshold
+        self._n_classes, self._decision = len(model.classes), model.decision
         self._sparse = engine.arithmetic.sparse
         self._all_exact = self.function.sums_dominate
-        if self._all_exact:
-            return
-        probe = take_rows(vectors, np.arange(0, len(vectors), -(-len(vectors) // _PROBE_VECTORS)))
-        is_open = self._is_open(*self.function.approximate(probe)[:2])
-        self._all_exact = bool(np.count_nonzero(is_open) > len(is_open) / 2)
+        if not self._all_exact:
+            step = -(-len(vectors) // _PROBE_VECTORS)
+            probe = take_rows(vectors, np.arange(0, len(vectors), step))
+            is_open = self._is_open(*self.function.approximate(probe)[:2])
+            self._all_exact = bool(np.count_nonzero(is_open) > len(is_open) / 2)
 
     def prepare_for(self, source: RowSource) -> None:
         """Find a shorter way to the labels of many rows."""
+
+        def sample() -> tuple[Rows, IsOpen]:
+            rows = source.take(sampled_rows(source, source.n_rows))
+            return self._stored(rows), self._is_open
+
         if self.labels_only and not self._all_exact:
-
-            def sample() -> tuple[Rows, IsOpen]:
-                rows = source.take(sampled_rows(source, source.n_rows))
-                return self._stored(rows), self._is_open
-
             self.function.compress(sample, source.n_rows)
 
     def __call__(self, block: Rows) -> Decided:
         """Decision values of some rows."""
-        step = max(_LEAST_PART_ROWS, _PART_ROWS // np.size(self._rho))
+        step = max(_LEAST_PART_ROWS, _PART_ROWS // np.size(self._scale))
         if not self._sparse or not isinstance(block, CSRRows):
             step = min(step, rows_at_once(block.shape[1]))
         parts = [
@@ -173,8 +181,7 @@ class Predictor:
     def _decide_part(self, rows: Rows) -> Decided:
         too_large = self.engine.too_large(rows)
         if too_large.any():
-            shape = (len(rows), *np.shape(self._rho))
-            values = np.full(shape, np.nan)
+            values = np.full((len(rows), *np.shape(self._scale)), np.nan)
             places = np.flatnonzero(~too_large)
             values[places], n_open = self._decide_part(take_rows(rows, places))
             return Decided(values, n_open)
@@ -182,7 +189,8 @@ class Predictor:
             return self.exact(rows)
         fast = self.function.approximate(rows, is_open=self._is_open)
         values = self._scaled(fast.values)
-        n_open, places = 0, np.flatnonzero(self._is_open(fast.values, fast.bound))
+        n_open = 0
+        places = np.flatnonzero(self._is_open(fast.values, fast.bound))
         if len(places) > 0:
             values[places], n_open = self.exact(take_rows(rows, places))
         return Decided(values, n_open)
@@ -207,14 +215,14 @@ class Predictor:
         return Decided(np.concatenate(parts), n_open)
 
     def _scaled(self, values: Float64Array) -> Float64Array:
-        return np.asarray(values / self._rho - self._shift)
+        return np.asarray(values / self._scale - self._shift)
 
     def _is_open(self, values: Float64Array, bound: Float64Array) -> npt.NDArray[np.bool_]:
         """Which rows may have another label, or another decision value where that is wanted."""
-        values, rho = self._scaled(values), self._rho
+        values, scale = self._scaled(values), self._scale
         if values.ndim > bound.ndim:
-            bound, rho = bound[:, None], rho.min()
-        bound = (bound + self.function.rounding) / rho
+            bound, scale = bound[:, None], scale.min()
+        bound = (bound + self.function.rounding) / scale
         largest = np.abs(values) if values.ndim == 1 else np.abs(values).max(axis=1, keepdims=True)
         bound = bound + 2 * FLOAT64_UNIT * (largest + abs(self._shift))
         is_open = np.zeros(len(values), dtype=bool)
@@ -227,6 +235,29 @@ class Predictor:
         return is_open
 
 
+def decide_all(
+    model: Model,
+    source: RowSource,
+    wanted: Wanted,
+    threads: int = 1,
+    dask: Any = None,
+    on_rows: Callable[[int], None] | None = None,
+) -> Float64Array:
+    """Decision values of all rows of a source, in its order."""
+    n_classifiers = len(model.machines)
+    shape = (source.n_rows,) if n_classifiers == 1 else (source.n_rows, n_classifiers)
+    values = np.empty(shape)
+    if dask is None and source.in_memory and suits_few(model, source.n_rows, threads):
+        parts = iter([(0, _decide_few(model, source, wanted))])
+    else:
+        parts = iter_decisions(model, source, wanted, threads=threads, dask=dask)
+    for start, part in parts:
+        values[start : start + len(part)] = part
+        if on_rows is not None:
+            on_rows(start + len(part))
+    return values
+
+
 def suits_few(model: Model, n_rows: int, threads: int) -> bool:
     """Whether so many rows in RAM are decided at once, rather than block by block by `threads`.
 
@@ -237,57 +268,21 @@ def suits_few(model: Model, n_rows: int, threads: int) -> bool:
     return (threads == 1 or little_work) and rows_bytes(vectors) <= _HELD_BYTES
 
 
-def decide_few(model: Model, rows: Rows, wanted: Wanted, name: str) -> Float64Array:
+def _decide_few(model: Model, source: RowSource, wanted: Wanted) -> Float64Array:
     """Decision values by a predictor that is kept; any number of threads may call this."""
+    rows = suited(model, source).read(0, source.n_rows)
     predictor = model.predictors.get(wanted)
     if predictor is None:
         with model.engine(serves=True) as engine:
             predictor = model.predictors[wanted] = Predictor(model, wanted, engine)
-    few = predictor.labels_only and len(rows) <= _FEW_ROWS
     with predictor.engine.pool.reopened():
+        few = predictor.labels_only and len(rows) <= _FEW_ROWS
         if few and not predictor.engine.too_large(rows).any():
             decided = predictor.exact(rows)
         else:
             decided = predictor(rows)
-    told = _Told(model, name)
-    told.see(0, decided)
-    told.tell()
-    return decided.values
-
-
-class _Told:
-    """Counts what cannot be decided while blocks pass, and warns of it."""
-
-    def __init__(
-        self, model: Model, name: str, row_ids: Callable[[int, int], Int64Array] = np.arange
-    ) -> None:
-        self._model, self._name, self._row_ids = model, name, row_ids
-        self._n_open = self._n_rows = self._n_too_large = 0
-
-    def see(self, start: int, decided: Decided) -> None:
-        """Take note of a block of rows from `start` on."""
-        self._n_rows += len(decided.values)
-        self._n_open += decided.n_open
-        places = np.flatnonzero(np.isnan(decided.values.reshape(len(decided.values), -1)[:, 0]))
-        if len(places) > 0 and self._n_too_large == 0:
-            logger.warning(
-                "row %d of %s is too large for the %s kernel in float32, and has no prediction; "
-                "scale the columns as for training, or leave it out",
-                *(self._row_ids(start + places[0], start + places[0] + 1)[0], self._name),
-                self._model.kernel.name,
-            )
-        self._n_too_large += len(places)
-
-    def tell(self) -> None:
-        """Warn of all that was seen."""
-        if self._n_too_large > 1:
-            logger.warning("%d rows of %s have no prediction", self._n_too_large, self._name)
-        if self._n_open > 0:
-            logger.warning(
-                "%d of %d rows of %s are so near the boundary, or so large, that float64 "
-                "arithmetic does not settle their labels or values",
-                *(self._n_open, self._n_rows, self._name),
-            )
+    ((_, values),) = _told(model, source.name, iter([(0, decided)]))
+    return values
 
 
 def decide(
@@ -299,25 +294,17 @@ def decide(
     name: str = "the data",
 ) -> Iterator[Float64Array]:
     """Yield the decision values of each block of rows like those of training."""
-    told, start = _Told(model, name), 0
-    with model.engine(threads) as engine:
-        predictor = Predictor(model, wanted, engine)
-        for block in blocks:
-            decided = predictor(block)
-            told.see(start, decided)
-            start += len(block)
-            yield decided.values
-    told.tell()
 
+    def decided() -> Iterator[tuple[int, Decided]]:
+        start = 0
+        with model.engine(threads) as engine:
+            predictor = Predictor(model, wanted, engine)
+            for block in blocks:
+                yield start, predictor(block)
+                start += len(block)
 
-def like_training(model: Model, blocks: Iterable[Rows]) -> Iterator[Rows]:
-    """Raw rows of any width made like the training rows: scaled, cut or padded with zeros."""
-    scaling = model.scaling or Scaling("none", False, None, None)
-    # A scaling that moves zero makes sparse rows dense: short parts of each block take less memory.
-    step = rows_at_once(model.n_features)
-    for block in blocks:
-        for start in range(0, len(block), step):
-            yield scaling.apply(block[start : start + step], model.n_features)
+    for _, values in _told(model, name, decided()):
+        yield values
 
 
 def iter_decisions(
@@ -329,19 +316,20 @@ def iter_decisions(
     dask: Any = None,
 ) -> Iterator[tuple[int, Float64Array]]:
     """Yield the first row of each block, and the values of `Model.decision_function` for it."""
-    told = _Told(model, source.name, source.row_ids)
-    with model.engine(threads) as engine:
-        source = suited(model, source)
-        slices = block_slices(source, 0, source.n_rows)
-        predictor = Predictor(model, wanted, engine)
-        predictor.prepare_for(source)
-        # The engine has threads of its own.
-        with borrow_workers(dask, threads, here=1) as workers:
-            for (start, _), decided in workers.over(source, decide_rows, slices, predictor):
-                told.see(start, decided)
-                yield start, decided.values
-        source.check_unchanged()
-    told.tell()
+    source = suited(model, source)
+
+    def decided() -> Iterator[tuple[int, Decided]]:
+        with model.engine(threads) as engine:
+            predictor = Predictor(model, wanted, engine)
+            predictor.prepare_for(source)
+            slices = block_slices(source, 0, source.n_rows)
+            # The engine has threads of its own.
+            with borrow_workers(dask, threads, here=1) as workers:
+                for (start, _), found in workers.over(source, decide_rows, slices, predictor):
+                    yield start, found
+            source.check_unchanged()
+
+    yield from _told(model, source.name, decided(), source)
 
 
 def decide_rows(source: RowSource, block: tuple[int, int], predictor: Predictor) -> Decided:
@@ -349,122 +337,34 @@ def decide_rows(source: RowSource, block: tuple[int, int], predictor: Predictor)
     return predictor(source.read(*block))
 
 
-_GRADIENT_TOLERANCE = 1e-10  # of the mean loss, which is of the order of 1
-_LEAST_SCALE = 1e-300  # of decision values; smaller ones are taken for 0
-_SYSTEM_BYTES = 8 << 20  # of the linear systems that are solved at once
-CLIP = 1e-7  # pairwise probabilities are at least this far from 0 and 1, as in LIBSVM
-
-
-def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """Find a and b of P(positive | f) = 1 / (1 + exp(a f + b)), by maximum likelihood.
-
-    `values` are finite decision values of rows that the classifier was not trained on, of either
-    class or both.
-
-    Notes
-    -----
-    Minimises the mean of -t log p - (1 - t) log(1 - p), which is convex. The targets t are
-    Platt's, (n+ + 1) / (n+ + 2) for positive and 1 / (n- + 2) for negative rows, so that separable
-    rows have a finite slope.
-
-    Examples
-    --------
-    >>> a, b = fit_sigmoid(np.array([-2.0, -1.0, 1.0, 2.0]), np.array([False, True, False, True]))
-    >>> sigmoid(np.array([-2.0, 0.0, 2.0]), a, b).round(3)
-    array([0.4, 0.5, 0.6])
-    """
-    from scipy.optimize import minimize  # 0.1 s, for few commands
-
-    n_positive = int(positive.sum())
-    n_negative = len(positive) - n_positive
-    targets = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
-    # The tolerance suits values of the order of 1.
-    scale = float(np.abs(values).max(initial=0))
-    if scale < _LEAST_SCALE:
-        scale = 1.0
-    design = np.column_stack([values / scale, np.ones(len(values))])
-
-    def loss(parameters: Float64Array) -> tuple[float, Float64Array]:
-        z = design @ parameters
-        slopes = targets - sigmoid(z, 1.0, 0.0)
-        # The loss of a row is log(1 + exp(z)) - (1 - t) z, which does not overflow.
-        return (np.logaddexp(0, z) - (1 - targets) * z).mean(), slopes @ design / len(z)
-
-    def curvature(parameters: Float64Array) -> Float64Array:
-        p = sigmoid(design @ parameters, 1.0, 0.0)
-        return np.asarray(design.T @ (design * (p * (1 - p))[:, None]) / len(p))
-
-    start = np.array([0.0, np.log((n_negative + 1) / (n_positive + 1))])
-    options = {"gtol": _GRADIENT_TOLERANCE}
-    found = minimize(loss, start, jac=True, hess=curvature, method="trust-ncg", options=options)
-    return float(found.x[0] / scale), float(found.x[1])
-
-
-def sigmoid(values: Float64Array, a: float | Float64Array, b: float | Float64Array) -> Float64Array:
-    """1 / (1 + exp(a f + b)) for each decision value f, without overflow."""
-    z = a * values + b
-    small = np.exp(-np.abs(z))
-    return np.asarray(np.where(z >= 0, small, 1.0) / (1 + small))
-
-
-def class_probabilities(
-    values: Float64Array,
-    sigmoids: Sequence[tuple[float | None, float | None]],
-    n_classes: int,
-    decision: Decision = "ovo",
-) -> Float64Array:
-    """Probability of each class, (n_rows, n_classes), from decision values of each classifier."""
-    if None in chain(*sigmoids):
-        raise InputError(
-            "the model gives no probabilities; train it with --probability (in Python "
-            "probability=True)"
+def _told(
+    model: Model, name: str, parts: Iterator[tuple[int, Decided]], source: RowSource | None = None
+) -> Iterator[tuple[int, Float64Array]]:
+    """Values of rows; warnings of what cannot be decided, with numbers as in a `source`."""
+    n_rows = n_open = n_too_large = 0
+    for start, decided in parts:
+        values = decided.values
+        places = np.flatnonzero(np.isnan(values.reshape(len(values), -1)[:, 0]))
+        if len(places) > 0 and n_too_large == 0:
+            row = start + int(places[0])
+            logger.warning(
+                "row %d of %s is too large for the %s kernel in float32, and has no prediction; "
+                "scale the columns as for training, or leave it out",
+                row if source is None else source.row_ids(row, row + 1)[0],
+                name,
+                model.kernel.name,
+            )
+        n_rows += len(values)
+        n_open += decided.n_open
+        n_too_large += len(places)
+        yield start, values
+    if n_too_large > 1:
+        logger.warning("%d rows of %s have no prediction", n_too_large, name)
+    if n_open > 0:
+        logger.warning(
+            "%d of %d rows of %s are so near the boundary, or so large, that float64 "
+            "arithmetic does not settle their labels or values",
+            n_open,
+            n_rows,
+            name,
         )
-    a, b = np.array(sigmoids, dtype=np.float64).T
-    values = values.reshape(len(values), -1)
-    if decision == "ovr":
-        logs = -np.logaddexp(0, a * values + b)
-        # Divided by the largest share, so that they do not all underflow to 0.
-        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-    of_pairs = sigmoid(values, a, b)
-    if n_classes == 2:
-        # 1 - p would be exactly 0 where the other class is almost certain.
-        return np.hstack([sigmoid(values, -a, -b), of_pairs])
-    return couple(of_pairs, n_classes)
-
-
-def couple(of_pairs: Float64Array, n_classes: int) -> Float64Array:
-    """Probabilities of classes that agree best with those of pairs, shape (n_rows, n_classes).
-
-    `of_pairs` has the probability of the larger class of each pair, given that it is one of the
-    two, shape (n_rows, n_pairs).
-
-    Notes
-    -----
-    With r_ij the probability of class i rather than j, p minimises
-    sum over i and j of (r_ji p_i - r_ij p_j)^2 subject to sum p = 1: Q p + c e = 0 with
-    Q_ii = sum over j of r_ji^2 and Q_ij = -r_ji r_ij. The solution is positive (Wu, Lin and Weng
-    2004, theorem 2). These small systems are solved directly, O(n_classes^3) for each row.
-
-    Examples
-    --------
-    >>> couple(np.array([[0.25, 0.5, 0.75]]), 3).round(3)  # 1 against 0, 2 against 0, 2 against 1
-    array([[0.429, 0.143, 0.429]])
-    """
-    step = max(1, _SYSTEM_BYTES // (8 * (n_classes + 1) ** 2))
-    result = np.empty((len(of_pairs), n_classes))
-    for start in range(0, len(of_pairs), step):
-        part = np.clip(of_pairs[start : start + step], CLIP, 1 - CLIP)
-        system = np.zeros((len(part), n_classes + 1, n_classes + 1))
-        for r, (i, j) in zip(part.T, class_pairs(n_classes), strict=True):
-            # r is the probability of j rather than i.
-            system[:, i, i] += r * r
-            system[:, j, j] += (1 - r) * (1 - r)
-            system[:, i, j] = system[:, j, i] = -r * (1 - r)
-        system[:, :-1, -1] = system[:, -1, :-1] = 1
-        right = np.zeros((len(part), n_classes + 1, 1))
-        right[:, -1] = 1
-        shares = np.linalg.solve(system, right)[:, :-1, 0]
-        shares = np.maximum(shares, 0)  # only rounding makes it negative
-        result[start : start + step] = shares / shares.sum(axis=1, keepdims=True)
-    return result

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,14 +18,17 @@ from ooc_fw.convert.tables import TableEncoder, TableRecord, TrainingFile, find_
 from ooc_fw.data.formats import TABLES, detect_format, is_store
 from ooc_fw.data.labels import label_word
 from ooc_fw.data.opening import names_of_frame
-from ooc_fw.data.rows import AnyArray, CSRRows, Rows
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Rows
 from ooc_fw.data.scaling import Scaling
+from ooc_fw.model import prediction
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import scratch_directory
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,34 @@ class Table:
             path = str(folder / "table.arrow")
             write_arrow(X, path)
             yield cls(path, "arrow", f"this {type(X).__name__}")
+
+
+def refuse_table(model: Model, X: Any, way: str) -> None:
+    """Raise InputError for a table whose columns are not the features yet."""
+    with Table.of(model, X) as table:
+        if table is not None:
+            raise InputError(f"{table.name} is a table of raw columns; {way}")
+
+
+def decide_table(
+    model: Model,
+    table: Table,
+    wanted: prediction.Wanted,
+    threads: int,
+    on_rows: Callable[[int], None] | None,
+) -> Float64Array:
+    """Decision values of the rows of a table."""
+    notes: list[str] = []
+    rows = prediction.like_training(model, (rows for _, rows in rows_of_table(model, table, notes)))
+    parts, n_rows = [], 0
+    for values in prediction.decide(model, rows, wanted, threads=threads):
+        parts.append(values)
+        n_rows += len(values)
+        if on_rows is not None:
+            on_rows(n_rows)
+    for note in notes:
+        logger.info("%s", note)
+    return np.concatenate(parts)
 
 
 def words_of_column(model: Model, table: Table, name: str) -> Iterator[str]:

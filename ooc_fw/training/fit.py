@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target
-from ooc_fw.model.pairs import BinaryClassifier, Classifier, PairSolution, class_pairs, worst_gap
+from ooc_fw.model.machines import Classifier
+from ooc_fw.model.pairs import PairSolution, class_pairs, worst_gap
 from ooc_fw.model.record import Model
 from ooc_fw.options import TASKS, TrainOptions
 from ooc_fw.problem import Problem
@@ -174,7 +175,7 @@ def describe(fit: Fit) -> dict[str, Any]:
     model, options, source = fit.model, fit.plan.options, fit.problem.source
     solutions: Sequence[Any] = fit.solutions
     first, exact, alone = solutions[0], fit.landmarks is None, len(solutions) == 1
-    classifiers = [_describe_classifier(each) for each in model.classifiers]
+    classifiers = [_describe_classifier(each, exact) for each in model.classifiers]
     several, n_support = len(classifiers) > 1, len(model.support_vectors)
     steps = None
     if exact:
@@ -217,21 +218,21 @@ def describe(fit: Fit) -> dict[str, Any]:
     return result | ({"classifiers": classifiers} if several else {})
 
 
-def _describe_classifier(classifier: Classifier) -> dict[str, Any]:
+def _describe_classifier(classifier: Classifier, exact: bool) -> dict[str, Any]:
     """Classes, size, objectives and gaps of a binary classifier.
 
     Of an exact one with gap d, the weights divided by rho (1 - d) have margin 1 and a primal
     objective of at most 1 / (2 rho (1 - d)^2). From d = 1 on rounding may hide rho and the dual.
     """
-    primal, dual = getattr(classifier, "primal", None), getattr(classifier, "dual", None)
-    if isinstance(classifier, BinaryClassifier):
+    primal, dual = classifier.primal, classifier.dual
+    if exact:
         gap, least = classifier.certified_gap, 0.5 / classifier.rho
         primal = None if gap is None or gap >= 1 else least / (1 - gap) ** 2
         dual = least if gap is None or gap < 1 else None
     names = "negative", "positive", "certified_gap", "sampled_gap", "objective"
     return {
         **{name: getattr(classifier, name) for name in names},
-        "n_support": len(classifier.alpha),
+        "n_support": len(classifier.sv),
         "primal": primal,
         "dual": dual,
     }

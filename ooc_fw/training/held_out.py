@@ -15,7 +15,8 @@ from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.model.pairs import class_pairs
-from ooc_fw.model.prediction import fit_sigmoid, iter_decisions
+from ooc_fw.model.prediction import iter_decisions
+from ooc_fw.model.probabilities import fit_sigmoid
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem

@@ -32,7 +32,7 @@ from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
-from ooc_fw.model.pairs import OF_SOLUTION, BinaryClassifier, PairSolution, class_pairs
+from ooc_fw.model.pairs import PairSolution, class_pairs
 from ooc_fw.model.record import Model
 from ooc_fw.options import KEEP, TrainOptions
 from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 POOL_BYTES = 64 << 20
 """Decoded rows of a source that make one chunk."""
 
+_OF_SOLUTION = ("alpha", "labels", "rows", "rho", "objective", "certified_gap", "sampled_gap")
 _PROBE_ROWS = 1024  # first rows, whose density says whether rows are stored dense or sparse
 _DENSE_FROM = 0.25  # share of nonzero values from which sparse rows are stored dense
 _FULL_ROWS = 2048  # rows up to which a run keeps the gradient of all, and needs no certificate
@@ -465,7 +466,7 @@ def solutions_of(model: Model) -> list[Solution | None]:
         if len(one.rows) == 1 and one.labels[0] < 0 and len(classes[int(one.rows[0])]) > 1
         else Solution(
             **no_work,
-            **{name: getattr(one, name) for name in OF_SOLUTION},
+            **{name: getattr(one, name) for name in _OF_SOLUTION},
             status=Status(model.status),
             method=TrainOptions.method,
             lmo="",
@@ -476,7 +477,6 @@ def solutions_of(model: Model) -> list[Solution | None]:
             penalties=one.C,
         )
         for one in model.classifiers
-        if isinstance(one, BinaryClassifier)
     ]
 
 

@@ -169,7 +169,7 @@ def test_gap_of_a_landmark_model(ooc_fw, landmark_model):
     Z = model.support_vectors
     K, G = (kernel_values(model.kernel, rows, Z) + 1 for rows in (X, Z))
     for own, found in zip(model.classifiers, result.get("classifiers", [result]), strict=True):
-        own_G = G + own.jitter * np.eye(len(Z))
+        own_G = G + model.jitter * np.eye(len(Z))
         sign = np.where(y == own.positive, 1, -1)
         beta = model.C * np.maximum(0, 1 - sign * (K @ own.beta))
         u = K.T @ (beta * sign)

@@ -2,7 +2,6 @@
 
 import json
 import signal
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,8 +25,7 @@ def test_only_sigmoids_are_added(ooc_fw, data_file, tmp_path):
     estimator = FrankWolfeSVC(C=5, probability=True, random_state=0).fit(data_file)
     (own,), (other,) = model.classifiers, estimator.model_.classifiers
     assert (own.sigmoid_a, own.sigmoid_b) == (other.sigmoid_a, other.sigmoid_b)
-    bare = replace(model.classifiers[0], sigmoid_a=None, sigmoid_b=None)
-    replace(model, classifiers=[bare]).save(tmp_path / "bare.h5")
+    model.with_sigmoids(None).save(tmp_path / "bare.h5")
     assert (tmp_path / "bare.h5").read_bytes() == (tmp_path / "plain.h5").read_bytes()
     events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert events[-1]["calibrated"] is True

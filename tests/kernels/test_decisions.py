@@ -1,6 +1,5 @@
 """Decision values in two stages, against their definition in extended precision."""
 
-import dataclasses
 from functools import partial
 
 import numpy as np
@@ -12,45 +11,30 @@ from scipy.sparse import csr_array
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import KERNELS, make_kernel
-from ooc_fw.model.pairs import BinaryClassifier, class_pairs, class_scores, is_decided
+from ooc_fw.model.pairs import class_scores, is_decided
 from ooc_fw.model.prediction import DECISION_ACCURACY, Predictor, Wanted, decide
-from ooc_fw.model.record import Model
 from ooc_fw.system.errors import InputError
+from tests.support.models import make_model, with_numbers
 from tests.support.reference import exact_sum, kernel_values, make_problem, to_csr
 from tests.support.strategies import SEEDS, powers_of_ten, raw_tables
 
 
 def model_of(kernel, vectors, n_classes, rho, rng):
     """Each classifier has weights on all of the vectors, some of them tiny."""
-    n, classifiers = len(vectors), []
-    for negative, positive in class_pairs(n_classes):
-        alpha = np.exp(3 * rng.normal(size=n))
-        classifier = BinaryClassifier(
-            alpha=alpha / alpha.sum(),
-            labels=rng.choice(np.array([-1, 1], dtype=np.int8), n),
-            sv=rng.permutation(n),
-            rows=np.arange(n),
-            rho=rho,
-            objective=rho / 2,
-            certified_gap=None,
-            sampled_gap=None,
-            positive=float(positive),
-            negative=float(negative),
-        )
-        classifiers.append(classifier)
-    classes = np.arange(n_classes, dtype=np.float64)
-    return Model(kernel, 1.0, classes, None, "converged", vectors, classifiers)
+    model = make_model(vectors, n_classes, kernel=kernel, rho=rho, classes=np.arange(n_classes))
+    size = len(model.machines), len(vectors)
+    alpha = np.exp(3 * rng.normal(size=size))
+    beta = alpha / alpha.sum(axis=1, keepdims=True) * rng.choice([-1, 1], size)
+    return with_numbers(model, beta=beta.ravel())
 
 
 def exact_values(model, vectors, X):
     """Decision values by definition, shape (n_rows, n_classifiers)."""
     values = kernel_values(model.kernel, X, vectors)
     columns = []
-    for classifier in model.classifiers:
-        weights = classifier.alpha * classifier.labels
-        bias = exact_sum(weights)
-        sums = values[:, classifier.sv] @ weights.astype(np.longdouble)
-        columns.append((sums + bias) / np.longdouble(classifier.rho))
+    for one in model.classifiers:
+        sums = values[:, one.sv] @ one.beta.astype(np.longdouble)
+        columns.append((sums + exact_sum(one.beta)) / np.longdouble(one.rho))
     return np.stack(columns, axis=1)
 
 
@@ -190,10 +174,7 @@ def test_what_float64_does_not_settle_is_said(kernel, size, caplog):
     X = (size * np.random.default_rng(0).normal(size=(30, 5))).astype(np.float32)
     own = make_kernel(kernel, gamma=1.0, degree=2)
     model = model_of(own, X[:2], 2, 1e-2, np.random.default_rng(0))
-    one = model.classifiers[0]
-    signs = np.array([-1, 1], dtype=np.int8)
-    halves = dataclasses.replace(one, alpha=np.full(2, 0.5), labels=signs)
-    model = dataclasses.replace(model, classifiers=[halves])
+    model = with_numbers(model, beta=np.array([-0.5, 0.5]))
     list(decide(model, [X[2:]], Wanted(True)))
     assert "28 of 28 rows of the data are so near the boundary" in caplog.text
 

@@ -12,11 +12,12 @@ from ooc_fw import InputError, Model, TrainOptions, make_kernel, open_dataset
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.model.certificate import certify_landmarks, derived_penalties
-from ooc_fw.model.pairs import LandmarkClassifier
+from ooc_fw.model.machines import Machines
 from ooc_fw.model.record import model_from_bytes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from tests.support.landmarks import solve_landmarks, span_objectives, span_values
+from tests.support.models import with_numbers
 from tests.support.reference import kernel_values, to_csr
 from tests.support.strategies import SEEDS, kernels, raw_tables, tables
 
@@ -49,7 +50,7 @@ def objectives(model, X, problem):
     """P and D by the formulas, in extended precision."""
     places = [problem.classes.tolist().index(own.positive) for own in model.classifiers]
     signs = np.where(problem.codes[:, None] == np.array(places), 1, -1)
-    values = span_values(model.kernel, X, model.support_vectors, model.classifiers[0].jitter)
+    values = span_values(model.kernel, X, model.support_vectors, model.jitter)
     betas = [own.beta for own in model.classifiers]
     penalties = model.C if problem.penalties is None else problem.penalties
     return span_objectives(*values, betas, signs, penalties)
@@ -63,14 +64,13 @@ def test_bounds_hold_on_awkward_rows(X, sparse, seed, data):
     diagonal = np.diag(kernel_values(kernel, X[rows], X[rows])).astype(float) + 1
     jitter = 10 ** rng.uniform(-7, -2) * diagonal.mean()
     beta = rng.normal(size=n) * 10 ** rng.uniform(-3, 3) / np.sqrt(diagonal.mean())
-    unknown = dict.fromkeys(("primal", "dual", "certified_gap", "sampled_gap"))
-    landmarks = {"beta": beta, "landmarks": np.arange(n), "rows": rows, "jitter": jitter}
     vectors, source = (
         (to_csr(X[rows]), CSRSource(to_csr(X))) if sparse else (X[rows], open_dataset(X))
     )
     model = Model(
-        *(kernel, 10 ** rng.uniform(-3, 5), np.arange(2.0), None, "converged", vectors),
-        [LandmarkClassifier(**landmarks, **unknown, positive=1.0, negative=0.0)],
+        *(kernel, 10 ** rng.uniform(-3, 5), np.arange(2.0), None, "converged", vectors, rows),
+        Machines.of([np.arange(n)], [beta], rho=[1.0]),
+        jitter=jitter,
     )
     problem = ClassificationProblem(
         source, rng.integers(0, 2, len(X)), kernel, class_labels=np.arange(2)
@@ -96,11 +96,8 @@ def test_bounds_hold_the_objectives_of_any_weights(kernel, n_classes, sparse):
     rng, trained = np.random.default_rng(0), model.classifiers
 
     def changed(factor=1.0, noise=1.0, **changes):
-        own = [
-            dataclasses.replace(own, beta=factor * own.beta * (1 + noise * rng.normal()), **changes)
-            for own in trained
-        ]
-        return dataclasses.replace(model, classifiers=own)
+        own = [factor * own.beta * (1 + noise * rng.normal()) for own in trained]
+        return dataclasses.replace(with_numbers(model, beta=np.concatenate(own)), **changes)
 
     for other in (model, changed(0.9), changed(30.0), changed(noise=0, jitter=0.5)):
         found = certify(other, problem)
@@ -129,8 +126,6 @@ def test_fields_of_a_model(n_classes):
         assert (own.positive, own.negative) == (label, 0 if n_classes == 2 else "rest")
         assert own.objective == own.dual
         np.testing.assert_array_equal(own.C, problem.penalties[own.rows])
-        assert own.alpha.sum() == pytest.approx(1)
-        np.testing.assert_allclose(own.alpha * own.labels / own.rho, own.beta, rtol=1e-14)
 
 
 @pytest.mark.process
@@ -164,13 +159,11 @@ def test_weights_of_classes_are_known_and_those_of_rows_must_be_given(n_classes,
 def test_other_data_are_refused():
     X, problem = make_problem(3)
     model = train(problem)
-    X[model.classifiers[0].rows[0]] += 1
-    for other, message in (
-        ({"source": open_dataset(X)}, "is not the model's support vector"),
-        ({"codes": np.minimum(problem.codes, 1)}, "has 3 classes and the data have 2"),
-    ):
-        with pytest.raises(InputError, match=message):
-            certify(model, dataclasses.replace(problem, **other))
+    with pytest.raises(InputError, match="has labels 0, 1 but the model was trained on 0, 1, 2"):
+        model.certify(X, np.minimum(problem.codes, 1))
+    X[model.rows[0]] += 1
+    with pytest.raises(InputError, match="is not the model's support vector"):
+        model.certify(X, problem.codes)
 
 
 ESTIMATORS = {

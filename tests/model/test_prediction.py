@@ -1,21 +1,21 @@
 """Labels of passes over many rows, by few of the support vectors and by all of them."""
 
+import dataclasses
 import pickle
-from itertools import combinations
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from ooc_fw import Model, make_kernel
+from ooc_fw import make_kernel
 from ooc_fw.data.sources import ArraySource, CSRSource
-from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
+from ooc_fw.model.machines import Machines
 from ooc_fw.model.prediction import Predictor, Wanted, iter_decisions
 from tests.support.low_rank import few_vertices
-from tests.support.reference import kernel_values, to_csr
+from tests.support.models import make_model
+from tests.support.reference import kernel_values
 
 N_VECTORS = 60
-UNKNOWN = {"certified_gap": None, "sampled_gap": None}
 
 
 def vectors_and_rows():
@@ -28,36 +28,31 @@ def vectors_and_rows():
     return X[:N_VECTORS].astype(np.float32), X.astype(np.float32)
 
 
-def make_model(kind, vectors, kernel, sparse):
-    rng, n, offset = np.random.default_rng(1), len(vectors), None
+def made(kind, vectors, kernel, sparse):
+    """A model whose bias decides nothing."""
     n_classes = 3 if kind in ("pairs", "landmarks") else 2
-    classes = np.array([-1.0, 1.0]) if n_classes == 2 else np.arange(3.0)
-    classifiers = []
+    own = {"kernel": kernel, "sparse": sparse, "rho": 0.01, "landmarks": kind == "landmarks"}
+    model = make_model(vectors, n_classes, **own)
     if kind == "landmarks":
-        numbers = {"primal": 3.0, "dual": 2.5, "jitter": 1e-6, **UNKNOWN}
-        places = {"landmarks": np.arange(n), "rows": np.arange(n)}
-        classifiers = [
-            LandmarkClassifier(
-                beta=rng.normal(size=n), positive=label, negative="rest", **places, **numbers
-            )
-            for label in classes.tolist()
-        ]
-    for negative, positive in combinations(classes.tolist(), 2) if not classifiers else ():
-        places = rng.permutation(n)[: n - 9 if kind == "pairs" else n]
-        alpha, labels = rng.dirichlet(np.ones(len(places))), np.where(vectors[places, 0] > 0, 1, -1)
-        for label in (-1, 1):  # so that the bias decides nothing
+        return model
+    rng, n = np.random.default_rng(1), len(vectors)
+    places, betas = [], []
+    for _ in range(len(model.machines)):
+        places.append(rng.permutation(n)[: n - 9 if kind == "pairs" else n])
+        labels = np.where(vectors[places[-1], 0] > 0, 1, -1)
+        alpha = rng.dirichlet(np.ones(len(labels)))
+        for label in (-1, 1):
             alpha[labels == label] /= 2 * alpha[labels == label].sum()
-        labels *= rng.choice([-1, 1])
-        if kind == "novelty":
-            labels[:] = 1
-            values = kernel_values(kernel, vectors, vectors[places]) @ alpha
-            offset = float(np.quantile(values.astype(np.float64), 0.3))
-        own = {"alpha": alpha, "labels": labels.astype(np.int8), "sv": places, "rows": places}
-        ends = {"positive": positive, "negative": negative, "rho": 0.01, "objective": 0.005}
-        classifiers.append(BinaryClassifier(**own, **ends, **UNKNOWN))
-    vectors = to_csr(vectors) if sparse else vectors
-    fields = {"kernel": kernel, "C": 1.0, "scaling": None, "status": "converged", "offset": offset}
-    return Model(classes=classes, support_vectors=vectors, classifiers=classifiers, **fields)
+        betas.append(alpha * labels * rng.choice([-1, 1]))
+    if kind == "novelty":
+        betas[0] = np.abs(betas[0])
+    machines = Machines.of(places, betas, rho=np.full(len(betas), 0.01))
+    model = dataclasses.replace(model, machines=machines)
+    if kind == "novelty":
+        values = kernel_values(kernel, vectors, vectors[places[0]]) @ betas[0]
+        offset = float(np.quantile(values.astype(np.float64), 0.3))
+        model = dataclasses.replace(model, offset=offset, classes=np.array([-1.0, 1.0]))
+    return model
 
 
 def places(model, rows, source_of=ArraySource):
@@ -93,7 +88,7 @@ def test_labels_by_few_vectors_are_those_by_all(kind, kernel, sparse):
     The rows include those whose labels no float32 value decides.
     """
     vectors, X = vectors_and_rows()
-    model = make_model(kind, vectors, make_kernel(kernel, gamma=0.1, coef0=1.0), sparse)
+    model = made(kind, vectors, make_kernel(kernel, gamma=0.1, coef0=1.0), sparse)
     source_of = (lambda X, y: CSRSource(csr_array(X), y)) if sparse else ArraySource
     with few_vertices(None):
         X = np.concatenate([X, near_the_borders(model, X)])

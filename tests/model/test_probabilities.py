@@ -11,15 +11,10 @@ from scipy.optimize import minimize
 from sklearn.calibration import _SigmoidCalibration
 from sklearn.metrics import brier_score_loss
 
-import ooc_fw.model.prediction
+import ooc_fw.model.probabilities
 from ooc_fw.model.metrics import Reliability
 from ooc_fw.model.pairs import class_pairs
-from ooc_fw.model.prediction import (
-    class_probabilities,
-    couple,
-    fit_sigmoid,
-    sigmoid,
-)
+from ooc_fw.model.probabilities import class_probabilities, couple, fit_sigmoid, sigmoid
 
 
 def make_values(seed, n=300, slope=1.5, offset=-0.5):
@@ -38,7 +33,7 @@ def mean_loss(parameters, values, positive):
 
 
 def test_examples():
-    assert doctest.testmod(ooc_fw.model.prediction).failed == 0
+    assert doctest.testmod(ooc_fw.model.probabilities).failed == 0
 
 
 @pytest.mark.parametrize(("seed", "scale"), [(0, 1e-6), (1, 1.0), (2, 1e6)])
@@ -123,7 +118,7 @@ def test_coupling_is_the_minimum_on_the_simplex(n_classes, monkeypatch):
     rng = np.random.default_rng(n_classes)
     of_pairs = rng.random((20, len(class_pairs(n_classes))))
     found = couple(of_pairs, n_classes)
-    monkeypatch.setattr("ooc_fw.model.prediction._SYSTEM_BYTES", 1000)
+    monkeypatch.setattr("ooc_fw.model.probabilities._SYSTEM_BYTES", 1000)
     np.testing.assert_array_equal(couple(of_pairs, n_classes), found)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
     assert (found >= 0).all()
@@ -149,10 +144,13 @@ def test_coupling_finds_probabilities_that_agree_with_all_pairs(weights):
 
 @given(arrays(np.float64, (6, 4), elements=st.floats(-1e4, 1e4)))
 def test_probabilities_of_classes_against_the_rest_are_normalised(values):
-    sigmoids = [(-1.5, 0.2), (-2.0, 0.0), (0.5, -1.0), (-1.0, 3.0)]
-    found = class_probabilities(values, sigmoids, 4, "ovr")
+    slopes, shifts = np.array([(-1.5, 0.2), (-2.0, 0.0), (0.5, -1.0), (-1.0, 3.0)]).T
+    found = class_probabilities(values, slopes, shifts, 4, "ovr")
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
-    each = np.stack([sigmoid(values[:, k], a, b) for k, (a, b) in enumerate(sigmoids)], axis=1)
+    each = np.stack(
+        [sigmoid(values[:, k], a, b) for k, (a, b) in enumerate(zip(slopes, shifts, strict=True))],
+        axis=1,
+    )
     some = each.sum(axis=1) > 1e-200
     total = each[some].sum(axis=1, keepdims=True)
     # Sigmoids below the least normal number have fewer digits.
@@ -161,7 +159,7 @@ def test_probabilities_of_classes_against_the_rest_are_normalised(values):
 
 
 def test_two_classes_keep_small_probabilities():
-    found = class_probabilities(np.array([-50.0, 50.0]), [(-2.0, 0.0)], 2)
+    found = class_probabilities(np.array([-50.0, 50.0]), np.array([-2.0]), np.zeros(1), 2, "ovo")
     np.testing.assert_allclose(found, [[1, np.exp(-100)], [np.exp(-100), 1]], rtol=1e-12)
 
 

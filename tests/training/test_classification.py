@@ -214,7 +214,7 @@ def test_a_fit_is_what_was_chosen(n_classes):
     assert len(fitted.model.classifiers) == (1 if n_classes == 2 else 3)
     for own, other in zip(fitted.model.classifiers, asked.model.classifiers, strict=True):
         np.testing.assert_array_equal(own.beta, other.beta)
-        np.testing.assert_array_equal(X[own.rows], fitted.model.support_vectors[own.landmarks])
+        np.testing.assert_array_equal(X[own.rows], fitted.model.support_vectors[own.sv])
     again = fitted.renumbered(10 + np.arange(N_ROWS))
     np.testing.assert_array_equal(again.landmarks.rows, fitted.landmarks.rows + 10)
     np.testing.assert_array_equal(again.model.classifiers[0].rows, again.landmarks.rows)

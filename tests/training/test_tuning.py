@@ -17,6 +17,7 @@ from ooc_fw.solver.plan import plan_exact
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.training import tuning
 from ooc_fw.training.tuning import Point
+from tests.support.models import with_numbers
 from tests.support.reference import SmallProblem
 
 
@@ -258,8 +259,8 @@ def unfinished_on(n_rows, *, landmarks=True):
         found = fit(problem, options, *others)
         if problem.source.n_rows < n_rows or (found.landmarks and not landmarks):
             return found
-        poor = [replace(one, certified_gap=0.5) for one in found.model.classifiers]
-        return replace(found, model=replace(found.model, status="time_limit", classifiers=poor))
+        poor = with_numbers(found.model, certified_gap=np.full(len(found.model.machines), 0.5))
+        return replace(found, model=replace(poor, status="time_limit"))
 
     return unfinished
 

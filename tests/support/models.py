@@ -1,0 +1,58 @@
+"""Models made by hand, and what they say by definition."""
+
+import dataclasses
+
+import numpy as np
+
+from ooc_fw import Model, make_kernel
+from ooc_fw.model.machines import Machines
+from tests.support.reference import kernel_values, to_csr
+
+CLASSES = np.array([-7.0, 3.0, 4.0, 9.0])
+
+
+def random_rows(n, d=3, seed=0, density=0.7):
+    rng = np.random.default_rng(seed)
+    return np.round(rng.normal(size=(n, d)) * (rng.random((n, d)) < density), 2).astype(np.float32)
+
+
+def make_model(
+    vectors, n_classes=2, *, landmarks=False, size=1.0, rho=0.125, sparse=False, seed=1, **fields
+):
+    """Each classifier has weights on all vectors, whose training rows are 0, 2, 4 ... in disorder.
+
+    Weights of landmarks have this `size`.
+    """
+    rng, n = np.random.default_rng(seed), len(vectors)
+    one_each = landmarks and n_classes > 2
+    n_classifiers = n_classes if one_each else n_classes * (n_classes - 1) // 2
+    if landmarks:
+        places = [np.arange(n)] * n_classifiers
+        betas = [size * rng.normal(size=n) for _ in places]
+        numbers = {"rho": 1.0, "primal": 3.0, "dual": 2.5, "sampled_gap": 0.25}
+    else:
+        places = [rng.permutation(n) for _ in range(n_classifiers)]
+        betas = [rng.dirichlet(np.ones(n)) * rng.choice([-1, 1], n) for _ in places]
+        numbers = {"rho": rho, "certified_gap": 1e-4}
+    each = {name: np.full(n_classifiers, value) for name, value in numbers.items()}
+    given = {
+        **{"kernel": make_kernel("rbf", gamma=0.5), "C": 2.0, "scaling": None},
+        **{"classes": CLASSES[:n_classes], "status": "converged"},
+        "jitter": 2e-6 if landmarks else None,
+        "support_vectors": to_csr(vectors) if sparse else vectors,
+        "rows": 2 * rng.permutation(n),
+        "machines": Machines.of(places, betas, **each),
+    }
+    return Model(**(given | fields))
+
+
+def with_numbers(model, **changes):
+    """The model with other fields of its classifiers."""
+    return dataclasses.replace(model, machines=dataclasses.replace(model.machines, **changes))
+
+
+def exact_decision(model, vectors, X):
+    """The decision function by definition, in extended precision, shape (n_rows, k)."""
+    values = kernel_values(model.kernel, X, vectors) + 1
+    columns = [values[:, own.sv] @ own.beta.astype(np.longdouble) for own in model.classifiers]
+    return np.stack(columns, axis=1) / model.machines.rho
