@@ -58,7 +58,7 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)
 @pytest.fixture(autouse=True)
 def _program_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that run in this process find it as large as one of their own, which it is not."""
-    monkeypatch.setattr("ooc_fw.system.memory._program", 160 << 20)
+    monkeypatch.setattr("ooc_fw.system.memory._program", 200 << 20)
 
 
 class Table(NamedTuple):

@@ -410,7 +410,7 @@ class Trainer(CallbackSupportMixin, Parameters):
     def _begin_log(self, problem: Problem, options: TrainOptions, files: Files) -> EventLog | None:
         if files.log is None:
             return None
-        return EventLog.begin(
+        return EventLog(
             os.fspath(files.log),
             resume=None if files.resume is None else os.fspath(files.resume),
             data=problem.source.name,

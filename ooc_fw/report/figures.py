@@ -24,12 +24,17 @@ if TYPE_CHECKING:
 AXES = {"time": ("elapsed_s", "time (s)"), "iteration": ("iteration", "iteration")}
 """What runs can be drawn against: column of a run and label."""
 
-_PANEL_INCHES = 3.6, 2.5  # width and height: two panels side by side fit a page
+PANELS = {
+    "gap": ("sampled_gap", "relative gap", 1),
+    "support": ("n_support", "support vectors", 1),
+    "memory": ("rss_bytes", "resident memory (MiB)", 2**20),
+}
+"""What can be drawn of a run: column of a run, label and unit."""
+
 _LABEL_LETTERS = 24  # of a run's name in a legend, so that its columns fit
 _LIMIT: dict[str, Any] = {"color": "black", "linestyle": "dashed", "linewidth": 0.9}
 _KEY_INCHES = 0.2  # height of a line of the legend
 _MOST_COUNTED = 10  # classes of a confusion matrix in which rows are written
-_MATRIX_INCHES = 4.0, 12.0  # width of a confusion matrix of few and of many classes
 
 
 def check_figure(path: str | os.PathLike[str]) -> str:
@@ -45,16 +50,11 @@ def check_figure(path: str | os.PathLike[str]) -> str:
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a figure in the format of its suffix, as `ooc_fw.system.files.write_output` does."""
-    write_output(path, render(figure, check_figure(path)))
-
-
-def render(figure: Figure, form: str) -> bytes:
-    """A figure as png, svg or pdf; equal figures give equal bytes."""
+    form = check_figure(path)
     image = BytesIO()
-    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with _look():
-        figure.savefig(image, format=form, dpi=150, metadata=dates.get(form))
-    return image.getvalue()
+        figure.savefig(image, format=form, dpi=150)
+    write_output(path, image.getvalue())
 
 
 def _look() -> AbstractContextManager[None]:
@@ -78,7 +78,7 @@ def _drawing(inches: tuple[float, float], n_panels: int = 1) -> Iterator[tuple[F
     with _look():
         from matplotlib.figure import Figure
 
-        size = inches[0] * n_columns, inches[1] * n_rows
+        size = (inches[0] * n_columns, inches[1] * n_rows)
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots(n_rows, n_columns, squeeze=False).ravel().tolist()
         for ax in axes[n_panels:]:
@@ -86,12 +86,10 @@ def _drawing(inches: tuple[float, float], n_panels: int = 1) -> Iterator[tuple[F
         yield figure, axes[:n_panels]
 
 
-PANELS = {
-    "gap": ("sampled_gap", "relative gap", 1),
-    "support": ("n_support", "support vectors", 1),
-    "memory": ("rss_bytes", "resident memory (MiB)", 2**20),
-}
-"""What can be drawn of a run: column of a run, label and unit."""
+def _name(label: str) -> str:
+    """A name of the user's data, which is shown as it is, as far as there is room."""
+    short = label if len(label) <= _LABEL_LETTERS else f"...{label[3 - _LABEL_LETTERS :]}"
+    return printable(short).replace("$", r"\$")
 
 
 def draw_runs(
@@ -102,13 +100,14 @@ def draw_runs(
     `panels` are names in `PANELS`, and `against` is one of `AXES`. Runs without any progress have
     no lines.
     """
-    runs = [run for run in runs if run.n_events > 0]
+    column, label = AXES[against]
     handles: dict[str, Any] = {}
-    with _drawing(_PANEL_INCHES, len(panels)) as (figure, all_axes):
+    with _drawing((3.6, 2.5), len(panels)) as (figure, all_axes):
         for ax, name in zip(all_axes, panels, strict=True):
             for run in runs:
-                _draw_run(ax, name, run, run.columns[AXES[against][0]])
-            ax.set(xlabel=AXES[against][1], ylabel=PANELS[name][1])
+                if run.n_events > 0:
+                    _draw_run(ax, name, run, run.columns[column])
+            ax.set(xlabel=label, ylabel=PANELS[name][1])
             if name == "gap":
                 ax.set_yscale("log", nonpositive="mask")
             else:
@@ -136,75 +135,49 @@ def _draw_run(ax: Any, name: str, run: Run, x: Any) -> None:
         ax.axhline(run.memory_limit / unit, label="memory limit", **_LIMIT)
 
 
-def _name(label: str) -> str:
-    """A name of the user's data, which is shown as it is, as far as there is room."""
-    short = label if len(label) <= _LABEL_LETTERS else f"...{label[3 - _LABEL_LETTERS :]}"
-    return printable(short).replace("$", r"\$")
-
-
 def draw_measures(measures: dict[str, Any]) -> Figure:
     """Draw the confusion matrix, and ROC, precision against recall and reliability where known.
 
     `measures` are those of ``ooc-fw evaluate``, and the panels those of scikit-learn.
     """
     import numpy as np
-    from sklearn.metrics import ConfusionMatrixDisplay
+    from sklearn.calibration import CalibrationDisplay
+    from sklearn.metrics import ConfusionMatrixDisplay, PrecisionRecallDisplay, RocCurveDisplay
 
     names = [_name(name) for name in measures["classes"]]
-    panels = [_draw_roc, _draw_precision] * ("curve" in measures)
-    panels += [_draw_reliability] * ("reliability" in measures)
     few = len(names) <= _MOST_COUNTED
-    side = _MATRIX_INCHES[0 if few else 1]
-    with _drawing((side, side), 1 + len(panels)) as (figure, (ax, *others)):
-        matrix = ConfusionMatrixDisplay(np.array(measures["confusion"]), display_labels=names)
+    matrix = ConfusionMatrixDisplay(np.array(measures["confusion"]), display_labels=names)
+    displays: list[tuple[Any, str]] = []
+    if "curve" in measures:
+        curve = {name: np.array(values) for name, values in measures["curve"].items()}
+        fpr = np.r_[1, curve["false_positive_rate"], 0]
+        tpr = np.r_[1, curve["recall"], 0]
+        roc = RocCurveDisplay(fpr=fpr, tpr=tpr, roc_auc=measures["roc_auc"])
+        mean = measures["average_precision"]
+        precision = PrecisionRecallDisplay(
+            curve["precision"], curve["recall"], average_precision=mean
+        )
+        displays.append((roc, "ROC"))
+        displays.append((precision, f"Precision and recall of {_name(measures['positive'])}"))
+    if "reliability" in measures:
+        bins = [each for each in measures["reliability"] if each["rows"]]
+        predicted = [each["mean_probability"] for each in bins]
+        shares = [each["share"] for each in bins]
+        what = "the larger label" if "positive" in measures else "the likeliest class"
+        score = f"Brier score {measures['brier_score']:.4f}"
+        title = f"How often the probability of {what} comes true, {score}"
+        displays.append((CalibrationDisplay(shares, predicted, None), title))
+    side = 4.0 if few else 12.0
+    with _drawing((side, side), 1 + len(displays)) as (figure, (first, *others)):
         look = {"cmap": "Blues", "colorbar": not few, "xticks_rotation": "vertical"}
-        matrix.plot(ax=ax, include_values=few, values_format=",", **look)
-        ax.tick_params(labelsize=8 if few else 6)
-        ax.grid(visible=False)
-        ax.set_title(f"Accuracy {measures['accuracy']:.4f}")
-        for ax, draw in zip(others, panels, strict=True):
-            draw(ax, measures)
-            ax.legend(fontsize="small")
+        matrix.plot(ax=first, include_values=few, values_format=",", **look)
+        first.tick_params(labelsize=8 if few else 6)
+        first.grid(visible=False)
+        first.set_title(f"Accuracy {measures['accuracy']:.4f}")
+        for ax, (display, title) in zip(others, displays, strict=True):
+            display.plot(ax=ax, name="model")
+            ax.set_title(title, wrap=True)
     return figure
-
-
-def _draw_roc(ax: Any, measures: dict[str, Any]) -> None:
-    import numpy as np
-    from sklearn.metrics import RocCurveDisplay
-
-    fpr = np.array([1, *measures["curve"]["false_positive_rate"], 0])
-    tpr = np.array([1, *measures["curve"]["recall"], 0])
-    curve = RocCurveDisplay(fpr=fpr, tpr=tpr, roc_auc=measures["roc_auc"])
-    curve.plot(ax=ax, name="model", plot_chance_level=True)
-    ax.set_title("ROC")
-
-
-def _draw_precision(ax: Any, measures: dict[str, Any]) -> None:
-    import numpy as np
-    from sklearn.metrics import PrecisionRecallDisplay
-
-    points, positive = measures["curve"], measures["positive"]
-    curve = PrecisionRecallDisplay(
-        np.array(points["precision"]),
-        np.array(points["recall"]),
-        average_precision=measures["average_precision"],
-        prevalence_pos_label=measures["classes"][positive]["rows"] / measures["n_rows"],
-    )
-    curve.plot(ax=ax, name="model", plot_chance_level=True)
-    ax.set_title(f"Precision and recall of {_name(positive)}")
-
-
-def _draw_reliability(ax: Any, measures: dict[str, Any]) -> None:
-    """Draw how often a predicted probability comes true."""
-    from sklearn.calibration import CalibrationDisplay
-
-    bins = [each for each in measures["reliability"] if each["rows"]]
-    places = [each["mean_probability"] for each in bins]
-    shares = [each["share"] for each in bins]
-    label = f"model, Brier score {measures['brier_score']:.4f}"
-    CalibrationDisplay(shares, places, None).plot(ax=ax, name=label)
-    what = "the larger label" if "positive" in measures else "the likeliest class"
-    ax.set(title="Reliability", xlabel=f"probability of {what}", ylabel="share that comes true")
 
 
 def draw_fit(measures: dict[str, Any]) -> Figure:

@@ -1,6 +1,8 @@
 """Progress of a run while it is under way: lines of text, and a log of events.
 
-Callbacks read `ooc_fw.solver.state.SolverState` and never change the run.
+Callbacks read `ooc_fw.solver.state.SolverState` and never change the run. tqdm is not used: its
+import takes a tenth of a second, it writes carriage returns into logs, and it fails when nobody
+reads standard error any more.
 """
 
 from __future__ import annotations
@@ -32,7 +34,6 @@ VERBOSE_SECONDS = 1.0  # between two lines of a verbose run
 BAR_SECONDS = 0.2  # between two lines in the same place
 LOG_SECONDS = 0.1  # between two events of a log, unless something changes that is always logged
 _STOP_SECONDS = 1.0  # that the end of a display waits for a line that nobody reads
-
 _ERASE = "\r\x1b[K"  # erases the line of a terminal
 
 
@@ -53,9 +54,7 @@ class Waiting:
         self._stream = exact(sys.stderr) if self._in_place else sys.stderr
         self._seconds = BAR_SECONDS if self._in_place else seconds or LINE_SECONDS
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
-        if not quiet:
-            self._thread = threading.Thread(target=self._watch, name="ooc-fw-display", daemon=True)
+        self._thread = None if quiet else threading.Thread(target=self._watch, daemon=True)
 
     def line(self) -> str:
         """What is under way, and how far it is."""
@@ -64,11 +63,8 @@ class Waiting:
     def _watch(self) -> None:
         while not self._ended.wait(self._seconds):
             line = f"{time.monotonic() - self._started:.0f} s, {self.line()}"
-            if self._in_place:
-                columns = shutil.get_terminal_size().columns - 1
-                self._write(f"{_ERASE}{line[:columns]}")
-            else:
-                self._write(f"{line}\n")
+            columns = shutil.get_terminal_size().columns - 1
+            self._write(f"{_ERASE}{line[:columns]}" if self._in_place else f"{line}\n")
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -92,78 +88,6 @@ class Waiting:
         self.stop()
 
 
-class Progress(Waiting):
-    """What a run shows and logs; a context manager whose `callbacks` the run gets.
-
-    A `quiet` run shows nothing; its `log` is still written, and is closed at the end. A `verbose`
-    one shows a line that stays each second, and logs its phases through `logging`. Unless
-    `in_place`, no line is replaced by the next, since other text would break it. `what` is what the
-    run is a part of.
-    """
-
-    def __init__(
-        self,
-        *,
-        quiet: bool = False,
-        verbose: bool = False,
-        in_place: bool = True,
-        log: EventLog | None = None,
-        what: str = "",
-    ) -> None:
-        self._prefix = f"{what}: " if what else ""
-        super().__init__(
-            f"{self._prefix}the first step",
-            quiet=quiet and not verbose,
-            in_place=in_place and not verbose,
-            seconds=VERBOSE_SECONDS if verbose else None,
-        )
-        shown = (self._show,) if verbose or not quiet else ()
-        self.callbacks: tuple[Callback, ...] = shown if log is None else (*shown, log)
-        self._verbose = verbose
-        self._log = log
-        self._last: SolverState | None = None
-
-    def end(self, result: Mapping[str, Any]) -> None:
-        """Log the end of the run."""
-        if self._log is not None:
-            self._log.write("end", result)
-
-    def _show(self, state: SolverState) -> None:
-        last = self._last
-        self._last = state
-        begins = last is None or (last.classifier, last.phase) != (state.classifier, state.phase)
-        if begins and self._verbose:
-            logger.info("%s after %.1f s", self._phase(state), state.elapsed_s)
-
-    def _phase(self, state: SolverState) -> str:
-        """What runs: of which of several binary classifiers, and whether on a sample of rows."""
-        many = state.n_classifiers > 1
-        name = f"classifier {state.classifier + 1}/{state.n_classifiers} " if many else ""
-        sample = " on a sample" if state.gap_scope == "sample" else ""
-        return f"{self._prefix}{name}{state.phase}{sample}"
-
-    def line(self) -> str:
-        """What runs, on what, and how far it is."""
-        state = self._last
-        if state is None:
-            return super().line()
-        line = self._phase(state)
-        if state.sweep_fraction is not None:
-            line += f" {state.sweep_fraction:.0%}"
-        if state.sampled_gap is not None:
-            kinds = {"all": "sampled gap", "span": "gap in the span", "sample": "gap"}
-            line += f", {kinds[state.gap_scope]} {state.sampled_gap:.1e}"
-        if state.n_support:
-            vectors = "support vectors" if state.gap_scope == "all" else "landmarks"
-            line += f", {state.n_support:,} {vectors}"
-        return line
-
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        if self._log is not None:
-            self._log.close()
-
-
 class RowProgress(Waiting):
     """Progress of one pass over data, called with what is done and the total if that is known.
 
@@ -185,62 +109,107 @@ class RowProgress(Waiting):
 
     def line(self) -> str:
         """The pass, its share that is done if the total is known, and what is done."""
-        line = self._what
-        if self._total:
-            line += f" {self._done / self._total:.0%}"
-        if self._unit == "B":
-            return f"{line}, {self._done / 1e6:,.1f} MB"
-        return f"{line}, {self._done:,} {self._unit}"
+        share = f" {self._done / self._total:.0%}" if self._total else ""
+        done = (
+            f"{self._done / 1e6:,.1f} MB" if self._unit == "B" else f"{self._done:,} {self._unit}"
+        )
+        return f"{self._what}{share}, {done}"
+
+
+class Progress(Waiting):
+    """What a run shows and logs; a context manager whose `callbacks` the run gets.
+
+    A `quiet` run shows nothing; its `log` is still written, and is closed at the end. A `verbose`
+    one shows a line that stays each second. Unless `in_place`, no line is replaced by the next,
+    since other text would break it. `what` is what the run is a part of.
+    """
+
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        in_place: bool = True,
+        log: EventLog | None = None,
+        what: str = "",
+    ) -> None:
+        self._prefix = f"{what}: " if what else ""
+        quiet = quiet and not verbose
+        seconds = VERBOSE_SECONDS if verbose else None
+        what = f"{self._prefix}the first step"
+        super().__init__(what, quiet=quiet, in_place=in_place and not verbose, seconds=seconds)
+        self.callbacks: list[Callback] = [] if quiet else [self._show]
+        self._last: SolverState | None = None
+        self._log = log
+        if log is not None:
+            self.callbacks.append(log)
+
+    def _show(self, state: SolverState) -> None:
+        self._last = state
+
+    def end(self, result: Mapping[str, Any]) -> None:
+        """Log the end of the run."""
+        if self._log is not None:
+            self._log.write("end", result)
+
+    def line(self) -> str:
+        """What runs, on what, and how far it is."""
+        state = self._last
+        if state is None:
+            return super().line()
+        several = f"classifier {state.classifier + 1}/{state.n_classifiers} "
+        line = self._prefix + several * (state.n_classifiers > 1) + state.phase
+        line += " on a sample" * (state.gap_scope == "sample")
+        if state.sweep_fraction is not None:
+            line += f" {state.sweep_fraction:.0%}"
+        if state.sampled_gap is not None:
+            kinds = {"all": "sampled gap", "span": "gap in the span", "sample": "gap"}
+            line += f", {kinds[state.gap_scope]} {state.sampled_gap:.1e}"
+        if state.n_support:
+            vectors = "support vectors" if state.gap_scope == "all" else "landmarks"
+            line += f", {state.n_support:,} {vectors}"
+        return line
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if self._log is not None:
+            self._log.close()
 
 
 class EventLog:
     """A file with one JSON object a line: ``start``, ``progress``, ``end``.
 
     A ``progress`` event holds the state and the memory of the process, in bytes. There are at most
-    ten a second, and one whenever binary classifier, phase or certified gap change, at the end of a
-    pass over the data and of the run. The file can be followed and survives a run that dies. When
-    it cannot be written, one warning says so and the run continues. With `append`, a file that
-    exists is continued.
+    ten a second, and one whenever binary classifier, phase or certified gap change and at the end
+    of a pass over the data. The file can be followed and survives a run that dies. When it cannot
+    be written, one warning says so and the run continues. The log of a run that resumes goes on in
+    a file that exists; `facts` are in its event ``start``.
     """
 
-    def __init__(self, path: str | Path, *, append: bool = False) -> None:
+    def __init__(self, path: str | Path, *, resume: Any = None, **facts: Any) -> None:
         self._path = str(path)
-        self._file = open_growing(path, append=append)
+        self._file = open_growing(path, append=resume is not None)
         self._failed = False
-        if append and self._file.seekable() and self._file.tell() > 0:
-            self._print("")  # the run before may have died within a line
-        self._next = time.monotonic() + LOG_SECONDS  # when another event is due
+        self._next = 0.0  # when another event is due
         self._last: tuple[object, ...] = ()
-        self._skipped: SolverState | None = None  # the last state, if it was not written
-
-    @classmethod
-    def begin(cls, path: str | Path, *, resume: Any, **facts: Any) -> EventLog:
-        """The log of a run, or with `resume` of its continuation, and its event ``start``."""
-        log = cls(path, append=resume is not None)
+        if resume is not None and self._file.seekable() and self._file.tell() > 0:
+            self._print("")  # the run before may have died within a line
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        log.write("start", {"time": now, "resume": resume, **facts})
-        return log
+        self.write("start", {"time": now, "resume": resume, **facts})
 
     def __call__(self, state: SolverState) -> None:
         """Write the state when it is time."""
         kind = (state.classifier, state.phase, state.certified_gap, state.sweep_fraction == 1)
-        self._skipped = state
         now = time.monotonic()
         if now >= self._next or kind != self._last:
             self._last = kind
             self._next = now + LOG_SECONDS
-            self._write_skipped()
-
-    def _write_skipped(self) -> None:
-        state, self._skipped = self._skipped, None
-        if state is not None:
             rss = rss_bytes()  # the system may count the peak a moment later
             memory = {"rss_bytes": rss, "peak_rss_bytes": max(rss, peak_rss_bytes())}
-            self._print(to_json({"event": "progress", **dataclasses.asdict(state), **memory}))
+            self.write("progress", dataclasses.asdict(state) | memory)
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:
         """Append one event."""
-        self._write_skipped()
         self._print(to_json({"event": event, **values}))
 
     def _print(self, line: str) -> None:

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,7 @@ from ooc_fw.system.errors import InputError
 
 Event = dict[str, Any]
 
-_COUNTERS = ("elapsed_s", "iteration")  # each binary classifier counts from 0
-_LEVELS = ("sampled_gap", "certified_gap", "n_support", "rss_bytes")
-
+_COLUMNS = ("elapsed_s", "iteration", "sampled_gap", "certified_gap", "n_support", "rss_bytes")
 _ADVICE = "give a file that ooc-fw train --log wrote"
 _LARGEST = 1e30  # of any number of a run; figures need room above it
 
@@ -45,7 +42,7 @@ class Run:
 
     @property
     def tolerance(self) -> float | None:
-        """Target of the relative gap; None where another gap is compared with the tolerance."""
+        """Target of the relative gap; None if another gap is compared with the tolerance."""
         value = _number(self.options.get("tol"))
         if self.options.get("stopping", "relative") != "relative" or not value > 0:
             return None
@@ -54,13 +51,13 @@ class Run:
 
     @property
     def memory_limit(self) -> float | None:
-        """Bytes that the run was allowed; None where they are not known."""
+        """Bytes that the run was allowed; None if they are not known."""
         value = _number(self.options.get("memory_limit"))
         return None if math.isnan(value) else value
 
 
 def read_runs(logs: Sequence[str | Path]) -> list[Run]:
-    """All runs of some logs, in their order; InputError for a file that is no log."""
+    """All runs of some logs, in their order; InputError for a file that is not a log."""
     runs: list[Run] = []
     for path in dict.fromkeys(map(Path, logs)):
         groups = _groups(path)
@@ -75,8 +72,6 @@ def _groups(path: Path) -> list[list[Event]]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); {_ADVICE}") from None
-    if not any(map(bytes.strip, lines)):
-        raise InputError(f"{path} is empty: no run has written to it; {_ADVICE}")
     groups: list[list[Event]] = []
     for event in filter(None, map(_parse, lines)):
         if event["event"] == "start" and not (groups and event.get("resume")):
@@ -85,7 +80,7 @@ def _groups(path: Path) -> list[list[Event]]:
             break
         groups[-1].append(event)
     if not groups:
-        raise InputError(f"{path}, line 1: no event of a training run; {_ADVICE}")
+        raise InputError(f"{path} has no events of a training run; {_ADVICE}")
     return groups
 
 
@@ -98,13 +93,13 @@ def _parse(line: bytes) -> Event:
 
 
 def _run(label: str, events: Sequence[Event]) -> Run:
-    options = events[0].get("options")
-    end = Event()
+    options: Event = {}
+    end: Event = {}
     progress: list[Event] = []
     resumes = False
-    for event in events[1:]:
+    for event in events:
         if event["event"] == "start":
-            options = event.get("options")
+            options = _mapping(event.get("options"))
             end = {}
             resumes = True
         elif event["event"] == "end":
@@ -116,14 +111,13 @@ def _run(label: str, events: Sequence[Event]) -> Run:
             progress.append(event)
     if progress and "certified_gap" in end:  # the last one comes with the end of the run
         progress[-1] = progress[-1] | {"certified_gap": end["certified_gap"]}
-    columns = {name: _column(progress, name) for name in (*_COUNTERS, *_LEVELS)}
-    numbers = np.nan_to_num(_column(progress, "classifier"))
-    borders = (np.flatnonzero(np.diff(numbers)) + 1).tolist()
-    for name in _COUNTERS:  # they continue from one binary classifier to the next
-        values = columns[name]
-        for first, stop in pairwise([*borders, len(progress)]):
-            values[first:stop] += values[first - 1]
-    return Run(label, _mapping(options), end, columns)
+    columns = {name: _column(progress, name) for name in _COLUMNS}
+    begins = 1 + np.flatnonzero(np.diff(np.nan_to_num(_column(progress, "classifier"))))
+    for name in ("elapsed_s", "iteration"):  # each binary classifier counts from 0
+        before = np.zeros(len(progress))
+        before[begins] = columns[name][begins - 1]
+        columns[name] += before.cumsum()
+    return Run(label, options, end, columns)
 
 
 def _column(events: Sequence[Event], name: str) -> Float64Array:

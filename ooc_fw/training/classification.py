@@ -85,7 +85,8 @@ def _exact_or_fewest(work: Workload, options: TrainOptions) -> MemoryPlan:
     """Memory of an exact model; else of the landmarks asked for, or the fewest.
 
     Landmarks take the place of an exact model that has no room where nothing else was asked for.
-    OverLimitError, where there is no room for either, names the smaller limit.
+    OverLimitError, where there is no room for either, names a limit for an exact model unless that
+    takes twice what landmarks do.
     """
     refused = []
     if options.landmarks is None:
@@ -100,7 +101,8 @@ def _exact_or_fewest(work: Workload, options: TrainOptions) -> MemoryPlan:
         asked = options.landmarks
         return _landmark_memory(work, options, asked or START_ROWS, asked or _usual_landmarks(work))
     except OverLimitError as error:
-        raise min([*refused, error], key=lambda each: each.needed) from None
+        near = [each for each in refused if each.needed < 2 * error.needed]
+        raise (near or [error])[0] from None
 
 
 def _landmark_memory(work: Workload, options: TrainOptions, fewest: int, most: int) -> MemoryPlan:

@@ -2,11 +2,11 @@ import math
 
 import numpy as np
 import pytest
-from run_events import START, make_event
 
-from ooc_fw.report.figures import draw_runs, render
+from ooc_fw.report.figures import draw_runs, save
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.errors import InputError
+from tests.report.conftest import START, make_event
 
 RESUMED = START | {"resume": "run.ckpt"}
 END = {"event": "end", "status": "converged"}
@@ -73,13 +73,13 @@ def test_the_last_certified_gap_is_that_of_the_end(read):
     ("content", "words"),
     [
         (None, "No such file"),
-        (b"", "is empty"),
-        (b"\n \n", "is empty"),
-        (b"hello\n", "line 1: no event of a training run"),
-        (b"\x89HDF\r\n\x1a\n\x00\xff", "line 1: no event of a training run"),
-        (b"[1, 2]\n", "line 1: no event of a training run"),
-        (b'{"status": "converged"}\n', "line 1: no event of a training run"),
-        (b'{"event": "progress", "elapsed_s": 1}\n', "line 1: no event of a training run"),
+        (b"", "no events"),
+        (b"\n \n", "no events"),
+        (b"hello\n", "no events"),
+        (b"\x89HDF\r\n\x1a\n\x00\xff", "no events"),
+        (b"[1, 2]\n", "no events"),
+        (b'{"status": "converged"}\n', "no events"),
+        (b'{"event": "progress", "elapsed_s": 1}\n', "no events"),
     ],
 )
 def test_files_that_are_no_logs_are_refused(tmp_path, content, words):
@@ -97,7 +97,7 @@ def test_values_of_the_wrong_type_are_unknown(read):
     assert math.isnan(run.columns["sampled_gap"][0])
 
 
-def test_numbers_that_no_run_has_are_unknown(read):
+def test_numbers_that_no_run_has_are_unknown(read, tmp_path):
     runs = []
     for value in (1e308, -1e308, 10**400, math.inf):
         odd = [
@@ -106,4 +106,5 @@ def test_numbers_that_no_run_has_are_unknown(read):
         options = START["options"] | {"memory_limit": value, "tol": value}
         runs.append(read(START | {"options": options}, make_event(1.0), *odd))
         assert not any((abs(column) > 1e30).any() for column in runs[-1].columns.values())
-    assert render(draw_runs(runs), "svg").startswith(b"<?xml")
+    save(draw_runs(runs), tmp_path / "f.svg")
+    assert (tmp_path / "f.svg").read_bytes().startswith(b"<?xml")
