@@ -36,7 +36,7 @@ CONFINED = {
     "numba": {"_core/loading.py", "_core/pairwise.py"},
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
-    "sklearn": {"estimators", "model/importance.py", "report/figures.py", "training/tuning.py"},
+    "sklearn": {"estimators", "model/importance.py", "report/figures.py"},
     "scipy": {"guides", "landmarks", "kernels", "model/probabilities.py"},
     "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert", "guides"},

@@ -269,11 +269,8 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel", type=_kernel_names, metavar="NAMES", help=text)
     positive = option_fields(TrainOptions)["C"]
     add_values(parser, "--C", positive, "values of C")
-    width = parser.add_mutually_exclusive_group()
     gamma = option_fields(KernelOptions)["gamma"]
-    add_values(width, "--gamma", gamma, "values of gamma, such as auto and scale")
-    sigma2 = "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)"
-    add_values(width, "--sigma2", positive, sigma2)
+    add_values(parser, "--gamma", gamma, "values of gamma, such as auto and scale")
     text = "end after this time with the best so far (default: 10m)"
     add_option(parser, "max_time", replace(option_fields(TrainOptions)["max_time"], help=text))
     add_options(parser, TrainOptions, ["memory_limit"])
@@ -284,12 +281,8 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     add_options(check, TrainOptions, ["seed"])
     training = parser.add_argument_group("training")
     add_options(training, TrainOptions, ["tol", "landmarks", "exact"])
-    text = "let the last model give probabilities"
-    add_flag(training, "--probability", text)
     add_work(parser, training, dask=False)
     results = parser.add_argument_group("results")
-    text = "search only, train no model"
-    results.add_argument("--no-refit", dest="refit", action="store_false", help=text)
     text = "write all candidates as JSON"
     results.add_argument("--points", type=OUTPUT, metavar="FILE.json", help=text)
     add_results(parser)

@@ -23,60 +23,38 @@ def test_table_and_model(ooc_fw, data_file, tmp_path):
     assert "trained on all 200 rows: converged, certified gap" in outcome.out
     assert max(map(len, lines[: lines.index("next:")])) <= 80
     assert lines[-1] == str(model)
-    assert outcome.err.count(": error ") == 6  # a line for each point and stage: 1 and 4 parts
+    assert outcome.err.count(": error ") == 4  # a line for each candidate and stage
     assert load_model(model).C in (1, 8)
     ooc_fw("certify", model, data_file).done()
-
-
-def test_landmarks(ooc_fw, data_file, tmp_path):
-    model = tmp_path / "m.h5"
-    outcome = ooc_fw(
-        "tune", data_file, "--gamma", "auto", "--C", "1,8", "--landmarks", 30, "-o", model
-    ).done()
-    n_landmarks = len(load_model(model).support_vectors)
-    assert n_landmarks <= 30
-    assert f"within the span of the {n_landmarks} landmarks" in " ".join(outcome.out.split())
 
 
 def test_json_and_files(ooc_fw, data_file, tmp_path):
     points, model = tmp_path / "r.json", tmp_path / "m.h5"
     outcome = ooc_fw(
-        *("tune", data_file, "--C", "2^0..2^4:2", "--gamma", "auto,2^-1"),
-        *("--json", "--quiet", "--points", points, "-o", model),
+        *("tune", data_file, "--C", "2^0..2^4:2", "--gamma", "auto,2^-1", "--metric", "auc"),
+        *("--json", "--quiet", "--points", points, "-o", model, "--landmarks", 30),
     )
     assert (outcome.status, outcome.err) == (0, "")
     values = outcome.json()
     assert values == json.loads(points.read_text())
     assert {point["C"] for point in values["points"]} == {1, 4, 16}
-    assert len(values["points"]) == 6
-    assert values["best"]["n_validated"] == 200
-    assert values["refit"]["status"] == "converged"
-    assert values["model"] == str(model)
-
-
-def test_metric(ooc_fw, data_file, tmp_path):
-    outcome = ooc_fw(
-        *("tune", data_file, "--gamma", "auto", "--C", "1,8", "--metric", "auc", "--no-refit"),
-        *("--points", tmp_path / "r.json"),
-    ).done()
-    assert "1 - AUC %" in outcome.out.splitlines()[0]
-    values = json.loads((tmp_path / "r.json").read_text())
-    assert values["metric"] == "auc"
-    shown = " ".join(outcome.out.split())
-    assert f"validation 1 - AUC {100 * values['best']['error']:.3f} %" in shown
-    assert "stage 1: 1 - AUC of 2 candidates trained on" in outcome.err
+    assert values["n_validated"] == 200
+    refit = values["refit"]
+    assert (refit["status"], refit["gap_scope"]) == ("converged", "span")
+    assert refit["n_support"] == len(load_model(model).support_vectors) <= 30
+    assert (values["metric"], values["model"]) == ("auc", str(model))
 
 
 @pytest.mark.parametrize(
     "options",
     [
         ("--metric", "balanced_accuracy", "--kernel", "laplacian"),
-        ("--landmarks", 30, "--probability"),
+        ("--landmarks", 30),
         ("--task", "novelty", "--contamination", "0.05", "--ordinary", "3"),
     ],
 )
 def test_the_printed_command_trains_the_same_model(ooc_fw, tmp_path, write_text, options):
-    """Weights of classes, landmarks, probabilities and ordinary rows are part of it."""
+    """Weights of classes, landmarks and ordinary rows are part of it."""
     rng = np.random.default_rng(0)
     y = np.where(rng.random(400) < 0.2, 3, -7)
     X = rng.normal(size=(400, 4)) + (y == 3)[:, None]
@@ -89,8 +67,7 @@ def test_the_printed_command_trains_the_same_model(ooc_fw, tmp_path, write_text,
     ooc_fw(*command[1:-1], again).done()
     one, other = load_model(model), load_model(again)
     assert (one.status, other.status) == ("converged", "converged")
-    assert (one.kernel, one.C, one.calibrated) == (other.kernel, other.C, other.calibrated)
-    assert "--probability" not in options or one.calibrated
+    assert (one.kernel, one.C) == (other.kernel, other.C)
     values = one.decision_function(data)
     scale = np.abs(values).max()
     np.testing.assert_allclose(other.decision_function(data), values, atol=0.02 * scale)
@@ -109,33 +86,30 @@ def test_the_printed_command_trains_the_same_model(ooc_fw, tmp_path, write_text,
 )
 def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, number, status, at):
     """Before anything is known there is a word; from then on there is what is known."""
-    from ooc_fw.solver.shell import Shell
     from ooc_fw.training import tuning
 
-    fit, score = tuning.fit, tuning.score_point
-    original, points = Shell.report, []
+    fit, score, scored = tuning.fit, tuning.score, []
 
-    def interrupted(problem, options, *others):
+    def interrupted(problem, options, session, *others):
         last = problem.source.n_rows == 200
-        if (at, len(points)) == ("training", 1) or at == "first" or (at == "refit" and last):
+        if at == "first" or (at, len(scored)) == ("training", 1) or (at == "refit" and last):
             signal.raise_signal(number)
-        return fit(problem, options, *others)
+
+        def raise_late(state):
+            if at == "late" and last and state.phase == "certify":
+                signal.raise_signal(number)
+
+        session = tuning.Session([raise_late])
+        return fit(problem, options, session, *others)
 
     def validated(*arguments):
-        points.append(arguments)
-        if (at, len(points)) == ("validation", 2):
+        scored.append(arguments)
+        if (at, len(scored)) == ("validation", 2):
             signal.raise_signal(number)
         return score(*arguments)
 
-    def report(shell, *share):
-        if at == "late" and len(points) == 10 and shell.interrupt.defers:
-            points.append("late")
-            signal.raise_signal(number)
-        original(shell, *share)
-
     monkeypatch.setattr(tuning, "fit", interrupted)
-    monkeypatch.setattr(tuning, "score_point", validated)
-    monkeypatch.setattr(Shell, "report", report)
+    monkeypatch.setattr(tuning, "score", validated)
     outcome = ooc_fw(
         "tune", data_file, "--gamma", "auto", "--C", "1,2", "-o", tmp_path / "m.h5", "--quiet"
     )
@@ -153,11 +127,8 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["--gamma", "1", "--sigma2", "1"], ["not allowed with"]),
-        (["--kernel", "linear", "--sigma2", "1"], ["rbf kernel"]),
         (["--metric", "f1"], ["accuracy, balanced_accuracy, auc", "f1"]),
         (["--points", "/nowhere/r.json"], ["/nowhere"]),
-        (["--no-refit", "-o", "m.h5"], ["--no-refit"]),
         (["-o", "{data}"], ["would replace the input"]),
         (["-o", "x.h5", "--points", "x.h5"], ["would both be"]),
     ],

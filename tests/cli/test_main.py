@@ -340,7 +340,7 @@ def test_files_give_no_orders_to_the_terminal(ooc_fw, hostile, monkeypatch):
         "train c.h5 -o n.h5",
         "train d.h5 -o x.h5 --class-weight z=1",
         "train d.h5 -o x.h5 --task regression",
-        "tune d.h5 --C 1 --no-refit",
+        "tune d.h5 --C 1",
         "info m.h5",
         "evaluate m.h5 d.h5",
         "importance n.h5 c.h5",

@@ -78,7 +78,7 @@ def run_log(data_file, tmp_path_factory):
         ("predict {model} {data} -o {out}", "out", ("-7\n", "3\n")),
         ("predict {model} {data} -o {out}", "out.csv", "row,label\n"),
         ("train {data} -o {new} --log {out} --quiet", "out.log", '{"event": "start"'),
-        ("tune {data} --C 1 --no-refit --points {out} --quiet", "out.json", '{"data"'),
+        ("tune {data} --C 1 --points {out} --quiet", "out.json", '{"data"'),
         pytest.param("plot {log} -o {out}", "out.svg", "<?xml", marks=pytest.mark.grid),
     ],
 )
@@ -384,7 +384,7 @@ def test_a_model_whose_place_is_lost_is_kept_elsewhere(ooc_fw, data_file, tmp_pa
     [
         "evaluate {model} {data} --figure {full}",
         "importance {model} {data} --figure {full}",
-        "tune {data} --C 1 --no-refit --points {full}",
+        "tune {data} --C 1 --points {full}",
     ],
 )
 def test_results_are_printed_before_they_are_drawn(
