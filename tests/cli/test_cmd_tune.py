@@ -73,18 +73,8 @@ def test_the_printed_command_trains_the_same_model(ooc_fw, tmp_path, write_text,
     np.testing.assert_allclose(other.decision_function(data), values, atol=0.02 * scale)
 
 
-@pytest.mark.parametrize(
-    ("at", "number", "status"),
-    [
-        ("first", signal.SIGINT, 130),
-        ("first", signal.SIGTERM, 143),
-        ("training", signal.SIGTERM, 143),
-        ("validation", signal.SIGHUP, 129),
-        ("refit", signal.SIGINT, 130),
-        ("late", signal.SIGTERM, 143),
-    ],
-)
-def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, number, status, at):
+@pytest.mark.parametrize("at", ["first", "training", "validation", "refit", "late"])
+def test_the_model_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, at):
     """Before anything is known there is a word; from then on there is what is known."""
     from ooc_fw.training import tuning
 
@@ -93,11 +83,11 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
     def interrupted(problem, options, session, *others):
         last = problem.source.n_rows == 200
         if at == "first" or (at, len(scored)) == ("training", 1) or (at == "refit" and last):
-            signal.raise_signal(number)
+            signal.raise_signal(signal.SIGINT)
 
         def raise_late(state):
             if at == "late" and last and state.phase == "certify":
-                signal.raise_signal(number)
+                signal.raise_signal(signal.SIGINT)
 
         session = tuning.Session([raise_late])
         return fit(problem, options, session, *others)
@@ -105,7 +95,7 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
     def validated(*arguments):
         scored.append(arguments)
         if (at, len(scored)) == ("validation", 2):
-            signal.raise_signal(number)
+            signal.raise_signal(signal.SIGINT)
         return score(*arguments)
 
     monkeypatch.setattr(tuning, "fit", interrupted)
@@ -113,11 +103,11 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
     outcome = ooc_fw(
         "tune", data_file, "--gamma", "auto", "--C", "1,2", "-o", tmp_path / "m.h5", "--quiet"
     )
-    assert outcome.status == status
+    assert outcome.status == 130
     assert (tmp_path / "m.h5").exists() == (at != "first")
     if at == "first":
         assert outcome.out == ""
-        assert outcome.err == f"ooc-fw: {'interrupted' if number == 2 else 'terminated'}\n"
+        assert outcome.err == "ooc-fw: interrupted\n"
     else:
         assert "best: rbf, C" in outcome.out
         rows = "trained on all 200 rows" if at == "late" else "trained on 150 of 200 rows"
