@@ -17,8 +17,8 @@ from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.convert.convert import convert
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.opening import open_source
+from ooc_fw.data.sampling import SliceSampler
 from ooc_fw.data.sources import ArraySource
-from ooc_fw.data.views import SliceSampler
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions

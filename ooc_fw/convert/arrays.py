@@ -1,4 +1,4 @@
-"""Named arrays as tables: `.npy`, `.npz`, HDF5 files of other tools and zarr stores."""
+"""Named arrays as tables: `.npy`, HDF5 files of other tools and zarr stores."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ import numpy as np
 
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import MAX_ROW_BYTES, TableReader
-from ooc_fw.data import containers, hdf5
-from ooc_fw.data.arrays import ArrayNode, Group, ReadArray, only_column
-from ooc_fw.data.containers import Column
+from ooc_fw.data import hdf5, stores, zarrs
+from ooc_fw.data.arrays import ReadArray, only_column, open_npy
 from ooc_fw.data.converted import is_converted
 from ooc_fw.data.formats import stored_bytes
-from ooc_fw.data.opening import OPENERS, open_labels
+from ooc_fw.data.opening import open_labels
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.options import ConvertOptions
@@ -43,56 +42,70 @@ class ArrayReader(TableReader):
         self._places: dict[str, tuple[str, Any]] = {}
         with ExitStack() as failed, hdf5.structure_errors(path):
             failed.callback(self.close)
-            root = OPENERS[format_name](path, self)
-            self.compressed = getattr(root, "compressed", False)
-            if isinstance(root, Group):
+            root = self._open_root(path, format_name)
+            if stores.is_array(root):
+                self._arrays[options.x_name] = stores.open_array(root)
+            else:
                 self._open_group(root)
-            elif isinstance(root, ArrayNode):
-                self._arrays[options.x_name] = root.open()
             if options.labels is not None:
                 self._arrays[self._label] = open_labels(os.fspath(options.labels))
             self._name_columns()
             failed.pop_all()
 
-    def _open_group(self, root: Group) -> None:
+    def _open_root(self, path: str, format_name: str) -> Any:
+        if format_name == "npz":
+            raise InputError(f"{path} is an archive; save its arrays with numpy.save")
+        if format_name == "npy":
+            array = open_npy(path)
+            self.callback(array.close)
+            return array
+        if format_name == "zarr":
+            return zarrs.open_store(path)
+        file = hdf5.open_file(path)
+        self.callback(hdf5.close_file, file)
+        return file
+
+    def _open_group(self, root: Any) -> None:
         """Open rows and labels by their names, or every array that can be a part of a table."""
-        hdf5.check_no_model(root)
+        if hdf5.is_model(root):
+            stores.find_rows(root, "X")
         if is_converted(root):
             raise InputError(f"{self.name} is a converted file already: use it as it is")
         x_name, label = self._options.x_name, self._options.label
-        if root.get(x_name) is None and not containers.is_csr(root):
+        if stores.find(root, x_name) is None and not stores.is_csr(root):
             for name in root:
-                node: Any = root.get(name)
-                if isinstance(node, ArrayNode) and len(node.shape) in (1, 2):
-                    self._arrays[name] = node.open()
+                node: Any = stores.find(root, name)
+                if node is not None and stores.is_array(node) and len(node.shape) in (1, 2):
+                    self._arrays[name] = stores.open_array(node)
             if not self._arrays:
                 raise InputError(
                     f"{self.name} holds no array of rows (it has: {', '.join(root) or 'nothing'}); "
                     f"name its rows with --x-name"
                 )
         else:
-            rows = containers.find_rows(root, x_name)
-            if isinstance(rows, ArrayNode):
-                self._arrays[x_name], n_features = rows.open(), (0, *rows.shape)[-1]
+            rows = stores.find_rows(root, x_name)
+            if stores.is_array(rows):
+                self._arrays[x_name] = stores.open_array(rows, refuse_end=True)
+                n_features = (0, *rows.shape)[-1]
             else:
-                source: Any = containers.open_rows(rows)
+                source: Any = stores.open_rows(rows)
                 self._sparse_rows, n_features, self.sparse = source, source.n_features, True
                 self.callback(source.close)
-            self.feature_names = containers.feature_names(root, x_name, n_features)
+            self.feature_names = stores.feature_names(root, x_name, n_features)
             self.label_names = tuple(_label_names(root, x_name))
-            if label is not None and containers.find_column(root, label) is not None:
+            if label is not None and any(_columns_called(root, label)):
                 self._label = label
-        column = containers.find_column(root, self._label)
-        if column is not None:
-            self._arrays[self._label] = self._open_labels(column)
+        for column in _columns_called(root, self._label):
+            self._arrays[self._label] = self._open_labels(root, column)
+            break
 
-    def _open_labels(self, column: Column) -> Any:
+    def _open_labels(self, root: Any, column: Any) -> Any:
         """Labels in an array, or in a column of AnnData, None where they are missing there."""
-        if isinstance(column, ArrayNode) and column.shape:
-            column.check_written()
-            return only_column(column.open())
-        what = f"{self.name}: {self._label!r}"
-        labels = containers.labels_in(column, what, self._options.missing_labels)
+        if stores.is_array(column) and column.shape and "categories" not in column.attrs:
+            return only_column(stores.open_array(column))
+        found = stores.find_labels(root, self._label, self._options.missing_labels, {})
+        assert found is not None
+        labels = found
 
         def read(start: int, stop: int) -> AnyArray:
             values = np.asarray(labels.values[start:stop])
@@ -195,9 +208,18 @@ def _columns_of(
         )
 
 
-def _label_names(root: Group, x_name: str) -> Iterator[str]:
-    for path in (*root, *containers.column_names(root)):
-        column: Any = containers.find_column(root, path)
-        is_list = isinstance(column, ArrayNode) and len(column.shape) == 1
-        if path != x_name and (isinstance(column, dict) or (is_list and not column.dtype.names)):
+def _columns_called(root: Any, label: str) -> Iterator[Any]:
+    nodes = (stores.find(root, place) for place in (label, f"obs/{label}"))
+    return (node for node in nodes if node is not None)
+
+
+def _label_names(root: Any, x_name: str) -> Iterator[str]:
+    for path in (*root, *stores.column_names(root)):
+        column = stores.find(root, path)
+        if path == x_name or column is None:
+            continue
+        if not stores.is_array(column):
+            if {*column} & {"codes", "mask"}:
+                yield path
+        elif len(column.shape) == 1 and not column.dtype.names:
             yield path

@@ -172,13 +172,13 @@ def sample_slices(source: RowSource) -> list[tuple[int, int]]:
     n_rows = source.n_rows
     wanted = max(STRETCHES, SAMPLE_BYTES * n_rows // max(1, source.decoded_bytes))
     wanted = min(SAMPLE_ROWS, wanted)
-    if source.decoders:
+    if source.compressed:
         wanted = max(STRETCHES, min(wanted, LOOKED_CHUNKS * source.chunk_rows))
     if wanted >= n_rows:
         return [(0, n_rows)]
     rng = np.random.default_rng(0)
     n_stretches = STRETCHES
-    if source.decoders:  # each stretch decodes whole chunks
+    if source.compressed:  # each stretch decodes whole chunks
         n_chunks = MAX_DECODED * n_rows // max(1, source.decoded_bytes * source.chunk_rows)
         n_stretches = min(STRETCHES, max(1, n_chunks))
     length = wanted // n_stretches

@@ -23,7 +23,6 @@ from ooc_fw.convert import readers
 from ooc_fw.convert.encoding import TargetEncoding
 from ooc_fw.convert.readers import NUMBERS, ParsedBlock, TableReader, Wanted, Words, listed
 from ooc_fw.data import formats, hdf5
-from ooc_fw.data.containers import feature_names
 from ooc_fw.data.converted import CONTENT, LABELS_AS, content_crc32, read_checksums
 from ooc_fw.data.encoded import NO_WORD, Encoding
 from ooc_fw.data.labels import (
@@ -45,6 +44,7 @@ from ooc_fw.data.rows import (
 )
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
+from ooc_fw.data.stores import feature_names
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
 
@@ -249,7 +249,7 @@ def _read_training_file(file: h5py.File) -> TrainingFile:
         text = kept[...].tobytes().decode() if from_model else formats.as_text(kept)
         record = TableRecord.from_json(text, path, columns, n_features)
     if columns is None:
-        columns = feature_names(hdf5.HDF5Group(file), "X", n_features)
+        columns = feature_names(file, "X", n_features)
     targets = "spread" in file.attrs if from_model else bool(file.attrs.get(formats.TARGETS, False))
     labels = None if from_model else hdf5.find_node(file, "y")
     names = None if labels is None else formats.get_texts(labels.attrs, formats.LABEL_NAMES)

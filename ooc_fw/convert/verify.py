@@ -13,7 +13,7 @@ from ooc_fw.data import converted
 from ooc_fw.data.arrays import Sliceable
 from ooc_fw.data.converted import Checksums
 from ooc_fw.data.formats import is_hdf5
-from ooc_fw.data.hdf5 import HDF5Array, HDF5Group, close_file, open_file, structure_errors
+from ooc_fw.data.hdf5 import close_file, open_dataset, open_file, structure_errors
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import FileStamp
 from ooc_fw.system.errors import DamageError, InputError
@@ -63,7 +63,7 @@ def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = Non
         stack.callback(close_file, file)
         stack.enter_context(structure_errors(path))
         stamp = FileStamp(path, file.id.get_vfd_handle())
-        sums = converted.read_checksums(file) if converted.is_converted(HDF5Group(file)) else {}
+        sums = converted.read_checksums(file) if converted.is_converted(file) else {}
         if not sums:
             raise _no_checksums(path)
         arrays = tuple(_compare(file, sums, progress))
@@ -90,15 +90,17 @@ def _compare(
 
 def _compare_array(dataset: Any, sums: Checksums, meter: Meter) -> ArrayReport:
     """Compare one array, a few megabytes at a time, on several threads."""
-    name, node = dataset.name.removeprefix("/"), HDF5Array(dataset)
+    name = dataset.name.removeprefix("/")
     n_rows, row_bytes = len(dataset), dataset.nbytes // max(1, len(dataset))
-    report = ArrayReport(name, dataset.nbytes, -(-n_rows // converted.chunk_length(node)))
+    report = ArrayReport(
+        name, dataset.nbytes, -(-n_rows // (dataset.chunks or (max(1, n_rows),))[0])
+    )
     try:
-        array = node.open()
+        array = open_dataset(dataset)
     except DamageError as error:
         return replace(report, n_damaged=1, damage=(str(error),))
     with closing(array):
-        checked = converted.CheckedSlices(array, sums, node, name)
+        checked = converted.CheckedSlices(array, sums, dataset.file.filename, name)
         # Whole stretches, about READ_BYTES of them.
         step = max(1, READ_BYTES // (sums.length * max(1, row_bytes))) * sums.length
         parts = ((start, min(n_rows, start + step)) for start in range(0, n_rows, step))

@@ -415,7 +415,7 @@ def _read_npy(path: str) -> AnyArray:
     stored = open_npy(path)
     if len(stored.shape) != 1:
         raise InputError(f"{path} has to be one list of numbers, not of shape {stored.shape}")
-    with closing(stored.open()) as array:
+    with closing(stored) as array:
         return np.asarray(array[:])
 
 

@@ -12,16 +12,16 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.arrays import ArrayNode, ReadArray, check_vector
+from ooc_fw.data.arrays import ReadArray
 from ooc_fw.data.encoded import Categories
 from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, get_text, get_texts
-from ooc_fw.data.hdf5 import HDF5Group, Stored, check_storage, find_node
+from ooc_fw.data.hdf5 import Stored, check_storage, find_node, open_dataset
 from ooc_fw.data.labels import WordLabels
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.scaling import Scaling
@@ -53,70 +53,72 @@ UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 _WAY_OUT = "restore a copy or convert the data again"
 
 
-def is_converted(root: Any) -> TypeGuard[HDF5Group]:
+def is_converted(root: Any) -> bool:
     """Whether `ooc-fw convert` wrote a file; InputError if it did not finish, or is newer."""
-    if not isinstance(root, HDF5Group) or not {"format_version", "n_features"} <= set(root.attrs):
+    if not isinstance(root, h5py.Group) or not {"format_version", "n_features"} <= {*root.attrs}:
         return False
-    if int(root.attrs["format_version"]) > FORMAT_VERSION:
-        version = root.attrs["format_version"]
+    path, version = root.file.filename, int(root.attrs["format_version"])
+    if version > FORMAT_VERSION:
         raise InputError(
-            f"{root.path} has format version {version}, newer than {FORMAT_VERSION}; update ooc-fw"
+            f"{path} has format version {version}, newer than {FORMAT_VERSION}; update ooc-fw"
         )
     if int(root.attrs.get("complete", 0)) != 1:
-        raise InputError(f"{root.path} was not finished when it was written; convert it again")
+        raise InputError(f"{path} was not finished when it was written; convert it again")
     return True
 
 
-def adopt(source: RowSource, root: HDF5Group, sums: Mapping[str, Checksums]) -> None:
+def adopt(source: RowSource, root: Stored, sums: Sums) -> None:
     """Take over what a converted file says about its rows."""
-    source.shuffled = bool(root.attrs.get("shuffled", False))
-    for name in SMALL_ARRAYS:
-        if (node := root.get(name)) is not None:
-            check_vector(node, "biuf", source.n_features).open().close()
-    source.scaling = Scaling.read(root.stored)
-    source.columns = get_texts(root.attrs, COLUMNS)
-    source.table = get_text(root.attrs, RECORD) if RECORD in root.attrs else None
-    mean, norm = root.get("mean"), root.attrs.get("mean_square_norm", np.nan)
-    if isinstance(mean, ArrayNode):
-        values = np.asarray(mean.open()[:], dtype=np.float64)
+
+    def array(name: str, length: int, kinds: str) -> Any:
+        node = find_node(root, name)
+        if node is None:
+            return None
+        path = root.file.filename
+        if not isinstance(node, h5py.Dataset) or node.shape[:1] != (length,):
+            raise DamageError(f"{path}: {name!r} is not an array of {length} rows; {_WAY_OUT}")
+        if node.dtype.kind not in kinds:
+            raise InputError(f"{path}: {name!r} is of type {node.dtype}; {_WAY_OUT}")
+        slices = open_dataset(node)
+        source.hold(slices)
+        return checked(slices, path, name, sums)
+
+    attributes = root.attrs
+    source.shuffled = bool(attributes.get("shuffled", False))
+    small = {name: array(name, source.n_features, "biuf") for name in SMALL_ARRAYS}
+    source.scaling = Scaling.read(root)
+    source.columns = get_texts(attributes, COLUMNS)
+    source.table = get_text(attributes, RECORD) if RECORD in attributes else None
+    norm = attributes.get("mean_square_norm", np.nan)
+    if small["mean"] is not None:
+        mean = np.asarray(small["mean"][:], dtype=np.float64)
         # If they are not finite, reading the rows will name the one that is to blame.
-        if np.isfinite(norm) and np.isfinite(values).all():
-            source.statistics = StoredStatistics(values, float(norm))
-    if (row := root.get("row")) is not None:
-        ids = check_vector(row, "iu", source.n_rows)
-        array = ids.open()
-        source.ids = checked(array, ids, "row", sums)
-        source.hold(array)
-    if (cells := root.get("categories")) is not None and isinstance(cells, ArrayNode):
-        labels = check_vector(root.get("y"), "f", source.n_rows)
-        classes = None if root.attrs.get(TARGETS, False) else root.attrs["class_names"]
-        opened = {"categories": cells.open(), "y": labels.open()}
-        for array in opened.values():
-            source.hold(array)
-        source.categories = Categories(
-            checked(opened["categories"], cells, "categories", sums),
-            checked(opened["y"], labels, "y", sums),
-            classes,
-        )
+        if np.isfinite(norm) and np.isfinite(mean).all():
+            source.statistics = StoredStatistics(mean, float(norm))
+    source.ids = array("row", source.n_rows, "iu")
+    cells = array("categories", source.n_rows, "iu")
+    if cells is not None:
+        classes = None if attributes.get(TARGETS, False) else attributes["class_names"]
+        source.categories = Categories(cells, array("y", source.n_rows, "f"), classes)
 
 
-def label_words(labels: Any, node: ArrayNode) -> Any:
+def label_words(labels: Any, node: Any, *, is_text: bool) -> Any:
     """Labels as words where they are text, or codes 0, 1, ... of the attribute `LABEL_NAMES`."""
-    names = get_texts(node.attrs, LABEL_NAMES)
+    names = get_texts(getattr(node, "attrs", {}), LABEL_NAMES)
     if names is None:
-        return WordLabels(labels) if node.is_text else labels
+        return WordLabels(labels) if is_text else labels
 
     def read(start: int, stop: int) -> AnyArray:
         values = np.asarray(labels[start:stop])
         places = values.astype(np.int64)
         if np.any(places != values) or np.any((places < 0) | (places >= len(names))):
             raise DamageError(
-                f"{node.path} has labels that are none of its {len(names)} {LABEL_NAMES}; "
+                f"{node.file.filename} has labels that are none of its {len(names)} {LABEL_NAMES}; "
                 f"write it again"
             )
         return np.array(names, dtype=np.str_)[places]
 
-    return ReadArray(node.shape, object, read)
+    return ReadArray(labels.shape, object, read)
 
 
 def stretch_length(row_bytes: int) -> int:
@@ -150,12 +152,13 @@ class Checksums:
         return first + np.flatnonzero(sums != self.values[first : first + len(sums)])
 
 
-NO_SUMS: Mapping[str, Checksums] = {}  # checksums of a file that has none
+Sums: TypeAlias = Mapping[str, Checksums]  # of the arrays of a file, by name
+NO_SUMS: Sums = {}  # of a file that has none
 
 
-def checked(array: Any, node: ArrayNode, name: str, sums: Mapping[str, Checksums]) -> Any:
+def checked(array: Any, path: str, name: str, sums: Sums) -> Any:
     """`array`, which compares what it reads with the checksums of `name`, if there are any."""
-    return CheckedSlices(array, sums[name], node, name) if name in sums else array
+    return CheckedSlices(array, sums[name], path, name) if name in sums else array
 
 
 class CheckedSlices(ReadArray):
@@ -167,9 +170,9 @@ class CheckedSlices(ReadArray):
     and summing 64 KiB for a few rows would cost many times their own read.
     """
 
-    def __init__(self, array: Any, checksums: Checksums, node: ArrayNode, name: str) -> None:
+    def __init__(self, array: Any, checksums: Checksums, path: str, name: str) -> None:
         super().__init__(array.shape, array.dtype, self._compared)
-        self._array, self._checksums, self._node, self._name = array, checksums, node, name
+        self._array, self._checksums, self._path, self._name = array, checksums, path, name
 
     def _compared(self, start: int, stop: int) -> AnyArray:
         """Elements or rows ``start:stop`` as stored; DamageError where they changed."""
@@ -188,18 +191,12 @@ class CheckedSlices(ReadArray):
         """Sentence about a stretch that cannot be used."""
         first = stretch * self._checksums.length
         stop = min(len(self), first + self._checksums.length)
-        chunk = first // chunk_length(self._node)
         unit = "values" if "/" in self._name else "rows"  # of a sparse matrix, or of all else
-        place = f"{self._name}, chunk {chunk}, {unit} {first} to {stop - 1}"
-        return f"{self._node.path} is damaged: {place} {defect}; {_WAY_OUT}"
+        place = f"{self._name}, {unit} {first} to {stop - 1}"
+        return f"{self._path} is damaged: {place} {defect}; {_WAY_OUT}"
 
 
-def chunk_length(node: ArrayNode) -> int:
-    """Rows or elements of a chunk; all of them where there are no chunks."""
-    return max(1, node.chunk_rows or node.shape[0])
-
-
-def write_checksums(root: Stored, sums: Mapping[str, Checksums]) -> None:
+def write_checksums(root: Stored, sums: Sums) -> None:
     """Store the checksums of a complete file: those of its large arrays by name, and others."""
     small = {
         name: Checksums(crc32s(root[name][...], len(root[name])), len(root[name]))

@@ -188,7 +188,7 @@ class EncodedSource(WholeSource):
         self._encode(encodings)
         self.table = json.dumps(record)
         self._n_before = source.n_features - sum(values.shape[1] for values in self._of_all)
-        self.reopen_as_view(training)
+        self.recipe = EncodedSource, (source, training)
 
     def _encode(self, encodings: dict[str, Encoding]) -> None:
         """Find the features of each cell and code, and write the latter into the encodings."""
@@ -233,7 +233,7 @@ class EncodedSource(WholeSource):
         return np.asarray((places >= 0) & (rows < self._training[places, 1]))
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
-        rows = self.source.read_exact(start, stop)
+        rows = self.source.read(start, stop, exact=True)
         cells = self._cells_of(start, stop, self._sizes)
         training = self._are_training(start, stop)[:, None]
         columns = zip(self._of_others, self._of_all, cells.T, strict=True)

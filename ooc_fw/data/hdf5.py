@@ -1,4 +1,4 @@
-"""HDF5 files: their arrays and groups, checked before anything of them is read.
+"""HDF5 files, checked before anything of them is read.
 
 HDF5 itself returns fill values for what was never written or lies behind the end of a file. Here
 all values are stored in the file that has the data set.
@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import h5py
 import numpy as np
 
-from ooc_fw.data.arrays import ArrayNode, DecodedChunks, FileArray, Group, ReadArray
-from ooc_fw.data.formats import as_text, check_regular, format_of, read_head
+from ooc_fw.data.arrays import DecodedChunks, FileArray, ReadArray, check_chunk
+from ooc_fw.data.formats import check_regular
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.system.errors import DamageError, InputError, unreadable
 
@@ -36,11 +36,6 @@ _LIBRARY_CACHE = 1 << 20  # bytes of chunks that HDF5 itself keeps for a data se
 def open_file(path: str) -> Stored:
     """Open an HDF5 file for reading; HDF5 itself refuses one that was cut short."""
     check_regular(path)
-    if os.path.isfile(path) and format_of(read_head(path)) == "checkpoint":
-        raise InputError(
-            f"{path} is a checkpoint of a run; see ooc-fw info {path}, and resume the run with "
-            f"ooc-fw train DATA --resume {path}"
-        )
     try:
         return h5py.File(path, "r")
     except H5PY_ERRORS as error:
@@ -53,14 +48,8 @@ def open_file(path: str) -> Stored:
 
 
 def is_model(root: Any) -> bool:
-    """Whether a file, or its root as a `Group`, is a model."""
+    """Whether the root of a file is that of a model."""
     return "kernel" in root.attrs and "support_vectors" in set(root)
-
-
-def check_no_model(root: Group) -> None:
-    """Raise InputError for a model in place of data."""
-    if is_model(root):
-        raise InputError(f"{root.path} is a model; give data here, and see ooc-fw info {root.path}")
 
 
 def close_file(file: Stored) -> None:
@@ -82,11 +71,6 @@ def structure_errors(path: str) -> Iterator[None]:
         ) from error
 
 
-def file_name(node: Stored) -> str:
-    """Path of the file that contains `node`."""
-    return str(node.file.filename)
-
-
 def is_plain_file(file: Stored) -> bool:
     """Whether `file` is one file on disk that nobody in this process writes to."""
     return file.mode == "r" and file.driver == "sec2" and os.path.isfile(file.filename)
@@ -104,7 +88,8 @@ def find_node(group: Stored, name: str) -> Stored:
 
 def _is_there(group: Stored, path: str) -> bool:
     """Whether an object that cannot be opened is damaged, not absent."""
-    base, parts = group.file if path.startswith("/") else group, path.strip("/").split("/")
+    base = group.file if path.startswith("/") else group
+    parts = path.strip("/").split("/")
     for k in range(1, len(parts) + 1):
         part = "/".join(parts[:k])
         if not isinstance(base.get(part, getlink=True), h5py.HardLink):
@@ -120,7 +105,7 @@ def filters_of(dataset: Stored) -> list[int]:
     return [properties.get_filter(place)[0] for place in range(properties.get_nfilters())]
 
 
-def check_filters(dataset: Stored) -> None:
+def _check_filters(dataset: Stored) -> None:
     """Raise InputError when the compression of `dataset` is not installed."""
     for code in filters_of(dataset):
         if not h5py.h5z.filter_avail(code):
@@ -128,102 +113,61 @@ def check_filters(dataset: Stored) -> None:
                 import hdf5plugin  # noqa: F401  (registers its filters on import)
         if not h5py.h5z.filter_avail(code):
             raise InputError(
-                f"{file_name(dataset)} is compressed with HDF5 filter {code}, which is not "
+                f"{dataset.file.filename} is compressed with HDF5 filter {code}, which is not "
                 f"installed; try: pip install 'ooc-fw[compression]'"
             )
 
 
-class HDF5Group(Group):
-    """A group of a file."""
-
-    def __init__(self, group: Stored) -> None:
-        self.stored, self.path = group, file_name(group)
-        with structure_errors(self.path):
-            self.name, self.attrs = group.name, group.attrs
-
-    def get(self, place: Any) -> Any:
-        if isinstance(place, h5py.Reference):
-            return as_node(self.stored.file[place])
-        return as_node(find_node(self.stored, as_text(place)))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.stored)
-
-
-class HDF5Array(ArrayNode):
-    """A data set.
+def open_dataset(dataset: Stored) -> FileArray | ReadArray:
+    """What slices of a data set are read from; InputError unless all its values are there.
 
     Where its values cannot be read by offset, compressed chunks are decoded once and kept for the
     next part: HDF5 itself keeps no chunk that is larger than its cache.
     """
+    _check_filters(dataset)
+    check_storage(dataset)
+    in_file = find_in_file(dataset)
+    if in_file is not None:
+        return in_file
+    path = dataset.file.filename
 
-    def __init__(self, dataset: Stored) -> None:
-        self.stored, self.path = dataset, file_name(dataset)
-        self.name, self.attrs = dataset.name, dataset.attrs
-        self.shape, self.dtype = dataset.shape or (), dataset.dtype
-        self.chunk_rows = dataset.chunks[0] if dataset.chunks else None
-        self.compressed = bool(filters_of(dataset))
-        if self.compressed and dataset.chunks:
-            lengths = zip(self.shape, dataset.chunks, strict=True)
-            self.n_chunks = math.prod(-(-length // chunk) for length, chunk in lengths)
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the values are words."""
-        return h5py.check_string_dtype(self.dtype) is not None
-
-    def files(self) -> dict[str, int | None]:
-        # The file that is open: another one may have its name by now.
-        file = self.stored.file
-        return {self.path: file.id.get_vfd_handle()} if is_plain_file(file) else {}
-
-    def open(self) -> FileArray | ReadArray:
-        check_filters(self.stored)
-        check_storage(self.stored)
-        in_file = find_in_file(self.stored)
-        if in_file is not None:
-            return in_file
-        slices = ReadArray(self.shape, self.dtype, self.read)
-        # Words take many times what is stored, and are not kept.
-        length, chunks = self.chunk_rows, self.stored.chunks
-        if self.compressed and length and self.dtype.kind != "O":
-            band_bytes = length * self.stored.nbytes // max(1, self.shape[0])
-            if chunks[1:] == self.shape[1:] or band_bytes <= _LARGEST_BAND:
-                slices = DecodedChunks(self.shape, self.dtype, self.read, length)
-        # A chunk as compressed and as decompressed, and what is kept.
-        chunk_bytes = math.prod(chunks or (0,)) * self.dtype.itemsize
-        slices.overhead_bytes = _LIBRARY_CACHE + 2 * chunk_bytes + slices.kept_bytes
-        return slices
-
-    def read(self, start: int, stop: int) -> AnyArray:
-        """Rows ``start:stop``, read by HDF5."""
+    def read(start: int, stop: int) -> AnyArray:
         try:
-            return np.asarray(self.stored[start:stop])
+            return np.asarray(dataset[start:stop])
         except OSError as error:
-            damage = f"{self.path} cannot be read ({error}); the file is damaged, write it again"
-            raise DamageError(str(unreadable(self.path, error) or damage)) from error
+            damage = f"{path} cannot be read ({error}); the file is damaged, write it again"
+            raise DamageError(str(unreadable(path, error) or damage)) from error
 
-
-def as_node(stored: Stored) -> Any:
-    """`HDF5Array` or `HDF5Group`; None for what is neither."""
-    if isinstance(stored, h5py.Dataset):
-        return HDF5Array(stored)
-    return HDF5Group(stored) if isinstance(stored, h5py.Group) else None
+    slices = ReadArray(dataset.shape, dataset.dtype, read)
+    chunks = dataset.chunks or (0,)
+    # Words take many times what is stored, and are not kept.
+    if filters_of(dataset) and dataset.chunks and dataset.dtype.kind != "O":
+        check_chunk(f"{path}: {dataset.name!r}", dataset, chunks)
+        band_bytes = chunks[0] * dataset.nbytes // max(1, dataset.shape[0])
+        if chunks[1:] == dataset.shape[1:] or band_bytes <= _LARGEST_BAND:
+            borders = np.r_[np.arange(0, dataset.shape[0], chunks[0]), dataset.shape[0]]
+            slices = DecodedChunks(dataset.shape, dataset.dtype, read, borders)
+    # A chunk as compressed and as decompressed, and what is kept.
+    chunk_bytes = math.prod(chunks) * dataset.dtype.itemsize
+    slices.overhead_bytes = _LIBRARY_CACHE + 2 * chunk_bytes + slices.kept_bytes
+    return slices
 
 
 def find_in_file(dataset: Stored) -> FileArray | None:
     """Where a data set that passed `check_storage` lies on disk; None if it is not plain there."""
-    properties, shape, dtype = dataset.id.get_create_plist(), dataset.shape, dataset.dtype
+    properties = dataset.id.get_create_plist()
+    shape = dataset.shape
     if (
         not is_plain_file(dataset.file)
         or dataset.file.userblock_size
-        or dtype.kind not in "biuf"
-        or not h5py.h5t.py_create(dtype, logical=True).equal(dataset.id.get_type())
+        or dataset.dtype.kind not in "biuf"
+        or not h5py.h5t.py_create(dataset.dtype, logical=True).equal(dataset.id.get_type())
         or filters_of(dataset)
         or 0 in shape
     ):
         return None
-    layout, length = properties.get_layout(), shape[0]
+    length = shape[0]
+    layout = properties.get_layout()
     if layout == h5py.h5d.CONTIGUOUS:
         offsets = np.array([dataset.id.get_offset()], dtype=np.int64)
     elif layout == h5py.h5d.CHUNKED and dataset.chunks[1:] == shape[1:]:
@@ -236,7 +180,7 @@ def find_in_file(dataset: Stored) -> FileArray | None:
         dataset.id.chunk_iter(note)
     else:
         return None
-    return FileArray(dataset.file.filename, shape, dtype, offsets, chunk_rows=length)
+    return FileArray(dataset.file.filename, shape, dataset.dtype, offsets, chunk_rows=length)
 
 
 def check_plain_tree(file: Stored) -> None:
@@ -258,7 +202,8 @@ def check_plain_tree(file: Stored) -> None:
 
 def check_storage(dataset: Stored) -> None:
     """Raise InputError unless all values of a data set are stored in its file."""
-    path, name = file_name(dataset), dataset.name
+    path = dataset.file.filename
+    name = dataset.name
     properties = dataset.id.get_create_plist()
     if dataset.shape is None:
         raise InputError(f"{path}: {name!r} holds no values at all; write it again")
@@ -270,25 +215,22 @@ def check_storage(dataset: Stored) -> None:
     layout = properties.get_layout()
     if dataset.size == 0 or layout == h5py.h5d.COMPACT:
         return
+    absent = ""
+    stored = dataset.id.get_storage_size()
     if layout == h5py.h5d.CHUNKED:
         lengths = zip(dataset.shape, dataset.chunks, strict=True)
         n_chunks = math.prod(-(-length // chunk) for length, chunk in lengths)
         n_absent = n_chunks - dataset.id.get_num_chunks()
-        if n_absent:
-            raise _never_written(dataset, f"{n_absent} of its {n_chunks} chunks were")
-        return
-    stored = dataset.id.get_storage_size()
-    if stored == 0 or (dataset.id.get_offset() is None and is_plain_file(dataset.file)):
-        raise _never_written(dataset, "its values were")
-    if stored < dataset.nbytes:
+        absent = f"{n_absent} of its {n_chunks} chunks were" if n_absent else ""
+    elif stored == 0 or (dataset.id.get_offset() is None and is_plain_file(dataset.file)):
+        absent = "its values were"
+    elif stored < dataset.nbytes:
         raise DamageError(
             f"{path} is damaged: {name} has {stored} bytes for {dataset.nbytes} bytes of values; "
             f"restore a copy or write it again"
         )
-
-
-def _never_written(dataset: Stored, part: str) -> InputError:
-    return InputError(
-        f"{file_name(dataset)}: {dataset.name!r} is said to have {dataset.shape[0]} rows, but "
-        f"{part} never written; write all of it, or make it smaller"
-    )
+    if absent:
+        raise InputError(
+            f"{path}: {name!r} is said to have {dataset.shape[0]} rows, but {absent} never "
+            f"written; write all of it, or make it smaller"
+        )

@@ -77,6 +77,13 @@ def as_labels(words: Sequence[str], *, are_numbers: bool) -> AnyArray:
     return np.array(words, dtype=np.str_)
 
 
+def typed_words(words: Sequence[str]) -> AnyArray:
+    """Words as labels: numbers if all that are not missing are."""
+    used = {word for word in map(label_word, words) if word}
+    are_numbers = bool(used) and all(map(is_label_number, used))
+    return as_labels([label_word(word) for word in words], are_numbers=are_numbers)
+
+
 def are_missing(labels: AnyArray) -> npt.NDArray[np.bool_]:
     """Which labels are missing."""
     if labels.dtype.kind == "f":

@@ -12,16 +12,17 @@ list of the above, but of arrays  a `StackedSource`: their rows, one below the o
 numpy array, scipy sparse matrix  the array itself
 ================================  =================================================================
 
-What rows, labels and names are made of stands once, in ``containers.py``.
+What rows, labels and names are made of stands once, in ``stores.py``.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import operator
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.data import containers, formats, hdf5, zarrs
+from ooc_fw.data import formats, hdf5, stores, zarrs
 from ooc_fw.data.arrays import (
-    ArrayNode,
-    Node,
-    NpzGroup,
     ReadArray,
     Sliceable,
     find_in_map,
@@ -41,7 +39,6 @@ from ooc_fw.data.arrays import (
     only_column,
     open_npy,
 )
-from ooc_fw.data.containers import Missing, open_container
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import (
     WordLabels,
@@ -66,7 +63,7 @@ def open_source(
     *,
     x_name: str = "X",
     label: str = "y",
-    missing_labels: Missing = "refuse",
+    missing_labels: str = "refuse",
     labels_as: str | None = None,
 ) -> RowSource:
     """Open labelled rows, wherever they are kept, without loading them.
@@ -127,35 +124,48 @@ def open_source(
     source = _open_one(data, given, (x_name, label if given is None else None, missing_labels))
     if given is None or missing_labels == "refuse":
         return source
-    return containers.with_labels_only(source, containers.missing_in(given).missing)
+    return stores.with_labels_only(source, stores.missing_in(given).missing)
 
 
 def _open_one(data: Any, given: Sliceable | None, names: tuple[Any, ...]) -> RowSource:
     """Rows in one place, of the labels that are given, if any; else `names` are looked for."""
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
-        source: RowSource = _open_path(path, given, *names)
+        source = _open_path(path, given, *names)
         place = path if formats.is_url(path) else os.path.abspath(path)
-        source.reopen_by(_open_path, place, None, *names)
+        seen = tuple(stamp.seen for stamp in source.stamps[:1])
+        source.recipe = _reopen, (place, names, seen)
         return source
-    if isinstance(data, h5py.Group | h5py.Dataset):
-        return open_container(hdf5.as_node(data), given, *names)
-    if zarrs.is_zarr(data):
-        return open_container(zarrs.as_node(data), given, *names)
+    if isinstance(data, h5py.Group | h5py.Dataset) or zarrs.is_zarr(data):
+        return stores.open_container(data, given, *names)
     if hasattr(data, "tocsr"):
         return CSRSource(data.tocsr(), given)
     if zarrs.is_dask(data):
-        return open_container(zarrs.open_dask(data), given)
+        return stores.open_rows(zarrs.open_dask(data), given)
     columns = names_of_frame(data)
     array = _as_array(data, "array")
     if columns is not None and array.dtype.kind == "O":  # columns of several types
         with suppress(AttributeError, TypeError, ValueError):  # words are refused below
             array = np.asarray(data.astype(np.float64))
     in_file = find_in_map(array) if array.size and array.ndim == 2 else None
-    source = ArraySource(array, given) if in_file is None else open_container(in_file, given)
+    source = ArraySource(array, given) if in_file is None else stores.open_rows(in_file, given)
     if in_file is not None and in_file.is_slice:
         source.name = f"this slice of {source.name}"  # its rows have other numbers there
     source.columns = columns
+    return source
+
+
+@functools.lru_cache(maxsize=16)
+def _reopen(path: str, names: tuple[Any, ...], seen: tuple[Any, ...]) -> RowSource:
+    """One open source per file and process, shared by all tasks that were sent there."""
+    source = _open_path(path, None, *names)
+    if tuple(stamp.seen for stamp in source.stamps[:1]) != seen:
+        source.close()
+        raise InputError(
+            f"{source.name} is not the file it was when the work began; start again, and let all "
+            f"machines see one file, or copies of equal size and time of change (cp -p)"
+        )
+    source.recipe = _reopen, (path, names, seen)
     return source
 
 
@@ -164,7 +174,7 @@ def borrow_source(
     X: Any,
     labels: Any = None,
     columns: Sequence[str] | None = None,
-    missing_labels: Missing = "refuse",
+    missing_labels: str = "refuse",
 ) -> Iterator[RowSource]:
     """Source of `X`, closed afterwards unless `X` is one; `columns` name its features, if given."""
     source = open_source(X, labels, missing_labels=missing_labels)
@@ -264,26 +274,6 @@ def names_of_frame(data: Any) -> list[str] | None:
     return [formats.as_text(name) for name in names]
 
 
-def _open_hdf5(path: str, resources: ExitStack) -> Node:
-    file = hdf5.open_file(path)
-    resources.callback(hdf5.close_file, file)
-    return hdf5.HDF5Group(file)
-
-
-def _open_npy(path: str, resources: ExitStack) -> Node:
-    array = open_npy(path)
-    resources.callback(array.close)
-    return array
-
-
-OPENERS: dict[str, Callable[[str, ExitStack], Node]] = {
-    "hdf5": _open_hdf5,
-    "npy": _open_npy,
-    "npz": NpzGroup,
-    "zarr": lambda path, _: zarrs.open_zarr(path),
-}
-"""Kind of `detect_format` -> opens its array or group; what is to be closed goes to the stack."""
-
 _READ_IN_PLACE = ("hdf5", "npy")  # kinds of files that `open_source` takes, beside stores
 
 
@@ -299,7 +289,15 @@ def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
     """Rows in a file or store; `names` are those of `open_container`."""
     kind = "zarr" if formats.is_store(path) else _kind_of(path)
     with ExitStack() as resources:
-        source = open_container(OPENERS[kind](path, resources), labels, *names)
+        if kind == "npy":
+            array = open_npy(path)
+            resources.callback(array.close)
+            source = stores.open_rows(array, labels)
+        else:
+            root = zarrs.open_store(path) if kind == "zarr" else hdf5.open_file(path)
+            if kind == "hdf5":
+                resources.callback(hdf5.close_file, root)
+            source = stores.open_container(root, labels, *names)
         source.on_close(resources.pop_all().close)
     return source
 
@@ -348,9 +346,7 @@ def open_labels(labels: Any) -> Sliceable:
     if isinstance(labels, ReadArray):
         return labels
     if isinstance(labels, h5py.Dataset) or zarrs.is_zarr(labels):
-        as_node = hdf5.as_node if isinstance(labels, h5py.Dataset) else zarrs.as_node
-        node = as_node(labels)
-        return containers.labels_in(node, f"the labels {node.place}", sums={}).values
+        return stores.labels_in(labels, f"the labels {stores.place_of(labels)}", sums={}).values
     array: Any
     if isinstance(labels, (str, os.PathLike)):
         name = os.fspath(labels)
@@ -423,7 +419,7 @@ def _without_label(source: RowSource, missing_labels: str) -> RowSource:
         logger.warning(
             "no row of %s has the label of --missing-labels %s", source.name, missing_labels
         )
-    return containers.with_labels_only(source, found)
+    return stores.with_labels_only(source, found)
 
 
 def is_annotated(data: Any) -> bool:
@@ -432,19 +428,19 @@ def is_annotated(data: Any) -> bool:
 
 
 def _open_annotated(
-    data: Any, labels: Any, x_name: str, label: str, missing_labels: Missing
+    data: Any, labels: Any, x_name: str, label: str, missing_labels: str
 ) -> RowSource:
     """Rows of an AnnData object, and a column of its ``obs`` or other labels."""
     named, name = None, labels if isinstance(labels, str) else label
     if labels is not None and not isinstance(labels, str):
-        named = containers.Labels(open_labels(labels))
+        named = stores.Labels(open_labels(labels))
     elif isinstance(labels, str) or label not in ("y", None):
-        column = _annotated_column(data, name.removeprefix("obs/"))
-        named = containers.labels_in(column, repr(name), missing_labels)
+        named = _annotated_column(data, name.removeprefix("obs/"), repr(name))
+        stores.check_labelled(named, repr(name), missing_labels)
     source = open_source(_annotated_rows(data, x_name), None if named is None else named.values)
-    if containers.place_of_names(x_name) is not None:
+    if stores.place_of_names(x_name) is not None:
         source.columns = [formats.as_text(word) for word in data.var_names]
-    return source if named is None else containers.with_labels_only(source, named.missing)
+    return source if named is None else stores.with_labels_only(source, named.missing)
 
 
 def _annotated_rows(data: Any, x_name: str) -> Any:
@@ -462,14 +458,10 @@ def _annotated_rows(data: Any, x_name: str) -> Any:
     return getattr(rows, "group", rows)  # of a file: the group that it reads
 
 
-def _annotated_column(data: Any, name: str) -> dict[str, ArrayNode]:
-    """A column of the ``obs`` of an AnnData object, in the form that files have."""
+def _annotated_column(data: Any, name: str, what: str) -> stores.Labels:
+    """A column of the ``obs`` of an AnnData object."""
     if name not in data.obs:
         has = ", ".join(map(str, data.obs.columns)) or "none"
         raise InputError(f"the obs of this {type(data).__name__} has no {name!r}; it has {has}")
     codes, categories = data.obs[name].factorize()
-    parts = {"codes": codes, "categories": np.asarray(categories.to_numpy())}
-    return {
-        part: ReadArray(values.shape, values.dtype, lambda *key, held=values: held[slice(*key)])
-        for part, values in parts.items()
-    }
+    return stores.coded_labels(codes, np.asarray(categories.to_numpy()), what)

@@ -6,19 +6,18 @@ sliced is such an array: in RAM, at its place in a file, in chunks to decode.
 
 from __future__ import annotations
 
-import functools
-import operator
 import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from ooc_fw.data.arrays import DecodedChunks, ReadArray, Sliceable
+from ooc_fw.data.arrays import ReadArray, Sliceable
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -26,7 +25,6 @@ from ooc_fw.data.rows import (
     Int64Array,
     Rows,
     StoredRows,
-    as_float32,
     canonical_csr,
     check_finite,
     check_pointers,
@@ -34,6 +32,7 @@ from ooc_fw.data.rows import (
     check_shape,
     concat_rows,
     rounded,
+    rows_bytes,
     take_rows,
     unrounded,
 )
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from ooc_fw.data.encoded import Categories
     from ooc_fw.data.scaling import Scaling
 
-_Kind = TypeVar("_Kind", bound=StoredRows)
 _Found = TypeVar("_Found")
 
 CHUNK_BYTES = 2 << 20  # read unit, in decoded bytes, of storage that has no chunks of its own
@@ -111,6 +109,7 @@ class RowSource(ABC):
     span_rows: int  # no read of it crosses a multiple of these
     sparse: bool = False  # whether `read` returns `CSRRows` rather than a dense block
     in_memory: bool = False  # whether the caller already holds the rows in RAM
+    compressed: bool = False  # whether chunks are decoded whole, whatever is asked of them
     shuffled: bool | None = None  # whether they are in random order; None: nothing says so
     scaling: Scaling | None = None  # that was applied to the rows; None: nothing says so
     statistics: StoredStatistics | None = None  # stored with the rows
@@ -121,11 +120,9 @@ class RowSource(ABC):
     labels_as: tuple[str, ...] = ()  # maps that made the labels, see `ooc_fw.data.labels.LabelMap`
     overhead_bytes: int = 0  # most bytes that a read takes beside a span of rows
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
-    decoders: Sequence[DecodedChunks] = ()  # count the bytes read; without any, reads count them
-    stamps: list[FileStamp]  # files that the rows are in, which must not change
-    labels_hint = "name them (--label), or give a file of them (--labels; labels= in Python)"
     label_columns: Sequence[str] = ()  # which of the file may be the labels
-    reopen: Callable[[], RowSource] | None = None  # opens the same rows in another process
+    # Function and arguments that open the same rows in another process; None for rows in RAM.
+    recipe: tuple[Any, ...] | None = None
     _check_time: Callable[[], None] | None = None
 
     def __init__(
@@ -151,19 +148,19 @@ class RowSource(ABC):
             raise InputError(
                 f"{name} has {self.n_rows} rows but {len(labels)} labels; give one label a row"
             )
-        self._labels, self._parents = labels, parents
+        self._labels = labels
+        self._parents = parents
         if parents:
             first = parents[0]
-            self.sparse, self.shuffled, self.scaling = first.sparse, first.shuffled, first.scaling
-            self.labels_hint, self.label_columns = first.labels_hint, first.label_columns
-            self.columns, self.table = first.columns, first.table
-            if labels is None:
-                self.labels_as, self.targets = first.labels_as, first.targets
+            same = ["sparse", "shuffled", "scaling", "label_columns", "columns", "table"]
+            for fact in same if labels is not None else [*same, "labels_as", "targets"]:
+                setattr(self, fact, getattr(first, fact))
             self.in_memory = all(parent.in_memory for parent in parents)
-        self.stamps = []
+        self.stamps: list[FileStamp] = []  # files that the rows are in, which must not change
         self._resources = ExitStack()
         self._counting = threading.Lock()
-        self.rows_read = self._bytes_read = 0
+        self.rows_read = 0
+        self._bytes_read = 0
 
     def __repr__(self) -> str:
         kind = "sparse" if self.sparse else "dense"
@@ -172,56 +169,47 @@ class RowSource(ABC):
 
     @abstractmethod
     def _fetch(self, start: int, stop: int) -> StoredRows:
-        """Rows ``start:stop`` as stored, which may hold infinite values; counts the bytes read."""
+        """Rows ``start:stop`` as stored, which may hold infinite values."""
 
-    def read(self, start: int, stop: int) -> Rows:
-        """Rows ``start:stop``, all finite; perhaps a view of the caller's array: do not write."""
-        return self._read(start, stop, rounded)
+    def read(self, start: int, stop: int, *, exact: bool = False) -> Rows:
+        """Rows ``start:stop``, all finite; perhaps a view of the caller's array: do not write.
 
-    def read_exact(self, start: int, stop: int) -> StoredRows:
-        """Rows to be scaled: of float64 where more digits are stored than float32 holds."""
-        return self._read(start, stop, unrounded)
+        With `exact`, rows to be scaled are of float64 if more digits are stored than float32 holds.
+        """
+        self._check_range(start, stop)
+        rows: Rows = self._converted(self._same_file(self._fetch, start, stop), exact)
+        check_finite(rows, self.name, range(start, stop))
+        self._count(stop - start)
+        return rows
 
     def read_unchecked(self, start: int, stop: int) -> StoredRows:
         """Rows as stored, whose values may not be finite."""
         self._check_range(start, stop)
         return self._same_file(self._fetch, start, stop)
 
-    def _read(self, start: int, stop: int, convert: Callable[[StoredRows], _Kind]) -> _Kind:
-        self._check_range(start, stop)
-        rows = convert(self._same_file(self._fetch, start, stop))
-        check_finite(rows, self.name, range(start, stop))
-        self._count(stop - start)
-        return rows
-
-    def take(self, indices: Int64Array) -> Rows:
+    def take(self, indices: Int64Array, *, exact: bool = False) -> Rows:
         """Rows at increasing `indices` without repeats, read in contiguous spans or chunks."""
         first, stop = (int(indices[0]), int(indices[-1]) + 1) if len(indices) else (0, 0)
         self._check_range(first, stop)
-        rows = self._take(indices)
+        rows = self._take(indices, exact)
         self._count(len(indices))
         return rows
 
-    def take_exact(self, indices: Int64Array) -> StoredRows:
-        """Rows to be scaled, as of `read_exact`, at increasing `indices` without repeats."""
-        self._check_range(int(indices[0]), int(indices[-1]) + 1)
-        rows = self._take_as(indices, unrounded)
-        self._count(len(indices))
-        return rows
-
-    def _take(self, indices: Int64Array) -> Rows:
+    def _take(self, indices: Int64Array, exact: bool) -> Rows:
         """Rows at `indices`, which exist."""
-        return self._take_as(indices, rounded)
-
-    def _take_as(self, indices: Int64Array, convert: Callable[[StoredRows], _Kind]) -> _Kind:
         pieces: list[Any] = []
         for span in split_spans(indices, self.max_gap, self.span_rows):
             first, stop = (int(span[0]), int(span[-1]) + 1) if len(span) else (0, 0)
-            rows: Any = convert(self._same_file(self._fetch, first, stop))
+            rows: Any = self._converted(self._same_file(self._fetch, first, stop), exact)
             piece = rows if stop - first == len(span) else take_rows(rows, span - first)
             check_finite(piece, self.name, span)
             pieces.append(piece)
-        return concat_rows(pieces)  # type: ignore[return-value]
+        return concat_rows(pieces)
+
+    def _converted(self, rows: StoredRows, exact: bool) -> Any:
+        if not self._parents:
+            self._count(0, rows_bytes(rows))
+        return unrounded(rows) if exact else rounded(rows)
 
     def _same_file(self, read: Callable[..., _Found], *part: Any) -> _Found:
         """Read; the files must be as they were opened, or they explain damage that was met."""
@@ -248,9 +236,8 @@ class RowSource(ABC):
 
     @property
     def bytes_read(self) -> int:
-        """Bytes (uncompressed) fetched so far, a compressed chunk always whole."""
-        n_bytes = self._bytes_read + sum(decoder.bytes_decoded for decoder in self.decoders)
-        return n_bytes + sum(parent.bytes_read for parent in self._parents)
+        """Bytes (uncompressed) of the rows fetched so far."""
+        return self._bytes_read + sum(parent.bytes_read for parent in self._parents)
 
     @property
     def has_labels(self) -> bool:  # noqa: D102
@@ -262,6 +249,14 @@ class RowSource(ABC):
         if self._labels is None:
             raise InputError(f"{self.name} has no labels; {self.labels_hint}")
         return np.asarray(self._same_file(self._labels.__getitem__, slice(start, stop)))
+
+    @property
+    def labels_hint(self) -> str:
+        """What to do where there are no labels."""
+        if self.label_columns:
+            has = ", ".join(self.label_columns)
+            return f"name its labels (--label, or label= in Python): it has {has}"
+        return "name them (--label), or give a file of them (--labels; labels= in Python)"
 
     def relabel(self, new: Callable[[AnyArray], AnyArray], maps: tuple[str, ...]) -> None:
         """Have the labels that `new` makes, by some `maps`, of those so far."""
@@ -281,7 +276,8 @@ class RowSource(ABC):
     @contextmanager
     def limited(self, check: Callable[[], None] | None) -> Iterator[None]:
         """Call `check`, in any thread, before each read within; it raises to end the work."""
-        before, self._check_time = self._check_time, check
+        before = self._check_time
+        self._check_time = check
         try:
             yield
         finally:
@@ -321,12 +317,12 @@ class RowSource(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process receives the way to open the file there, never rows or handles.
-        if self.reopen is None:
+        if self.recipe is None:
             raise InputError(
                 f"other processes cannot read the rows of this {self.name}, which are in the "
                 f"memory of this one; use dask threads, or give a file's path"
             )
-        return operator.call, (self.reopen,)
+        return self.recipe
 
     def rows_in(self, n_bytes: int) -> int:
         """Average number of rows, at least 1, that take `n_bytes` in RAM."""
@@ -338,45 +334,10 @@ class RowSource(ABC):
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(f"rows {start}:{stop} of {self.name}, which has {self.n_rows}")
 
-    def _count(self, n_rows: int, n_bytes: int = 0, *fetched: AnyArray) -> None:
-        if not self.decoders:  # which count the bytes themselves
-            n_bytes += sum(array.nbytes for array in fetched)
+    def _count(self, n_rows: int, n_bytes: int = 0) -> None:
         with self._counting:  # several threads read from one source
             self.rows_read += n_rows
             self._bytes_read += n_bytes
-
-    def reopen_by(self, opener: Callable[..., RowSource], *arguments: Any) -> None:
-        """Let other processes open the same file by a function of a module, and no other one."""
-        seen = tuple(stamp.seen for stamp in self.stamps[:1])
-        self.reopen = functools.partial(_open_once, opener, arguments, seen)
-
-    def reopen_as_view(self, *arguments: Any) -> None:
-        """Let other processes make this view of the sources that its parents are there."""
-        reopens = [parent.reopen for parent in self._parents if parent.reopen is not None]
-        if len(reopens) == len(self._parents):
-            self.reopen = functools.partial(_open_view, type(self), reopens, *arguments)
-
-
-@functools.lru_cache(maxsize=16)
-def _open_once(
-    opener: Callable[..., RowSource], arguments: tuple[Any, ...], seen: tuple[Any, ...]
-) -> RowSource:
-    """One open source per file and process, shared by all tasks that were sent there."""
-    source = opener(*arguments)
-    if tuple(stamp.seen for stamp in source.stamps[:1]) != seen:
-        source.close()
-        raise InputError(
-            f"{source.name} is not the file it was when the work began; start again, and let all "
-            f"machines see one file, or copies of equal size and time of change (cp -p)"
-        )
-    source.reopen_by(opener, *arguments)
-    return source
-
-
-def _open_view(
-    kind: Callable[..., RowSource], reopens: Sequence[Callable[[], RowSource]], *arguments: Any
-) -> RowSource:
-    return kind(*(reopen() for reopen in reopens), *arguments)
 
 
 class ArraySource(RowSource):
@@ -396,18 +357,14 @@ class ArraySource(RowSource):
         self._array = array
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
-        block = self._array[start:stop]
-        self._count(0, 0, block)
-        return block  # type: ignore[no-any-return]
+        return self._array[start:stop]  # type: ignore[no-any-return]
 
-    def _take(self, indices: Int64Array) -> Rows:
+    def _take(self, indices: Int64Array, exact: bool) -> Rows:
         if not self.in_memory:
-            return super()._take(indices)
-        block = self._array[indices]  # scattered access costs nothing extra in RAM
-        self._count(0, 0, block)
-        rows = as_float32(block)
+            return super()._take(indices, exact)
+        rows = self._converted(self._array[indices], exact)  # scattered access costs nothing extra
         check_finite(rows, self.name, indices)
-        return rows
+        return rows  # type: ignore[no-any-return]
 
 
 class CSRSource(RowSource):
@@ -425,48 +382,31 @@ class CSRSource(RowSource):
     ) -> None:
         check_real(name, matrix.data.dtype)
         check_shape(name, matrix.shape)
-        n_stored = int(getattr(matrix, "nnz", len(matrix.data)))
+        self._n_stored = int(getattr(matrix, "nnz", len(matrix.data)))
+        decoded_bytes = 8 * self._n_stored + 8 * (matrix.shape[0] + 1)
         super().__init__(
-            name,
-            matrix.shape,
-            labels=labels,
-            chunk_rows=chunk_rows,
-            decoded_bytes=8 * n_stored + 8 * (matrix.shape[0] + 1),
+            name, matrix.shape, labels=labels, chunk_rows=chunk_rows, decoded_bytes=decoded_bytes
         )
         self.in_memory = isinstance(matrix.data, np.ndarray)
-        self._data, self._indices, self.indptr = matrix.data, matrix.indices, matrix.indptr
+        self._matrix = matrix
+
+    @cached_property
+    def indptr(self) -> Int64Array:
+        """Row pointers, kept in RAM from the first read on: a memory limit may forbid that."""
+        pointers = np.asarray(self._matrix.indptr[0 : self.n_rows + 1], dtype=np.int64)
+        check_pointers(pointers, self._n_stored, self.name)
+        return pointers
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
         indptr = self.indptr[start : stop + 1]
         part = slice(int(indptr[0]), int(indptr[-1]))
-        data, indices = self._data[part], self._indices[part]
-        self._count(0, 0, data, indices)
+        data, indices = self._matrix.data[part], self._matrix.indices[part]
         return canonical_csr(data, indices, indptr, self.n_features, self.name)
 
 
 def rows_source(rows: Rows, name: str) -> ArraySource | CSRSource:
     """Rows in RAM as a source."""
     return (CSRSource if isinstance(rows, CSRRows) else ArraySource)(rows, name=name)
-
-
-def row_pointers(array: Sliceable, n_stored: int, place: str) -> ReadArray:
-    """Row pointers in a file, which are read, checked and kept in RAM when rows are asked for.
-
-    Until then, a memory limit that they exceed may be refused.
-    """
-    reading = threading.Lock()
-
-    @functools.cache
-    def pointers() -> Int64Array:
-        values = np.asarray(array[: len(array)], dtype=np.int64)
-        check_pointers(values, n_stored, place)
-        return values
-
-    def read(start: int, stop: int) -> Int64Array:
-        with reading:
-            return pointers()[start:stop]
-
-    return ReadArray((len(array),), np.int64, read)
 
 
 def stretches(n_rows: int, n_stretches: int = 32, length: int = 32) -> Int64Array:

@@ -1,13 +1,11 @@
-"""Which rows of a source are read: sources made of others, and draws of rows at random."""
+"""Sources made of others: some rows, columns, scaled rows, rows kept in RAM, several sources."""
 
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +61,7 @@ class SubsetSource(RowSource):
         self.ids = ReadArray((n_rows,), np.int64, partial(pick, source.row_ids))
         if source.categories is not None:
             self.categories = source.categories.at(n_rows, pick)
-        self.reopen_as_view(ranges)
+        self.recipe = SubsetSource, (source, ranges)
 
     @property
     def rows(self) -> Int64Array:
@@ -79,11 +77,11 @@ class SubsetSource(RowSource):
         if len(rows) == 0:
             return self.source.read(0, 0)
         if rows[-1] - rows[0] + 1 == len(rows):
-            return self.source.read_exact(int(rows[0]), int(rows[-1]) + 1)
-        return self.source.take_exact(rows)
+            return self.source.read(int(rows[0]), int(rows[-1]) + 1, exact=True)
+        return self.source.take(rows, exact=True)
 
-    def _take(self, indices: Int64Array) -> Rows:
-        return self.source.take(self.rows_at(indices))
+    def _take(self, indices: Int64Array, exact: bool) -> Rows:
+        return self.source.take(self.rows_at(indices), exact=exact)
 
 
 def _rows_at(ranges: Int64Array, firsts: Int64Array, positions: Int64Array) -> Int64Array:
@@ -199,10 +197,10 @@ class ScaledSource(WholeSource):
         sparse = source.sparse and not scaling.moves_zero
         super().__init__(source, source.n_features, sparse=sparse)
         self.scaling = scaling
-        self.reopen_as_view(scaling)
+        self.recipe = ScaledSource, (source, scaling)
 
     def _fetch(self, start: int, stop: int) -> Rows:
-        return self.scaling.apply(self.source.read_exact(start, stop), self.n_features)
+        return self.scaling.apply(self.source.read(start, stop, exact=True), self.n_features)
 
 
 class ColumnSource(WholeSource):
@@ -216,10 +214,10 @@ class ColumnSource(WholeSource):
             self.columns = [source.columns[k] for k in places.tolist()]
         if source.scaling is not None:
             self.scaling = source.scaling.at(places)
-        self.reopen_as_view(places)
+        self.recipe = ColumnSource, (source, places)
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
-        rows = self.source.read_exact(start, stop)  # they may yet be scaled
+        rows = self.source.read(start, stop, exact=True)  # they may yet be scaled
         if isinstance(rows, CSRRows):
             return take_columns(rows, self._places)
         return rows[:, self._places]
@@ -252,8 +250,10 @@ class CachedSource(WholeSource):
             pieces.append(self._blocks[first][max(start - first, 0) : stop - first])
         return concat_rows(pieces)
 
-    def _take(self, indices: Int64Array) -> Rows:
-        return super()._take(indices) if self.keeps else self.source.take(indices)
+    def _take(self, indices: Int64Array, exact: bool) -> Rows:
+        if self.keeps:
+            return super()._take(indices, exact)
+        return self.source.take(indices, exact=exact)
 
 
 class StackedSource(RowSource):
@@ -284,7 +284,7 @@ class StackedSource(RowSource):
             self.categories = replace(categories, cells=None)  # labels of other parts may be in it
         for part in parts:
             self.on_close(part.close)
-        self.reopen_as_view()
+        self.recipe = StackedSource, parts
 
     def _split(self, start: int, stop: int) -> list[tuple[RowSource, int, int, int]]:
         """Parts that hold rows ``start:stop``: each with its range and its first row here."""
@@ -308,20 +308,16 @@ class StackedSource(RowSource):
 
         return read
 
-    def _read(self, start: int, stop: int, convert: Callable[..., Any]) -> Any:
-        self._check_range(start, stop)
-        self._count(stop - start)
-        split = self._split(start, stop)
-        return concat_rows([part._read(low, high, convert) for part, low, high, _ in split])
-
     def _fetch(self, start: int, stop: int) -> StoredRows:
         split = self._split(start, stop)
-        return concat_rows([part.read_unchecked(low, high) for part, low, high, _ in split])
+        return concat_rows([part.read(low, high, exact=True) for part, low, high, _ in split])
 
-    def _take(self, indices: Int64Array) -> Rows:
+    def _take(self, indices: Int64Array, exact: bool) -> Rows:
         cuts = np.searchsorted(indices, self._ends)
         parts = zip(self._parents, self._ends, np.split(indices, cuts[:-1]), strict=True)
-        rows = [part.take(own - end + part.n_rows) for part, end, own in parts if len(own) > 0]
+        rows = [
+            part.take(own - end + part.n_rows, exact=exact) for part, end, own in parts if len(own)
+        ]
         return concat_rows(rows or [self._parents[0].read(0, 0)])
 
 
@@ -409,7 +405,7 @@ class PairSource(RowSource):
         parts = [self.first.read(begin, end), self.second.read(start - begin, stop - end)]
         return self._merge(parts, self.is_first(np.arange(start, stop)))
 
-    def _take(self, indices: Int64Array) -> Rows:
+    def _take(self, indices: Int64Array, exact: bool) -> Rows:
         is_first, origin = self.is_first(indices), self.origin(indices)
         parts = [self.first.take(origin[is_first]), self.second.take(origin[~is_first])]
         return self._merge(parts, is_first)
@@ -418,141 +414,3 @@ class PairSource(RowSource):
     def _merge(parts: list[Rows], is_first: npt.NDArray[np.bool_]) -> Rows:
         places = np.concatenate([np.flatnonzero(is_first), np.flatnonzero(~is_first)])
         return take_rows(concat_rows(parts), np.argsort(places))
-
-
-# Integers in, row numbers out; nothing is read here. Every sampler gives each row the same chance.
-# On a shuffled file a draw depends only on the number of rows and the generator, never on chunks or
-# storage, so that all copies of a data set give the same run.
-
-SLICE_ROWS = 64  # preferred length of a slice: worth a read, short enough to have several
-MAX_SLICES = 8  # largest number of slices in a draw; larger draws have longer slices
-MAX_CHUNKS = 16  # largest number of chunks that a draw from an ordered file touches
-# Rows count as ordered if more runs of labels are missing than these, and than so many times the
-# root of their number.
-SORTED_RUNS, SORTED_ROOTS = 10, 3
-
-
-class Sampler(ABC):
-    """A policy for drawing from `n_rows` rows."""
-
-    def __init__(self, n_rows: int) -> None:
-        self.n_rows = n_rows
-
-    def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
-        """Increasing numbers of `size` different rows, or of all if there are no more."""
-        if size >= self.n_rows:
-            return np.arange(self.n_rows, dtype=np.int64)
-        return np.sort(self._draw(size, rng))
-
-    @abstractmethod
-    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
-        """Draw fewer than all rows, in any order."""
-
-
-class BlockSampler(Sampler):
-    """Consecutive blocks of a shuffled source, so that no row comes twice within a pass."""
-
-    next_row: int | None = None  # where the previous draw ended; a random row before the first
-
-    def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
-        """Draw the next `size` rows; see `Sampler.sample`."""
-        return np.sort(self._draw(min(size, self.n_rows), rng))
-
-    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
-        if self.next_row is None:
-            self.next_row = int(rng.integers(self.n_rows))
-        rows = (self.next_row + np.arange(size, dtype=np.int64)) % self.n_rows
-        self.next_row = (self.next_row + size) % self.n_rows
-        return rows
-
-
-def block_sampler(sampler: Sampler, n_rows: int) -> Sampler:
-    """Sampler of whole blocks for a source from which `sampler` draws a few rows."""
-    return BlockSampler(n_rows) if isinstance(sampler, SliceSampler) else sampler
-
-
-class ScatteredSampler(Sampler):
-    """Uniform draws without replacement, for rows in RAM."""
-
-    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
-        return rng.choice(self.n_rows, size, replace=False, shuffle=False)
-
-
-class SliceSampler(Sampler):
-    """A few slices at random offsets, for rows that are in random order already.
-
-    One slice of a shuffled file is a uniform sample without replacement. Two draws that share a row
-    probably share a slice's worth of rows; several slices per draw keep that small.
-    """
-
-    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
-        lengths = split_evenly(size, min(MAX_SLICES, -(-size // SLICE_ROWS)))
-        starts = place_arcs(self.n_rows, lengths, rng)
-        parts = [start + np.arange(n) for start, n in zip(starts, lengths, strict=True)]
-        return np.concatenate(parts) % self.n_rows
-
-
-class ChunkSampler(Sampler):
-    """Random rows out of stretches as long as a chunk from all over an ordered file.
-
-    Neighbours resemble each other there, so that a slice would be a biased sample, and scattered
-    rows would each cost a chunk. The stretches begin anywhere on a circle of all rows.
-    """
-
-    def __init__(self, n_rows: int, chunk_rows: int) -> None:
-        super().__init__(n_rows)
-        self.chunk_rows = chunk_rows
-
-    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
-        n_chunks = max(1, min(MAX_CHUNKS, size, self.n_rows // self.chunk_rows))
-        counts = split_evenly(size, n_chunks)
-        lengths = np.minimum(np.maximum(counts, self.chunk_rows), self.n_rows)
-        starts = place_arcs(self.n_rows, lengths, rng)
-        parts = [
-            start + rng.choice(length, count, replace=False, shuffle=False)
-            for start, length, count in zip(starts, lengths, counts, strict=True)
-        ]
-        return np.concatenate(parts) % self.n_rows
-
-
-def choose_sampler(
-    n_rows: int, chunk_rows: int, shuffled: bool | None, in_memory: bool, labels: AnyArray
-) -> Sampler:
-    """Pick the sampler that suits the storage of the rows.
-
-    The order of the labels tells whether rows are shuffled if the file does not say so. A
-    `ChunkSampler` means that the file should be shuffled, which the caller tells the user.
-    """
-    if shuffled or looks_shuffled(labels):
-        return SliceSampler(n_rows)
-    return ScatteredSampler(n_rows) if in_memory else ChunkSampler(n_rows, chunk_rows)
-
-
-def looks_shuffled(labels: AnyArray) -> bool:
-    """Whether there are about as many runs of equal labels as in random order, or more.
-
-    With the counts n_k of the classes, n + 1 - sum n_k^2 / n are expected there, and their standard
-    deviation is less than the root of that (Wald and Wolfowitz, 1940).
-    """
-    counts = np.unique(labels, return_counts=True)[1]
-    expected = len(labels) + 1 - float(np.square(counts, dtype=np.float64).sum()) / len(labels)
-    runs = 1 + int(np.count_nonzero(labels[1:] != labels[:-1]))
-    return bool(expected - runs <= max(SORTED_RUNS, SORTED_ROOTS * expected**0.5))
-
-
-def split_evenly(total: int, parts: int) -> Int64Array:
-    """Cut `total` into `parts` whole numbers that differ by at most one."""
-    small, rest = divmod(total, parts)
-    return np.full(parts, small, dtype=np.int64) + (np.arange(parts) < rest)
-
-
-def place_arcs(n_rows: int, lengths: Int64Array, rng: np.random.Generator) -> Int64Array:
-    """Place arcs on a circle of rows at random, without overlap; returns the first row of each.
-
-    The rows left over are shared out at random as gaps, and the whole pattern is turned by a random
-    angle, which gives each row the same chance to be covered.
-    """
-    free = n_rows - int(lengths.sum())
-    gaps = np.sort(rng.integers(0, free + 1, size=len(lengths)))
-    before = np.cumsum(lengths) - lengths
-    return (gaps + before + int(rng.integers(n_rows))) % n_rows

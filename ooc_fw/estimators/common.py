@@ -19,7 +19,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ooc_fw.data.containers import Missing
 from ooc_fw.data.labels import are_numbers, check_no_missing
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import (
@@ -156,7 +155,7 @@ class Trainer(CallbackSupportMixin, Parameters):
         y: Any = None,
         sample_weight: npt.ArrayLike | None = None,
         *,
-        missing_labels: Missing = "refuse",
+        missing_labels: str = "refuse",
         **files: Any,
     ) -> Self:
         """Train on the rows of `X`.

@@ -17,12 +17,12 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.containers import open_rows
 from ooc_fw.data.converted import CONTENT, LABELS_AS, content_crc32
 from ooc_fw.data.formats import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
-from ooc_fw.data.hdf5 import H5PY_ERRORS, as_node, check_plain_tree, open_file
+from ooc_fw.data.hdf5 import H5PY_ERRORS, check_plain_tree, open_file
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.stores import open_rows
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model import old_files
 from ooc_fw.model.machines import ARRAYS, NUMBERS, Machines
@@ -138,7 +138,7 @@ def fields_of(content: bytes) -> dict[str, Any]:
 def read_fields(file: h5py.File) -> dict[str, Any]:
     """Fields of the `Model` in a file that `opened` gives."""
     attributes = file.attrs
-    with open_rows(as_node(file["support_vectors"])) as source:
+    with open_rows(file["support_vectors"]) as source:
         vectors = source.read(0, source.n_rows)
     kernel = make_kernel(
         get_text(attributes, "kernel"),

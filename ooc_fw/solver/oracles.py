@@ -29,8 +29,8 @@ from ooc_fw.data.rows import (
     stored_arrays,
     take_rows,
 )
+from ooc_fw.data.sampling import BlockSampler, block_sampler
 from ooc_fw.data.sources import iter_blocks
-from ooc_fw.data.views import BlockSampler, block_sampler
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions

@@ -19,8 +19,9 @@ import numpy as np
 
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, take_rows
+from ooc_fw.data.sampling import ChunkSampler, Sampler, choose_sampler
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource, stretches
-from ooc_fw.data.views import CachedSource, ChunkSampler, Sampler, choose_sampler
+from ooc_fw.data.views import CachedSource
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel

@@ -18,8 +18,8 @@ import numpy as np
 
 from ooc_fw.data.labels import encode_labels, label_values
 from ooc_fw.data.rows import Codes, Int64Array, rows_bytes
+from ooc_fw.data.sampling import choose_sampler
 from ooc_fw.data.sources import RowSource, rows_source
-from ooc_fw.data.views import choose_sampler
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import PairSolution, union_of_rows
 from ooc_fw.model.record import Model

@@ -34,7 +34,7 @@ def test_damage(ooc_fw, damaged):
     assert outcome.status == 1
     assert "3200 bytes in 1 chunk, damaged in 1 place\n" in outcome.out
     assert outcome.err == (
-        f"ooc-fw: {damaged} is damaged: X, chunk 0, rows 0 to 199 do not match their checksum; "
+        f"ooc-fw: {damaged} is damaged: X, rows 0 to 199 do not match their checksum; "
         f"restore a copy or convert the data again\n"
     )
     result = json.loads(ooc_fw("verify", damaged, "--json").out)
@@ -50,7 +50,7 @@ def test_damage_is_met_by_the_other_commands(ooc_fw, damaged, model_file, tmp_pa
         ("predict", model_file, damaged),
         ("evaluate", model_file, damaged),
     ):
-        ooc_fw(*arguments).assert_refused("bad.h5 is damaged: X, chunk 0, rows 0 to 199")
+        ooc_fw(*arguments).assert_refused("bad.h5 is damaged: X, rows 0 to 199")
     assert not (tmp_path / "m.h5").exists()
     # A support vector that changed is noticed before the sweep.
     ooc_fw("certify", model_file, damaged).assert_refused("bad.h5")

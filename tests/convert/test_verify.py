@@ -123,7 +123,7 @@ def test_a_bit_anywhere_in_an_array_is_found(path):
             else:
                 damaged = damaged_array(path)
                 assert damaged.name == name
-                assert f"{path} is damaged: {name}, chunk " in damaged.damage[0]
+                assert f"{path} is damaged: {name}, " in damaged.damage[0]
             path.write_bytes(good)
     assert verify_file(path).intact
 
@@ -183,14 +183,14 @@ def test_damage_is_reported_by_its_place(text, path, tmp_path, monkeypatch):
     monkeypatch.undo()
     convert_libsvm([text], path, dense=False, shuffle=False)
     flip(path, chunk_places(path, "X/data")[0][0])
-    sentence = f"{path} is damaged: X/data, chunk 0, values 0 to "
+    sentence = f"{path} is damaged: X/data, values 0 to "
     assert damaged_array(path).damage[0].startswith(sentence)
     with pytest.raises(DamageError, match=f"^{sentence}"):
         sweep(path)
     flip(path, chunk_places(path, "X/indptr")[0][0])
     sentences = [word for array in verify_file(path).arrays for word in array.damage]
-    assert "X/data, chunk 0, values 0 to " in sentences[0]
-    assert "X/indptr, chunk 0, values 0 to 60 do not match their checksum" in sentences[1]
+    assert "X/data, values 0 to " in sentences[0]
+    assert "X/indptr, values 0 to 60 do not match their checksum" in sentences[1]
 
 
 def test_a_changed_header_is_damage(path):

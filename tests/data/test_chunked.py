@@ -2,7 +2,6 @@
 
 import io
 import json
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +10,10 @@ import dask.array as da
 import h5py
 import numpy as np
 import pytest
-import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ooc_fw.convert import preflight
 from ooc_fw.convert.convert import convert
-from ooc_fw.data import arrays, containers
 from ooc_fw.data.arrays import DecodedChunks
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import iter_blocks
@@ -23,7 +21,6 @@ from ooc_fw.data.statistics import sigma2
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
 from tests.support.contracts import small_table
-from tests.support.files import write_csr_group
 from tests.support.methods import grid
 
 
@@ -42,26 +39,6 @@ def test_a_chunk_is_read_once_and_when_it_is_asked_for():
     assert sum(n_read) == 20  # a chunk is decoded whole, whatever is asked of it
     source.take(np.array([31, 36]))
     assert sum(n_read) == 20
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_bytes_read_are_those_decoded(kind):
-    """A pass in small blocks decodes every chunk once; a single row costs a whole chunk."""
-    X = sp.random_array((2000, 400), density=0.3, format="csr", rng=0)
-    with h5py.File(io.BytesIO(), "w") as file:
-        if kind == "dense":
-            node = file.create_dataset("X", data=X.toarray(), chunks=(500, 400), compression=1)
-            stored = 8 * 2000 * 400
-        else:
-            node = file.create_group("X")
-            write_csr_group(node, X.toarray(), chunks=len(X.data) // 4, compression=1)
-            stored = 12 * len(X.data)
-        with open_source(node) as source:
-            source.take(np.array([3]))
-            assert source.bytes_read == stored / 4
-            for start in range(0, 2000, 30):
-                source.read(start, min(start + 30, 2000))
-            assert source.bytes_read == stored
 
 
 @pytest.mark.parametrize(("threads", "length"), grid([(3, 900), (1, 900), (3, 20_000)], 1))
@@ -86,55 +63,51 @@ def test_each_block_is_computed_once_a_pass(threads, length):
         assert max(Counter(computed).values()) <= 3
 
 
-def test_a_chunk_on_its_way_is_not_decoded_again(monkeypatch):
-    monkeypatch.setattr(arrays, "KEPT_BYTES", 0)
-    counts, begun, others_read = Counter(), threading.Event(), threading.Event()
+def test_threads_decode_each_chunk_once_and_failures_are_tried_again():
+    counts = Counter()
 
     def decode(start, stop):
         counts[start] += 1
-        if start == 0:
-            begun.set()
-            others_read.wait(10)
+        if start == 100 and counts[start] == 1:
+            raise DamageError("gone")
+        time.sleep(0.001)
         return np.arange(start, stop)
 
-    chunks = DecodedChunks((600,), np.int64, decode, 100)
-    with ThreadPoolExecutor(2) as pool:
-        one = pool.submit(lambda: chunks[0:7])
-        begun.wait(10)
-        for start in range(100, 600, 100):
-            assert chunks[start : start + 7][0] == start
-        other = pool.submit(lambda: chunks[7:14])
-        while next(reversed(chunks._kept)) != 0:  # until it has asked, too
-            time.sleep(0.001)
-        others_read.set()
-        assert one.result()[0] == other.result()[0] - 7 == 0
-    assert set(counts.values()) == {1}
-    assert len(chunks._kept) == 2
+    chunks = DecodedChunks((600,), np.int64, decode, np.arange(0, 601, 100))
+    with pytest.raises(DamageError):
+        chunks[107:109]
+    with ThreadPoolExecutor(4) as pool:
+        starts = [*range(0, 600, 10)] * 3
+        found = pool.map(lambda start: chunks[start : start + 7][0], starts)
+        assert [*found] == starts
+    assert counts == {100: 2} | dict.fromkeys([0, 200, 300, 400, 500], 1)
 
 
-def test_a_chunk_that_cannot_be_decoded_is_tried_again():
-    tried = []
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    parts=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=5),
+)
+def test_any_part_of_any_chunks(lengths, parts):
+    borders = np.cumsum([0, *lengths])
+    array = np.arange(borders[-1])
 
     def decode(start, stop):
-        tried.append(start)
-        raise DamageError("gone")
+        assert {start, stop} <= {*borders.tolist()} or start == stop
+        return array[start:stop]
 
-    chunks = DecodedChunks((100,), np.int64, decode, 100)
-    for n_tried in (1, 2):
-        with pytest.raises(DamageError):
-            chunks[0:7]
-        assert tried == [0] * n_tried
+    chunks = DecodedChunks(array.shape, array.dtype, decode, borders)
+    for start, stop in parts:
+        np.testing.assert_array_equal(chunks[start:stop], array[start:stop])
 
 
 def test_what_is_kept_is_bounded():
     def decode(start, stop):
         return np.repeat(np.arange(start, stop)[:, None], 512, axis=1)
 
-    chunks = DecodedChunks((100_000, 512), np.int64, decode, 100)
+    chunks = DecodedChunks((100_000, 512), np.int64, decode, np.arange(0, 100_001, 100))
     for start in range(50, 90_000, 100):
         assert chunks[start : start + 100][:, 0].tolist() == list(range(start, start + 100))
-        held = sum(kept.result().nbytes for kept in chunks._kept.values())
-        assert held <= chunks.kept_bytes
+        assert sum(kept.nbytes for kept in chunks._kept.values()) <= chunks.kept_bytes
     assert chunks.kept_bytes == 32 << 20
 
 
@@ -218,20 +191,6 @@ def test_chunks_of_zeros_that_zarr_left_out_are_read_and_counted(tmp_path, form,
         assert "'/y': 2 of its 4 chunks are absent, and their values are taken to be 0" in (
             caplog.text
         )
-
-
-def test_many_small_chunks_are_warned_of_and_few_are_looked_at(tmp_path, monkeypatch, caplog):
-    zarr = pytest.importorskip("zarr")
-    monkeypatch.setattr(containers, "_MANY_CHUNKS", 50)
-    monkeypatch.setattr(preflight, "LOOKED_CHUNKS", 64)
-    monkeypatch.setattr(preflight, "STRETCHES", 16)
-    group = zarr.open_group(tmp_path / "s.zarr", mode="w")
-    group.create_array("X", shape=(200, 3), dtype="f4", chunks=(1, 3))[:] = np.ones((200, 3))
-    with open_source(str(tmp_path / "s.zarr")) as source:
-        assert "is in 200 chunks of 12 bytes, and each is read by itself" in caplog.text
-        assert source.overhead_bytes > 200 * (16 << 10)
-        assert sum(stop - start for start, stop in preflight.sample_slices(source)) <= 64
-        assert source.read(0, 200).sum() == 600
 
 
 def test_metadata_of_a_store_that_make_no_sense(store):

@@ -149,7 +149,7 @@ def never_written(n_rows, **storage):
         (CSR | {"X/indptr": np.zeros((61, 2), int)}, "must be an array of one dimension"),
         (CSR | {"X/indptr": np.arange(5)}, r"is it stored by columns \(CSC\)"),
         (CSR | {"X/indptr": np.zeros(3, int)}, "3 row pointers for 60 rows"),
-        (CSR | {"X/indptr": np.zeros(61, int)}, "'/X/indptr': row pointers do not rise from 0"),
+        (CSR | {"X/indptr": np.zeros(61, int)}, "row pointers do not rise from 0"),
         (CSR | {"X/data": np.zeros((60, 2))}, "must be an array of one dimension"),
         (CSR | {"X@shape": (np.nan, 4.0)}, "must be two whole numbers"),
         (CSR | {"X@shape": (-60, 4)}, "must be two whole numbers"),

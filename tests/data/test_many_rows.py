@@ -8,8 +8,9 @@ import pytest
 
 from ooc_fw.certificate.sweep import _blocks
 from ooc_fw.data.opening import open_source
+from ooc_fw.data.sampling import BlockSampler, ChunkSampler, SliceSampler
 from ooc_fw.data.sources import RowSource, block_slices
-from ooc_fw.data.views import BlockSampler, ChunkSampler, PairSource, SliceSampler, SubsetSource
+from ooc_fw.data.views import PairSource, SubsetSource
 
 N_ROWS = (1 << 31) + 1000
 

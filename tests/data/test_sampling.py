@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.data.views import (
+from ooc_fw.data.sampling import (
     MAX_CHUNKS,
     MAX_SLICES,
     ChunkSampler,

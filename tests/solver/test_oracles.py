@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ooc_fw._core.walk import NO_TARGET
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import take_rows
-from ooc_fw.data.views import BlockSampler, ScatteredSampler
+from ooc_fw.data.sampling import BlockSampler, ScatteredSampler
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.solver import oracles
 from ooc_fw.solver.oracles import Request
