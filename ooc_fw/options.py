@@ -433,7 +433,7 @@ class ConvertOptions(_Checked):
     format: str = option(
         "auto",
         "format of the input; auto recognises it by content and name",
-        choices=("auto", "libsvm", "csv", "parquet", "arrow", "npy", "npz", "hdf5", "zarr"),
+        choices=("auto", "libsvm", "csv", "parquet", "arrow", "npy", "hdf5", "zarr"),
     )
     header: bool | None = option(
         None,

@@ -73,8 +73,8 @@ _MODEL = "model file (default: DATA with the suffix .model.h5)"
 def _convert(parser: argparse.ArgumentParser) -> None:
     """Convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled.
 
-    Convert LIBSVM text or a table (CSV, Parquet, Arrow, .npy, .npz, HDF5 of other tools, zarr) to
-    one HDF5 file in constant memory. Rows are shuffled, so that training may read any contiguous
+    Convert LIBSVM text or rows (CSV, Parquet, Arrow, .npy, HDF5 of other tools, zarr) to one
+    HDF5 file in constant memory. Rows are shuffled, so that training may read any contiguous
     part as a random sample.
 
       ooc-fw convert a.csv train.h5 --label y --scale standard --one-hot city
@@ -87,7 +87,7 @@ def _convert(parser: argparse.ArgumentParser) -> None:
         type=INPUT,
         metavar="FILE",
         help="IN [IN ...] OUT.h5, or only inputs with -o: LIBSVM text or CSV (plain, .gz, .bz2, "
-        ".xz), Parquet or Arrow files or folders of them, .npy, .npz, HDF5, zarr; or addresses of "
+        ".xz), Parquet or Arrow files or folders of them, .npy, HDF5, zarr; or addresses of "
         "these; - is standard input",
     )
     add_output(parser, "OUT.h5", "HDF5 file to write (default: the last FILE)")
@@ -127,8 +127,7 @@ def _info(parser: argparse.ArgumentParser) -> None:
 
     Describe a model, or a checkpoint and how to resume its run, or inspect data before training:
     classes, columns that are constant or not scaled alike, missing values, repeated rows, storage,
-    and the advice that follows. Of large files a sample is read, of text and tables (CSV, Parquet,
-    .npz) the beginning.
+    and the advice that follows. Of large files a sample is read, of text and tables the beginning.
     """
     add_data_or_text(parser)
     add_options(parser, ConvertOptions, ["header"])

@@ -8,17 +8,14 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-import h5py
-
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert import preflight
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.tables import find_column
+from ooc_fw.convert.features import find_column
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data import formats
-from ooc_fw.data.arrays import open_npy
-from ooc_fw.data.hdf5 import H5PY_ERRORS, find_node, open_file
+from ooc_fw.data.hdf5 import H5PY_ERRORS, open_file
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CSRSource, RowSource
@@ -207,7 +204,6 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         if args.label is not None:
             label = find_column(reader, args.label, "--label")
         n_looked, columns, bad = preflight.inspect_table(reader)
-        differences = list(reader.differences(reader.proper_columns))
     described = {}
     for column in columns:
         values = {"low": column.low, "high": column.high}
@@ -224,7 +220,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         "n_looked_at": n_looked,
         "bad_rows": len(bad),
         "columns": described,
-        "advice": [*differences, *sentences][:MOST_ADVICE],
+        "advice": sentences[:MOST_ADVICE],
         "next": [_next(args, chosen, ())],
     }
 
@@ -244,9 +240,7 @@ def _kind(args: argparse.Namespace) -> str:
     path, is_table = args.data, args.label is not None or args.header is not None
     form = formats.detect_format(path, is_table=is_table)
     if form == "npy":
-        with contextlib.suppress(InputError), contextlib.closing(open_npy(path)) as array:
-            return "npy" if is_table or array.dtype.names else "data"
-        return "data"
+        return "npy" if is_table else "data"
     if form != "hdf5":
         return "text" if form == "libsvm" else form
     if formats.format_of(formats.read_head(path)) == "checkpoint":
@@ -254,8 +248,4 @@ def _kind(args: argparse.Namespace) -> str:
     with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(path) as file:
         if "kernel" in file.attrs:
             return "model"
-        rows, *nodes = (find_node(file, name) for name in (args.x_name, *file))
-        converted = "indptr" in set(file) or "format_version" in file.attrs
-        if rows is None and not converted and any(isinstance(n, h5py.Dataset) for n in nodes):
-            return "hdf5"
     return "data"

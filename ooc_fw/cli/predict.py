@@ -288,7 +288,7 @@ def parsed(
 ) -> Iterator[tuple[AnyArray, Rows]] | None:
     """Labels and raw rows of DATA block by block, if it is text or a table; else None."""
     kind = detect_format(args.data, is_table=model.table is not None)
-    is_table = kind in (*TABLES, "npz")
+    is_table = kind in TABLES
     if is_table and model.table is None:
         raise InputError(
             f"{args.data} is a table, and the model does not know how columns became features; "
@@ -318,7 +318,7 @@ def column_words(model: Model, args: argparse.Namespace, name: str) -> Iterator[
     kind = detect_format(args.data, is_table=model.table is not None)
     if args.data == "-":
         raise InputError("--by reads the rows twice, and standard input only once; give a file")
-    if kind in (*TABLES, "npz") and model.table is not None:
+    if kind in TABLES and model.table is not None:
         return words_of_column(model, Table(args.data, kind, args.data), name)
     if kind == "libsvm":
         raise InputError(f"{args.data} has no columns for --by; give a table (CSV, Parquet, Arrow)")

@@ -16,16 +16,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ooc_fw.convert import passes, tables
-from ooc_fw.convert.arrays import ArrayReader
-from ooc_fw.convert.arrow import CSVReader, PartsReader
+from ooc_fw.convert import passes
+from ooc_fw.convert.csv_table import CSVTable
+from ooc_fw.convert.features import TableEncoder, TableRecord, choose_columns
+from ooc_fw.convert.like import TrainingFile, read_like
 from ooc_fw.convert.passes import Job, Spool, shuffle_bits
-from ooc_fw.convert.readers import Encoder, Meter, ParseOptions, Progress, Reader, TableReader
-from ooc_fw.convert.tables import TableEncoder, TableRecord, TrainingFile
+from ooc_fw.convert.readers import Encoder, Meter, ParseOptions, Progress, Reader
+from ooc_fw.convert.tables import ArrayTable, PartsTable, Table
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import Layout, OutputFile, filter_options
-from ooc_fw.data.formats import TABLES, detect_format, open_bytes
+from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import are_numbers, maps_left
+from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
@@ -40,16 +42,15 @@ PathLike: TypeAlias = str | os.PathLike[str]
 DENSE_FROM_DENSITY = 0.25
 """Share of nonzeros from which rows are stored dense: dense products are then faster, and sparse
 rows, with an index for each value, would hardly be smaller."""
-
-LARGE_BYTES, MANY_TIMES = 64 << 20, 4
-"""Dense rows that take more, and so many times the input, are announced."""
+LARGE_BYTES = 64 << 20  # dense rows that take more, and MANY_TIMES the input, are announced
+MANY_TIMES = 4
 
 _SPOOL_BYTES = {np.float32: 1.5, np.float64: 2.5}
 """Bytes in the spool for a byte of text, by the type of the values; an upper estimate."""
-
 _TEXT_BYTES = 4  # bytes of text for a byte of compressed input; an estimate
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_DISK_ERRORS = (*_FULL, errno.EIO, errno.EROFS, errno.EPERM, errno.EACCES)
+_DISK_ERRORS = {
+    getattr(errno, name) for name in "ENOSPC EDQUOT EFBIG EIO EROFS EPERM EACCES".split()
+}
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def convert(
     options = options or ConvertOptions()
     filter_options(options.compression)  # the plugin must be installed
     target = Path(output)
-    like = None if options.like is None else tables.read_like(os.fspath(options.like))
+    like = None if options.like is None else read_like(os.fspath(options.like))
     if like is not None and like.targets:
         options = replace(options, task="regression")
     with ExitStack() as stack:
@@ -108,8 +109,8 @@ def convert(
             OutputFile(temporary) as file,
         ):
             n_nonzero = passes.write_rows(job, file, layout)
-    words = layout.label_names
-    mapped = [str(job.encoder.label_map)] * (job.encoder.label_map is not None)
+    words, new_labels = layout.label_names, job.encoder.labels.map
+    mapped = [] if new_labels is None else [str(new_labels)]
     found = {k if words is None else words[int(k)]: n for k, n in layout.class_counts.items()}
     known = found if like is None or like.classes is None else like.classes
     return ConversionReport(
@@ -121,25 +122,38 @@ def convert(
         density=n_nonzero / (layout.n_rows * layout.n_features),
         scaling=layout.scaling,
         seed=layout.seed,
-        dropped_features=max(0, job.width - layout.n_features),
+        dropped_features=max(0, job.width - (job.n_features or job.width)),
         dropped_values=job.n_dropped,
         n_skipped=job.n_skipped,
         skipped=tuple(job.skipped),
         unseen_labels=tuple(name for name in found if name not in known),
-        notes=(*job.encoder.notes(), *mapped, *job.notes, *passes.lost_columns(job, layout)),
+        notes=(*job.encoder.notes(), *mapped, *job.notes),
         text_bytes=sum(reader.text_bytes for reader in job.inputs),
         seconds=time.perf_counter() - started,
         targets=layout.targets,
     )
 
 
-def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingFile | None) -> str:
+def open_table(path: str, kind: str, options: ConvertOptions) -> Table:
+    """Open a table of a known format; InputError if it cannot be read."""
+    if kind == "csv":
+        return CSVTable(path, options)
+    if path == STANDARD_INPUT:
+        raise InputError(f"{kind} cannot be read from standard input; name a file")
+    if kind not in ("parquet", "arrow"):
+        return ArrayTable(path, options)
+    if options.labels is not None:
+        raise InputError(f"{path} has named columns: name the one of the labels with --label")
+    return PartsTable(path, kind)
+
+
+def _choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingFile | None) -> str:
     """Format that all inputs have; InputError if there is none, or options are for another one."""
     if not names:
         raise InputError("no input given; name a file, or - for standard input")
     if names.count(STANDARD_INPUT) > 1:
         raise InputError("standard input (-) can be read only once; give - once")
-    is_table = options.for_tables or (like is not None and like.record is not None)
+    is_table = options.for_tables or (like is not None and like.table is not None)
     kinds = [options.format] * len(names)
     if options.format == "auto":
         kinds = [detect_format(name, is_table=is_table) for name in names]
@@ -159,27 +173,24 @@ def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingF
         )
     if options.labels is not None and len(names) > 1:
         raise InputError("--labels is for one input; convert them one at a time")
-    if kind in TABLES and like is not None and like.is_model and not like.record:
+    if like is not None and kind in TABLES and like.is_model and like.table is None:
         raise InputError(
             f"{like.name} is a model, which does not say how the columns of a table became its "
             f"features; give the converted training file with --like"
         )
+    if like is not None and kind == "libsvm" and like.words and not _maps(names, options, like):
+        raise InputError(
+            f"the labels of {like.name} are words ({', '.join(like.words[:3])}), and those of "
+            f"LIBSVM text are numbers; convert a table"
+        )
     return kind
 
 
-def open_table(path: str, kind: str, options: ConvertOptions) -> TableReader:
-    """Open a table of a known format; InputError if it, or a package for it, is missing."""
-    if kind == "csv":
-        return CSVReader(path, options)
-    if path == STANDARD_INPUT:
-        raise InputError(f"{kind} cannot be read from standard input; name a file")
-    if options.labels is not None and kind in ("parquet", "arrow"):
-        raise InputError(f"{path} has named columns: name the one of the labels with --label")
-    if kind in ("parquet", "arrow"):
-        return PartsReader(path, kind)
-    if kind != "zarr":
-        open_bytes(path).close()
-    return ArrayReader(path, kind, options)
+def _maps(
+    names: Sequence[str], options: ConvertOptions, like: TrainingFile | None
+) -> tuple[str, ...]:
+    """Maps that make the labels."""
+    return maps_left(names[0], (), options.labels_as, () if like is None else like.labels_as)
 
 
 def _prepare(
@@ -190,14 +201,32 @@ def _prepare(
     progress: Progress | None,
     stack: ExitStack,
 ) -> Job:
-    """Open the inputs, find the features, check the space, and begin the spool."""
-    kind = choose_format(names, options, like)
-    if like is not None and like.record is not None and not like.record.header:
-        options = replace(options, header=bool(options.header))
+    """Open the inputs, choose the features, check the space, and begin the spool."""
+    kind = _choose_format(names, options, like)
+    scaling = Scaling("none", options.log1p) if like is None else like.scaling
+    n_features = options.n_features if like is None else like.n_features
+    parsing = ParseOptions(
+        options.zero_based, n_features, scaling.log1p, options.on_error == "skip"
+    )
+    maps = _maps(names, options, like)
     readers: list[Reader] = []
-    for name in names:
-        reader = TextInput(name) if kind == "libsvm" else open_table(name, kind, options)
-        readers.append(stack.enter_context(reader))
+    encoder: Encoder
+    if kind == "libsvm":
+        readers += [stack.enter_context(TextInput(name)) for name in names]
+        encoder = LineEncoder(parsing, maps)
+    else:
+        record = None
+        if like is not None and like.table is not None:
+            record = TableRecord.from_json(like.table, like.name, like.columns, like.n_features)
+            if not record.header:
+                options = replace(options, header=bool(options.header))
+        tables = [stack.enter_context(open_table(name, kind, options)) for name in names]
+        readers += tables
+        record = _choose_features(tables[0], record, options, like)
+        if record is not None:
+            n_features = None  # as many as it says
+            parsing = replace(parsing, n_features=None)
+        encoder = TableEncoder(tables, record, options, parsing, like, maps=maps)
     read = [*names, options.like, options.labels]
     stack.enter_context(reserved([Output("output", target)], read))
     sizes = [reader.size for reader in readers if reader.size is not None]
@@ -206,36 +235,14 @@ def _prepare(
         (reader.size or 0) * (_TEXT_BYTES if reader.compressed else 1) for reader in readers
     )
     _require_room(target, text_bytes, "temporary files")
-    scout = bool(options.one_hot or options.impute)
-    meter = Meter(progress, sum(sizes) if all_known else None, 2 + scout)
-    scaling = Scaling("none", options.log1p) if like is None else like.scaling
     # A spread far below the size of the values would be lost by rounding them before scaling.
     exact = options.scale != "none" or not scaling.is_identity
-    n_features = options.n_features if like is None else like.n_features
-    skip = options.on_error == "skip"
-    parsing = ParseOptions(options.zero_based, n_features, scaling.log1p, skip)
-    of_tables = [reader for reader in readers if isinstance(reader, TableReader)]
-    encoder: Encoder
-    if of_tables:
-        record = _choose_features(names, of_tables[0], kind, options, like, meter)
-        encoder = TableEncoder(of_tables, record, options, parsing, like)
-    else:
-        encoder = LineEncoder(parsing, () if like is None else like.words)
-        if like is not None and like.words and not (options.labels_as or like.labels_as):
-            raise InputError(
-                f"the labels of {like.name} are words ({', '.join(like.words[:3])}), and those of "
-                f"LIBSVM text are numbers; convert a table"
-            )
-    maps = maps_left(names[0], (), options.labels_as, () if like is None else like.labels_as)
-    if maps and encoder.labelled:
-        encoder.use_map(maps)
-    if scout:
-        meter.next_pass()
     dtype = np.float64 if exact else np.float32
     bits = shuffle_bits(int(text_bytes * _SPOOL_BYTES[dtype]) if all_known else None)
     seed = options.seed if options.shuffle and like is None else None
     spool = Spool(target.absolute().parent, seed, bits)
     stack.callback(spool.close)
+    meter = Meter(progress, sum(sizes) if all_known else None, 2)
     ranges = ColumnRanges(options.scale)
     return Job(
         options, target, like, n_features, readers, encoder, scaling, dtype, spool, meter, ranges
@@ -243,14 +250,9 @@ def _prepare(
 
 
 def _choose_features(
-    names: Sequence[str],
-    first: TableReader,
-    kind: str,
-    options: ConvertOptions,
-    like: TrainingFile | None,
-    meter: Meter,
+    first: Table, record: TableRecord | None, options: ConvertOptions, like: TrainingFile | None
 ) -> TableRecord | None:
-    """Features of tables; None for an array of sparse rows."""
+    """Features of tables, or None for an array of sparse rows; `record` is that of `like`."""
     if first.sparse:
         if like is None and options.of_columns:
             raise InputError(
@@ -258,20 +260,14 @@ def _choose_features(
                 f"--target-encode, --dates, --drop and --impute out"
             )
         return None
-    if like is not None:
-        record = like.record
-        by_position = record is None or (
-            {*record.columns}.isdisjoint(first.columns)
-            and (are_numbers(record.columns) or are_numbers(first.columns[: like.n_features]))
-            and not (record.hot or record.means or record.encodings or record.dates)
-        )
-        return tables.choose_columns(first, options, like) if by_position else record
-    record = tables.choose_columns(first, options)
-    if not (options.one_hot or options.impute):
-        return record
-    return tables.fit_record(
-        names, lambda path: open_table(path, kind, options), record, options, meter.at
+    if like is None:
+        return choose_columns(first, options)
+    by_position = record is None or (
+        {*record.columns}.isdisjoint(first.columns)
+        and (are_numbers(record.columns) or are_numbers(first.columns[: like.n_features]))
+        and not (record.hot or record.means or record.encodings or record.dates)
     )
+    return choose_columns(first, options, like) if by_position else record
 
 
 def _require_room(target: Path, n_bytes: int, purpose: str) -> None:
@@ -299,24 +295,22 @@ def _naming(target: Path, moment: str) -> Iterator[None]:
 
 def _plan(job: Job) -> Layout:
     """Layout of the output; InputError if it will not fit."""
-    record = None
-    if isinstance(job.encoder, TableEncoder):
-        job.width += job.encoder.end_learning(job.ranges, job.scaling.log_values)
-        record = job.encoder.record
-    n_features = job.n_features or job.width
+    options, encoder, like = job.options, job.encoder, job.like
+    n_columns = encoder.end_learning(job.ranges, job.sums, job.scaling, job.n_features or job.width)
+    widths = encoder.widths(n_columns)
+    n_features = int(widths.sum()) if like is None else like.n_features
     if not n_features:
         raise InputError(f"{job.name} holds labels only, no features; nothing to learn")
-    options, encoder, scaling = job.options, job.encoder, job.scaling
-    if job.like is None:
-        hot = None
-        if record is not None and record.hot:
-            hot = np.array([column in record.hot for _, column in record.columns_of_features])
-        scaling = Scaling.fit(job.ranges, scaling.log1p, n_features, kept=hot)
-    n_stored, dense = job.ranges.n_stored, options.dense
-    if dense is None and job.like is not None:
-        dense = not job.like.sparse
+    if like is None:
+        fitted = Scaling.fit(job.ranges, options.log1p, n_columns, kept=encoder.kept(n_columns))
+        scaling = _scaling_at(fitted, np.repeat(np.arange(n_columns), widths))
+    else:
+        scaling = job.scaling
+        fitted = _scaling_at(scaling, np.minimum(np.cumsum(widths) - widths, n_features - 1))
+    job.notes += passes.lost_columns(job, fitted, n_columns)
+    dense = options.dense if like is None or options.dense is not None else not like.sparse
     if dense is None:
-        dense = n_stored >= DENSE_FROM_DENSITY * job.n_rows * n_features
+        dense = job.ranges.n_stored >= DENSE_FROM_DENSITY * job.n_rows * n_features
     if not dense and scaling.moves_zero:
         if options.dense is False:
             raise InputError(
@@ -324,9 +318,9 @@ def _plan(job: Job) -> Layout:
                 f"stay sparse; use --scale maxabs, or leave out --sparse"
             )
         dense = True
-        job.notes += [
+        job.notes.append(
             f"scaling {scaling.kind!r} turns zeros into other numbers: rows are stored dense"
-        ]
+        )
     n_bytes, n_read = 4 * job.n_rows * n_features, sum(one.text_bytes for one in job.inputs)
     if dense and n_bytes > max(LARGE_BYTES, MANY_TIMES * n_read):
         logger.warning(
@@ -334,28 +328,35 @@ def _plan(job: Job) -> Layout:
             "--scale maxabs and --sparse",
             *(n_features, format_bytes(n_bytes), n_bytes / max(1, n_read)),
         )
-    label_values, words = encoder.labels()
+    label_values, words = encoder.labels.values()
     counts: Counter[float] = Counter()
     for label, count in job.class_counts.items() if encoder.labelled else ():
         counts[label if label_values is None else float(label_values[int(label)])] += count
     layout = Layout(
-        job.n_rows,
-        n_features,
-        n_stored,
-        not dense,
-        dict(sorted(counts.items())),
-        job.name,
-        scaling,
-        options.compression,
-        encoder.labelled,
-        job.spool.seed,
-        words,
-        options.targets,
-        encoder.columns,
-        encoder.table,
-        () if encoder.label_map is None else encoder.label_map.maps,
-        0 if encoder.encoding is None else encoder.encoding.n_added,
+        n_rows=job.n_rows,
+        n_features=n_features,
+        n_stored=job.ranges.n_stored,
+        sparse=not dense,
+        class_counts=dict(sorted(counts.items())),
+        source=job.name,
+        scaling=scaling,
+        compression=options.compression,
+        labelled=encoder.labelled,
+        seed=job.spool.seed,
+        label_names=words,
+        targets=options.targets,
+        columns=encoder.columns,
+        table=encoder.table,
+        labels_as=() if encoder.labels.map is None else encoder.labels.map.maps,
+        n_encoded=0 if encoder.encoding is None else encoder.encoding.n_added,
     )
     if layout.compression == "none":
         _require_room(job.target, layout.n_bytes - job.spool.freed_bytes, "the output")
     return layout
+
+
+def _scaling_at(scaling: Scaling, places: Int64Array) -> Scaling:
+    """Scaling of the columns at some places."""
+    if scaling.offset is None or scaling.factor is None:
+        return scaling
+    return replace(scaling, offset=scaling.offset[places], factor=scaling.factor[places])

@@ -1,16 +1,16 @@
-"""Categories and their labels, added up block by block while a table is converted.
+"""Target encoding of categories: their labels are added up while a table is converted.
 
-What becomes of them is in `ooc_fw.data.encoded`.
+What becomes of the sums is in `ooc_fw.data.encoded`.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ooc_fw.convert.readers import Words
+from ooc_fw.convert.readers import WordCodes, Words
 from ooc_fw.data.encoded import FOLDS, NO_WORD, Encoding, add_labels, encode
 from ooc_fw.data.labels import plain_word
 from ooc_fw.data.rows import AnyArray, Float64Array, Int32Array
@@ -18,6 +18,18 @@ from ooc_fw.system.errors import InputError, format_label
 
 MAX_CELLS = 1 << 24  # words x folds x classes of all columns; each takes about 80 bytes
 MAX_LETTERS = 1 << 26  # letters in all these words
+
+
+@dataclass
+class _Column:
+    """A column of categories."""
+
+    name: str
+    codes: WordCodes  # of its words; that of NO_WORD, the empty one, is 0
+    values: Float64Array  # features of each code, or of each code x FOLDS + fold
+    # For each code x FOLDS + fold: rows of each class; or of targets, rows and their sum.
+    sums: Float64Array
+    order: Int32Array  # place of each code in the order of the words
 
 
 class TargetEncoding:
@@ -31,37 +43,30 @@ class TargetEncoding:
     def __init__(
         self, columns: Mapping[str, Encoding], *, targets: bool = False, counts: bool = False
     ) -> None:
-        self._columns = [*columns]
         self._targets = targets
         self._counts = counts
         self._classes: dict[float, int] = {}  # label -> its place in the order of arrival
-        self._words: list[dict[str, int]] = []
-        self._values: list[Float64Array] = []  # of each code, or of code x FOLDS + fold
-        for column in columns.values():
-            words = ["", *map(plain_word, column["words"])]
-            self._words.append({word: code for code, word in enumerate(words)})
-            values = np.array([*column["features"].values()])
-            self._values.append(np.roll(values.T, 1, axis=0))  # those of NO_WORD come first
-        self._places = [np.zeros(1, dtype=np.int32) for _ in columns]  # of codes, in order of words
-        self.is_known = all(map(np.size, self._values))
+        self.is_known = all(encoding["features"] for encoding in columns.values())
         self.n_added = 0 if self.is_known else len(columns)  # columns whose labels are added
-        # For each column (code x FOLDS + fold, class): rows; or of targets, rows and their sum.
-        self._sums = [np.zeros((FOLDS, 2)) for _ in columns]
-        self._letters = 0
-        self._sharing = threading.Lock()  # of the words, for the threads of the parser
+        self._columns = []
+        for name, encoding in columns.items():
+            words = ["", *map(plain_word, encoding["words"])]
+            values = np.array([*encoding["features"].values()])
+            self._columns.append(
+                _Column(
+                    name,
+                    WordCodes(words, grows=not self.is_known),
+                    np.roll(values.T, 1, axis=0),  # those of NO_WORD come first
+                    np.zeros((FOLDS, 2)),
+                    np.zeros(1, dtype=np.int32),
+                )
+            )
 
     def codes_of(self, words: Sequence[Words]) -> Int32Array:
         """Code of each row's category in each column, shape (n_rows, n_columns)."""
-        codes = np.empty((len(words[0]), len(words)), dtype=np.int32)
-        for j, (known, column) in enumerate(zip(self._words, words, strict=True)):
-            with self._sharing:
-                if not self.is_known:
-                    new = [word for word in column.values if word not in known]
-                    known |= {word: code for code, word in enumerate(new, len(known))}
-                    self._letters += sum(map(len, new))
-            places = [known.get(word, NO_WORD) for word in column.values]
-            codes[:, j] = np.array([*places, NO_WORD], dtype=np.int32)[column.codes]
-        return codes
+        pairs = zip(self._columns, words, strict=True)
+        codes = np.column_stack([one.codes.of(column) for one, column in pairs])
+        return np.maximum(codes, NO_WORD).astype(np.int32)
 
     def add(
         self, labels: Float64Array, found: Iterable[float], codes: Int32Array, keys: AnyArray
@@ -76,9 +81,9 @@ class TargetEncoding:
             of_block = sorted(found)
             known = [self._classes.setdefault(label, len(self._classes)) for label in of_block]
             places = np.array(known)[np.searchsorted(of_block, labels)]
-        for j, column in enumerate(cells.T):
-            sums = self._wide(j, int(column.max()) + 1)
-            add_labels(sums, column, places, targets=self._targets)
+        for one, column in zip(self._columns, cells.T, strict=True):
+            self._widen(one, int(column.max()) + 1)
+            add_labels(one.sums, column, places, targets=self._targets)
         return cells
 
     def fit(
@@ -89,70 +94,68 @@ class TargetEncoding:
         Labels that were added are codes of `label_values`, or the values themselves; these may
         stand for `names`.
         """
-
-        def value_of(label: float) -> float:
-            return label if label_values is None else float(label_values[int(label)])
-
         # Not the name of the column: rows that hold categories as numbers would seem to fit.
         ends, order = [".mean"], [0, 1]
         if not self._targets:
-            labels = sorted(self._classes, key=value_of)
+            values = {
+                label: label if label_values is None else float(label_values[int(label)])
+                for label in self._classes
+            }
+            labels = sorted(self._classes, key=values.__getitem__)
             order = [self._classes[label] for label in labels]
-            titles = [
-                format_label(x) if names is None else names[int(x)] for x in map(value_of, labels)
-            ]
-            ends = [f"={title}" for title in titles[1:]] if len(titles) > 2 else ends
+            if len(labels) > 2:
+                numbers = [values[label] for label in labels[1:]]
+                ends = [f"={format_label(x) if names is None else names[int(x)]}" for x in numbers]
         if len(order) < 2:
             raise InputError(
                 "--target-encode needs rows of two classes, or --task regression; leave it out"
             )
-        return {name: self._fit_column(j, order, ends) for j, name in enumerate(self._columns)}
+        return {one.name: self._fit_column(one, order, ends) for one in self._columns}
 
     def _fit_column(
-        self, j: int, order: Sequence[int], ends: Sequence[str]
+        self, one: _Column, order: Sequence[int], ends: Sequence[str]
     ) -> tuple[Encoding, Float64Array, Float64Array]:
-        known = self._words[j]
-        sums = self._wide(j, FOLDS * len(known))[: FOLDS * len(known), order]
-        self._sums[j] = np.zeros((FOLDS, 2))  # 80 bytes a word and more, which are used up
-        sums = sums.reshape(len(known), FOLDS, -1)
-        # Without rows if all those with the word were left out.
-        n_rows = (sums[:, :, 0] if self._targets else sums).reshape(len(known), -1).sum(axis=1)
-        words = ["", *(word for word in sorted(known) if word and n_rows[known[word]])]
-        codes = np.array([known[word] for word in words])
+        known = one.codes.words
+        n_cells = FOLDS * len(known)
+        self._widen(one, n_cells)
+        sums = one.sums[:n_cells, order].reshape(len(known), FOLDS, -1)
+        one.sums = np.zeros((FOLDS, 2))  # 80 bytes a word and more, which are used up
+        codes = np.array(sorted(range(len(known)), key=known.__getitem__))
         of_others, of_all, rows = encode(sums[codes], targets=self._targets, counts=self._counts)
-        names = [self._columns[j] + end for end in ends]
-        names += [f"{self._columns[j]}.count"] * self._counts
-        self._places[j] = np.zeros(len(known), dtype=np.int32)
-        self._places[j][codes] = np.arange(len(codes))
-        self._values[j] = of_others.reshape(-1, len(names))
+        names = [one.name + end for end in ends] + [f"{one.name}.count"] * self._counts
+        one.order = np.argsort(codes).astype(np.int32)
+        one.values = of_others.reshape(-1, len(names))
         table = np.roll(of_all, -1, axis=0).T.tolist()  # NO_WORD comes last
-        encoding: Encoding = {"words": words[1:], "features": dict(zip(names, table, strict=True))}
-        return encoding, self._values[j], rows.reshape(-1)
+        words = [known[code] for code in codes.tolist()][1:]
+        encoding: Encoding = {"words": words, "features": dict(zip(names, table, strict=True))}
+        return encoding, one.values, rows.reshape(-1)
 
     def sorted_cells(self, cells: Int32Array) -> Int32Array:
         """Cells of rows that were added, by the order of the words in their encoding."""
-        found = np.empty_like(cells)
-        for j, column in enumerate(cells.T):
-            found[:, j] = self._places[j][column // FOLDS] * FOLDS + column % FOLDS
-        return found
+        pairs = zip(self._columns, cells.T, strict=True)
+        return np.column_stack(
+            [one.order[column // FOLDS] * FOLDS + column % FOLDS for one, column in pairs]
+        ).astype(np.int32)
 
     def values(self, places: Int32Array) -> Float64Array:
         """Features, shape (n_rows, n_features), of codes, or of `sorted_cells`."""
-        pairs = zip(self._values, places.T, strict=True)
-        return np.hstack([table[column] for table, column in pairs])
+        pairs = zip(self._columns, places.T, strict=True)
+        return np.hstack([one.values[column] for one, column in pairs])
 
-    def _wide(self, j: int, n_cells: int) -> Float64Array:
-        """Sums of a column with room for so many cells, and for all classes."""
-        sums, n_classes = self._sums[j], len(self._classes)
-        if n_cells > len(sums) or n_classes > sums.shape[1]:
-            n_rows = max(n_cells, 2 * len(sums)) if n_cells > len(sums) else len(sums)
-            self._sums[j] = np.zeros((n_rows, max(n_classes, sums.shape[1])))
-            self._sums[j][: len(sums), : sums.shape[1]] = sums
-        if sum(one.size for one in self._sums) > 2 * MAX_CELLS or self._letters > MAX_LETTERS:
-            name = self._columns[j]
+    def _widen(self, one: _Column, n_cells: int) -> None:
+        """Give the sums of a column room for so many cells, and for all classes."""
+        n_rows, n_sums = one.sums.shape
+        if n_cells > n_rows or len(self._classes) > n_sums:
+            wide = max(n_cells, 2 * n_rows) if n_cells > n_rows else n_rows
+            sums = np.zeros((wide, max(len(self._classes), n_sums)))
+            sums[:n_rows, :n_sums] = one.sums
+            one.sums = sums
+        n_letters = sum(column.codes.n_letters for column in self._columns)
+        if sum(column.sums.size for column in self._columns) > 2 * MAX_CELLS or (
+            n_letters > MAX_LETTERS
+        ):
             raise InputError(
-                f"column {name!r} has too many words for --target-encode, which takes "
+                f"column {one.name!r} has too many words for --target-encode, which takes "
                 f"{MAX_CELLS // FOLDS} words x classes with {MAX_LETTERS} letters; leave it out "
-                f"with --drop {name}"
+                f"with --drop {one.name}"
             )
-        return self._sums[j]

@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from ooc_fw._core.rows import write_dense_rows
 from ooc_fw.convert import readers
+from ooc_fw.convert.like import TrainingFile
 from ooc_fw.convert.readers import EXAMPLES, ParsedBlock, ordered_map
-from ooc_fw.convert.tables import TrainingFile
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, count_labels
 from ooc_fw.data.rows import (
     AnyArray,
@@ -35,7 +35,6 @@ from ooc_fw.data.rows import (
     Int32Array,
     Int64Array,
     Rows,
-    append_columns,
     as_float32,
     keep_stored,
     take_rows,
@@ -70,7 +69,8 @@ class Job:
     dtype: type  # of the values in the spool; float64 where they are still to be scaled
     spool: Spool
     meter: readers.Meter
-    ranges: ColumnRanges
+    ranges: ColumnRanges  # of the columns of parsed rows
+    sums: Float64Array | None = None  # of each column of numbers, if means are asked for
     class_counts: Counter[float] = field(default_factory=Counter)
     n_rows: int = 0
     width: int = 0
@@ -84,42 +84,56 @@ class Job:
         """The inputs, for messages."""
         return ", ".join(reader.name for reader in self.inputs)
 
-    def add(
-        self, name: str, block: ParsedBlock, counts: dict[Any, int], ranges: ColumnRanges | None
-    ) -> RowBlock:
+    def add(self, name: str, measured: _Measured) -> RowBlock:
         """Add a block of the input `name`; returns its rows with their numbers."""
-        if block.rows.n_features > MAX_FEATURES:
-            raise InputError(
-                f"{name} has a feature index of {block.rows.n_features}, and the limit is "
-                f"{MAX_FEATURES}; if it is a stray one, leave wide features out with --n-features"
-            )
-        if block.width > max(self.width, MANY_FEATURES):
-            logger.warning(
-                "%s has a feature index of %d: columns take up to 64 bytes each, %s in all; if it "
-                "is a stray one, leave wide features out with --n-features",
-                *(name, block.width, format_bytes(64 * block.width)),
-            )
-        if ranges is None:
-            self.ranges.add(block.rows)
+        block = measured.block
+        self._check_width(name, block)
+        if measured.ranges is None:
+            self.ranges.add(measured.known)
         else:
-            self.ranges.merge(ranges)
-        self.class_counts.update(counts)
+            self.ranges.merge(measured.ranges)
+        if block.sums is not None:
+            self.sums = block.sums if self.sums is None else self.sums + block.sums
+        self.class_counts.update(measured.counts)
         if len(self.class_counts) > MAX_CLASSES:
             raise InputError(
                 f"{name} brings the number of different labels above {MAX_CLASSES}; if these are "
                 f"targets of a regression, not classes, give --task regression"
             )
         row_ids = np.arange(self.n_rows, self.n_rows + len(block.rows))
-        cells = block.codes
-        if cells is not None and self.encoder.encoding is not None and len(row_ids):
+        codes, encoding = block.codes, self.encoder.encoding
+        if codes is not None and encoding is not None and encoding.n_added and len(row_ids):
             keys = shuffle_keys(row_ids, self.options.seed)
-            cells = self.encoder.encoding.add(block.labels, counts, cells, keys)
+            codes = encoding.add(block.labels, measured.counts, codes, keys)
         self.n_rows += len(block.rows)
         self.width = max(self.width, block.width)
         self.n_dropped += block.n_dropped
         self.n_skipped += block.n_skipped
         self.skipped += block.skipped[: EXAMPLES - len(self.skipped)]
-        return RowBlock(block.rows, block.labels, row_ids, cells)
+        return RowBlock(block.rows, block.labels, row_ids, codes)
+
+    def _check_width(self, name: str, block: ParsedBlock) -> None:
+        hint = "if it is a stray one, leave wide features out with --n-features"
+        if block.rows.n_features > MAX_FEATURES:
+            raise InputError(
+                f"{name} has a feature index of {block.rows.n_features}, and the limit is "
+                f"{MAX_FEATURES}; {hint}"
+            )
+        if block.width > max(self.width, MANY_FEATURES):
+            logger.warning(
+                "%s has a feature index of %d: columns take up to 64 bytes each, %s in all; %s",
+                *(name, block.width, format_bytes(64 * block.width), hint),
+            )
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A parsed block with logarithms, and what threads count of it."""
+
+    block: ParsedBlock
+    known: CSRRows  # its rows without missing values
+    counts: dict[Any, int]  # rows of each label
+    ranges: ColumnRanges | None  # None if it is too wide for ranges to be merged
 
 
 def parse_inputs(job: Job) -> None:
@@ -127,9 +141,8 @@ def parse_inputs(job: Job) -> None:
 
     def numbered() -> Iterator[RowBlock]:
         for reader in job.inputs:
-            measure = partial(_measure, job, job.encoder.parser(reader))
-            for measured in ordered_map(measure, reader.blocks()):
-                block = job.add(reader.name, *measured)
+            for measured in ordered_map(partial(_measure, job, reader), reader.blocks()):
+                block = job.add(reader.name, measured)
                 job.meter.at(sum(reader.bytes_read for reader in job.inputs))
                 yield block
 
@@ -141,83 +154,56 @@ def parse_inputs(job: Job) -> None:
         raise InputError(f"{job.name} holds no rows; {job.encoder.hint}")
 
 
-def _measure(
-    job: Job, parse: readers.Parse, block: Any
-) -> tuple[ParsedBlock, dict[Any, int], ColumnRanges | None]:
-    """Parsed block, rows of each label, and ranges unless it is too wide for them to be merged."""
-    parsed = parse(block)
-    rows = replace(parsed.rows, data=job.scaling.log_values(parsed.rows.data))
-    wide = rows.n_features > WIDE
-    ranges = None if wide else ColumnRanges(job.ranges.kind).add(rows)
+def _measure(job: Job, reader: readers.Reader, block: Any) -> _Measured:
+    parsed = job.encoder.parse(reader, block)
+    rows, known = job.encoder.measured(parsed.rows, job.scaling)
+    ranges = None if rows.n_features > WIDE else ColumnRanges(job.ranges.kind).add(known)
     if job.dtype == np.float32:
         rows = replace(rows, data=as_float32(rows.data))
     counts = {} if job.options.targets else count_labels(parsed.labels)
-    return replace(parsed, rows=rows), counts, ranges
+    return _Measured(replace(parsed, rows=rows), known, counts, ranges)
 
 
-def rounded_away(low: Float64Array, high: Float64Array, scaling: Scaling) -> Int64Array:
-    """Columns whose different values become nearly equal when they are rounded to float32.
+def lost_columns(job: Job, scaling: Scaling, n_columns: int) -> Iterator[str]:
+    """Sentences on columns whose different values become nearly equal in float32.
 
-    `low` and `high` are the ends of their ranges, after logarithms and before `scaling`.
+    The ends of their ranges are looked at, after logarithms and the scaling.
     """
+    low, high = job.ranges.range(n_columns)
     ends = np.stack([low, high])
     if scaling.offset is not None and scaling.factor is not None:
         ends = (ends - scaling.offset) * scaling.factor
     with np.errstate(over="ignore"):
         rounded = ends.astype(np.float32)
         steps = np.abs(rounded[1] - rounded[0]) / np.spacing(np.abs(rounded).max(axis=0))
-    exact = (rounded == ends).all(axis=0)  # as whole numbers below 2**24 are
-    return np.flatnonzero((low < high) & (steps < FEW_STEPS) & ~exact)
-
-
-def lost_columns(job: Job, layout: Layout) -> Iterator[str]:
-    """Sentences on columns whose values float32 cannot tell apart."""
-    low, high = job.ranges.range(layout.n_features)
-    noise = (low < high) & are_constant(low, high)
-    lost = np.setdiff1d(rounded_away(low, high, layout.scaling), np.flatnonzero(noise))
-    for column in np.flatnonzero(noise)[:EXAMPLES].tolist():
-        yield (
-            f"{job.encoder.feature_name(column)}: its values, from {low[column]:.17g} to "
-            f"{high[column]:.17g}, differ by rounding only, and count as one value if scaled"
-        )
-    done = "" if layout.scaling.kind == "none" else f" after --scale {layout.scaling.kind}"
-    for column in lost[:EXAMPLES].tolist():
-        yield (
-            f"{job.encoder.feature_name(column)}: its values, from {low[column]:.17g} to "
-            f"{high[column]:.17g}, cannot be told apart in float32{done}; give --scale standard, "
-            f"which takes their mean off before they are rounded"
-        )
+    is_exact = (rounded == ends).all(axis=0)  # as whole numbers below 2**24 are
+    is_noise = (low < high) & are_constant(low, high)
+    is_lost = (low < high) & (steps < FEW_STEPS) & ~is_exact & ~is_noise
+    done = "" if scaling.kind == "none" else f" after --scale {scaling.kind}"
+    for are_so, reason in (
+        (is_noise, "differ by rounding only, and count as one value if scaled"),
+        (
+            is_lost,
+            f"cannot be told apart in float32{done}; give --scale standard, which takes their "
+            f"mean off before they are rounded",
+        ),
+    ):
+        for column in np.flatnonzero(are_so)[:EXAMPLES].tolist():
+            yield (
+                f"{job.encoder.column_name(column)}: its values, from {low[column]:.17g} to "
+                f"{high[column]:.17g}, {reason}"
+            )
 
 
 def write_rows(job: Job, file: OutputFile, layout: Layout) -> int:
-    """Read the spool back, scale its rows and write them, and values in place of label codes.
+    """Read the spool back, make and scale features and write them, and values for label codes.
 
     Returns the number of written values that are not zero.
     """
-    label_values, _ = job.encoder.labels()
-    zero_row = layout.scaling.zero_row(layout.n_features)
-    # Zeros add nothing to sums, and most values of a dense row may be zeros.
-    sparse_sums = not zero_row.any()
-
-    def finish(piece: RowBlock) -> tuple[Rows, Rows, RowBlock]:
-        """Rows of a piece as they are stored, and rows of the same sums."""
-        rows = piece.rows
-        if piece.codes is not None and job.encoder.encoding is not None:
-            cells = job.encoder.encoding.sorted_cells(piece.codes)
-            piece = replace(piece, codes=cells)
-            means = layout.scaling.log_values(job.encoder.encoding.values(cells))
-            n_before = layout.n_features - means.shape[1]
-            rows = append_columns(replace(rows, n_features=n_before), means)
-        data = layout.scaling.scale_values(rows.data, rows.indices)
-        rows = replace(rows, data=data)
-        if layout.sparse:  # constant columns have become zeros
-            rows = keep_stored(rows, data != 0, layout.n_features)
-            return rows, rows, piece
-        dense = np.empty(rows.shape, dtype=np.float32)
-        write_dense_rows(data, rows.indices, rows.indptr, zero_row, dense)
-        return dense, rows if sparse_sums else dense, piece
-
-    writer, n_written = DatasetWriter(file, layout), 0
+    label_values, _ = job.encoder.labels.values()
+    writer = DatasetWriter(file, layout)
+    n_written = 0
+    finish = partial(_finish, job.encoder, layout)
     pieces = _pieces(readers.prefetch(job.spool.blocks(layout.n_features)), layout)
     for rows, summed, piece in ordered_map(finish, pieces):
         labels = piece.labels
@@ -229,6 +215,26 @@ def write_rows(job: Job, file: OutputFile, layout: Layout) -> int:
             job.meter.at(round(n_written / layout.n_rows * job.meter.pass_bytes))
     writer.finish()
     return writer.n_nonzero
+
+
+def _finish(
+    encoder: readers.Encoder, layout: Layout, piece: RowBlock
+) -> tuple[Rows, Rows, RowBlock]:
+    """Rows of a piece as they are stored, and rows of the same sums."""
+    if piece.codes is not None and encoder.encoding is not None and layout.n_encoded:
+        piece = replace(piece, codes=encoder.encoding.sorted_cells(piece.codes))
+    scaling = layout.scaling
+    rows = encoder.features(piece.rows, piece.codes, scaling)
+    data = scaling.scale_values(rows.data, rows.indices)
+    rows = replace(rows, data=data)
+    if layout.sparse:  # constant columns have become zeros
+        rows = keep_stored(rows, data != 0, layout.n_features)
+        return rows, rows, piece
+    zero_row = scaling.zero_row(layout.n_features)
+    dense = np.empty((len(rows), layout.n_features), dtype=np.float32)
+    write_dense_rows(data, rows.indices, rows.indptr, zero_row, dense)
+    # Zeros add nothing to sums, and most values of a dense row may be zeros.
+    return dense, dense if zero_row.any() else rows, piece
 
 
 def _pieces(blocks: Iterator[RowBlock], layout: Layout) -> Iterator[RowBlock]:

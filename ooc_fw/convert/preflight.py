@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.convert import readers
-from ooc_fw.convert.arrow import is_foreign_number, parse_number
-from ooc_fw.convert.readers import TableReader, Wanted, listed
+from ooc_fw.convert import tables
+from ooc_fw.convert.csv_table import is_foreign_number, parse_number
+from ooc_fw.convert.tables import Table, Wanted, listed
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.labels import MISSING_LABELS, iter_labels
 from ooc_fw.data.offsets import merges
@@ -313,20 +313,20 @@ class TableColumn:
         return bool(self.n_different > MOST_HOT and self.whole and IDENTIFIER.search(self.name))
 
 
-def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[str, ...]]:
+def inspect_table(reader: Table) -> tuple[int, list[TableColumn], tuple[str, ...]]:
     """Rows of the first block that can be read, its columns, and what is wrong with other rows."""
     kinds = {name: reader.kinds[name] for name in reader.proper_columns}
-    numbers = [name for name, kind in kinds.items() if kind in (readers.NUMBERS, readers.BOOLEANS)]
-    words = [name for name, kind in kinds.items() if kind in (readers.WORDS, readers.TEXT)]
-    reader.wanted = Wanted(None, tuple(numbers), tuple(words))
+    numbers = [name for name, kind in kinds.items() if kind in (tables.NUMBERS, tables.BOOLEANS)]
+    words = [name for name, kind in kinds.items() if kind in (tables.WORDS, tables.TEXT)]
+    reader.choose(Wanted(None, tuple(numbers), tuple(words)))
     block = next(iter(reader.blocks()), None)
     if block is None:
         raise InputError(f"{reader.name} holds no rows; give a table with rows in it")
-    cells = reader.parse(block)
+    cells = reader.cells(block)
     found = {
-        name: TableColumn(name, DATES if readers.may_be_dates(kind) else f"type {kind}", 0)
+        name: TableColumn(name, DATES if tables.may_be_dates(kind) else f"type {kind}", 0)
         for name, kind in reader.kinds.items()
-        if kind not in readers.USABLE
+        if kind not in tables.USABLE
     }
     if not isinstance(cells.numbers, CSRRows):
         for name, column in zip(numbers, cells.numbers.T, strict=True):
@@ -335,9 +335,9 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
         values = {word: parse_number(word) for word in texts.values}
         strange = [word for word, value in values.items() if value is None]
         n_missing = int(np.count_nonzero(texts.codes < 0))
-        if strange and all(np.isfinite(readers.seconds_in(word)) for word in strange):
+        if strange and all(np.isfinite(tables.seconds_in(word)) for word in strange):
             found[name] = TableColumn(name, DATES, n_missing)
-        elif kinds[name] == readers.WORDS or not all(map(is_foreign_number, strange)):
+        elif kinds[name] == tables.WORDS or not all(map(is_foreign_number, strange)):
             known = [k for k, word in enumerate(texts.values) if word not in MISSING_LABELS]
             n_missing = int(np.count_nonzero(~np.isin(texts.codes, known)))
             found[name] = TableColumn(name, "words", n_missing, len(known))

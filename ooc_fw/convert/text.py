@@ -23,13 +23,14 @@ import numpy as np
 from ooc_fw._core import text as compiled
 from ooc_fw._core.text import INT32_MAX, TOKEN, Problem
 from ooc_fw.convert import readers
-from ooc_fw.convert.readers import EXAMPLES, Encoder, Parse, ParsedBlock, ParseOptions, ordered_map
+from ooc_fw.convert.readers import EXAMPLES, LabelNumbers, ParsedBlock, ParseOptions, ordered_map
 from ooc_fw.data.formats import HEAD_BYTES, format_of, open_bytes, refuse_foreign
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array
 from ooc_fw.system.errors import InputError, unreadable
 
 STANDARD_INPUT = "-"
+MIN_PAIR_BYTES = 4  # a blank, a digit, a colon and a digit
 
 _OPENERS: dict[str | None, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _NOT_TEXT = {
@@ -40,7 +41,8 @@ _NOT_TEXT = {
 }
 _DAMAGED = (EOFError, lzma.LZMAError, zlib.error, OSError)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_LONGEST_MAGIC = 17
+_TOKEN = re.compile(rb"[^\s#]*")
+_SHOWN_BYTES = 40  # of a wrong token
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +68,29 @@ class TextInput(readers.Reader):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         is_stream = os.fspath(path) == STANDARD_INPUT
         super().__init__("standard input" if is_stream else os.fspath(path))
-        if is_stream:
-            self._raw = _standard_input()
-        else:
-            self._raw = self.enter_context(open_bytes(self.name))
-            if os.path.isfile(self.name):
-                self.size = os.path.getsize(self.name)
+        if not is_stream and os.path.isfile(self.name):
+            self.size = os.path.getsize(self.name)
+        self._raw = _standard_input() if is_stream else self.enter_context(open_bytes(self.name))
         try:
-            kind = format_of(self._raw.peek(_LONGEST_MAGIC))
-        except OSError as error:
+            self._open_stream()
+        except BaseException:
             self.close()
+            raise
+
+    def _open_stream(self) -> None:
+        """Find the compression, and refuse what is not text."""
+        try:
+            kind = format_of(self._raw.peek(HEAD_BYTES))
+        except OSError as error:
             raise unreadable(self.name, error) or error from error
         if kind in _NOT_TEXT:
-            self.close()
             raise InputError(f"{self.name} {_NOT_TEXT[kind]}")
-        opener = _OPENERS.get(kind)
-        self.compressed = opener is not None
-        self._stream: Any = self._raw if opener is None else opener(self._raw, "rb")
+        self.compressed = kind in _OPENERS
+        self._stream: Any = _OPENERS[kind](self._raw, "rb") if self.compressed else self._raw
         head = b""
         with suppress(*_DAMAGED):  # which reading will tell
             head = self._stream.peek(HEAD_BYTES)[:HEAD_BYTES]
-        try:
-            refuse_foreign(self.name, head)
-        except InputError:
-            self.close()
-            raise
+        refuse_foreign(self.name, head)
 
     @property
     def bytes_read(self) -> int:
@@ -122,11 +122,15 @@ class TextInput(readers.Reader):
                 )
             data = self._read(block_bytes)
         if rest := b"".join(begun):
+            self._check_end(line)
             yield TextBlock(self.name, rest + b"\n", line)
 
     def _last_row_end(self, data: bytes) -> int:
         """Place after the last line end in the next part of the text that ends a row, or 0."""
         return data.rfind(b"\n") + 1
+
+    def _check_end(self, line: int) -> None:
+        """Raise InputError if the text must not end in the row that begins at a line."""
 
     def _read(self, n_bytes: int) -> bytes:
         try:
@@ -147,33 +151,22 @@ def _standard_input() -> io.BufferedReader:
     return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
 
 
-MIN_PAIR_BYTES = 4  # a blank, a digit, a colon and a digit
-_TOKEN = re.compile(rb"[^\s#]*")
-_SHOWN_BYTES = 40
-
-
-class LineEncoder(Encoder):
+class LineEncoder(readers.Encoder):
     """Makes rows of LIBSVM text."""
 
     hint = "a row is a line LABEL INDEX:VALUE INDEX:VALUE ..."
 
-    def __init__(self, options: ParseOptions, words: Sequence[str] = ()) -> None:
-        super().__init__(words)
+    def __init__(self, options: ParseOptions, maps: Sequence[str] = ()) -> None:
         self._options = options
+        self.labels = LabelNumbers(maps=maps)
 
-    def parser(self, _reader: readers.Reader) -> Parse:  # noqa: D102
-        return self._parse
-
-    def _parse(self, block: TextBlock) -> ParsedBlock:
+    def parse(self, _reader: readers.Reader, block: TextBlock) -> ParsedBlock:  # noqa: D102
         parsed = parse_block(block, self._options)
-        if self.label_map is None:
-            return parsed
         # Lines may have been left out, so that the number of a row does not tell its line.
         place = f"a line of {block.name} from line {block.first_line} on"
-        labels = self._mapped(parsed.labels, lambda _: place)
-        return replace(parsed, labels=self._codes_of(labels))
+        return replace(parsed, labels=self.labels.of(parsed.labels, lambda _: place))
 
-    def feature_name(self, column: int) -> str:  # noqa: D102
+    def column_name(self, column: int) -> str:  # noqa: D102
         return f"feature {column + (not self._options.zero_based)}"
 
 
@@ -208,15 +201,14 @@ def parse_block(
     text = np.frombuffer(block.text, dtype=np.uint8)
     # An upper bound: pages of an array that are never written take no memory.
     n_pairs = len(block.text) // MIN_PAIR_BYTES
-    n_lines = block.n_lines
-    labels = np.empty(n_lines)
-    indptr = np.zeros(n_lines + 1, dtype=np.int64)
+    labels = np.empty(block.n_lines)
+    indptr = np.zeros(len(labels) + 1, dtype=np.int64)
     indices = np.empty(n_pairs, dtype=np.int32)
     values: Any = np.empty(n_pairs)
     cursor = np.zeros(compiled.CURSOR_SIZE, dtype=np.int64)
     known: dict[int, float] = {}  # position -> number that the compiled parser asked for
-    n_skipped = 0
-    skipped: list[str] = []
+    errors: list[str] = []
+    n_errors = 0
     while True:
         expected = compiled.Expected(
             0 if options.zero_based else 1,
@@ -237,19 +229,21 @@ def parse_block(
         message = _message(block, problem, cursor)
         if not options.skip:
             raise InputError(message)
-        n_skipped += 1
-        if len(skipped) < EXAMPLES:
-            skipped.append(message)
+        errors += [message] * (n_errors < EXAMPLES)
+        n_errors += 1
         cursor[compiled.AT] = block.text.index(b"\n", int(cursor[compiled.AT])) + 1
         cursor[compiled.LINE] += 1
-    n_rows, width = int(cursor[compiled.ROWS]), int(cursor[compiled.WIDTH])
-    indptr = indptr[: n_rows + 1]
-    stored = slice(int(indptr[-1]))
-    rows = CSRRows(
-        values[stored].astype(dtype, copy=False), indices[stored], indptr, min(width, limit)
+    indptr = indptr[: int(cursor[compiled.ROWS]) + 1]
+    width, stored = int(cursor[compiled.WIDTH]), slice(int(indptr[-1]))
+    data = values[stored].astype(dtype, copy=False)
+    return ParsedBlock(
+        labels[: len(indptr) - 1],
+        CSRRows(data, indices[stored], indptr, min(width, limit)),
+        width,
+        int(cursor[compiled.DROPPED]),
+        n_errors,
+        tuple(errors),
     )
-    n_dropped = int(cursor[compiled.DROPPED])
-    return ParsedBlock(labels[:n_rows], rows, width, n_dropped, n_skipped, tuple(skipped))
 
 
 def _token(text: bytes, at: int) -> bytes:
@@ -270,9 +264,8 @@ def _exact_number(text: bytes, at: int) -> float:
 def _message(block: TextBlock, problem: Problem, cursor: np.ndarray) -> str:
     """One sentence: input, line, what is wrong and the way out."""
     at = int(cursor[TOKEN])
-    if problem == Problem.DUPLICATE_INDEX:
-        shown = str(at)
-    else:
+    shown = str(at)
+    if problem != Problem.DUPLICATE_INDEX:
         token = _token(block.text, at)
         shown = token[:_SHOWN_BYTES].decode("ascii", "backslashreplace")
         shown += "..." * (len(token) > _SHOWN_BYTES)

@@ -273,7 +273,7 @@ def _check_no_log(folder: str, names: Sequence[str] = ()) -> None:
 def detect_format(path: str, *, is_table: bool = False) -> str:
     """Tell the format of a file, or of standard input ("-").
 
-    It is "npy", "npz", "parquet", "arrow", "hdf5", "zarr", "csv" or "libsvm". Text is CSV if it
+    It is "npy", "parquet", "arrow", "hdf5", "zarr", "csv" or "libsvm". Text is CSV if it
     `is_table` because of an option, by its name, or because its first line has separators but no
     INDEX:VALUE. All else counts as "libsvm".
     """
@@ -288,8 +288,8 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     kind = format_of(head)
     if kind in ("npy", "parquet", "arrow"):
         return kind
-    if path.endswith(".npz") and re.match(_ZIP, head, re.DOTALL):
-        return "npz"
+    if path.endswith(".npz"):
+        raise InputError(f"{path} is an archive of arrays; write its rows to HDF5, zarr or .npy")
     refuse_foreign(path, head)
     if kind == "checkpoint" or is_hdf5(path):
         return "hdf5"

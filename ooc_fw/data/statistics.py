@@ -93,6 +93,17 @@ class ColumnRanges:
                 record[core.MEAN], record[core.SQUARES] = mean, np.sum(rows * (some - mean) ** 2)
         self._records = np.concatenate([self._wide(n_features), records])
 
+    def fill(self, values: Float64Array, counts: Float64Array) -> None:
+        """Have so many rows of each column, which counted as zeros, hold these values."""
+        others = np.zeros((len(values), self._records.shape[1]))
+        there = (values != 0) & (counts > 0)
+        for place, kind in ((core.COUNT, counts), (core.MINIMUM, values), (core.MAXIMUM, values)):
+            others[there, place] = kind[there]
+        if self.kind == "standard":
+            others[there, core.MEAN] = values[there]
+        self._widen(len(values))
+        core.merge_records(self._records, others)
+
     def _widen(self, n_features: int) -> None:
         if n_features > len(self._records):
             # Doubling keeps the cost per column constant when the width grows column by column.

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ooc_fw.convert.features import TableRecord
 from ooc_fw.convert.preflight import WIDE
-from ooc_fw.convert.tables import TableRecord
 from ooc_fw.data.parallel import borrow_workers, row_slices
 from ooc_fw.data.rows import (
     AnyArray,

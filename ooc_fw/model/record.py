@@ -77,7 +77,7 @@ class Model:
     columns : tuple of str or None
         Names of the features, where the training data have names.
     table : str or None
-        How the columns of a table became these features: `ooc_fw.convert.tables.TableRecord` as
+        How the columns of a table became these features: `ooc_fw.convert.features.TableRecord` as
         JSON, where they came from a table.
     labels_as : tuple of str
         Maps that made the labels of the training data: see `ooc_fw.data.labels.LabelMap`.

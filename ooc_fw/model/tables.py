@@ -7,14 +7,16 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ooc_fw.convert.arrow import write_arrow
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.readers import USABLE, ParseOptions, Wanted, Words, ordered_map
-from ooc_fw.convert.tables import TableEncoder, TableRecord, TrainingFile, find_column
+from ooc_fw.convert.features import TableEncoder, TableRecord, find_column
+from ooc_fw.convert.like import TrainingFile
+from ooc_fw.convert.readers import ParseOptions, Words, ordered_map
+from ooc_fw.convert.tables import USABLE, Wanted, write_arrow
 from ooc_fw.data.formats import TABLES, detect_format, is_store
 from ooc_fw.data.labels import label_word
 from ooc_fw.data.opening import names_of_frame
@@ -93,9 +95,8 @@ def decide_table(
 
 def words_of_column(model: Model, table: Table, name: str) -> Iterator[str]:
     """Words of a column of a table, row by row; "" for missing ones."""
-    like = _training_table(model, "the model")
-    assert like.record is not None
-    options = ConvertOptions(like=like.name, header=None if like.record.header else False)
+    _, record = _training_table(model, "the model")
+    options = ConvertOptions(like="the model", header=None if record.header else False)
     with open_table(table.path, table.format, options) as reader:
         column = find_column(reader, name, "--by")
         if reader.kinds[column] not in USABLE:
@@ -104,7 +105,7 @@ def words_of_column(model: Model, table: Table, name: str) -> Iterator[str]:
                 f"column of words or numbers"
             )
         reader.choose(Wanted(column))
-        for cells in ordered_map(reader.parse, reader.blocks()):
+        for cells in ordered_map(reader.cells, reader.blocks()):
             labels = cells.labels
             if isinstance(labels, Words):
                 words = [*map(label_word, labels.values), ""]
@@ -126,45 +127,46 @@ def rows_of_table(
     In the end, `notes` get sentences about what was left out.
     """
     options = options or ConvertOptions(like="the model")
-    like = _training_table(model, str(options.like or "the model"))
-    assert like.record is not None
-    options = replace(options, like=like.name, header=None if like.record.header else False)
+    like, record = _training_table(model, str(options.like or "the model"))
+    options = replace(options, like=like.name, header=None if record.header else False)
     with open_table(table.path, table.format, options) as reader:
         reader.name = table.name
         log1p = model.scaling is not None and model.scaling.log1p
         parsing = ParseOptions(n_features=model.n_features, log1p=log1p)
-        form: Literal["words", "none"] = "words" if with_labels else "none"
-        encoder = TableEncoder([reader], like.record, options, parsing, like, labels=form)
+        encoder = TableEncoder([reader], record, options, parsing, like, labelled=with_labels)
         if with_labels and not encoder.labelled:
             raise InputError(
-                f"{table.name} has no column {like.record.label!r}, which held the labels in "
+                f"{table.name} has no column {record.label!r}, which held the labels in "
                 f"training; name another with --label"
             )
         n_rows = 0
-        for block in ordered_map(encoder.parser(reader), reader.blocks()):
+        for block in ordered_map(partial(encoder.parse, reader), reader.blocks()):
             n_rows += len(block.rows)
-            labels = block.labels if with_labels else np.zeros(len(block.rows))
+            labels: AnyArray = block.labels
+            if (words := encoder.labels.words) is not None:
+                labels = np.array(words)[labels.astype(np.int64)]
             if labels.dtype.kind not in "biuf" and model.classes.dtype.kind == "f":
                 with suppress(ValueError):
                     labels = labels.astype(np.float64)
-            yield labels, block.rows
+            yield labels, encoder.features(block.rows, block.codes, Scaling())
         if not n_rows:
             raise InputError(f"{table.name} has no rows; {encoder.hint}")
         notes += [f"note: {note}" for note in encoder.notes()]
 
 
-def _training_table(model: Model, name: str) -> TrainingFile:
+def _training_table(model: Model, name: str) -> tuple[TrainingFile, TableRecord]:
     """What a model of this name knows of the table that it was trained on."""
     width, columns = model.n_features, model.columns
     assert model.table is not None
-    return TrainingFile(
+    training = TrainingFile(
         name,
         width,
         isinstance(model.support_vectors, CSRRows),
         model.scaling or Scaling(),
         columns=columns,
-        record=TableRecord.from_json(model.table, name, columns, width),
+        table=model.table,
         targets=model.spread is not None,
         is_model=True,
         labels_as=model.labels_as,
     )
+    return training, TableRecord.from_json(model.table, name, columns, width)

@@ -306,8 +306,8 @@ def test_like_a_model(offset, tmp_path, out, ooc_fw):
         ),
         ({"like": "missing"}, "missing does not exist"),
         ({"like": "data.txt"}, r"data\.txt .*neither a converted file nor a model"),
-        ({"like": "unfinished.h5"}, r"unfinished\.h5 is an unfinished conversion"),
-        ({"like": "bare.h5"}, r"bare\.h5 has no /X"),
+        ({"like": "unfinished.h5"}, r"unfinished\.h5 was not finished when"),
+        ({"like": "bare.h5"}, r"bare\.h5 has no 'X'"),
         ({"inputs": []}, "no input given"),
         ({"inputs": ["-", "-"]}, "can be read only once"),
         ({"inputs": ["data.txt", "missing"]}, "missing does not exist"),
@@ -323,7 +323,8 @@ def test_what_cannot_be_used(train, tmp_path, monkeypatch, options, message):
     os.mkfifo("pipe")
     h5py.File("bare.h5", "w").close()
     with h5py.File("unfinished.h5", "w") as file:
-        file.attrs["format_version"] = 1
+        file["X"] = np.eye(3)
+        file.attrs.update({"format_version": 1, "n_features": 3})
     with pytest.raises(InputError, match=message):
         convert_libsvm(**{"inputs": ["data.txt"], "output": tmp_path / "out.h5"} | options)
     assert train.read_text() == TRAIN

@@ -44,7 +44,7 @@ CASES = [
     ("data.txt", {"dense": False}),
     ("data.csv", TABLE),
     ("data.parquet", TABLE),
-    ("data.npz", {"dense": True}),
+    ("data.npy", {"label": "-1", "dense": True}),
 ]
 
 
@@ -61,7 +61,7 @@ def write_files(folder, size, repeats):
     header = ",".join(map(str, range(21))) + "\n"
     (folder / f"{size}-data.csv").write_text(header + lines * repeats)
     table = np.tile(table, (repeats, 1))
-    np.savez(folder / f"{size}-data.npz", X=table[:, :20], y=table[:, 20])
+    np.save(folder / f"{size}-data.npy", table)
     # One row group, which the reader must not take whole, of pages that are full in both files.
     columns = pa.table({str(j): table[:, j].astype(np.float32) for j in range(21)})
     path = folder / f"{size}-data.parquet"

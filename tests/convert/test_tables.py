@@ -5,10 +5,7 @@ import gzip
 import io
 import json
 import os
-import re
-import sys
 import time
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import h5py
@@ -19,10 +16,11 @@ from converted import convert_files, convert_libsvm, read
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.convert.arrow import CSVReader
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.readers import Wanted
+from ooc_fw.convert.csv_table import parse_number
+from ooc_fw.convert.tables import Wanted
 from ooc_fw.data.converted import GROUP, HEADER
+from ooc_fw.data.labels import plain_word
 from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -71,8 +69,8 @@ def save(tmp_path):
         path = tmp_path / name
         if path.suffix == ".npy":
             np.save(path, *columns)
-        elif path.suffix == ".npz":
-            np.savez(path, **parts)
+        elif path.suffix == ".hdf5":
+            write_hdf5(path, **parts)
         else:
             parquet.write_table(columns[0] if columns else pa.table(parts), path)
         return path
@@ -87,12 +85,6 @@ def data():
     X[rng.random(X.shape) < 0.4] = 0
     X[0] = 1.5  # the last column is met, so that text has the same width
     return X.astype(np.float32), np.where(rng.random(300) < 0.4, 3.0, -7.0)
-
-
-def csr_parts(X):
-    indptr = np.concatenate([[0], np.cumsum((X != 0).sum(axis=1))])
-    parts = {"data": X[X != 0], "indices": np.nonzero(X)[1], "indptr": indptr}
-    return {**parts, "shape": X.shape, "format": b"csr"}
 
 
 def columns_of(X, y):
@@ -115,9 +107,10 @@ def write_parquet(path, X, y):
     parquet.write_table(pa.table(columns_of(X, y.astype(int))), path, row_group_size=90)
 
 
-def write_records(path, X, y):
-    columns = columns_of(X, y.astype(int))
-    np.save(path, np.rec.fromarrays([*columns.values()], names=[*columns]))
+def write_sparse(path, X, y):
+    with h5py.File(path, "w") as file:
+        write_csr_group(file.create_group("X"), X)
+        file["y"] = y
 
 
 CLASS = {"label": "class"}
@@ -128,12 +121,8 @@ TABLES = {  # name -> options, how the data are written
     "parquet": (CLASS, write_parquet),
     "npy": ({"label": "-1"}, lambda path, X, y: np.save(path, np.column_stack([X, y]))),
     "npy-fortran": ("y.npy", lambda path, X, y: np.save(path, np.asfortranarray(X))),
-    "npy-records": (CLASS, write_records),
-    "npz": ({}, lambda path, X, y: np.savez(path, X=X, y=y, other=np.zeros(3))),
-    "npz-packed": (CLASS, lambda path, X, y: np.savez_compressed(path, **columns_of(X, y))),
-    "npz-csr": ("y.npy", lambda path, X, y: np.savez(path, **csr_parts(X))),
     "hdf5": (NAMED, lambda path, X, y: write_hdf5(path, rows=X, target=y)),
-    "hdf5-columns": (CLASS, lambda path, X, y: write_hdf5(path, **columns_of(X, y))),
+    "hdf5-csr": ({}, write_sparse),
 }
 CHOICES = {"seed": 4}, {"scale": "standard", "shuffle": False}, {"scale": "maxabs", "dense": False}
 
@@ -141,7 +130,7 @@ CHOICES = {"seed": 4}, {"scale": "standard", "shuffle": False}, {"scale": "maxab
 @pytest.mark.parametrize(
     ("kind", "options"),
     grid(
-        [("npz", CHOICES[1]), ("parquet", CHOICES[0]), ("csv", CHOICES[2])]
+        [("npy", CHOICES[1]), ("parquet", CHOICES[0]), ("csv", CHOICES[2])]
         + [(kind, CHOICES[k % 3]) for k, kind in enumerate(TABLES)],
         quick=3,
     ),
@@ -161,7 +150,7 @@ def test_table_equals_the_same_data_as_text(kind, options, data, write_text, tmp
         np.testing.assert_array_equal(found, wanted)
     columns = attributes.pop("columns", None)
     if "csr" not in kind:
-        names = NAMES if kind not in ("npy", "npy-fortran", "npz", "hdf5") else "01234"
+        names = NAMES if kind not in ("npy", "npy-fortran", "hdf5") else "01234"
         assert [name.decode() for name in columns] == list(names)
         assert json.loads(attributes.pop("table"))["columns"] == list(names)
     for attribute in ("source", "header_crc32"):
@@ -184,13 +173,10 @@ def test_several_files_in_one_and_columns_in_any_order(run, refused, tmp_path):
     refused(paths, r"second\.csv lacks column 'b', which .*first\.csv has", **Y)
 
 
-def test_standard_input_and_pipes(run, monkeypatch, refused, tmp_path):
+def test_standard_input_and_pipes(run, monkeypatch, tmp_path):
     for text in (b"a\ty\n1\t1\n2\t2\n", b"a,y\n1,0\n2,1\n"):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
-        if b"\t" in text:
-            assert run(["-"], **Y)[1].X.tolist() == [[1], [2]]
-        else:
-            refused(["-"], "two passes over the table, and standard input", **Y, impute="mean")
+        assert run(["-"], **Y, impute="mean")[1].X.tolist() == [[1], [2]]
     os.mkfifo(tmp_path / "pipe")
     for text, options in (("1 1:1\n2 1:2\n", {}), ("a,y\n1,1\n2,2\n", Y)):
         with ThreadPoolExecutor(1) as pool:
@@ -224,30 +210,30 @@ def test_quoted_cells_with_line_breaks(run, monkeypatch):
         assert found.attrs["columns"][0] == b"a\n(cm)"
 
 
-cells = st.sampled_from(["1", "-2.5", "", " 3 ", "NA", "x", '"4"', "1e3", '"a""b"', "+7", "?"])
+cells = st.sampled_from(["1", "-2.5", "", " 3 ", "NA", "x", '"4"', "1e3", '"a""b"', "+7", "True"])
 
 
 @given(rows=st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=6))
-def test_parsing_line_by_line_gives_the_same(tmp_path_factory, rows):
-    """The slow parser, which finds errors, is the naive twin of the fast one."""
+def test_cells_are_those_of_a_slow_parser(tmp_path_factory, rows):
+    """Of Python's csv module and `float`; rows that cannot be read are named."""
     path = tmp_path_factory.mktemp("csv") / "data.csv"
     path.write_text("a,b,y\n" + "".join(",".join(row) + "\n" for row in rows))
-    with CSVReader(str(path), ConvertOptions()) as reader:
-        reader.choose(Wanted("y", ("a",), ("b",)))
-        (block,) = reader.blocks()
-        try:
-            slow = reader.parse_by_line(block)
-        except InputError as error:
-            with pytest.raises(InputError, match=f"^{re.escape(str(error))}$"):
-                reader.parse(block)
-            return
-        fast = reader.parse(block)
-    np.testing.assert_array_equal(fast.numbers, slow.numbers)
-    for one, other in ((fast.labels, slow.labels), (fast.words[0], slow.words[0])):
-        found = [one.values[code] if code >= 0 else None for code in one.codes]
-        assert found == [other.values[code] if code >= 0 else None for code in other.codes]
-    places = range(len(rows))
-    assert [*map(fast.place, places)] == [*map(slow.place, places)]
+    slow = [*csv.reader(path.read_text().splitlines()[1:])]
+    numbers = [parse_number(row[0]) for row in slow]
+    with open_table(str(path), "csv", ConvertOptions(on_error="skip")) as table:
+        table.choose(Wanted("y", ("a",), ("b",)))
+        (block,) = table.blocks()
+        found = table.cells(block)
+    kept = [k for k, number in enumerate(numbers) if number is not None]
+    np.testing.assert_array_equal(found.numbers[:, 0], [numbers[k] for k in kept])
+    for words, column in ((found.labels, 2), (found.words[0], 1)):
+        names = [words.values[code] if code >= 0 else "" for code in words.codes]
+        assert names == [plain_word(slow[k][column]) for k in kept]
+    assert [*map(found.place, range(len(kept)))] == [f"{path}, line {k + 2}" for k in kept]
+    bad = [k + 2 for k in range(len(rows)) if k not in kept]
+    assert [message.split(": ")[0] for message in found.skipped] == [
+        f"{path}, line {k}" for k in bad
+    ]
 
 
 BUYS = {"label": "buys"}
@@ -274,7 +260,7 @@ def test_one_hot_and_like(run, refused, save, ooc_fw, tmp_path, caplog):
     assert "column 'colour': no row of 2 has a category that" in caplog.text
     # New rows need no labels.
     new = {"age": [1], "colour": ["red"], "size": [2]}
-    for inputs in ("age,colour,size\n1,red,2\n", save("n.parquet", **new), save("n.npz", **new)):
+    for inputs in ("age,colour,size\n1,red,2\n", save("n.parquet", **new)):
         report, _ = run(inputs, like=like)
         assert report.class_counts == {}
         assert report.notes[0].startswith("there are no labels: the file is for prediction only")
@@ -433,14 +419,16 @@ LARGE = 2**53
 
 
 def test_large_whole_labels_stay_apart_or_are_refused(run, refused, save):
-    report, _ = run(f"a,y\n1,{LARGE}\n2,{LARGE + 1}\n", **Y)
-    assert report.class_counts == {f"{LARGE}": 1, f"{LARGE + 1}": 1}
     y = np.array([LARGE, LARGE + 1])
     decimal = pa.array(y).cast(pa.decimal128(20, 0))
+    for table in (
+        f"a,y\n1,{LARGE}\n2,{LARGE + 1}\n",
+        save("whole.parquet", a=[1.0, 2.0], y=pa.array(y)),
+        save("decimal.parquet", a=[1.0, 2.0], y=decimal),
+    ):
+        assert run(table, **Y)[0].class_counts == {f"{LARGE}": 1, f"{LARGE + 1}": 1}
     for path, options in (
-        (save("whole.parquet", a=[1.0, 2.0], y=pa.array(y)), Y),
-        (save("decimal.parquet", a=[1.0, 2.0], y=decimal), Y),
-        (save("data.npz", X=np.eye(2), y=y), {}),
+        (save("data.hdf5", X=np.eye(2), y=y), {}),
         (save("data.npy", np.eye(2)), {"labels": save("y.npy", y.astype(np.uint64))}),
     ):
         refused(path, rf"row 1: label {LARGE + 1} is a whole number that float", **options)
@@ -499,7 +487,7 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
         ("a,y\n1,0\n", {**Y, "labels": "y.npy"}, "--label and --labels contradict each other"),
         ("a,y\n1,0\n", {"labels": "y.npy"}, "labels in a column: name it with --label"),
         (FAR, {**Y, "impute": "mean"}, r"data\.csv, line 31: .* column 'a' is beyond float32"),
-        ("age,y\n", {**Y, "impute": "mean"}, r"data\.csv has no rows"),
+        ("age,y\n", {**Y, "impute": "mean"}, r"data\.csv holds no rows"),
         *(("größe,y\n1,0\n".encode(code), Y, "not UTF-8") for code in ("latin1", "utf-16-le")),
         *((f"a,y\n1,0\n{it},1\n", Y, "line 3: .* 'a' is missing") for it in ("-", "?", "None")),
     ],
@@ -531,41 +519,42 @@ def test_options_that_do_not_fit_the_input(refused, save, tmp_path):
     refused(tmp_path / "none.csv", r"none\.csv does not exist", **Y)
 
 
-WORDS = {"a": np.array(["x", "y"]), "t": np.zeros(2, "M8[s]")}
-SPARSE = csr_parts(np.array([[1, 0, 0], [0, 0, np.inf]]))
-
-
 @pytest.mark.parametrize(
     ("parts", "options", "message"),
     [
-        ({"X": np.eye(3)}, {}, r"differ in their number of rows \(X has 3, y has 2\)"),
-        ({"X": np.asfortranarray(np.ones((2, 3)))}, {}, "stored column by column"),
+        ({"X": np.eye(3)}, {}, "has 3 rows but 2 labels"),
         ({"X": np.zeros((2, 2, 2))}, {}, "a table of two dimensions, not of 3"),
-        ({"X": np.array([None, 1])}, {}, "holds Python objects"),
         ({"X": np.array([[1, np.nan], [1, 1]])}, {}, "row 0: the value in column '1' is missing"),
-        (WORDS, Y, "column 'a' of .* holds words, not numbers; give --one-hot a"),
-        (WORDS, {**Y, "one_hot": ["a"]}, "column 't' of .* holds datetime64"),
-        (WORDS, {**Y, "one_hot": ["a", "t"]}, "'t' of .*, not words; leave it out with --drop t"),
-        (SPARSE, {}, "row 1: the value in column '2' is not finite"),
-        (SPARSE, {"drop": ["1"]}, "holds sparse rows"),
+        ({"X": np.eye(2)}, {"one_hot": ["a"]}, "has no column 'a'"),
+        ({"X": np.eye(2)}, {"label": "z"}, "has no labels 'z'"),
+        ({"rows": np.eye(2)}, {}, "has no 'X'"),
     ],
 )
 def test_arrays_that_do_not_fit(refused, save, parts, options, message):
-    refused(save("a.npz", **parts, y=np.zeros(2)), message, **options)
+    refused(save("a.hdf5", **parts, y=np.zeros(2)), message, **options)
 
 
-def test_arrays_that_cannot_be_read(run, refused, save, tmp_path):
-    path = save("a.npz", X=np.eye(3), y=np.zeros(3))
-    path.write_bytes(path.read_bytes()[:200])
-    refused(path, "cannot be read as .npz")
-    np.savez_compressed(path, X=np.eye(3), y=np.zeros(3))
-    packed = bytearray(path.read_bytes())
-    packed[55:57] = b"\xff\xff"  # the first bytes of X: no block of zlib begins like this
-    path.write_bytes(packed)
-    refused(path, "cannot be read as .npz")
+def test_sparse_arrays(run, refused, tmp_path, monkeypatch):
+    """In blocks by their bytes; a bad value is named, and all columns are taken."""
+    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 12 * 200)
+    X = sp.random(60, 50, 0.3, "csr", dtype=np.float64, random_state=0)
+    path = tmp_path / "a.hdf5"
+    write_sparse(path, X.toarray(), np.arange(60) % 2)
+    _, found = run(path, dense=True, log1p=True)
+    np.testing.assert_allclose(found.X, np.log1p(X.toarray()), rtol=1e-6)
+    refused(path, "holds sparse rows", drop=["1"])
+    with h5py.File(path, "a") as file:
+        file["X/data"][4] = np.inf
+    place = X.indices[4]
+    refused(path, f"row 0: the value in column '{place}' is not finite")
+
+
+def test_arrays_that_cannot_be_read(run, refused, tmp_path):
     with h5py.File(tmp_path / "g.hdf5", "w") as file:
         file.create_group("X")
     refused(tmp_path / "g.hdf5", "'/X' is neither an array nor a group of data, indices")
+    np.savez(tmp_path / "a.npz", X=np.eye(3), y=np.zeros(3))
+    refused(tmp_path / "a.npz", "is an archive of arrays; write")
     run("a,y\n1,0\n", **Y)
     refused(tmp_path / "out.h5", "is a converted file already: use it as it is")
 
@@ -583,15 +572,10 @@ def test_parquet_with_nulls_words_and_dates(run, refused, save):
     refused(path, "cannot be read as Parquet", **Y)
 
 
-def test_without_pyarrow(refused, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    refused(TRAIN, r"CSV needs pyarrow: pip install 'ooc-fw\[tables\]'", **BUYS)
-
-
 @pytest.mark.parametrize("coded", [True, False])
 def test_text_of_parquet_is_read_as_it_is_stored(tmp_path, monkeypatch, coded):
     """Rows of 4 MB, of which each text is stored once; a block may lack words of its row group."""
-    monkeypatch.setattr("ooc_fw.convert.readers.MAX_BLOCK_ROWS", 100)
+    monkeypatch.setattr("ooc_fw.convert.tables.MAX_BLOCK_ROWS", 100)
     texts = [f"{k // 134}" * 10_000 for k in range(400)]
     path = tmp_path / "t.parquet"
     column = pa.array(texts, pa.dictionary(pa.int32(), pa.string()) if coded else pa.string())
@@ -603,7 +587,7 @@ def test_text_of_parquet_is_read_as_it_is_stored(tmp_path, monkeypatch, coded):
             assert sum(column.nbytes for column in columns.values()) < 200_000
         _, n_rows, place = blocks[-1]
         assert place(n_rows - 1) == f"{path}, row 399"
-    words = [reader.parse(block).words[0] for block in blocks]
+    words = [reader.cells(block).words[0] for block in blocks]
     assert [word for own in words for word in np.array(own.values)[own.codes]] == texts
     assert coded or all(len(own.values) == len({*own.codes}) for own in words)
 
@@ -627,47 +611,6 @@ def test_more_columns_than_rows(run):
     rows = [[*(f"c{j}" for j in range(2000)), "y"], *np.c_[X, [0, 1]].tolist()]
     _, found = run("".join(",".join(map(str, row)) + "\n" for row in rows), **Y)
     np.testing.assert_array_equal(found.X, X)
-
-
-def test_headers_that_promise_too_much(refused, tmp_path, monkeypatch):
-    """Files whose array X has few bytes behind a large header."""
-    monkeypatch.setattr("ooc_fw.convert.arrays.MAX_ROW_BYTES", 1 << 20)
-    records = [(f"c{j}", "<f4", (0,)) for j in range(3)]
-    wide = [("a", f"<U{1 << 20}"), ("y", "<f4")]
-    for shape, kind, values, message in (
-        ((8, 10**12), "<f4", b"", r"0 bytes for values of shape \(8, 10+\)"),
-        ((0, 10**12), "<f4", b"", r"has 10+ columns, and tables may have"),
-        ((10**12,), records, b"", "no rows|cannot|type|records"),
-        ((10**9,), "<U9", b"", "0 bytes for values"),
-        ((1,), wide, bytes((4 << 20) + 4), "each row of .* takes 4 MiB, and the limit is 1 MiB"),
-    ):
-        path = tmp_path / "t.npz"
-        with zipfile.ZipFile(path, "w") as archive, archive.open("X.npy", "w") as file:
-            header = {"descr": kind, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            file.write(values)
-        options = {**Y, "one_hot": ["a"]} if values else {"label": "0"}
-        refused(path, message, **options)
-
-
-def test_sparse_arrays_with_stored_zeros_and_log1p(run, save):
-    parts = {"data": np.float32([1, 0, 3]), "indices": np.arange(3), "indptr": [0, 2, 3]}
-    path = save("x.npz", **parts, shape=(2, 4), format=b"csr")
-    report, found = run(path, labels=save("y.npy", np.arange(2)), log1p=True)
-    assert report.density == 2 / 8
-    np.testing.assert_array_equal(found.X, np.log1p(np.float32([[1, 0, 0, 0], [0, 0, 3, 0]])))
-
-
-def test_sparse_rows_are_cut_into_blocks_by_their_bytes(run, refused, save, monkeypatch):
-    X = sp.random(60, 50, 0.3, "csr", dtype=np.float64, random_state=0)
-    lengths = np.diff(X.indptr)
-    monkeypatch.setattr("ooc_fw.convert.arrays.MAX_ROW_BYTES", 12 * int(lengths.max()))
-    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 12 * 200)
-    path = save("t.npz", **csr_parts(X.toarray()), y=np.arange(60) % 2)
-    _, found = run(path, dense=True)
-    np.testing.assert_array_equal(found.X, X.toarray().astype(np.float32))
-    monkeypatch.setattr("ooc_fw.convert.arrays.MAX_ROW_BYTES", 12 * int(lengths.max()) - 1)
-    refused(path, rf"row {lengths.argmax()} of its sparse matrix takes")
 
 
 def test_a_record_that_makes_no_sense(run, refused, tmp_path):
