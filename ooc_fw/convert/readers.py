@@ -16,12 +16,12 @@ import numpy as np
 from ooc_fw.data.labels import LabelMap, is_label_number, plain_word
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
 
 if TYPE_CHECKING:
     from ooc_fw.convert.encoding import TargetEncoding
+    from ooc_fw.data.statistics import ColumnRanges
 
 BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at once
 MAX_ROW_BYTES = 64 << 20  # a row is parsed whole, and memory must not depend on the input
