@@ -39,7 +39,7 @@ Question                               File
 =====================================  ============================================================
 how does a run go                      ``solver/loop.py``
 why was a run stopped                  ``solver/state.py``: `Status`
-what is in a checkpoint                ``solver/run.py``: `RunState.snapshot`
+what is in a checkpoint                ``training/checkpoint.py``
 what is decided before a run           ``solver/plan.py``: `Plan`; ``training/fit.py``: `make_plan`
 how is ``--memory`` divided            ``system/memory.py``: `plan_memory`
 where is text parsed                   ``convert/text.py``, its grammar: ``_core/text.py``
@@ -74,7 +74,7 @@ binary classifier      the model of two classes; more classes have one for each 
                        landmark model one for each class against the rest
 landmark               a row of the data on which a landmark model has a weight of either sign
 span                   all weights of given landmarks; gaps of landmark models are within it
-checkpoint             the state of a run in a file, from which it is resumed
+checkpoint             the model of a run that is not over, from which it is resumed
 warm start             weights of an earlier model that a run begins with
 =====================  ============================================================================
 """

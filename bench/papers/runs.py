@@ -258,7 +258,8 @@ def _watched(data: Data, kernel: Any, options: TrainOptions) -> Record:
     with open_source(data.X, data.y) as source:
         problem = BinaryProblem(source, signs, kernel)
         with prepare(problem, plan_exact(problem, options), Session()) as workspace:
-            state = RunState.begin(workspace, Deadline(None, time.perf_counter()), SolverState())
+            deadline, rng = Deadline(None, time.perf_counter()), np.random.default_rng(options.seed)
+            state = RunState.begin(workspace, deadline, SolverState(), rng)
             start(state, None)
             active, most = state.active, options.max_iter or math.inf
             began = time.perf_counter()

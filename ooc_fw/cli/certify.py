@@ -16,6 +16,7 @@ from ooc_fw.system.errors import InputError
 def run(args: argparse.Namespace) -> int:
     """Measure the duality gap of a model over its training data."""
     model = load_model(args.model)
+    common.warn_of_checkpoint(args.model, model)
     exact = model.kind == "exact"
     if exact and args.exact_kernel:
         raise InputError(

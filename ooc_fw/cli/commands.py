@@ -123,7 +123,7 @@ def _split(parser: argparse.ArgumentParser) -> None:
 
 
 def _info(parser: argparse.ArgumentParser) -> None:
-    """What data, a model or a checkpoint hold, and what to do before training.
+    """What data or a model hold, and what to do before training.
 
     Describe a model, or a checkpoint and how to resume its run, or inspect data before training:
     classes, columns that are constant or not scaled alike, missing values, repeated rows, storage,
@@ -212,7 +212,7 @@ def _add_training(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     )
     add_options(group, KernelOptions, ["degree", "coef0"])
     runs = parser.add_argument_group("runs (ooc-fw help runs)")
-    text = "write the state of the run there now and then"
+    text = "write the model of the weights so far there now and then"
     runs.add_argument("--checkpoint", type=OUTPUT, metavar="FILE", help=text)
     every = Option(None, "time between checkpoints (default: 60s)", **DURATION)
     add_option(runs, "checkpoint_every", every)
@@ -220,8 +220,8 @@ def _add_training(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         "--resume",
         type=INPUT,
         metavar="FILE",
-        help="resume from a checkpoint of the same data and options; only --max-iter, --max-time "
-        "and --threads may differ; with --stream a model, which new rows update",
+        help="resume from a checkpoint of the same data and options; only --max-iter, --max-time, "
+        "--memory and --threads may differ; with --stream a model, which new rows update",
     )
     add_options(runs, TrainOptions, ["seed"])
     group = parser.add_argument_group("methods of papers (ooc-fw help methods)")

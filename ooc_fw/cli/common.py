@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import os
 import sys
@@ -31,6 +32,14 @@ from ooc_fw.system.files import Output
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
+
+logger = logging.getLogger(__name__)
+
+
+def warn_of_checkpoint(path: str, model: Model) -> None:
+    """Warn if a model is a checkpoint, whose weights are those of a run that was not over."""
+    if model.run is not None:
+        logger.warning("%s is a checkpoint: its run was not over; see ooc-fw info %s", path, path)
 
 
 def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -> Record:

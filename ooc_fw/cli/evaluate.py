@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 def run(args: argparse.Namespace) -> int:
     """How good a model is on labelled rows."""
     model = load_model(args.model)
+    common.warn_of_checkpoint(args.model, model)
     if args.figure is not None:
         check_outputs([Output("figure", args.figure, streamed=True)], common.inputs_of(args))
         check_figure(args.figure)

@@ -21,6 +21,7 @@ def run(args: argparse.Namespace) -> int:
         check_outputs([Output("figure", args.figure, streamed=True)], common.inputs_of(args))
         check_figure(args.figure)
     model = load_model(args.model)
+    common.warn_of_checkpoint(args.model, model)
     rows = None if args.rows == "all" else args.rows
     with common.open_data(args, labels=False) as source, common.open_workers(args) as workers:
         total = min(source.n_rows, rows or source.n_rows)

@@ -1,4 +1,4 @@
-"""``ooc-fw info``: what data, a model or a checkpoint hold, and what to do before training."""
+"""``ooc-fw info``: what data or a model hold, and what to do before training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from ooc_fw.data.sources import CSRSource, RowSource
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
-from ooc_fw.solver.shell import load_checkpoint
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 
@@ -31,17 +30,19 @@ SHOWN = 12  # classes, columns and the like that are listed for people; --json l
 
 
 def run(args: argparse.Namespace) -> int:
-    """What data, a model or a checkpoint hold, and what to do before training."""
+    """What data or a model hold, and what to do before training."""
     if args.data != "-" and not formats.is_url(args.data) and not formats.is_folder(args.data):
         formats.check_regular(args.data)  # it is opened several times
     kind = _kind(args)
     if kind != "data":
-        common.refuse_several(args, f"a {kind}" if kind in ("model", "checkpoint") else "text")
+        common.refuse_several(args, "a model" if kind == "model" else "text")
     if kind == "model":
         result = describe_model(load_model(args.data))
-        result["next"] = [f"ooc-fw evaluate {shlex.quote(args.data)} DATA"]
-    elif kind == "checkpoint":
-        result = describe_checkpoint(args.data)
+        name = shlex.quote(args.data)
+        if result["status"] == Status.RUNNING:
+            way = f"resume the run with the command that began it and --resume {name}"
+            result["advice"] = [way]
+        result["next"] = [f"ooc-fw evaluate {name} DATA"]
     elif kind in ("data", "text"):
         result = (describe_data if kind == "data" else describe_text)(args)
     else:
@@ -119,27 +120,6 @@ def describe_model(model: Model) -> dict[str, Any]:
             for classifier in model.classifiers
         ]
     return result
-
-
-def describe_checkpoint(path: str) -> dict[str, Any]:
-    """Content of a checkpoint."""
-    identity, state = load_checkpoint(path)
-    data, options, kernel = (dict(identity[name]) for name in ("data", "options", "kernel"))
-    known = ("iteration", "n_support", "sampled_gap", "certified_gap")
-    resume = f"--resume {shlex.quote(path)}"
-    return {
-        "kind": "checkpoint",
-        "task": data.get("task", "classification"),
-        "n_rows": data["n_rows"],
-        "n_features": data["n_features"],
-        "storage": "csr" if data["sparse"] else "dense",
-        "kernel": kernel.pop("name"),
-        **kernel,
-        "C": options["C"],
-        "method": options["method"],
-        **{name: state["progress"][name] for name in known},
-        "advice": [f"resume the run with the command that began it and {resume}"],
-    }
 
 
 def describe_data(args: argparse.Namespace) -> dict[str, Any]:
@@ -230,7 +210,7 @@ def _scaling(scaling: Scaling | None) -> dict[str, Any]:
 
 
 def _kind(args: argparse.Namespace) -> str:
-    """What DATA is: "model", "checkpoint", "data" that training reads, "text", or another table.
+    """What DATA is: "model", "data" that training reads, "text", or another table.
 
     Of a table, its format is returned. A file that cannot be opened is called data: `open_data`
     says what is wrong with it.
@@ -243,8 +223,6 @@ def _kind(args: argparse.Namespace) -> str:
         return "npy" if is_table else "data"
     if form != "hdf5":
         return "text" if form == "libsvm" else form
-    if formats.format_of(formats.read_head(path)) == "checkpoint":
-        return "checkpoint"
     with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(path) as file:
         if "kernel" in file.attrs:
             return "model"

@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
         outputs.append(files.Output("output", args.output, suffix not in HDF5_SUFFIXES))
         files.check_outputs(outputs, common.inputs_of(args))
     model = load_model(args.model)
+    common.warn_of_checkpoint(args.model, model)
     _check(args, model, suffix not in (".csv", *HDF5_SUFFIXES))
     labels = model.classes
     if suffix not in HDF5_SUFFIXES:
@@ -145,6 +146,7 @@ def run_export(args: argparse.Namespace) -> int:
     is_own = None if args.output else _is_onnx
     files.check_outputs([files.Output("output", output, is_own=is_own)], common.inputs_of(args))
     model = load_model(args.model)
+    common.warn_of_checkpoint(args.model, model)
     if args.no_probabilities:
         model = model.with_sigmoids(None)
     content = to_onnx(model, double_input=not args.float32_input)

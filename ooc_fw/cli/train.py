@@ -42,12 +42,13 @@ from ooc_fw.options import (
 from ooc_fw.problem import Problem, row_penalties
 from ooc_fw.report.progress import EventLog, Progress, RowProgress, Waiting
 from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
-from ooc_fw.solver.shell import CheckpointPlan, Deadline
+from ooc_fw.solver.shell import Checkpoint, Deadline
 from ooc_fw.solver.state import Status
 from ooc_fw.system import memory
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.files import remove_abandoned
 from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt, signal_of
+from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.fit import Fit, Task, describe, fit, make_plan, task_of
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.novelty import ordinary_rows
@@ -70,10 +71,6 @@ def run(args: argparse.Namespace) -> int:
     if args.C is None:
         args.C = NOVELTY_C if args.task == "novelty" else TrainOptions.C
     task, options = _check(args)
-    checkpoint = None
-    if args.checkpoint is not None:
-        every = args.checkpoint_every or CheckpointPlan.every_s
-        checkpoint = CheckpointPlan(args.checkpoint, every)
     remove_abandoned()
     labels = args.ordinary is not None or "labels" not in task.without[1]
     with (
@@ -81,13 +78,21 @@ def run(args: argparse.Namespace) -> int:
         common.open_workers(args) as workers,
         model_place(args) as place,
     ):
+        resumed = None
+        if args.resume is not None:
+            resumed = load_resumed(args.resume)
+            options = resumed.options(options)
         whole = without_offsets(opened, args.kernel)
         source, ordinary = _learned(args, whole)
         with source.limited(Deadline(options.max_time, args.started).check):
             problem = read_problem(args, task, source, options, workers)
         within = before_calibration(problem, options) if args.probability else options
         _describe_data(problem)
-        session = Session((), workers, args.started, checkpoint, args.resume)
+        some = None if ordinary is None else (ordinary, whole.n_rows)
+        checkpoint = None
+        if args.checkpoint is not None:
+            checkpoint = Checkpoint(args.checkpoint, args.checkpoint_every or EVERY_S, some)
+        session = Session((), workers, args.started, checkpoint)
         with Waiting("the choice of the model", quiet=args.quiet):
             plan = make_plan(problem, within, session)
         if args.dry_run:
@@ -102,7 +107,9 @@ def run(args: argparse.Namespace) -> int:
             DeferredInterrupt(checked=True) as interrupt,
         ):
             session = dataclasses.replace(session, callbacks=progress.callbacks)
-            fitted = fit(problem, within, session, plan=plan)
+            if resumed is not None:
+                resumed = dataclasses.replace(resumed, rows=ordinary)
+            fitted = fit(problem, within, session, resumed, plan)
             interrupt.defer()  # the model is not lost any more
             progress.stop()  # calibration has a display of its own
             if ordinary is not None:

@@ -35,7 +35,7 @@ MIN_PAIR_BYTES = 4  # a blank, a digit, a colon and a digit
 _OPENERS: dict[str | None, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _NOT_TEXT = {
     "hdf5": "is an HDF5 file already: use it as it is",
-    "checkpoint": "is a checkpoint of a run: ooc-fw info tells how to resume it",
+    "checkpoint": "is a checkpoint of ooc-fw 0.2: train without --resume to start anew",
     **{kind: f"is a table: give --format {kind}" for kind in ("npy", "parquet", "arrow")},
     "zstd": "is compressed by zstd: convert the output of 'zstd -dc FILE' from '-'",
 }

@@ -22,7 +22,6 @@ from ooc_fw.system.files import ZARR_METADATA
 
 HEAD_BYTES = 4096  # of a file, which tell its format
 TABLES = ("csv", "parquet", "arrow")  # formats of tables whose columns have names
-CHECKPOINT = b"ooc-fw checkpoint"  # begins a file of `ooc_fw.solver.shell`
 _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "hdf5",
     b"\x93NUMPY": "npy",
@@ -32,7 +31,7 @@ _MAGIC = {
     b"BZh": "bzip2",
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
-    CHECKPOINT: "checkpoint",
+    b"ooc-fw checkpoint": "checkpoint",  # of ooc-fw 0.2
 }
 _ZIP = rb"PK\x03\x04.{26}"  # before the name of the first file in the archive
 _IN_PYTHON = "read it in Python and write Parquet, as by pandas"

@@ -41,11 +41,12 @@ from ooc_fw.options import DURATION, KernelOptions, Option, TaskOptions, TrainOp
 from ooc_fw.problem import Problem, check_sample_weight
 from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.plan import Session, warn_of_gamma
-from ooc_fw.solver.shell import CheckpointPlan, Deadline, load_checkpoint
+from ooc_fw.solver.shell import Checkpoint, Deadline
 from ooc_fw.solver.state import Callback, Solution, SolverState, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, reserved
 from ooc_fw.system.threads import cpu_count
+from ooc_fw.training.checkpoint import EVERY_S, Resumed, load_resumed
 from ooc_fw.training.fit import Fit, Task, describe, fit, task_of
 
 try:
@@ -66,13 +67,13 @@ class Files:
     """Files of one call of `fit`; see `Trainer.fit`."""
 
     checkpoint: PathLike | None = None
-    checkpoint_every: float | str = CheckpointPlan.every_s
+    checkpoint_every: float | str = EVERY_S
     resume: PathLike | None = None
     log: PathLike | None = None
 
     @contextmanager
-    def reserved(self, inputs: Sequence[Any]) -> Iterator[CheckpointPlan | None]:
-        """Keep outputs from other runs; yields when the checkpoint is written.
+    def reserved(self, inputs: Sequence[Any]) -> Iterator[Checkpoint | None]:
+        """Keep outputs from other runs; yields the checkpoint.
 
         InputError if an output would replace an input, or another run writes it.
         """
@@ -83,7 +84,7 @@ class Files:
             outputs.append(Output("checkpoint", os.fspath(self.checkpoint)))
             declared = Option(None, **DURATION)
             every_s = declared.check("checkpoint_every", self.checkpoint_every)
-            plan = CheckpointPlan(self.checkpoint, every_s)
+            plan = Checkpoint(self.checkpoint, every_s)
         files = [file for given in inputs for file in (given if is_several(given) else [given])]
         with reserved(outputs, [path for path in files if isinstance(path, str | os.PathLike)]):
             yield plan
@@ -175,10 +176,10 @@ class Trainer(CallbackSupportMixin, Parameters):
             counted; "drop=unknown" leaves out those with the label "unknown", too.
         **files : optional
             `log` is the path of a file of one JSON object per event, for ``ooc-fw plot``.
-            `checkpoint` is that of a file into which the state of the run is written every
-            `checkpoint_every` (seconds, or text such as "5m"); exact models of more than two
-            classes have none. `resume` is that of a checkpoint of the same data and parameters,
-            from which the run continues; only `max_iter`, `max_time` and `n_jobs` may differ.
+            `checkpoint` is that of a model file, written every `checkpoint_every` (seconds, or text
+            such as "5m") with the weights so far. `resume` is that of a checkpoint of the same data
+            and parameters, from which the run continues; only `max_iter`, `max_time`,
+            `memory_limit` and `n_jobs` may differ.
 
         Notes
         -----
@@ -193,9 +194,11 @@ class Trainer(CallbackSupportMixin, Parameters):
             raise InputError(f"fit has no argument {name}; labels or targets are its second one, y")
         run_files, given = Files(**files), [] if self._checks_of_y is None else [y]
         inputs, resume = [X, *given], run_files.resume
-        if resume is not None and self.random_state is None:
-            identity, _ = load_checkpoint(resume)
-            options = replace(options, seed=identity["options"]["seed"])
+        resumed = None if resume is None else load_resumed(resume)
+        if resumed is not None:
+            options = resumed.options(options)
+            if self.random_state is None:
+                options = replace(options, seed=resumed.run["identity"]["options"]["seed"])
         X, *given, columns = self._checked(X, *given, **(self._checks_of_y or {}))
         y = given[0] if given else None
         if is_array(y) and missing_labels.startswith("drop="):
@@ -215,8 +218,12 @@ class Trainer(CallbackSupportMixin, Parameters):
             log = self._begin_log(problem, options, run_files)
             with Progress(quiet=not self.verbose, log=log) as progress:
                 callbacks = *progress.callbacks, *told
-                session = Session(callbacks, dask, started, checkpoint, resume)
-                fitted = self._fit(problem, options, session, rows)
+                if checkpoint is not None and rows.places is not None:
+                    checkpoint.rows = rows.places, rows.n_rows
+                if resumed is not None:
+                    resumed = replace(resumed, rows=rows.places)
+                session = Session(callbacks, dask, started, checkpoint)
+                fitted = self._fit(problem, options, session, rows, resumed)
                 if log is not None:
                     log.write("end", describe(fitted))
             fitted = rows.renumbered(self._finished(fitted, options, session))
@@ -269,8 +276,15 @@ class Trainer(CallbackSupportMixin, Parameters):
         """Penalty of each row; None where all have C."""
         return None if rows.weights is None else self.C * rows.weights
 
-    def _fit(self, problem: Any, options: TrainOptions, session: Session, rows: Given) -> Fit:
-        return fit(problem, options, session)
+    def _fit(
+        self,
+        problem: Any,
+        options: TrainOptions,
+        session: Session,
+        rows: Given,
+        resumed: Resumed | None,
+    ) -> Fit:
+        return fit(problem, options, session, resumed)
 
     def _finished(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
         """The same with what comes after training."""

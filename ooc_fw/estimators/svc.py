@@ -30,9 +30,9 @@ from ooc_fw.options import KEEP, TrainOptions
 from ooc_fw.problem import ClassificationProblem, check_sample_weight, class_factors, row_penalties
 from ooc_fw.report.progress import Progress
 from ooc_fw.solver.plan import Session
-from ooc_fw.solver.run import Warm
-from ooc_fw.solver.state import Status
+from ooc_fw.solver.state import Status, Warm
 from ooc_fw.system.errors import InputError, format_labels
+from ooc_fw.training.checkpoint import Resumed
 from ooc_fw.training.fit import Fit, Task, fit
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.streams import (
@@ -192,11 +192,18 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         classes, codes = answers["class_labels"], answers["codes"]
         return row_penalties(self.C, classes, codes, self.class_weight, rows.weights)
 
-    def _fit(self, problem: Any, options: TrainOptions, session: Session, rows: Given) -> Fit:
+    def _fit(
+        self,
+        problem: Any,
+        options: TrainOptions,
+        session: Session,
+        rows: Given,
+        resumed: Resumed | None,
+    ) -> Fit:
         self.__dict__.pop("_streams", None)  # `partial_fit` continues with what `fit` finds
         if self.probability:
             options = before_calibration(problem, options)
-        return fit(problem, options, session, self._last_weights(problem, rows))
+        return fit(problem, options, session, resumed or self._last_weights(problem, rows))
 
     def _finished(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
         if not self.probability:
@@ -238,7 +245,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             codes = np.where(pair.solution.labels > 0, pair.positive, pair.negative)
             if (problem.codes[places[here]] != codes[here]).any():
                 return None
-            warm.append((places[here], pair.solution.alpha[here]) if here.any() else None)
+            warm.append(Warm(places[here], pair.solution.alpha[here]) if here.any() else None)
         return warm
 
     @property

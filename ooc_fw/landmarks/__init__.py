@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
-from ooc_fw.solver.state import Status, Work
+from ooc_fw.solver.state import Draws, Status, Work
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,6 +37,8 @@ class LandmarkStart:
     work: Work | None = None
     # Of the certifying pass of a model that stays if the run does not reach its tolerance in time.
     sweep_seconds: float | None = None
+    whole: bool = False  # whether the weights are for all rows, so that those of a sample are worse
+    draws: Draws | None = None  # from where a run goes on drawing
 
 
 # Rows of the sample for each of N landmarks: at most and at least. In between there are so many

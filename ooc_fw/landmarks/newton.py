@@ -8,9 +8,9 @@ follows the rows inside the margin from step to step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -93,47 +93,6 @@ class Descent:
     promised: Float64Array  # (k,): if the gap that the quadratic model promises is at most this
     n_products: int = 0
     ended: bool = False
-
-
-@dataclass
-class NewtonState:
-    """What a checkpoint holds of Newton's method on some rows; it decides the rest, bit by bit."""
-
-    b: Float64Array | None = None  # (k, N): weights of the last point; None before the first
-    exact: bool = False  # whether its gradient is from float64 kernel values
-    exact_products: bool = False  # whether products with the Hessian have to be
-    # What the preconditioner has followed, one after the other: rows of the sample inside the
-    # margin of each classifier, (n, k), and the classifiers that were wanted, (k,).
-    followed: list[tuple[BoolArray, BoolArray]] = field(default_factory=list)
-    descent: Descent | None = None  # the step from there, if it has begun
-    # Told of the state after each point and product; it must not refer to it.
-    on_change: Callable[[NewtonState], None] = lambda _: None
-
-    _PLAIN: ClassVar = ("b", "exact", "exact_products")
-
-    def arrive(self, point: Point) -> None:
-        """Begin again at this point."""
-        self.b, self.exact, self.descent = point.b, point.exact, None
-        self.on_change(self)
-
-    def snapshot(self) -> dict[str, Any]:
-        """Arrays, and values for JSON, of a checkpoint."""
-        state: dict[str, Any] = {name: getattr(self, name) for name in self._PLAIN}
-        if self.followed:
-            state["inside"] = np.packbits([inside for inside, _ in self.followed], axis=1)
-            state["wanted"] = np.array([wanted for _, wanted in self.followed])
-        return state | {"descent": None if self.descent is None else vars(self.descent)}
-
-    @classmethod
-    def from_snapshot(cls, state: dict[str, Any], n_sample: int) -> NewtonState:
-        """The state that gave a snapshot; the sample has `n_sample` rows."""
-        inside, wanted = state.get("inside", ()), state.get("wanted", ())
-        rows = [np.unpackbits(part, axis=0, count=n_sample).astype(np.bool_) for part in inside]
-        return cls(
-            **{name: state[name] for name in cls._PLAIN},
-            followed=list(zip(rows, wanted, strict=True)),
-            descent=None if state["descent"] is None else Descent(**state["descent"]),
-        )
 
 
 class Preconditioner:
@@ -231,7 +190,7 @@ def evaluate(span: Span, passes: Passes, b: Float64Array, *, exact: bool) -> Poi
     return Point(b, gradient, gradient.u - slope, slope, primal, np.nan_to_num(dual), exact)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Newton:
     """Newton's method on some rows."""
 
@@ -240,13 +199,8 @@ class Newton:
     passes: Passes
     preconditioner: Preconditioner  # of a sample of the rows
     sample: Int64Array | None  # its numbers; None for all rows, where a step is solved directly
-    state: NewtonState = field(default_factory=NewtonState)  # changes with points and products
-
-    def resume(self, state: NewtonState) -> Newton:
-        """Newton's method from the state of another run, which the preconditioner follows first."""
-        for inside, wanted in state.followed:
-            self.preconditioner.follow(inside, self._multiple, wanted)
-        return replace(self, state=state)
+    stepped: bool = False  # whether it has taken a step
+    exact_products: bool = False  # whether products with the Hessian have to be from float64
 
     @property
     def _multiple(self) -> float:
@@ -267,45 +221,45 @@ class Newton:
         from gaps below it lead to gradients from float64 kernel values, and the last gradient is
         one of these; products with the Hessian are from float32 while steps keep their promise.
         """
-        if self.state.b is not point.b or self.state.exact is not point.exact:
-            self.state.arrive(point)
         for _ in range(_MOST_STEPS):
             wanted = (point.gap > target) | ~point.b.any(axis=1)
             exact = point.exact or bool((point.gap < exact_below).all())
             if not wanted.any():
                 if point.exact or exact_below == 0:
                     break
-                point = self._arrive(self.evaluate(point.b, exact=True), tell)
+                point = self.evaluate(point.b, exact=True)
+                tell(point)
                 continue
-            there = self._best_step(point, target, wanted, exact)
-            assert self.state.descent is not None
-            promised = np.maximum(target * point.primal, self.state.descent.promised)
+            there, promised = self._best_step(point, target, wanted, exact)
+            promised = np.maximum(target * point.primal, promised)
             missed = bool((wanted & (there.gap * point.primal > _MISSED * promised)).any())
-            self.state.exact_products |= point.exact and missed
+            self.exact_products |= point.exact and missed
             gained = point.primal - there.primal > _LEAST_DECREASE * point.primal
             stuck = not gained[wanted].any()
             ended = stuck and (point.exact or exact_below == 0)
             if stuck and not (ended or there.exact):  # rounding hides what a step gains
                 there = self.evaluate(there.b, exact=True)
-            point = self._arrive(there, tell)
+            point = there
+            tell(point)
             if ended:
                 break
         if exact_below > 0 and not point.exact:  # after so many steps
-            point = self._arrive(self.evaluate(point.b, exact=True), tell)
+            point = self.evaluate(point.b, exact=True)
+            tell(point)
         return point
 
-    def _arrive(self, point: Point, tell: Callable[[Point], None]) -> Point:
-        tell(point)
-        self.state.arrive(point)
-        return point
+    def _best_step(
+        self, point: Point, target: float, wanted: BoolArray, exact: bool
+    ) -> tuple[Point, Float64Array]:
+        """Where a Newton step of the classifiers `wanted` leads, or `point` if that has less P.
 
-    def _best_step(self, point: Point, target: float, wanted: BoolArray, exact: bool) -> Point:
-        """Where a Newton step of the classifiers `wanted` leads, or `point` if that has less P."""
-        step = self._step(point, _NEEDED * target, wanted)
+        And the gap times P that the quadratic model promises there.
+        """
+        step, promised = self._step(point, _NEEDED * target, wanted)
         there = self.evaluate(point.b + step, exact=exact)
         if exact and not point.exact:  # float32 and float64 objectives compare only roughly
             if (there.primal <= (1 + _ROUNDING) * point.primal).all():
-                return there
+                return there, promised
         lengths = self._best_lengths(point, there)
         far = (lengths < (_SHORT_EXACT if exact else _SHORT)) | (lengths > _LONG)
         if ((far | ~(there.primal <= point.primal)) & wanted).any():
@@ -313,27 +267,26 @@ class Newton:
         best = point.or_better(there)
         if best is not point and best.exact != there.exact:  # `best` mixes classifiers of both
             best = self.evaluate(best.b, exact=True)
-        return best
+        return best, promised
 
-    def _step(self, point: Point, target: float, wanted: BoolArray) -> Float64Array:
+    def _step(
+        self, point: Point, target: float, wanted: BoolArray
+    ) -> tuple[Float64Array, Float64Array]:
         """Solve (G + H) d = u - Gb for the classifiers `wanted`, by conjugate gradients.
 
         Were P quadratic, the gap after the step would be 1/2 r'G^-1 r for the residual r that is
-        left. Ends where it is at most a share `target` of P, or has become small.
+        left. Ends where it is at most a share `target` of P, or has become small. The gap times P
+        at which it may end is returned, too.
         """
-        state, targets = self.state, target * point.primal
+        targets = target * point.primal
         active = self.passes.problem.inside(point.gradient.decisions)
-        if state.descent is None:
-            inside = active if self.sample is None else active[self.sample]
-            self.preconditioner.follow(inside, self._multiple, wanted)
-            state.followed.append((inside, wanted))
-            residual = np.where(wanted[:, None], point.residual, 0.0)
-            state.descent = self._begin_descent(residual, targets)
+        inside = active if self.sample is None else active[self.sample]
+        self.preconditioner.follow(inside, self._multiple, wanted)
+        self.stepped = True
+        descent = self._begin_descent(np.where(wanted[:, None], point.residual, 0.0), targets)
         active &= wanted
-        descent = state.descent
-        # The arrays of `descent` are replaced, never overwritten: a snapshot may hold them.
         while not descent.ended:
-            d, exact = descent.direction, state.exact_products
+            d, exact = descent.direction, self.exact_products
             product = self.span.times(d) + self.passes.hessian_product(active, d, exact=exact)
             curvature = (d * product).sum(axis=1)
             zero = np.zeros_like(curvature)
@@ -349,8 +302,7 @@ class Newton:
             descent.ended = ended or descent.n_products >= _MOST_PRODUCTS
             ratio = np.divide(descent.rz, before, out=np.zeros_like(before), where=before > 0)
             descent.direction = z + ratio[:, None] * d
-            state.on_change(state)
-        return descent.step
+        return descent.step, descent.promised
 
     def _begin_descent(self, residual: Float64Array, target: Float64Array) -> Descent:
         z = self.preconditioner.solve(residual)

@@ -5,10 +5,8 @@
     Newton steps over all rows with float32 kernel values, until the gap is small
     compute the gap with float64 kernel values; where it is too large, steps from that gradient
 
-The last pass is the certificate: rounding that is left is added to the gap.
-
-A checkpoint holds the state of the steps over all rows, down to single products with the Hessian. A
-run that resumes from it repeats the work on the sample, and one pass over all rows.
+The last pass is the certificate: rounding that is left is added to the gap. A start from weights
+for all rows, as a checkpoint has them, needs no work on the sample.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -26,12 +24,12 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_gap, relative_target
 from ooc_fw.landmarks.certificate import ExactKernelView, certify_point
-from ooc_fw.landmarks.newton import Newton, NewtonState, Point, Preconditioner
+from ooc_fw.landmarks.newton import Newton, Point, Preconditioner
 from ooc_fw.landmarks.passes import KeptValues, Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Sample, Span, draw_by_loss, draw_random
 from ooc_fw.problem import Problem
 from ooc_fw.solver.plan import Plan, Session, lend_workers
-from ooc_fw.solver.shell import Shell, State
+from ooc_fw.solver.shell import Shell
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop, Work
 from ooc_fw.system.errors import InputError
 
@@ -131,9 +129,6 @@ class _Run(Shell):
         # no model yet, which is worth exceeding the limit a little.
         self._sweep_before = None if warm is None else warm.sweep_seconds
         self.gives_up = not plan.grows or self._sweep_before is not None
-        # Before the steps over all rows there is nothing that a checkpoint could hold.
-        before = self.open_checkpoints(problem)
-        self.snapshot: State = before or {"progress": asdict(self.progress)}
         self.n_landmarks = plan.memory.landmarks
         self.kept = KeptValues(plan.memory.kernel_values, plan.memory.limit)
         self.start: tuple[Newton, Float64Array] | None = None
@@ -143,7 +138,8 @@ class _Run(Shell):
             counts = {name: getattr(done, name) for name in names}
             self.count_from(SolverState(elapsed_s=done.seconds, **counts))
             self.progress.iteration = done.iterations
-        self.rng = np.random.default_rng(options.seed)
+        if warm is not None and warm.draws is not None:
+            self.go_on_from(warm.draws)
         given = None if warm is None else warm.rows
         self.sample = Sample.draw(source, problem.row_classes, self.n_landmarks, self.rng, given)
         arithmetic = choose_arithmetic(problem.kernel, self.sample.rows[:_PROBE_ROWS])
@@ -157,7 +153,6 @@ class _Run(Shell):
         self.progress = SolverState(phase=Phase.TRAIN, gap_scope="sample")
         self.count_from(self.progress)
         self.model: _Model | None = None
-        self.round = 0  # of steps to a certified gap
         self._unwanted = False
 
     def change_penalty(self, C: float) -> None:
@@ -180,62 +175,37 @@ class _Run(Shell):
         """Run to the end, whatever it is."""
         with self.guard():
             status = self.status_of(self._run)
-            self.save(lambda: self.snapshot)
+            if not status.reached and self._has_all_landmarks:
+                self.save(now=True)
             return self._solution(self._certify_stopped(status))
 
     def _run(self) -> Status:
         # 1. The landmarks, and weights for the sample.
+        whole = self.start is None and self.warm is not None and self.warm.whole
         if self.start is None:
             self.start = self._choose_start()
         newton, b = self.start
         target = relative_target(self.options.tol)
-        if len(self.sample.rows) < self.source.n_rows:
+        if len(self.sample.rows) < self.source.n_rows and not whole:
             b = self._minimise(newton, b, _SAMPLE_GAP).b
 
         # 2. Weights for more rows.
-        if len(self.sample.pool) > len(self.sample.rows):
+        if len(self.sample.pool) > len(self.sample.rows) and not whole:
             pool = self.problem.part(self.sample.pool, self.sample.pool_ids)
             newton = self._over(newton, pool, self.sample.in_pool)
             b = self._minimise(newton, b, _POOL_GAP).b
 
         # 3. Weights for all rows, with a gradient from float64 kernel values in the end.
         newton = self._over_all_rows(newton)
-        if "newton" in self.snapshot:
-            newton, b = self._resumed(newton)
-        newton.state.on_change = self._note
         if not self.options.certify:
             self._minimise(newton, b, max(_LAST_GAP, target))
             return Status.SAMPLED
-        for number in range(self.round, _ROUNDS):
-            self.round = number
+        for number in range(_ROUNDS):
             steps_target = _EXACT_SHARE * target / 4**number  # the rest is the bound on rounding
             b = self._minimise(newton, b, steps_target, _FAST_GAP).b
             if self._passes():
                 return Status.CONVERGED
         return Status.ROUNDING
-
-    def _note(self, steps: NewtonState) -> None:
-        """Take a snapshot of the run, after a point or a product, and write it if it is time."""
-        if self.session.checkpoint is None:
-            return
-        self.count()
-        progress, state = asdict(self.progress), steps.snapshot()
-        self.snapshot = {"progress": progress, "steps": {"round": self.round}, "newton": state}
-        if self.checkpoint_is_due:
-            self.save(lambda: self.snapshot)
-
-    def _resumed(self, newton: Newton) -> tuple[Newton, Float64Array]:
-        """Newton's method, and its weights, where the checkpoint was."""
-        state = NewtonState.from_snapshot(self.snapshot["newton"], len(self.sample.rows))
-        newton, progress = newton.resume(state), SolverState(**self.snapshot["progress"])
-        assert state.b is not None
-        self.model = _Model(newton, newton.evaluate(state.b, exact=state.exact))
-        self.round = self.snapshot["steps"]["round"]
-        self.progress.iteration, self.progress.gap_scope = progress.iteration, "span"
-        self.progress.phase = Phase.CERTIFY if state.exact else Phase.TRAIN
-        # Reading the checkpoint does not count: the run goes on as if it had never stopped.
-        self.count_from(progress)
-        return newton, state.b
 
     def _choose_start(self) -> tuple[Newton, Float64Array]:
         """Newton's method on the sample, with all landmarks, and weights to begin with."""
@@ -261,7 +231,7 @@ class _Run(Shell):
             start = np.zeros((self.problem.n_classifiers, len(span)))
         else:
             pilot = np.searchsorted(self.sample.ids, self.warm.rows)
-            if len(pilot) >= self.n_landmarks:
+            if len(pilot) >= self.n_landmarks or self.warm.whole:
                 return pilot, self.warm.beta
             first, given = pilot, take_rows(self.sample.rows, pilot)
             span, kept = self._span(given)
@@ -309,14 +279,14 @@ class _Run(Shell):
         """Newton's method on other rows, of which the sample has the numbers `sample`."""
         workers = self.workers if problem is self.problem else None
         # If the pool needs no step, too few products follow to be worth keeping its kernel values.
-        kept = None if sample is None or not newton.state.followed else self.kept
+        kept = None if sample is None or not newton.stepped else self.kept
         passes = Passes(problem, newton.span.landmarks, workers, self.report, kept)
-        return replace(newton, passes=passes, sample=sample, state=NewtonState())
+        return Newton(newton.span, newton.ids, passes, newton.preconditioner, sample)
 
     def _over_all_rows(self, newton: Newton) -> Newton:
         """Newton's method on all rows, from the beginning."""
         if newton.passes.problem.n_rows == self.source.n_rows:
-            return replace(newton, state=NewtonState())
+            return replace(newton, stepped=False, exact_products=False)
         return self._over(newton, self.problem, self.sample.ids)
 
     def _minimise(
@@ -335,6 +305,8 @@ class _Run(Shell):
             self.progress.objective = float(point.primal.sum())
             if not point.exact:  # `_passes` adds the rounding, and tells it as the certified gap
                 self.progress.sampled_gap = float(point.gap.max())
+            if self._has_all_landmarks:
+                self.save()
             self.report()
 
         def tell(point: Point) -> None:
@@ -353,6 +325,13 @@ class _Run(Shell):
             point = newton.evaluate(b)
             keep(point)
         return newton.minimise(point, target, tell, exact_below)
+
+    @property
+    def _has_all_landmarks(self) -> bool:
+        """Whether the weights are those of all landmarks, and not of the pilot."""
+        if self.start is None or self.model is None:
+            return False
+        return self.model.newton.span is self.start[0].span
 
     @property
     def has_model(self) -> bool:
@@ -424,6 +403,10 @@ class _Run(Shell):
             return self._passes()
 
         return self.certify_late(status, self._pass_takes(), passes)
+
+    def weights_so_far(self) -> LandmarkSolution:
+        """The weights of the last point."""
+        return self._solution(Status.RUNNING)
 
     def _solution(self, status: Status) -> LandmarkSolution:
         """The result of a run that ended with some status."""

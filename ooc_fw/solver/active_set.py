@@ -32,7 +32,6 @@ _FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient ar
 _STEP_WORK = 2e8  # steps times vertices of one compiled call, so that it takes at most a second
 _MOST_STEPS = 5_000  # steps of one compiled call, after which rho is summed anew
 _FEW_MOVED = 0.25  # if fewer of the weights moved, the gradient is updated by these alone
-_MOVING = ("alpha", "grad", "pinned", "exact_alpha", "exact_grad")  # what steps change
 _FETCHED = 64  # kernel rows computed at once when steps lack one
 _PATIENCE = 2  # after so many unfinished corrective steps in a row, linear systems are tried
 SPARE_SHARE = 0.125  # share of vertices of weight 0 above which pruning them is worth a copy
@@ -290,24 +289,6 @@ class ActiveSet:
         keep = np.flatnonzero(~idle)
         self.keep(keep)
         return keep
-
-    def state(self) -> dict[str, Any]:
-        """What cannot be computed from the rows; last bits of a gradient depend on the steps."""
-        weights = {name: getattr(self, name) for name in ("ids", "rho", "rounding", *_MOVING)}
-        precision = {"least_type": self._least_type.name, "unfinished": self._unfinished}
-        return {**weights, "rows": self.kernel_rows.state(), "precision": precision}
-
-    def restore(self, state: dict[str, Any], rows: Rows, labels: Int8Array) -> None:
-        """Fill an empty active set from what `state` gave and the rows and labels of vertices."""
-        self._least_type = np.dtype(state["rows"]["type"])  # vertices come all at once
-        self.add(state["ids"], rows, labels)
-        self.kernel_rows.restore(state["rows"], self.engine, self.operand)
-        for name in _MOVING:
-            getattr(self, name)[:] = state[name]
-        self.rho, self.rounding = state["rho"], state["rounding"]
-        precision = state["precision"]
-        self._least_type = np.dtype(precision["least_type"])
-        self._unfinished = precision["unfinished"]
 
     def set_weights(self, alpha: Float64Array) -> None:
         """Take `alpha`, scaled to sum 1, as the weights, and compute their gradient in float64."""

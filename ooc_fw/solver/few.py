@@ -17,7 +17,6 @@ from ooc_fw.kernels import low_rank
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span
 from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.state import Resumable
 from ooc_fw.system.memory import MemoryPlan
 
 _KNOWN = 400  # rows of a look, about, that are seen by all vertices
@@ -47,10 +46,8 @@ class Look(NamedTuple):
         return np.asarray((positive & (values < limit)) | (negative & (-values < limit)))
 
 
-class FewVertices(Resumable):
+class FewVertices:
     """Decision values of an active set from those of its vertices that nearly span it."""
-
-    saved = "_ids", "_sought_at", "_cost"
 
     def __init__(self, memory: MemoryPlan) -> None:
         self._memory = memory

@@ -160,23 +160,6 @@ class KernelRows:
         self.used[: len(held)] = self.used[sources]
         self._make_room_for(len(places))
 
-    def state(self) -> dict[str, Any]:
-        """Which rows are held, and when each was used: arrays, and values for JSON."""
-        held = np.flatnonzero(self._owners >= 0)
-        rows = {"held": held, "owners": self._owners[held], "used": self.used[held]}
-        return {**rows, "clock": self.clock, "type": self.dtype.name}
-
-    def restore(self, state: dict[str, Any], engine: Engine, z: Operand) -> None:
-        """Hold the rows of `state`, within the same budget; all vertices are here already."""
-        held, owners = state["held"], state["owners"]
-        present = np.flatnonzero(self._owners >= 0)
-        if not np.array_equal(held, present) or not np.array_equal(owners, self._owners[present]):
-            self._release(present)
-            self._compute(owners, held, engine, z)
-            self._own(held, owners)
-        self.used[held] = state["used"]
-        self.clock = state["clock"]
-
     def _fill(self, places: Int64Array, engine: Engine, z: Operand) -> Int64Array:
         """Compute the rows of vertices that are not held, and return their slots."""
         slots = self._take_slots(len(places))

@@ -14,7 +14,7 @@
     until certified, out of budget, or where steps get nowhere, as at the limit of float64
         (status "rounding": the weights of least certified gap are the result)
 
-Between two iterations, and before a certifying pass, a checkpoint can hold the whole state.
+Between two iterations, and before a certifying pass, a checkpoint can hold the weights.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 from ooc_fw._core.walk import Looks
 from ooc_fw.certificate.sweep import Certificate
 from ooc_fw.data.opening import borrow_source
-from ooc_fw.data.rows import Float64Array, Int8Array, take_rows
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, take_rows
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import FLOAT64_GAP, BinaryProblem, StoppingTest, check_weights, relative_gap
@@ -40,9 +40,19 @@ from ooc_fw.solver import run
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.oracles import Candidates, FullLMO, Request, nothing_outside
 from ooc_fw.solver.plan import Plan, Session, Workspace, plan_exact, prepare
-from ooc_fw.solver.run import EarlierWeights, Stagnation, Warm
-from ooc_fw.solver.shell import Shell, State
-from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, StepKind, Stop, Work
+from ooc_fw.solver.run import EarlierWeights, Stagnation
+from ooc_fw.solver.shell import Shell
+from ooc_fw.solver.state import (
+    Callback,
+    Phase,
+    Solution,
+    SolverState,
+    Status,
+    StepKind,
+    Stop,
+    Warm,
+    Work,
+)
 from ooc_fw.solver.steps import LEAST_BATCH, WALK_KINDS, Effort, StepRecord
 from ooc_fw.system.errors import InputError
 
@@ -72,7 +82,7 @@ def solve(
     callbacks: Sequence[Callback] = (),
     *,
     penalties: Float64Array | None = None,
-    warm: Warm | None = None,
+    warm: tuple[Int64Array, Float64Array] | None = None,
 ) -> Solution:
     """Train one binary classifier, on labels -1 and +1.
 
@@ -100,7 +110,8 @@ def solve(
         raise InputError("solve trains exact models; leave landmarks out, or use FrankWolfeSVC")
     with borrow_source(source) as rows:
         problem = BinaryProblem(rows, labels, kernel, penalties)
-        return solve_problem(problem, plan_exact(problem, options), Session(callbacks), warm)
+        start = None if warm is None else Warm(*warm)
+        return solve_problem(problem, plan_exact(problem, options), Session(callbacks), start)
 
 
 def solve_problem(
@@ -114,12 +125,12 @@ def solve_problem(
 
     Not converging, an interrupt or a full active set are statuses, not errors; the weights are
     feasible in every case. InputError is raised for a source that cannot be read, here or by the
-    processes that should, or a checkpoint that is damaged or of another run; KeyboardInterrupt
-    before the first step, and for a second signal at any time.
+    processes that should; KeyboardInterrupt before the first step, and for a second signal at any
+    time.
     """
     session = session or Session()
     if warm is not None:
-        check_weights(*warm, problem.source.n_rows, scaled=False)
+        check_weights(warm.rows, warm.alpha, problem.source.n_rows, scaled=False)
     with prepare(problem, plan, session) as workspace:
         logger.info("%s", plan.method)
         logger.info("memory plan: %s", plan.memory)
@@ -162,20 +173,19 @@ class _Run(Shell):
         problem, options = workspace.problem, workspace.options
         super().__init__(session, options, problem.source, SolverState())
         self.workspace, self.engine = workspace, workspace.engine
-        self.state = run.RunState.begin(workspace, self.deadline, self.progress, active)
+        self.state = run.RunState.begin(workspace, self.deadline, self.progress, self.rng, active)
         diagonal, share = problem.constant_diagonal(options.C), problem.bias_share
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal, share)
-        self.cut = False  # whether an interrupt cut the last step short
 
     def solve(self, warm: Warm | None = None) -> Solution:
-        """Run to the end, whatever it is, from the beginning or from a checkpoint."""
-        snapshot = self.open_checkpoints(self.workspace.problem)
-        if snapshot is not None:
-            self.state.restore(snapshot)
-            self.count_from(self.progress)
-            self.interrupt.defer()
+        """Run to the end, whatever it is."""
+        if warm is not None and warm.draws is not None:
+            self.go_on_from(warm.draws)
         with self.guard():
-            return self._finish(self.status_of(lambda: self._run(warm)))
+            status = self.status_of(lambda: self._run(warm))
+            if not status.reached:
+                self.save(now=True)
+            return self._finish(status)
 
     def _run(self, warm: Warm | None) -> Status:
         state, active, progress = self.state, self.state.active, self.progress
@@ -183,20 +193,18 @@ class _Run(Shell):
         # 1. Begin with the weights given, or those of a few random rows.
         if progress.phase is Phase.START:
             run.start(state, warm)
-            self._pause()
+            self.report()
             progress.phase = Phase.TRAIN
 
         while state.idle_rounds < _IDLE_ROUNDS:
             # 2. Train until the gap over the rows drawn passes the test, on a second draw too.
             while progress.phase is Phase.TRAIN:
-                last = progress.iteration == self.options.max_iter
-                if last or self.checkpoint_is_due:
-                    self.save(self._snapshot)
+                self.save()
+                last = self._is_last()
                 passed = self._iterate(last)
                 if passed:
                     progress.phase = Phase.CERTIFY
-                    if self.options.certify:
-                        self.save(self._snapshot)  # a pass may take long; do not train again
+                    self.save(now=self.options.certify)  # a pass may take long
                 elif last:
                     return Status.MAX_ITER
 
@@ -228,6 +236,11 @@ class _Run(Shell):
             if state.idle_rounds != 1:  # after one, another round may be enough
                 state.target_share *= _TIGHTER
         return Status.ROUNDING
+
+    def _is_last(self) -> bool:
+        """Whether the limit of iterations is reached, which a resumed run may begin beyond."""
+        most = self.options.max_iter
+        return most is not None and self.progress.iteration >= most
 
     def _target_gap(self) -> float:
         """Relative gap to which training goes, with the current weights."""
@@ -291,7 +304,7 @@ class _Run(Shell):
         state.stagnation.note_objective(active.rho, int(walk.n_steps[0]))
         self._check_progress(max(_LONG, progress.iteration // 2))
         if most > 0 and not passed:
-            self._pause()
+            self.report()
         state.history.offer(active)
         return passed
 
@@ -369,22 +382,12 @@ class _Run(Shell):
         self.progress.steps[record.kind] += 1
         self.progress.steps[StepKind.DROP] += record.drops
         self.interrupt.defer()
-        self._pause()
+        self.report()
         state.history.offer(active)
 
     def _cuts_step(self) -> bool:
-        """Whether a corrective step has to end before it is optimal; remembers an interrupt."""
-        self.cut = self.cut or self.interrupt.noted is not None
-        return self.cut or self.is_over()
-
-    def _pause(self) -> None:
-        """Report between two iterations; a run that is stopped here leaves a checkpoint."""
-        try:
-            self.report()
-        except Stop:
-            if not self.cut:  # a step that was cut would make the resumed run differ
-                self.save(self._snapshot)
-            raise
+        """Whether a corrective step has to end before it is optimal."""
+        return self.interrupt.noted is not None or self.is_over()
 
     def _watch(self, record: StepRecord, effort: Effort, *, grown: bool) -> None:
         """Turn to more precise kernel values where rounding misleads the steps, or end the run."""
@@ -415,10 +418,6 @@ class _Run(Shell):
         self.progress.objective = active.rho / 2
         self.progress.n_active, self.progress.n_support = len(active), len(active.support)
         return self.progress.without_bias(self.workspace.problem.bias_share)
-
-    def _snapshot(self) -> State:
-        self.update()
-        return self.state.snapshot() | {"plan": self.workspace.plan.to_state()}
 
     def _certify(self, tolerance: float) -> Certificate:
         self.interrupt.defer()
@@ -481,10 +480,21 @@ class _Run(Shell):
 
     def _solution(self, status: Status) -> Solution:
         """Weights of a run that has ended, and gaps that belong to them."""
-        state, problem = self.state, self.workspace.problem
-        sampled_gap = run.last_sampled_gap(state)
+        sampled_gap = run.last_sampled_gap(self.state)
         self.update()  # the gap comes first, since it may read rows, which count
-        certificate, penalties = state.certificate, problem.penalties
+        return self._weights(status, sampled_gap, self.state.certificate)
+
+    def weights_so_far(self) -> Solution:
+        """The weights between two iterations, whose gap over all rows is not known."""
+        solution = self._weights(Status.RUNNING, self.progress.sampled_gap, None)
+        return replace(solution, alpha=solution.alpha / solution.alpha.sum())
+
+    def _weights(
+        self, status: Status, sampled_gap: float | None, certificate: Certificate | None
+    ) -> Solution:
+        """The present weights with these gaps; InputError if rounding hides that of one class."""
+        state, problem = self.state, self.workspace.problem
+        penalties = problem.penalties
         active, support = state.active, state.active.support
         rows, rho = active.ids[support], active.rho
         if problem.one_class:  # the objective of one class is without the bias
@@ -496,7 +506,7 @@ class _Run(Shell):
                     f"this scale: rho, the score at the margin, is computed as {rho:.3g}; scale "
                     f"the columns, or give a smaller gamma or C"
                 )
-            sampled_gap = sampled_gap * active.rho / rho
+            sampled_gap = None if sampled_gap is None else sampled_gap * active.rho / rho
             certificate = None if certificate is None else certificate.without_bias()
         return Solution(
             **vars(Work.of(self.progress, self.source.n_rows, len(support))),

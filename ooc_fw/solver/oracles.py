@@ -29,7 +29,7 @@ from ooc_fw.data.rows import (
     stored_arrays,
     take_rows,
 )
-from ooc_fw.data.sampling import BlockSampler, block_sampler
+from ooc_fw.data.sampling import block_sampler
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
@@ -37,7 +37,6 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.few import FewVertices, Look
 from ooc_fw.solver.kernel_rows import KernelColumns
-from ooc_fw.solver.state import Resumable
 from ooc_fw.solver.steps import STEP_RULES, StepRecord, StepRule
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class Candidates:
     worst: int = -1  # row of least gradient among those looked at outside the active set, if any
 
 
-class LMO(Resumable, ABC):
+class LMO(ABC):
     """An oracle; subclasses define `propose`, and the rest where they remember steps."""
 
     keeps_gradient: ClassVar[bool] = False  # of all rows
@@ -99,10 +98,10 @@ class LMO(Resumable, ABC):
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Rows of least gradient among those looked at, if they beat the active set."""
 
-    def update(self, record: StepRecord, active: ActiveSet) -> None:
+    def update(self, record: StepRecord, active: ActiveSet) -> None:  # noqa: B027
         """Learn of a step that was taken."""
 
-    def reset(self) -> None:
+    def reset(self) -> None:  # noqa: B027
         """Forget what came from the weights, since they were changed from outside."""
 
 
@@ -194,8 +193,6 @@ class BlockLMO(SampledLMO):
     looked at.
     """
 
-    saved = "_unseen", "_margins", "_near", "_n_passes", "_n_violators", "_n_rows", "_share"
-
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace)
         self._blocks = block_sampler(workspace.sampler, self._source.n_rows)
@@ -272,16 +269,6 @@ class BlockLMO(SampledLMO):
         self._unseen, self._n_passes = 0, len(_NEAR)
         self._near, self._margins = self._near[:0], self._margins[:0].copy()
 
-    def state(self) -> dict[str, Any]:
-        state, blocks = super().state() | {"few": self._few.state()}, self._blocks
-        return state | {"next_row": blocks.next_row} if isinstance(blocks, BlockSampler) else state
-
-    def restore(self, state: dict[str, Any]) -> None:
-        if isinstance(self._blocks, BlockSampler):
-            self._blocks.next_row = state.pop("next_row")
-        self._few.restore(state.pop("few"))
-        super().restore(state)
-
 
 class FullLMO(LMO):
     """Best of all rows, by the gradient of every row.
@@ -292,7 +279,6 @@ class FullLMO(LMO):
 
     keeps_gradient = True
     looks: ClassVar[core.Looks] = core.Looks.ALL  # where steps of a walk seek the toward vertex
-    saved = "_grad", "_before", "_draws"  # last bits of a gradient depend on the steps
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace)

@@ -7,12 +7,10 @@ Nothing further down decides again.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,18 +26,16 @@ from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.solver.oracles import LARGEST_BLOCK, keeps_gradient
-from ooc_fw.solver.shell import CheckpointPlan, Deadline, Identity, State, load_checkpoint
+from ooc_fw.solver.shell import Checkpoint, Deadline
 from ooc_fw.solver.state import Callback
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
-from ooc_fw.system.memory import MemoryPlan, Workload, format_bytes, memory_total, plan_memory
+from ooc_fw.system.memory import MemoryPlan, Workload, memory_total, plan_memory
 
 logger = logging.getLogger(__name__)
 
 _FEW_BYTES = 32 << 20  # of rows that are looked at together where memory is short, or once
-# Of a memory plan, for a run that is resumed.
-_NUMBERS = "max_threads", "max_vertices", "max_block", "kernel_values", "row_cache", "column_cache"
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 14  # rows whose kernel values with each other take 1 GiB in float32
 _PROBE_ROWS = 1024  # rows that the arithmetic of products is chosen by
@@ -58,19 +54,12 @@ class Session:
     dask: Any = None
     # Reading of `time.perf_counter` from which `max_time` counts.
     started: float = field(default_factory=time.perf_counter)
-    checkpoint: CheckpointPlan | None = None
-    # Checkpoint to resume from, of the same data, kernel and options; see `check_same_run`.
-    resume: str | os.PathLike[str] | None = None
+    checkpoint: Checkpoint | None = None
     # Bytes of rows that are in RAM whatever the run does; None for those of a source in RAM.
     held: int | None = None
     # Entered by the caller, where several runs share one. By default a run has its own: Ctrl-C
     # raises before the first step and ends the run with a solution after it.
     interrupt: DeferredInterrupt | None = None
-
-    @cached_property
-    def before(self) -> tuple[Identity, State] | None:
-        """The checkpoint to resume from, which is read once; InputError where it cannot be."""
-        return None if self.resume is None else load_checkpoint(self.resume)
 
     def deadline(self, options: TrainOptions) -> Deadline:
         """The time limit of the options, counted from the start of this session."""
@@ -102,11 +91,6 @@ class Plan:
         """The same with other options, on which no other part depends."""
         return replace(self, options=replace(self.options, **changes))
 
-    def to_state(self) -> dict[str, Any]:
-        """What a checkpoint of an exact run holds beside its options."""
-        numbers = {name: getattr(self.memory, name) for name in _NUMBERS}
-        return {**numbers, "method": self.method, "quantised": self.quantised}
-
 
 def plan_exact(
     problem: Problem,
@@ -118,9 +102,8 @@ def plan_exact(
 ) -> Plan:
     """Plan of an exact binary classifier of all rows of a problem, whatever its classes.
 
-    A run that the session resumes keeps its plan. `memory` is given where it was planned before.
-    OverLimitError is raised when the memory limit cannot be met, and InputError for a method or an
-    oracle that does not exist or fit, or a checkpoint that is damaged.
+    `memory` is given where it was planned before. OverLimitError is raised when the memory limit
+    cannot be met, and InputError for a method or an oracle that does not exist or fit.
     """
     session, n_rows = session or Session(), problem.source.n_rows
     given = replace(options, landmarks=None, exact=True)
@@ -133,18 +116,6 @@ def plan_exact(
     # round more. Of one class, rho may be far below 1.
     fits = takes_many and problem.kernel.constant_diagonal and problem.task != "novelty"
     quantised = fits and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
-    state = {} if session.before is None else session.before[1].get("plan", {})
-    if state:  # another kind of run is refused when it begins
-        method, quantised = state["method"], state["quantised"]
-        available = max(memory_total(), memory.total())
-        memory = replace(memory, **{name: state[name] for name in _NUMBERS})
-        if memory.limit is None and memory.total() > available:
-            raise InputError(
-                f"the run of the checkpoint {session.resume} may take "
-                f"{format_bytes(memory.total())} of memory, and there are "
-                f"{format_bytes(available)} here; resume it where there is more, or train without "
-                f"--resume"
-            )
     options = replace(options, threads=min(options.threads, memory.max_threads))
     return Plan(options, given, memory, kind, method, quantised)
 
@@ -191,6 +162,7 @@ def workload(problem: Problem, options: TrainOptions, session: Session) -> Workl
         n_classifiers=problem.n_classifiers,
         weighted=problem.penalties is not None or problem.task == "regression",
         in_unit=problem.kernel.shift_invariant,
+        saved=session.checkpoint is not None,
     )
 
 

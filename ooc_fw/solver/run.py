@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
 
@@ -26,13 +25,11 @@ from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.oracles import LMO, Request, SampledLMO, make_oracle
 from ooc_fw.solver.plan import Workspace
-from ooc_fw.solver.shell import Deadline, State
-from ooc_fw.solver.state import Phase, SolverState, Status, Stop
+from ooc_fw.solver.shell import Deadline
+from ooc_fw.solver.state import SolverState, Status, Stop, Warm
 from ooc_fw.solver.steps import INNER_STEPS_PER_VERTEX, STEP_RULES, StepRule
 
 logger = logging.getLogger(__name__)
-
-Warm: TypeAlias = tuple[Int64Array, Float64Array]  # rows to begin with, and their weights
 
 _STEPS_PER_VERTEX = 100  # most pairwise steps on the first vertices, for each of them
 _STILL = 1e-8  # relative decrease of rho that leads nowhere in thousands of steps
@@ -80,18 +77,6 @@ class History:
             self.size = len(active)
             self.candidates.append(EarlierWeights.of(active))
 
-    def state(self) -> State:
-        """What a checkpoint holds."""
-        entries = {str(place): vars(entry) for place, entry in enumerate(self.candidates)}
-        best = None if self.best is None else vars(self.best)
-        return {"candidates": entries, "size": self.size, "best": best}
-
-    def restore(self, state: State) -> None:
-        """Take over what `state` gave."""
-        self.candidates = [EarlierWeights(**entry) for entry in state["candidates"].values()]
-        self.best = None if state["best"] is None else EarlierWeights(**state["best"])
-        self.size = state["size"]
-
 
 @dataclass
 class Stagnation:
@@ -128,17 +113,9 @@ class Stagnation:
                 self.unfinished, self.least_rho = 1, active.rho
 
 
-# Fields of a `RunState` for checkpoints: numbers, and those that have a state themselves.
-_NUMBERS = (
-    *("n_added", "full", "target_share", "renewed", "least_gap", "idle_rounds", "pass_share"),
-    *("n_scanned", "worst"),
-)
-_PARTS = "oracle", "rule", "history"
-
-
 @dataclass
 class RunState:
-    """What a run changes, from its first vertices to its solution; checkpoints hold all of it."""
+    """What a run changes, from its first vertices to its solution."""
 
     workspace: Workspace
     deadline: Deadline
@@ -170,6 +147,7 @@ class RunState:
         workspace: Workspace,
         deadline: Deadline,
         progress: SolverState,
+        rng: np.random.Generator,
         active: ActiveSet | None = None,
     ) -> RunState:
         """State before the first step, with the vertices of an earlier run or none."""
@@ -180,7 +158,7 @@ class RunState:
             sizes = memory.max_vertices, memory.kernel_values
             kernel_rows = KernelRows(*sizes, quantised, memory.limit)
             active = ActiveSet(workspace.engine, options.C, kernel_rows, problem.penalties)
-        rule, rng = STEP_RULES[options.method](), np.random.default_rng(options.seed)
+        rule = STEP_RULES[options.method]()
         oracle = make_oracle(workspace, rule)
         return cls(workspace, deadline, active, rule, oracle, rng, progress, n_added=n_added)
 
@@ -217,41 +195,12 @@ class RunState:
             return 0.0
         return self.pass_share * self.workspace.problem.source.n_rows * len(self.active.support)
 
-    def snapshot(self) -> State:
-        """What a checkpoint holds."""
-        return {
-            **{name: getattr(self, name).state() for name in _PARTS},
-            "run": {name: getattr(self, name) for name in _NUMBERS},
-            "stagnation": vars(self.stagnation),
-            "progress": vars(self.progress),
-            "rng": dict(self.rng.bit_generator.state),
-            "active": self.active.state(),
-            "screen": None if self.screen is None else vars(self.screen),
-        }
-
-    def restore(self, snapshot: State) -> None:
-        """Take over a snapshot; the active set is empty before."""
-        workspace, labels = self.workspace, self.workspace.problem.labels
-        vars(self).update(snapshot["run"])
-        self.stagnation = Stagnation(**snapshot["stagnation"])
-        vars(self.progress).update(snapshot["progress"])
-        # A run that was stopped before its first step has its first vertices already.
-        phase = Phase(self.progress.phase)
-        self.progress.phase = Phase.TRAIN if phase is Phase.START else phase
-        self.rng.bit_generator.state = snapshot["rng"]
-        ids = snapshot["active"]["ids"]
-        self.active.restore(snapshot["active"], workspace.rows_of(ids), labels[ids])
-        for name in _PARTS:
-            getattr(self, name).restore(snapshot[name])
-        if snapshot["screen"] is not None:
-            self.screen = Screen(**snapshot["screen"])
-
 
 def start(state: RunState, warm: Warm | None) -> None:
     """Begin with the weights given, those that the state has already, or random rows."""
     active = state.active
     if warm is not None:
-        _add_warm(state, *warm)
+        _add_warm(state, warm.rows, warm.alpha)
         state.n_added = len(active)
     elif len(active) == 0:
         farthest = state.workspace.options.start == "farthest"

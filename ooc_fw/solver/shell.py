@@ -1,39 +1,24 @@
-"""What surrounds any run: callbacks, signals, the time limit, counts of work, and checkpoints.
-
-A checkpoint is the state of a run between two iterations: an HDF5 image behind a line of text with
-its checksum. Arrays are data sets ``state/<part>/<name>``; all other values, and the identity of
-the run, are JSON. The file is written whole or not at all, and reading it runs no code.
-"""
+"""What surrounds any run: callbacks, signals, the time limit, counts of work, and checkpoints."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import math
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import h5py
 import numpy as np
-import numpy.typing as npt
 
-from ooc_fw.data.formats import CHECKPOINT
-from ooc_fw.data.hdf5 import check_plain_tree, structure_errors
-from ooc_fw.data.rows import CSRRows
-from ooc_fw.data.sources import RowSource, iter_blocks
+from ooc_fw.data.rows import Int64Array
+from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
-from ooc_fw.solver.state import Phase, SolverState, Status, Stop
+from ooc_fw.solver.state import Draws, Phase, SolverState, Status, Stop
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.system.files import Output, check_outputs, write_atomic
 from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt
 
 if TYPE_CHECKING:
@@ -41,151 +26,55 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-State: TypeAlias = dict[str, Any]
-"""Name of a part -> array, something that JSON can hold, or a dictionary of such parts."""
-
-Identity: TypeAlias = dict[str, dict[str, Any]]
-"""What a run is: "options", "kernel" and "data", each name -> JSON value."""
-
-FORMAT_VERSION = 9  # changes with what the state holds, and with how a run goes on from it
-_FRONT = 512  # bytes before the HDF5 image
-_MAGIC = CHECKPOINT.decode()
-_ANEW = "train without --resume to start anew"
-
-_BUDGETS = ("max_iter", "max_time", "threads", "exact")
-"""Options that may change when a run is resumed: they say when to stop, not where to go.
-
-`exact` is decided before: a run that is resumed is exact.
-"""
+Write: TypeAlias = Callable[[str | os.PathLike[str], Any, Draws | None], None]
+"""Writes the model of weights so far, a solution, to a file."""
 
 
-@dataclass(frozen=True)
-class CheckpointPlan:
-    """Where a run writes checkpoints, and how many seconds lie between two of them."""
+class Checkpoint:
+    """A file to which a run writes the model of its weights so far, every so many seconds.
 
-    path: str | os.PathLike[str]
-    every_s: float = 60.0
+    `rows` are the numbers of the rows of its source, and that of all rows, if these are some alone.
+    """
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.every_s < float("inf"):
-            raise InputError(f"checkpoints must be some seconds apart, not {self.every_s}")
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        every_s: float = 60.0,
+        rows: tuple[Int64Array, int] | None = None,
+        write: Write | None = None,
+    ) -> None:
+        if not 0 <= every_s < math.inf:
+            raise InputError(f"checkpoints must be some seconds apart, not {every_s}")
+        self.path = path
+        self.every_s = every_s
+        self.rows = rows
+        self._write = write
+        self._saved_at = time.perf_counter()
+        self._failed = False
 
+    def writing(self, write: Write) -> Checkpoint:
+        """The same, which writes by `write`."""
+        return Checkpoint(self.path, self.every_s, self.rows, write)
 
-def save_checkpoint(path: str | os.PathLike[str], identity: Identity, state: State) -> None:
-    """Write a checkpoint in place of an older one, which stays where that fails (OSError)."""
-    image = BytesIO()
-    with h5py.File(image, "w", userblock_size=_FRONT) as file:
-        values = _put_arrays(file, "state", state)
-        header = json.dumps({"identity": identity, "state": values}).encode()
-        file["header"] = np.frombuffer(header, dtype=np.uint8)
-    with image.getbuffer() as data:
-        front = f"{_MAGIC} {FORMAT_VERSION} {_checksum([data[_FRONT:]])}\n".encode()
-        data[: len(front)] = front
-        write_atomic(path, data)
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to save."""
+        return time.perf_counter() >= self._saved_at + self.every_s
 
-
-def load_checkpoint(path: str | os.PathLike[str]) -> tuple[Identity, State]:
-    """Read a checkpoint; InputError if there is no such file, or it is damaged or none."""
-    name = f"the checkpoint {os.fspath(path)}"
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise InputError(f"{name} cannot be read ({error.strerror}); {_ANEW}") from error
-    words = data[:_FRONT].partition(b"\n")[0].decode(errors="replace").split(" ")
-    if " ".join(words[:-2]) != _MAGIC:
-        raise InputError(
-            f"{os.fspath(path)} is not a checkpoint; give the file that --checkpoint "
-            f"wrote, or update a model with --stream"
-        )
-    *_, version, checksum = words
-    if version != str(FORMAT_VERSION):
-        raise InputError(
-            f"{name} is of format {version}, and this ooc-fw reads {FORMAT_VERSION}; {_ANEW}"
-        )
-    if checksum != _checksum([memoryview(data)[_FRONT:]]):
-        raise InputError(f"{name} is damaged (its checksum differs); {_ANEW}")
-    with structure_errors(name), h5py.File(BytesIO(data), "r") as image:
-        check_plain_tree(image)
-        header = json.loads(image["header"][...].tobytes())
-        return header["identity"], _take_arrays(image.get("state", {}), header["state"])
-
-
-def _put_arrays(file: h5py.File, place: str, state: State) -> State:
-    """Write the arrays of a state; the rest of it, for JSON."""
-    values: State = {}
-    for name, value in state.items():
-        if isinstance(value, np.ndarray):
-            file[f"{place}/{name}"] = value
-        else:
-            is_part = isinstance(value, dict)
-            values[name] = _put_arrays(file, f"{place}/{name}", value) if is_part else value
-    return values
-
-
-def _take_arrays(group: Mapping[str, Any], state: State) -> State:
-    """Add the arrays of a group, and of groups within it, to the rest of a state."""
-    for name, node in group.items():
-        is_array = isinstance(node, h5py.Dataset)
-        state[name] = node[...] if is_array else _take_arrays(node, state[name])
-    return state
-
-
-def _checksum(parts: Iterable[Any]) -> str:
-    total = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        total.update(part)
-    return total.hexdigest()
-
-
-def run_identity(problem: Problem, options: TrainOptions) -> Identity:
-    """What tells one run from another; a file is known by its size and time of change."""
-    source, penalties = problem.source, problem.penalties
-    data = {
-        name: getattr(source, name)
-        for name in ("n_rows", "n_features", "sparse", "shuffled", "chunk_rows")
-    }
-    if problem.task != "classification":  # which is the default, and is not stored
-        data["task"] = problem.task
-    data["labels"] = _checksum([np.ascontiguousarray(problem.answers)])
-    if penalties is not None:
-        data["penalties"] = _checksum([np.ascontiguousarray(penalties)])
-    files = [source.name] if os.path.isfile(source.name) else []
-    for place, _, names in os.walk(source.name):
-        files += [os.path.join(place, name) for name in names]
-    if files:
-        known = [os.stat(file) for file in files]
-        data["bytes"] = sum(status.st_size for status in known)
-        data["modified_ns"] = max(status.st_mtime_ns for status in known)
-    else:
-        data["rows"] = _checksum(_arrays(source))
-    chosen = {name: value for name, value in options.to_dict().items() if name not in _BUDGETS}
-    return {"data": data, "kernel": problem.kernel.to_dict(), "options": chosen}
-
-
-def _arrays(source: RowSource) -> Iterator[npt.NDArray[Any]]:
-    for _, rows in iter_blocks(source, 0, source.n_rows):
-        if isinstance(rows, CSRRows):
-            yield from (rows.data, rows.indices, rows.indptr)
-        else:
-            yield np.ascontiguousarray(rows)
-
-
-def check_same_run(path: str | os.PathLike[str], before: Identity, this: Identity) -> None:
-    """Raise InputError, naming the differences, unless a checkpoint is of this run."""
-    for kind, old in before.items():
-        new = this[kind]
-        differences = ", ".join(
-            f"{key} {old.get(key)!r} (now {new.get(key)!r})"
-            for key in {**old, **new}
-            if old.get(key) != new.get(key)
-        )
-        if differences:
-            other = "another kernel" if kind == "kernel" else f"other {kind}"
-            raise InputError(
-                f"the checkpoint {os.fspath(path)} was made with {other}: {differences}; give the "
-                f"same (data copied with their time of change), or train without --resume"
-            )
+    def save(self, weights: Callable[[], Any], draws: Draws | None = None) -> None:
+        """Write the file; where that fails is a warning, the first time."""
+        assert self._write is not None
+        try:
+            self._write(self.path, weights(), draws)
+        except (OSError, InputError) as error:
+            if not self._failed:
+                logger.warning(
+                    "the checkpoint %s cannot be written (%s); the run goes on without it",
+                    os.fspath(self.path),
+                    error.strerror if isinstance(error, OSError) else error,
+                )
+            self._failed = True
+        self._saved_at = time.perf_counter()
 
 
 _SMALL_SHARE = 0.3  # share of the largest work measured, below which a measurement tells nothing
@@ -299,8 +188,7 @@ class Shell(ABC):
         self.source, self.progress = source, progress
         self.deadline = session.deadline(options)
         self.interrupt = session.interrupt or DeferredInterrupt()
-        self._identity: Identity = {}
-        self._saved_at, self._save_failed = time.perf_counter(), False
+        self.rng = np.random.default_rng(options.seed)
         self._unwanted = False  # whether a callback has asked for the end
         self._zero = {**dict.fromkeys(self._readings(), 0), "elapsed_s": time.perf_counter()}
 
@@ -316,6 +204,10 @@ class Shell(ABC):
     @abstractmethod
     def update(self) -> SolverState:
         """Bring `progress` up to date; what callbacks are told of it."""
+
+    @abstractmethod
+    def weights_so_far(self) -> Any:
+        """The solution that a checkpoint holds, if there is a model."""
 
     def _readings(self) -> dict[str, float]:
         return {
@@ -335,6 +227,12 @@ class Shell(ABC):
         self._zero = {
             name: reading - getattr(progress, name) for name, reading in self._readings().items()
         }
+
+    def go_on_from(self, draws: Draws) -> None:
+        """Draw and count on from where a run was."""
+        self.rng.bit_generator.state = draws.generator
+        self.progress.iteration = draws.iteration
+        self.count_from(SolverState(elapsed_s=draws.elapsed_s))
 
     def guard(self) -> AbstractContextManager[object]:
         """Handles signals within, unless the caller does."""
@@ -386,41 +284,14 @@ class Shell(ABC):
         self.progress.phase = Phase.CERTIFY
         return self.status_of(lambda: Status.CONVERGED if passes() else status)
 
-    def open_checkpoints(self, problem: Problem) -> State | None:
-        """The state to resume from, None to begin; InputError for one of another run."""
-        session = self.session
-        if session.checkpoint is None and session.resume is None:
-            return None
-        if session.checkpoint is not None:
-            check_outputs([Output("checkpoint", session.checkpoint.path)], [self.source.name])
-        self.count()
-        self._identity, state = run_identity(problem, self.options), None
-        if session.before is not None and session.resume is not None:
-            identity, state = session.before
-            check_same_run(session.resume, identity, self._identity)
-        self.count_from(self.progress)
-        return state
-
-    @property
-    def checkpoint_is_due(self) -> bool:
-        """Whether it is time for a checkpoint."""
-        plan = self.session.checkpoint
-        return plan is not None and time.perf_counter() >= self._saved_at + plan.every_s
-
-    def save(self, snapshot: Callable[[], State]) -> None:
-        """Write a checkpoint, if they are wanted; where that fails is a warning, the first time."""
-        plan = self.session.checkpoint
-        if plan is None:
+    def save(self, *, now: bool = False) -> None:
+        """Write a checkpoint if one is wanted and due, or `now`."""
+        checkpoint = self.session.checkpoint
+        if checkpoint is None or not self.has_model or not (now or checkpoint.is_due):
             return
         self.interrupt.defer()
-        try:
-            save_checkpoint(plan.path, self._identity, snapshot())
-        except (OSError, InputError) as error:
-            if not self._save_failed:
-                logger.warning(
-                    "the checkpoint %s cannot be written (%s); the run goes on without it",
-                    os.fspath(plan.path),
-                    error.strerror if isinstance(error, OSError) else error,
-                )
-            self._save_failed = True
-        self._saved_at = time.perf_counter()
+        self.update()
+        draws = Draws(
+            dict(self.rng.bit_generator.state), self.progress.iteration, self.progress.elapsed_s
+        )
+        checkpoint.save(self.weights_so_far, draws)

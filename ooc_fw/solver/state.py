@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class Status(enum.StrEnum):
     all rows is usually larger. `ROUNDING`: float64 allows no smaller gap, or steps lead nowhere.
     `INTERRUPTED`: by a signal; `STOPPED`: by a callback that returned False.
     `UNSETTLED`: the last chunk of a stream still has rows that violate their margin.
+    `RUNNING`: the weights are those of a checkpoint, and the run was not over.
     """
 
     CONVERGED = "converged"
@@ -35,6 +36,7 @@ class Status(enum.StrEnum):
     ROUNDING = "rounding"
     STREAMED = "streamed"
     UNSETTLED = "unsettled"
+    RUNNING = "running"
 
     @property
     def reached(self) -> bool:
@@ -84,18 +86,21 @@ class Phase(enum.StrEnum):
     STREAM = "stream"
 
 
-class Resumable:
-    """What goes on from a checkpoint as if never stopped, by its attributes named in `saved`."""
+@dataclass(frozen=True)
+class Draws:
+    """Where the random draws of a run stand, and what it has done before."""
 
-    saved: ClassVar[tuple[str, ...]] = ()
+    generator: dict[str, Any]  # state of NumPy's bit generator
+    iteration: int
+    elapsed_s: float
 
-    def state(self) -> dict[str, Any]:
-        """Arrays, values for JSON, and dictionaries of such, for a checkpoint."""
-        return {name: getattr(self, name) for name in self.saved}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take over what `state` gave."""
-        vars(self).update(state)
+class Warm(NamedTuple):
+    """Rows to begin with and their weights; a resumed run goes on drawing from its `draws`."""
+
+    rows: Int64Array
+    alpha: Float64Array
+    draws: Draws | None = None
 
 
 class StepKind(enum.StrEnum):

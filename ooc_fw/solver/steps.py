@@ -17,7 +17,7 @@ import numpy as np
 from ooc_fw._core.walk import Active, Field, Looks, Rule, Walk, given_columns, take_steps
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet
-from ooc_fw.solver.state import Resumable, StepKind
+from ooc_fw.solver.state import StepKind
 from ooc_fw.solver.systems import never
 
 # Pairwise steps for each vertex after which a corrective step ends; the next one continues.
@@ -60,7 +60,7 @@ class StepRecord:
         return cls(StepKind.CORRECTIVE, 1.0, active.ids[moved], change[moved], drops=drops)
 
 
-class StepRule(Resumable):
+class StepRule:
     """A rule; subclasses override `step`, and the rest where they remember iterates."""
 
     name: ClassVar[str]
@@ -145,7 +145,6 @@ class Partan(StepRule):
 
     name, rule = "partan", Rule.PARTAN
     extrapolates = True
-    saved = ("_before",)
     _before: Float64Array | None = None  # (2, m): weights and gradient of the iterate before
 
     def reset(self) -> None:

@@ -53,6 +53,7 @@ class Workload:
     cacheable: bool = True  # whether rows come from a file, so that keeping them is an option
     full_oracle: bool = False  # whether the gradient of every row is kept
     weighted: bool = False  # whether rows have weights of their own, or targets of a regression
+    saved: bool = False  # whether checkpoints copy vertices: in a model, its image and its bytes
     n_classifiers: int = 1  # of a landmark model: one of each class, but one of two
     in_unit: bool = False  # whether kernel values lie in [0, 1], so that 16 bits can hold them
 
@@ -64,7 +65,7 @@ class Workload:
     @property
     def vertex_bytes(self) -> int:
         """Bytes of a vertex or a landmark, in all copies."""
-        return _COPIES * self.row_bytes + _VERTEX_BYTES
+        return (_COPIES + 3 * self.saved) * self.row_bytes + _VERTEX_BYTES
 
     @property
     def thread_bytes(self) -> int:

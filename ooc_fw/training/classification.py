@@ -27,9 +27,8 @@ from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import ClassificationProblem, Problem, classifiers_of
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact, sizes_of, workload
-from ooc_fw.solver.shell import Identity
 from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.interrupt import interruption, signal_of
 from ooc_fw.system.memory import (
     MemoryPlan,
@@ -142,31 +141,23 @@ class Classification(Task):
         C = plan.options.C
         if plan.landmarks is None:
             weights = warm if isinstance(warm, Sequence) else None
-            return exact_fit(problem, plan, train_pairs(problem, plan, session, weights), C)
+            pairs = train_pairs(problem, plan, session, weights)
+            solutions = [pair.solution for pair in pairs]
+            return Fit(problem, plan, self.model_of(problem, C, pairs), solutions, gap_scope="all")
         plan, solution = solve_span(problem, plan, session, warm)
-        return landmark_fit(problem, plan, solution, C)
+        model = self.model_of(problem, C, solution)
+        return Fit(problem, plan, model, [solution], gap_scope="span")
+
+    def model_of(self, problem: ClassificationProblem, C: float, solution: Any) -> Model:
+        learned: dict[str, Any] = {"classes": problem.classes, "kernel": problem.kernel, "C": C}
+        if isinstance(solution, LandmarkSolution):
+            learned["penalties"] = problem.penalties
+        elif problem.n_classes > 2:
+            learned["vectors"] = problem.source.take(union_of_rows(solution))
+        return Model.of(solution, problem.source, **learned)
 
     def facts(self, fit: Fit) -> dict[str, Any]:
         return {"n_classes": len(fit.model.classes)}
-
-
-def exact_fit(
-    problem: ClassificationProblem, plan: Plan, pairs: Sequence[PairSolution], C: float
-) -> Fit:
-    """From the binary classifiers of all pairs of classes."""
-    source, classes = problem.source, problem.classes
-    vectors = None if len(pairs) == 1 else source.take(union_of_rows(pairs))
-    model = Model.of(pairs, source, classes=classes, vectors=vectors, kernel=problem.kernel, C=C)
-    return Fit(problem, plan, model, [pair.solution for pair in pairs], gap_scope="all")
-
-
-def landmark_fit(
-    problem: ClassificationProblem, plan: Plan, solution: LandmarkSolution, C: float
-) -> Fit:
-    """From classifiers that share their landmarks."""
-    learned: dict[str, Any] = {"classes": problem.classes, "penalties": problem.penalties}
-    model = Model.of(solution, problem.source, **learned, kernel=problem.kernel, C=C)
-    return Fit(problem, plan, model, [solution], gap_scope="span")
 
 
 def plan_classes(problem: Problem, options: TrainOptions, session: Session) -> Plan:
@@ -175,10 +166,8 @@ def plan_classes(problem: Problem, options: TrainOptions, session: Session) -> P
     Landmarks are taken where they are asked for, and where the exact model would have more support
     vectors than `MOST_SUPPORT` or than memory holds, or would take far longer
     than the time limit. How many it would have is estimated from samples (`expect_support`). An
-    exact method or another stopping test mean an exact model. A run that is resumed is what it was.
+    exact method or another stopping test mean an exact model.
     """
-    if session.before is not None:
-        return _plan_resumed(problem, options, session, session.before[0])
     reason = _why_exact(options)
     if reason is not None:
         return plan_exact(problem, options, session, kind=reason)
@@ -221,23 +210,6 @@ def plan_classes(problem: Problem, options: TrainOptions, session: Session) -> P
         return exact("there is no memory for landmarks")
 
 
-def _plan_resumed(
-    problem: Problem, options: TrainOptions, session: Session, checkpoint: Identity
-) -> Plan:
-    before = checkpoint["options"]["landmarks"]
-    if options.landmarks not in (None, before) or (options.exact and before is not None):
-        given = "--exact" if options.exact else "--landmarks"
-        kind = "an exact model" if before is None else f"a model with {before} landmarks"
-        raise InputError(
-            f"the checkpoint {session.resume} is of {kind}; leave out {given}, or train without "
-            f"--resume"
-        )
-    why = "as in the run of the checkpoint"
-    if before is None:
-        return plan_exact(problem, options, session, kind=f"exact: {why}")
-    return plan_span(problem, options, session, before, f": {why}; --exact takes the optimum")
-
-
 def plan_span(
     problem: Problem, options: TrainOptions, session: Session, n_landmarks: int | None, why: str
 ) -> Plan:
@@ -246,7 +218,8 @@ def plan_span(
     `why` says in words why so many. OverLimitError is raised where there is no room for them.
     """
     work = workload(problem, options, session)
-    saved = session.checkpoint is not None or session.resume is not None
+    # A larger model is worse than the one before for a while, which a checkpoint would hold.
+    saved = session.checkpoint is not None
     grows = n_landmarks is None and options.max_time is not None and not saved
     if n_landmarks is None:
         n_landmarks = most_landmarks(problem, options, session, grows)

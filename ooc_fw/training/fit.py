@@ -10,7 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -23,16 +23,16 @@ from ooc_fw.model.record import Model
 from ooc_fw.options import TASKS, TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.plan import Plan, Session
-from ooc_fw.solver.run import Warm
-from ooc_fw.solver.state import Solution, Status
+from ooc_fw.solver.state import Solution, Status, Warm
+from ooc_fw.training.checkpoint import Resumed, saving
 
 if TYPE_CHECKING:
     from ooc_fw.landmarks.solve import LandmarkPath
 
 logger = logging.getLogger(__name__)
 
-WarmStart: TypeAlias = Sequence[Warm | None] | LandmarkStart | None
-"""What each exact classifier begins with, or a landmark model."""
+WarmStart: TypeAlias = Sequence[Warm | Solution | None] | LandmarkStart | None
+"""What each exact classifier begins with, or is already, or a landmark model."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,10 @@ class Task(ABC):
     def train(self, problem: Any, plan: Plan, session: Session, warm: WarmStart = None) -> Fit:
         """Train as planned."""
 
+    @abstractmethod
+    def model_of(self, problem: Any, C: float, solution: Any) -> Model:
+        """Model of what training found, or has found so far."""
+
     def facts(self, fit: Fit) -> dict[str, Any]:
         """What `describe` says of this task alone."""
         return {"task": fit.problem.task}
@@ -126,7 +130,7 @@ def make_plan(problem: Problem, options: TrainOptions, session: Session | None =
     """Decide how a model of `problem` is trained.
 
     OverLimitError where the memory limit cannot be met, and InputError for options that have no
-    meaning for the task, or a checkpoint that cannot be read.
+    meaning for the task.
     """
     task = task_of(problem.task)
     task.check(options)
@@ -137,24 +141,31 @@ def fit(
     problem: Problem,
     options: TrainOptions,
     session: Session | None = None,
-    warm: WarmStart = None,
+    warm: WarmStart | Resumed = None,
     plan: Plan | None = None,
 ) -> Fit:
     """Train a model of a problem, whose type says the task.
 
     Limits of time and memory are those of all classifiers together, `max_iter` is
-    that of each. The certifying passes of several exact classifiers are not made by Dask, and
-    exact models of more than two classes have no checkpoints. What `warm` has for the other kind of
-    model, or for more landmarks than there will be, is left out. The `plan` is that of `make_plan`.
+    that of each. The certifying passes of several exact classifiers are not made by Dask. What
+    `warm` has for the other kind of model, or for more landmarks than there will be, is left out.
+    The `plan` is that of `make_plan`.
 
-    InputError as there, and for data that nothing can be learned from; OutOfTimeError when time is
-    over before there is a model.
+    InputError as there, for a checkpoint of another run, and for data that nothing can be learned
+    from; OutOfTimeError when time is over before there is a model.
     """
     session = Session() if session is None else session
     if plan is None:
         plan = make_plan(problem, options, session)
         logger.info("%s", plan.kind)
-    return task_of(problem.task).train(problem, plan, session, warm)
+    task = task_of(problem.task)
+    if isinstance(warm, Resumed):
+        warm = warm.start(problem, plan.options)
+    if session.checkpoint is not None:
+        model_of = partial(task.model_of, problem, plan.options.C)
+        checkpoint = saving(session.checkpoint, problem, plan, model_of)
+        session = replace(session, checkpoint=checkpoint)
+    return task.train(problem, plan, session, warm)
 
 
 def open_landmark_path(

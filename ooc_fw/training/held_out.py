@@ -84,7 +84,7 @@ def held_out_sigmoids(
     """Sigmoid (a, b) of each binary classifier, by `fit_sigmoid`.
 
     The arguments are those of the final classifiers, whose `landmarks` or `exact` say which they
-    are; checkpoints are not used. The classifiers for rows held out are not certified, and have a
+    are. The classifiers for rows held out are not certified, and have a
     target tolerance of `PART_TOL`. InputError as `ooc_fw.training.fit.fit` raises it,
     OutOfTimeError when time is over before there are sigmoids, and KeyboardInterrupt after one.
     """

@@ -18,6 +18,7 @@ With landmarks it is solved in their span (`ooc_fw.landmarks.span`), and the sco
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import NoveltyProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session
+from ooc_fw.solver.state import Solution, Warm
 from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.training.classification import plan_classes, solve_span, threads_before_plan
 from ooc_fw.training.fit import Fit, Task, WarmStart
@@ -61,20 +63,28 @@ class Novelty(Task):
     def train(
         self, problem: NoveltyProblem, plan: Plan, session: Session, warm: WarmStart = None
     ) -> Fit:
-        learned: dict[str, Any] = {"kernel": problem.kernel, "C": plan.options.C}
         if plan.landmarks is None:
-            solution: Any = solve_problem(problem.binary(), plan, session)
-            learned["offset"], scope = solution.rho, "all"
+            given = warm[0] if isinstance(warm, Sequence) else None
+            start = given if isinstance(given, Warm) else None
+            solution: Any = solve_problem(problem.binary(), plan, session, start)
+            scope = "all"
         else:
             plan, solution = solve_span(problem, plan, session, warm)
-            learned |= {"offset": 1.0, "penalties": problem.penalties}
             scope = "span"
-        model = Model.of(solution, problem.source, **learned)
+        model = self.model_of(problem, plan.options.C, solution)
         if problem.contamination is not None:
             model = _at_quantile(model, problem, plan.options.threads, session)
         elif plan.options.certify:  # and not one of many that are compared
             _warn_of_share(model, problem.source, plan.options)
         return Fit(problem, plan, model, [solution], gap_scope=scope)
+
+    def model_of(self, problem: NoveltyProblem, C: float, solution: Any) -> Model:
+        learned: dict[str, Any] = {"kernel": problem.kernel, "C": C}
+        if isinstance(solution, Solution):
+            learned["offset"] = solution.rho
+        else:
+            learned |= {"offset": 1.0, "penalties": problem.penalties}
+        return Model.of(solution, problem.source, **learned)
 
     def facts(self, fit: Fit) -> dict[str, Any]:
         return {"task": fit.problem.task, "offset": fit.model.offset}

@@ -26,12 +26,11 @@ from ooc_fw.model.partition import Partition, partition_classes
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.solver.loop import Path, solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact
-from ooc_fw.solver.run import Warm
 from ooc_fw.solver.shell import Deadline
-from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status
-from ooc_fw.system.errors import InputError
+from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Warm
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.memory import memory_total
+from ooc_fw.training.checkpoint import with_stand_ins
 from ooc_fw.training.small_pairs import SmallPairs, threaded_map
 
 _LEAST_PAIR = 0.1  # a pair has at least the share of time of so many average pairs
@@ -43,27 +42,23 @@ def train_pairs(
     problem: ClassificationProblem,
     plan: Plan,
     session: Session,
-    warm: Sequence[Warm | None] | None = None,
+    warm: Sequence[Warm | Solution | None] | None = None,
 ) -> list[PairSolution]:
     """Train exact classifiers of all pairs of classes, as `ooc_fw.training.fit.fit` does.
 
     Solutions of more than two classes hold no support vectors, which the classifiers share. After
     an interrupt, or when time is over, the remaining classifiers are those of their first few rows,
-    so that every pair has one. OutOfTimeError when time is over before that.
+    so that every pair has one. Pairs whose solution is given have it already. OutOfTimeError when
+    time is over before that.
     """
-    source, n_classes = problem.source, problem.n_classes
-    if n_classes == 2:
+    if problem.n_classes == 2:
         first = None if warm is None else warm[0]
-        return [PairSolution(0, 1, solve_problem(problem.binary(), plan, session, first))]
-    if session.checkpoint is not None or session.resume is not None:
-        raise InputError(
-            f"{source.name} has {n_classes} classes, and exact models of more than two have no "
-            f"checkpoints; train without them, or with --landmarks N"
-        )
+        start = first if isinstance(first, Warm) else None
+        return [PairSolution(0, 1, solve_problem(problem.binary(), plan, session, start))]
     with ExitStack() as opened:
-        with source.limited(session.deadline(plan.options).check):
+        with problem.source.limited(session.deadline(plan.options).check):
             partition = opened.enter_context(partition_classes(problem, plan))
-        trainer = PairTrainer(partition, plan, session.callbacks)
+        trainer = PairTrainer(partition, plan, session)
         return opened.enter_context(trainer).fit(plan.options.C, warm, session.started)
 
 
@@ -79,7 +74,7 @@ class PairTrainer(ExitStack):
     are told which classifier a state is of. InputError where memory is too small.
     """
 
-    def __init__(self, partition: Partition, plan: Plan, callbacks: Sequence[Callback]) -> None:
+    def __init__(self, partition: Partition, plan: Plan, session: Session) -> None:
         super().__init__()
         options, problem = plan.given, partition.whole
         self._partition, self._given = partition, options
@@ -98,11 +93,16 @@ class PairTrainer(ExitStack):
         self._last: list[Warm] | None = None  # rows and weights of the classifiers for the last C
         self._path: Path | None = None  # of two classes
         self._interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
-        self._callbacks = _CallbacksInOrder(callbacks, len(self._pairs))
+        self._callbacks = _CallbacksInOrder(session.callbacks, len(self._pairs))
+        self._checkpoint, self._saving = session.checkpoint, threading.Lock()
+        self._finished: dict[int, Solution] = {}
         self._small = self.enter_context(SmallPairs(partition, plan))
 
     def fit(
-        self, C: float, warm: Sequence[Warm | None] | None = None, started: float | None = None
+        self,
+        C: float,
+        warm: Sequence[Warm | Solution | None] | None = None,
+        started: float | None = None,
     ) -> list[PairSolution]:
         """Train the classifiers of the next C as `train_pairs` does; time counts from `started`."""
         started = time.perf_counter() if started is None else started
@@ -111,20 +111,25 @@ class PairTrainer(ExitStack):
 
         def solve(k: int) -> Solution:
             changes, reason = self._changes(k, C, deadline, others)
-            return self._solve(k, changes, reason, first[k])
+            start = first[k]
+            return self._solve(k, changes, reason, start if isinstance(start, Warm) else None)
 
         self._callbacks.begin()
+        self._finished = {k: one for k, one in enumerate(first) if isinstance(one, Solution)}
+        for k in self._finished:
+            self._callbacks.end(k)
+        given = dict(self._finished)
         with self._interrupt, threaded_map(self._n_together) as map_all:
             try:
                 is_over = partial(self._why_over, deadline)
-                solutions = self._small.solve(C, first, is_over, self._tell)
+                solutions = given | self._small.solve(C, first, is_over, self._tell)
                 others = [k for k in range(len(self._pairs)) if k not in solutions]
                 solutions |= zip(others, map_all(solve, others), strict=True)
                 # Time that some have left goes to those that their share was too short for.
                 for _ in range(_MORE_TURNS if len(self._pairs) > 1 else 0):
                     others = [k for k in others if solutions[k].status is Status.TIME_LIMIT]
                     for k in others:
-                        first[k] = solutions[k].rows, solutions[k].alpha
+                        first[k] = Warm(solutions[k].rows, solutions[k].alpha)
                     for k, found in zip(others, map_all(solve, others), strict=True):
                         if found.objective <= solutions[k].objective:
                             solutions[k] = found
@@ -132,7 +137,7 @@ class PairTrainer(ExitStack):
                 self._callbacks.stopped = True
                 raise
         ordered = [solutions[k] for k in range(len(self._pairs))]
-        self._last = [(solution.rows, solution.alpha) for solution in ordered]
+        self._last = [Warm(solution.rows, solution.alpha) for solution in ordered]
         return [PairSolution(*pair, own) for pair, own in zip(self._pairs, ordered, strict=True)]
 
     def _why_over(self, deadline: Deadline) -> Status | None:
@@ -143,9 +148,21 @@ class PairTrainer(ExitStack):
             return Status.STOPPED
         return Status.TIME_LIMIT if deadline.left() <= 0 else None
 
+    def _save(self, k: int, solution: Solution) -> None:
+        """Take note of a solution, and write those that are finished if a checkpoint is due."""
+        checkpoint = self._checkpoint
+        if checkpoint is None or not solution.status.reached:
+            return
+        with self._saving:
+            self._finished[k] = solution
+            if checkpoint.is_due:
+                whole, C = self._partition.whole, self._given.C
+                checkpoint.save(lambda: with_stand_ins(whole, C, self._finished))
+
     def _tell(self, k: int, solution: Solution) -> None:
         """Tell callbacks of a pair that was small, and is done."""
         self._interrupt.defer()
+        self._save(k, solution)
         state = SolverState(
             phase=Phase.CERTIFY,
             iteration=solution.iterations,
@@ -183,7 +200,7 @@ class PairTrainer(ExitStack):
         """Solution of a pair, whose rows are those of the whole data set."""
         pair = self._partition.pair(*self._pairs[k])
         if warm is not None:
-            warm = pair.pair_rows(warm[0]), warm[1]
+            warm = Warm(pair.pair_rows(warm.rows), warm.alpha)
         if len(self._pairs) == 1 and reason is None:
             if self._path is None:
                 path = Path(pair.problem, self._plans[k], self._session(k))
@@ -201,7 +218,9 @@ class PairTrainer(ExitStack):
         if len(self._pairs) == 1:
             return solution
         none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
-        return replace(solution, rows=pair.whole_rows(solution.rows), support_vectors=none)
+        solution = replace(solution, rows=pair.whole_rows(solution.rows), support_vectors=none)
+        self._save(k, solution)
+        return solution
 
     def _plan(self, k: int, problem: BinaryProblem) -> Plan:
         if k not in self._plans:

@@ -26,7 +26,7 @@ from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.classification import plan_span, solve_span, threads_before_plan
-from ooc_fw.training.fit import Fit, Task, open_landmark_path
+from ooc_fw.training.fit import Fit, Task, WarmStart, open_landmark_path
 
 if TYPE_CHECKING:
     from ooc_fw.landmarks.solve import LandmarkPath
@@ -76,27 +76,31 @@ class Regression(Task):
         return plan_span(problem, options, session, options.landmarks, f" of {n_rows} rows")
 
     def train(
-        self, problem: RegressionProblem, plan: Plan, session: Session, warm: object = None
+        self, problem: RegressionProblem, plan: Plan, session: Session, warm: WarmStart = None
     ) -> Fit:
-        scaled, mean, spread = _scaled(problem)
+        scaled, _, _ = _scaled(problem)
         n_rows, options = problem.source.n_rows, plan.options
         exact = plan.landmarks == n_rows
         if exact:
-            with open_landmark_path(scaled, plan, session) as path:
+            with open_landmark_path(scaled, plan, session, warm) as path:
                 solution = path.solve(options.C)
                 exact = solution.certified_gap is not None
                 if exact:
                     solution = _to_the_optimum(path, solution, relative_target(options.tol))
         else:
-            plan, solution = solve_span(scaled, plan, session)
+            plan, solution = solve_span(scaled, plan, session, warm)
         n_kept = len(solution.rows)
         if n_kept < (plan.landmarks or 0) < n_rows:
             asked = f"{plan.landmarks} asked for, the others depend on them"
             plan = replace(plan, kind=f"{n_kept} landmarks ({asked}) of {n_rows} rows")
-        learned: dict[str, Any] = {"penalties": problem.penalties, "kernel": problem.kernel}
-        scale: dict[str, Any] = {"offset": mean, "spread": spread, "epsilon": problem.epsilon}
-        model = Model.of(solution, problem.source, **learned, **scale, C=options.C)
+        model = self.model_of(problem, options.C, solution)
         return Fit(problem, plan, model, [solution], gap_scope="all" if exact else "span")
+
+    def model_of(self, problem: RegressionProblem, C: float, solution: Any) -> Model:
+        _, mean, spread = _scaled(problem)
+        learned: dict[str, Any] = {"penalties": problem.penalties, "kernel": problem.kernel, "C": C}
+        scale: dict[str, Any] = {"offset": mean, "spread": spread, "epsilon": problem.epsilon}
+        return Model.of(solution, problem.source, **learned, **scale)
 
     def facts(self, fit: Fit) -> dict[str, Any]:
         return {"task": fit.problem.task, "epsilon": fit.model.epsilon}

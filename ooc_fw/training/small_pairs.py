@@ -25,8 +25,7 @@ from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.partition import Partition
 from ooc_fw.problem import FLOAT64_GAP, StoppingTest
 from ooc_fw.solver.plan import Plan, takes_many_vertices
-from ooc_fw.solver.run import Warm
-from ooc_fw.solver.state import Solution, Status, StepKind
+from ooc_fw.solver.state import Solution, Status, StepKind, Warm
 from ooc_fw.system.memory import program_bytes
 from ooc_fw.system.threads import limit_this_thread
 
@@ -131,18 +130,21 @@ class SmallPairs(ExitStack):
     def solve(
         self,
         C: float,
-        warm: Sequence[Warm | None],
+        warm: Sequence[Warm | Solution | None],
         is_over: Callable[[], object],
         report: Callable[[int, Solution], None],
     ) -> dict[int, Solution]:
         """Solutions of pairs, by their number; those that have none are trained in another way.
 
         Pair k begins with the weights `warm[k]`, and `report` is told of its solution. Those whose
-        turn comes when it `is_over` are left out.
+        turn comes when it `is_over`, or that have a solution already, are left out.
         """
 
         def solve(k: int) -> Solution | None:
-            solution = None if is_over() else self._solve(k, C, warm[k])
+            start = warm[k]
+            if isinstance(start, Solution) or is_over():
+                return None
+            solution = self._solve(k, C, start)
             if solution is not None:
                 report(k, solution)
             return solution
@@ -252,5 +254,5 @@ def _first_weights(rows: Int64Array, n_first: int, warm: Warm | None) -> Float64
             of_class[:: -(-len(of_class) // _FIRST_ROWS)] = 1.0
     else:
         order = np.argsort(rows)
-        alpha[order[np.searchsorted(rows, warm[0], sorter=order)]] = warm[1]
+        alpha[order[np.searchsorted(rows, warm.rows, sorter=order)]] = warm.alpha
     return alpha

@@ -40,7 +40,7 @@ from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.oracles import LARGEST_BLOCK
 from ooc_fw.solver.plan import Plan, Session, plan_exact
-from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Work
+from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Warm, Work
 from ooc_fw.solver.steps import LEAST_BATCH
 from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.interrupt import DeferredInterrupt, interruption
@@ -334,7 +334,7 @@ class _Stream:
         penalties = None if (rows.penalties == 1).all() else C * rows.penalties
         source = rows_source(rows.rows, "the chunk")
         problem = BinaryProblem(source, rows.labels, self.kernel, penalties, partial=True)
-        warm = (np.arange(len(known.ids)), known.alpha) if len(known.ids) > 0 else None
+        warm = Warm(np.arange(len(known.ids)), known.alpha) if len(known.ids) > 0 else None
 
         def tell(state: SolverState) -> None:
             self.progress = _total(before, state)

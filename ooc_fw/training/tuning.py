@@ -34,7 +34,7 @@ from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TASKS, SearchOptions, TrainOptions
 from ooc_fw.problem import row_penalties
 from ooc_fw.solver.plan import Session
-from ooc_fw.solver.run import Warm
+from ooc_fw.solver.state import Warm
 from ooc_fw.solver.state import Callback, Solution, Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import interruption, signal_of

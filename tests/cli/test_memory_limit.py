@@ -160,31 +160,6 @@ def test_program_and_compiled_code_take_no_more_than_planned(density, tmp_path):
     assert json.loads(done.stdout)["peak_rss_bytes"] <= 300 << 20
 
 
-@pytest.mark.grid
-def test_one_command_gives_the_same_bytes_whatever_threads_and_after_a_resume(tmp_path, ooc_fw):
-    """Kernel rows are evicted, so that the course depends on how many fit."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(1500, 6)).astype(np.float32)
-    y = np.where(X[:, 0] + 3 * rng.normal(size=len(X)) > 0, 1.0, -1.0)
-    data = write_dense(tmp_path / "noisy.h5", X, y)
-    model, state = tmp_path / "model.h5", tmp_path / "run.ckpt"
-    command = ["train", data, "--C", "1", "--gamma", "0.05", "--tol", "1e-2", "--quiet"]
-    limit = smallest_limit(ooc_fw(*command, "--memory", "1MiB", "-o", model).err)
-    command += ["--memory", f"{limit}MiB", "-o", model]
-
-    def train(*more):
-        ooc_fw(*command, *more).done()
-        return model.read_bytes()
-
-    expected = train("--threads", "1")
-    held = np.ones(30 << 20, dtype=np.uint8)  # memory that is resident at the moment
-    assert train("--threads", "2") == train("--threads", "8") == expected
-    del held
-    train("--max-iter", "3", "--checkpoint", state)
-    assert train("--resume", state, "--threads", "2") == expected
-    ooc_fw(*command, "--resume", state, "--memory", "1GiB").assert_refused("memory_limit")
-
-
 def test_a_run_without_a_limit_says_what_it_may_take(tmp_path, ooc_fw, monkeypatch):
     monkeypatch.setattr("ooc_fw.training.classification.memory_total", lambda: 8 << 30)
     X = np.arange(40_000, dtype=np.float32)[:, None] / 40_000

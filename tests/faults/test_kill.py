@@ -10,7 +10,7 @@ from harness import contents
 
 from ooc_fw.convert.verify import verify_file
 from ooc_fw.model.record import load_model
-from ooc_fw.solver.shell import load_checkpoint
+from ooc_fw.training.checkpoint import load_resumed
 from tests.support.files import write_dense
 
 pytestmark = pytest.mark.process
@@ -66,7 +66,7 @@ def test_killed_at_random_moments(nursery, long_text, data_file, tmp_path, kind,
             assert not older
         again = ()
         if checkpoint.exists():
-            load_checkpoint(checkpoint)
+            load_resumed(checkpoint)
             again = "--resume", checkpoint
         ended = nursery.run(*run, out, *saving, *again)
         assert ended.status == 0

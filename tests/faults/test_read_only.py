@@ -60,7 +60,7 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, tmp_path, monkeyp
     saving = (*train, "--checkpoint", checkpoint)
     command, moment, named = {
         "model": (train, "ooc_fw.model.record.write_atomic", out),
-        "checkpoint": (saving, "ooc_fw.solver.shell.write_atomic", checkpoint),
+        "checkpoint": (saving, "ooc_fw.model.record.write_atomic", checkpoint),
         "spool": ((*convert, "--no-shuffle"), "ooc_fw.convert.passes.parse_inputs", out),
         "output": (convert, "ooc_fw.convert.convert.atomic_path", out),
     }[what]

@@ -21,7 +21,6 @@ from ooc_fw.landmarks.solve import LandmarkPath
 from ooc_fw.landmarks.span import Landmarks, Span, draw_by_loss, draw_random
 from ooc_fw.problem import ClassificationProblem, NoveltyProblem, Problem
 from ooc_fw.solver.plan import Session
-from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.threads import Threads
 from tests.support.landmarks import (
@@ -177,53 +176,23 @@ def test_limits_end_a_run_with_its_best_weights(max_iter):
 
 
 @pytest.mark.parametrize(("n_rows", "n_classes"), grid([(150, 2), (3000, 3)], quick=1))
-def test_a_run_that_resumes_takes_the_same_course(n_rows, n_classes, tmp_path):
-    """Stopped anywhere, within steps over all rows too; the smallest set has no sample."""
+def test_a_run_may_be_stopped_at_any_call(n_rows, n_classes):
+    """Within steps over all rows too; the smallest set has no sample."""
     X, codes = noisy(n_rows, n_classes)
-    path = tmp_path / "run.ckpt"
-
-    def run(last=None, **session):
-        count = iter(range(1_000_000))
-        callbacks = [lambda state: last is None or next(count) < last]
-        return solve((X, codes), 20, tol=1e-7, C=3, session=Session(callbacks, **session))
-
     calls = []
     whole = solve((X, codes), 20, tol=1e-7, C=3, session=Session([calls.append]))
     reads = [state.rows_read for state in calls]
     assert reads == sorted(reads)
     assert reads[-1] <= whole.rows_read
     assert {state.n_support for state in calls} == {10, 20}
-    stages = set()
     # Within the last calls, a run has converged.
     for last in np.linspace(0, len(calls) - 4, 5).astype(int).tolist():
-        stopped = run(last, checkpoint=CheckpointPlan(path, 0))
+        left = iter(range(last))
+        session = Session([lambda state, left=left: next(left, None) is not None])
+        stopped = solve((X, codes), 20, tol=1e-7, C=3, session=session)
         assert stopped.status is Status.STOPPED
         assert stopped.beta.shape[1] == len(stopped.rows)
         np.testing.assert_array_equal(stopped.landmarks, X[stopped.rows])
-        if last == 0:
-            continue
-        _, state = load_checkpoint(path)
-        stages.add(state.get("newton", {}).get("descent") is not None)
-        run(last + 3, resume=path, checkpoint=CheckpointPlan(path, 0))
-        for _ in range(2):  # a run that is over resumes to the same end
-            resumed = run(resume=path, checkpoint=CheckpointPlan(path))
-            assert resumed.status is whole.status
-            for name in ("rows", "beta", "primal", "dual", "certified_gap"):
-                np.testing.assert_array_equal(getattr(resumed, name), getattr(whole, name))
-            for name in ("iterations", "kernel_evaluations", "rows_read", "bytes_read"):
-                assert getattr(resumed, name) == getattr(whole, name)
-    assert (True in stages) == (n_rows > 150)  # steps of the smallest set are solved for directly
-
-
-@pytest.mark.parametrize(
-    ("seed", "n_landmarks", "message"),
-    [(1, 20, "seed 0 \\(now 1\\)"), (0, 21, "landmarks 20 \\(now 21\\)")],
-)
-def test_a_checkpoint_of_another_run_is_refused(seed, n_landmarks, message, tmp_path):
-    data, path = noisy(500), tmp_path / "run.ckpt"
-    solve(data, 20, session=Session(checkpoint=CheckpointPlan(path)))
-    with pytest.raises(InputError, match=message):
-        solve(data, n_landmarks, seed=seed, session=Session(resume=path))
 
 
 @pytest.mark.parametrize(

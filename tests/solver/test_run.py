@@ -1,14 +1,12 @@
 """Runs that stop early: their weights are optimal on their vertices, of the best state kept."""
 
 import signal
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from ooc_fw import Status, make_kernel
 from ooc_fw.solver import run
-from ooc_fw.solver.run import EarlierWeights, History
 from tests.support.reference import make_problem
 from tests.support.solving import train_in_session
 
@@ -70,11 +68,8 @@ def test_a_run_that_converges_compares_nothing_and_the_primal_meets_the_dual(com
 
 
 @pytest.mark.parametrize(("C", "max_iter", "n_rows"), [(1.0, 3, 1500), (100.0, 2, 3000)])
-def test_a_run_that_stops_early_gives_the_best_state_it_kept(
-    compared, C, max_iter, n_rows, tmp_path
-):
-    """Those of before a checkpoint count after it."""
-    problem, path = noisy(C, n_rows), tmp_path / "run.ckpt"
+def test_a_run_that_stops_early_gives_the_best_state_it_kept(compared, C, max_iter, n_rows):
+    problem = noisy(C, n_rows)
     solution = train(problem, max_iter=max_iter)
     assert solution.status is Status.MAX_ITER
     assert len(compared) > 1
@@ -87,10 +82,6 @@ def test_a_run_that_stops_early_gives_the_best_state_it_kept(
     assert gap <= 0.02
     if C == 100.0:  # here an earlier state is the best
         assert len(min(compared, key=lambda pair: pair[1])[0].ids) < len(last.ids)
-    train(problem, max_iter=max_iter - 1, checkpoint=path)
-    resumed = train(problem, max_iter=max_iter, resume=path)
-    np.testing.assert_array_equal(resumed.rows, solution.rows)
-    np.testing.assert_array_equal(resumed.alpha, solution.alpha)
 
 
 def test_an_interrupted_corrective_step_leaves_weights_that_are_settled(compared):
@@ -101,7 +92,7 @@ def test_an_interrupted_corrective_step_leaves_weights_that_are_settled(compared
     assert primal(problem, solution) <= (1 + 1e-4) * primal(problem, last)
 
 
-def test_a_signal_cuts_a_long_corrective_step_short(monkeypatch, tmp_path):
+def test_a_signal_cuts_a_long_corrective_step_short(monkeypatch):
     """One corrective step may take minutes on many vertices."""
     calls = []
 
@@ -114,23 +105,9 @@ def test_a_signal_cuts_a_long_corrective_step_short(monkeypatch, tmp_path):
     # A look at the clock for every step.
     monkeypatch.setattr("ooc_fw.solver.active_set._STEP_WORK", 1.0)
     monkeypatch.setattr("ooc_fw.solver.shell.Deadline.is_over", is_over)
-    path = tmp_path / "run.ckpt"
-    solution = train(noisy(C=10.0, n_rows=3000), checkpoint=path, every_s=1000)
+    solution = train(noisy(C=10.0, n_rows=3000))
     assert solution.status is Status.INTERRUPTED
     assert len(calls) == 1500
-    assert not path.exists()  # the cut is not on the course of the run
-
-
-@pytest.mark.parametrize("has_best", [False, True])
-def test_states_and_the_best_one_survive_a_checkpoint(has_best):
-    def kept(k):
-        ids = np.arange(3 + k)
-        return EarlierWeights(ids, np.ones(3 + k, dtype=np.int8), ids / ids.sum(), 0.1 * k, 0.2 * k)
-
-    expected = History([kept(0), kept(1)], 5, kept(7) if has_best else None)
-    found = History()
-    found.restore(expected.state())
-    np.testing.assert_equal(asdict(found), asdict(expected))
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])

@@ -1,7 +1,6 @@
-"""Active sets, and runs with checkpoints and penalties of rows, which `solve` does not offer."""
+"""Active sets, and runs with penalties of rows, which `solve` does not offer."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Session, plan_exact
-from ooc_fw.solver.shell import CheckpointPlan
 from ooc_fw.solver.state import Solution
 from tests.support.reference import SmallProblem
 
@@ -44,15 +42,11 @@ def train_in_session(
     source: RowSource | None = None,
     penalties: Float64Array | None = None,
     callbacks: Sequence[Any] = (),
-    checkpoint: Path | None = None,
-    every_s: float = 60.0,
-    resume: Path | None = None,
     **options: Any,
 ) -> Solution:
-    """Solve a problem; `checkpoint` is a file to write every so many seconds."""
+    """Solve a problem, with callbacks."""
     source = problem.source() if source is None else source
     binary = BinaryProblem(source, problem.y, problem.kernel, penalties)
-    plan = None if checkpoint is None else CheckpointPlan(checkpoint, every_s)
-    session = Session(callbacks, checkpoint=plan, resume=resume)
+    session = Session(callbacks)
     chosen = plan_exact(binary, TrainOptions(**{"C": problem.C} | options), session)
     return solve_problem(binary, chosen, session)

@@ -13,7 +13,7 @@ from ooc_fw import InputError, TrainOptions, make_kernel, open_dataset
 from ooc_fw.landmarks.passes import Passes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact, workload
-from ooc_fw.solver.shell import CheckpointPlan, Deadline, run_identity, save_checkpoint
+from ooc_fw.solver.shell import Checkpoint, Deadline
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, landmark_bytes, landmark_parts, least_bytes
 from ooc_fw.training.classification import (
@@ -185,23 +185,6 @@ def test_what_means_an_exact_model(noisy, option, value, reason):
     assert reason in plan.kind
 
 
-@pytest.mark.parametrize("before", [None, 100])
-def test_a_resumed_run_is_what_it_was(noisy, before, tmp_path):
-    path = tmp_path / "run.ckpt"
-    options = TrainOptions(landmarks=before, exact=before is None)
-    save_checkpoint(path, run_identity(noisy, options), {"progress": {}})
-    session = Session(resume=path)
-    plan = plan_of(noisy, session)
-    assert plan.landmarks == before
-    assert "as in the run of the checkpoint" in plan.kind
-    assert plan_classes(noisy, plan.given, session).landmarks == before
-    for other in ({"landmarks": 99}, {"exact": True} if before else {"landmarks": 100}):
-        kind = "exact model" if before is None else "model with 100 landmarks"
-        option = "--exact" if "exact" in other else "--landmarks"
-        with pytest.raises(InputError, match=f"of an? {kind}; leave out {option}"):
-            plan_of(noisy, session, **other)
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_fit_is_what_was_chosen(n_classes):
     X, codes = rows(n_classes=n_classes)
@@ -301,7 +284,7 @@ def test_a_certificate_that_will_not_end_in_time_is_not_begun(noisy, hurried, mo
 
 
 def test_a_checkpoint_is_of_one_number_of_landmarks(noisy, hurried, tmp_path):
-    session = Session(checkpoint=CheckpointPlan(tmp_path / "run.ckpt"))
+    session = Session(checkpoint=Checkpoint(tmp_path / "run.ckpt"))
     assert not plan_of(noisy, session, max_time=300.0).grows
 
 

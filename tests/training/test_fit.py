@@ -12,7 +12,7 @@ from ooc_fw.model.pairs import class_pairs, union_of_rows
 from ooc_fw.model.partition import partition_classes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact
-from ooc_fw.solver.shell import CheckpointPlan, Deadline
+from ooc_fw.solver.shell import Deadline
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.training.fit import fit
 from ooc_fw.training.pairs import PairTrainer
@@ -106,7 +106,7 @@ def test_a_pair_of_few_rows_gets_time_to_begin(blobs):
     options = replace(OPTIONS, max_time=limit)
     with (
         partition_classes(problem) as partition,
-        PairTrainer(partition, plan_exact(problem, options), ()) as trainer,
+        PairTrainer(partition, plan_exact(problem, options), Session()) as trainer,
     ):
         deadline, pairs = Deadline(limit, time.perf_counter()), class_pairs(6)
         every = range(len(pairs))
@@ -116,19 +116,17 @@ def test_a_pair_of_few_rows_gets_time_to_begin(blobs):
 
 
 @pytest.mark.parametrize(
-    ("change", "session", "message"),
+    ("change", "message"),
     [
-        ({}, {"checkpoint": CheckpointPlan("c")}, "4 classes, and exact models of more than two"),
-        ({"memory_limit": 100 << 20}, {}, "limit of 100 MiB cannot be met"),
-        ({"max_time": 1e-9}, {}, "time limit of 1e-09 s was over before there was"),
+        ({"memory_limit": 100 << 20}, "limit of 100 MiB cannot be met"),
+        ({"max_time": 1e-9}, "time limit of 1e-09 s was over before there was"),
     ],
 )
-def test_what_is_refused_before_the_first_classifier(blobs, change, session, message):
+def test_what_is_refused_before_the_first_classifier(blobs, change, message):
     X, codes = blobs
     states = []
-    session = {"callbacks": [states.append], **session}
     with pytest.raises((InputError, OutOfTimeError), match=message):
-        train(open_dataset(X), codes, replace(OPTIONS, **change), **session)
+        train(open_dataset(X), codes, replace(OPTIONS, **change), callbacks=[states.append])
     assert states == []
 
 

@@ -22,7 +22,6 @@ from ooc_fw.solver.loop import Path
 from ooc_fw.solver.plan import plan_exact
 from tests.support.methods import METHODS
 from tests.support.reference import make_problem
-from tests.support.solving import train_in_session
 from tests.support.strategies import SEEDS, powers_of_ten, problems
 
 
@@ -107,21 +106,6 @@ def test_one_large_penalty_keeps_kernel_values_exact():
             kinds.append(path.active.quantised)
         problem.C[7] = 1e4
     assert kinds == [True, False]
-
-
-def test_checkpoints_belong_to_penalties(tmp_path):
-    problem = weighted(make_problem(make_kernel("rbf", gamma=1.0), n_rows=200))
-    path, other = tmp_path / "c", weighted(problem, seed=1)
-
-    def run(penalties=problem.C, **session):
-        return train_in_session(problem, penalties=penalties, method="swap2", C=1.0, **session)
-
-    whole = run()
-    run(max_iter=whole.iterations // 2, checkpoint=path, every_s=0.0)
-    assert np.array_equal(run(resume=path).alpha, whole.alpha)
-    for penalties in (other.C, None):
-        with pytest.raises(InputError, match="made with other data: penalties"):
-            run(penalties, resume=path)
 
 
 # -- the product ---------------------------------------------------------------------------------

@@ -1,0 +1,227 @@
+"""Checkpoints: model files of runs that go on, and warm starts from them.
+
+A checkpoint is written as any model is, by `Model.save`, with the status "running". Its text `run`
+is JSON: what the run is (`identity`), how many landmarks were planned, and where the random draws
+stand. A run that is resumed begins with the weights of the file and goes on drawing from there. Of
+several classifiers for pairs of classes, those that are finished stay as they are; the others stand
+for their pair by the first row of each class, and begin anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_rows
+from ooc_fw.data.sources import RowSource, iter_blocks
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.landmarks import LandmarkStart
+from ooc_fw.model.pairs import OF_SOLUTION, LandmarkClassifier, PairSolution, class_pairs
+from ooc_fw.model.record import Model, load_model
+from ooc_fw.options import START_ROWS, TrainOptions
+from ooc_fw.problem import ClassificationProblem, Problem
+from ooc_fw.solver.plan import Plan
+from ooc_fw.solver.shell import Checkpoint
+from ooc_fw.solver.state import Draws, Solution, SolverState, Status, StepKind, Warm, Work
+from ooc_fw.system.errors import InputError
+
+EVERY_S = 60.0
+"""Seconds from one checkpoint to the next, unless told otherwise."""
+
+_FREE = ("max_iter", "max_time", "threads", "memory_limit", "landmarks", "exact")
+"""Options that may change when a run is resumed: they say when to stop, or are in the file."""
+
+
+def saving(
+    checkpoint: Checkpoint, problem: Problem, plan: Plan, model_of: Callable[[Any], Model]
+) -> Checkpoint:
+    """The checkpoint of a run, whose weights become a model by `model_of`."""
+    facts = {"identity": identity(problem, plan.options), "landmarks": plan.landmarks}
+
+    def write(path: str | os.PathLike[str], solution: Any, draws: Draws | None) -> None:
+        run = {**facts, "draws": None if draws is None else asdict(draws)}
+        model = replace(model_of(solution), status=str(Status.RUNNING), run=json.dumps(run))
+        if checkpoint.rows is not None:
+            model = model.renumbered(*checkpoint.rows)
+        model.save(path)
+
+    return checkpoint.writing(write)
+
+
+def identity(problem: Problem, options: TrainOptions) -> dict[str, dict[str, Any]]:
+    """What tells one run from another; a file is known by its size and time of change."""
+    source = problem.source
+    data = {name: getattr(source, name) for name in ("n_rows", "n_features", "sparse")}
+    data["task"] = problem.task
+    data["labels"] = _checksum([np.ascontiguousarray(problem.answers)])
+    if problem.penalties is not None:
+        data["penalties"] = _checksum([np.ascontiguousarray(problem.penalties)])
+    files = [source.name] if os.path.isfile(source.name) else []
+    for place, _, names in os.walk(source.name):
+        files += [os.path.join(place, name) for name in names]
+    if files:
+        known = [os.stat(file) for file in files]
+        data["bytes"] = sum(status.st_size for status in known)
+        data["modified_ns"] = max(status.st_mtime_ns for status in known)
+    else:
+        data["rows"] = _checksum_of_rows(source)
+    chosen = {name: value for name, value in options.to_dict().items() if name not in _FREE}
+    return {"data": data, "kernel": problem.kernel.to_dict(), "options": chosen}
+
+
+def _checksum(parts: Iterable[Any]) -> str:
+    total = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        total.update(part)
+    return total.hexdigest()
+
+
+def _checksum_of_rows(source: RowSource) -> str:
+    def arrays() -> Iterable[Any]:
+        for _, rows in iter_blocks(source, 0, source.n_rows):
+            if isinstance(rows, CSRRows):
+                yield from (rows.data, rows.indices, rows.indptr)
+            else:
+                yield np.ascontiguousarray(rows)
+
+    return _checksum(arrays())
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A run that goes on from a checkpoint.
+
+    `rows` are the numbers in the data of those rows that are trained on; None where all are.
+    """
+
+    path: str
+    model: Model
+    run: dict[str, Any]
+    rows: Int64Array | None = None
+
+    def options(self, options: TrainOptions) -> TrainOptions:
+        """Options of the same kind of model; InputError for those of another kind."""
+        before = self.run["landmarks"]
+        if options.landmarks not in (None, before) or (options.exact and before is not None):
+            given = "--exact" if options.exact else "--landmarks"
+            kind = "an exact model" if before is None else f"a model with {before} landmarks"
+            raise InputError(
+                f"the checkpoint {self.path} is of {kind}; leave out {given}, or train without "
+                f"--resume"
+            )
+        if before is None:
+            return replace(options, landmarks=None, exact=True)
+        return replace(options, landmarks=max(before, START_ROWS), exact=False)
+
+    def start(
+        self, problem: Problem, options: TrainOptions
+    ) -> Sequence[Warm | Solution | None] | LandmarkStart:
+        """What the run begins with, given the options that were planned.
+
+        InputError, naming the differences, unless the checkpoint is of this run.
+        """
+        self._check(identity(problem, options))
+        draws = None if self.run["draws"] is None else Draws(**self.run["draws"])
+        first = self.model.classifiers[0]
+        if isinstance(first, LandmarkClassifier):
+            landmarks: Any = self.model.classifiers
+            beta = np.array([one.beta for one in landmarks])
+            whole = first.primal is not None
+            return LandmarkStart(self._places(first.rows), beta, whole=whole, draws=draws)
+        if len(self.model.classifiers) == 1:
+            return [Warm(self._places(first.rows), first.alpha, draws)]
+        return [self._finished(one, options) for one in self.model.classifiers]
+
+    def _places(self, rows: Int64Array) -> Int64Array:
+        return rows if self.rows is None else np.searchsorted(self.rows, rows)
+
+    def _finished(self, one: Any, options: TrainOptions) -> Solution | None:
+        """Solution of a classifier that was trained to its end; None for one that was not."""
+        if one.certified_gap is None and one.sampled_gap is None:
+            return None
+        known = {name: getattr(one, name) for name in OF_SOLUTION}
+        known |= vars(Work.of(SolverState(), 1, 1)) | {"rows": self._places(one.rows)}
+        return Solution(
+            **known,
+            status=Status.CONVERGED if options.certify else Status.SAMPLED,
+            method=options.method,
+            lmo=options.lmo,
+            choice="as in the checkpoint",
+            support_vectors=take_rows(self.model.support_vectors, one.sv[:0]),
+            pair_gap=None,
+            steps=dict.fromkeys(StepKind, 0),
+            penalties=one.C,
+        )
+
+    def _check(self, this: dict[str, dict[str, Any]]) -> None:
+        for kind, old in self.run["identity"].items():
+            new = this[kind]
+            differences = ", ".join(
+                f"{key} {old.get(key)!r} (now {new.get(key)!r})"
+                for key in {**old, **new}
+                if old.get(key) != new.get(key)
+            )
+            if differences:
+                other = "another kernel" if kind == "kernel" else f"other {kind}"
+                raise InputError(
+                    f"the checkpoint {self.path} was made with {other}: {differences}; give the "
+                    f"same (data copied with their time of change), or train without --resume"
+                )
+
+
+def load_resumed(path: str | os.PathLike[str]) -> Resumed:
+    """Read a checkpoint; InputError if there is none, or it is damaged, or a model that is done."""
+    name = os.fspath(path)
+    model = load_model(path)
+    if model.run is None:
+        raise InputError(
+            f"{name} is a model, and not a checkpoint, from which a run goes on; give the file "
+            f"that --checkpoint wrote, or update a model with --stream"
+        )
+    return Resumed(name, model, json.loads(model.run))
+
+
+def with_stand_ins(
+    problem: ClassificationProblem, C: float, finished: dict[int, Solution]
+) -> list[PairSolution]:
+    """Classifiers of all pairs; those not finished are of the first row of each class."""
+    pairs = class_pairs(problem.n_classes)
+    first = np.array([int(np.argmax(problem.codes == k)) for k in range(problem.n_classes)])
+    order = np.argsort(first)
+    rows = take_rows(problem.source.take(first[order]), np.argsort(order))
+    penalties = np.full(len(first), C) if problem.penalties is None else problem.penalties[first]
+    with Engine(problem.kernel, 1) as engine:
+        x = engine.prepare(rows, exact=True)
+        K = np.empty((len(x), len(x)))
+        engine.block(x, x, K)
+    some = next(iter(finished.values()))
+    stand_ins = []
+    for k, (a, b) in enumerate(pairs):
+        solution = finished.get(k)
+        if solution is None:
+            distance = K[a, a] + K[b, b] - 2 * K[a, b] + 1 / penalties[a] + 1 / penalties[b]
+            solution = _of_two_rows(some, first[[a, b]], float(distance) / 4, penalties[[a, b]])
+        stand_ins.append(PairSolution(a, b, solution))
+    return stand_ins
+
+
+def _of_two_rows(some: Solution, rows: Int64Array, rho: float, C: Float64Array) -> Solution:
+    """A solution of two rows of the same weight, like another one in what it does not say."""
+    return replace(
+        some,
+        alpha=np.array([0.5, 0.5]),
+        labels=np.array([-1, 1], dtype=np.int8),
+        rows=rows,
+        rho=rho,
+        objective=rho / 2,
+        certified_gap=None,
+        sampled_gap=None,
+        pair_gap=None,
+        penalties=None if some.penalties is None else C,
+    )
