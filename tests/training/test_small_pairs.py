@@ -12,6 +12,7 @@ from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.model.partition import partition_classes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact
+from ooc_fw.solver.state import Warm
 from ooc_fw.training import small_pairs
 from ooc_fw.training.fit import fit
 from tests.support.reference import SmallProblem, to_csr
@@ -147,7 +148,7 @@ def test_a_warm_start_begins_at_the_weights_given():
     _, problem = make_classes(5)
     options = TrainOptions(C=5.0, tol=1e-3)
     first = fit(problem, options).pairs
-    warm = [(pair.solution.rows, pair.solution.alpha) for pair in first]
+    warm = [Warm(pair.solution.rows, pair.solution.alpha) for pair in first]
     again = fit(problem, options, warm=warm).pairs
     for pair, before in zip(again, first, strict=True):
         assert pair.solution.iterations == 0
