@@ -22,14 +22,15 @@ from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_rows
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks import LandmarkStart
-from ooc_fw.model.pairs import OF_SOLUTION, LandmarkClassifier, PairSolution, class_pairs
+from ooc_fw.model.pairs import PairSolution, class_pairs
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import ClassificationProblem, Problem
 from ooc_fw.solver.plan import Plan
 from ooc_fw.solver.shell import Checkpoint
-from ooc_fw.solver.state import Draws, Solution, SolverState, Status, StepKind, Warm, Work
+from ooc_fw.solver.state import Draws, Solution, Status, StepKind, Warm
 from ooc_fw.system.errors import InputError
+from ooc_fw.training.streams import solutions_of
 
 EVERY_S = 60.0
 """Seconds from one checkpoint to the next, unless told otherwise."""
@@ -129,34 +130,29 @@ class Resumed:
         self._check(identity(problem, options))
         draws = None if self.run["draws"] is None else Draws(**self.run["draws"])
         first = self.model.classifiers[0]
-        if isinstance(first, LandmarkClassifier):
-            landmarks: Any = self.model.classifiers
-            beta = np.array([one.beta for one in landmarks])
+        if self.model.kind == "landmarks":
+            beta = np.array([one.beta for one in self.model.classifiers])
             whole = first.primal is not None
             return LandmarkStart(self._places(first.rows), beta, whole=whole, draws=draws)
         if len(self.model.classifiers) == 1:
             return [Warm(self._places(first.rows), first.alpha, draws)]
-        return [self._finished(one, options) for one in self.model.classifiers]
+        return [self._finished(one, options) for one in solutions_of(self.model)]
 
     def _places(self, rows: Int64Array) -> Int64Array:
         return rows if self.rows is None else np.searchsorted(self.rows, rows)
 
-    def _finished(self, one: Any, options: TrainOptions) -> Solution | None:
-        """Solution of a classifier that was trained to its end; None for one that was not."""
-        if one.certified_gap is None and one.sampled_gap is None:
+    def _finished(self, one: Solution | None, options: TrainOptions) -> Solution | None:
+        """The solution of a pair that was trained to its end; None for one that was not."""
+        if one is None or (one.certified_gap is None and one.sampled_gap is None):
             return None
-        known = {name: getattr(one, name) for name in OF_SOLUTION}
-        known |= vars(Work.of(SolverState(), 1, 1)) | {"rows": self._places(one.rows)}
-        return Solution(
-            **known,
+        return replace(
+            one,
+            rows=self._places(one.rows),
             status=Status.CONVERGED if options.certify else Status.SAMPLED,
             method=options.method,
             lmo=options.lmo,
-            choice="as in the checkpoint",
-            support_vectors=take_rows(self.model.support_vectors, one.sv[:0]),
-            pair_gap=None,
+            support_vectors=take_rows(one.support_vectors, np.empty(0, dtype=np.int64)),
             steps=dict.fromkeys(StepKind, 0),
-            penalties=one.C,
         )
 
     def _check(self, this: dict[str, dict[str, Any]]) -> None:

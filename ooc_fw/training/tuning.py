@@ -34,8 +34,7 @@ from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TASKS, SearchOptions, TrainOptions
 from ooc_fw.problem import row_penalties
 from ooc_fw.solver.plan import Session
-from ooc_fw.solver.state import Warm
-from ooc_fw.solver.state import Callback, Solution, Status
+from ooc_fw.solver.state import Callback, Solution, Status, Warm
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import interruption, signal_of
 from ooc_fw.system.memory import OverLimitError
@@ -572,7 +571,8 @@ def _seconds(points: Sequence[Point], n_rows: int) -> float:
 def _weights(fitted: Fit, rows: Int64Array | None = None) -> list[Warm] | None:
     """Weights of exact classifiers to begin with, whose row k is row `rows[k]`."""
     exact = [each for each in fitted.solutions if isinstance(each, Solution)]
-    return [(each.rows if rows is None else rows[each.rows], each.alpha) for each in exact] or None
+    places = [each.rows if rows is None else rows[each.rows] for each in exact]
+    return [Warm(*pair) for pair in zip(places, [one.alpha for one in exact], strict=True)] or None
 
 
 def score(metric: str, truth: AnyArray, values: AnyArray) -> float:
