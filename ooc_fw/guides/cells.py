@@ -1,9 +1,9 @@
 """Cell types, learned from the cells of one donor and judged on those of another.
 
-    python -m ooc_fw.guides.cells [TRAIN.h5ad TEST.h5ad]
+    python -m ooc_fw.guides.cells
 
-They have counts in X and `cell_type` in obs. Without files, cells are made up. Results go to a
-new folder, cells-example.
+The cells are made up: counts in X and `cell_type` in obs. Results go to a new folder,
+cells-example.
 """
 
 import sys
@@ -12,30 +12,27 @@ import numpy as np
 
 from ooc_fw.cli.guide import begin_example, end_example
 
-given = begin_example(__file__, 2)
-train, test = given or ("donor-1.h5ad", "donor-2.h5ad")
-if not given:
-    try:
-        import anndata
-    except ImportError:
-        sys.exit("these cells are made by anndata, which is not installed: pip install anndata")
-    n, rng = 1500, np.random.default_rng(0)
-    profiles = rng.gamma(0.3, 1.0, 300) * rng.lognormal(0, 0.5, (4, 300))
-    for path in (train, test):
-        types = rng.choice(4, n, p=[0.5, 0.3, 0.15, 0.05])
-        depth = rng.lognormal(0, 0.4, (n, 1)) * rng.lognormal(0, 0.3, 300)
-        counts = rng.poisson(depth * profiles[types]).astype(np.float32)
-        cell_type = np.array(["T cell", "B cell", "monocyte", "dendritic"])[types]
-        cells = anndata.AnnData(counts, {"cell_type": cell_type})
-        cells.var_names = [f"gene {k}" for k in range(300)]
-        cells.write_h5ad(path)
-commands = f"""
-convert {train} cells.h5 --label cell_type --missing-labels drop=unknown --log1p --scale maxabs
+begin_example(__file__, 0)
+try:
+    import anndata
+except ImportError:
+    sys.exit("these cells are made by anndata, which is not installed: pip install anndata")
+rng = np.random.default_rng(0)
+profiles = rng.gamma(0.3, 1.0, 300) * rng.lognormal(0, 0.5, (4, 300))
+for path in ("donor-1.h5ad", "donor-2.h5ad"):
+    types = rng.choice(4, 1500, p=[0.5, 0.3, 0.15, 0.05])
+    depth = rng.lognormal(0, 0.4, (1500, 1)) * rng.lognormal(0, 0.3, 300)
+    counts = rng.poisson(depth * profiles[types]).astype(np.float32)
+    cell_type = np.array(["T cell", "B cell", "monocyte", "dendritic"])[types]
+    cells = anndata.AnnData(counts, {"cell_type": cell_type})
+    cells.var_names = [f"gene {k}" for k in range(300)]
+    cells.write_h5ad(path)
+end_example("""
+convert donor-1.h5ad cells.h5 --label cell_type --missing-labels drop=unknown --log1p --scale maxabs
 info cells.h5
-convert {test} test.h5 --like cells.h5 --label cell_type --missing-labels drop=unknown
+convert donor-2.h5ad test.h5 --like cells.h5 --label cell_type --missing-labels drop=unknown
 train cells.h5 -o types.h5 --C 10
 evaluate types.h5 test.h5
-predict types.h5 {test} -o types.csv
-importance types.h5 {test} --top 10 --figure cells.svg
-"""
-end_example(commands)
+predict types.h5 donor-2.h5ad -o types.csv
+importance types.h5 donor-2.h5ad --top 10 --figure cells.svg
+""")

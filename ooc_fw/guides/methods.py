@@ -1,9 +1,9 @@
 """Four methods on one problem: the gap of each against time and iterations, in one figure.
 
-    python -m ooc_fw.guides.methods [ROWS.txt]
+    python -m ooc_fw.guides.methods
 
-The file is LIBSVM text of two classes. Without one it is a1a, 1,605 rows of the UCI Adult set,
-which comes with the package. Results go to a new folder, methods-example.
+The problem is a1a, 1,605 rows of the UCI Adult set, which comes with the package. Results go to a
+new folder, methods-example.
 """
 
 import shlex
@@ -11,15 +11,14 @@ from importlib.resources import files
 
 from ooc_fw.cli.guide import begin_example, end_example
 
-sample = str(files("ooc_fw.data") / "samples" / "a1a.xz")
-(path,) = begin_example(__file__, 1) or [shlex.quote(sample)]
+begin_example(__file__, 0)
+path = shlex.quote(str(files("ooc_fw.data") / "samples" / "a1a.xz"))
 train = "train rows.h5 --lmo full --exact --C 1 --tol 1e-2 --max-time 60s"
-commands = f"""
+end_example(f"""
 convert {path} rows.h5
 {train} --method fw -o fw.h5 --log fw.jsonl
 {train} --method partan -o partan.h5 --log partan.jsonl
 {train} --method swap2 -o swap2.h5 --log swap2.jsonl
 {train} --method corrective -o corrective.h5 --log corrective.jsonl
 plot fw.jsonl partan.jsonl swap2.jsonl corrective.jsonl --panels gap -o methods.svg
-"""
-end_example(commands)
+""")

@@ -79,7 +79,6 @@ def _dual(total: Float64Array, squares: Float64Array, summing: float) -> Float64
     return np.nan_to_num(dual)
 
 
-_TINY = 1e-300  # in place of a sum of no weights
 _PART_ROWS = 8192  # whose kernel values with as many others one task computes
 
 
@@ -98,19 +97,18 @@ def _pair_sums(
     They are one on |v|^2 without the biases, shape (k,), and one on kernel values.
     """
     first, second = pair
+    x = engine.prepare(source.take(first.rows), exact)
     same = np.array_equal(first.rows, second.rows)
-    rows = [source.take(part.rows) for part in ([first] if same else pair)]
-    x, z = engine.prepare(rows[0], exact), engine.prepare(rows[-1], exact)
+    z = x if same else engine.prepare(source.take(second.rows), exact)
     sizes = np.abs(second.beta).sum(axis=0)
     # A weighted mean of kernel values errs less where it is small, see `Engine.error_bound`.
-    shares = np.abs(second.beta) / np.maximum(sizes, _TINY)
+    shares = np.divide(np.abs(second.beta), sizes, out=np.zeros_like(second.beta), where=sizes > 0)
     sums = engine.weighted_sum(x, z, np.hstack([second.beta, shares]).T)
     products, means = np.split(sums, 2, axis=1)
-    error = (np.abs(first.beta) * engine.error_bound(x, z, means)).sum(axis=0)
-    times = 1.0 if same else 2.0
+    errors = np.abs(first.beta) * engine.error_bound(x, z, means) * sizes
+    norm = (products * first.beta + errors).sum(axis=0)
     largest = max(float(engine.kernel.diagonal(operand.norms).max()) for operand in (x, z))
-    norm = times * (products * first.beta).sum(axis=0)
-    return norm + times * error * sizes, largest
+    return norm * (1.0 if same else 2.0), largest
 
 
 @dataclass(frozen=True)
@@ -137,40 +135,38 @@ class ExactKernelView:
     ) -> Float64Array:
         """Lower bounds on the least P of the exact kernel, shape (k,), errors included.
 
-        Tasks for pairs of parts of the rows go to `dask`; no bit depends on it. `on_part` is told
-        the share that is done.
+        Tasks for pairs of parts of the rows go to `dask`. `on_part` is told the share that is done.
         """
-        parts, (total, square, size, linear) = self._parts()
-        pairs = list(combinations_with_replacement(parts, 2))
-        source, largest = self.problem.source, 1.0
-        norm, signed = np.zeros_like(total), np.zeros_like(total)
-        for part in parts:
-            signed += part.beta.sum(axis=0)
-        # The engine has threads of its own.
-        with borrow_workers(dask, engine.threads, here=1) as workers:
-            sums = workers.over(source, _pair_sums, pairs, engine, exact)
-            for number, (_, (of_pair, largest_of_pair)) in enumerate(sums, 1):
-                norm += of_pair
-                largest = max(largest, largest_of_pair)
-                if on_part is not None:
-                    on_part(number / len(pairs))
-        source.check_unchanged()
-        # No term of a sum goes through more additions than there are rows and parts.
-        summing = (self.problem.n_rows + len(pairs) + 16) * FLOAT64_UNIT
-        norm += self.problem.bias * signed**2 + summing * (2 + 2 * largest) * size**2
-        return _dual(total - summing * linear, norm + square, summing)
-
-    def _inside(self) -> Int64Array:
-        return np.flatnonzero(self.problem.inside(self.decisions).any(axis=1))
-
-    def _parts(self) -> tuple[list[_Part], Float64Array]:
-        problem, parts, inside = self.problem, [], self._inside()
+        problem = self.problem
+        inside = self._inside()
         terms = np.zeros((4, problem.n_classifiers))
+        signed = np.zeros(problem.n_classifiers)
+        parts = []
         for start, stop in row_slices(len(inside), _PART_ROWS):
             rows = inside[start:stop]
             targets, values = problem.targets[rows], self.decisions[rows].astype(np.float64)
             slack, signs = slacks(targets, values, problem.epsilon)
             beta = problem.penalties[rows, None] * slack
             terms += dual_terms(beta, slack, signs, targets, problem.epsilon)
+            signed += (beta * signs).sum(axis=0)
             parts.append(_Part(rows, beta * signs))
-        return parts, terms
+        total, square, size, linear = terms
+        norm = np.zeros_like(total)
+        largest = 1.0
+        pairs = list(combinations_with_replacement(parts, 2))
+        # The engine has threads of its own.
+        with borrow_workers(dask, engine.threads, here=1) as workers:
+            found = workers.over(problem.source, _pair_sums, pairs, engine, exact)
+            for number, (_, (of_pair, largest_of_pair)) in enumerate(found, 1):
+                norm += of_pair
+                largest = max(largest, largest_of_pair)
+                if on_part is not None:
+                    on_part(number / len(pairs))
+        problem.source.check_unchanged()
+        # No term of a sum goes through more additions than there are rows and parts.
+        summing = (problem.n_rows + len(pairs) + 16) * FLOAT64_UNIT
+        norm += problem.bias * signed**2 + summing * (2 + 2 * largest) * size**2
+        return _dual(total - summing * linear, norm + square, summing)
+
+    def _inside(self) -> Int64Array:
+        return np.flatnonzero(self.problem.inside(self.decisions).any(axis=1))

@@ -1,8 +1,4 @@
-"""Passes over the rows of a span problem, block by block: gradient, products with the Hessian.
-
-Sums over the rows of a block, and then over blocks, are added up in the order of the rows, so that
-neither threads nor processes change a bit.
-"""
+"""Passes over the rows of a span problem, block by block: gradient, products with the Hessian."""
 
 from __future__ import annotations
 
@@ -15,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core import maps
-from ooc_fw.data.parallel import Workers
+from ooc_fw.data.parallel import Workers, row_slices
 from ooc_fw.data.rows import (
     AnyArray,
-    CSRRows,
     Float32Array,
     Float64Array,
     Int8Array,
@@ -26,7 +21,7 @@ from ooc_fw.data.rows import (
     Rows,
     take_rows,
 )
-from ooc_fw.data.sources import ArraySource, CSRSource, RowSource, block_slices
+from ooc_fw.data.sources import RowSource, block_slices, rows_source
 from ooc_fw.kernels.engine import UInt16Array
 from ooc_fw.landmarks.span import Landmarks
 from ooc_fw.problem import Problem, RegressionProblem
@@ -34,12 +29,11 @@ from ooc_fw.system.memory import bytes_above
 
 BoolArray = npt.NDArray[np.bool_]
 
-_HESSIAN_ROWS = 512  # rows whose products are added to a Hessian together
-_KERNEL_ROWS = 128  # rows whose kernel values are computed in float32 together, a part of those
-_HESSIAN_COLUMNS = 256  # columns of a Hessian that one thread computes together
 _UNIT = 1 / 65535  # distance between two kernel values in 16 bits
-_STRIP_BYTES = 2 << 20  # bytes of 16-bit kernel values of the rows whose products one thread sums
-_LEAST_STRIP = 128  # least number of these rows, however many landmarks there are
+_STRIP_BYTES = 2 << 20  # of 16-bit kernel values of the rows whose products one thread sums
+_HESSIAN_ROWS = 512  # rows whose products are added to a Hessian together
+_HESSIAN_COLUMNS = 256  # columns of a Hessian that one thread computes together
+_KERNEL_ROWS = 128  # rows whose kernel values are computed in float32 together, a part of those
 
 
 @dataclass(frozen=True)
@@ -72,9 +66,12 @@ class SpanProblem:
 
     def part(self, rows: Rows, ids: Int64Array) -> SpanProblem:
         """The problem on some rows, in memory, of the numbers `ids`."""
-        source = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
-        targets, penalties = self.targets[ids], self.penalties[ids]
-        return replace(self, source=source, targets=targets, penalties=penalties)
+        return replace(
+            self,
+            source=rows_source(rows, self.source.name),
+            targets=self.targets[ids],
+            penalties=self.penalties[ids],
+        )
 
     def inside(self, decisions: Float32Array) -> BoolArray:
         """Which rows have slack at these decision values, shape (n_rows, k)."""
@@ -143,94 +140,86 @@ class Gradient(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Rows ``start:stop`` with their targets or, for a product with the Hessian, `active` ones.
-
-    `values` are their kernel values in 16 bits: kept ones, or the memory for those of a gradient.
-    """
+    """Rows ``start:stop``, and numbers of them."""
 
     start: int
     stop: int
     penalties: Float64Array  # (n,)
-    targets: AnyArray = np.empty(0)  # (n, k), of int8 or float64
-    epsilon: float | None = None
-    active: AnyArray = np.empty(0)  # (n, k): the rows inside the margin of each classifier
-    values: UInt16Array | None = None  # (n, n_landmarks)
+    flags: AnyArray  # (n, k): targets; for a product, whether rows are inside the margin
+    kept: UInt16Array | None  # (n, n_landmarks): kernel values that are kept, or memory for them
 
 
 def _gradient(
-    source: RowSource, block: _Block, landmarks: Landmarks, b: Float64Array, exact: bool
+    source: RowSource,
+    block: _Block,
+    landmarks: Landmarks,
+    b: Float64Array,
+    epsilon: float | None,
+    exact: bool,
 ) -> Gradient:
     """Sums over a block of the gradient at weights `b`."""
-    engine, epsilon, k, bias = landmarks.engine, block.epsilon, len(b), landmarks.bias
+    engine, bias = landmarks.engine, landmarks.bias
     rows = source.read(block.start, block.stop)
-    shift, decisions = bias * b.sum(axis=1), np.empty((len(rows), k), dtype=np.float32)
+    shift = bias * b.sum(axis=1)
+    decisions = np.empty((len(rows), len(b)), dtype=np.float32)
 
-    def use(
-        part: slice, sums: Float64Array
-    ) -> tuple[tuple[Float64Array, Float64Array, int], Float64Array]:
-        h, targets = sums + shift, block.targets[part]
+    def use(part: slice, sums: Float64Array) -> tuple[tuple[Any, ...], Float64Array]:
+        h = sums + shift
         decisions[part] = h
+        targets = block.flags[part]
         slack, signs = slacks(targets, h, epsilon)
         beta = block.penalties[part, None] * slack
-        factored = beta * signs
         terms = dual_terms(beta, slack, signs, targets, epsilon)
-        return (bias * factored.sum(axis=0), terms, len(h)), factored
+        factors = beta * signs
+        return (bias * factors.sum(axis=0), terms, len(h)), factors
 
-    u, terms = np.zeros((k, len(landmarks))), np.zeros((4, k))
-    x, z = engine.prepare(rows, exact), landmarks.exact if exact else landmarks.fast
-    n_strips = longest = 0
-    for (total, of_strip, length), sums in engine.strips(x, z, b, use, block.values):
-        u += sums + total[:, None]
+    u = np.zeros((len(b), len(landmarks)))
+    terms = np.zeros((4, len(b)))
+    depth = longest = 0
+    x = engine.prepare(rows, exact)
+    z = landmarks.exact if exact else landmarks.fast
+    for (of_bias, of_strip, length), sums in engine.strips(x, z, b, use, block.kept):
+        u += sums + of_bias[:, None]
         terms += of_strip
-        n_strips, longest = n_strips + 1, max(longest, length)
+        depth += 1
+        longest = max(longest, length)
     error = float(engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
     largest = bias + float(engine.kernel.diagonal(x.norms).max(initial=0.0))
-    return Gradient(u, terms, decisions, error, largest, n_strips + longest)
+    return Gradient(u, terms, decisions, error, largest, depth + longest)
 
 
 def _product(
-    source: RowSource, block: _Block, landmarks: Landmarks, d: Float64Array, dtype: Any
+    source: RowSource, block: _Block, landmarks: Landmarks, d: Float64Array, exact: bool
 ) -> Float64Array:
-    """Product of the Hessian over a block with `d`, from kernel values in some precision.
+    """Product of the Hessian over a block with `d`."""
+    engine, bias = landmarks.engine, landmarks.bias
+    places = np.flatnonzero(block.flags.any(axis=1))
+    factors = np.where(block.flags[places], block.penalties[places, None], 0.0)
+    product = np.zeros_like(d)
+    if block.kept is not None:
+        kept = block.kept
 
-    Those in 16 bits are the `values` of the block or computed some strips at a time. Others
-    are of use twice as long as a strip is at hand.
-    """
-    engine, width, values, bias = landmarks.engine, len(landmarks), block.values, landmarks.bias
-    places = np.flatnonzero(block.active.any(axis=1))
-    factors = np.where(block.active[places], block.penalties[places, None], 0.0)
-    n, product, exact = len(places), np.zeros_like(d), dtype == np.float64
-    if values is None:
-        rows = source.read(block.start, block.stop)
-        x = engine.prepare(rows if n == len(rows) else take_rows(rows, places), exact)
-        z = landmarks.exact if exact else landmarks.fast
-    if dtype != np.uint16:
-        shift = bias * d.sum(axis=1)
+        def run(rows: tuple[int, int]) -> Float64Array:
+            part = slice(*rows)
+            sums = np.zeros_like(d)
+            maps.add_products(kept, places[part], d, factors[part], (_UNIT, bias), sums)
+            return np.asarray(sums * _UNIT + bias * factors[part].sum(axis=0)[:, None])
 
-        def use(part: slice, sums: Float64Array) -> tuple[Float64Array, Float64Array]:
-            factored = (sums + shift) * factors[part]
-            return bias * factored.sum(axis=0), factored
-
-        for total, sums in engine.strips(x, z, d, use):
-            product += sums + total[:, None]
-        return product
-    height = max(_LEAST_STRIP, _STRIP_BYTES // (2 * width))
-    step, numbers = n, places
-    if values is None:
-        step = height * engine.threads
-        values, numbers = np.empty((min(step, n), width), dtype=np.uint16), np.arange(n) % step
-
-    def run(start: int) -> Float64Array:
-        strip, sums = slice(start, min(start + height, n)), np.zeros_like(d)
-        maps.add_products(values, numbers[strip], d, factors[strip], (_UNIT, bias), sums)
-        return np.asarray(sums * _UNIT + bias * factors[strip].sum(axis=0)[:, None])
-
-    for first in range(0, n, step):
-        stop = min(first + step, n)
-        if block.values is None:
-            engine.block(x[first:stop], z, values[: stop - first])
-        for sums in engine.pool.map(run, range(first, stop, height)):
+        height = max(_KERNEL_ROWS, _STRIP_BYTES // (2 * len(landmarks)))
+        for sums in engine.pool.map(run, row_slices(len(places), height)):
             product += sums
+        return product
+    shift = bias * d.sum(axis=1)
+
+    def use(part: slice, sums: Float64Array) -> tuple[Float64Array, Float64Array]:
+        of_rows = (sums + shift) * factors[part]
+        return bias * of_rows.sum(axis=0), of_rows
+
+    rows = source.read(block.start, block.stop)
+    x = engine.prepare(rows if len(places) == len(rows) else take_rows(rows, places), exact)
+    z = landmarks.exact if exact else landmarks.fast
+    for of_bias, sums in engine.strips(x, z, d, use):
+        product += sums + of_bias[:, None]
     return product
 
 
@@ -250,9 +239,11 @@ class KeptValues:
     def of_block(self, start: int, stop: int, source: RowSource, landmarks: Landmarks) -> Any:
         """Values of a block, shape (n, n_landmarks), `filled` or not; None without memory."""
         if bytes_above(self._limit) > 0:
-            self._memory, self.filled = self._memory[:0].copy(), set()
+            self._memory = self._memory[:0].copy()
+            self.filled = set()
         if self._of is None or self._of[0] is not source or self._of[1] is not landmarks:
-            self._of, self.filled = (source, landmarks), set()
+            self._of = (source, landmarks)
+            self.filled = set()
         width = len(landmarks)
         if stop * width > len(self._memory):
             return None
@@ -262,8 +253,8 @@ class KeptValues:
 class Passes:
     """Passes over the rows of a problem; `on_block` is told the share done, and may raise.
 
-    Kernel values of gradients in float32 stay in `kept`, for products with the Hessian, which are
-    from 16 bits then.
+    Kernel values of gradients in float32 stay in `kept`, in 16 bits if they lie in [0, 1], for
+    products with the Hessian.
     """
 
     def __init__(
@@ -274,42 +265,34 @@ class Passes:
         on_block: Callable[[float], None] | None = None,
         kept: KeptValues | None = None,
     ) -> None:
-        self.problem, self.landmarks = problem, landmarks
+        self.problem = problem
+        self.landmarks = landmarks
         self._workers = Workers(1) if workers is None else workers
         self._on_block = on_block
         self.gradient_seconds = 0.0  # of the last one in float32: the first may compile code
         self.exact_seconds = 0.0  # of the longest one in float64
-        in_unit = landmarks.engine.kernel.shift_invariant  # kernel values lie in [0, 1]
-        self._dtype = np.uint16 if in_unit and kept is not None else np.float32  # of products
+        in_unit = landmarks.engine.kernel.shift_invariant
         self._kept = kept if in_unit and self._workers.client is None else None
-
-    def _values(self, start: int, stop: int, filled: bool) -> UInt16Array | None:
-        """Kernel values of a block that are kept, or memory that is yet to be `filled`."""
-        if self._kept is None:
-            return None
-        values = self._kept.of_block(start, stop, self.problem.source, self.landmarks)
-        return values if (start in self._kept.filled) is filled else None
 
     def gradient(self, b: Float64Array, *, exact: bool = False) -> Gradient:
         """Pass over all rows at weights `b`, shape (k, n_landmarks); `exact` in float64."""
-        problem, blocks = self.problem, []
-        for start, stop in block_slices(problem.source, 0, problem.n_rows):
-            penalties, targets = problem.penalties[start:stop], problem.targets[start:stop]
-            values = None if exact else self._values(start, stop, filled=False)
-            block = _Block(start, stop, penalties, targets, problem.epsilon, values=values)
-            blocks.append(block)
+        problem = self.problem
+        blocks = self._blocks(problem.targets, filled=None if exact else False)
         decisions = np.empty(problem.targets.shape, dtype=np.float32)
-        u, terms = np.zeros_like(b), np.zeros((4, len(b)))
-        error, largest, depth = 0.0, 0.0, 0
+        u = np.zeros_like(b)
+        terms = np.zeros((4, len(b)))
+        error = largest = 0.0
+        depth = 0
         began = time.perf_counter()
-        for block, sums in self._map(_gradient, blocks, b, exact):
-            if self._kept is not None and block.values is not None:
+        for block, found in self._map(_gradient, blocks, b, problem.epsilon, exact):
+            if self._kept is not None and block.kept is not None:
                 self._kept.filled.add(block.start)
-            decisions[block.start : block.stop] = sums.decisions
-            u += sums.u
-            terms += sums.terms
-            error, largest = max(error, sums.error), max(largest, sums.largest)
-            depth = max(depth, sums.depth)
+            decisions[block.start : block.stop] = found.decisions
+            u += found.u
+            terms += found.terms
+            error = max(error, found.error)
+            largest = max(largest, found.largest)
+            depth = max(depth, found.depth)
         seconds = time.perf_counter() - began
         if exact:
             self.exact_seconds = max(self.exact_seconds, seconds)
@@ -321,26 +304,35 @@ class Passes:
         self, active: BoolArray, d: Float64Array, *, exact: bool = False
     ) -> Float64Array:
         """Sum C_i k(x_i) k(x_i)'d over the active rows of each classifier, shape of `d`."""
-        product, problem, blocks = np.zeros_like(d), self.problem, []
-        for start, stop in block_slices(problem.source, 0, problem.n_rows):
-            if active[start:stop].any():
-                values = None if exact else self._values(start, stop, filled=True)
-                block = _Block(start, stop, problem.penalties[start:stop], values=values)
-                blocks.append(block._replace(active=active[start:stop]))
-        dtype = np.float64 if exact else self._dtype
-        for _, of_block in self._map(_product, blocks, d, dtype):
-            product += of_block
+        blocks = self._blocks(active, filled=None if exact else True)
+        product = np.zeros_like(d)
+        for _, found in self._map(_product, [one for one in blocks if one.flags.any()], d, exact):
+            product += found
         return product
+
+    def _blocks(self, flags: AnyArray, filled: bool | None) -> list[_Block]:
+        """All blocks, with kernel values that are `filled` or yet to be, None for none."""
+        source = self.problem.source
+        blocks = []
+        for start, stop in block_slices(source, 0, self.problem.n_rows):
+            kept = None
+            if self._kept is not None and filled is not None:
+                kept = self._kept.of_block(start, stop, source, self.landmarks)
+                if (start in self._kept.filled) is not filled:
+                    kept = None
+            penalties = self.problem.penalties[start:stop]
+            blocks.append(_Block(start, stop, penalties, flags[start:stop], kept))
+        return blocks
 
     def _map(
         self, work: Callable[..., Any], blocks: list[_Block], *common: Any
     ) -> Iterator[tuple[_Block, Any]]:
         """What is found in all blocks, in order."""
         found = self._workers.over(self.problem.source, work, blocks, self.landmarks, *common)
-        for number, (block, sums) in enumerate(found, 1):
+        for number, each in enumerate(found, 1):
             if self._on_block is not None:
                 self._on_block(number / len(blocks))
-            yield block, sums
+            yield each
 
 
 def add_to_hessian(
@@ -355,28 +347,23 @@ def add_to_hessian(
     `factors` are places of some of the rows, and their C_i, which may be negative. `check` is
     called for every few hundred rows.
     """
-    n, engine = len(landmarks), landmarks.engine
-    strips = [
-        slice(first, min(first + _HESSIAN_COLUMNS, n)) for first in range(0, n, _HESSIAN_COLUMNS)
-    ]
+    engine = landmarks.engine
     places, weights = factors
-    for first in range(0, len(places), _HESSIAN_ROWS):
-        part = slice(first, first + _HESSIAN_ROWS)
-        x, row_weights = engine.prepare(take_rows(rows, places[part])), weights[part, None]
-        values = np.empty((len(x), n))
-        for start in range(0, len(x), _KERNEL_ROWS):
-            some = x[start : start + _KERNEL_ROWS]
-            products = np.empty((len(some), n), dtype=np.float32)
-            engine.block(some, landmarks.fast, products)
-            np.add(
-                products, landmarks.bias, out=values[start : start + len(some)], dtype=np.float64
-            )
+    strips = row_slices(len(landmarks), _HESSIAN_COLUMNS)
+    for part in row_slices(len(places), _HESSIAN_ROWS):
+        x = engine.prepare(take_rows(rows, places[slice(*part)]))
+        values = np.empty((len(x), len(landmarks)))
+        for start, stop in row_slices(len(x), _KERNEL_ROWS):
+            products = np.empty((stop - start, len(landmarks)), dtype=np.float32)
+            engine.block(x[start:stop], landmarks.fast, products)
+            values[start:stop] = products
+        values += landmarks.bias
+        each = weights[slice(*part), None]
 
-        def add(
-            columns: slice, values: Float64Array = values, weights: Float64Array = row_weights
-        ) -> None:
-            right = values[:, columns] * weights
-            hessian[columns.start :, columns] += values[:, columns.start :].T @ right
+        def add(strip: tuple[int, int], values: AnyArray = values, each: AnyArray = each) -> None:
+            columns = slice(*strip)
+            below = slice(strip[0], None)
+            hessian[below, columns] += values[:, below].T @ (values[:, columns] * each)
 
         for _ in engine.pool.map(add, strips):
             pass
