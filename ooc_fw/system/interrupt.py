@@ -79,6 +79,7 @@ class DeferredInterrupt:
         self.defers = False  # whether the first signal waits
         self.noted: int | None = None  # number of the first signal, if it waited
         self.urgent = False  # whether a signal did not wait
+        self._waits = False  # whether the first signal raises, since text is waited for
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -103,13 +104,17 @@ class DeferredInterrupt:
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
         """Let the first signal raise within, as it must while text is waited for."""
-        self.defers = False
+        self._waits = True
         try:
+            self._check()
             yield
+            self._check()  # the exception may have been lost in a callback
         finally:
-            self.defers = True
-        if self.urgent:  # the exception was lost in a callback
-            raise KeyboardInterrupt
+            self._waits = False
+
+    def _check(self) -> None:
+        if self.noted is not None:
+            raise interruption(self.noted)
 
 
 _flags: list[DeferredInterrupt] = []  # from the outermost one on; of the main thread
@@ -128,6 +133,8 @@ def _note(number: int, frame: FrameType | None) -> None:
     inner = next((flag for flag in reversed(_flags) if flag.defers), None)
     if inner is not None and inner.noted is None:
         inner.noted = number
+        if inner._waits:
+            raise interruption(number)
         return
     for flag in _flags:
         flag.urgent = True

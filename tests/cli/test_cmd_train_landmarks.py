@@ -52,13 +52,13 @@ def test_a_run_that_was_ended_goes_on(ooc_fw, noisy, tmp_path, monkeypatch):
 
     def gradient(passes, b, *, exact=False):
         if exact:
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGINT)
         return original(passes, b, exact=exact)
 
     original = Passes.gradient
     monkeypatch.setattr(Passes, "gradient", gradient)
     saving = "--checkpoint", checkpoint, "-o", model
-    assert ooc_fw("train", noisy, "--landmarks", 40, *options, *saving).status == 143
+    assert ooc_fw("train", noisy, "--landmarks", 40, *options, *saving).status == 130
     assert "resume" in ooc_fw("info", checkpoint).out
     os.unlink(model)
     monkeypatch.undo()
