@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
+import os
 import re
 import sys
 import tempfile
@@ -20,7 +22,6 @@ import numpy as np
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE, NO
-from ooc_fw.convert.passes import BUCKET_BYTES
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import OutputFile
 from ooc_fw.data.formats import TABLES, detect_format
@@ -399,59 +400,52 @@ def _apply_to_source(
 
 
 def in_order(
-    blocks: Iterable[AppliedRows],
-    name: str,
-    folder: Path | None = None,
-    bucket_bytes: int = BUCKET_BYTES,
+    blocks: Iterable[AppliedRows], name: str, folder: Path | None = None
 ) -> Iterator[tuple[Int64Array, Float64Array]]:
     """Numbers and decision values in the order of the user's rows, block by block.
 
     Rows that arrive in order pass through. From the first other block on, all results wait in a
-    file in `folder`, or that of temporary files: 8 bytes for each row and each of its values. Each
-    bucket of it, of about `bucket_bytes`, has room for the results of consecutive rows, which are
-    appended as they come and sorted in the end. InputError, which names the input, unless the row
-    numbers are 0 to n_rows - 1, each of them once.
+    file in `folder`, or that of temporary files: 8 bytes for each of their values. InputError,
+    which names the input, unless the row numbers are 0 to n_rows - 1, each of them once.
     """
     folder = Path(tempfile.gettempdir()) if folder is None else folder
-    n_passed, file = 0, None
+    n_passed = 0
+    waiting = None
     with ExitStack() as stack:
         for block in blocks:
-            places, n = block.row_ids - n_passed, len(block.row_ids)
-            if file is None and np.array_equal(places, np.arange(n)):
-                yield block.row_ids, block.values
+            ids, n = block.row_ids, len(block.row_ids)
+            if waiting is None and np.array_equal(ids, np.arange(n_passed, n_passed + n)):
+                yield ids, block.values
                 n_passed += n
                 continue
-            with files.naming(folder):
-                if file is None:
-                    assert block.n_rows is not None
-                    n_waiting, tail = block.n_rows - n_passed, block.values.shape[1:]
-                    result = np.dtype([("place", np.int64), ("values", np.float64, tail)])
-                    room = max(1, bucket_bytes // result.itemsize)  # results in a bucket
-                    filled = [0] * -(-n_waiting // room)
-                    file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=0))
-                results = np.empty(n, result)
-                results["place"], results["values"] = places, block.values
-                results = results[np.argsort(places)]
-                # A place that does not exist goes to some bucket, which then has one too many.
-                numbers = (results["place"] // room).clip(0, len(filled) - 1)
-                buckets, starts = np.unique(numbers, return_index=True)
-                for k, part in zip(buckets.tolist(), np.split(results, starts[1:]), strict=True):
-                    file.seek((k * room + filled[k]) * result.itemsize)
-                    view = memoryview(part.tobytes())
-                    while view:  # a disk that becomes full takes a part
-                        view = view[file.write(view) :]
-                    filled[k] += len(part)
-        if file is None:
+            if waiting is None:
+                assert block.n_rows is not None
+                shape = block.n_rows, *block.values.shape[1:]
+                with files.naming(folder):
+                    file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+                    # A disk that is full later would end the process.
+                    os.posix_fallocate(file.fileno(), 0, 8 * math.prod(shape))
+                waiting = np.memmap(file, np.float64, "r+", shape=shape)
+                first = n_passed
+                seen = np.zeros(block.n_rows, dtype=bool)
+                seen[:first] = True
+            known = (ids >= 0) & (ids < len(seen))
+            if not known.all() or seen[ids].any():
+                raise _wrong_numbers(name)
+            seen[ids] = True
+            waiting[ids] = block.values
+            n_passed += n
+        if waiting is None:
             return
-        for k, n in enumerate(filled):
-            with files.naming(folder):
-                file.seek(k * room * result.itemsize)
-                results = np.frombuffer(file.read(n * result.itemsize), result)
-            results = results[np.argsort(results["place"])]
-            expected = np.arange(k * room, min(n_waiting, (k + 1) * room))
-            if not np.array_equal(results["place"], expected):
-                raise InputError(
-                    f"the row numbers stored in {name} do not name each of its rows once; write it "
-                    f"again with ooc-fw convert"
-                )
-            yield n_passed + expected, results["values"]
+        if not seen.all() or n_passed != len(seen):
+            raise _wrong_numbers(name)
+        for start in range(first, len(seen), _CHUNK_ROWS):
+            part = np.array(waiting[start : start + _CHUNK_ROWS])
+            yield np.arange(start, start + len(part)), part
+
+
+def _wrong_numbers(name: str) -> InputError:
+    return InputError(
+        f"the row numbers stored in {name} do not name each of its rows once; write it again with "
+        f"ooc-fw convert"
+    )

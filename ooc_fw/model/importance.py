@@ -1,31 +1,23 @@
 """Which columns matter to a model: by shuffling them, or by gradients of its decision function.
 
 The importance of a column of a table is what the model loses, on rows whose values in this column
-are shuffled among them: `permuted`. Of wide data, and rows without labels, it is the root mean
-square, over the rows, of the derivative of a decision value by the column, times the standard
-deviation of the column. No scaling of the column changes either.
+are shuffled among them. Of wide data, and rows without labels, it is the root mean square, over the
+rows, of the derivative of a decision value by the column, times the standard deviation of the
+column. No scaling of the column changes either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ooc_fw.convert.features import TableRecord
 from ooc_fw.convert.preflight import WIDE
 from ooc_fw.data.parallel import borrow_workers, row_slices
-from ooc_fw.data.rows import (
-    AnyArray,
-    CSRRows,
-    Float64Array,
-    Int64Array,
-    Rows,
-    take_columns,
-)
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows, take_columns
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source, stretches
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.data.views import ColumnSource, SubsetSource, ranges_of
@@ -33,7 +25,6 @@ from ooc_fw.kernels.gradients import Gradients
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import rows_at_once, suited
 from ooc_fw.system.errors import InputError, format_label
-from ooc_fw.system.threads import Threads
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
@@ -80,30 +71,52 @@ class Importance:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; columns in their `order`."""
-        columns, values = [], self.values.tolist()
+        columns = []
         for k in self.order.tolist():
-            pairs = zip(self.by_class[:, k].tolist(), self.effects[:, k].tolist(), strict=True)
-            each = [dict(zip(("importance", "effect"), pair, strict=True)) for pair in pairs]
-            by_class = dict(zip(self.classes, each, strict=True))
-            several = {"importance": values[k], "by_class": by_class}
-            columns.append({"name": self.names[k]} | (each[0] if len(each) == 1 else several))
+            each = [
+                {"importance": float(value), "effect": float(effect)}
+                for value, effect in zip(self.by_class[:, k], self.effects[:, k], strict=True)
+            ]
+            own: dict[str, Any] = each[0]
+            if len(each) > 1:
+                by_class = dict(zip(self.classes, each, strict=True))
+                own = {"importance": float(self.values[k]), "by_class": by_class}
+            columns.append({"name": self.names[k]} | own)
         return {"n_rows": self.n_rows, "of": self.what, "columns": columns}
 
 
 def importance_of(
-    model: Model, source: RowSource, rows: int | None, by: str = "auto", **passes: Any
+    model: Model,
+    source: RowSource,
+    rows: int | None = SAMPLE_ROWS,
+    by: str = "auto",
+    *,
+    threads: int = 1,
+    dask: Any = None,
+    on_rows: Callable[[int], None] | None = None,
 ) -> Importance:
-    """`Model.importance` of the rows of a source; `passes` are arguments of `_measure`."""
+    """`Model.importance` of the rows of a source."""
+    tell = on_rows or (lambda _: None)
+    is_labelled = source.has_labels and model.task != "novelty"
     if by == "auto":
-        shuffles = model.table is not None and model.n_features <= WIDE and source.has_labels
-        shuffles = shuffles and len(_columns_of(model, None)[0]) <= _MOST_SHUFFLED
+        few = model.n_features <= WIDE and len(_columns_of(model, None)[0]) <= _MOST_SHUFFLED
+        shuffles = model.table is not None and source.has_labels and few
         by = "permutation" if shuffles else "gradients"
-    if by == "permutation":
-        return permuted(model, source, rows, **passes)
-    narrow, source, held = _narrowed(model, _sampled(suited(model, source), rows))
+    if by == "permutation" and not is_labelled:
+        raise InputError(
+            f"permutation needs labels that {source.name} or the model lacks; take gradients (--by)"
+        )
+    source = suited(model, source)
+    if rows is not None and rows < source.n_rows:
+        places = stretches(source.n_rows, min(rows, _STRETCHES), -(-rows // _STRETCHES))[:rows]
+        source = SubsetSource(source, ranges_of(places))
+    narrow, source, held = _narrowed(model, source)
     names, places = _columns_of(model, held)
-    found = _measure(narrow, source, **passes)
-    squares, effects = (found.slopes * found.deviations) ** 2, found.means * found.deviations
+    if by == "permutation":
+        what, lost = _lost(narrow, source, places, threads, tell)
+        unknown = np.full_like(lost, np.nan)
+        return Importance(names, what, ("all",), lost, unknown, source.n_rows, permuted=True)
+    squares, effects = _slopes(narrow, source, threads, dask, tell)
     if model.table is not None:
         sums = np.zeros((len(names), 2, len(squares)))
         np.add.at(sums, places, np.stack([squares.T, effects.T], axis=1))
@@ -111,9 +124,10 @@ def importance_of(
         squares, effects = sums[:, 0].T, np.where(alone, sums[:, 1].T, np.nan)
     classes = tuple(format_label(value) for value in model.classes.tolist())
     classes = classes if len(classes) > 2 else classes[1:]
-    what = {"regression": "the prediction", "novelty": "the score"}.get(model.task)
-    if what is None:
-        what = "the decision value for " + (classes[0] if len(classes) == 1 else "each class")
+    what = {"regression": "the prediction", "novelty": "the score"}.get(
+        model.task,
+        f"the decision value for {classes[0] if len(classes) == 1 else 'each class'}",
+    )
     return Importance(names, what, classes, np.sqrt(squares), effects, source.n_rows)
 
 
@@ -146,64 +160,51 @@ def _columns_of(model: Model, held: Int64Array | None) -> tuple[tuple[str, ...],
         known: Any = model.columns or range(model.n_features)
         return tuple(str(known[j]) for j in held.tolist()), np.arange(len(held))
     record = TableRecord.from_json(model.table, "the model", model.columns, model.n_features)
-    column_of = record.columns_of_features
-    columns = [column_of[j][1] for j in held.tolist()]
+    columns = [record.columns_of_features[j][1] for j in held.tolist()]
     places = {name: k for k, name in enumerate(dict.fromkeys(columns))}
     return tuple(places), np.array([places[column] for column in columns])
 
 
-def permuted(
+def _lost(
     model: Model,
     source: RowSource,
-    rows: int | None = SAMPLE_ROWS,
-    *,
-    threads: int = 1,
-    on_rows: Callable[[int], None] | None = None,
-    **_: Any,
-) -> Importance:
-    """What a model loses where the values of a column are shuffled among some labelled rows.
+    places: Int64Array,
+    threads: int,
+    on_rows: Callable[[int], None],
+) -> tuple[str, Float64Array]:
+    """What is lost where a column is shuffled, and how much, (1, n_columns).
 
     It is that of `sklearn.inspection.permutation_importance` with one repeat. The features that a
     column of a table became are shuffled together.
     """
     from sklearn.metrics import accuracy_score, r2_score, roc_auc_score  # 1 s, for few commands
 
-    if model.task == "novelty" or not source.has_labels:
-        raise InputError(
-            f"permutation needs labels that {source.name} or the model lacks; take gradients (--by)"
-        )
-    narrow, source, held = _narrowed(model, _sampled(suited(model, source), rows))
-    values = source.read(0, source.n_rows)
+    whole = source.read(0, source.n_rows)
     labels = np.asarray(source.labels(0, source.n_rows))
-    score, what = roc_auc_score, "ROC AUC"
+    score, what = accuracy_score, "accuracy"
     if model.task == "regression":
         score, what = r2_score, "R^2"
     elif len(model.classes) == 2:
+        score, what = roc_auc_score, "ROC AUC"
         labels = labels == model.classes[1]
         if labels.all() or not labels.any():
             raise InputError(f"{source.name} has rows of one class only; take gradients (--by)")
-    else:
-        score, what = accuracy_score, "accuracy"
 
-    def measured(features: Rows) -> float:
-        part = rows_source(features, source.name)
+    def measured(rows: Rows) -> float:
+        part = rows_source(rows, source.name)
         part.scaling = source.scaling
         part.columns = source.columns
-        found = narrow.decision_function(part, threads=threads)
+        found = model.decision_function(part, threads=threads)
         if what == "accuracy":
             found = model.classes[model.class_places(found)]
         return float(score(labels, found))
 
-    names, places = _columns_of(model, held)
-    whole, rng, lost = measured(values), np.random.default_rng(0), []
-    for k in range(len(names)):
-        lost.append(whole - measured(_shuffled(values, places == k, rng)))
-        if on_rows is not None:
-            on_rows(source.n_rows * (k + 1) // len(names))
-    effects = np.full((1, len(names)), np.nan)
-    return Importance(
-        names, f"{what} lost", ("all",), np.array([lost]), effects, source.n_rows, True
-    )
+    rng, best, lost = np.random.default_rng(0), measured(whole), []
+    n_columns = int(places.max()) + 1
+    for k in range(n_columns):
+        lost.append(best - measured(_shuffled(whole, places == k, rng)))
+        on_rows(source.n_rows * (k + 1) // n_columns)
+    return f"{what} lost", np.array([lost])
 
 
 def _shuffled(rows: Rows, features: AnyArray, rng: np.random.Generator) -> Rows:
@@ -219,70 +220,38 @@ def _shuffled(rows: Rows, features: AnyArray, rng: np.random.Generator) -> Rows:
     return CSRRows(rows.data[by_row], rows.indices[by_row], starts, rows.n_features)
 
 
-def _sampled(source: RowSource, rows: int | None) -> RowSource:
-    """Some rows from all over a source; None for all."""
-    if rows is None or rows >= source.n_rows:
-        return source
-    places = stretches(source.n_rows, min(rows, _STRETCHES), -(-rows // _STRETCHES))[:rows]
-    return SubsetSource(source, ranges_of(places))
+def _slopes(
+    model: Model, source: RowSource, threads: int, dask: Any, on_rows: Callable[[int], None]
+) -> tuple[Float64Array, Float64Array]:
+    """Mean squares and means of derivatives by each column, times its deviation or square of it.
 
-
-class Measured(NamedTuple):
-    """Derivatives of some functions by each column, (n_functions, n_features), over rows."""
-
-    slopes: Float64Array  # root mean squares
-    means: Float64Array
-    deviations: Float64Array  # standard deviation of each column, exactly 0 where it is constant
-
-
-def _measure(
-    model: Model,
-    source: RowSource,
-    *,
-    threads: int = 1,
-    dask: Any = None,
-    on_rows: Callable[[int], None] | None = None,
-) -> Measured:
-    """Derivatives of the decision values over all rows of a source, which are suited.
-
-    They depend neither on the number of threads nor on the storage of the rows, nor on `dask`, see
-    `ooc_fw.data.parallel.borrow_workers`. `on_rows` is told the number of rows done.
-    """
-    blocks = row_slices(source.n_rows, min(_TASK_ROWS, rows_at_once(model.n_features)))
-    gradients = _gradients_of(model)
-    sums, ranges = np.zeros(()), ColumnRanges("standard")
-    with borrow_workers(dask, threads) as workers:
-        for (_, stop), found in workers.over(source, _measure_block, blocks, gradients):
-            sums, ranges = sums + found[0], ranges.merge(found[1])
-            if on_rows is not None:
-                on_rows(stop)
-    source.check_unchanged()
-    (low, high), (_, deviations) = (f(model.n_features) for f in (ranges.range, ranges.moments))
-    means, squares = sums / source.n_rows
-    deviations = np.where(low < high, deviations, 0.0)
-    return Measured(np.sqrt(squares), means, deviations)
-
-
-def _measure_block(
-    source: RowSource, block: tuple[int, int], gradients: Gradients
-) -> tuple[Float64Array, ColumnRanges]:
-    """Sums of the derivatives and of their squares over a range of rows, and its columns."""
-    rows, sums = source.read(*block), np.zeros((2, len(gradients.weights), source.n_features))
-    with closing(Threads(1)):  # the bits of products would depend on the threads of BLAS
-        for part in gradients(rows):
-            sums += part.sum(axis=1), np.square(part).sum(axis=1)
-    return sums, ColumnRanges("standard").add(rows)
-
-
-def _gradients_of(model: Model) -> Gradients:
-    """Those of the decision value, the prediction, or of what speaks for each of several classes.
-
-    Where classifiers are of pairs of classes, that is the mean decision value of a class against
-    each of the others.
+    Both have the shape (n_functions, n_features). Of pairs of classes, a function is the mean
+    decision value of a class against each of the others. Constant columns have exact zeros.
     """
     weights, n_classes = model.weights().T * (model.spread or 1.0), len(model.classes)
     if n_classes > 2 and model.decision == "ovo":
         unit = np.eye(n_classes)
         smaller, larger = np.array(class_pairs(n_classes)).T
         weights = (unit[larger] - unit[smaller]).T @ weights / (n_classes - 1)
-    return Gradients(model.kernel, model.support_vectors, np.ascontiguousarray(weights))
+    gradients = Gradients(model.kernel, model.support_vectors, np.ascontiguousarray(weights))
+    blocks = row_slices(source.n_rows, min(_TASK_ROWS, rows_at_once(model.n_features)))
+    sums, ranges = np.zeros(()), ColumnRanges("standard")
+    with borrow_workers(dask, threads) as workers:
+        for (_, stop), found in workers.over(source, _sums_of_block, blocks, gradients):
+            sums, ranges = sums + found[0], ranges.merge(found[1])
+            on_rows(stop)
+    source.check_unchanged()
+    low, high = ranges.range(model.n_features)
+    deviations = np.where(low < high, ranges.moments(model.n_features)[1], 0.0)
+    means, squares = sums / source.n_rows
+    return squares * deviations**2, means * deviations
+
+
+def _sums_of_block(
+    source: RowSource, block: tuple[int, int], gradients: Gradients
+) -> tuple[Float64Array, ColumnRanges]:
+    """Sums of the derivatives and of their squares over a range of rows, and its columns."""
+    rows, sums = source.read(*block), np.zeros((2, len(gradients.weights), source.n_features))
+    for part in gradients(rows):
+        sums += part.sum(axis=1), np.square(part).sum(axis=1)
+    return sums, ColumnRanges("standard").add(rows)

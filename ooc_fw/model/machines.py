@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, check_pointers
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, check_pointers
+from ooc_fw.landmarks import LandmarkSolution
+from ooc_fw.model.pairs import PairSolution, union_of_rows, worst_status
 from ooc_fw.problem import WEIGHT_SUM_TOLERANCE
 from ooc_fw.system.errors import InputError
 
@@ -66,32 +68,41 @@ class Machines:
         n, n_entries = len(self), len(self.sv)
         check_pointers(self.indptr, n_entries, "indptr of the classifiers")
         lengths = np.diff(self.indptr)
-        of_numbers = {len(getattr(self, name)) for name in NUMBERS}
-        if len(self.beta) != n_entries or of_numbers != {n} or not lengths.all():
-            raise InputError("the arrays of classifiers must be of one length above 0")
-        if not 0 <= self.sv.min() <= self.sv.max() < n_vectors:
-            raise InputError(f"a classifier points outside the {n_vectors} vectors")
-        numbers = np.repeat(np.arange(n), lengths)
-        if len(np.unique(numbers * n_vectors + self.sv)) < n_entries:
-            raise InputError("a classifier has a support vector twice")
-        sums = np.add.reduceat(np.abs(self.beta), self.indptr[:-1])
-        if not np.isfinite(self.beta).all():
-            raise InputError("weights must be finite numbers")
-        if exact and not (np.abs(sums - 1) <= WEIGHT_SUM_TOLERANCE).all():
-            raise InputError(f"absolute weights must have the sum 1, not {sums}")
-        if not ((self.rho >= np.finfo(np.float64).tiny) & (self.rho < np.inf)).all():
-            raise InputError(f"rho must be a positive number, not {self.rho}")
-        if not exact and (self.rho != 1).any():
-            raise InputError("rho of landmarks must be 1")
-        if not exact and not np.array_equal(self.sv, np.tile(self.sv[: lengths[0]], n)):
-            raise InputError("all classifiers of a landmark model must have the same landmarks")
+        numbers = np.array([getattr(self, name) for name in NUMBERS])
+        demand(
+            len(self.beta) == n_entries and numbers.shape[1:] == (n,) and lengths.all(),
+            "the arrays of classifiers must be of one length above 0",
+        )
+        demand(
+            0 <= self.sv.min() <= self.sv.max() < n_vectors,
+            f"a classifier points outside the {n_vectors} vectors",
+        )
+        places = np.repeat(np.arange(n), lengths) * n_vectors + self.sv
+        demand(len(np.unique(places)) == n_entries, "a classifier has a support vector twice")
+        demand(np.isfinite(self.beta).all(), "weights must be finite numbers")
+        positive = (self.rho >= np.finfo(np.float64).tiny) & (self.rho < np.inf)
+        demand(positive.all(), "rho must be a positive number")
+        if exact:
+            sums = np.add.reduceat(np.abs(self.beta), self.indptr[:-1])
+            near = np.abs(sums - 1) <= WEIGHT_SUM_TOLERANCE
+            demand(near.all(), f"absolute weights must have the sum 1, not {sums}")
+        else:
+            same = np.array_equal(self.sv, np.tile(self.sv[: lengths[0]], n))
+            demand(same, "all classifiers of a landmark model must have the same landmarks")
+            demand((self.rho == 1).all(), "rho of landmarks must be 1")
         for name in ("certified_gap", "primal", "dual"):
             values = getattr(self, name)
-            if (values < 0).any() or (name != "certified_gap" and np.isinf(values).any()):
-                raise InputError(f"{name} must be numbers that are not negative, not {values}")
-        a, b = self.sigmoid_a, self.sigmoid_b
-        if (np.isnan(a) != np.isnan(b)).any() or np.isinf([a, b]).any():
-            raise InputError(f"sigmoids cannot have a {a} and b {b}")
+            possible = np.isnan(values) | (values >= 0) & ((values < np.inf) | (name[0] == "c"))
+            demand(possible.all(), f"{name} must be a number that is not negative, not {values}")
+        sigmoids = np.array([self.sigmoid_a, self.sigmoid_b])
+        possible = np.isfinite(sigmoids).all(axis=0) | np.isnan(sigmoids).all(axis=0)
+        demand(possible.all(), f"sigmoids cannot have the numbers {sigmoids}")
+
+
+def demand(holds: Any, message: str) -> None:
+    """Raise InputError unless a condition holds."""
+    if not holds:
+        raise InputError(message)
 
 
 NUMBERS = tuple(field.name for field in fields(Machines) if field.name not in ARRAYS)
@@ -137,3 +148,55 @@ def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
     """Class values as a model holds them: numbers as float64, anything else as text."""
     values = np.asarray(classes)
     return values.astype(np.float64) if values.dtype.kind in "biuf" else values.astype(str)
+
+
+def trained_landmarks(solution: LandmarkSolution, penalties: Float64Array | None) -> dict[str, Any]:
+    """Fields of a model of landmarks; `penalties` are those of all training rows."""
+    n_classifiers, n_landmarks = solution.beta.shape
+    machines = Machines.of(
+        [np.arange(n_landmarks)] * n_classifiers,
+        list(solution.beta),
+        rho=np.ones(n_classifiers),
+        certified_gap=solution.certified_gap,
+        sampled_gap=solution.sampled_gap,
+        primal=solution.primal,
+        dual=solution.dual,
+    )
+    return {
+        "machines": machines,
+        "rows": solution.rows,
+        "penalties": None if penalties is None else penalties[solution.rows],
+        "support_vectors": solution.landmarks,
+        "jitter": solution.jitter,
+        "status": str(solution.status),
+    }
+
+
+def trained_pairs(
+    solutions: Sequence[PairSolution], vectors: Rows | None, C: float
+) -> dict[str, Any]:
+    """Fields of an exact model, from the solution of each pair of classes."""
+    rows = union_of_rows(solutions)
+    order = np.argsort(rows)
+    own = [pair.solution for pair in solutions]
+    places = [order[np.searchsorted(rows, one.rows, sorter=order)] for one in own]
+    penalties = None
+    # A stream has penalties once it has met a weight.
+    if any(one.penalties is not None for one in own):
+        penalties = np.full(len(rows), C, dtype=np.float64)
+        for here, one in zip(places, own, strict=True):
+            penalties[here] = C if one.penalties is None else one.penalties
+    machines = Machines.of(
+        places,
+        [one.alpha * one.labels for one in own],
+        rho=[one.rho for one in own],
+        certified_gap=[one.certified_gap for one in own],
+        sampled_gap=[one.sampled_gap for one in own],
+    )
+    return {
+        "machines": machines,
+        "rows": rows,
+        "penalties": penalties,
+        "support_vectors": own[0].support_vectors if vectors is None else vectors,
+        "status": str(worst_status([one.status for one in own])),
+    }

@@ -31,35 +31,21 @@ _SPARE_DISK = 1.1  # factor of the bytes needed on disk, which must be free
 
 @dataclass(frozen=True)
 class ClassPair:
-    """The rows of two classes as one binary problem.
-
-    Its source is a `PairSource`, or the whole data set where that has two classes.
-    """
+    """The rows of two classes as one binary problem."""
 
     problem: BinaryProblem
-    rows: tuple[Int64Array, ...] = ()  # of each class: their increasing numbers in the whole set
+    rows: Int64Array | None = None  # their numbers in the whole data set; None where these are all
 
     def whole_rows(self, rows: Int64Array) -> Int64Array:
         """Numbers in the whole data set of rows of this pair."""
-        source = self.problem.source
-        if not isinstance(source, PairSource):
-            return rows
-        origin, is_first = source.origin(rows), source.is_first(rows)
-        whole = np.empty(len(rows), dtype=np.int64)
-        for class_rows, here in zip(self.rows, (is_first, ~is_first), strict=True):
-            whole[here] = class_rows[origin[here]]
-        return whole
+        return rows if self.rows is None else self.rows[rows]
 
     def pair_rows(self, rows: Int64Array) -> Int64Array:
         """Numbers in this pair of rows of the whole data set."""
-        source = self.problem.source
-        if not isinstance(source, PairSource):
+        if self.rows is None:
             return rows
-        first, second = self.rows
-        origin = np.searchsorted(first, rows)
-        is_first = first[np.minimum(origin, len(first) - 1)] == rows
-        origin[~is_first] = np.searchsorted(second, rows[~is_first])
-        return source.place(origin, is_first)
+        order = np.argsort(self.rows)
+        return order[np.searchsorted(self.rows, rows, sorter=order)]
 
 
 @dataclass(frozen=True)
@@ -85,16 +71,15 @@ class Partition:
         whole = self.whole
         if not self.sources:
             return ClassPair(whole.binary())
-        rows = self.rows[negative], self.rows[positive]
-        name, shuffled = whole.source.name, whole.source.shuffled
         first, second = self.sources[negative], self.sources[positive]
-        source = PairSource(first, second, name=name, shuffled=shuffled)
+        source = PairSource(first, second, name=whole.source.name, shuffled=whole.source.shuffled)
         source.scaling = whole.source.scaling
         is_first = source.is_first(np.arange(source.n_rows))
-        labels, penalties = np.where(is_first, np.int8(-1), np.int8(1)), None
-        if whole.penalties is not None:
-            penalties = np.empty(source.n_rows)
-            penalties[is_first], penalties[~is_first] = (whole.penalties[ids] for ids in rows)
+        rows = np.empty(source.n_rows, dtype=np.int64)
+        rows[is_first] = self.rows[negative]
+        rows[~is_first] = self.rows[positive]
+        labels = np.where(is_first, np.int8(-1), np.int8(1))
+        penalties = None if whole.penalties is None else whole.penalties[rows]
         return ClassPair(BinaryProblem(source, labels, whole.kernel, penalties), rows)
 
 
@@ -155,24 +140,23 @@ def _on_disk(
     from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile  # 6 ms, rarely needed
 
     n_stored = source.decoded_bytes // 8 if source.sparse else 0
-    layout = Layout(
-        source.n_rows, source.n_features, n_stored, source.sparse, {}, source.name, Scaling()
-    )
-    needed, free = layout.n_bytes, shutil.disk_usage(folder).free
-    if free < _SPARE_DISK * needed:
+    shape = source.n_rows, source.n_features
+    layout = Layout(*shape, n_stored, source.sparse, {}, source.name, Scaling())
+    free = shutil.disk_usage(folder).free
+    if free < _SPARE_DISK * layout.n_bytes:
         raise InputError(
             f"{source.name} has {len(rows)} classes, whose rows are set apart in {folder.parent}: "
-            f"that takes {format_bytes(needed)}, and {format_bytes(free)} are free; name a larger "
-            f"disk in the environment variable TMPDIR"
+            f"that takes {format_bytes(layout.n_bytes)}, and {format_bytes(free)} are free; name a "
+            f"larger disk in the environment variable TMPDIR"
         )
-    paths = [folder / f"{code}.h5" for code in range(len(rows))]
     with ExitStack() as files:
         writers = []
-        for code, (path, ids) in enumerate(zip(paths, rows, strict=True)):
+        for code, ids in enumerate(rows):
             part = replace(layout, n_rows=len(ids), class_counts={float(code): len(ids)})
-            writers.append(DatasetWriter(files.enter_context(OutputFile(path)), part))
+            file = files.enter_context(OutputFile(folder / f"{code}.h5"))
+            writers.append(DatasetWriter(file, part))
         for code, ids, piece in _by_class(source, codes):
             writers[code].append(piece, np.full(len(piece), float(code)), ids)
         for writer in writers:
             writer.finish()
-    return [open_source(path) for path in paths]
+    return [open_source(folder / f"{code}.h5") for code in range(len(rows))]

@@ -24,7 +24,16 @@ from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model import pairs, prediction
 from ooc_fw.model.file import content_of, fields_of, opened, read_fields
 from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
-from ooc_fw.model.machines import NUMBERS, Classifier, Machines, as_class_values, known
+from ooc_fw.model.machines import (
+    NUMBERS,
+    Classifier,
+    Machines,
+    as_class_values,
+    demand,
+    known,
+    trained_landmarks,
+    trained_pairs,
+)
 from ooc_fw.model.probabilities import class_probabilities
 from ooc_fw.model.tables import Table, decide_table, refuse_table
 from ooc_fw.solver.state import Solution
@@ -41,79 +50,38 @@ _SHOWN_CLASSES = 5  # in a representation
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """Trained classifiers and all that is needed to apply them.
+    """Trained classifiers and all that is needed to apply them."""
 
-    Parameters
-    ----------
-    kernel : Kernel
-        With the number used for gamma.
-    C : float
-        Penalty that the classifiers were trained with, before weights of rows and classes.
-    classes : ndarray of float64 or str, shape (n_classes,)
-        Label values in increasing order; of two, the larger one is +1.
-    scaling : Scaling or None
-        Scaling of the training rows; None when it is unknown.
-    status : str
-        How training ended, by `ooc_fw.model.pairs.worst_status` of all classifiers.
-    support_vectors : Rows
-        Scaled, as in the training data; classifiers share them.
-    rows : ndarray of int64, shape (n_support,)
-        Their numbers in the training data; -1 for landmarks that are no rows.
-    machines : Machines
-        The weights of all classifiers on the support vectors, in the order of
-        `ooc_fw.model.pairs.class_sides`; `classifiers` shows them one by one.
-    penalties : ndarray of float64, shape (n_support,), or None
-        Penalty of each of these rows; None if all have C.
-    jitter : float or None
-        Of landmark models: what was added to the diagonal of the landmarks' kernel matrix.
-    offset : float or None
-        Of a one-class model, whose classes are -1, novel, and +1: the decision value is the score
-        sum_j beta_j k(z_j, x) minus this. Of regression the mean of the targets.
-    spread : float or None
-        Of regression, where it multiplies the weighted sum, to which `offset` is added: the
-        decision value is the prediction.
-    epsilon : float or None
-        Of regression, half the width of the tube in which nothing is lost.
-    columns : tuple of str or None
-        Names of the features, where the training data have names.
-    table : str or None
-        How the columns of a table became these features: `ooc_fw.convert.features.TableRecord` as
-        JSON, where they came from a table.
-    labels_as : tuple of str
-        Maps that made the labels of the training data: see `ooc_fw.data.labels.LabelMap`.
-    weighted_rows : ndarray of uint8 or None
-        A bit for each training row, as `numpy.packbits` gives them: 0 for rows of weight 0, which
-        were left out. None where there are none, or it is unknown, as in a stream.
-    run : str or None
-        Of a run that goes on: what `ooc_fw.training.checkpoint` needs to resume it, as JSON.
-    """
-
-    kernel: Kernel
-    C: float
-    classes: npt.NDArray[Any]
-    scaling: Scaling | None
-    status: str
-    support_vectors: Rows
-    rows: Int64Array
-    machines: Machines
-    penalties: Float64Array | None = None
-    jitter: float | None = None
+    kernel: Kernel  # with the number used for gamma
+    C: float  # penalty in training, before weights of rows and classes
+    classes: npt.NDArray[Any]  # (n_classes,): float64 or text, increasing; of two, the second is +1
+    scaling: Scaling | None  # of the training rows; None when it is unknown
+    status: str  # how training ended, by `ooc_fw.model.pairs.worst_status` of all classifiers
+    support_vectors: Rows  # scaled as in training; all classifiers share them
+    rows: Int64Array  # (n_support,): their numbers in the training data; -1 for what is no row
+    machines: Machines  # weights of the classifiers, in the order of `class_sides`
+    penalties: Float64Array | None = None  # (n_support,): of each of these rows; None if all have C
+    jitter: float | None = None  # of landmark models: added to the diagonal of the kernel matrix
+    # Of novelty, whose classes are -1, novel, and +1: the decision value is the score, sum_j beta_j
+    # k(z_j, x), minus this. Of regression the mean of the targets.
     offset: float | None = None
-    spread: float | None = None
-    epsilon: float | None = None
-    columns: tuple[str, ...] | None = None
+    spread: float | None = None  # of regression: the prediction is offset + spread h(x)
+    epsilon: float | None = None  # of regression: half the width of the tube without losses
+    columns: tuple[str, ...] | None = None  # names of the features, if they have any
+    # How the columns of a table became the features: `ooc_fw.convert.features.TableRecord` as JSON.
     table: str | None = None
-    labels_as: tuple[str, ...] = ()
+    labels_as: tuple[str, ...] = ()  # maps of the labels, see `ooc_fw.data.labels.LabelMap`
+    # A bit for each training row, as of `numpy.packbits`: 0 for weight 0, which was left out. None
+    # where there are no such rows, or it is unknown, as in a stream.
     weighted_rows: npt.NDArray[np.uint8] | None = None
-    run: str | None = None
-    # Those that are kept, since to make one takes time.
+    run: str | None = None  # of a checkpoint: what is needed to resume the run, as JSON
+    # Predictors that are kept, since to make one takes time.
     predictors: dict[prediction.Wanted, prediction.Predictor] = field(
         default_factory=dict, init=False, compare=False
     )
 
     def __post_init__(self) -> None:
-        _check_classifiers(self)
-        _check_values(self)
+        _check(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The model file, for copies and pickles."""
@@ -125,18 +93,14 @@ class Model:
             kernel.append(f"gamma={self.kernel.gamma:.4g}")
         if self.kernel.name == "poly":
             kernel.append(f"degree={self.kernel.degree}, coef0={self.kernel.coef0:g}")
-        what: str = self.task
-        if self.task == "classification":
-            words = [format_label(value) for value in self.classes[:_SHOWN_CLASSES].tolist()]
-            if len(self.classes) > _SHOWN_CLASSES:
-                words.append("...")
-            what += f" of {', '.join(words)}"
-        vectors, scope = "support vectors", ""
-        if self.kind == "landmarks":
-            vectors, scope = "landmarks", " within their span"
+        words = [format_label(value) for value in self.classes.tolist()]
+        shown = ", ".join(words[:_SHOWN_CLASSES] + ["..."] * (len(words) > _SHOWN_CLASSES))
+        of_classes = f" of {shown}" if self.task == "classification" else ""
+        vectors = "landmarks" if self.kind == "landmarks" else "support vectors"
+        scope = " within their span" if self.kind == "landmarks" else ""
         gap = "not certified" if self.certified_gap is None else f"{self.certified_gap:.2g}"
         return (
-            f"Model({what}, kernel={', '.join(kernel)}, C={self.C:g},\n"
+            f"Model({self.task}{of_classes}, kernel={', '.join(kernel)}, C={self.C:g},\n"
             f"      {len(self.support_vectors)} {vectors} of {self.n_features} features, "
             f"gap={gap}{scope}, {self.status})"
         )
@@ -184,23 +148,19 @@ class Model:
         """The binary classifiers one by one."""
         machines = self.machines
         numbers = {name: known(getattr(machines, name)) for name in NUMBERS}
-        objective = known(machines.dual if self.kind == "landmarks" else machines.rho / 2)
+        names = pairs.side_names(self.classes, self.decision)
         found = []
-        for k, (negative, positive) in enumerate(pairs.side_names(self.classes, self.decision)):
+        for k, (negative, positive) in enumerate(names):
             part = machines.part(k)
             places = machines.sv[part]
             own: dict[str, Any] = {name: values[k] for name, values in numbers.items()}
-            one = Classifier(
-                positive=positive,
-                negative=negative,
-                sv=places,
-                rows=self.rows[places],
-                beta=machines.beta[part],
-                C=None if self.penalties is None else self.penalties[places],
-                objective=objective[k],
-                **own,
+            own["objective"] = own["rho"] / 2 if self.jitter is None else own["dual"]
+            own["rows"] = self.rows[places]
+            own["C"] = None if self.penalties is None else self.penalties[places]
+            beta = machines.beta[part]
+            found.append(
+                Classifier(positive=positive, negative=negative, sv=places, beta=beta, **own)
             )
-            found.append(one)
         return found
 
     @property
@@ -231,27 +191,17 @@ class Model:
     ) -> Model:
         """Model of what training returned: of two classes, of landmarks, or of all pairs.
 
-        Parameters
-        ----------
-        solution : Solution, LandmarkSolution or sequence of PairSolution
-            What training found.
-        data : RowSource, Model or None
-            Whose scaling, names of features, table and maps of labels the model records.
-        classes : array of shape (n_classes,)
-            Label values in increasing order.
-        vectors : Rows, optional
-            Of several pairs: their support vectors, the rows `ooc_fw.model.pairs.union_of_rows`.
-        penalties : ndarray of float64, optional
-            Of landmarks: the penalties of all training rows; None where all have C.
-        given
-            Other fields of the model: kernel, C, and what belongs to its task.
+        Scaling, names of features, table and maps of labels are those of `data`. Of several pairs,
+        `vectors` are the rows `ooc_fw.model.pairs.union_of_rows`; of landmarks, `penalties` are
+        those of all training rows, None where all have C. `given` has other fields of the model:
+        kernel, C, and what belongs to its task.
         """
         if isinstance(solution, Solution):
             solution = [pairs.PairSolution(0, 1, solution)]
         if isinstance(solution, LandmarkSolution):
-            trained = _trained_landmarks(solution, penalties)
+            trained = trained_landmarks(solution, penalties)
         else:
-            trained = _trained_pairs(solution, vectors, given["C"])
+            trained = trained_pairs(solution, vectors, given["C"])
         columns = getattr(data, "columns", None)
         return cls(
             classes=as_class_values(classes),
@@ -291,39 +241,33 @@ class Model:
         dask: Any = None,
         on_rows: Callable[[int], None] | None = None,
         labels_only: bool = False,
-        order: str = "original",
     ) -> Float64Array:
-        """Decision values of all rows of `X`.
+        """Decision values of all rows of `X`, as exact as `DECISION_ACCURACY` where float64 allows.
 
-        Each is within `ooc_fw.model.prediction.DECISION_ACCURACY` of that of exact kernel values,
-        as far as float64 allows. A converted file, and what is opened from one, records its scaling
-        and is used as it is; all other rows are raw, and the model scales them like the training
-        rows. Where `X` and the training data name their features, these are found by name.
+        A converted file, and what is opened from one, records its scaling and is used as it is; all
+        other rows are raw, and the model scales them like the training rows. Where `X` and the
+        training data name their features, these are found by name.
 
         Parameters
         ----------
         X : anything `ooc_fw.open_dataset` takes, or a table
             Read block by block; only the result grows with the number of rows. If the training file
-            was made from a table, `X` may be another one with such columns, words among them: a
-            frame, an Arrow table, or a path of CSV, Parquet or Arrow.
+            was made from a table, `X` may be another one with such columns: a frame, an Arrow
+            table, or a path of CSV, Parquet or Arrow.
         threads, dask
-            Where blocks are computed, see `ooc_fw.data.parallel.borrow_workers`; `dask` None is
-            this process.
+            Where blocks are computed, see `ooc_fw.data.parallel.borrow_workers`.
         on_rows : callable, optional
             Called after each block with the number of rows done.
         labels_only : bool
             The values serve for `class_places` only, and fewer rows are computed in float64.
-        order : {"original", "stored"}
-            Order of the rows in the path of a converted file: that of its source, as in ``ooc-fw
-            predict``, or the one in which they are stored. Rows of an open source come as its
-            `labels` do.
 
         Returns
         -------
         ndarray of float64, shape (n_rows,), or (n_rows, n_classifiers) for more than two classes
             The margin is at -1 and +1; positive means the larger class of a pair, or the class
-            rather than the rest. Of a one-class model: the score minus the offset. Of regression:
-            the prediction.
+            rather than the rest. Of novelty: the score minus the offset. Of regression: the
+            prediction. Rows of the path of a converted file come in the order of its source, those
+            of an open source as its `labels` do.
 
         Raises
         ------
@@ -333,8 +277,6 @@ class Model:
         ChildProcessError
             A worker died and could not be replaced.
         """
-        if order not in ("original", "stored"):
-            raise InputError(f"order must be original or stored, not {order!r}")
         wanted = prediction.Wanted(labels_only)
         with Table.of(self, X) as table:
             if table is not None and dask is not None:
@@ -345,30 +287,23 @@ class Model:
                 return decide_table(self, table, wanted, threads, on_rows)
         with borrow_source(X) as source:
             values = prediction.decide_all(self, source, wanted, threads, dask, on_rows)
-            if order == "original" and X is not source and source.ids is not None:
+            if X is not source and source.ids is not None:
                 values = values[np.argsort(source.row_ids(0, source.n_rows), kind="stable")]
             return values
 
-    def predict(
-        self, X: Any, *, threads: int = 1, dask: Any = None, order: str = "original"
-    ) -> npt.NDArray[Any]:
+    def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
         """Class values of all rows of `X`, or predictions; see `decision_function`."""
-        values = self.decision_function(
-            X, threads=threads, dask=dask, order=order, labels_only=True
-        )
+        values = self.decision_function(X, threads=threads, dask=dask, labels_only=True)
         if self.task == "regression":
             return values
         return np.asarray(self.classes[self.class_places(values)])
 
-    def predict_proba(
-        self, X: Any, *, threads: int = 1, dask: Any = None, order: str = "original"
-    ) -> Float64Array:
+    def predict_proba(self, X: Any, *, threads: int = 1, dask: Any = None) -> Float64Array:
         """Probability of each class for all rows of `X`; see `decision_function`.
 
         InputError where the model is not `calibrated`.
         """
-        values = self.decision_function(X, threads=threads, dask=dask, order=order)
-        return self.probabilities(values)
+        return self.probabilities(self.decision_function(X, threads=threads, dask=dask))
 
     def class_places(self, decision_values: Float64Array, threshold: float = 0.0) -> Int64Array:
         """Place in `classes` of the prediction for each row, given its decision values.
@@ -418,22 +353,14 @@ class Model:
         dask: Any = None,
         on_rows: Callable[[int], None] | None = None,
     ) -> Importance:
-        """How much each column matters, over rows of `X`.
+        """How much each column matters, over as many `rows` of `X`, or all of them for None.
 
         By permutation it is what the model loses in ROC AUC (of two classes), accuracy or R^2 where
         the values of the column are shuffled among the rows. By gradients it is the root mean
         square derivative of the decision value, or the prediction, by the column, times the
         standard deviation of the column; the effect is the same with the mean derivative, whose
-        sign says in which direction. Columns that tell the same share what they matter.
-
-        Parameters
-        ----------
-        X, threads, dask, on_rows
-            As of `decision_function`, whose errors there are, too.
-        rows : int or None
-            Number of rows from all over `X` that are looked at; None for all of them.
-        by : {"auto", "permutation", "gradients"}
-            "auto" is permutation for labelled rows and the model of a table of up to 200 columns.
+        sign says in which direction. "auto" is permutation for labelled rows and the model of a
+        table of up to 200 columns. Other arguments are those of `decision_function`.
 
         Examples
         --------
@@ -462,30 +389,16 @@ class Model:
     ) -> ModelCertificate:
         """Certified gap of the model over the rows it was trained on, by a pass over them.
 
+        `X` has all training rows in their order, and `y` their labels or targets; None takes those
+        in the file `X`. InputError is raised if the rows are others or cannot be read, or penalties
+        are unknown.
+
         Parameters
         ----------
-        X : anything `ooc_fw.open_dataset` takes
-            All training rows in their order.
-        y : array-like of shape (n_rows,), path or None
-            Their labels or targets; None takes those in the file `X`. Novelty needs none.
         penalties : array-like of shape (n_rows,), optional
             C of each row, for landmark models that were trained with weights of rows.
         exact_kernel : bool
             Of a landmark model: also the gap without jitter in its kernel.
-        threads, dask
-            As for `decision_function`.
-
-        Returns
-        -------
-        ModelCertificate
-            Its `certified_gap` is that of the worst binary classifier, `gap_scope` what it is of,
-            and `classifiers` has a dictionary for each.
-
-        Raises
-        ------
-        InputError
-            The rows are not those the model was trained on, or cannot be read, or the penalties are
-            unknown.
 
         Examples
         --------
@@ -531,101 +444,45 @@ class Model:
         return content_of(self)
 
 
-def _trained_landmarks(
-    solution: LandmarkSolution, penalties: Float64Array | None
-) -> dict[str, Any]:
-    """Fields of a model of landmarks; `penalties` are those of all training rows."""
-    names = ("primal", "dual", "certified_gap", "sampled_gap")
-    numbers = {name: getattr(solution, name) for name in names}
-    n_classifiers, n_landmarks = solution.beta.shape
-    places = [np.arange(n_landmarks)] * n_classifiers
-    return {
-        "machines": Machines.of(places, list(solution.beta), rho=np.ones(n_classifiers), **numbers),
-        "rows": solution.rows,
-        "penalties": None if penalties is None else penalties[solution.rows],
-        "support_vectors": solution.landmarks,
-        "jitter": solution.jitter,
-        "status": str(solution.status),
-    }
-
-
-def _trained_pairs(
-    solutions: Sequence[pairs.PairSolution], vectors: Rows | None, C: float
-) -> dict[str, Any]:
-    """Fields of an exact model, from the solution of each pair of classes."""
-    rows = pairs.union_of_rows(solutions)
-    order = np.argsort(rows)
-    own = [pair.solution for pair in solutions]
-    places = [order[np.searchsorted(rows, one.rows, sorter=order)] for one in own]
-    penalties = None
-    # A stream has penalties once it has met a weight.
-    if any(one.penalties is not None for one in own):
-        penalties = np.full(len(rows), C, dtype=np.float64)
-        for here, one in zip(places, own, strict=True):
-            if one.penalties is not None:
-                penalties[here] = one.penalties
-    names = ("rho", "certified_gap", "sampled_gap")
-    numbers = {name: [getattr(one, name) for one in own] for name in names}
-    return {
-        "machines": Machines.of(places, [one.alpha * one.labels for one in own], **numbers),
-        "rows": rows,
-        "penalties": penalties,
-        "support_vectors": own[0].support_vectors if vectors is None else vectors,
-        "status": str(pairs.worst_status([one.status for one in own])),
-    }
-
-
-def _check_classifiers(model: Model) -> None:
-    """Raise InputError unless the classifiers are those of the classes, on the vectors."""
-    n_classes, n_vectors = len(model.classes), len(model.support_vectors)
+def _check(model: Model) -> None:
+    """Raise InputError for what no training gives, or what does not fit together."""
+    classes, n_vectors = model.classes, len(model.support_vectors)
+    exact = model.kind == "exact"
     each = "pair of them" if model.decision == "ovo" else "of them against the rest"
-    if n_classes < 2 or len(model.machines) != len(model.sides):
-        raise InputError(
-            f"a model needs two classes or more, and a binary classifier for each {each}, not "
-            f"{n_classes} classes and {len(model.machines)} classifiers"
+    demand(
+        len(classes) > 1 and len(model.machines) == len(model.sides),
+        f"a model needs two classes or more, and a binary classifier for each {each}, not "
+        f"{len(classes)} classes and {len(model.machines)} classifiers",
+    )
+    different = len(set(classes.tolist())) == len(classes)
+    finite = classes.dtype.kind != "f" or bool(np.isfinite(classes).all())
+    demand(different and finite, "classes must be words or finite numbers, all different")
+    of_task = model.task == "classification" or classes.tolist() == [-1, 1]
+    if model.task == "regression":
+        of_task &= not exact and None not in (model.offset, model.epsilon)
+    demand(of_task, f"its classes, classifiers or numbers are not those of {model.task}")
+    model.machines.check(n_vectors, exact=exact)
+    rows = model.rows
+    demand(
+        len(rows) == n_vectors and rows.min() >= (0 if exact else -1),
+        f"{n_vectors} support vectors need as many numbers of rows",
+    )
+    rows = rows[rows != -1]
+    demand(len(np.unique(rows)) == len(rows), "two support vectors are the same row")
+    penalties = np.ones(n_vectors) if model.penalties is None else model.penalties
+    positive = bool(((penalties > 0) & (penalties < np.inf)).all())
+    demand(positive and len(penalties) == n_vectors, f"C must be {n_vectors} positive numbers")
+    for name in ("C", "jitter", "offset", "spread", "epsilon"):
+        value = 1.0 if getattr(model, name) is None else getattr(model, name)
+        least = -np.inf if name == "offset" else 0.0
+        possible = np.isfinite(value) and (
+            value > least if name in ("C", "spread") else value >= least
         )
-    of_classes = model.task == "classification" or model.classes.tolist() == [-1, 1]
-    if not of_classes or (model.task == "regression" and model.kind == "exact"):
-        raise InputError(f"its classes or classifiers are not those of {model.task}")
-    model.machines.check(n_vectors, exact=model.kind == "exact")
-    least = 0 if model.kind == "exact" else -1
-    numbers = model.rows[model.rows != -1]
-    if len(model.rows) != n_vectors or model.rows.min() < least:
-        raise InputError(f"{n_vectors} support vectors need as many numbers of rows")
-    if len(np.unique(numbers)) < len(numbers):
-        raise InputError("two support vectors are the same row")
-    penalties = model.penalties
-    if penalties is not None and (
-        len(penalties) != n_vectors or not ((penalties > 0) & (penalties < np.inf)).all()
-    ):
-        raise InputError(f"C must be positive numbers, one for each of {n_vectors} vectors")
-
-
-def _check_values(model: Model) -> None:
-    """Raise InputError for classes and numbers that no training gives."""
-    classes, scaling = model.classes, model.scaling
-    finite = classes.dtype.kind != "f" or np.isfinite(classes).all()
-    if not finite or len(set(classes.tolist())) < len(classes):
-        raise InputError("classes must be words or finite numbers, all different")
-    usable = {
-        "C": 0 < model.C < np.inf,
-        "jitter": model.jitter is None or 0 <= model.jitter < np.inf,
-        "offset": model.offset is None or np.isfinite(model.offset),
-        "spread": model.spread is None or 0 < model.spread < np.inf,
-        "epsilon": model.epsilon is None or 0 <= model.epsilon < np.inf,
-    }
-    for name, is_usable in usable.items():
-        if not is_usable:
-            raise InputError(f"the {name} of a model cannot be {getattr(model, name)}")
-    if model.spread is not None and None in (model.offset, model.epsilon):
-        raise InputError("a model of regression needs an offset and an epsilon")
-    described = {model.n_features}
-    if model.columns is not None:
-        described.add(len(model.columns))
-    if scaling is not None and scaling.n_features is not None:
-        described.add(scaling.n_features)
-    if len(described) > 1:
-        raise InputError(f"it describes {described} columns and has {model.n_features}")
+        demand(possible, f"the {name} of a model cannot be {value}")
+    widths = {model.n_features, len(model.columns or range(model.n_features))}
+    if model.scaling is not None and model.scaling.n_features is not None:
+        widths.add(model.scaling.n_features)
+    demand(len(widths) == 1, f"it describes {widths} columns")
 
 
 def load_model(path: str | os.PathLike[str]) -> Model:

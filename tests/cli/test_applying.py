@@ -24,11 +24,10 @@ def test_any_order_becomes_that_of_the_rows(data):
     rest = data.draw(st.permutations(range(first, n)))
     cuts = sorted(data.draw(st.lists(st.integers(0, n), max_size=5)))
     width = data.draw(st.sampled_from([(), (1,), (3,)]))
-    bucket = data.draw(st.integers(1, 2000))
     ids = np.array([*range(first), *rest], dtype=np.int64)
     expected = np.random.default_rng(0).normal(size=(n, *width))
     blocks = blocks_of(ids, expected[ids], cuts, n)
-    found = [values for _, values in in_order(blocks, "data", None, bucket)]
+    found = [values for _, values in in_order(blocks, "data")]
     np.testing.assert_array_equal(np.concatenate(found), expected)
 
 
@@ -46,15 +45,14 @@ def test_rows_in_order_do_not_wait():
 
 
 @pytest.mark.parametrize("ids", [[1, 1, 0], [0, 2, 3], [2, 1, -1], [2, 1]])
-@pytest.mark.parametrize("bucket", [1, 1 << 20])
-def test_row_numbers_that_are_wrong(ids, bucket):
+def test_row_numbers_that_are_wrong(ids):
     ids = np.array(ids)
     with pytest.raises(InputError, match=r"d\.h5 do not name each of its rows once"):
-        list(in_order(blocks_of(ids, np.zeros(len(ids)), [], 3), "d.h5", None, bucket))
+        list(in_order(blocks_of(ids, np.zeros(len(ids)), [], 3), "d.h5"))
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path):
-    """16 MB of results pass through buckets of 256 KiB."""
+    """16 MB of results wait on disk."""
     n, step = 1_000_000, 10_000
     ids = np.random.default_rng(0).permutation(n)  # held outside of what is measured
 
@@ -66,7 +64,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
     tracemalloc.start()
     try:
         done = 0
-        for numbers, values in in_order(blocks(), "data", tmp_path, 1 << 18):
+        for numbers, values in in_order(blocks(), "data", tmp_path):
             np.testing.assert_array_equal(numbers, np.arange(done, done + len(values)))
             np.testing.assert_array_equal(values, 2.0 * np.arange(done, done + len(values)))
             done += len(values)
@@ -74,5 +72,5 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
     finally:
         tracemalloc.stop()
     assert done == n
-    assert peak < 4 << 20
+    assert peak < 4 << 20  # a byte for each row, and blocks
     assert list(tmp_path.iterdir()) == []

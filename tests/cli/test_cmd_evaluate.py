@@ -17,6 +17,7 @@ from sklearn.metrics import (
     roc_curve,
 )
 
+from ooc_fw import open_dataset
 from ooc_fw.cli.evaluate import Confusion, _confusion_lines
 from ooc_fw.model.metrics import Ranking
 from ooc_fw.model.record import load_model
@@ -83,7 +84,7 @@ def test_json_and_text(ooc_fw, model_file, data_file, text_file):
 
 
 def test_ranking(ooc_fw, model_file, data_file, table, write_text):
-    values = load_model(model_file).decision_function(data_file, order="stored")
+    values = load_model(model_file).decision_function(open_dataset(str(data_file)))
     with h5py.File(data_file) as file:
         positive = file["y"][...] == 3
     result = ooc_fw("evaluate", model_file, data_file, "--json").json()
@@ -99,7 +100,7 @@ def test_curves_and_thresholds_are_those_of_scikit_learn(
 ):
     """A threshold gives in predict what evaluate said, whichever class is the positive one."""
     options = "evaluate", model_file, data_file, f"--positive={positive}"
-    values = load_model(model_file).decision_function(data_file, order="stored") * (
+    values = load_model(model_file).decision_function(open_dataset(str(data_file))) * (
         1 if positive == "3" else -1
     )
     with h5py.File(data_file) as file:
@@ -221,7 +222,7 @@ def test_brier_score(ooc_fw, sure_model, data_file):
     with h5py.File(data_file) as file:
         y = file["y"][...]
     model = load_model(sure_model)
-    p = model.probabilities(model.decision_function(data_file, order="stored"))[:, 1]
+    p = model.probabilities(model.decision_function(open_dataset(str(data_file))))[:, 1]
     assert result["brier_score"] == pytest.approx(brier_score_loss(y == 3, p))
     assert sum(own["rows"] for own in result["reliability"]) == 200
     text = ooc_fw("evaluate", sure_model, data_file).out

@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
+from ooc_fw import open_dataset
 from ooc_fw.cli.common import format_label
 from ooc_fw.cli.main import main
 from ooc_fw.model.record import load_model
@@ -26,7 +27,7 @@ def expected(model_file, data_file):
         row = file["row"][...]
     assert not np.array_equal(row, np.arange(len(row))), "the file must be shuffled"
     values = np.empty(len(row))
-    values[row] = load_model(model_file).decision_function(data_file, order="stored")
+    values[row] = load_model(model_file).decision_function(open_dataset(str(data_file)))
     return values
 
 

@@ -187,7 +187,7 @@ OF_LANDMARKS = [
     (attribute("/", "jitter", np.inf), "the jitter of a model cannot be inf"),
     (first_value("machines/sv", 1), "vector twice"),
     (first_value("machines/rho", 2), "rho of landmarks must be 1"),
-    (first_value("machines/primal", -1), "primal must be numbers"),
+    (first_value("machines/primal", -1), "primal must be a number"),
     (first_value("machines/negative", 0), "not those of its classes"),
 ]
 

@@ -68,17 +68,14 @@ def test_tables_that_are_not_like_others(table_model):
             model.certify(rows)
 
 
-def test_stored_order_on_request(table_model, ooc_fw):
+def test_rows_of_an_open_source_come_as_they_are_stored(table_model, ooc_fw):
     model, _, folder, _ = table_model
     data = str(folder / "t.h5")
     with open_dataset(data) as source:
         ids = source.row_ids(0, source.n_rows)
         opened = model.predict(source)
     assert (ids != np.arange(300)).any()
-    stored = model.predict(data, order="stored").tolist()
-    assert stored == opened.tolist() == model.predict(data)[ids].tolist()
-    assert ooc_fw("predict", folder / "m.h5", data, "--order", "stored").out.split() == stored
+    assert opened.tolist() == model.predict(data)[ids].tolist()
+    assert ooc_fw("predict", folder / "m.h5", data, "--order", "stored").out.split() == [*opened]
     with pytest.raises(InputError, match="is a table, which one process parses; leave dask out"):
         model.predict(str(folder / "t.csv"), dask="threads")
-    with pytest.raises(InputError, match="order must be original or stored"):
-        model.predict(data, order="random")

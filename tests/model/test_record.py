@@ -291,8 +291,8 @@ def test_impossible_classifiers_are_refused(kind, changes, message):
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        (EXACT, {"penalties": np.array([1.0, 1, 0, 1])}, "C must be positive"),
-        (EXACT, {"penalties": np.ones(3)}, "C must be positive numbers, one for each"),
+        (EXACT, {"penalties": np.array([1.0, 1, 0, 1])}, "C must be 4 pos"),
+        (EXACT, {"penalties": np.ones(3)}, "C must be 4 positive numbers"),
         (EXACT, {"rows": np.array([0, 1, 2, -1])}, "need as many numbers of rows"),
         (EXACT, {"rows": np.array([0, 1, 2, 2])}, "are the same row"),
         (EXACT, {"rows": np.arange(3)}, "need as many numbers of rows"),
