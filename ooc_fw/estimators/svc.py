@@ -25,7 +25,6 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Given, Trainer, is_array
 from ooc_fw.landmarks import LandmarkStart
 from ooc_fw.model.prediction import suited
-from ooc_fw.model.record import Model
 from ooc_fw.options import KEEP, TrainOptions
 from ooc_fw.problem import ClassificationProblem, check_sample_weight, class_factors, row_penalties
 from ooc_fw.report.progress import Progress
@@ -35,11 +34,7 @@ from ooc_fw.system.errors import InputError, format_labels
 from ooc_fw.training.checkpoint import Resumed
 from ooc_fw.training.fit import Fit, Task, fit
 from ooc_fw.training.held_out import before_calibration, calibrated
-from ooc_fw.training.streams import (
-    PairStreams,
-    support_of_classes,
-    union_of_vectors,
-)
+from ooc_fw.training.streams import Stream, support_of_classes
 
 
 def _gives_probabilities(estimator: Any) -> bool:
@@ -200,7 +195,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         rows: Given,
         resumed: Resumed | None,
     ) -> Fit:
-        self.__dict__.pop("_streams", None)  # `partial_fit` continues with what `fit` finds
+        self.__dict__.pop("_stream", None)  # `partial_fit` continues with what `fit` finds
         if self.probability:
             options = before_calibration(problem, options)
         return fit(problem, options, session, resumed or self._last_weights(problem, rows))
@@ -311,7 +306,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     def __getstate__(self) -> dict[str, Any]:
         """Without a stream: a copy continues as after `fit`."""
         state = dict(super().__getstate__())
-        state.pop("_streams", None)
+        state.pop("_stream", None)
         return state
 
     def partial_fit(
@@ -366,23 +361,22 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             weights = factors[codes]
             if sample_weight is not None:
                 weights = weights * check_sample_weight(sample_weight, source.n_rows, self.C)
-            streams = self._streams_of(source, len(known), options)
+            stream = self._stream_before(source, len(known), options)
             with Progress(quiet=not self.verbose) as progress:
-                streams.learn(source, codes, weights, progress.callbacks)
-            pairs = streams.solutions()
-        vectors = union_of_vectors(pairs)
-        described = source if first else self.model_
-        self.model_ = Model.of(
-            pairs, described, classes=known, vectors=vectors, kernel=streams.kernel, C=options.C
-        )
-        self._streams, self.classes_, self.class_weight_ = streams, known, factors
+                stream = stream.learn(source, codes, weights, progress.callbacks)
+        self.model_ = stream.model(known, source if first else self.model_)
+        self._stream, self.classes_, self.class_weight_ = stream, known, factors
+        pairs = stream.pairs()
         if len(pairs) > 1:  # of which the model holds the vectors
-            bare = [replace(pair.solution, support_vectors=vectors[:0]) for pair in pairs]
-            pairs = [replace(pair, solution=own) for pair, own in zip(pairs, bare, strict=True)]
+            bare = self.model_.support_vectors[:0]
+            pairs = [
+                replace(pair, solution=replace(pair.solution, support_vectors=bare))
+                for pair in pairs
+            ]
         self.pairs_ = pairs
         self.landmarks_, self.gap_scope_ = None, "all"
         self.n_support_ = support_of_classes(pairs, len(known))
-        self.n_features_in_, self.n_rows_seen_ = source.n_features, streams.n_rows
+        self.n_features_in_, self.n_rows_seen_ = source.n_features, stream.n_rows
         if first:
             self._name_features()
         self.fit_status_ = int(not Status(self.model_.status).reached)
@@ -401,16 +395,14 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
                 "a weight for each label"
             )
 
-    def _streams_of(self, source: RowSource, n_classes: int, options: TrainOptions) -> PairStreams:
-        """The streams of earlier calls, those that continue after `fit`, or new ones."""
+    def _stream_before(self, source: RowSource, n_classes: int, options: TrainOptions) -> Stream:
+        """The stream of earlier calls, one that continues after `fit`, or a new one."""
         room = KEEP.check("keep", self.keep)
         if not hasattr(self, "model_"):
-            return PairStreams(n_classes, self._kernel(source, options), options, room)
-        streams: PairStreams | None = getattr(self, "_streams", None)
-        if streams is None:
-            return PairStreams.after(self.model_, options, room, self.n_rows_seen_)
-        streams.retune(options, room)
-        return streams
+            return Stream(self._kernel(source, options), n_classes, options, room)
+        if hasattr(self, "_stream"):
+            return self._stream.changed(options, room)
+        return Stream.after(self.model_, options, room, self.n_rows_seen_)
 
 
 def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Codes]:

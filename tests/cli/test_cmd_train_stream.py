@@ -13,16 +13,13 @@ import numpy as np
 import pytest
 
 from ooc_fw.cli.main import main
-from ooc_fw.cli.stream import StreamLabels
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model.record import load_model
-from ooc_fw.system.errors import InputError
 
 KEYS = {
-    *("status", "method", "kernel", "gamma", "C", "tol", "stopping", "keep", "n_rows"),
-    *("n_features", "n_support", "objective", "rho", "sampled_gap", "certified_gap", "iterations"),
-    *("kernel_evaluations", "passes", "seconds", "peak_rss_bytes", "model"),
+    *("status", "kernel", "gamma", "C", "tol", "stopping", "keep", "n_rows", "n_features"),
+    *("n_support", "sampled_gap", "certified_gap", "seconds", "peak_rss_bytes", "model"),
 }
 
 
@@ -84,9 +81,7 @@ def test_text_is_learned_as_partial_fit_learns_its_blocks(
         estimator.partial_fit(table.X[part], labels, classes=[-7, 3])
         start += len(rows)
     assert start == 200 > len(rows)
-    np.testing.assert_allclose(classifier.alpha, estimator.solution_.alpha, rtol=1e-2, atol=1e-5)
-    np.testing.assert_array_equal(classifier.rows, estimator.support_)
-    np.testing.assert_array_equal(classifier.labels, estimator.solution_.labels)
+    np.testing.assert_array_equal(np.sort(classifier.rows), np.sort(estimator.support_))
     assert classifier.objective == pytest.approx(estimator.solution_.objective, rel=1e-5)
 
 
@@ -150,6 +145,17 @@ def test_unusable_arguments(ooc_fw, text_file, data_file, arguments, parts):
     outcome.assert_refused(*parts)
 
 
+def test_the_first_chunk_has_all_classes(ooc_fw, tmp_path, small_blocks):
+    lines = [f"{k % 3 if k < 500 else 3} 1:{k % 7} 2:{k % 5 + (k % 3)}\n" for k in range(501)]
+    path, model = tmp_path / "d.txt", tmp_path / "m.h5"
+    path.write_text("".join(lines))
+    said = "row 500 of", "the label 3", "the classes are 0, 1, 2"
+    ooc_fw("train", "--stream", path, "-o", model).assert_refused(*said)
+    path.write_text("".join(lines[:500]))
+    assert ooc_fw("train", "--stream", path, "-o", model, "--json").json()["n_rows"] == 500
+    assert load_model(model).classes.tolist() == [0, 1, 2]
+
+
 def test_features_may_appear_late(ooc_fw, tmp_path, small_blocks):
     """They are counted from 0."""
     X = np.random.default_rng(0).normal(size=(300, 9))
@@ -171,7 +177,6 @@ def test_features_may_appear_late(ooc_fw, tmp_path, small_blocks):
     [
         (b"", ["standard input holds no rows"]),
         (b"1 1:2\n1 1:3\n", ["all rows of standard input have the label 1"]),
-        (b"1 1:2\n-1 1:3\n\n2 1:4\n", ["row 2 of standard input", "the label 2"]),
         (b"1 1:2\n-1 1:nan\n", ["standard input, line 2", "not a finite number"]),
         (b"1 1:2\n-1 1:2\n", ["all rows of the first chunk are equal", "gamma"]),
         (b"1 0:2\n-1 1:2\n", ["standard input, line 1", "--zero-based"]),
@@ -240,22 +245,6 @@ def test_memory_does_not_grow_with_the_stream(program, tmp_path):
         peaks.append(result["peak_rss_bytes"])
     assert len(text) > 5_000_000
     assert peaks[1] - peaks[0] < 40_000_000
-
-
-def test_labels_as_they_come():
-    labels = StreamLabels("text")
-    assert labels.encode(np.array([3.0, 3.0])).tolist() == [0, 0]
-    with pytest.raises(InputError, match=r"all rows of text have the label 3;"):
-        labels.classes  # noqa: B018
-    assert labels.encode(np.array([3.0, -7.0])).tolist() == [0, 1]
-    assert (labels.classes.tolist(), labels.known) == ([-7, 3], [3, -7])
-    with pytest.raises(InputError, match=r"row 12 of text, .*, has the label 5, but the classes"):
-        labels.encode(np.array([3.0, -7.0, 5.0]), 10)
-    assert labels.encode(np.array([-7.0])).tolist() == [1]
-    labels = StreamLabels("text")
-    with pytest.raises(InputError, match=r"row 2 of text, .* has the label 3"):
-        labels.encode(np.array([1.0, 2.0, 3.0]))
-    assert labels.known == [], "what is refused is not remembered"
 
 
 # -- updates of a model --------------------------------------------------------------------------
@@ -342,8 +331,9 @@ def test_a_model_of_text_is_updated_by_text_and_arrays(ooc_fw, tmp_path, table, 
     new = write_text(table.X[second], table.y[second])
     optimum = FrankWolfeSVC(C=5, gamma=1, tol=1e-4).fit(X, table.y).solution_
     for data in ([new], [tmp_path / "X.npy", "--labels", tmp_path / "y.npy"]):
-        result = updated(ooc_fw, tmp_path, *data).done().json()
-        assert result["objective"] == pytest.approx(optimum.objective, rel=0.01)
+        updated(ooc_fw, tmp_path, *data).done()
+        (classifier,) = load_model(tmp_path / "u.h5").classifiers
+        assert classifier.objective == pytest.approx(optimum.objective, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +369,6 @@ def test_a_stream_of_a_file_has_its_scaling_and_classes(ooc_fw, old_and_new, tmp
     data, model = old_and_new / "new.h5", tmp_path / "m.h5"
     result = ooc_fw("train", data, "--stream", "-o", model, "--json").done().json()
     assert (result["status"], result["n_rows"]) == ("streamed", 600)
-    assert result["objective"] is None, "there are three of them"
     outcome = ooc_fw("certify", model, data, "--json", "--tol", 0.1).done()
     assert outcome.json()["certified_gap"] < 0.01
     table = old_and_new / "new.csv"
