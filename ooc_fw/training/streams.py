@@ -76,7 +76,7 @@ class Stream:
     @classmethod
     def after(cls, model: Model, options: TrainOptions, keep: int, n_rows: int) -> Stream:
         """What goes on from an exact model of `n_rows` rows."""
-        solutions = tuple(_solutions_of(model))
+        solutions = tuple(solutions_of(model))
         before = replace(options, C=model.C)
         width = model.n_features
         stream = cls(model.kernel, len(model.classes), before, keep, n_rows, width, solutions)
@@ -295,7 +295,7 @@ def _in_form(rows: Rows, n_features: int, *, sparse: bool) -> Rows:
     return wide if sparse else wide.toarray()
 
 
-def _solutions_of(model: Model) -> list[Solution | None]:
+def solutions_of(model: Model) -> list[Solution | None]:
     """Solution of each classifier of an exact model, with its support vectors and no work.
 
     None for a classifier that stands in for classes of which no row was seen: its only vector is of

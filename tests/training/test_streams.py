@@ -205,9 +205,8 @@ def test_support_stays_within_its_bound(full_rows, monkeypatch):
     for X, y in cut(problem, 800, 1600):
         stream = learn(stream, [(X, y)], [lambda state: active.append(state.n_active)])
         assert len(solution_of(stream).alpha) <= 60
-        assert (
-            solution_of(stream).sampled_gap <= assert_consistent(solution_of(stream), problem).gap
-        )
+        assert_consistent(solution_of(stream), problem)
+        assert solution_of(stream).sampled_gap is None, "some rows of the chunk are left out"
     assert max(active) <= 60 + 512
 
 
