@@ -28,7 +28,6 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve
-from ooc_fw.solver.oracles import FullLMO, Request
 from ooc_fw.solver.plan import Session, plan_exact, prepare
 from ooc_fw.solver.run import RunState, start
 from ooc_fw.solver.shell import Deadline
@@ -257,35 +256,24 @@ def _watched(data: Data, kernel: Any, options: TrainOptions) -> Record:
     points: list[tuple[int, float, float]] = []
     with open_source(data.X, data.y) as source:
         problem = BinaryProblem(source, signs, kernel)
-        with prepare(problem, plan_exact(problem, options), Session()) as workspace:
+        # With the full oracle all rows are vertices, and draws are made here.
+        plan = plan_exact(problem, dataclasses.replace(options, lmo="full"))
+        with prepare(problem, plan, Session()) as workspace:
             deadline, rng = Deadline(None, time.perf_counter()), np.random.default_rng(options.seed)
             state = RunState.begin(workspace, deadline, SolverState(), rng)
             start(state, None)
             active, most = state.active, options.max_iter or math.inf
             began = time.perf_counter()
             ends = began + (options.max_time or math.inf)
-            plan = plan_exact(problem, dataclasses.replace(options, lmo="full"))
-            full = FullLMO(dataclasses.replace(workspace, plan=plan))
             iteration = passed = 0
             while passed < 2 and iteration < most and time.perf_counter() < ends:
-                seen = state.oracle.propose(active, state.rng, Request())
-                sampled = active.rho - seen.least
+                drawn = state.rng.integers(source.n_rows, size=(1, options.sample_size))
+                sampled = active.rho * state.rule.walk(active, 0, draws=drawn).gap
                 passed = passed + 1 if sampled <= options.tol else 0
                 if passed or not points or iteration >= points[-1][0] * GROWTH:
-                    exact = full.propose(active, state.rng, Request()).least
-                    points.append((iteration, sampled, active.rho - exact))
-                if passed:
-                    continue
-                if seen.rows is not None:
-                    active.add(seen.row_ids, seen.rows, seen.labels)
-                inside = len(seen.row_ids) == 0
-                place = int(active.grad.argmin()) if inside else active.place_of(seen.row_ids[0])
-                assert place is not None
-                record = state.rule.step(active, place)
-                state.oracle.update(record, active)
-                full.update(record, active)
-                state.rule.prune(active)
-                iteration += 1
+                    points.append((iteration, sampled, active.rho - float(active.grad.min())))
+                if not passed:
+                    iteration += state.rule.walk(active, 1, draws=drawn).n_steps
     status = str(Status.SAMPLED if passed == 2 else Status.TIME_LIMIT)
     seconds = time.perf_counter() - began
     return {"points": points, "seconds": seconds, "iterations": iteration, "status": status}

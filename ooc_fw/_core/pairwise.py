@@ -49,7 +49,7 @@ def _raise_to_gains(lanes, grad, away, diag, row, units, chosen):
 
 
 @njit(cache=True, nogil=True)
-def _find_away(vertices, scanned, block, away, i, rho):
+def find_away(vertices, scanned, block, away, i, rho):
     """The away vertex of largest gain for the toward vertex i, -1 if there is none.
 
     `away` has the labels of those there are, and 0 elsewhere.
@@ -107,7 +107,7 @@ def _least(grad, lanes):
 
 
 @njit(cache=True, nogil=True)
-def _find_least(grad, lanes):
+def find_least(grad, lanes):
     """Vertex of least gradient."""
     lanes[:] = np.inf
     for s in range(0, grad.size, LANES):
@@ -156,7 +156,7 @@ def take_steps(vertices, scanned, block, whole, first_use, tol, max_steps):
     drops = 0
     steps = 0
     missing = -1
-    i = _find_least(grad, scanned.lanes)
+    i = find_least(grad, scanned.lanes)
     while True:
         least = np.float64(grad[i])
         gap = 1.0 - least / rho if rho > 0.0 else np.inf  # rounding may hide rho
@@ -165,12 +165,12 @@ def take_steps(vertices, scanned, block, whole, first_use, tol, max_steps):
         if slots[i] < 0:
             missing = i
             break
-        j = _find_away(vertices, scanned, block, scanned.away, i, rho)
+        j = find_away(vertices, scanned, block, scanned.away, i, rho)
         if j < 0:
             break
         if not whole and slots[j] < 0:
             # A cached row that serves nearly as well saves the computation of another.
-            other = _find_away(vertices, scanned, block, scanned.held, i, rho)
+            other = find_away(vertices, scanned, block, scanned.held, i, rho)
             if other < 0 or grad[other] - least < _NEARLY * (grad[j] - least):
                 missing = j
                 break

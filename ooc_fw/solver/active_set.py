@@ -54,6 +54,8 @@ class ActiveSet:
     pinned: npt.NDArray[np.bool_] = _vector("pinned")  # whether never to be pruned
     exact_alpha: Float64Array = _vector("exact_alpha")  # weights of the last float64 gradient
     exact_grad: Float64Array = _vector("exact_grad")  # that gradient; NaN where it is not known
+    alpha_before: Float64Array = _vector("alpha_before")  # of the iterate before, for PARTAN
+    grad_before: Float64Array = _vector("grad_before")  # its gradient; NaN where it is not known
     norms: Float64Array = _vector("norms")  # for products: see `Operand`
     terms: npt.NDArray[Any] = _vector("terms")
 
@@ -72,7 +74,9 @@ class ActiveSet:
         self._rows = GrowingRows()
         self._values = self._rows  # what float32 products see; another copy only if it differs
         types = {"ids": np.int64, "terms": engine.arithmetic.fast.dtype, "pinned": np.bool_}
-        for name in ("labels", "alpha", "grad", "diag", "norms", "exact_alpha", "exact_grad"):
+        for name in ("labels", "alpha", "grad", "diag", "norms"):
+            types[name] = np.float64
+        for name in ("exact_alpha", "exact_grad", "alpha_before", "grad_before"):
             types[name] = np.float64
         self._vectors = {name: GrowingArray(dtype) for name, dtype in types.items()}
         self._largest_C = C if penalties is None else float(penalties.max())
@@ -197,11 +201,12 @@ class ActiveSet:
             sums *= rows.unit
         return np.asarray(self.labels[first:] * (sums + beta.sum()))
 
-    def add(self, row_ids: Int64Array, rows: Rows, labels: Int8Array) -> None:
+    def add(self, row_ids: Int64Array, rows: Rows, labels: Int8Array, *, fill: bool = True) -> None:
         """Add vertices of weight 0; rows that are vertices already are left alone.
 
-        Costs len(rows) x m kernel values. MemoryError is raised, and nothing has changed, when
-        there would be more vertices than memory allows.
+        Costs len(rows) x m kernel values. Unless kernel rows are to be filled, steps fetch those
+        that they need. MemoryError is raised, and nothing has changed, when there would be more
+        vertices than memory allows.
         """
         new = self.outside(row_ids)
         if len(new) == 0:
@@ -224,11 +229,12 @@ class ActiveSet:
         y, diag = labels[new].astype(np.float64), diagonal + 1 + 1 / self.penalty_of(row_ids)
         self._extend(ids=row_ids, labels=y, diag=diag, norms=operand.norms, terms=operand.terms)
         self._places.update(zip(row_ids.tolist(), range(before, m), strict=True))
-        self.kernel_rows.add(len(new), self.engine, self.operand)
+        self.kernel_rows.add(len(new), self.engine, self.operand, fill=fill)
         grad = self.gradient_at(before, self.alpha)
         idle, unknown = np.zeros(len(new)), np.full(len(new), np.nan)
         self._extend(grad=grad, alpha=idle, pinned=idle.astype(np.bool_))
         self._extend(exact_alpha=idle, exact_grad=unknown)
+        self._extend(alpha_before=idle, grad_before=unknown)
 
     def _extend(self, **blocks: npt.NDArray[Any]) -> None:
         for name, block in blocks.items():
@@ -273,22 +279,17 @@ class ActiveSet:
         patient = self._unfinished < _PATIENCE or len(self) > LARGEST_SYSTEM
         return not patient and self._hold(np.dtype(np.float64))
 
-    def prune(
-        self, spare: float = SPARE_SHARE, protected: npt.NDArray[np.bool_] | None = None
-    ) -> Int64Array | None:
-        """Remove vertices of weight 0 that neither violate nor are pinned or `protected`.
+    def prune(self, spare: float = SPARE_SHARE, *, of_before: bool = True) -> None:
+        """Remove vertices of weight 0 that neither violate nor are pinned.
 
-        Nothing happens while they are no more than a share `spare` of all vertices. Returns the old
-        places of the vertices kept, or None when nothing was removed.
+        Nothing happens while they are no more than a share `spare` of all vertices. Those that had
+        weight in the iterate before count as well, or else stay.
         """
         idle = (self.alpha == 0) & (self.grad >= self.rho) & ~self.pinned
-        if protected is not None:
-            idle &= ~protected
-        if np.count_nonzero(idle) <= spare * len(self):
-            return None
-        keep = np.flatnonzero(~idle)
-        self.keep(keep)
-        return keep
+        if not of_before:
+            idle &= self.alpha_before == 0
+        if np.count_nonzero(idle) > spare * len(self):
+            self.keep(np.flatnonzero(~idle))
 
     def set_weights(self, alpha: Float64Array) -> None:
         """Take `alpha`, scaled to sum 1, as the weights, and compute their gradient in float64."""
@@ -304,13 +305,18 @@ class ActiveSet:
         self.diag[:] += change
         self.grad[:] += change * self.alpha
         self.rho = float(self.alpha @ self.grad)
-        self.pinned[:], self.exact_grad[:] = False, np.nan
+        self.pinned[:] = False
+        self.exact_grad[:] = np.nan
+        self.alpha_before[:] = self.alpha
+        self.grad_before[:] = self.grad
         # With another penalty rounding may mislead steps less.
         self._least_type = min(self._least_type, np.dtype(np.float32))
         self._hold(self._type_for(len(self), float(self.diag.max(initial=0.0))))
 
     def refresh(self) -> None:
         """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them at most.
+
+        The iterate before is this one then, from which PARTAN does not go on.
 
         The rounding of float32 steps is proportional to the weight moved, so that steps and
         refreshes in turn converge far below float32 precision. Where few weights have moved since
@@ -329,14 +335,46 @@ class ActiveSet:
             error = max(error, self.rounding + error * float(np.abs(change).sum()))
         else:
             self.alpha[:] /= self.alpha.sum()
-            beta = self.alpha * self.labels
-            sums = self.engine.symmetric_sum(x, beta)
-            self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
-        self.exact_alpha[:], self.exact_grad[:] = self.alpha, self.grad
+            support = self.support
+            if 2 * len(support) < len(self):
+                self.grad[:] = self._gradient_of(self.alpha, support, x, slice(None))
+            else:
+                beta = self.alpha * self.labels
+                sums = self.engine.symmetric_sum(x, beta)
+                self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
+        self.exact_alpha[:] = self.alpha
+        self.exact_grad[:] = self.grad
+        self.alpha_before[:] = self.alpha
+        self.grad_before[:] = self.grad
         self.rho = float(self.alpha @ self.grad)
         # Of the kernel sums, and of the sums over weights, and weights times gradients.
         sums_over_vertices = (len(self) + 4) * FLOAT64_UNIT * (1 + float(np.abs(self.grad).max()))
         self.rounding = error + sums_over_vertices
+
+    def learn_before(self) -> None:
+        """Compute what is not known of the gradient of the iterate before."""
+        known = int(np.count_nonzero(np.isfinite(self.grad_before)))
+        if known < len(self):
+            self.grad_before[known:] = self.gradient_at(known, self.alpha_before[:known])
+
+    def fetch(self, missing: int, grad: npt.NDArray[Any], draws: Int64Array | None = None) -> None:
+        """Hold the kernel row that a step lacks, and others that the next ones likely need.
+
+        These are the best vertices of the next `draws`, (n, size), or come from the same end of the
+        gradient.
+        """
+        rows = self.kernel_rows
+        absent = np.flatnonzero(rows.slots < 0)
+        n = min(_FETCHED, rows.batch, len(absent)) - 1
+        if draws is not None:
+            draws = draws[:n]
+            likely = draws[np.arange(len(draws)), grad[draws].argmin(axis=1)]
+        else:
+            order = grad[absent]
+            if grad[missing] > self.rho:
+                order = np.where(self.alpha[absent] > 0, -order, np.inf)
+            likely = absent[np.argpartition(order, n)[:n]]
+        rows.fetch(np.unique(np.append(likely, missing)), self.engine, self.operand)
 
     def _gradient_of(
         self, weights: Float64Array, places: npt.NDArray[np.intp], x: Operand, part: slice
@@ -376,21 +414,10 @@ class ActiveSet:
             if is_late():
                 break
             if missing >= 0:
-                rows.fetch(_soon_needed(self, missing, grad), self.engine, self.operand)
+                self.fetch(missing, grad)
             elif taken < most or steps >= max_steps:
                 break
         if moved:
             self.grad[:] = grad
             self.rho = float(self.alpha @ self.grad)
         return steps, drops
-
-
-def _soon_needed(active: ActiveSet, missing: int, grad: npt.NDArray[Any]) -> Int64Array:
-    """A vertex whose kernel row a step lacks, and others from the same end of the gradient."""
-    absent = np.flatnonzero(active.kernel_rows.slots < 0)
-    n = min(_FETCHED, active.kernel_rows.batch, len(absent)) - 1
-    order = grad[absent]
-    if grad[missing] > active.rho:
-        order = np.where(active.alpha[absent] > 0, -order, np.inf)
-    likely = absent[np.argpartition(order, n)[:n]]
-    return np.unique(np.append(likely, missing))

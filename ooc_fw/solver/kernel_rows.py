@@ -119,11 +119,17 @@ class KernelRows:
         held = np.count_nonzero(self._owners >= 0) * self._table.row_bytes(len(self))
         return bool(held + copies * m * m * self.dtype.itemsize <= self._budget)
 
-    def add(self, n_new: int, engine: Engine, z: Operand) -> None:
-        """Add rows and columns of `n_new` more vertices, the last ones of `z`, up to `capacity`."""
+    def add(self, n_new: int, engine: Engine, z: Operand, *, fill: bool = True) -> None:
+        """Add rows and columns of `n_new` more vertices, the last ones of `z`, up to `capacity`.
+
+        Unless they are to be filled, only those that are held get these columns.
+        """
         before, m = len(self), len(self) + n_new
         self._slots.append(np.full(n_new, -1, dtype=np.int64))
         room = self._make_room_for(m)
+        if not fill:
+            self._widen(before, engine, z)
+            return
         for start in range(before, m, room):
             new = np.arange(start, min(start + room, m))
             slots = self._fill(new, engine, z)
@@ -132,6 +138,13 @@ class KernelRows:
                 core.mirror_rows(self.values, self.slots, new[0], slots, part.start, part.stop)
 
             engine.pool.share(before, n_new * before, mirror)
+
+    def _widen(self, before: int, engine: Engine, z: Operand) -> None:
+        """Compute the columns of the vertices from `before` on in all rows held."""
+        slots = np.flatnonzero(self._owners >= 0)
+        values = np.empty((len(slots), len(self) - before), dtype=self.dtype)
+        engine.block(z.take(self._owners[slots]), z[before:], values)
+        self.values[slots, before : len(self)] = values
 
     @property
     def batch(self) -> int:
@@ -232,28 +245,3 @@ class KernelRows:
             self._owners[behind] = -1
             self._table.release(room)
         return room if room >= m else max(1, room // 2)
-
-
-class KernelColumns:
-    """Kernel values between some rows and all `n_rows`, a column each, in `budget` bytes.
-
-    The column used least recently goes first. There are two at least, as many as a step uses.
-    """
-
-    def __init__(self, n_rows: int, budget: int, precise: bool) -> None:
-        dtype = np.dtype(np.float64 if precise else np.float32)
-        n_slots = max(2, min(n_rows, budget // (n_rows * dtype.itemsize)))
-        self.clock = 1
-        self.slots = np.full(n_rows, -1, dtype=np.int64)
-        self.owners = np.full(n_slots, -1, dtype=np.int64)  # row of each slot
-        values, used = np.empty((n_slots, n_rows), dtype), np.zeros(n_slots, dtype=np.int64)
-        self.block = core.KernelBlock(values, np.ones(1, dtype), self.slots, used)
-
-    def hold(self, row: int, clock: int) -> npt.NDArray[Any]:
-        """Column of a row, to be written, used at some time of `clock`; shape (1, n_rows)."""
-        slot = int(self.block.used.argmin())
-        if self.owners[slot] >= 0:
-            self.slots[self.owners[slot]] = -1
-        self.owners[slot], self.slots[row], self.block.used[slot] = row, slot, clock
-        values: npt.NDArray[Any] = self.block.values[slot : slot + 1]
-        return values

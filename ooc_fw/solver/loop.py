@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw._core.walk import Looks
 from ooc_fw.certificate.sweep import Certificate
 from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, take_rows
@@ -38,22 +37,12 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import FLOAT64_GAP, BinaryProblem, StoppingTest, check_weights, relative_gap
 from ooc_fw.solver import run
 from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.oracles import Candidates, FullLMO, Request, nothing_outside
+from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
 from ooc_fw.solver.plan import Plan, Session, Workspace, plan_exact, prepare
 from ooc_fw.solver.run import EarlierWeights, Stagnation
 from ooc_fw.solver.shell import Shell
-from ooc_fw.solver.state import (
-    Callback,
-    Phase,
-    Solution,
-    SolverState,
-    Status,
-    StepKind,
-    Stop,
-    Warm,
-    Work,
-)
-from ooc_fw.solver.steps import LEAST_BATCH, WALK_KINDS, Effort, StepRecord
+from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Stop, Warm, Work
+from ooc_fw.solver.steps import LEAST_BATCH, Effort, Steps
 from ooc_fw.system.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -249,10 +238,8 @@ class _Run(Shell):
     def _iterate(self, last: bool) -> bool:
         """Take a step, or a walk of many, unless it is the `last` look; whether the gap passes."""
         state = self.state
-        if isinstance(state.oracle, FullLMO) and state.rule.walks:
-            length = self._walk_length(self._make_room())
-            if length > 0:
-                return self._walk(state.oracle, 0 if last else length)
+        if state.rule.walks and len(state.active) == self.source.n_rows:
+            return self._walk(0 if last else self._walk_length())
         candidates, passed = self._ask_oracle()
         if candidates.n_scanned == 0 and state.active.quantised and not state.renewed:
             # No vertex will be added any more, and the kernel values are rounded to 16 bits:
@@ -271,42 +258,35 @@ class _Run(Shell):
         """Steps of a walk from one report to the next, so that these are not far apart in time."""
         return max(1, min(_WALK_STEPS, _WALK_VALUES // self.source.n_rows))
 
-    def _walk_length(self, room: int) -> int:
-        """Steps that may be taken in one walk, 0 where the room allows none."""
+    def _walk_length(self) -> int:
+        """Steps that may be taken in one walk."""
         iteration, every = self.progress.iteration, self._report_steps
         left = math.inf if self.options.max_iter is None else self.options.max_iter - iteration
-        length = min(every - iteration % every, room)
-        return int(min(length, max(1, left)))
+        return int(min(every - iteration % every, max(1, left)))
 
-    def _walk(self, oracle: FullLMO, most: int) -> bool:
-        """Take steps in one compiled call, and report; whether the gap passes."""
-        state, active, progress = self.state, self.state.active, self.progress
+    def _walk(self, most: int) -> bool:
+        """Take steps on all rows in one compiled call, and report; whether the gap passes."""
+        state, active = self.state, self.state.active
         a, b = self.stopping.line()
-        target = state.target_share * a, state.target_share * b, FLOAT64_GAP
+        targets = state.target_share * a, state.target_share * b, FLOAT64_GAP
+        n_rows, size = self.source.n_rows, self.options.sample_size
+        drawn = size if self.options.lmo == "sampled" and size < n_rows else 0
+        draws = state.rng.integers(n_rows, size=(most + 2, drawn))  # none to look at all rows
         self.interrupt.defer()
-        before, work, started = len(active), self.workspace.engine.evaluations, time.perf_counter()
-        walk = oracle.walk(active, state.rule, state.rng, most, target)
-        work = self.workspace.engine.evaluations - work
-        self.deadline.evaluations.add(time.perf_counter() - started, work)
-        state.n_added += len(active) - before
-        progress.sampled_gap, passed = max(0.0, float(walk.gap[0])), bool(walk.n_passed[0])
-        for kind, count in zip(WALK_KINDS, walk.kinds.tolist(), strict=True):
-            progress.steps[kind] += count
-        progress.steps[StepKind.DROP] += int(walk.drops[0])
-        progress.iteration += int(walk.n_steps[0])
-        state.n_scanned, toward = 0, int(walk.toward[0])
-        if passed or most == 0:  # no step was taken since the gap was measured
-            all_rows = oracle.looks == Looks.ALL
-            state.n_scanned = self.source.n_rows if all_rows else self.options.sample_size
-            state.worst = toward if active.place_of(toward) is None else -1
-        if progress.iteration % self._report_steps == 0:  # wherever the walks before ended
-            state.rule.prune(active)
-        state.stagnation.note_objective(active.rho, int(walk.n_steps[0]))
-        self._check_progress(max(_LONG, progress.iteration // 2))
-        if most > 0 and not passed:
+        steps = state.rule.walk(active, most, targets, draws)
+        self.progress.sampled_gap = max(0.0, steps.gap)
+        self._count_steps(steps)
+        state.stagnation.note_objective(active.rho, steps.n_steps)
+        self._check_progress(max(_LONG, self.progress.iteration // 2))
+        if most > 0 and not steps.passed:
             self.report()
         state.history.offer(active)
-        return passed
+        return steps.passed
+
+    def _count_steps(self, steps: Steps) -> None:
+        self.progress.iteration += steps.n_steps
+        for kind, count in steps.counts.items():
+            self.progress.steps[kind] += count
 
     def _ask_oracle(self) -> tuple[Candidates, bool]:
         """Make room and have the oracle propose vertices; whether their gap passes the test."""
@@ -359,28 +339,20 @@ class _Run(Shell):
         """Add the candidates to the active set, take a step, and report."""
         state, active, rule = self.state, self.state.active, self.state.rule
         state.n_scanned = 0
-        worst, toward = candidates.least, None
+        worst = candidates.least
         before = len(active)
         if candidates.rows is not None:
             active.add(candidates.row_ids, candidates.rows, candidates.labels)
-            state.n_added += len(candidates.row_ids)
-        if len(candidates.row_ids) > 0:
-            grads = candidates.grads
-            worst = float(np.median(grads) if len(grads) > 1 else grads[0])
-            toward = active.place_of(int(candidates.row_ids[np.argmin(grads)]))
+            worst = float(np.median(candidates.grads))
         # In a small chunk of a stream another round costs more than steps on the vertices.
-        small_chunk = self.workspace.problem.partial and state.oracle.keeps_gradient
+        small_chunk = self.workspace.problem.partial and self.options.lmo == "full"
         share = 0.0 if small_chunk else _VIOLATION_SHARE
         violation = share * relative_gap(active.rho, worst)
         effort = Effort(max(violation, _TARGET_SHARE * self._target_gap()), self._cuts_step)
-        place = int(np.argmin(active.grad)) if toward is None else toward
-        record = rule.step(active, place, effort)
-        state.oracle.update(record, active)
-        self._watch(record, effort, grown=bool(active.alpha[before:].any()))
+        steps = rule.step(active, effort)
+        self._watch(steps, effort, grown=bool(active.alpha[before:].any()))
         rule.prune(active)
-        self.progress.iteration += 1
-        self.progress.steps[record.kind] += 1
-        self.progress.steps[StepKind.DROP] += record.drops
+        self._count_steps(steps)
         self.interrupt.defer()
         self.report()
         state.history.offer(active)
@@ -389,13 +361,13 @@ class _Run(Shell):
         """Whether a corrective step has to end before it is optimal."""
         return self.interrupt.noted is not None or self.is_over()
 
-    def _watch(self, record: StepRecord, effort: Effort, *, grown: bool) -> None:
+    def _watch(self, steps: Steps, effort: Effort, *, grown: bool) -> None:
         """Turn to more precise kernel values where rounding misleads the steps, or end the run."""
         state, signs, optimises = self.state, self.state.stagnation, self.state.rule.optimises
         signs.note_objective(state.active.rho)
         long = max(_LONG_CORRECTIVE if optimises else _LONG, self.progress.iteration // 2)
         if optimises and signs.still < long:
-            signs.note_correction(state, effort.tol, moved_on=grown or record.cut)
+            signs.note_correction(state, effort.tol, moved_on=grown or steps.cut)
         self._check_progress(long)
 
     def _check_progress(self, long: int) -> None:
@@ -408,8 +380,8 @@ class _Run(Shell):
 
     def is_over(self) -> bool:
         """Whether training has to stop now, so that the end fits the time limit."""
-        in_pass = self.progress.phase is Phase.CERTIFY
-        return not in_pass and self.deadline.is_over(len(self.state.active), self.state.pass_work())
+        in_pass, state = self.progress.phase is Phase.CERTIFY, self.state
+        return not in_pass and self.deadline.is_over(len(state.active.support), state.pass_work())
 
     def update(self) -> SolverState:
         """Bring the progress up to date; what callbacks are told, without the bias of one class."""

@@ -9,35 +9,28 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core import walk as core
 from ooc_fw.data.rows import (
-    CSRRows,
     Float64Array,
     Int8Array,
     Int64Array,
     Rows,
     concat_rows,
     distinct_rows,
-    stored_arrays,
     take_rows,
 )
 from ooc_fw.data.sampling import block_sampler
 from ooc_fw.data.sources import iter_blocks
-from ooc_fw.kernels.arithmetic import Operand
-from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.few import FewVertices, Look
-from ooc_fw.solver.kernel_rows import KernelColumns
-from ooc_fw.solver.steps import STEP_RULES, StepRecord, StepRule
+from ooc_fw.solver.steps import STEP_RULES, StepRule
 
 if TYPE_CHECKING:
     from ooc_fw.solver.plan import Workspace
@@ -54,11 +47,7 @@ _RARE = 0.005  # share of violators in such a pass below which no other follows
 _FEW_VIOLATORS = 16  # vertices for each violator above which such a pass goes on before a step
 _FEW_OTHERS = 4  # rows for each vertex up to which that is so
 _MOST_BLOCKS = 4  # of rows near the margin in one proposal, between which nothing ends a run
-_DENSE = 0.5  # share of rows that have a feature from which it is stored as a dense column
-_DRAWS = 64  # draws that are made together
 _FEW_ROWS = 256  # rows for each one drawn up to which the gradient of all is kept: no more work
-
-Target: TypeAlias = tuple[float, float, float]  # see `ooc_fw._core.walk.Walk`
 
 
 @dataclass(frozen=True)
@@ -85,9 +74,7 @@ class Candidates:
 
 
 class LMO(ABC):
-    """An oracle; subclasses define `propose`, and the rest where they remember steps."""
-
-    keeps_gradient: ClassVar[bool] = False  # of all rows
+    """An oracle; subclasses define `propose`."""
 
     def __init__(self, workspace: Workspace, sample_size: int | None = None) -> None:
         self._source, self._labels = workspace.rows, workspace.problem.labels
@@ -97,9 +84,6 @@ class LMO(ABC):
     @abstractmethod
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Rows of least gradient among those looked at, if they beat the active set."""
-
-    def update(self, record: StepRecord, active: ActiveSet) -> None:  # noqa: B027
-        """Learn of a step that was taken."""
 
     def reset(self) -> None:  # noqa: B027
         """Forget what came from the weights, since they were changed from outside."""
@@ -271,217 +255,71 @@ class BlockLMO(SampledLMO):
 
 
 class FullLMO(LMO):
-    """Best of all rows, by the gradient of every row.
+    """Best of all rows, by passes over them; rules that walk on all rows need none.
 
-    Steps of rules that walk are taken in compiled calls, and cost kernel columns of all rows. Those
-    of other rules cost a pass over the rows.
+    A pass brings the gradient of every row to the present weights.
     """
-
-    keeps_gradient = True
-    looks: ClassVar[core.Looks] = core.Looks.ALL  # where steps of a walk seek the toward vertex
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace)
-        memory, n_rows = workspace.plan.memory, self._source.n_rows
-        self._rows_of = workspace.rows_of
-        self._y = self._labels.astype(np.float64)
-        self._ridge = 1 / np.atleast_1d(np.asarray(workspace.penalties))
-        self._members = np.full(n_rows, -1, dtype=np.int64)
-        self._keeps_rows, self._column_bytes = memory.row_cache > 0, memory.column_cache
-        self._grad: Float64Array | None = None
-        self._before: Float64Array | None = None
-        self._draws = np.empty((0, self._sample_size), dtype=np.int64)  # to be looked at next
-        self._operands_kept: list[tuple[int, Operand]] | None = None
-        self._columns: KernelColumns | None = None
-        self._diag: Float64Array | None = None
-        self._features: dict[str, Any] | None = None  # of `Columns`, empty for other rows
-        self._precise = False  # whether the gradient that is kept is float64
-
-    def _follow(self, active: ActiveSet) -> None:
-        """Forget what is kept in another precision than that of the active set."""
-        if active.precise != self._precise:
-            self._precise, self._operands_kept = active.precise, None
-            self._columns = self._features = None
-            self.reset()
-
-    def _operands(self, active: ActiveSet) -> Iterator[tuple[int, Operand]]:
-        """All rows in order, as (first row, rows made ready for products)."""
-        if self._operands_kept is not None:
-            yield from self._operands_kept
-            return
-        operands = []
-        for start, rows in iter_blocks(self._source, 0, self._source.n_rows):
-            operand = active.prepare(rows)
-            if self._keeps_rows:
-                operands.append((start, operand))
-            yield start, operand
-        if self._keeps_rows:
-            self._operands_kept = operands
-
-    def _gradient(self, active: ActiveSet) -> Float64Array:
-        self._follow(active)
-        if self._grad is None:
-            grad = np.empty(self._source.n_rows)
-            for start, x in self._operands(active):
-                part = slice(start, start + len(x))
-                grad[part] = self._y[part] * active.decision_at(x)
-            grad[active.ids] = active.grad
-            self._grad = grad
-        return self._grad
+        self._alpha = np.zeros(self._source.n_rows)  # weights of all rows at the last pass
+        self._grad = np.zeros(self._source.n_rows)  # their gradient, but for alpha_i / C_i
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
-        grad = self._gradient(active)
+        self._update(active)
+        grad = self._grad.copy()
+        grad[active.ids] = np.inf
         worst = int(grad.argmin())
         seen = nothing_outside(active, len(grad), exact=True)
-        place, least = active.place_of(worst), min(seen.least, float(grad[worst]))
-        seen = replace(seen, least=least, worst=worst if place is None else -1)
-        best = np.array([worst], dtype=np.int64)
-        if request.limit > 1:
-            best = np.flatnonzero(grad < request.threshold)
+        if not grad[worst] < np.inf:
+            return seen
+        threshold = request.threshold if request.limit > 1 else min(request.threshold, seen.least)
+        seen = replace(seen, least=min(seen.least, float(grad[worst])), worst=worst)
+        best = np.flatnonzero(grad < threshold)
         if len(best) > request.limit:
-            order = np.argpartition(grad[best], request.limit)[: request.limit]
-            best = np.sort(best[order])
-        best = best[active.outside(best)]
+            best = np.sort(best[np.argpartition(grad[best], request.limit - 1)[: request.limit]])
         if len(best) == 0:
             return seen
         rows, labels = self._source.take(best), self._labels[best]
         return replace(seen, row_ids=best, rows=rows, labels=labels, grads=grad[best])
 
-    def walk(
-        self, active: ActiveSet, rule: StepRule, rng: np.random.Generator, most: int, target: Target
-    ) -> core.Walk:
-        """Take `most` steps, or until the gap passes `target`; only look where these are 0."""
-        grad, m = self._gradient(active), len(active)
-        grad[active.ids] = active.grad  # it may have been computed anew
-        if self._columns is None:
-            self._columns = KernelColumns(len(grad), self._column_bytes, self._precise)
-        if self._before is None:
-            # The gradient was forgotten, perhaps between the iterates that PARTAN goes on from.
-            self._before = np.zeros(len(grad) if rule.extrapolates else 0)
-            rule.reset()
-        walk, columns = core.Walk.begin(m, active.rho, target), self._columns
-        walk.clock[0] = columns.clock
-        weights, _ = rule.begin(active, walk, active.ids, m + most)
-        self._members[active.ids] = np.arange(m)
-        constants = self._diagonal(active), self._ridge, self._members
-        field = core.Field(grad, self._before, self._y, *constants)
-        tables = self._tables(active, columns)
-        step = partial(core.take_steps, int(rule.rule), int(self.looks), field, weights, tables)
-        while (outcome := step(self._draws, walk, most)) >= core.Outcome.COLUMN:
-            if outcome == core.Outcome.COLUMN:
-                self._compute_column(columns, walk, active)
-            else:
-                draws = [self._sampler.sample(self._sample_size, rng) for _ in range(_DRAWS)]
-                self._draws, walk.next_draw[0] = np.stack(draws), 0
-        self._draws, columns.clock = self._draws[walk.next_draw[0] :], int(walk.clock[0])
-        self._engine.count(int(walk.n_computed[0]) * len(grad))
-        self._end(walk, weights, active)
-        rule.remember(walk, weights, self._before[active.ids] if rule.extrapolates else grad)
-        return walk
-
-    def _end(self, walk: core.Walk, weights: core.Active, active: ActiveSet) -> None:
-        """Bring the active set to the end of a walk."""
-        assert self._grad is not None
-        row_ids = weights.rows[: walk.n_active[0]]
-        self._members[row_ids] = -1
-        new = row_ids[len(active) :]
-        if len(new) > 0:
-            active.add(new, self._rows_of(new), self._labels[new])
-        active.alpha[:], active.grad[:] = weights.alpha[: len(active)], self._grad[active.ids]
-        active.rho = float(walk.rho[0])
-
-    def _diagonal(self, active: ActiveSet) -> Float64Array:
-        """Diagonal of the dual's matrix; a single number where all are the same."""
-        if self._diag is None:
-            kernel, norms = self._engine.kernel, [np.ones(1)]
-            if not kernel.constant_diagonal:
-                norms = [x.norms for _, x in self._operands(active)]
-            self._diag = kernel.diagonal(np.concatenate(norms)) + 1 + self._ridge
-        return self._diag
-
-    def _tables(self, active: ActiveSet, columns: KernelColumns) -> core.Columns:
-        """Kernel columns, with all rows where steps compute columns of products of sparse ones."""
-        given = core.given_columns(columns.block)._replace(owners=columns.owners)
-        if self._features is None:
-            parts = [x for _, x in self._operands(active)] if self._keeps_rows else []
-            self._features = _sparse_tables(parts, given.terms.dtype, self._engine)
-        return given._replace(**self._features)
-
-    def _compute_column(self, columns: KernelColumns, walk: core.Walk, active: ActiveSet) -> None:
-        """Compute the kernel column that a step lacks."""
-        vertex = active.prepare(self._rows_of(walk.lacking))
-        values = columns.hold(int(walk.lacking[0]), int(walk.clock[0]))
-        for start, x in self._operands(active):
-            self._engine.block(vertex, x, values[:, start : start + len(x)])
-
-    def update(self, record: StepRecord, active: ActiveSet) -> None:
-        """Apply a step that was no walk to the gradient of every row, in one pass over them."""
-        self._follow(active)
-        if self._grad is None:
-            return
-        self._before = None
-        if record.extrapolation > 0:  # on a full active set, where no other row is looked at
+    def _update(self, active: ActiveSet) -> None:
+        """Add what the weights that moved since the last pass change, unless most did."""
+        alpha = np.zeros(len(self._alpha))
+        alpha[active.ids] = active.alpha
+        moved = np.flatnonzero(alpha != self._alpha)
+        if len(moved) >= len(active.support):
             self.reset()
-            return
-        row_ids, beta = record.ids, record.weights * self._y[record.ids]
-        vertices = active.operand.take(active.places_of(row_ids))
-        for start, x in self._operands(active):
-            part = slice(start, start + len(x))
-            sums = self._engine.weighted_sum(x, vertices, beta) + beta.sum()
-            self._grad[part] = record.scale * self._grad[part] + self._y[part] * sums
-        self._grad[row_ids] += record.weights * (self._ridge[row_ids % len(self._ridge)])
-        # The gradient of the active set is more precise, and progress is measured by it.
-        self._grad[active.ids] = active.grad
+            moved = np.flatnonzero(alpha)
+        beta = (alpha - self._alpha)[moved] * self._labels[moved]
+        vertices = active.prepare(self._source.take(moved))
+        for start, rows in iter_blocks(self._source, 0, len(alpha) if len(moved) > 0 else 0):
+            part = slice(start, start + len(rows))
+            sums = self._engine.weighted_sum(active.prepare(rows), vertices, beta) + beta.sum()
+            self._grad[part] += self._labels[part] * sums
+        self._alpha = alpha
 
     def reset(self) -> None:
-        """Forget the gradient; the next proposal computes it anew."""
-        self._grad = self._before = None
-
-
-def _sparse_tables(parts: list[Operand], dtype: Any, engine: Engine) -> dict[str, Any]:
-    """Parts of `Columns` about sparse rows; none for others, or where products do not serve."""
-    kernel = engine.kernel
-    if not parts or kernel.uses_distance:
-        return {}
-    method, is_sparse = parts[0].method, isinstance(parts[0].values, CSRRows)
-    if method.differences or method.dtype != dtype or not is_sparse:
-        return {}
-    rows = concat_rows([x.values for x in parts])
-    assert isinstance(rows, CSRRows)
-    counts = np.bincount(rows.indices, minlength=rows.n_features)
-    counts[counts >= _DENSE * len(rows)] = len(rows)
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    by_column = np.zeros(starts[-1], np.float32), np.zeros(starts[-1], np.int32), starts
-    core.by_feature(*stored_arrays(rows), starts, *by_column[:2])
-    return {
-        "rows": stored_arrays(rows),
-        "features": by_column,
-        "kernel_map": engine.map_of(parts[0]),
-        "terms": np.concatenate([x.terms for x in parts]),
-    }
-
-
-class SampledFullLMO(FullLMO):
-    """The same rows as from `SampledLMO`, but for rounding, by the gradients kept of all rows."""
-
-    looks = core.Looks.DRAWN_AND_ACTIVE
+        """Compute the gradient anew in the next pass."""
+        self._alpha[:] = 0
+        self._grad[:] = 0
 
 
 ORACLES: dict[str, type[LMO]] = {"full": FullLMO, "sampled": SampledLMO}
 """Oracles by their values of `lmo`."""
 
 
-def keeps_gradient(options: TrainOptions, n_rows: int) -> bool:
-    """Whether the gradient of all rows is kept, with options of which none is "auto"."""
-    rule, few = STEP_RULES[options.method], n_rows <= _FEW_ROWS * options.sample_size
-    return ORACLES[options.lmo].keeps_gradient or (few and rule.walks)
+def walks_on_all_rows(options: TrainOptions, n_rows: int, capacity: int) -> bool:
+    """Whether all rows are to be vertices, of which there may be so many.
+
+    Steps of rules that walk are then taken in compiled calls, which see the gradient of all rows.
+    """
+    sees_all = options.lmo == "full" or n_rows <= _FEW_ROWS * options.sample_size
+    return STEP_RULES[options.method].walks and sees_all and n_rows <= capacity
 
 
 def make_oracle(workspace: Workspace, rule: StepRule) -> LMO:
     """The oracle that the options of a run ask for; samples become blocks where steps take many."""
-    name, keeps = workspace.options.lmo, workspace.plan.memory.work.full_oracle
-    if name == "sampled" and rule.takes_many:
+    if workspace.options.lmo == "sampled" and rule.takes_many:
         return BlockLMO(workspace)
-    if name == "sampled" and keeps:
-        return SampledFullLMO(workspace)
-    return ORACLES[name](workspace)
+    return ORACLES[workspace.options.lmo](workspace)

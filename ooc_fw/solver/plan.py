@@ -25,7 +25,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, Problem
-from ooc_fw.solver.oracles import LARGEST_BLOCK, keeps_gradient
+from ooc_fw.solver.oracles import LARGEST_BLOCK
 from ooc_fw.solver.shell import Checkpoint, Deadline
 from ooc_fw.solver.state import Callback
 from ooc_fw.solver.steps import STEP_RULES
@@ -187,7 +187,7 @@ def sizes_of(
         held_bytes=held,
         sparse=source.sparse,
         cacheable=not source.in_memory,
-        full_oracle=keeps_gradient(options, source.n_rows),
+        full_oracle=options.lmo == "full",
         **learned,
     )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ooc_fw.certificate.screening import Screen
-from ooc_fw.certificate.sweep import Certificate, Search, SupportWeights
+from ooc_fw.certificate.sweep import Certificate, Search, SupportWeights, certificate_of_all
 from ooc_fw.certificate.sweep import certify as make_pass
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.sources import RowSource, iter_blocks
@@ -23,7 +23,7 @@ from ooc_fw.options import START_ROWS
 from ooc_fw.problem import relative_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
-from ooc_fw.solver.oracles import LMO, Request, SampledLMO, make_oracle
+from ooc_fw.solver.oracles import LMO, Request, SampledLMO, make_oracle, walks_on_all_rows
 from ooc_fw.solver.plan import Workspace
 from ooc_fw.solver.shell import Deadline
 from ooc_fw.solver.state import SolverState, Status, Stop, Warm
@@ -127,7 +127,6 @@ class RunState:
     history: History = field(default_factory=History)
     stagnation: Stagnation = field(default_factory=Stagnation)
 
-    n_added: int = 0  # vertices that steps added
     full: bool = False  # whether the active set holds all the vertices that it may
     target_share: float = 1.0  # of the tolerance, to which training goes
     renewed: bool = False  # whether the gradient is new since the oracle proposes nothing more
@@ -152,7 +151,6 @@ class RunState:
     ) -> RunState:
         """State before the first step, with the vertices of an earlier run or none."""
         options, memory, problem = workspace.options, workspace.plan.memory, workspace.problem
-        n_added = 0 if active is None else len(active)
         if active is None:
             quantised = workspace.plan.quantised
             sizes = memory.max_vertices, memory.kernel_values
@@ -160,7 +158,7 @@ class RunState:
             active = ActiveSet(workspace.engine, options.C, kernel_rows, problem.penalties)
         rule = STEP_RULES[options.method]()
         oracle = make_oracle(workspace, rule)
-        return cls(workspace, deadline, active, rule, oracle, rng, progress, n_added=n_added)
+        return cls(workspace, deadline, active, rule, oracle, rng, progress)
 
     def add_vertices(self, row_ids: Int64Array) -> None:
         """Add rows of the source, whose numbers increase, as vertices of weight 0."""
@@ -171,12 +169,12 @@ class RunState:
         """Compute the gradient of the active set anew in float64."""
         started = time.perf_counter()
         self.active.refresh()
-        self.deadline.gradients.add(time.perf_counter() - started, len(self.active) ** 2)
+        work = len(self.active) * len(self.active.support)
+        self.deadline.gradients.add(time.perf_counter() - started, work)
 
     def renew(self) -> None:
-        """Refresh; rule and oracle forget what came from the gradient before."""
+        """Refresh; the oracle forgets what came from the gradient before."""
         self.refresh()
-        self.rule.reset()
         self.oracle.reset()
 
     def return_to(self, earlier: EarlierWeights) -> None:
@@ -191,9 +189,10 @@ class RunState:
 
     def pass_work(self) -> float:
         """Rows times support vectors that the next certifying pass likely takes; 0 without one."""
-        if not self.workspace.options.certify:
+        n_rows = self.workspace.problem.source.n_rows
+        if not self.workspace.options.certify or len(self.active) == n_rows:
             return 0.0
-        return self.pass_share * self.workspace.problem.source.n_rows * len(self.active.support)
+        return self.pass_share * n_rows * len(self.active.support)
 
 
 def start(state: RunState, warm: Warm | None) -> None:
@@ -201,7 +200,6 @@ def start(state: RunState, warm: Warm | None) -> None:
     active = state.active
     if warm is not None:
         _add_warm(state, warm.rows, warm.alpha)
-        state.n_added = len(active)
     elif len(active) == 0:
         farthest = state.workspace.options.start == "farthest"
         state.add_vertices(_farthest_pair(state) if farthest else _random_rows(state))
@@ -209,6 +207,11 @@ def start(state: RunState, warm: Warm | None) -> None:
         active.set_weights(np.full(m, 1 / m))
         active.optimise(0.0, _STEPS_PER_VERTEX * m)
         state.refresh()
+    workspace, n_rows = state.workspace, state.workspace.problem.source.n_rows
+    if walks_on_all_rows(workspace.options, n_rows, active.kernel_rows.capacity):
+        others = np.setdiff1d(np.arange(n_rows), active.ids)
+        rows, labels = workspace.rows.take(others), workspace.problem.labels[others]
+        active.add(others, rows, labels, fill=False)
 
 
 def _add_warm(state: RunState, row_ids: Int64Array, alpha: Float64Array) -> None:
@@ -259,9 +262,17 @@ def _random_rows(state: RunState) -> Int64Array:
 
 
 def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]) -> Certificate:
-    """Certify by a pass over all or unscreened rows; Stop is raised where it would end too late."""
+    """Certify by a pass over all or unscreened rows; Stop is raised where it would end too late.
+
+    If all rows are vertices, their gradients are known.
+    """
     workspace, deadline, active = state.workspace, state.deadline, state.active
     all_rows = workspace.problem.source.n_rows
+    if len(active) == all_rows:
+        slack = active.alpha / active.penalties
+        state.certificate = certificate_of_all(active.alpha, slack, active.grad, active.rounding)
+        state.progress.certified_gap = state.certificate.certified_gap
+        return state.certificate
     support, unscreened = active.support, _unscreened(state)
     ids, alpha = active.ids[support], active.alpha[support]
     n_rows = all_rows if unscreened is None else len(unscreened)
@@ -345,6 +356,8 @@ def finish_early(state: RunState, seconds: float) -> bool:
 
     Each optimisation and each comparison takes `seconds` at most. Tells whether weights changed.
     """
+    if state.rule.walks and len(state.active) == state.workspace.problem.source.n_rows:
+        state.active.keep(state.active.support)
     moved = _optimise_vertices(state, seconds)
     n_support = len(state.active.support)
     smaller = [earlier for earlier in state.history.candidates if len(earlier.ids) < n_support]

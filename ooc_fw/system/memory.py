@@ -51,7 +51,7 @@ class Workload:
     held_bytes: int = 0  # of rows, and of numbers for them, that are in memory anyway
     sparse: bool = False
     cacheable: bool = True  # whether rows come from a file, so that keeping them is an option
-    full_oracle: bool = False  # whether the gradient of every row is kept
+    full_oracle: bool = False  # whether the gradient of every row is known
     weighted: bool = False  # whether rows have weights of their own, or targets of a regression
     saved: bool = False  # whether checkpoints copy vertices: in a model, its image and its bytes
     n_classifiers: int = 1  # of a landmark model: one of each class, but one of two
@@ -110,14 +110,12 @@ class MemoryPlan:
     landmarks: int = 0  # of an exact model none
     kernel_values: int = 0  # between active rows, or with landmarks
     row_cache: int = 0  # of rows kept in memory
-    column_cache: int = 0  # of kernel columns over all rows, for a full oracle
 
     def terms(self) -> dict[str, int]:
         """All bytes, as people know them."""
         return self.parts | {
             "kernel values": self.kernel_values,
             "rows kept in memory": self.row_cache,
-            "kernel columns kept": self.column_cache,
         }
 
     def total(self) -> int:
@@ -133,10 +131,8 @@ def _exact_parts(
 ) -> dict[str, int]:
     """Bytes that an exact run holds beside its caches."""
     each = 20 - 4 * work.in_unit  # labels, bounds, norms
-    if work.weighted or work.n_classifiers > 1:
+    if work.weighted or work.full_oracle or work.n_classifiers > 1:
         each = 72
-    if work.full_oracle:  # gradients, places, and two kernel columns
-        each = 136
     parts = work.parts(each, rows)
     if work.n_classifiers > 1:  # rows are set apart by class, in memory or on disk
         apart = (32 << 20) + work.sparse * 8 * work.n_rows
@@ -163,7 +159,7 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     Without a `limit` on the peak of resident memory it is half of what is `available` in all
     (`memory_total`), or the least that the run needs if that is more. OverLimitError if the limit
     cannot be met. Of what the least run leaves, vertices, blocks of rows and rows kept in memory
-    may have a quarter each, threads and columns an eighth; kernel values take the rest.
+    may have a quarter each, threads an eighth; kernel values take the rest.
     """
     needed = least_bytes(work)
     if limit is not None and limit < needed:
@@ -176,14 +172,10 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     threads = min(_MOST_THREADS, 1 + quarter // (2 * work.thread_bytes))
     vertices = min(work.n_rows, _LEAST_VERTICES + quarter // work.vertex_bytes)
     parts = _exact_parts(work, block_rows, threads, vertices)
-    columns = work.full_oracle * min(4 * work.n_rows**2, quarter // 2)
-    copies = int(work.cacheable)
-    if work.full_oracle:  # reads all rows for each new vertex, and has copies for products
-        copies += 4 if work.sparse else 1
-    row_cache = copies * work.decoded_bytes
-    if row_cache > (quarter if work.full_oracle else min(quarter, _CACHE_BYTES)):
+    row_cache = work.decoded_bytes if work.cacheable else 0
+    if row_cache > min(quarter, _CACHE_BYTES):
         row_cache = 0
-    left = budget - sum(parts.values()) - columns - row_cache
+    left = budget - sum(parts.values()) - row_cache
     return MemoryPlan(
         work,
         parts,
@@ -193,7 +185,6 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
         block_rows,
         kernel_values=min(left, 4 * vertices * (vertices + 4096) + _LEAST_KERNEL_BYTES),
         row_cache=row_cache,
-        column_cache=columns,
     )
 
 

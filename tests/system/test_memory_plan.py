@@ -97,13 +97,11 @@ def test_a_hundred_million_rows_fit_in_two_gibibytes():
     assert plan_memory(replace(work, in_unit=True), 2 << 30, 0).max_vertices > 10_000
 
 
-def test_small_files_are_kept_and_larger_ones_for_a_full_oracle():
+def test_small_files_are_kept():
     work = Workload(n_rows=1000, decoded_bytes=MIB, block_bytes=MIB)
     assert plan_memory(work, None, 64 << 30).row_cache == MIB
     large = replace(work, decoded_bytes=1 << 30)
     assert plan_memory(large, None, 64 << 30).row_cache == 0
-    full = replace(large, full_oracle=True)
-    assert plan_memory(full, None, 64 << 30).row_cache == 2 << 30  # as read, and for products
 
 
 def test_a_small_run_that_is_asked_for_is_begun_wherever_no_limit_is_given():

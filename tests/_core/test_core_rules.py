@@ -1,0 +1,112 @@
+"""Steps of all rules that move one or two vertices, against a few lines of dense numpy."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw._core.rules import DRAWS, DROPS, N_COUNTS, Rule, take_steps
+from ooc_fw._core.steps import KernelBlock, Vertices
+from ooc_fw.kernels.functions import make_kernel
+from tests.support.reference import kernel_values, make_problem
+from tests.support.strategies import SEEDS
+
+N = 40
+
+
+def line_search(Q, alpha, end):
+    """The point of least objective between two, exactly."""
+    d = end - alpha
+    slope, curvature = -(Q @ alpha) @ d, d @ Q @ d
+    size = 0.0 if slope <= 0 else 1.0
+    if slope > 0 and curvature > slope:
+        size = slope / curvature
+    return alpha + size * d
+
+
+def naive_step(rule, Q, alpha, g, i, before):
+    """The next iterate as the papers define it; g is Q alpha, and its rounding decides ties."""
+    n, support = len(alpha), np.flatnonzero(alpha)
+    rho, e = alpha @ g, np.eye(n)
+    away = max(support, key=lambda row: g[row])
+    toward = line_search(Q, alpha, e[i])
+    if rule is Rule.MFW and g[away] - rho > rho - g[i] and alpha[away] < 1:
+        end = np.where(np.arange(n) == away, 0.0, alpha)
+        return line_search(Q, alpha, end / end.sum())
+    if rule is Rule.SWAP2:
+        gains = (g - g[i]) ** 2 / (Q[i, i] + np.diag(Q) - 2 * Q[i] + 1e-300)
+        gains[(alpha <= 0) | (g <= g[i])] = -1
+        away = int(gains.argmax())
+    if rule in (Rule.SWAP, Rule.SWAP2) and away != i and g[away] > g[i]:
+        pair = line_search(Q, alpha, alpha + alpha[away] * (e[i] - e[away]))
+        return pair if pair @ Q @ pair <= toward @ Q @ toward else toward
+    if rule is Rule.PARTAN and before is not None:
+        d = toward - before
+        if (d < 0).any():
+            return line_search(Q, toward, toward + (toward[d < 0] / -d[d < 0]).min() * d)
+    return toward
+
+
+@pytest.mark.parametrize("drawn", [0, 7])
+@pytest.mark.parametrize("rule", Rule)
+@given(seed=SEEDS, C=st.sampled_from([0.1, 1.0, 10.0]))
+def test_steps_are_those_of_the_papers(rule, drawn, seed, C):
+    """The iterates of 25 steps; many in one call are one after the other, to the last bit.
+
+    Kernel rows that a step lacks are asked for.
+    """
+    rng = np.random.default_rng(seed)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N, seed=seed % 20, C=C)
+    values = kernel_values(problem.kernel, problem.X, problem.X).astype(np.float64)
+    y, draws = problem.y.astype(np.float64), rng.integers(0, N, (25, drawn))
+    Q = np.multiply.outer(y, y) * (values + 1) + np.eye(N) / C
+    start = np.zeros(N)
+    start[rng.permutation(N)[:5]] = rng.random(5) + 0.1
+    start /= start.sum()
+
+    def begin(slots):
+        vertices = Vertices(start.copy(), Q @ start, np.diag(Q).copy(), y)
+        block = KernelBlock(values, np.ones(1), slots, np.zeros(N, dtype=np.int64))
+        return vertices, (start.copy(), Q @ start), block
+
+    def take(vertices, before, block, draws, most, counts, targets=(-np.inf, 0.0, -np.inf)):
+        return take_steps(int(rule), vertices, before, block, 1, draws, targets, most, counts)
+
+    vertices, earlier, block = begin(np.full(N, -1))
+    alpha, before, lacked, counts = start, None, set(), np.zeros(N_COUNTS, dtype=np.int64)
+    for step in range(25):
+        g, rho = vertices.grad.copy(), alpha @ vertices.grad
+        seen = np.union1d(draws[step], np.flatnonzero(alpha)) if drawn else np.arange(N)
+        least = seen[g[seen] == g[seen].min()].tolist()
+        missing = 0
+        while missing >= 0:
+            passed, gap, after_rho, missing = take(
+                vertices, earlier, block, draws[: step + 1], 1, counts
+            )
+            if missing >= 0:
+                assert missing not in lacked
+                lacked.add(missing)
+                block.slots[missing] = missing
+        assert not passed
+        assert gap == pytest.approx(1 - g[least[0]] / rho) or drawn == 0
+        after = [naive_step(rule, Q, alpha, g, i, before) for i in least]
+        reached = vertices.alpha @ Q @ vertices.alpha
+        assert reached in [pytest.approx(a @ Q @ a, rel=1e-9) for a in after]
+        before, alpha = alpha, vertices.alpha.copy()
+        np.testing.assert_allclose(vertices.grad, Q @ alpha, atol=1e-10)
+        assert after_rho == pytest.approx(alpha @ Q @ alpha, rel=1e-10)
+    whole, earlier, block = begin(np.arange(N))
+    totals = np.zeros(N_COUNTS, dtype=np.int64)
+    take(whole, earlier, block, draws, 25, totals)
+    np.testing.assert_array_equal(whole.alpha, alpha)
+    np.testing.assert_array_equal(totals, counts)
+    assert totals[:DROPS].sum() == 25
+    # A gap that reaches the target ends them, in the second draw.
+    for targets in ((1e9, 0.0, 0.0), (0.0, 1e9, 0.0), (0.0, 0.0, 1e9)):
+        looks = np.zeros(N_COUNTS, dtype=np.int64)
+        passed, gap, rho, _ = take(whole, earlier, block, draws, 25, looks, targets)
+        assert passed
+        assert looks[:DROPS].sum() == 0
+        assert looks[DRAWS] == (1 if drawn else 0)
+        if drawn == 0:
+            assert gap == 1 - whole.grad.min() / rho
