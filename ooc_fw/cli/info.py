@@ -131,14 +131,17 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
 def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, Any]:
     """Content of a source, of which all labels and a sample of the rows are read."""
     average = source.statistics and source.statistics.average_squared_distance
-    labels, found = preflight.inspect_labels(source), preflight.inspect_source(source)
+    found = preflight.inspect_source(source)
     counts = None
-    if labels is not None and not source.targets:
-        counts = {common.format_label(value): count for value, count in labels.counts.items()}
-    constant = preflight.column_names(found, found.constant, source)
+    if found.counts is not None and not source.targets:
+        counts = {common.format_label(value): count for value, count in found.counts.items()}
     options = preflight.preparation(found, source)
-    ready = source.scaling is not None or (source.shuffled and not options)
-    more = preflight.of_labels(labels, source, converts=not ready)
+    more = preflight.of_labels(found, source, converts=options is not None)
+    if options is None:
+        command = _next(args, None, more)
+    else:
+        command = _next(args, [*more, *options], ())
+    constant = preflight.column_names(found, found.constant, source)
     return {
         "kind": "data",
         "n_rows": source.n_rows,
@@ -157,8 +160,8 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
         "outweighing_columns": preflight.column_names(found, found.swamping()[0], source),
         "bad_rows": found.n_bad,
         "repeated_rows": found.n_repeated,
-        "advice": [*preflight.advice(found, labels, source)][:MOST_ADVICE],
-        "next": [_next(args, None if ready else [*more, *options], more if ready else ())],
+        "advice": [*preflight.advice(found, source)][:MOST_ADVICE],
+        "next": [command],
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import shutil
 import time
@@ -21,7 +20,7 @@ from ooc_fw.convert.csv_table import CSVTable
 from ooc_fw.convert.features import TableEncoder, TableRecord, choose_columns
 from ooc_fw.convert.like import TrainingFile, read_like
 from ooc_fw.convert.passes import Job, Spool, shuffle_bits
-from ooc_fw.convert.readers import Encoder, Meter, ParseOptions, Progress, Reader
+from ooc_fw.convert.readers import Encoder, ParseOptions, Progress, Reader
 from ooc_fw.convert.tables import ArrayTable, PartsTable, Table
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import Layout, OutputFile, filter_options
@@ -35,19 +34,12 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, atomic_path, reserved
 from ooc_fw.system.memory import format_bytes
 
-logger = logging.getLogger(__name__)
-
 PathLike: TypeAlias = str | os.PathLike[str]
 
 DENSE_FROM_DENSITY = 0.25
 """Share of nonzeros from which rows are stored dense: dense products are then faster, and sparse
 rows, with an index for each value, would hardly be smaller."""
-LARGE_BYTES = 64 << 20  # dense rows that take more, and MANY_TIMES the input, are announced
-MANY_TIMES = 4
-
-_SPOOL_BYTES = {np.float32: 1.5, np.float64: 2.5}
-"""Bytes in the spool for a byte of text, by the type of the values; an upper estimate."""
-_TEXT_BYTES = 4  # bytes of text for a byte of compressed input; an estimate
+SPOOL_BYTES = 4  # in the spool for a byte of an input, about
 _DISK_ERRORS = {
     getattr(errno, name) for name in "ENOSPC EDQUOT EFBIG EIO EROFS EPERM EACCES".split()
 }
@@ -88,21 +80,24 @@ def convert(
     The inputs are of one format and read one after the other; "-" is standard input (text or CSV).
     The output is replaced as a whole when all is well, otherwise left as it was: InputError says
     which option, input, column, line or row cannot be used, OSError that the disk is full or fails.
-    Free space is compared with what is needed before rows are spooled and before the output is
-    begun. `progress` is called now and then with (bytes done, bytes in all or None).
+    Free space is compared with what is needed before the output is begun. `progress` is called now
+    and then with (bytes done, bytes in all or None).
     """
     started = time.perf_counter()
     options = options or ConvertOptions()
     filter_options(options.compression)  # the plugin must be installed
     target = Path(output)
+    names = [os.fspath(path) for path in inputs]
     like = None if options.like is None else read_like(os.fspath(options.like))
     if like is not None and like.targets:
         options = replace(options, task="regression")
+    notes: list[str] = []
     with ExitStack() as stack:
-        job = _prepare([os.fspath(path) for path in inputs], target, options, like, progress, stack)
+        job = _prepare(names, target, options, like, progress or (lambda *_: None), stack)
         with _naming(target, "rows were set aside in temporary files beside it"):
             passes.parse_inputs(job)
-        layout = _plan(job)
+        layout = _plan(job, like, notes)
+        _check_room(target.absolute().parent, layout, job.spool)
         with (
             _naming(target, "it was being written"),
             atomic_path(target) as temporary,
@@ -122,12 +117,12 @@ def convert(
         density=n_nonzero / (layout.n_rows * layout.n_features),
         scaling=layout.scaling,
         seed=layout.seed,
-        dropped_features=max(0, job.width - (job.n_features or job.width)),
+        dropped_features=max(0, job.width - layout.n_features),
         dropped_values=job.n_dropped,
         n_skipped=job.n_skipped,
         skipped=tuple(job.skipped),
         unseen_labels=tuple(name for name in found if name not in known),
-        notes=(*job.encoder.notes(), *mapped, *job.notes),
+        notes=(*job.encoder.notes(), *mapped, *notes),
         text_bytes=sum(reader.text_bytes for reader in job.inputs),
         seconds=time.perf_counter() - started,
         targets=layout.targets,
@@ -198,55 +193,40 @@ def _prepare(
     target: Path,
     options: ConvertOptions,
     like: TrainingFile | None,
-    progress: Progress | None,
+    progress: Progress,
     stack: ExitStack,
 ) -> Job:
-    """Open the inputs, choose the features, check the space, and begin the spool."""
+    """Open the inputs, choose the features, and begin the spool."""
     kind = _choose_format(names, options, like)
     scaling = Scaling("none", options.log1p) if like is None else like.scaling
-    n_features = options.n_features if like is None else like.n_features
-    parsing = ParseOptions(
-        options.zero_based, n_features, scaling.log1p, options.on_error == "skip"
-    )
+    width = options.n_features if like is None else like.n_features
+    parsing = ParseOptions(options.zero_based, width, scaling.log1p, options.on_error == "skip")
     maps = _maps(names, options, like)
-    readers: list[Reader] = []
-    encoder: Encoder
+    inputs: Sequence[Reader] = ()
+    encoder: Encoder = LineEncoder(parsing, maps)
     if kind == "libsvm":
-        readers += [stack.enter_context(TextInput(name)) for name in names]
-        encoder = LineEncoder(parsing, maps)
+        inputs = [stack.enter_context(TextInput(name)) for name in names]
     else:
         record = None
         if like is not None and like.table is not None:
             record = TableRecord.from_json(like.table, like.name, like.columns, like.n_features)
             if not record.header:
                 options = replace(options, header=bool(options.header))
-        tables = [stack.enter_context(open_table(name, kind, options)) for name in names]
-        readers += tables
+        inputs = tables = [stack.enter_context(open_table(one, kind, options)) for one in names]
         record = _choose_features(tables[0], record, options, like)
-        if record is not None:
-            n_features = None  # as many as it says
-            parsing = replace(parsing, n_features=None)
         encoder = TableEncoder(tables, record, options, parsing, like, maps=maps)
     read = [*names, options.like, options.labels]
     stack.enter_context(reserved([Output("output", target)], read))
-    sizes = [reader.size for reader in readers if reader.size is not None]
-    all_known = len(sizes) == len(readers)
-    text_bytes = sum(
-        (reader.size or 0) * (_TEXT_BYTES if reader.compressed else 1) for reader in readers
-    )
-    _require_room(target, text_bytes, "temporary files")
-    # A spread far below the size of the values would be lost by rounding them before scaling.
-    exact = options.scale != "none" or not scaling.is_identity
-    dtype = np.float64 if exact else np.float32
-    bits = shuffle_bits(int(text_bytes * _SPOOL_BYTES[dtype]) if all_known else None)
+    sizes = [one.size for one in inputs if one.size is not None]
+    n_bytes = sum(sizes) if len(sizes) == len(inputs) else None
     seed = options.seed if options.shuffle and like is None else None
-    spool = Spool(target.absolute().parent, seed, bits)
+    spool = Spool(target.absolute().parent, seed, shuffle_bits(n_bytes and SPOOL_BYTES * n_bytes))
     stack.callback(spool.close)
-    meter = Meter(progress, sum(sizes) if all_known else None, 2)
+    # A spread far below the size of the values would be lost by rounding them before scaling.
+    is_exact = options.scale != "none" or not scaling.is_identity
+    dtype = np.float64 if is_exact else np.float32
     ranges = ColumnRanges(options.scale)
-    return Job(
-        options, target, like, n_features, readers, encoder, scaling, dtype, spool, meter, ranges
-    )
+    return Job(options, inputs, n_bytes, encoder, scaling, dtype, spool, progress, ranges)
 
 
 def _choose_features(
@@ -270,16 +250,6 @@ def _choose_features(
     return choose_columns(first, options, like) if by_position else record
 
 
-def _require_room(target: Path, n_bytes: int, purpose: str) -> None:
-    directory = target.absolute().parent
-    free = shutil.disk_usage(directory).free
-    if n_bytes > free:
-        raise InputError(
-            f"{directory} has {format_bytes(free)} free, and {purpose} will take about "
-            f"{format_bytes(n_bytes)} more; free some space or put the output elsewhere"
-        )
-
-
 @contextmanager
 def _naming(target: Path, moment: str) -> Iterator[None]:
     """Add to an error of the disk which output it stopped, and when."""
@@ -293,10 +263,11 @@ def _naming(target: Path, moment: str) -> Iterator[None]:
         ) from error
 
 
-def _plan(job: Job) -> Layout:
-    """Layout of the output; InputError if it will not fit."""
-    options, encoder, like = job.options, job.encoder, job.like
-    n_columns = encoder.end_learning(job.ranges, job.sums, job.scaling, job.n_features or job.width)
+def _plan(job: Job, like: TrainingFile | None, notes: list[str]) -> Layout:
+    """Layout of the output; InputError if rows cannot be stored as they should."""
+    options, encoder, log = job.options, job.encoder, job.scaling
+    width = options.n_features if like is None else like.n_features
+    n_columns = encoder.end_learning(job.ranges, job.sums, log, width or job.width)
     widths = encoder.widths(n_columns)
     n_features = int(widths.sum()) if like is None else like.n_features
     if not n_features:
@@ -305,43 +276,24 @@ def _plan(job: Job) -> Layout:
         fitted = Scaling.fit(job.ranges, options.log1p, n_columns, kept=encoder.kept(n_columns))
         scaling = _scaling_at(fitted, np.repeat(np.arange(n_columns), widths))
     else:
-        scaling = job.scaling
+        scaling = like.scaling
         fitted = _scaling_at(scaling, np.minimum(np.cumsum(widths) - widths, n_features - 1))
-    job.notes += passes.lost_columns(job, fitted, n_columns)
-    dense = options.dense if like is None or options.dense is not None else not like.sparse
-    if dense is None:
-        dense = job.ranges.n_stored >= DENSE_FROM_DENSITY * job.n_rows * n_features
-    if not dense and scaling.moves_zero:
-        if options.dense is False:
-            raise InputError(
-                f"scaling {scaling.kind!r} turns zeros into other numbers here, so rows cannot "
-                f"stay sparse; use --scale maxabs, or leave out --sparse"
-            )
-        dense = True
-        job.notes.append(
-            f"scaling {scaling.kind!r} turns zeros into other numbers: rows are stored dense"
-        )
-    n_bytes, n_read = 4 * job.n_rows * n_features, sum(one.text_bytes for one in job.inputs)
-    if dense and n_bytes > max(LARGE_BYTES, MANY_TIMES * n_read):
-        logger.warning(
-            "dense rows of %d features will take %s, %.0f times the input; see --target-encode, "
-            "--scale maxabs and --sparse",
-            *(n_features, format_bytes(n_bytes), n_bytes / max(1, n_read)),
-        )
+    notes += passes.lost_columns(job, fitted, n_columns)
     label_values, words = encoder.labels.values()
     counts: Counter[float] = Counter()
     for label, count in job.class_counts.items() if encoder.labelled else ():
         counts[label if label_values is None else float(label_values[int(label)])] += count
-    layout = Layout(
+    return Layout(
         n_rows=job.n_rows,
         n_features=n_features,
         n_stored=job.ranges.n_stored,
-        sparse=not dense,
+        sparse=not _is_dense(job, scaling, n_features, like, notes),
         class_counts=dict(sorted(counts.items())),
         source=job.name,
         scaling=scaling,
         compression=options.compression,
         labelled=encoder.labelled,
+        shuffled=job.spool.seed is not None,
         seed=job.spool.seed,
         label_names=words,
         targets=options.targets,
@@ -350,9 +302,37 @@ def _plan(job: Job) -> Layout:
         labels_as=() if encoder.labels.map is None else encoder.labels.map.maps,
         n_encoded=0 if encoder.encoding is None else encoder.encoding.n_added,
     )
-    if layout.compression == "none":
-        _require_room(job.target, layout.n_bytes - job.spool.freed_bytes, "the output")
-    return layout
+
+
+def _is_dense(
+    job: Job, scaling: Scaling, n_features: int, like: TrainingFile | None, notes: list[str]
+) -> bool:
+    """Whether rows are stored dense: as asked for, else as those of `like`, else by density."""
+    dense = job.options.dense
+    if dense is None and like is not None:
+        dense = not like.sparse
+    if dense is None:
+        dense = job.ranges.n_stored >= DENSE_FROM_DENSITY * job.n_rows * n_features
+    if dense or not scaling.moves_zero:
+        return dense
+    if job.options.dense is False:
+        raise InputError(
+            f"scaling {scaling.kind!r} turns zeros into other numbers here, so rows cannot stay "
+            f"sparse; use --scale maxabs, or leave out --sparse"
+        )
+    notes.append(f"scaling {scaling.kind!r} turns zeros into other numbers: rows are stored dense")
+    return True
+
+
+def _check_room(folder: Path, layout: Layout, spool: Spool) -> None:
+    """Raise InputError if the output will not fit on the disk."""
+    n_bytes = layout.n_bytes - spool.freed_bytes
+    free = shutil.disk_usage(folder).free
+    if layout.compression == "none" and n_bytes > free:
+        raise InputError(
+            f"{folder} has {format_bytes(free)} free, and the output will take about "
+            f"{format_bytes(n_bytes)} more; free some space or put the output elsewhere"
+        )
 
 
 def _scaling_at(scaling: Scaling, places: Int64Array) -> Scaling:

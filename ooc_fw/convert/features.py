@@ -444,8 +444,8 @@ class TableEncoder(readers.Encoder):
             with self._counting:
                 self._missing += is_missing.sum(axis=0)
         rows = self._slots(numbers, words)
-        n_stored, width = len(rows.data), rows.n_features
-        limit = self._options.n_features
+        width = rows.n_features if self.record is None else 0  # which a record tells
+        n_stored, limit = len(rows.data), self._options.n_features
         if limit is not None and width > limit:
             rows = keep_stored(rows, rows.indices < limit, limit)
         return ParsedBlock(

@@ -7,7 +7,6 @@ nothing is left behind however the process ends.
 from __future__ import annotations
 
 import io
-import logging
 import os
 import pickle
 import tempfile
@@ -17,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +23,7 @@ import numpy.typing as npt
 
 from ooc_fw._core.rows import write_dense_rows
 from ooc_fw.convert import readers
-from ooc_fw.convert.like import TrainingFile
-from ooc_fw.convert.readers import EXAMPLES, ParsedBlock, ordered_map
+from ooc_fw.convert.readers import EXAMPLES, ParsedBlock, Progress, ordered_map
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, count_labels
 from ooc_fw.data.rows import (
     AnyArray,
@@ -43,13 +40,9 @@ from ooc_fw.data.scaling import Scaling, are_constant
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.memory import format_bytes
-
-logger = logging.getLogger(__name__)
 
 FEW_STEPS = 64  # a column is lost to rounding if its range has fewer steps of float32 than this
 PIECE_BYTES = 2 << 20  # bytes of rows that are scaled and written at once
-MANY_FEATURES = 1 << 22  # columns above which the memory of statistics is told
 MAX_FEATURES = 1 << 26  # statistics take up to 64 bytes per column
 WIDE = 1 << 14  # columns above which merging the ranges of blocks takes longer than adding rows
 MAX_CLASSES = 4096  # different labels; more of them are targets of a regression
@@ -60,24 +53,21 @@ class Job:
     """What both passes need, and what the first one counts."""
 
     options: ConvertOptions
-    target: Path
-    like: TrainingFile | None
-    n_features: int | None
     inputs: Sequence[readers.Reader]
+    n_bytes: int | None  # of all inputs; None if the size of one is unknown
     encoder: readers.Encoder
     scaling: Scaling  # complete with `like`, else it tells log1p alone
     dtype: type  # of the values in the spool; float64 where they are still to be scaled
     spool: Spool
-    meter: readers.Meter
+    progress: Progress
     ranges: ColumnRanges  # of the columns of parsed rows
     sums: Float64Array | None = None  # of each column of numbers, if means are asked for
     class_counts: Counter[float] = field(default_factory=Counter)
     n_rows: int = 0
     width: int = 0
-    n_dropped: int = 0
+    n_dropped: int = 0  # values in columns beyond the width asked for
     n_skipped: int = 0
     skipped: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what a user may not expect of the output
 
     @property
     def name(self) -> str:
@@ -87,7 +77,11 @@ class Job:
     def add(self, name: str, measured: _Measured) -> RowBlock:
         """Add a block of the input `name`; returns its rows with their numbers."""
         block = measured.block
-        self._check_width(name, block)
+        if block.rows.n_features > MAX_FEATURES:
+            raise InputError(
+                f"{name} has a feature index of {block.rows.n_features}, and the limit is "
+                f"{MAX_FEATURES}; if it is a stray one, leave wide features out with --n-features"
+            )
         if measured.ranges is None:
             self.ranges.add(measured.known)
         else:
@@ -112,19 +106,6 @@ class Job:
         self.skipped += block.skipped[: EXAMPLES - len(self.skipped)]
         return RowBlock(block.rows, block.labels, row_ids, codes)
 
-    def _check_width(self, name: str, block: ParsedBlock) -> None:
-        hint = "if it is a stray one, leave wide features out with --n-features"
-        if block.rows.n_features > MAX_FEATURES:
-            raise InputError(
-                f"{name} has a feature index of {block.rows.n_features}, and the limit is "
-                f"{MAX_FEATURES}; {hint}"
-            )
-        if block.width > max(self.width, MANY_FEATURES):
-            logger.warning(
-                "%s has a feature index of %d: columns take up to 64 bytes each, %s in all; %s",
-                *(name, block.width, format_bytes(64 * block.width), hint),
-            )
-
 
 @dataclass(frozen=True)
 class _Measured:
@@ -143,13 +124,13 @@ def parse_inputs(job: Job) -> None:
         for reader in job.inputs:
             for measured in ordered_map(partial(_measure, job, reader), reader.blocks()):
                 block = job.add(reader.name, measured)
-                job.meter.at(sum(reader.bytes_read for reader in job.inputs))
+                done = sum(reader.bytes_read for reader in job.inputs)
+                job.progress(done, None if job.n_bytes is None else 2 * job.n_bytes)
                 yield block
 
     spooled = map if job.spool.seed is None else ordered_map  # the shuffle needs no order
     for _ in spooled(job.spool.add, numbered()):
         pass
-    job.meter.next_pass()
     if not job.n_rows:
         raise InputError(f"{job.name} holds no rows; {job.encoder.hint}")
 
@@ -177,22 +158,20 @@ def lost_columns(job: Job, scaling: Scaling, n_columns: int) -> Iterator[str]:
         rounded = ends.astype(np.float32)
         steps = np.abs(rounded[1] - rounded[0]) / np.spacing(np.abs(rounded).max(axis=0))
     is_exact = (rounded == ends).all(axis=0)  # as whole numbers below 2**24 are
-    is_noise = (low < high) & are_constant(low, high)
-    is_lost = (low < high) & (steps < FEW_STEPS) & ~is_exact & ~is_noise
+    is_noise = are_constant(low, high)
+    is_lost = (low < high) & (is_noise | ((steps < FEW_STEPS) & ~is_exact))
     done = "" if scaling.kind == "none" else f" after --scale {scaling.kind}"
-    for are_so, reason in (
-        (is_noise, "differ by rounding only, and count as one value if scaled"),
-        (
-            is_lost,
+    for column in np.flatnonzero(is_lost)[:EXAMPLES].tolist():
+        reason = (
             f"cannot be told apart in float32{done}; give --scale standard, which takes their "
-            f"mean off before they are rounded",
-        ),
-    ):
-        for column in np.flatnonzero(are_so)[:EXAMPLES].tolist():
-            yield (
-                f"{job.encoder.column_name(column)}: its values, from {low[column]:.17g} to "
-                f"{high[column]:.17g}, {reason}"
-            )
+            f"mean off before they are rounded"
+        )
+        if is_noise[column]:
+            reason = "differ by rounding only, and count as one value if scaled"
+        yield (
+            f"{job.encoder.column_name(column)}: its values, from {low[column]:.17g} to "
+            f"{high[column]:.17g}, {reason}"
+        )
 
 
 def write_rows(job: Job, file: OutputFile, layout: Layout) -> int:
@@ -204,15 +183,16 @@ def write_rows(job: Job, file: OutputFile, layout: Layout) -> int:
     writer = DatasetWriter(file, layout)
     n_written = 0
     finish = partial(_finish, job.encoder, layout)
-    pieces = _pieces(readers.prefetch(job.spool.blocks(layout.n_features)), layout)
+    pieces = _pieces(job.spool.blocks(layout.n_features), layout)
     for rows, summed, piece in ordered_map(finish, pieces):
         labels = piece.labels
         if label_values is not None:
             labels = label_values[labels.astype(np.int64)]
         writer.append(rows, labels, piece.row_ids, summed, piece.codes)
         n_written += len(piece)
-        if job.meter.pass_bytes is not None:
-            job.meter.at(round(n_written / layout.n_rows * job.meter.pass_bytes))
+        if job.n_bytes is not None:
+            done = job.n_bytes + round(n_written / layout.n_rows * job.n_bytes)
+            job.progress(done, 2 * job.n_bytes)
     writer.finish()
     return writer.n_nonzero
 

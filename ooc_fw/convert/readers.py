@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -31,12 +31,11 @@ MAX_THREADS = 4  # with more threads, the one thread that reads and writes is th
 THREADS_NAME = "ooc-fw-prep"
 
 Place = Callable[[int], str]  # the input and the place there of a row of a block
+Progress: TypeAlias = Callable[[int, int | None], None]  # told bytes done, and in all if known
 
 
 class Reader(ExitStack, ABC):
     """An open input, and the stack of what it opened. `size` is that of a file, in bytes."""
-
-    compressed = False  # whether the content takes much more room than the file
 
     def __init__(self, name: str, size: int | None = None) -> None:
         super().__init__()
@@ -240,9 +239,6 @@ class Encoder(ABC):
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-Progress: TypeAlias = Callable[[int, int | None], None]
-"""Called with (bytes done, bytes in all or None); each byte of input counts once per pass."""
-
 
 def ordered_map(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None
@@ -265,34 +261,3 @@ def ordered_map(
         finally:
             for future in pending:
                 future.cancel()
-
-
-def prefetch(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield `items`, of which another thread makes the next one while one is used."""
-    end = object()
-    iterator: Iterator[Item | object] = iter(items)
-    with ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME) as pool:
-        upcoming = pool.submit(next, iterator, end)
-        while (item := upcoming.result()) is not end:
-            upcoming = pool.submit(next, iterator, end)
-            yield cast(Item, item)
-
-
-@dataclass
-class Meter:
-    """Reports bytes done to a progress function, pass after pass of `pass_bytes` each, if known."""
-
-    progress: Progress | None
-    pass_bytes: int | None
-    n_passes: int = 1
-    passed: int = 0  # bytes of what is done already
-
-    def next_pass(self) -> None:
-        """Begin another pass."""
-        self.passed += self.pass_bytes or 0
-
-    def at(self, done: int) -> None:
-        """Report the bytes done after those that are `passed`."""
-        if self.progress is not None:
-            total = None if self.pass_bytes is None else self.pass_bytes * self.n_passes
-            self.progress(self.passed + done, total)

@@ -139,8 +139,6 @@ class PartsTable(Table):
     If names of folders below it are like ``year=2024``, ``year`` is a column, too.
     """
 
-    compressed = True
-
     def __init__(self, path: str, kind: str) -> None:
         import pyarrow as pa
 

@@ -85,8 +85,7 @@ class TextInput(readers.Reader):
             raise unreadable(self.name, error) or error from error
         if kind in _NOT_TEXT:
             raise InputError(f"{self.name} {_NOT_TEXT[kind]}")
-        self.compressed = kind in _OPENERS
-        self._stream: Any = _OPENERS[kind](self._raw, "rb") if self.compressed else self._raw
+        self._stream: Any = _OPENERS[kind](self._raw, "rb") if kind in _OPENERS else self._raw
         head = b""
         with suppress(*_DAMAGED):  # which reading will tell
             head = self._stream.peek(HEAD_BYTES)[:HEAD_BYTES]

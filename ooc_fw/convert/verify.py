@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from ooc_fw.convert.readers import Meter, Progress, ordered_map
+from ooc_fw.convert.readers import Progress, ordered_map
 from ooc_fw.data import converted
 from ooc_fw.data.arrays import Sliceable
 from ooc_fw.data.converted import Checksums
@@ -55,9 +55,10 @@ def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = Non
     InputError if it is no file with rows, or has no checksums.
     """
     path = os.fspath(path)
+    without = InputError(f"{path} has no checksums to compare with; ooc-fw convert writes them")
     if not os.path.isfile(path) or not is_hdf5(path):
         open_source(path).close()  # says what is wrong with it
-        raise _no_checksums(path)
+        raise without
     file = open_file(path)
     with ExitStack() as stack:
         stack.callback(close_file, file)
@@ -65,63 +66,54 @@ def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = Non
         stamp = FileStamp(path, file.id.get_vfd_handle())
         sums = converted.read_checksums(file) if converted.is_converted(file) else {}
         if not sums:
-            raise _no_checksums(path)
-        arrays = tuple(_compare(file, sums, progress))
-        report = VerifyReport(path, os.path.getsize(path), arrays)
+            raise without
+        n_bytes = sum(file[name].nbytes for name in sums)
+        arrays: list[ArrayReport] = []
+        for name in sorted(sums):
+            before = sum(array.n_bytes for array in arrays)
+
+            def tell(done: int, before: int = before) -> None:
+                if progress is not None:
+                    progress(before + done, n_bytes)
+
+            arrays.append(_compare(file[name], sums[name], tell))
         stamp.check()
+    report = VerifyReport(path, os.path.getsize(path), tuple(arrays))
     if report.intact:
         open_source(path).close()  # checks that the arrays fit each other
     return report
 
 
-def _no_checksums(path: str) -> InputError:
-    return InputError(f"{path} has no checksums to compare with; ooc-fw convert writes them")
-
-
-def _compare(
-    root: Any, sums: dict[str, Checksums], progress: Progress | None
-) -> Iterator[ArrayReport]:
-    """Compare all arrays of a converted file with their checksums."""
-    meter = Meter(progress, sum(root[name].nbytes for name in sums))
-    for name in sorted(sums):
-        yield _compare_array(root[name], sums[name], meter)
-        meter.passed += root[name].nbytes
-
-
-def _compare_array(dataset: Any, sums: Checksums, meter: Meter) -> ArrayReport:
+def _compare(dataset: Any, sums: Checksums, tell: Callable[[int], None]) -> ArrayReport:
     """Compare one array, a few megabytes at a time, on several threads."""
-    name = dataset.name.removeprefix("/")
-    n_rows, row_bytes = len(dataset), dataset.nbytes // max(1, len(dataset))
-    report = ArrayReport(
-        name, dataset.nbytes, -(-n_rows // (dataset.chunks or (max(1, n_rows),))[0])
-    )
+    name, n_rows = dataset.name.removeprefix("/"), len(dataset)
+    n_chunks = -(-n_rows // (dataset.chunks or (max(1, n_rows),))[0])
     try:
         array = open_dataset(dataset)
     except DamageError as error:
-        return replace(report, n_damaged=1, damage=(str(error),))
+        return ArrayReport(name, dataset.nbytes, n_chunks, 1, (str(error),))
+    row_bytes = max(1, dataset.nbytes // max(1, n_rows))
+    # Whole stretches, about READ_BYTES of them.
+    step = max(1, READ_BYTES // (sums.length * row_bytes)) * sums.length
+    damage: list[str] = []
+    n_damaged = 0
     with closing(array):
         checked = converted.CheckedSlices(array, sums, dataset.file.filename, name)
-        # Whole stretches, about READ_BYTES of them.
-        step = max(1, READ_BYTES // (sums.length * max(1, row_bytes))) * sums.length
-        parts = ((start, min(n_rows, start + step)) for start in range(0, n_rows, step))
 
-        def work(part: tuple[int, int]) -> tuple[int, list[str]]:
-            return part[1], list(_damage(array, sums, checked, part))
+        def work(start: int) -> list[str]:
+            return list(_damage(array, sums, checked, start, min(n_rows, start + step)))
 
-        damage: list[str] = []
-        n_damaged = 0
-        for stop, sentences in ordered_map(work, parts):
+        for part, sentences in enumerate(ordered_map(work, range(0, n_rows, step)), 1):
             n_damaged += len(sentences)
             damage += sentences[: SHOWN - len(damage)]
-            meter.at(stop * row_bytes)
-    return replace(report, n_damaged=n_damaged, damage=tuple(damage))
+            tell(min(n_rows, part * step) * row_bytes)
+    return ArrayReport(name, dataset.nbytes, n_chunks, n_damaged, tuple(damage))
 
 
 def _damage(
-    array: Sliceable, sums: Checksums, checked: converted.CheckedSlices, part: tuple[int, int]
+    array: Sliceable, sums: Checksums, checked: converted.CheckedSlices, start: int, stop: int
 ) -> Iterator[str]:
     """Sentences about the damaged stretches of one part."""
-    start, stop = part
     try:
         for stretch in sums.mismatches(array[start:stop], start):
             yield checked.describe(int(stretch))
@@ -130,4 +122,4 @@ def _damage(
             yield checked.describe(start // sums.length, f"cannot be read ({error})")
             return
         for first in range(start, stop, sums.length):
-            yield from _damage(array, sums, checked, (first, min(stop, first + sums.length)))
+            yield from _damage(array, sums, checked, first, min(stop, first + sums.length))

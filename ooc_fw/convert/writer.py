@@ -9,9 +9,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import h5py
@@ -19,11 +18,10 @@ import numpy as np
 
 from ooc_fw.convert.readers import THREADS_NAME
 from ooc_fw.data import converted
-from ooc_fw.data.arrays import open_npy
+from ooc_fw.data.arrays import ReadArray
 from ooc_fw.data.encoded import hold_out
-from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, is_hdf5, put_text, put_texts
-from ooc_fw.data.hdf5 import structure_errors
-from ooc_fw.data.labels import are_targets, encode_labels, read_targets
+from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, put_text, put_texts
+from ooc_fw.data.labels import are_targets, iter_labels, label_values, read_targets
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -36,13 +34,12 @@ from ooc_fw.data.rows import (
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.statistics import ColumnSums
-from ooc_fw.data.views import SubsetSource, ranges_of
+from ooc_fw.data.views import ranges_of
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import atomic_path, flush_to_disk
 
 FORMAT_VERSION = 1
 
-_PART_ROWS = 1 << 20  # rows whose labels and numbers are looked at together
 CHUNK_BYTES = 2 << 20  # size of a chunk of any array
 # A data set is written front to back and needs only the chunk at hand in its cache; the default of
 # HDF5 is larger and fills up over the first million rows.
@@ -62,7 +59,8 @@ class Layout:
     scaling: Scaling
     compression: str = "none"  # filter of the large data sets
     labelled: bool = True  # whether there are labels; new rows may have none yet
-    seed: int | None = None  # of the shuffle; None for the order of the input
+    shuffled: bool = False  # whether rows are in random order
+    seed: int | None = None  # of the shuffle, if it is known
     # Words that the label values 0, 1, ... stand for; None where labels are numbers.
     label_names: Sequence[str] | None = None
     targets: bool = False  # whether labels are targets of a regression
@@ -177,8 +175,8 @@ class _Appender:
         self._chunk = np.zeros(dataset.chunks, dtype=dataset.dtype)
         self._length = converted.stretch_length(self._chunk[0].nbytes)
         self._sums = [np.empty(0, dtype=np.uint32)]
-        self._start = 0  # of the chunk being filled
         self._filled = 0
+        self.n_written = 0  # elements in whole chunks
 
     def append(self, block: AnyArray) -> None:
         """Write elements below those written so far."""
@@ -197,12 +195,12 @@ class _Appender:
         written = self._chunk[: self._filled]
         summing = self._pool.submit(converted.crc32s, written, self._length)
         if self._direct:
-            corner = (self._start,) + (0,) * (written.ndim - 1)
+            corner = (self.n_written,) + (0,) * (written.ndim - 1)
             self._dataset.id.write_direct_chunk(corner, self._chunk)
         else:
-            self._dataset[self._start : self._start + len(written)] = written
+            self._dataset[self.n_written : self.n_written + len(written)] = written
         self._sums.append(summing.result())
-        self._start += len(written)
+        self.n_written += len(written)
         self._filled = 0
 
     def checksums(self) -> converted.Checksums:
@@ -216,7 +214,7 @@ class DatasetWriter:
         self._file = file
         self._layout = layout
         self._filter = filter_options(layout.compression)
-        self._stored = 0
+        self._n_stored = 0
         self.n_nonzero = 0  # values that were written
         self._sums = ColumnSums(layout.n_features)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME)
@@ -271,60 +269,62 @@ class DatasetWriter:
         summed = rows if stored is None else stored
         self._sums.add(summed)
         self.n_nonzero += int(np.count_nonzero(values_of(summed)))
-        parts = self._parts
-        if "y" in parts:
-            parts["y"].append(labels)
-        parts["row"].append(row_ids)
-        if cells is not None and "categories" in parts:
-            parts["categories"].append(cells)
+        values: dict[str, AnyArray] = {"row": row_ids}
+        if self._layout.labelled:
+            values["y"] = labels
+        if self._layout.n_encoded and cells is not None:
+            values["categories"] = cells
         if isinstance(rows, CSRRows):
-            parts["X/data"].append(rows.data)
-            parts["X/indices"].append(rows.indices)
-            parts["X/indptr"].append(rows.indptr[1:] + self._stored)
-            self._stored += len(rows.data)
+            values |= {"X/data": rows.data, "X/indices": rows.indices}
+            values["X/indptr"] = rows.indptr[1:] + self._n_stored
+            self._n_stored += len(rows.data)
         else:
-            parts["X"].append(rows)
+            values["X"] = rows
+        for name, block in values.items():
+            self._parts[name].append(block)
         self._file.check()
 
     def finish(self) -> None:
         """Write attributes, statistics and checksums; the file is complete after this."""
         for part in self._parts.values():
             part.flush()
-        layout, attributes = self._layout, self._file.attrs
+        self._pool.shutdown()
+        layout, file = self._layout, self._file
         if layout.sparse:
             # Fewer values than expected: scaling may have turned some into zeros.
-            self._file["X/data"].resize((self._stored,))
-            self._file["X/indices"].resize((self._stored,))
-        attributes["format_version"] = FORMAT_VERSION
-        attributes["n_rows"] = layout.n_rows
-        attributes["n_features"] = layout.n_features
-        attributes["n_classes"] = len(layout.class_counts)
-        attributes["class_names"] = np.array([*layout.class_counts], np.float64)
-        attributes["class_counts"] = np.array([*layout.class_counts.values()], np.int64)
+            file["X/data"].resize((self._n_stored,))
+            file["X/indices"].resize((self._n_stored,))
+        attributes: dict[str, Any] = {
+            "format_version": FORMAT_VERSION,
+            "n_rows": layout.n_rows,
+            "n_features": layout.n_features,
+            "n_classes": len(layout.class_counts),
+            "class_names": np.array([*layout.class_counts], np.float64),
+            "class_counts": np.array([*layout.class_counts.values()], np.int64),
+            "shuffled": layout.shuffled,
+            "mean_square_norm": self._sums.statistics.mean_square_norm,
+        }
         if layout.targets:
             attributes[TARGETS] = True
-        attributes["shuffled"] = layout.seed is not None
         if layout.seed is not None:
             attributes["shuffle_seed"] = layout.seed
-        put_text(attributes, "source", layout.source)
-        put_text(attributes, "compression", layout.compression)
+        file.attrs.update(attributes)
+        put_text(file.attrs, "source", layout.source)
+        put_text(file.attrs, "compression", layout.compression)
         if layout.columns is not None:
-            put_texts(attributes, COLUMNS, layout.columns)
+            put_texts(file.attrs, COLUMNS, layout.columns)
         if layout.table is not None:
-            put_text(attributes, RECORD, layout.table)
+            put_text(file.attrs, RECORD, layout.table)
         if layout.label_names is not None:
-            put_texts(self._file["y"].attrs, LABEL_NAMES, layout.label_names)
+            put_texts(file["y"].attrs, LABEL_NAMES, layout.label_names)
         if layout.labels_as and layout.labelled:
-            put_texts(self._file["y"].attrs, converted.LABELS_AS, layout.labels_as)
-        attributes["mean_square_norm"] = self._sums.statistics.mean_square_norm
-        self._file["mean"] = self._sums.statistics.mean
-        layout.scaling.write(self._file)
-        attributes["complete"] = 1
-        converted.write_checksums(
-            self._file, {name: part.checksums() for name, part in self._parts.items()}
-        )
-        self._pool.shutdown()
-        self._file.check()
+            put_texts(file["y"].attrs, converted.LABELS_AS, layout.labels_as)
+        file["mean"] = self._sums.statistics.mean
+        layout.scaling.write(file)
+        file.attrs["complete"] = 1
+        sums = {name: part.checksums() for name, part in self._parts.items()}
+        converted.write_checksums(file, sums)
+        file.check()
 
 
 def count_labels(labels: AnyArray) -> dict[Any, int]:
@@ -342,62 +342,15 @@ class PartReport:
     class_counts: dict[Any, int]
 
 
-@dataclass(frozen=True)
-class _Labels:
-    """Labels of all rows in few bytes: targets, or the code of each class and what is stored."""
-
-    codes: AnyArray  # targets where there are no values
-    values: Float64Array | None = None  # stored for each code
-    words: list[str] | None = None  # that the values stand for
-
-    @classmethod
-    def of(cls, source: RowSource) -> _Labels:
-        """InputError is raised if some are missing; without any labels they are zeros."""
-        if not source.has_labels:
-            return cls(np.zeros(source.n_rows, dtype=np.int8), np.zeros(1))
-        if are_targets(source):
-            return cls(read_targets(source))
-        classes, codes = encode_labels(source)
-        if classes.dtype.kind in "biuf":
-            return cls(codes, classes.astype(np.float64))
-        return cls(codes, np.arange(len(classes), dtype=np.float64), classes.tolist())
-
-    def stored(self, rows: Int64Array) -> Float64Array:
-        """Labels of some rows as they are stored."""
-        found = self.codes[rows]
-        return found if self.values is None else self.values[found]
-
-    def counts(self, part: SubsetSource) -> dict[Any, int]:
-        """Rows of each stored label in a part."""
-        total: Counter[Any] = Counter()
-        for start in range(0, part.n_rows, _PART_ROWS):
-            rows = part.rows_at(np.arange(start, min(part.n_rows, start + _PART_ROWS)))
-            total.update(count_labels(self.stored(rows)))
-        return dict(sorted(total.items()))
-
-
-def _new_numbers(part: RowSource) -> AnyArray:
-    """For each position in the user's input, how many rows of the part come up to there."""
-    last, ends = 0, [*range(_PART_ROWS, part.n_rows, _PART_ROWS), part.n_rows]
-    for start, stop in pairwise([0, *ends]):
-        last = max(last, int(part.row_ids(start, stop).max()))
-    there = np.zeros(last + 1, dtype=bool)
-    for start, stop in pairwise([0, *ends]):
-        there[part.row_ids(start, stop)] = True
-    return np.cumsum(there, dtype=np.int32 if last < 2**31 - 1 else np.int64)
-
-
 def read_test_rows(path: str, source: RowSource) -> Int64Array:
     """Ranges of the rows that a file lists, counted from 0: text with a number a line, or .npy."""
     try:
         if path.endswith(".npy"):
-            numbers = _read_npy(path)
+            numbers = np.load(path, allow_pickle=False)
         else:
             with warnings.catch_warnings(action="ignore"):  # of a file without numbers
                 numbers = np.loadtxt(path, dtype=np.int64, ndmin=1)
-    except InputError:
-        raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise InputError(
             f"{path} does not list row numbers ({error}); write one a line, counted from 0"
         ) from None
@@ -409,14 +362,6 @@ def read_test_rows(path: str, source: RowSource) -> Int64Array:
             f"once, and not all of them"
         )
     return ranges_of(rows.astype(np.int64))
-
-
-def _read_npy(path: str) -> AnyArray:
-    stored = open_npy(path)
-    if len(stored.shape) != 1:
-        raise InputError(f"{path} has to be one list of numbers, not of shape {stored.shape}")
-    with closing(stored) as array:
-        return np.asarray(array[:])
 
 
 def split(
@@ -432,49 +377,47 @@ def split(
     Rows keep their order, are numbered anew, and take along what is known of them. The files appear
     when both are written. `on_rows` is told the number of rows written.
     """
-    labels = _Labels.of(source)
-    words, targets = labels.words, labels.values is None
+    classes = None  # of labels that are not targets
+    is_classified = source.has_labels and not are_targets(source)
+    if is_classified:
+        classes = label_values(source)
+    elif source.has_labels:
+        read_targets(source)  # all of which must be finite
+    has_words = classes is not None and classes.dtype.kind not in "biuf"
     layout = Layout(
-        source.n_rows,
-        source.n_features,
-        source.decoded_bytes // 8,  # no fewer than are stored
-        source.sparse,
-        {},
-        os.path.basename(source.name),
-        source.scaling or Scaling(),
-        compression,
-        source.has_labels,
-        _shuffle_seed(source.name) if source.shuffled else None,
-        words,
-        targets,
-        source.columns,
-        None,
-        source.labels_as,
+        n_rows=source.n_rows,
+        n_features=source.n_features,
+        n_stored=source.decoded_bytes // 8,  # no fewer than are stored
+        sparse=source.sparse,
+        class_counts={},
+        source=os.path.basename(source.name),
+        scaling=source.scaling or Scaling(),
+        compression=compression,
+        labelled=source.has_labels,
+        shuffled=bool(source.shuffled),
+        label_names=None if classes is None or not has_words else classes.tolist(),
+        targets=source.has_labels and not is_classified,
+        columns=source.columns,
+        labels_as=source.labels_as,
     )
     reports: list[PartReport] = []
     done = 0
     with ExitStack() as stack:
         paths = [stack.enter_context(atomic_path(output)) for output in outputs]
         for part, path, output in zip(hold_out(source, test_ranges), paths, outputs, strict=True):
-            with part, OutputFile(path) as file:
-                numbers = _new_numbers(part)
-                counts = labels.counts(part) if source.has_labels and not targets else {}
-                own = replace(layout, n_rows=part.n_rows, class_counts=counts, table=part.table)
+            with part:
                 # Features of the second part are not made of its own labels.
-                cells = part.categories.cells if part.categories and not reports else None
+                known = None if reports else part.categories
+                cells = None if known is None else known.cells
+                counts = _count_rows(part, classes)
+                own = replace(layout, n_rows=part.n_rows, class_counts=counts, table=part.table)
                 if cells is not None:
                     own = replace(own, n_encoded=cells.shape[1])
-                writer = DatasetWriter(file, own)
-                for start, rows in iter_blocks(part, 0, part.n_rows):
-                    stop = start + len(rows)
-                    known = None if cells is None else cells[start:stop]
-                    own_labels = labels.stored(part.rows_at(np.arange(start, stop)))
-                    ids = numbers[part.row_ids(start, stop)].astype(np.int64) - 1
-                    writer.append(rows, own_labels, ids, None, known)
-                    done += len(rows)
+                for n_rows in _write_part(part, path, own, classes if has_words else None, cells):
                     if on_rows is not None:
-                        on_rows(done)
-                writer.finish()
+                        on_rows(done + n_rows)
+                done += part.n_rows
+            words = own.label_names
             named = {k if words is None else words[int(k)]: n for k, n in counts.items()}
             reports.append(PartReport(os.fspath(output), part.n_rows, named))
         for path in paths:
@@ -482,9 +425,33 @@ def split(
     return reports
 
 
-def _shuffle_seed(path: str) -> int:
-    """Seed of the shuffle of a converted file."""
-    if not (os.path.isfile(path) and is_hdf5(path)):
-        return 0
-    with structure_errors(path), h5py.File(path, "r") as file:
-        return int(file.attrs.get("shuffle_seed", 0))
+def _write_part(
+    part: RowSource,
+    path: os.PathLike[str],
+    layout: Layout,
+    words: AnyArray | None,
+    cells: ReadArray | None,
+) -> Iterator[int]:
+    """Write rows to a file; yields how many were written so far."""
+    row_ids = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))  # numbered anew
+    with OutputFile(path) as file:
+        writer = DatasetWriter(file, layout)
+        for start, rows in iter_blocks(part, 0, part.n_rows):
+            stop = start + len(rows)
+            labels = part.labels(start, stop) if layout.labelled else np.zeros(len(rows))
+            if words is not None:
+                labels = np.searchsorted(words, labels)
+            known = None if cells is None else cells[start:stop]
+            writer.append(rows, labels.astype(np.float64), row_ids[start:stop], None, known)
+            yield stop
+        writer.finish()
+
+
+def _count_rows(part: RowSource, classes: AnyArray | None) -> dict[float, int]:
+    """Rows of each label as it is stored, if it is one of `classes`."""
+    counts: Counter[float] = Counter()
+    for _, labels in iter_labels(part) if classes is not None else ():
+        if classes is not None and classes.dtype.kind not in "biuf":
+            labels = np.searchsorted(classes, labels)
+        counts.update(count_labels(labels.astype(np.float64)))
+    return dict(sorted(counts.items()))

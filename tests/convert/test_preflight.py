@@ -5,12 +5,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from ooc_fw.convert import preflight
-from ooc_fw.convert.preflight import (
-    advice,
-    inspect_labels,
-    inspect_source,
-    sample_slices,
-)
+from ooc_fw.convert.preflight import advice, inspect_source, sample_slices
 from ooc_fw.data import labels as labels_module
 from ooc_fw.data.opening import open_source
 from ooc_fw.system.errors import InputError
@@ -94,19 +89,19 @@ def test_labels_are_counted_in_blocks(monkeypatch):
     monkeypatch.setattr(labels_module, "_FIRST_LABELS", 7)
     monkeypatch.setattr(labels_module, "LABEL_BYTES", 56)
     y = np.array([1.0] * 20 + [2.0] * 20 + [np.nan] + [3.0] * 9)
-    labels = inspect_labels(open_source(np.ones((50, 1)), y))
-    assert labels.counts == {1: 20, 2: 20, 3: 9}
-    assert labels.n_missing == 1
-    assert inspect_labels(open_source(np.ones((5, 1)))) is None
+    found = inspect_source(open_source(np.ones((50, 1)), y))
+    assert found.counts == {1: 20, 2: 20, 3: 9}
+    assert found.n_unlabelled == 1
+    assert inspect_source(open_source(np.ones((5, 1)))).counts is None
 
 
 def said(X, y=None, **known):
     """Advice on rows, as one text; the source says what is `known`."""
     source = open_source(np.asarray(X, dtype=np.float32), y)
-    found, labels = inspect_source(source), inspect_labels(source)
+    found = inspect_source(source)
     for name, value in {"shuffled": True, **known}.items():
         setattr(source, name, value)
-    return "\n".join(advice(found, labels, source))
+    return "\n".join(advice(found, source))
 
 
 def test_advice():
