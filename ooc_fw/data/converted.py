@@ -2,15 +2,14 @@
 
 Every array is cut into stretches of about `STRETCH_BYTES`, a whole number of them per chunk. The
 CRC32 of each is stored: of the bytes of the values before compression, so that a reader need not
-know how they are stored. One more CRC32 covers the header: the attributes, and the types and sizes
-of the arrays.
+know how they are stored. HDF5 has checksums of its own for attributes, types and sizes.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -33,19 +32,10 @@ FORMAT_VERSION = 1  # newest layout of converted files that is read here
 # extra cost, long enough that the checksums take a sixteen-thousandth of the file.
 STRETCH_BYTES = 64 << 10
 GROUP = "checksums"  # group that holds, for the array ``NAME``, the data set ``checksums/NAME``
-HEADER = "header_crc32"  # attribute of the root that holds the checksum of the header
 LABELS_AS = "labels_as"  # attribute of labels: the maps that made them
 CONTENT = "content_crc32"  # attribute of the root of a small file: a checksum of all its content
 # Oldest and newest HDF5 whose structures are used. Only those have checksums of their own.
 LIBRARY_VERSIONS = ("v110", "v110")
-# Attributes of the root that the header's checksum covers. Users may add others.
-ATTRIBUTES = (
-    *("format_version", "n_rows", "n_features", "n_classes", "class_names", "class_counts"),
-    *("shuffled", "shuffle_seed", "source", "compression", "mean_square_norm"),
-    *("scaling", "log1p", "complete"),
-)
-# Attributes of the root of a file made from a table; covered if they are there.
-TABLE_ATTRIBUTES = ("columns", "table", "targets")
 # Arrays of one number per column, which are compared whenever a file is opened.
 SMALL_ARRAYS = ("mean", "scaling/offset", "scaling/factor")
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
@@ -132,10 +122,8 @@ def crc32s(block: AnyArray, length: int) -> UInt32Array:
         return np.empty(0, dtype=np.uint32)
     view = np.ascontiguousarray(block).data.cast("B")
     step = length * (len(view) // len(block))
-    return np.fromiter(
-        (zlib.crc32(view[start : start + step]) for start in range(0, len(view), step)),
-        dtype=np.uint32,
-    )
+    sums = [zlib.crc32(view[start : start + step]) for start in range(0, len(view), step)]
+    return np.array(sums, dtype=np.uint32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +170,8 @@ class CheckedSlices(ReadArray):
         if stop <= start or (stop - start < length and (first, last) != (start, stop)):
             return self._array[start:stop]  # type: ignore[no-any-return]
         block = self._array[first:last]
-        bad = self._checksums.mismatches(block, first)
-        if len(bad) > 0:
-            raise DamageError(self.describe(int(bad[0])))
+        for stretch in self._checksums.mismatches(block, first)[:1].tolist():
+            raise DamageError(self.describe(stretch))
         return block[start - first : stop - first]  # type: ignore[no-any-return]
 
     def describe(self, stretch: int, defect: str = "do not match their checksum") -> str:
@@ -206,14 +193,10 @@ def write_checksums(root: Stored, sums: Sums) -> None:
     for name, checksums in {**sums, **small}.items():
         stored = root.create_dataset(f"{GROUP}/{name}", data=checksums.values)
         stored.attrs["length"] = checksums.length
-    root.attrs[HEADER] = np.uint32(_header_crc32(root, [*sums, *small]))
 
 
 def read_checksums(root: Stored) -> dict[str, Checksums]:
     """Checksums of a converted file by array name; none for a file written without them."""
-    if GROUP not in root and HEADER not in root.attrs:
-        return {}
-    damaged = f"{root.file.filename} is damaged:"
     sums: dict[str, Checksums] = {}
 
     def read(name: str, stored: Stored) -> None:
@@ -222,40 +205,20 @@ def read_checksums(root: Stored) -> dict[str, Checksums]:
             sums[name] = Checksums(np.asarray(stored[...]), int(stored.attrs["length"]))
 
     group = find_node(root, GROUP)
-    if group is not None and HEADER in root.attrs:
+    if group is not None:
         group.visititems(read)
-    if not sums or _header_crc32(root, sums) != int(root.attrs[HEADER]):
-        raise DamageError(
-            f"{damaged} its header (attributes, names, types, sizes) does not match its checksum; "
-            f"{_WAY_OUT}"
-        )
     for name, checksums in sums.items():
-        array, length = find_node(root, name), checksums.length
-        wrong = length < 1 or len(checksums.values) != -(-len(array) // length)
-        if name in SMALL_ARRAYS and not wrong:
+        array = find_node(root, name)
+        if not isinstance(array, h5py.Dataset) or checksums.length < 1:
+            fits = False
+        else:
             check_storage(array)
-            wrong = len(checksums.mismatches(array[...], 0)) > 0
-        if wrong:
-            raise DamageError(f"{damaged} {name} does not match its checksums; {_WAY_OUT}")
+            fits = len(checksums.values) == -(-len(array) // checksums.length)
+        if not fits or (name in SMALL_ARRAYS and len(checksums.mismatches(array[...], 0))):
+            raise DamageError(
+                f"{root.file.filename} is damaged: {name} does not match its checksums; {_WAY_OUT}"
+            )
     return sums
-
-
-def _header_crc32(root: Stored, names: Iterable[str]) -> int:
-    """Checksum of the attributes and of the types and sizes of the arrays `names`."""
-    rows, labels = find_node(root, "X"), find_node(root, "y")
-    content: dict[str, object] = {
-        "attributes": {name: _plain(root.attrs.get(name)) for name in ATTRIBUTES},
-        "shape": None if rows is None else _plain(rows.attrs.get("shape")),
-        "arrays": {name: _outline(find_node(root, name)) for name in names},
-    }
-    # Left out of the checksum of files that have no such attributes.
-    table = {name: _plain(root.attrs[name]) for name in TABLE_ATTRIBUTES if name in root.attrs}
-    for name in (LABEL_NAMES, LABELS_AS):
-        if labels is not None and name in labels.attrs:
-            table[name] = _plain(labels.attrs[name])
-    if table:
-        content["table"] = table
-    return zlib.crc32(json.dumps(content, sort_keys=True, default=repr).encode())
 
 
 def content_crc32(root: Stored) -> int:
@@ -270,7 +233,8 @@ def content_crc32(root: Stored) -> int:
         nonlocal total
         total = _attributes_crc32(node, zlib.crc32(repr(name).encode(), total))
         if isinstance(node, h5py.Dataset):
-            total = zlib.crc32(json.dumps(_outline(node)).encode(), total)
+            outline = json.dumps([node.dtype.str, list(node.shape)])
+            total = zlib.crc32(outline.encode(), total)
             step = stretch_length(max(1, node.nbytes // max(1, len(node))))
             for start in range(0, len(node), step):
                 part = np.ascontiguousarray(node[start : start + step])
@@ -282,21 +246,12 @@ def content_crc32(root: Stored) -> int:
 
 def _attributes_crc32(node: Stored, total: int) -> int:
     """Continue the checksum `total` with the attributes of a group or array."""
-    content = {
-        name: None
-        if node.attrs.get_id(name).dtype.kind == "O"
-        else [node.attrs.get_id(name).dtype.str, _plain(node.attrs[name])]
-        for name in node.attrs
-        if name != CONTENT
-    }
+    content: dict[str, object] = {}
+    for name in node.attrs:
+        dtype = node.attrs.get_id(name).dtype
+        if name != CONTENT:
+            content[name] = None if dtype.kind == "O" else [dtype.str, _plain(node.attrs[name])]
     return zlib.crc32(json.dumps(content, sort_keys=True).encode(), total)
-
-
-def _outline(node: Stored) -> object:
-    """Type and size of an array; what stands in its place if there is none."""
-    if not isinstance(node, h5py.Dataset):
-        return None if node is None else "no array"
-    return [node.dtype.str, list(node.shape)]
 
 
 def _plain(value: Any) -> object:

@@ -7,12 +7,9 @@ rows: `hold_out` encodes both parts again, from the labels of the training rows 
 
 from __future__ import annotations
 
-import itertools
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TypedDict
 
 import numpy as np
@@ -28,14 +25,11 @@ from ooc_fw.data.rows import (
     StoredRows,
     append_columns,
     keep_stored,
-    take_columns,
 )
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, WholeSource, complement
 from ooc_fw.system.errors import DamageError, InputError
-
-_warn_once = cache(logging.getLogger(__name__).warning)
 
 FOLDS = 5
 PRIOR_ROWS = 20.0
@@ -43,7 +37,6 @@ PRIOR_ROWS = 20.0
 
 NO_WORD = 0  # code of a row whose category is missing or unknown
 _PART_ROWS = 1 << 16  # rows whose labels are added together
-_FIRST_ROWS = 1000  # that show whether features of a file tell the labels of its own rows
 
 
 class Encoding(TypedDict):
@@ -64,36 +57,7 @@ def hold_out(source: RowSource, ranges: Int64Array) -> tuple[SubsetSource, Subse
     rest = complement(ranges, source.n_rows)
     if source.categories is not None:
         source = EncodedSource(source, rest)
-    elif _tells_labels(source):
-        _warn_once(
-            "%s: an earlier version made features of it from the labels of its rows "
-            "(--target-encode) and kept no categories, so that rows that are held out look better "
-            "than new ones; convert the table again",
-            source.name,
-        )
     return SubsetSource(source, rest), SubsetSource(source, ranges)
-
-
-def _tells_labels(source: RowSource) -> bool:
-    """Whether the first rows have features of target encoding that no later row has."""
-    encodings: dict[str, Encoding] = json.loads(source.table or "{}").get("encodings", {})
-    places = itertools.count(
-        source.n_features - sum(len(e["features"]) for e in encodings.values())
-    )
-    scaling = source.scaling or Scaling()
-    rows = source.read(0, min(source.n_rows, _FIRST_ROWS)) if encodings else np.empty(0)
-    for one in encodings.values():
-        for values, place in zip(one["features"].values(), places, strict=False):
-            column = np.array([place])
-            later = scaling.scale_values(scaling.log_values(np.array(values)), column)
-            found = (
-                take_columns(rows, column).toarray()
-                if isinstance(rows, CSRRows)
-                else rows[:, column]
-            )
-            if not np.isin(found, later).all():
-                return True
-    return False
 
 
 @dataclass(frozen=True)

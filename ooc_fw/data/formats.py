@@ -34,38 +34,28 @@ _MAGIC = {
     b"ooc-fw checkpoint": "checkpoint",  # of ooc-fw 0.2
 }
 _ZIP = rb"PK\x03\x04.{26}"  # before the name of the first file in the archive
-_IN_PYTHON = "read it in Python and write Parquet, as by pandas"
+_SHEET = "; save its sheet as CSV"
+_IN_PYTHON = "; read it in Python and write Parquet, as by pandas"
 _FOREIGN = {
-    _ZIP + rb"(xl/|\[Content_Types|docProps/|_rels/)": (
-        "is an Excel workbook; save its sheet as CSV"
-    ),
-    _ZIP + rb"mimetypeapplication/vnd": "is an OpenDocument file; save its sheet as CSV",
-    _ZIP: "is a zip archive; convert the output of 'unzip -p FILE' from '-'",
-    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "is an old Excel workbook; save its sheet as CSV",
-    rb".{257}ustar": "is a tar archive; unpack it (tar -xf FILE) and convert the files in it",
-    rb"(7z\xbc\xaf|Rar!)": "is an archive; unpack it and convert the files in it",
-    rb"SQLite format 3\0": (
-        "is a database of SQLite; convert the output of "
-        "'sqlite3 -csv -header FILE \"SELECT * FROM table\"' from '-' with --format csv"
-    ),
-    rb"\x80[\x02-\x05]": f"is a pickle, which may run any code; {_IN_PYTHON}",
-    rb"MATLAB 5": f"is a file of MATLAB; {_IN_PYTHON} from scipy.io.loadmat",
-    rb"\xff\xff\xff\xff": (
-        "is a stream of Arrow; write it as a file, as by "
-        "pyarrow.feather.write_feather(pyarrow.ipc.open_stream(FILE).read_all(), NEW)"
-    ),
-    rb"(FEA1|ORC|Obj\x01)": f"is old Feather, ORC or Avro; {_IN_PYTHON}",
-    rb"version https://git-lfs": "is a pointer of git-lfs, not the data; fetch them: git lfs pull",
-    rb"(?i)\s*(%[^\n]*\n\s*)*@relation\s": (f"is ARFF; {_IN_PYTHON} from scipy.io.arff.loadarff"),
-    rb"\s*(\{\s*\"|\[\s*[\[{])": f"is JSON; {_IN_PYTHON} from pandas.read_json",
-    rb"(?i)\s*<(!doctype|html|\?xml)": "is a page of HTML or XML; fetch the data themselves",
-    rb"(?i)(\xef\xbb\xbf)?\"?sep=.\"?\r?\n": (
-        "begins with a line sep=, which is for Excel; convert the output of 'tail -n +2 FILE' from "
-        "'-' with --format csv"
-    ),
+    _ZIP + rb"(xl/|\[Content_Types|docProps/|_rels/)": "an Excel workbook" + _SHEET,
+    _ZIP + rb"mimetypeapplication/vnd": "an OpenDocument file" + _SHEET,
+    _ZIP: "a zip archive; convert the output of 'unzip -p FILE' from '-'",
+    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old Excel workbook" + _SHEET,
+    rb"(.{257}ustar|7z\xbc\xaf|Rar!)": "an archive; unpack it and convert the files in it",
+    rb"SQLite format 3\0": "a database of SQLite; convert what 'sqlite3 -csv -header' writes",
+    rb"\x80[\x02-\x05]": "a pickle, which may run any code" + _IN_PYTHON,
+    rb"MATLAB 5": "a file of MATLAB" + _IN_PYTHON,
+    rb"\xff\xff\xff\xff": "a stream of Arrow; write it as a file, as by pyarrow.feather",
+    rb"(FEA1|ORC|Obj\x01)": "old Feather, ORC or Avro" + _IN_PYTHON,
+    rb"version https://git-lfs": "a pointer of git-lfs, not the data; fetch them: git lfs pull",
+    rb"(?i)\s*(%[^\n]*\n\s*)*@relation\s": "ARFF" + _IN_PYTHON,
+    rb"\s*(\{\s*\"|\[\s*[\[{])": "JSON" + _IN_PYTHON,
+    rb"(?i)\s*<(!doctype|html|\?xml)": "a page of HTML or XML; fetch the data themselves",
+    rb"(?i)(\xef\xbb\xbf)?\"?sep=.\"?\r?\n": "CSV with a line sep= for Excel; remove that line",
 }
 """What files that are not read begin with, as patterns, and the way out."""
 
+_LOGS = {"Delta": "_delta_log", "Hudi": ".hoodie", "Iceberg": "metadata/*.metadata.json"}
 _CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 _PAIR = re.compile(r"(^|\s)\d+:")
@@ -102,8 +92,7 @@ def file_system(url: str) -> tuple[Any, str]:
     with remote_errors(url):
         from fsspec.core import url_to_fs
 
-        system, path = url_to_fs(url)
-        return system, path
+        return url_to_fs(url)  # type: ignore[no-any-return]
 
 
 def format_of(head: bytes) -> str | None:
@@ -113,9 +102,9 @@ def format_of(head: bytes) -> str | None:
 
 def refuse_foreign(name: str, head: bytes) -> None:
     """Raise InputError for a file that begins like one of a format that is not read."""
-    for pattern, sentence in _FOREIGN.items():
+    for pattern, what in _FOREIGN.items():
         if re.match(pattern, head, re.DOTALL):
-            raise InputError(f"{name} {sentence}")
+            raise InputError(f"{name} is {what}")
 
 
 def is_store(path: str) -> bool:
@@ -129,13 +118,8 @@ def stored_bytes(path: str) -> int | None:
     """Size of a file, or of all files in a folder; None of what is remote or not there."""
     if os.path.isfile(path):
         return os.path.getsize(path)
-    if not os.path.isdir(path):
-        return None
-    return sum(
-        os.path.getsize(os.path.join(folder, name))
-        for folder, _, names in os.walk(path)
-        for name in names
-    )
+    files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    return sum(map(os.path.getsize, files)) if os.path.isdir(path) else None
 
 
 def open_bytes(path: str) -> io.BufferedReader:
@@ -173,7 +157,7 @@ def read_head(path: str) -> bytes:
 
 
 def check_regular(path: str) -> None:
-    """Raise InputError for what is no regular file: rows are read more than once."""
+    """Raise InputError for a folder, a pipe or a device: rows are read more than once."""
     if not os.path.exists(path):
         raise _missing(path)
     if not os.path.isfile(path):
@@ -200,21 +184,18 @@ def is_folder(path: str) -> bool:
 
 
 def _format_inside(folder: str) -> str:
-    """Format of the files of a table in a folder; InputError if there are none."""
+    """Format of the files of a table in a folder; a dot or _ begins the names of other files."""
     remote = is_url(folder)
     with remote_errors(folder) if remote else nullcontext():
         system, place = file_system(folder) if remote else (os, folder)
         for _, _, files in system.walk(place):
-            for name in filter(_is_part, files):
-                return _SUFFIXES[os.path.splitext(name)[1]]
+            for name in files:
+                suffix = os.path.splitext(name)[1]
+                if suffix in _SUFFIXES and name[0] not in "._":
+                    return _SUFFIXES[suffix]
     raise InputError(
         f"{folder} is a folder without files of Parquet or Arrow; name the files in it"
     )
-
-
-def _is_part(name: str) -> bool:
-    """Whether a file of a folder is a part of a table; a dot or _ begins the names of others."""
-    return os.path.splitext(name)[1] in _SUFFIXES and name[0] not in "._"
 
 
 def check_parts(path: str) -> None:
@@ -227,22 +208,19 @@ def check_parts(path: str) -> None:
     if is_url(path):
         system, place = file_system(path)
         with remote_errors(path):
-            for folder in (place, os.path.dirname(place.rstrip("/"))):
-                if system.isdir(folder):
-                    _check_no_log(
-                        folder, [os.path.basename(one) for one in system.ls(folder, False)]
-                    )
+            for folder in filter(system.isdir, (place, os.path.dirname(place.rstrip("/")))):
+                check_no_log(folder, [os.path.basename(one) for one in system.ls(folder, False)])
         return
     folder = os.path.dirname(os.path.realpath(path))
     while folder != os.path.dirname(folder):
-        _check_no_log(folder)
+        check_no_log(folder)
         folder = os.path.dirname(folder)
     seen: set[str] = set()
     for place, folders, files in os.walk(path, followlinks=True):
-        if (real := os.path.realpath(place)) in seen:
+        if os.path.realpath(place) in seen:
             raise InputError(f"{place} is a link to a folder that is read anyway; remove it")
-        seen.add(real)
-        _check_no_log(place)
+        seen.add(os.path.realpath(place))
+        check_no_log(place)
         folders[:] = [name for name in folders if name[0] not in "._"]
         for file in (os.path.join(place, name) for name in files if name[0] not in "._"):
             if not os.path.isfile(file):
@@ -251,22 +229,18 @@ def check_parts(path: str) -> None:
                 )
 
 
-def _check_no_log(folder: str, names: Sequence[str] = ()) -> None:
+def check_no_log(folder: str, names: Sequence[str] | None = None) -> None:
     """Raise InputError for the folder of a Delta, Hudi or Iceberg table; `names` are in it."""
-    logs = {
-        "Delta": os.path.join(glob.escape(folder), "_delta_log"),
-        "Hudi": os.path.join(glob.escape(folder), ".hoodie"),
-        "Iceberg": os.path.join(glob.escape(folder), "metadata", "*.metadata.json"),
-    }
-    found = [kind for kind, log in logs.items() if any(glob.iglob(log))]
-    found += [kind for kind, log in logs.items() if os.path.basename(log) in names]
-    if {"metadata", "data"} <= {*names}:
-        found.append("Iceberg")
-    for kind in found:
-        raise InputError(
-            f"{folder} is a table of {kind}, whose files hold removed rows, too; export a snapshot "
-            f"of it, as by SELECT * in its own reader, to a file of Parquet, and convert that"
-        )
+    for kind, log in _LOGS.items():
+        if names is None:
+            found = bool(glob.glob(os.path.join(glob.escape(folder), log)))
+        else:
+            found = {log.split("/")[0]} | ({"data"} if "/" in log else set()) <= {*names}
+        if found:
+            raise InputError(
+                f"{folder} is a table of {kind}, whose files hold removed rows, too; export a "
+                f"snapshot of it, as by SELECT * in its own reader, to Parquet, and convert that"
+            )
 
 
 def detect_format(path: str, *, is_table: bool = False) -> str:
@@ -280,9 +254,8 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
         return "zarr"
     if is_folder(path):
         return _format_inside(path)
-    text = "csv" if is_table else "libsvm"
     if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
-        return text  # the first bytes of a pipe can be read only once
+        return "csv" if is_table else "libsvm"  # bytes of a pipe can be read only once
     head = read_head(path)
     kind = format_of(head)
     if kind in ("npy", "parquet", "arrow"):
@@ -292,14 +265,13 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     refuse_foreign(path, head)
     if kind == "checkpoint" or is_hdf5(path):
         return "hdf5"
-    if is_table or _CSV_NAME.search(path):
-        return "csv"
     line = head.lstrip().split(b"\n", 1)[0].split(b"#", 1)[0].decode("latin-1")
     is_text = kind is None and b"\0" not in head
-    return "csv" if is_text and _SEPARATED.search(line) and not _PAIR.search(line) else "libsvm"
+    has_columns = is_text and _SEPARATED.search(line) and not _PAIR.search(line)
+    return "csv" if is_table or _CSV_NAME.search(path) or has_columns else "libsvm"
 
 
-# It is stored as UTF-8 of a fixed length, in the attribute itself. Strings of variable length lie
+# Text is stored as UTF-8 of a fixed length, in the attribute itself. Strings of variable length lie
 # in a heap of the file that has no checksum, and one changed bit there can keep the HDF5 library in
 # an endless loop.
 

@@ -30,7 +30,6 @@ from ooc_fw.system.errors import InputError, format_label, format_labels
 
 logger = logging.getLogger(__name__)
 
-_SHOWN = 3  # names in a message
 LABEL_BYTES = 8 << 20  # about the bytes of labels that are read together
 _FIRST_LABELS = 1 << 10  # labels of the first block, by which the others are sized
 _PART_LABELS = 1 << 14  # words that are read together to see whether they are numbers
@@ -64,6 +63,23 @@ def is_label_number(word: str) -> bool:
         return False
 
 
+def plain_word(value: object) -> str:
+    """A label or category as the word that all equal values have.
+
+    Numbers have their shortest form: 1, 1.0, "1" and "1.0" are one; so are True and "true". Text
+    that begins with a superfluous 0 is a code, not a number.
+    """
+    if isinstance(value, bool | np.bool_):
+        return str(value)
+    word = (as_text(value) if isinstance(value, bytes) else format_label(value)).strip()
+    if word.lower() in ("true", "false"):
+        return word.capitalize()
+    if (word[:1] == "0" and word[1:2].isdigit()) or not is_label_number(word):
+        return word
+    number = float(word)
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
 def label_word(value: object) -> str:
     """A label as a word, "" for one that is missing."""
     word = plain_word(value)
@@ -77,20 +93,11 @@ def as_labels(words: Sequence[str], *, are_numbers: bool) -> AnyArray:
     return np.array(words, dtype=np.str_)
 
 
-def typed_words(words: Sequence[str]) -> AnyArray:
+def typed_words(words: Iterable[object]) -> AnyArray:
     """Words as labels: numbers if all that are not missing are."""
-    used = {word for word in map(label_word, words) if word}
-    are_numbers = bool(used) and all(map(is_label_number, used))
-    return as_labels([label_word(word) for word in words], are_numbers=are_numbers)
-
-
-def are_missing(labels: AnyArray) -> npt.NDArray[np.bool_]:
-    """Which labels are missing."""
-    if labels.dtype.kind == "f":
-        return np.isnan(labels)
-    if labels.dtype.kind in "SUO":
-        return np.array([not label_word(label) for label in labels.tolist()], dtype=bool)
-    return np.zeros(len(labels), dtype=bool)
+    found = [label_word(word) for word in words]
+    used = {*found} - {""}
+    return as_labels(found, are_numbers=bool(used) and all(map(is_label_number, used)))
 
 
 class WordLabels(ReadArray):
@@ -183,42 +190,20 @@ class LabelMap:
         """What became of how many rows, in one line."""
         groups: dict[str, Counter[str]] = {}
         for label, count in self.counts.items():
-            groups.setdefault(self._new(label, 0), Counter())[label] += count
+            groups.setdefault(self._new(label, 0), Counter())[label] = count
         parts = []
         for new, of in sorted(groups.items()):
-            names = [f"{label} ({count})" for label, count in of.most_common(_SHOWN)]
-            names += [f"{len(of) - _SHOWN} more"] * (len(of) > _SHOWN)
-            parts.append(f"{new} ({of.total()} rows) from {', '.join(names)}")
+            old = _some([f"{label} ({count})" for label, count in of.most_common()])
+            parts.append(f"{new} ({of.total()} rows) from {old}")
         return f"labels: {'; '.join(parts)}"
-
-
-def plain_word(value: object) -> str:
-    """A label or category as the word that all equal values have.
-
-    Numbers have their shortest form: 1, 1.0, "1" and "1.0" are one; so are True and "true". Text
-    that begins with a superfluous 0 is a code, not a number.
-    """
-    if isinstance(value, bool | np.bool_):
-        return str(value)
-    word = (as_text(value) if isinstance(value, bytes) else format_label(value)).strip()
-    if word.lower() in ("true", "false"):
-        return word.capitalize()
-    if (word[:1] == "0" and word[1:2].isdigit()) or not is_label_number(word):
-        return word
-    number = float(word)
-    return str(int(number)) if number.is_integer() else repr(number)
 
 
 def are_label(labels: AnyArray, missing_labels: str) -> npt.NDArray[np.bool_]:
     """Which labels are LABEL, of the option ``drop=LABEL``; none where it is another."""
     _, is_named, label = missing_labels.partition("=")
-    if not is_named:
-        return np.zeros(len(labels), dtype=bool)
     values, rows = np.unique(labels, return_inverse=True)
-    found = np.array(
-        [plain_word(value) == plain_word(label) for value in values.tolist()], dtype=bool
-    )
-    return found[rows]
+    same = [bool(is_named) and plain_word(one) == plain_word(label) for one in values.tolist()]
+    return np.array(same, dtype=bool)[rows]
 
 
 def maps_left(
@@ -253,16 +238,21 @@ def map_labels(source: RowSource, maps: Sequence[str]) -> LabelMap:
     return counted
 
 
+def are_missing(labels: AnyArray) -> npt.NDArray[np.bool_]:
+    """Which labels are missing."""
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
+    if labels.dtype.kind in "SUO":
+        return np.array([not label_word(label) for label in labels.tolist()], dtype=bool)
+    return np.zeros(len(labels), dtype=bool)
+
+
 def inexact_labels(labels: AnyArray) -> npt.NDArray[np.bool_]:
     """Which labels are whole numbers, of any type, that float64 does not hold exactly."""
     if labels.dtype.kind not in "iu" or labels.dtype.itemsize < 8:
         return np.zeros(len(labels), dtype=bool)
-    rounded = labels.astype(np.float64)
-    # 2**63 and 2**64 are no numbers of the type: what rounds up to them is not held.
-    inside = rounded < 2.0 ** (63 if labels.dtype.kind == "i" else 64)
-    again = np.where(inside, rounded, 0).astype(labels.dtype)
-    result: npt.NDArray[np.bool_] = ~inside | (again != labels)
-    return result
+    inexact = [label for label in np.unique(labels).tolist() if int(float(label)) != label]
+    return np.isin(labels, np.array(inexact, dtype=labels.dtype))
 
 
 def inexact_label(label: object, where: str = "") -> InputError:
@@ -271,6 +261,30 @@ def inexact_label(label: object, where: str = "") -> InputError:
         f"{where}label {label} is a whole number that float64 does not tell from its neighbours; "
         f"give the labels as words, or number the classes anew"
     )
+
+
+def check_labels(labels: AnyArray, start: int, name: str) -> None:
+    """Raise InputError for a label that is missing or infinite, or that no file can hold."""
+    for place in np.flatnonzero(inexact_labels(labels))[:1].tolist():
+        raise inexact_label(labels[place], f"row {start + place} of {name}: ")
+    check_no_missing(labels, start, name)
+    for word in {*labels.tolist()} if labels.dtype.kind in "SUO" else ():
+        try:
+            word.decode("ascii") if isinstance(word, bytes) else str(word).encode("utf-8")
+        except UnicodeError:
+            place = int(np.flatnonzero(labels == word)[0])
+            raise InputError(
+                f"the label {word!r} of row {start + place} of {name} is not UTF-8 text; rewrite it"
+            ) from None
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        place = int(np.flatnonzero(~np.isfinite(labels))[0])
+        raise InputError(f"the label of row {start + place} of {name} is infinite; remove the row")
+
+
+def check_no_missing(labels: AnyArray, start: int, name: str) -> None:
+    """Raise InputError for a label that is missing."""
+    for place in np.flatnonzero(are_missing(labels))[:1].tolist():
+        raise InputError(f"the label of row {start + place} of {name} is missing; remove the row")
 
 
 def iter_labels(source: RowSource) -> Iterator[tuple[int, AnyArray]]:
@@ -324,6 +338,15 @@ def label_values(source: RowSource, codes: Codes | None = None) -> AnyArray:
     return classes
 
 
+def _places(labels: AnyArray, classes: AnyArray) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+    """Place of each label in `classes`, and whether it is there."""
+    try:
+        places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    except TypeError as error:
+        raise InputError(f"labels are of several types ({error}); give numbers or words") from None
+    return places, classes[places] == labels
+
+
 def codes_of(labels: AnyArray, classes: AnyArray, name: str, first_row: int = 0) -> Int64Array:
     """Place of each label in `classes`, in increasing order; InputError for one that is not.
 
@@ -336,6 +359,24 @@ def codes_of(labels: AnyArray, classes: AnyArray, name: str, first_row: int = 0)
             f"classes are {format_labels(classes)}; leave such rows out"
         )
     return places
+
+
+def like_classes(labels: AnyArray, classes: AnyArray) -> AnyArray:
+    """Labels that are numbers as words, if the classes are words such as "1"."""
+    if classes.dtype.kind != "U" or labels.dtype.kind not in "biuf":
+        return labels
+    known = {plain_word(word): word for word in classes.tolist()}
+    values, rows = np.unique(labels, return_inverse=True)
+    words = [known.get(format_label(value), format_label(value)) for value in values.tolist()]
+    return np.array(words)[rows]
+
+
+def one_class(name: str, label: object) -> InputError:
+    """The error for rows that have one label only."""
+    return InputError(
+        f"all rows of {name} have the label {format_label(label)}; training needs rows of two "
+        f"classes"
+    )
 
 
 def are_targets(source: RowSource) -> bool:
@@ -372,57 +413,6 @@ def read_targets(source: RowSource) -> Float64Array:
     return targets
 
 
-def like_classes(labels: AnyArray, classes: AnyArray) -> AnyArray:
-    """Labels that are numbers as words, if the classes are words such as "1"."""
-    if classes.dtype.kind != "U" or labels.dtype.kind not in "biuf":
-        return labels
-    known = {plain_word(word): word for word in classes.tolist()}
-    values, rows = np.unique(labels, return_inverse=True)
-    words = [known.get(format_label(value), format_label(value)) for value in values.tolist()]
-    return np.array(words)[rows]
-
-
-def one_class(name: str, label: object) -> InputError:
-    """The error for rows that have one label only."""
-    return InputError(
-        f"all rows of {name} have the label {format_label(label)}; training needs rows of two "
-        f"classes"
-    )
-
-
-def _places(labels: AnyArray, classes: AnyArray) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
-    """Place of each label in `classes`, and whether it is there."""
-    try:
-        places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-    except TypeError as error:
-        raise InputError(f"labels are of several types ({error}); give numbers or words") from None
-    return places, classes[places] == labels
-
-
-def check_labels(labels: AnyArray, start: int, name: str) -> None:
-    """Raise InputError for a label that is missing or infinite, or that no file can hold."""
-    for place in np.flatnonzero(inexact_labels(labels))[:1].tolist():
-        raise inexact_label(labels[place], f"row {start + place} of {name}: ")
-    check_no_missing(labels, start, name)
-    for word in {*labels.tolist()} if labels.dtype.kind in "SUO" else ():
-        try:
-            word.decode("ascii") if isinstance(word, bytes) else str(word).encode("utf-8")
-        except UnicodeError:
-            place = int(np.flatnonzero(labels == word)[0])
-            raise InputError(
-                f"the label {word!r} of row {start + place} of {name} is not UTF-8 text; rewrite it"
-            ) from None
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        place = int(np.flatnonzero(~np.isfinite(labels))[0])
-        raise InputError(f"the label of row {start + place} of {name} is infinite; remove the row")
-
-
-def check_no_missing(labels: AnyArray, start: int, name: str) -> None:
-    """Raise InputError for a label that is missing."""
-    for place in np.flatnonzero(are_missing(labels))[:1].tolist():
-        raise InputError(f"the label of row {start + place} of {name} is missing; remove the row")
-
-
 def feature_places(
     columns: Sequence[str] | None,
     features: Sequence[str] | None,
@@ -431,22 +421,23 @@ def feature_places(
 ) -> Int64Array | None:
     """Places of `features` among the `columns` of the rows `name`, in the order of the features.
 
-    None where the columns are to be taken as they are: because the names are equal, or because only
-    one side has names, which is said by `warn`. Where no name is common, numbers from 0 on are no
-    names. Columns that are no features are left out, which is said, too. InputError is raised for
-    features that are missing, and for names that occur twice in another order.
+    None if the columns are taken as they are: their names are equal, or only one side has names,
+    which `warn` says. Where no name is common, numbers from 0 on are no names. `warn` says also
+    which columns are left out. InputError is raised for features that are missing, and for names
+    that occur twice in another order.
     """
     if columns is None or features is None or not {*columns} & {*features}:
-        columns, features = _unless_numbers(columns), _unless_numbers(features)
-    if columns is None and features is None:
-        return None
-    if columns is None or features is None:
-        sides = (name, "the training data") if columns is None else ("the training data", name)
-        warn(
-            "no names of features in %s, unlike %s (%s): columns are matched by their position",
-            *sides,
-            _some(features or columns or ()),
+        columns, features = (
+            None if names is None or are_numbers(names) else names for names in (columns, features)
         )
+    if columns is None or features is None:
+        if columns is not None or features is not None:
+            sides = (name, "the training data") if columns is None else ("the training data", name)
+            warn(
+                "no names of features in %s, unlike %s (%s): columns are matched by their position",
+                *sides,
+                _some(features or columns or ()),
+            )
         return None
     if [*columns] == [*features]:
         return None
@@ -466,9 +457,8 @@ def feature_places(
         )
     extra = [feature for feature in columns if feature not in known]
     if extra:
-        n_extra, which = len(extra), _some(extra)
         sentence = "%s has %d features that the training data do not have (%s); they are left out"
-        warn(sentence, name, n_extra, which)
+        warn(sentence, name, len(extra), _some(extra))
     place = {feature: k for k, feature in enumerate(columns)}
     return np.array([place[feature] for feature in features], dtype=np.int64)
 
@@ -478,9 +468,5 @@ def are_numbers(names: Sequence[str]) -> bool:
     return all(name == str(k) for k, name in enumerate(names))
 
 
-def _unless_numbers(names: Sequence[str] | None) -> Sequence[str] | None:
-    return None if names is None or are_numbers(names) else names
-
-
 def _some(names: Sequence[str]) -> str:
-    return ", ".join([*names[:_SHOWN], *["..."] * (len(names) > _SHOWN)])
+    return ", ".join([*names[:3], *["..."] * (len(names) > 3)])

@@ -13,15 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.data.rows import (
-    AnyArray,
-    CSRRows,
-    StoredRows,
-    as_float32,
-    concat_rows,
-    unrounded,
-    values_of,
-)
+from ooc_fw.data.rows import AnyArray, CSRRows, as_float32, concat_rows, unrounded, values_of
 from ooc_fw.data.scaling import OFFSET, Scaling
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource
 from ooc_fw.data.views import ScaledSource
@@ -31,10 +23,9 @@ logger = logging.getLogger(__name__)
 DISTANCES = ("rbf", "laplacian")  # kernels whose values depend on differences of rows only
 STRETCHES = 8  # parts of the source that the sample comes from,
 STRETCH_ROWS = 128  # and rows of each
-NOISE = 1e-12  # relative difference of values that is taken for rounding error of float64,
-EXACT = 2.0**53  # unless they are whole numbers below this one
-MANY = 10  # rounding errors that values next to each other may be apart
-MERGED = 0.01  # share of the different values of a column that may be merged
+NOISE = 1e-11  # relative difference of values that is taken for rounding errors of float64
+EXACT = 2.0**53  # whole numbers below this one have none
+MERGED = 0.01  # share of the values of a column that may be merged
 
 
 def without_offsets(source: RowSource, *kernels: object) -> RowSource:
@@ -44,13 +35,11 @@ def without_offsets(source: RowSource, *kernels: object) -> RowSource:
     (in sparse rows, whose zeros must stay, under other kernels, and in columns of several far
     values), a warning names the column.
     """
-    scaled = source.scaling is not None and not source.scaling.is_identity
-    if scaled or not _is_exact(source):
+    is_scaled = source.scaling is not None and not source.scaling.is_identity
+    if is_scaled or not merges(source):
         return source
     rows = _sample(source)
     before = _merged(rows)
-    if not before.any():
-        return source
     if isinstance(rows, CSRRows) or not {*kernels} <= {*DISTANCES}:
         way = "convert with --scale standard, which takes their mean off before they are rounded"
         _warn(source, rows, before, way)
@@ -65,14 +54,8 @@ def without_offsets(source: RowSource, *kernels: object) -> RowSource:
 
 def merges(source: RowSource) -> bool:
     """Whether some column has values that float32 makes one."""
-    return _is_exact(source) and bool(_merged(_sample(source)).any())
-
-
-def _is_exact(source: RowSource) -> bool:
-    """Whether some rows have more digits than float32."""
-    if source._parents:
-        return any(map(_is_exact, source._parents))
-    return values_of(_exact_rows(source, 0, 1)).dtype == np.float64
+    is_exact = values_of(_exact_rows(source, 0, 1)).dtype == np.float64
+    return is_exact and bool(_merged(_sample(source)).any())
 
 
 def _exact_rows(source: RowSource, start: int, stop: int) -> Any:
@@ -87,7 +70,7 @@ def _sample(source: RowSource) -> Any:
     return concat_rows([_exact_rows(source, *part) for part in parts])
 
 
-def _merged(rows: StoredRows) -> AnyArray:
+def _merged(rows: Any) -> AnyArray:
     """Which columns have different values that float32 makes one, shape (n_features,)."""
     width = rows.shape[1]
     if isinstance(rows, CSRRows):
@@ -99,26 +82,21 @@ def _merged(rows: StoredRows) -> AnyArray:
     if not len(values):
         return np.zeros(width, dtype=bool)
     with np.errstate(invalid="ignore"):  # values beyond float32 are refused by the first pass
-        steps, in_column = np.diff(values), columns[1:] == columns[:-1]
-        same = in_column & (np.diff(as_float32(values)) == 0)
-        # Small steps are no rounding error where many of them lead further than one.
-        starts = np.flatnonzero(np.r_[True, ~same])
+        same = (columns[1:] == columns[:-1]) & (np.diff(as_float32(values)) == 0)
+        starts = np.flatnonzero(np.r_[True, ~same])  # of groups that float32 makes one value
         stops = np.r_[starts[1:], len(values)]
-        spreads = np.repeat(values[stops - 1] - values[starts], stops - starts)[1:]
-        close = NOISE * np.maximum(np.abs(values[1:]), np.abs(values[:-1]))
-        whole = (values == np.rint(values)) & (np.abs(values) < EXACT)
-        close[whole[1:] & whole[:-1]] = 0
-        differ = in_column & ((steps > close) | (steps > 0) & (spreads > MANY * close))
-        same &= differ
-    n_different, n_merged = (np.bincount(columns[1:][of], minlength=width) for of in (differ, same))
-    return np.asarray(n_merged > MERGED * n_different)
+        is_whole = (values == np.rint(values)) & (np.abs(values) < EXACT)
+        all_whole = np.logical_and.reduceat(is_whole, starts)
+        noise = np.where(all_whole, 0.0, NOISE * np.abs(values[starts]))
+        differ = values[stops - 1] - values[starts] > noise
+    n_merged = np.bincount(columns[starts], differ * (stops - starts), minlength=width)
+    return np.asarray(n_merged > MERGED * np.bincount(columns, minlength=width))
 
 
-def _warn(source: RowSource, rows: StoredRows, merged: AnyArray, way: str) -> None:
+def _warn(source: RowSource, rows: Any, merged: AnyArray, way: str) -> None:
     column, n_merged = int(np.argmax(merged)), int(np.count_nonzero(merged))
-    values = (
-        values_of(rows)[rows.indices == column] if isinstance(rows, CSRRows) else rows[:, column]
-    )
+    is_sparse = isinstance(rows, CSRRows)
+    values = rows.data[rows.indices == column] if is_sparse else rows[:, column]
     name = column if source.columns is None else repr(source.columns[column])
     more = f" (and those of {n_merged - 1} more columns)" if n_merged > 1 else ""
     logger.warning(

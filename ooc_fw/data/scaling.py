@@ -33,20 +33,15 @@ if TYPE_CHECKING:
 OFFSET = "offset"
 """Kind of a scaling that only subtracts what float32 could not hold: `ooc_fw.data.offsets`."""
 
-KINDS = (*SCALINGS, OFFSET)
-
 # Scalings are the same up to this relative difference of two factors, and this difference that two
 # offsets make to a scaled value: a hundredth of what rounding to float32 does to it.
 SAME = 1e-9
-_ARRAYS = ("offset", "factor")
-# Relative differences of values of one column that are rounding errors.
-ROUNDING_64, ROUNDING_32 = 1e-12, 1e-6
-LAST_BITS = 4 * np.finfo(np.float64).eps  # relative difference of two offsets: rounding error
+ROUNDING = 1e-12  # relative difference of values of one column that is rounding error
 
 
 def check_kind(kind: str) -> None:
     """Raise InputError unless there is such a scaling."""
-    if kind not in KINDS:
+    if kind not in (*SCALINGS, OFFSET):
         raise InputError(f"scaling must be one of {', '.join(SCALINGS)}, not {kind!r}")
 
 
@@ -59,19 +54,17 @@ class Scaling:
     two after scaling. A constant column has offset and factor 0.
     """
 
-    kind: str = "none"  # how the numbers were chosen: one of `KINDS`
+    kind: str = "none"  # how the numbers were chosen: one of `SCALINGS`, or `OFFSET`
     log1p: bool = False  # whether log(1 + x) comes first
     offset: Float64Array | None = None  # of each column; None exactly when the kind is "none"
     factor: Float64Array | None = None
 
     def __post_init__(self) -> None:
         check_kind(self.kind)
-        if {self.offset is None, self.factor is None} != {self.kind == "none"}:
+        shapes = {np.shape(array) for array in (self.offset, self.factor) if array is not None}
+        is_none = self.kind == "none"
+        if {self.offset is None, self.factor is None} != {is_none} or len(shapes) != 1 - is_none:
             raise InputError(f"scaling {self.kind!r} does not fit its offset and factor")
-        if self.offset is not None and self.factor is not None:
-            one, other = self.offset.shape, self.factor.shape
-            if len(one) != 1 or one != other:
-                raise InputError(f"scaling offset and factor differ in shape: {one} and {other}")
 
     @property
     def n_features(self) -> int | None:
@@ -91,16 +84,19 @@ class Scaling:
         if ranges.kind == "none":
             return cls("none", log1p)
         low, high = ranges.range(n_features)
-        offset, spread = low, high - low
+        offset = low
+        spread = high - low
         if ranges.kind == "maxabs":
-            offset, spread = np.zeros(n_features), np.maximum(np.abs(low), np.abs(high))
+            offset = np.zeros(n_features)
+            spread = np.maximum(np.abs(low), np.abs(high))
         elif ranges.kind == "standard":
             offset, spread = ranges.moments(n_features)
         constant = (spread == 0) | are_constant(low, high)
         factor = np.divide(1.0, spread, out=np.zeros(n_features), where=~constant)
         offset = np.where(constant, 0.0, offset)
         if kept is not None:
-            offset, factor = np.where(kept, 0.0, offset), np.where(kept, 1.0, factor)
+            offset = np.where(kept, 0.0, offset)
+            factor = np.where(kept, 1.0, factor)
         return cls(ranges.kind, log1p, offset, factor)
 
     @property
@@ -115,20 +111,14 @@ class Scaling:
 
     def same_as(self, other: Scaling) -> bool:
         """Whether both map every value alike, except for rounding."""
-        if self.kind != other.kind or self.log1p != other.log1p:
-            return False
-        if self.offset is None or self.factor is None:
-            return True
-        if other.offset is None or other.factor is None or len(self.offset) != len(other.offset):
-            return False
-        size = np.maximum(np.abs(self.factor), np.abs(other.factor))
-        moved = np.abs(self.offset - other.offset)
+        kinds = {(one.kind, one.log1p, one.n_features) for one in (self, other)}
+        if len(kinds) > 1 or self.n_features is None:
+            return len(kinds) == 1
+        (a, f), (b, g) = ((np.asarray(s.offset), np.asarray(s.factor)) for s in (self, other))
         # What matters of an offset is how far it moves scaled values.
-        unseen = moved <= LAST_BITS * np.maximum(np.abs(self.offset), np.abs(other.offset))
-        return bool(
-            np.all(np.abs(self.factor - other.factor) <= SAME * size)
-            and np.all((moved * size <= SAME) | unseen)
-        )
+        same_offset = np.abs(a - b) * np.maximum(np.abs(f), np.abs(g)) <= SAME
+        last_bits = np.isclose(a, b, rtol=4 * np.finfo(np.float64).eps, atol=0)
+        return bool(np.allclose(f, g, rtol=SAME, atol=0) and np.all(same_offset | last_bits))
 
     def at(self, places: Int64Array) -> Scaling:
         """That of the columns at some places."""
@@ -201,12 +191,11 @@ class Scaling:
         """Store in an open HDF5 file or group: attributes scaling and log1p, group /scaling."""
         put_text(group.attrs, "scaling", self.kind)
         group.attrs["log1p"] = self.log1p
-        if self.kind == "none":
-            return
-        # HDF5 notes the time in a group that it makes on the way to an object.
-        stored = group.create_group("scaling")
-        for name in _ARRAYS:
-            stored[name] = getattr(self, name)
+        if self.kind != "none":
+            # HDF5 notes the time in a group that it makes on the way to an object.
+            stored = group.create_group("scaling")
+            stored["offset"] = self.offset
+            stored["factor"] = self.factor
 
     @staticmethod
     def read(group: Any) -> Scaling | None:
@@ -214,13 +203,8 @@ class Scaling:
         if "scaling" not in group.attrs:
             return None
         kind = get_text(group.attrs, "scaling")
-        if kind.endswith("+learned"):
-            raise InputError(
-                f"{group.file.filename} has learned scales of columns ({kind}), which this version "
-                f"does not read; convert and train again"
-            )
         found = dict[str, Any]()
-        for name in _ARRAYS if kind != "none" else ():
+        for name in ("offset", "factor") if kind != "none" else ():
             path = f"scaling/{name}"
             values = group[path][...] if path in group else np.empty(0, dtype=np.str_)
             if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
@@ -229,37 +213,17 @@ class Scaling:
                     f"no finite number; convert the data again"
                 )
             found[name] = values.astype(np.float64)
-        log1p = bool(int(group.attrs.get("log1p", False)))
-        return Scaling(kind, log1p, **found)
+        return Scaling(kind, bool(int(group.attrs.get("log1p", False))), **found)
 
 
 def are_constant(low: Float64Array, high: Float64Array) -> AnyArray:
-    """Which columns have one value, or several that rounding alone makes different.
-
-    The values of a column that is constant but for rounding lie within some units of the last
-    digit: of float64, or of float32 if its ends are numbers of float32, or were printed from some.
-    """
-    spread, size = high - low, np.maximum(np.abs(low), np.abs(high))
-    constant = spread <= ROUNDING_64 * size
-    for j in np.flatnonzero(~constant & (spread <= ROUNDING_32 * size)).tolist():
-        constant[j] = _is_short(low[j]) and _is_short(high[j])
-    return constant
-
-
-def _is_short(value: float) -> bool:
-    """Whether a number of float32 is equal to it, or is printed like it."""
-    with np.errstate(over="ignore"):
-        short = np.float32(value)
-    return bool(short == value or float(str(short)) == value)
+    """Which columns have one value, or several that rounding alone makes different."""
+    return np.asarray(high - low <= ROUNDING * np.maximum(np.abs(low), np.abs(high)))
 
 
 def _fit_width(rows: StoredRows, n_features: int) -> StoredRows:
     """Rows cut, or filled up with zeros, to `n_features` columns."""
     if isinstance(rows, CSRRows):
         return keep_stored(rows, rows.indices < n_features, n_features)
-    if rows.shape[1] == n_features:
-        return rows
-    fitted = np.zeros((len(rows), n_features), dtype=rows.dtype)
-    width = min(n_features, rows.shape[1])
-    fitted[:, :width] = rows[:, :width]
-    return fitted
+    missing = max(0, n_features - rows.shape[1])
+    return np.pad(rows[:, :n_features], ((0, 0), (0, missing))) if missing else rows[:, :n_features]

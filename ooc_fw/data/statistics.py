@@ -28,7 +28,8 @@ class ColumnSums:
 
     def __init__(self, n_features: int) -> None:
         self.n_rows = 0
-        self._sums, self._squares = np.zeros(n_features), np.zeros(n_features)
+        self._sums = np.zeros(n_features)
+        self._squares = np.zeros(n_features)
 
     def add(self, rows: Rows) -> None:
         """Add rows to the sums."""
@@ -56,7 +57,8 @@ class ColumnRanges:
 
     def __init__(self, kind: str = "none") -> None:
         check_kind(kind)
-        self.kind, self.n_rows = kind, 0
+        self.kind = kind
+        self.n_rows = 0
         self._records = np.zeros((0, core.RECORD_SIZE if kind == "standard" else core.RANGE_SIZE))
 
     def add(self, rows: StoredRows) -> ColumnRanges:
@@ -81,17 +83,20 @@ class ColumnRanges:
 
         Values have the shape (n_values, n_columns), counts (n_values,); their sum is `n_rows`.
         """
-        records = np.zeros((values.shape[1], self._records.shape[1]))
-        for record, column in zip(records, values.T, strict=True):
-            there = (column != 0) & (counts > 0)
-            if not there.any():
-                continue
-            some, rows = column[there], counts[there]
-            record[: core.RANGE_SIZE] = rows.sum(), some.min(), some.max()
-            if self.kind == "standard":
-                mean = np.average(some, weights=rows)
-                record[core.MEAN], record[core.SQUARES] = mean, np.sum(rows * (some - mean) ** 2)
-        self._records = np.concatenate([self._wide(n_features), records])
+        for of_columns, count in zip(values, counts, strict=True):
+            filled = np.concatenate([np.zeros(n_features), of_columns])
+            self.fill(filled, np.full(len(filled), count))
+
+    def fill(self, values: Float64Array, counts: Float64Array) -> None:
+        """Have so many rows of each column, which counted as zeros, hold these values."""
+        others = np.zeros((len(values), self._records.shape[1]))
+        there = (values != 0) & (counts > 0)
+        for place, kind in ((core.COUNT, counts), (core.MINIMUM, values), (core.MAXIMUM, values)):
+            others[there, place] = kind[there]
+        if self.kind == "standard":
+            others[there, core.MEAN] = values[there]
+        self._widen(len(values))
+        core.merge_records(self._records, others)
 
     def fill(self, values: Float64Array, counts: Float64Array) -> None:
         """Have so many rows of each column, which counted as zeros, hold these values."""
@@ -124,11 +129,10 @@ class ColumnRanges:
     def range(self, n_features: int) -> tuple[Float64Array, Float64Array]:
         """Smallest and largest value of each column; zeros that are not stored count."""
         records = self._wide(n_features)
+        low, high = records[:, core.MINIMUM], records[:, core.MAXIMUM]
         some_zero = records[:, core.COUNT] < self.n_rows
-        low = np.where(some_zero, np.minimum(records[:, core.MINIMUM], 0), records[:, core.MINIMUM])
-        high = np.where(
-            some_zero, np.maximum(records[:, core.MAXIMUM], 0), records[:, core.MAXIMUM]
-        )
+        low[some_zero] = np.minimum(low[some_zero], 0)
+        high[some_zero] = np.maximum(high[some_zero], 0)
         return low, high
 
     def moments(self, n_features: int) -> tuple[Float64Array, Float64Array]:
@@ -176,7 +180,8 @@ def variance(
 ) -> float:
     """Variance of all values, zeros included, found as by `sigma2`; InputError if all are equal."""
     statistics = _statistics(source, threads, dask, on_rows)
-    mean_square, mean = statistics.mean_square_norm, statistics.mean.sum() / source.n_features
+    mean_square = statistics.mean_square_norm
+    mean = statistics.mean.sum() / source.n_features
     value = float(mean_square / source.n_features - mean**2)
     if value > ROUNDING * mean_square:
         return value
@@ -191,25 +196,19 @@ def _statistics(source: RowSource, threads: int, dask: Any, on_rows: OnRows) -> 
     if source.statistics is not None:
         return source.statistics
     empty = partial(ColumnSums, source.n_features)
-    found: ColumnSums = _over_rows(source, threads, dask, on_rows, empty)
-    return found.statistics
+    return _over_rows(source, threads, dask, on_rows, empty).statistics  # type: ignore[no-any-return]
 
 
 def _over_rows(
-    source: RowSource,
-    threads: int,
-    dask: Any,
-    on_rows: OnRows,
-    empty: Callable[[], Any],
+    source: RowSource, threads: int, dask: Any, on_rows: OnRows, empty: Callable[[], Any]
 ) -> Any:
     """`empty()` with all rows added, as rounded."""
-    blocks, work = row_slices(source.n_rows, TASK_ROWS), partial(_add_rows, empty)
+    blocks = row_slices(source.n_rows, TASK_ROWS)
     with borrow_workers(dask, threads) as workers:
-        return over_blocks(source, work, _merged, blocks, workers, on_rows)
+        return over_blocks(source, partial(_add_rows, empty), _merged, blocks, workers, on_rows)
 
 
 def _add_rows(empty: Callable[[], Any], source: RowSource, block: tuple[int, int]) -> Any:
-    """`empty()` with a range of rows added."""
     total = empty()
     for _, rows in iter_blocks(source, *block):
         total.add(rows)

@@ -362,27 +362,6 @@ def test_random_labels_are_not_told_by_rows_held_out(tmp_path, random_labels):
     assert np.abs(fitted.predict_proba(tmp_path / "b.h5")[:, 1] - 0.5).max() < 0.15
 
 
-@pytest.mark.parametrize("scale", ["none", "standard"])
-@pytest.mark.parametrize("sparse", [True, False])
-def test_files_without_categories_tell_that_they_leak(tmp_path, caplog, sparse, scale):
-    """Once, and not of files whose features come from the labels of other rows."""
-    if sparse and scale == "standard":
-        scale = "maxabs"
-    path, options = write(tmp_path / "t.csv", made()), {"target_counts": True, "scale": scale}
-    options |= {"target_encode": ["c", "d"], "dense": not sparse}
-    convert_files([path], tmp_path / "o.h5", **Y, **options)
-    convert_files([path], tmp_path / "like.h5", like=tmp_path / "o.h5")
-    with open_source(tmp_path / "o.h5") as source:
-        split(source, np.array([[0, 100]]), [tmp_path / "a.h5", tmp_path / "b.h5"])
-    with h5py.File(tmp_path / "o.h5", "r+") as file:  # as version 0.2 wrote it
-        del file["categories"], file[converted.GROUP], file.attrs[converted.HEADER]
-    for name in ("like.h5", "a.h5", "b.h5", "o.h5", "o.h5"):
-        with open_source(tmp_path / name) as source:
-            hold_out(source, np.array([[0, 10]]))
-    (record,) = [one for one in caplog.records if "convert the table again" in one.getMessage()]
-    assert record.getMessage().startswith(f"{tmp_path / 'o.h5'}: an earlier version")
-
-
 @pytest.mark.parametrize("sparse", [True, False])
 def test_novel_rows_are_encoded_by_the_ordinary_ones(tmp_path, monkeypatch, sparse):
     """Rows that `tune --task novelty` judges have the features of rows that a model meets."""

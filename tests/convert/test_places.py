@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from converted import convert_files, read
 
-from ooc_fw.data.formats import _check_no_log
+from ooc_fw.data.formats import check_no_log
 from ooc_fw.data.opening import open_source
 from ooc_fw.system.errors import InputError
 from tests.support.methods import grid
@@ -249,4 +249,4 @@ def test_tables_with_a_log_are_refused(tmp_path, kind, log):
         with pytest.raises(InputError, match=rf"table is a table of {kind}.*export a snapshot"):
             convert_files([given], tmp_path / "o.h5", label="y")
     with pytest.raises(InputError, match=f"is a table of {kind}"):
-        _check_no_log("s3://bucket/table", [log.split("/")[0], "data"])
+        check_no_log("s3://bucket/table", [log.split("/")[0], "data"])

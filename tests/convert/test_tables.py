@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.csv_table import parse_number
 from ooc_fw.convert.tables import Wanted
-from ooc_fw.data.converted import GROUP, HEADER
+from ooc_fw.data.converted import GROUP
 from ooc_fw.data.labels import plain_word
 from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
@@ -153,7 +153,7 @@ def test_table_equals_the_same_data_as_text(kind, options, data, write_text, tmp
         names = NAMES if kind not in ("npy", "npy-fortran", "hdf5") else "01234"
         assert [name.decode() for name in columns] == list(names)
         assert json.loads(attributes.pop("table"))["columns"] == list(names)
-    for attribute in ("source", "header_crc32"):
+    for attribute in ("source",):
         assert attributes.pop(attribute) != of_text.pop(attribute)
     assert attributes.keys() == of_text.keys()
     for name, value in of_text.items():
@@ -625,7 +625,7 @@ def test_a_record_that_makes_no_sense(run, refused, tmp_path):
             assert part is None or len(record[part]) == 2
             text = value if part is None else json.dumps(record | {part: value})
             file.attrs["table"] = np.bytes_(text)
-            del file.attrs[HEADER], file[GROUP]
+            del file[GROUP]
         refused("a,c,y\n1,u,0\n", r"train\.h5 is damaged: .*column", like=path)
 
 

@@ -67,7 +67,7 @@ def test_written_scaling_is_read_back(tmp_path, scaling):
             with pytest.raises(InputError, match=rf"says scaling '{scaling.kind}'"):
                 Scaling.read(file)
         file.attrs["scaling"] = "standard+learned"
-        with pytest.raises(InputError, match=r"file\.h5 has learned scales of columns"):
+        with pytest.raises(InputError, match="scaling"):
             Scaling.read(file)
 
 
@@ -77,7 +77,7 @@ def test_written_scaling_is_read_back(tmp_path, scaling):
         (("best",), "scaling must be one of none, minmax, maxabs, standard, not 'best'"),
         (("minmax",), "does not fit"),
         (("none", False, np.zeros(1), np.zeros(1)), "does not fit"),
-        (("minmax", False, np.zeros(1), np.zeros(2)), "differ in shape"),
+        (("minmax", False, np.zeros(1), np.zeros(2)), "does not fit"),
     ],
 )
 def test_wrong_arguments(arguments, message):
