@@ -36,7 +36,8 @@ OFFSET = "offset"
 # Scalings are the same up to this relative difference of two factors, and this difference that two
 # offsets make to a scaled value: a hundredth of what rounding to float32 does to it.
 SAME = 1e-9
-ROUNDING = 1e-12  # relative difference of values of one column that is rounding error
+# Relative differences of values of one column that are rounding errors.
+ROUNDING_64, ROUNDING_32 = 1e-12, 1e-6
 
 
 def check_kind(kind: str) -> None:
@@ -217,8 +218,16 @@ class Scaling:
 
 
 def are_constant(low: Float64Array, high: Float64Array) -> AnyArray:
-    """Which columns have one value, or several that rounding alone makes different."""
-    return np.asarray(high - low <= ROUNDING * np.maximum(np.abs(low), np.abs(high)))
+    """Which columns have one value, or several that rounding alone makes different.
+
+    That is rounding of float64, or of float32 if the ends are, or were printed from, its numbers.
+    """
+    spread = (high - low) / np.maximum(np.maximum(np.abs(low), np.abs(high)), np.finfo(float).tiny)
+    constant = spread <= ROUNDING_64
+    for j in np.flatnonzero(~constant & (spread <= ROUNDING_32)).tolist():
+        ends = [(value, np.float32(value)) for value in (low[j], high[j])]
+        constant[j] = all(short == value or float(str(short)) == value for value, short in ends)
+    return np.asarray(constant)
 
 
 def _fit_width(rows: StoredRows, n_features: int) -> StoredRows:

@@ -98,17 +98,6 @@ class ColumnRanges:
         self._widen(len(values))
         core.merge_records(self._records, others)
 
-    def fill(self, values: Float64Array, counts: Float64Array) -> None:
-        """Have so many rows of each column, which counted as zeros, hold these values."""
-        others = np.zeros((len(values), self._records.shape[1]))
-        there = (values != 0) & (counts > 0)
-        for place, kind in ((core.COUNT, counts), (core.MINIMUM, values), (core.MAXIMUM, values)):
-            others[there, place] = kind[there]
-        if self.kind == "standard":
-            others[there, core.MEAN] = values[there]
-        self._widen(len(values))
-        core.merge_records(self._records, others)
-
     def _widen(self, n_features: int) -> None:
         if n_features > len(self._records):
             # Doubling keeps the cost per column constant when the width grows column by column.

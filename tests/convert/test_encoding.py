@@ -13,7 +13,7 @@ from ooc_fw.convert import encoding, readers
 from ooc_fw.convert.features import TableRecord
 from ooc_fw.convert.passes import shuffle_keys
 from ooc_fw.convert.writer import split
-from ooc_fw.data import converted, encoded
+from ooc_fw.data import encoded
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.opening import draw_test_rows, open_source
 from ooc_fw.data.views import CachedSource, draw_parts
