@@ -48,7 +48,7 @@ CHUNK_BYTES = 64 << 20
 """Decoded rows of a source that make one chunk."""
 
 _DENSE_FROM = 0.25  # share of nonzero values from which sparse rows are held dense
-_FULL_ROWS = 2048  # rows up to which a run keeps the gradient of all
+_FULL_ROWS = 2048  # rows up to which a run keeps the gradient of all, and needs no certificate
 _LEAST_ROOM = 512  # vertices beyond `keep` within a chunk, unless a quarter of it is more
 _HASHED_ROWS = 16384  # rows that are hashed together
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, so that multiplication by it permutes uint64
@@ -76,21 +76,16 @@ class Stream:
     @classmethod
     def after(cls, model: Model, options: TrainOptions, keep: int, n_rows: int) -> Stream:
         """What goes on from an exact model of `n_rows` rows."""
-        solutions = tuple(solutions_of(model))
-        before = replace(options, C=model.C)
-        width = model.n_features
-        stream = cls(model.kernel, len(model.classes), before, keep, n_rows, width, solutions)
-        return stream.changed(options, keep)
+        known = replace(options, C=model.C), keep, n_rows, model.n_features
+        before = cls(model.kernel, len(model.classes), *known, tuple(solutions_of(model)))
+        return before.changed(options, keep)
 
     def changed(self, options: TrainOptions, keep: int) -> Stream:
         """The same with other options; if more rows are kept, all rows are learned again."""
-        scale = options.C / self.options.C
-        solutions = [
-            replace(one, penalties=scale * one.penalties)
-            if one and one.penalties is not None
-            else one
-            for one in self.solutions
-        ]
+        solutions = [*self.solutions]
+        for k, one in enumerate(solutions):
+            if one is not None and one.penalties is not None:
+                solutions[k] = replace(one, penalties=options.C / self.options.C * one.penalties)
         shares = () if keep > self.keep else self.shares
         return replace(self, options=options, keep=keep, solutions=tuple(solutions), shares=shares)
 
@@ -117,38 +112,31 @@ class Stream:
     def _with_chunk(
         self, rows: Rows, codes: Int64Array, weights: Float64Array, callbacks: Sequence[Callback]
     ) -> Stream:
-        n_features = max(self.n_features, rows.shape[1])
-        is_sparse = isinstance(rows, CSRRows)
-        if isinstance(rows, CSRRows):
-            is_sparse = len(rows.data) < _DENSE_FROM * len(rows) * n_features
-        rows = _in_form(rows, n_features, sparse=is_sparse)
+        width = max(self.n_features, rows.shape[1])
+        sparse = isinstance(rows, CSRRows) and len(rows.data) < _DENSE_FROM * len(rows) * width
+        rows = _in_form(rows, width, sparse=sparse)
         pairs = class_pairs(self.n_classes)
         solutions = [*self.solutions] or [None] * len(pairs)
         shares = [*self.shares] or [_ALL] * len(pairs)
         for k, pair in enumerate(pairs):
             before = solutions[k]
             if before is not None:
-                vectors = _in_form(before.support_vectors, n_features, sparse=is_sparse)
-                before = replace(before, support_vectors=vectors)
+                vectors = _in_form(before.support_vectors, width, sparse=sparse)
+                solutions[k] = before = replace(before, support_vectors=vectors)
             chosen = np.flatnonzero(np.isin(codes, pair) & (weights > 0))
             if len(chosen) > 0:
                 labels = np.where(codes[chosen] == pair[1], 1, -1).astype(np.int8)
                 new = take_rows(rows, chosen), labels, weights[chosen], self.n_rows + chosen
-                before, shares[k] = self._step(before, shares[k], new, callbacks)
-            solutions[k] = before
-        if min(shares) < _ALL and min(self.shares, default=_ALL) == _ALL:
+                solutions[k], shares[k] = self._step(before, shares[k], new, callbacks)
+        n_rows = self.n_rows + len(rows)
+        if min(shares) < _ALL == min(self.shares, default=_ALL):
             logger.warning(
                 "after %d rows there are more support vectors than a stream keeps: it learns from "
                 "a random share of the rows, past and future; fit with landmarks learns from all",
-                self.n_rows + len(rows),
+                n_rows,
             )
-        return replace(
-            self,
-            n_rows=self.n_rows + len(rows),
-            n_features=n_features,
-            solutions=tuple(solutions),
-            shares=tuple(shares),
-        )
+        found: dict[str, Any] = {"solutions": tuple(solutions), "shares": tuple(shares)}
+        return replace(self, n_rows=n_rows, n_features=width, **found)
 
     def _step(
         self,
@@ -172,17 +160,17 @@ class Stream:
         # Equal rows of one label and weight are one vertex, the first of them.
         hashes = vertex_hashes(rows, labels, factors)
         hashes, first, groups = np.unique(hashes, return_index=True, return_inverse=True)
-        alpha = np.asarray(np.bincount(groups, weights=alpha), dtype=np.float64)
+        weights = np.asarray(np.bincount(groups, weights=alpha), dtype=np.float64)
         while True:
             learned = np.flatnonzero(hashes <= share)
             chosen = first[learned]
-            vertices = take_rows(rows, chosen), labels[chosen], factors[chosen], alpha[learned]
+            vertices = take_rows(rows, chosen), labels[chosen], factors[chosen], weights[learned]
             solution = self._solve(*vertices, callbacks)
             support = learned[solution.rows]
             if solution.status is not Status.SUPPORT_LIMIT and len(support) <= self.keep:
                 break
-            alpha = np.zeros(len(first))
-            alpha[support] = solution.alpha
+            weights = np.zeros(len(first))
+            weights[support] = solution.alpha
             most = min(self.keep, len(support) * 4 // 5)
             share = np.partition(hashes[support], most - 1)[most - 1]
         gap = solution.sampled_gap if solution.certified_gap is None else solution.certified_gap
@@ -194,13 +182,9 @@ class Stream:
                 self.options.C,
                 gap,
             )
-        return replace(
-            solution,
-            status=status,
-            sampled_gap=gap if len(learned) == len(first) else None,  # of all rows read last
-            certified_gap=None,
-            rows=places[first[support]],
-        ), share
+        gap = gap if len(learned) == len(first) else None  # that of rows left out is unknown
+        solution = replace(solution, status=status, sampled_gap=gap, certified_gap=None)
+        return replace(solution, rows=places[first[support]]), share
 
     def _solve(
         self,
@@ -213,18 +197,13 @@ class Stream:
         """Solution of some rows, beginning with these weights unless all are 0."""
         given = self.options
         penalties = None if (factors == 1).all() else given.C * factors
-        many = len(labels) > _FULL_ROWS  # then a pass finds the gap of all
         source = rows_source(rows, "the chunk")
         problem = BinaryProblem(source, labels, self.kernel, penalties, partial=True)
-        options = TrainOptions(
-            C=given.C,
-            tol=given.tol,
-            stopping=given.stopping,
-            threads=given.threads,
-            lmo="sampled" if many else "full",
-            certify=many,
-        )
-        plan = plan_exact(problem, options)
+        many = len(labels) > _FULL_ROWS
+        how: dict[str, Any] = {"lmo": "sampled" if many else "full", "certify": many}
+        for name in ("C", "tol", "stopping", "threads"):
+            how[name] = getattr(given, name)
+        plan = plan_exact(problem, TrainOptions(**how))
         room = min(plan.memory.max_vertices, self.keep + max(_LEAST_ROOM, self.keep // 4))
         plan = replace(plan, memory=replace(plan.memory, max_vertices=room))
         support = np.flatnonzero(alpha)
@@ -258,10 +237,9 @@ class Stream:
     def model(self, classes: npt.NDArray[Any], like: RowSource | Model | None) -> Model:
         """The model so far, whose scaling and names of columns are those of `like`."""
         pairs = self.pairs()
-        solutions = [pair.solution for pair in pairs]
-        rows = np.concatenate([one.rows for one in solutions])
-        vectors = concat_rows([one.support_vectors for one in solutions])
+        vectors = concat_rows([pair.solution.support_vectors for pair in pairs])
         if len(pairs) > 1:
+            rows = np.concatenate([pair.solution.rows for pair in pairs])
             vectors = take_rows(vectors, np.unique(rows, return_index=True)[1])
         about: dict[str, Any] = {"kernel": self.kernel, "C": self.options.C}
         return Model.of(pairs, like, classes=classes, vectors=vectors, **about)
@@ -270,9 +248,8 @@ class Stream:
 def vertex_hashes(rows: Rows, labels: Int8Array, factors: Float64Array) -> npt.NDArray[np.uint64]:
     """A number for each row that equal rows of one label and weight share, shape (n_rows,).
 
-    It is a 64-bit hash. Two different rows may share one, and one of them is ignored then, but that
-    is not to be expected below a billion rows. Zeros do not count, so that dense, sparse and wider
-    forms of a row have the same number.
+    Two different rows may share one, and one of them is ignored then, but that is not to be
+    expected below a billion rows. Zeros do not count: all forms of a row have the same number.
     """
     hashes = np.empty(len(rows), dtype=np.uint64)
     for start in range(0, len(rows), _HASHED_ROWS):
@@ -303,17 +280,18 @@ def solutions_of(model: Model) -> list[Solution | None]:
     """
     names = "alpha", "labels", "rows", "rho", "objective", "certified_gap", "sampled_gap"
     about: dict[str, Any] = {"method": TrainOptions.method, "lmo": "", "choice": "", "steps": {}}
-    about |= vars(Work.of(SolverState(), 1, 1)) | {"pair_gap": None}
-    sides: dict[int, set[Any]] = {}
-    for one in model.classifiers:
-        for row, label in zip(one.rows.tolist(), one.labels.tolist(), strict=True):
-            sides.setdefault(row, set()).add(one.positive if label > 0 else one.negative)
+    about |= vars(Work.of(SolverState(), 1, 1)) | {"pair_gap": None, "status": model.status}
+    sides = {
+        (row, one.positive if label > 0 else one.negative)
+        for one in model.classifiers
+        for row, label in zip(one.rows.tolist(), one.labels.tolist(), strict=True)
+    }
+    several = [row for row, _ in sides]
     solutions: list[Solution | None] = []
     for one in model.classifiers:
-        stands_in = len(one.rows) == 1 and one.labels[0] < 0 and len(sides[int(one.rows[0])]) > 1
-        given = about | {name: getattr(one, name) for name in names}
-        vectors = take_rows(model.support_vectors, one.sv)
-        given |= {"status": Status(model.status), "penalties": one.C, "support_vectors": vectors}
+        given = about | {name: getattr(one, name) for name in names} | {"penalties": one.C}
+        given["support_vectors"] = take_rows(model.support_vectors, one.sv)
+        stands_in = len(one.rows) == 1 and one.labels[0] < 0 and several.count(one.rows[0]) > 1
         solutions.append(None if stands_in else Solution(**given))
     return solutions
 
@@ -326,7 +304,7 @@ def factors_of_classes(model: Model) -> Float64Array:
     for k, name in enumerate(model.classes.tolist()):
         places = [one.sv[one.labels < 0] for one in model.classifiers if one.negative == name]
         places += [one.sv[one.labels > 0] for one in model.classifiers if one.positive == name]
-        found = model.penalties[np.concatenate(places)] / model.C
+        found = np.unique(model.penalties[np.concatenate(places)]) / model.C
         if not np.allclose(found, found[:1]):
             raise InputError(
                 f"the training rows of class {format_label(name)} had different weights, so that "
