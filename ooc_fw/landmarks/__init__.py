@@ -30,13 +30,14 @@ class LandmarkSolution(Work):
 
 @dataclass(frozen=True)
 class LandmarkStart:
-    """Landmarks and weights to begin with, and what it took to find them, if that counts."""
+    """Landmarks and weights to begin with.
+
+    The `work` of a model counts if that stays unless the run reaches its tolerance in time.
+    """
 
     rows: Int64Array  # (M,): different row numbers
     beta: Float64Array  # (k, M)
     work: Work | None = None
-    # Of the certifying pass of a model that stays if the run does not reach its tolerance in time.
-    sweep_seconds: float | None = None
     whole: bool = False  # whether the weights are for all rows, so that those of a sample are worse
     draws: Draws | None = None  # from where a run goes on drawing
 

@@ -7,16 +7,15 @@ follows the rows inside the margin from step to step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve
 
 from ooc_fw._core.steps import slack_slopes, tube_slopes
-from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.landmarks import relative_gap
 from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, add_to_hessian
 from ooc_fw.landmarks.span import Span, factorise
@@ -57,43 +56,6 @@ class Point:
         """(P - D*) / P of each classifier, 0 where rounding makes it negative."""
         return np.maximum(0.0, relative_gap(self.primal, self.dual))
 
-    def or_better(self, other: Point) -> Point:
-        """For each classifier, whichever of the two points has less P; the other one if b = 0."""
-        better = (other.primal < self.primal) | ~self.b.any(axis=1)
-        if better.all() or not better.any():
-            return other if better.any() else self
-
-        def choose(one: Any, two: Any, names: Sequence[str], better: BoolArray) -> dict[str, Any]:
-            return {
-                name: np.where(better, getattr(two, name), getattr(one, name)) for name in names
-            }
-
-        first, second, rows = self.gradient, other.gradient, better[:, None]
-        gradient = first._replace(
-            **choose(first, second, ["u"], rows),
-            **choose(first, second, ["terms", "decisions"], better),
-        )
-        return Point(
-            gradient=gradient,
-            exact=self.exact and other.exact,
-            **choose(self, other, ["b", "residual", "slope"], rows),
-            **choose(self, other, ["primal", "dual"], better),
-        )
-
-
-@dataclass
-class Descent:
-    """Conjugate gradients under way for the step of each classifier; arrays of shape (k, N)."""
-
-    step: Float64Array
-    residual: Float64Array
-    direction: Float64Array
-    rz: Float64Array  # (k,): the residual times its preconditioned self
-    accepted: Float64Array  # (k,): value of `rz` at which they may end,
-    promised: Float64Array  # (k,): if the gap that the quadratic model promises is at most this
-    n_products: int = 0
-    ended: bool = False
-
 
 class Preconditioner:
     """Solves with G + H over a sample of the rows, each with a factor of its penalty.
@@ -106,13 +68,15 @@ class Preconditioner:
     def __init__(
         self,
         span: Span,
-        rows: Rows,
         problem: SpanProblem,
         landmark_places: Int64Array,
         check: Callable[[], None],
     ) -> None:
-        self._span, self._rows, self._problem = span, rows, problem
-        self._places, self._check = landmark_places, check
+        self._span = span
+        self._problem = problem
+        self._rows = problem.source.read(0, problem.n_rows)
+        self._places = landmark_places
+        self._check = check
         k, n = problem.n_classifiers, len(span)
         # In Fortran order. Below the diagonal is H, above it and on it the factor of G + H.
         self._matrices = np.zeros((k, n, n)).transpose(0, 2, 1)
@@ -127,41 +91,40 @@ class Preconditioner:
         self._matrices = np.empty((0, 0, 0))
         self._known[:] = False
 
-    def change_penalties(self, problem: SpanProblem, factor: float) -> None:
-        """Take penalties that are `factor` times the present ones."""
-        for array in (self._matrices, self._diagonals, self._factors):
-            array *= factor
-        self._problem, self._known[:] = problem, False
-
     def follow(self, all_inside: BoolArray, multiple: float, wanted: BoolArray) -> None:
         """Take the rows of the sample that are inside the margin of each classifier, shape (n, k).
 
         Every other row of the sample stands for `multiple` rows. Only the classifiers that are
         `wanted`, shape (k,), can be solved for afterwards.
         """
-        problem = self._problem
-        if multiple != self._multiple:
-            for array in (self._matrices, self._diagonals, self._factors):
-                array *= multiple / self._multiple
-            self._multiple = multiple
-        weights = problem.penalties * multiple
-        weights[self._places] = problem.penalties[self._places]
-        self._known, self.exact = wanted.copy(), True
+        for array in (self._matrices, self._diagonals, self._factors):
+            array *= multiple / self._multiple
+        self._multiple = multiple
+        weights = self._problem.penalties * multiple
+        weights[self._places] = self._problem.penalties[self._places]
+        self._known = wanted.copy()
+        self.exact = True
         for c in np.flatnonzero(wanted).tolist():
-            factors = np.where(all_inside[:, c], weights, 0.0)
-            change = factors - self._factors[:, c]
-            change[np.abs(change) <= _SAME * factors] = 0.0
-            if np.count_nonzero(change) >= np.count_nonzero(factors):  # less work
-                self._matrices[c], self._diagonals[c], change = 0.0, 0.0, factors
-            self._factors[:, c] = factors
-            changed, marks = np.flatnonzero(change), self._span.landmarks
-            matrix, diagonal = self._matrices[c], np.einsum("ii->i", self._matrices[c])
-            diagonal[...] = self._diagonals[c]
-            add_to_hessian(matrix, marks, self._rows, (changed, change[changed]), self._check)
-            self._diagonals[c] = diagonal
-            summed = partial(self._summed, c)
-            _, shift = factorise(summed, marks.engine.pool, lower=False)
+            self._take(c, np.where(all_inside[:, c], weights, 0.0))
+            make = partial(self._summed, c)
+            _, shift = factorise(make, self._span.landmarks.engine.pool, lower=False)
             self.exact &= shift == 0
+
+    def _take(self, c: int, factors: Float64Array) -> None:
+        """Bring H of a classifier to these factors of the rows."""
+        change = factors - self._factors[:, c]
+        change[np.abs(change) <= _SAME * factors] = 0.0
+        if np.count_nonzero(change) >= np.count_nonzero(factors):  # anew is less work
+            self._matrices[c] = 0.0
+            self._diagonals[c] = 0.0
+            change = factors
+        self._factors[:, c] = factors
+        changed = np.flatnonzero(change)
+        diagonal = np.einsum("ii->i", self._matrices[c])
+        diagonal[...] = self._diagonals[c]
+        weighted = (changed, change[changed])
+        add_to_hessian(self._matrices[c], self._span.landmarks, self._rows, weighted, self._check)
+        self._diagonals[c] = diagonal
 
     def _summed(self, c: int) -> Float64Array:
         """G + H above the diagonal of the matrix of a classifier, and on it."""
@@ -264,10 +227,12 @@ class Newton:
         far = (lengths < (_SHORT_EXACT if exact else _SHORT)) | (lengths > _LONG)
         if ((far | ~(there.primal <= point.primal)) & wanted).any():
             there = self.evaluate(point.b + lengths[:, None] * step, exact=exact)
-        best = point.or_better(there)
-        if best is not point and best.exact != there.exact:  # `best` mixes classifiers of both
-            best = self.evaluate(best.b, exact=True)
-        return best, promised
+        better = (there.primal < point.primal) | ~point.b.any(axis=1)
+        if not better.any():
+            return point, promised
+        if not better.all():
+            there = self.evaluate(np.where(better[:, None], there.b, point.b), exact=exact)
+        return there, promised
 
     def _step(
         self, point: Point, target: float, wanted: BoolArray
@@ -278,40 +243,36 @@ class Newton:
         left. Ends where it is at most a share `target` of P, or has become small. The gap times P
         at which it may end is returned, too.
         """
-        targets = target * point.primal
         active = self.passes.problem.inside(point.gradient.decisions)
         inside = active if self.sample is None else active[self.sample]
         self.preconditioner.follow(inside, self._multiple, wanted)
         self.stepped = True
-        descent = self._begin_descent(np.where(wanted[:, None], point.residual, 0.0), targets)
-        active &= wanted
-        while not descent.ended:
-            d, exact = descent.direction, self.exact_products
-            product = self.span.times(d) + self.passes.hessian_product(active, d, exact=exact)
-            curvature = (d * product).sum(axis=1)
-            zero = np.zeros_like(curvature)
-            length = np.divide(descent.rz, curvature, out=zero, where=curvature > 0)[:, None]
-            descent.step = descent.step + length * d
-            descent.residual = descent.residual - length * product
-            z = self.preconditioner.solve(descent.residual)
-            before, descent.rz = descent.rz, (descent.residual * z).sum(axis=1)
-            gaps = 0.5 * self.span.inverse_norm(descent.residual)
-            small = (descent.rz <= descent.accepted) & (gaps <= descent.promised)
-            descent.n_products += 1
-            ended = bool((small | (gaps <= targets)).all())
-            descent.ended = ended or descent.n_products >= _MOST_PRODUCTS
-            ratio = np.divide(descent.rz, before, out=np.zeros_like(before), where=before > 0)
-            descent.direction = z + ratio[:, None] * d
-        return descent.step, descent.promised
-
-    def _begin_descent(self, residual: Float64Array, target: Float64Array) -> Descent:
+        residual = np.where(wanted[:, None], point.residual, 0.0)
         z = self.preconditioner.solve(residual)
-        rz, gaps = (residual * z).sum(axis=1), 0.5 * self.span.inverse_norm(residual)
-        promised = np.maximum(target, _GAP_SHARE * gaps)
-        descent = Descent(np.zeros_like(z), residual.copy(), z, rz, _SHARE * rz, promised)
+        targets = target * point.primal
+        promised = np.maximum(targets, _GAP_SHARE * 0.5 * self.span.inverse_norm(residual))
         if self.sample is None and self.preconditioner.exact:
-            descent.step, descent.ended = z, True
-        return descent
+            return z, promised
+        active &= wanted
+        step = np.zeros_like(z)
+        direction = z
+        rz = (residual * z).sum(axis=1)
+        accepted = _SHARE * rz
+        for _ in range(_MOST_PRODUCTS):
+            product = self.passes.hessian_product(active, direction, exact=self.exact_products)
+            product += self.span.times(direction)
+            length = _ratio(rz, (direction * product).sum(axis=1))
+            step += length * direction
+            residual -= length * product
+            z = self.preconditioner.solve(residual)
+            before = rz
+            rz = (residual * z).sum(axis=1)
+            gaps = 0.5 * self.span.inverse_norm(residual)
+            small = (rz <= accepted) & (gaps <= promised)
+            if (small | (gaps <= targets)).all():
+                break
+            direction = z + _ratio(rz, before) * direction
+        return step, promised
 
     def _best_lengths(self, here: Point, there: Point) -> Float64Array:
         """Lengths of steps from `here` towards `there` of least P, from the decisions at both."""
@@ -333,3 +294,8 @@ class Newton:
                     tube_slopes(*line, problem.epsilon, slopes)
             low, high = np.where(slopes < 0, t, low), np.where(slopes < 0, high, t)
         return np.asarray((low + high) / 2)
+
+
+def _ratio(one: Float64Array, other: Float64Array) -> Float64Array:
+    """Quotients of each classifier, shape (k, 1), 0 where the divisor is."""
+    return np.divide(one, other, out=np.zeros_like(one), where=other > 0)[:, None]

@@ -269,8 +269,7 @@ class Passes:
         self.landmarks = landmarks
         self._workers = Workers(1) if workers is None else workers
         self._on_block = on_block
-        self.gradient_seconds = 0.0  # of the last one in float32: the first may compile code
-        self.exact_seconds = 0.0  # of the longest one in float64
+        self.exact_seconds = 0.0  # of the last gradient from float64 kernel values
         in_unit = landmarks.engine.kernel.shift_invariant
         self._kept = kept if in_unit and self._workers.client is None else None
 
@@ -293,11 +292,8 @@ class Passes:
             error = max(error, found.error)
             largest = max(largest, found.largest)
             depth = max(depth, found.depth)
-        seconds = time.perf_counter() - began
         if exact:
-            self.exact_seconds = max(self.exact_seconds, seconds)
-        else:
-            self.gradient_seconds = seconds
+            self.exact_seconds = time.perf_counter() - began
         return Gradient(u, terms, decisions, error, largest, depth + len(blocks))
 
     def hessian_product(

@@ -42,7 +42,7 @@ from ooc_fw.system.memory import (
     plan_memory,
     program_bytes,
 )
-from ooc_fw.training.fit import Fit, Task, WarmStart, open_landmark_path
+from ooc_fw.training.fit import Fit, Task, WarmStart, train_landmarks
 from ooc_fw.training.pairs import train_pairs
 
 logger = logging.getLogger(__name__)
@@ -61,8 +61,6 @@ MOST_LANDMARKS, _ROWS_EACH = 30_000, 4
 _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
 _FIRST_LANDMARKS, _FIRST_VALUES = 500, 1e8  # of the first model of a growing one, and in its pass
 _ROOM = 0.8  # share of the vertices that fit, up to which support vectors may be expected
-_SPARE = 1.1  # times the time that a larger model is expected to take, which must be left
-_MOST_GAIN = 4  # factor of the number of landmarks from one model to the next, at most
 _GAIN = 1.1  # factor of the number of landmarks from which on a larger model is worth while
 
 SAMPLE_ROWS = 2_000, 8_000
@@ -244,21 +242,17 @@ def solve_span(
     Each model begins with the one before, which stays if there is no time for the larger one, or
     if its objective is not smaller. The plan that is returned is that of the model.
     """
-    began = perf_counter()
-    with open_landmark_path(problem, plan, session, warm) as path:
-        solution = path.solve(plan.options.C)
+    solution = train_landmarks(problem, plan, session, warm)
     # If landmarks depend on each other, more of them hardly enlarge the span.
     while plan.grows and solution.status.reached and 2 * len(solution.rows) > plan.memory.landmarks:
-        larger = _larger_plan(problem, plan, session, solution, perf_counter() - began)
+        larger = _larger_plan(problem, plan, session, solution)
         if larger is None:
             break
         logger.info("%s", larger.kind)
-        start = LandmarkStart(solution.rows, solution.beta, solution, solution.sweep_seconds)
+        start = LandmarkStart(solution.rows, solution.beta, solution)
         number = None
-        began = perf_counter()
         try:
-            with open_landmark_path(problem, larger, session, start) as path:
-                found = path.solve(plan.options.C)
+            found = train_landmarks(problem, larger, session, start)
             number = found.signal
             better = found.status.reached and _objective(found) < _objective(solution)
         except OutOfTimeError:
@@ -277,22 +271,17 @@ def _objective(solution: LandmarkSolution) -> float:
 
 
 def _larger_plan(
-    problem: Problem, plan: Plan, session: Session, solution: LandmarkSolution, seconds: float
+    problem: Problem, plan: Plan, session: Session, solution: LandmarkSolution
 ) -> Plan | None:
-    """Plan of a model with more landmarks, as many as the limits allow; None if these are too few.
-
-    The model before took so many seconds, which grow with the square of the landmarks.
-    """
+    """Plan of a model with twice the landmarks, or as many as the limits allow; None if too few."""
     assert plan.landmarks is not None
     options = replace(plan.given, landmarks=None)
     held = workload(problem, options, session).held_bytes + rows_bytes(solution.landmarks)
     session = replace(session, held=held)
-    growth = _SPARE * max(seconds, 1e-3)
-    factor = math.sqrt(max(0.0, session.deadline(options).left()) / growth)
     with contextlib.suppress(OverLimitError):
         most = most_landmarks(problem, options, session, grows=True)
-        n_landmarks = min(int(min(factor, _MOST_GAIN) * plan.landmarks), most)
-        if n_landmarks >= _GAIN * plan.landmarks:
+        n_landmarks = min(2 * plan.landmarks, most)
+        if session.deadline(options).left() > 0 and n_landmarks >= _GAIN * plan.landmarks:
             why = f": there is time for more than {plan.landmarks}"
             return replace(plan_span(problem, options, session, n_landmarks, why), grows=True)
     return None

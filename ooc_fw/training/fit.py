@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
@@ -25,9 +25,6 @@ from ooc_fw.problem import Problem
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Solution, Status, Warm
 from ooc_fw.training.checkpoint import Resumed, saving
-
-if TYPE_CHECKING:
-    from ooc_fw.landmarks.solve import LandmarkPath
 
 logger = logging.getLogger(__name__)
 
@@ -168,13 +165,19 @@ def fit(
     return task.train(problem, plan, session, warm)
 
 
-def open_landmark_path(
-    problem: Problem, plan: Plan, session: Session, warm: WarmStart = None
-) -> LandmarkPath:
-    """Trainer of models with landmarks."""
-    from ooc_fw.landmarks.solve import LandmarkPath  # imports SciPy, which takes 0.1 s
+def train_landmarks(
+    problem: Problem,
+    plan: Plan,
+    session: Session,
+    warm: WarmStart = None,
+    *,
+    to_optimum: bool = False,
+) -> LandmarkSolution:
+    """A model with landmarks, as `ooc_fw.landmarks.solve.solve_landmarks` makes it."""
+    from ooc_fw.landmarks.solve import solve_landmarks  # imports SciPy, which takes 0.1 s
 
-    return LandmarkPath(problem, plan, session, warm if isinstance(warm, LandmarkStart) else None)
+    start = warm if isinstance(warm, LandmarkStart) else None
+    return solve_landmarks(problem, plan, session, start, to_optimum=to_optimum)
 
 
 def describe(fit: Fit) -> dict[str, Any]:

@@ -11,25 +11,20 @@ landmark models (`ooc_fw.landmarks.span`): any beta >= 0, with the signs s_i of 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ooc_fw.data.labels import read_targets
 from ooc_fw.data.sources import RowSource
-from ooc_fw.landmarks import LandmarkSolution, relative_gap, relative_target
 from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import EXACT_ROWS as EXACT_ROWS
 from ooc_fw.problem import RegressionProblem
 from ooc_fw.solver.plan import Plan, Session
-from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.classification import plan_span, solve_span, threads_before_plan
-from ooc_fw.training.fit import Fit, Task, WarmStart, open_landmark_path
-
-if TYPE_CHECKING:
-    from ooc_fw.landmarks.solve import LandmarkPath
+from ooc_fw.training.fit import Fit, Task, WarmStart, train_landmarks
 
 _LARGEST_TARGET = 1e150  # whose square, summed over any rows, is a float64
 
@@ -79,21 +74,18 @@ class Regression(Task):
         self, problem: RegressionProblem, plan: Plan, session: Session, warm: WarmStart = None
     ) -> Fit:
         scaled, _, _ = _scaled(problem)
-        n_rows, options = problem.source.n_rows, plan.options
+        n_rows = problem.source.n_rows
         exact = plan.landmarks == n_rows
         if exact:
-            with open_landmark_path(scaled, plan, session, warm) as path:
-                solution = path.solve(options.C)
-                exact = solution.certified_gap is not None
-                if exact:
-                    solution = _to_the_optimum(path, solution, relative_target(options.tol))
+            solution = train_landmarks(scaled, plan, session, warm, to_optimum=True)
+            exact = solution.certified_gap is not None
         else:
             plan, solution = solve_span(scaled, plan, session, warm)
         n_kept = len(solution.rows)
         if n_kept < (plan.landmarks or 0) < n_rows:
             asked = f"{plan.landmarks} asked for, the others depend on them"
             plan = replace(plan, kind=f"{n_kept} landmarks ({asked}) of {n_rows} rows")
-        model = self.model_of(problem, options.C, solution)
+        model = self.model_of(problem, plan.options.C, solution)
         return Fit(problem, plan, model, [solution], gap_scope="all" if exact else "span")
 
     def model_of(self, problem: RegressionProblem, C: float, solution: Any) -> Model:
@@ -134,16 +126,3 @@ def _scaled(problem: RegressionProblem) -> tuple[RegressionProblem, float, float
         )
     scaled = replace(problem, targets=(targets - mean) / spread, epsilon=epsilon / spread)
     return scaled, mean, spread
-
-
-def _to_the_optimum(
-    path: LandmarkPath, solution: LandmarkSolution, target: float
-) -> LandmarkSolution:
-    """The solution of all rows as landmarks, with a gap to the optimum of the exact kernel."""
-    dual = path.exact_kernel_dual()
-    assert solution.primal is not None
-    gap = relative_gap(solution.primal, dual)
-    status = solution.status
-    if status is Status.CONVERGED and (gap > target).any():
-        status = Status.ROUNDING
-    return replace(solution, dual=dual, certified_gap=gap, status=status)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ooc_fw.landmarks.solve import LandmarkPath
+from ooc_fw.landmarks import solve as landmarks
 from ooc_fw.options import START_ROWS
 from ooc_fw.solver.plan import Plan, sizes_of
 from ooc_fw.system.memory import MemoryPlan
@@ -26,8 +26,7 @@ def plan_of(problem, n_landmarks, options, kept_bytes=0):
 def solve_landmarks(problem, n_landmarks, options, session, warm=None, kept_bytes=0):
     """Solution of a model in the span of landmarks."""
     plan = plan_of(problem, n_landmarks, options, kept_bytes)
-    with LandmarkPath(problem, plan, session, warm) as path:
-        return path.solve(options.C)
+    return landmarks.solve_landmarks(problem, plan, session, warm)
 
 
 def span_values(kernel, X, Z, jitter, bias=1):
