@@ -1,20 +1,18 @@
-"""What all estimators share: parameters, checked inputs, files of a run."""
+"""What all estimators share: `fit` with checked inputs and files of a run, and predictions."""
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -33,12 +31,13 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import SubsetSource, ranges_of
+from ooc_fw.estimators.parameters import Parameters
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution
-from ooc_fw.model.pairs import PairSolution, union_of_rows
+from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model
-from ooc_fw.options import DURATION, KernelOptions, Option, TaskOptions, TrainOptions, option_fields
-from ooc_fw.problem import Problem, check_sample_weight
+from ooc_fw.options import DURATION, Option, TaskOptions, TrainOptions, option_fields
+from ooc_fw.problem import check_sample_weight
 from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.plan import Session, warn_of_gamma
 from ooc_fw.solver.shell import Checkpoint, Deadline
@@ -47,7 +46,7 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, reserved
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.checkpoint import EVERY_S, Resumed, load_resumed
-from ooc_fw.training.fit import Fit, Task, describe, fit, task_of
+from ooc_fw.training.fit import Fit, describe, fit, task_of
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -57,37 +56,7 @@ except ImportError:  # it is older than 1.9, and has no callbacks
         """In the place of what is not there."""
 
 
-logger = logging.getLogger(__name__)
-
 PathLike: TypeAlias = str | os.PathLike[str]
-
-
-@dataclass(frozen=True)
-class Files:
-    """Files of one call of `fit`; see `Trainer.fit`."""
-
-    checkpoint: PathLike | None = None
-    checkpoint_every: float | str = EVERY_S
-    resume: PathLike | None = None
-    log: PathLike | None = None
-
-    @contextmanager
-    def reserved(self, inputs: Sequence[Any]) -> Iterator[Checkpoint | None]:
-        """Keep outputs from other runs; yields the checkpoint.
-
-        InputError if an output would replace an input, or another run writes it.
-        """
-        outputs = [] if self.log is None else [Output("log", os.fspath(self.log), streamed=True)]
-        check_outputs(outputs, [None if self.resume is None else os.fspath(self.resume)])
-        plan = None
-        if self.checkpoint is not None:
-            outputs.append(Output("checkpoint", os.fspath(self.checkpoint)))
-            declared = Option(None, **DURATION)
-            every_s = declared.check("checkpoint_every", self.checkpoint_every)
-            plan = Checkpoint(self.checkpoint, every_s)
-        files = [file for given in inputs for file in (given if is_several(given) else [given])]
-        with reserved(outputs, [path for path in files if isinstance(path, str | os.PathLike)]):
-            yield plan
 
 
 @dataclass(frozen=True)
@@ -98,13 +67,18 @@ class Given:
     y: Any  # labels or targets of these rows, or where they are stored
     weights: Float64Array | None  # of these rows; None where none were given
     places: Int64Array | None  # their numbers among all rows; None where these are all
-    n_rows: int  # number of all rows
 
-    def renumbered(self, fitted: Fit) -> Fit:
-        """What was trained on these rows, with the numbers that they have among all."""
-        if self.places is not None:
-            fitted = fitted.renumbered(self.places, self.n_rows)
-        return fitted
+    @classmethod
+    def of(cls, source: RowSource, y: Any, sample_weight: npt.ArrayLike | None, C: float) -> Given:
+        """Rows of a source whose weight, times `C`, is not 0."""
+        if sample_weight is None:
+            return cls(source, y, None, None)
+        weights = check_sample_weight(sample_weight, source.n_rows, C)
+        if weights.all():
+            return cls(source, y, weights, None)
+        places = np.flatnonzero(weights)
+        part = SubsetSource(source, ranges_of(places))
+        return cls(part, y[places] if is_array(y) else y, weights[places], places)
 
     def places_of(self, rows: Int64Array) -> Int64Array:
         """Places among these of `rows`, which are numbers among all; -1 for those not here."""
@@ -113,26 +87,6 @@ class Given:
         if self.places is not None:
             here[here] = self.places[places[here]] == rows[here]
         return np.where(here, places, -1)
-
-
-@dataclass(eq=False, repr=False)
-class Parameters(BaseEstimator):
-    """Parameters that all estimators have."""
-
-    kernel: str = KernelOptions.kernel
-    gamma: float | str = KernelOptions.gamma
-    degree: int = KernelOptions.degree
-    coef0: float = KernelOptions.coef0
-    C: float = TrainOptions.C
-    tol: float = TrainOptions.tol
-    certify: bool = TrainOptions.certify
-    max_iter: int | None = TrainOptions.max_iter
-    max_time: float | str | None = TrainOptions.max_time
-    memory_limit: int | str | None = TrainOptions.memory_limit
-    n_jobs: int | None = None
-    random_state: int | np.random.RandomState | None = None
-    verbose: int = 0
-    dask: str | None = None
 
 
 class Trainer(CallbackSupportMixin, Parameters):
@@ -157,7 +111,10 @@ class Trainer(CallbackSupportMixin, Parameters):
         sample_weight: npt.ArrayLike | None = None,
         *,
         missing_labels: str = "refuse",
-        **files: Any,
+        checkpoint: PathLike | None = None,
+        checkpoint_every: float | str = EVERY_S,
+        resume: PathLike | None = None,
+        log: PathLike | None = None,
     ) -> Self:
         """Train on the rows of `X`.
 
@@ -174,12 +131,13 @@ class Trainer(CallbackSupportMixin, Parameters):
         missing_labels : {"refuse", "drop"} or str
             Whether rows without a label in a column of a file are an error, or are left out and not
             counted; "drop=unknown" leaves out those with the label "unknown", too.
-        **files : optional
-            `log` is the path of a file of one JSON object per event, for ``ooc-fw plot``.
-            `checkpoint` is that of a model file, written every `checkpoint_every` (seconds, or text
-            such as "5m") with the weights so far. `resume` is that of a checkpoint of the same data
-            and parameters, from which the run continues; only `max_iter`, `max_time`,
-            `memory_limit` and `n_jobs` may differ.
+        checkpoint, checkpoint_every : path, and seconds or text such as "5m"
+            Model file that is written every so often with the weights so far.
+        resume : path
+            Checkpoint of the same data and parameters, from which the run continues; only
+            `max_iter`, `max_time`, `memory_limit` and `n_jobs` may differ.
+        log : path
+            File of one JSON object per event, for ``ooc-fw plot``.
 
         Notes
         -----
@@ -190,57 +148,61 @@ class Trainer(CallbackSupportMixin, Parameters):
         started, options, task = time.perf_counter(), self._options(), task_of(self._task)
         task.check(options)
         TaskOptions(**{name: getattr(self, name) for name in task.fields})  # checks them
-        for name in {*files} - {*Files.__dataclass_fields__}:
-            raise InputError(f"fit has no argument {name}; labels or targets are its second one, y")
-        run_files, given = Files(**files), [] if self._checks_of_y is None else [y]
-        inputs, resume = [X, *given], run_files.resume
+        given = [] if self._checks_of_y is None else [y]
+        inputs = [X, *given]
         resumed = None if resume is None else load_resumed(resume)
         if resumed is not None:
             options = resumed.options(options)
             if self.random_state is None:
                 options = replace(options, seed=resumed.run["identity"]["options"]["seed"])
+        every_s = Option(None, **DURATION).check("checkpoint_every", checkpoint_every)
+        kept = None if checkpoint is None else Checkpoint(checkpoint, every_s)
         X, *given, columns = self._checked(X, *given, **(self._checks_of_y or {}))
         y = given[0] if given else None
         if is_array(y) and missing_labels.startswith("drop="):
             raise InputError("missing_labels is for labels in files; leave such rows out of X, y")
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
         with (
-            run_files.reserved(inputs) as checkpoint,
+            _reserved(log, checkpoint, resume, inputs),
             borrow_source(X, y, columns, missing_labels) as whole,
             workers as dask,
             self._callbacks(X=X, y=y) as told,
         ):
             whole = without_offsets(whole, self.kernel)
-            rows = rows_of_weight(whole, y, sample_weight, self.C)
+            rows = Given.of(whole, y, sample_weight, self.C)
             with rows.source.limited(Deadline(options.max_time, started).check):
-                problem = self._problem(rows, options, task, Session((), dask, started))
+                problem = self._problem(rows, options, dask)
             warn_of_gamma(rows.source, problem.kernel)
-            log = self._begin_log(problem, options, run_files)
-            with Progress(quiet=not self.verbose, log=log) as progress:
-                callbacks = *progress.callbacks, *told
-                if checkpoint is not None and rows.places is not None:
-                    checkpoint.rows = rows.places, rows.n_rows
+            events = None if log is None else self._begin_log(problem, options, log, resume)
+            with Progress(quiet=not self.verbose, log=events) as progress:
+                if kept is not None and rows.places is not None:
+                    kept.rows = rows.places, whole.n_rows
                 if resumed is not None:
                     resumed = replace(resumed, rows=rows.places)
-                session = Session(callbacks, dask, started, checkpoint)
+                session = Session((*progress.callbacks, *told), dask, started, kept)
                 fitted = self._fit(problem, options, session, rows, resumed)
-                if log is not None:
-                    log.write("end", describe(fitted))
-            fitted = rows.renumbered(self._finished(fitted, options, session))
-            self.model_ = fitted.model
-            self.pairs_, self.landmarks_ = fitted.pairs, fitted.landmarks
-            self.gap_scope_ = fitted.gap_scope
+                if events is not None:
+                    events.write("end", describe(fitted))
+            fitted = self._finished(fitted, options, session)
+            if rows.places is not None:
+                fitted = fitted.renumbered(rows.places, whole.n_rows)
+            self._keep(fitted, whole.n_rows)
             self._take(fitted, rows)
-            self.n_rows_seen_ = whole.n_rows
-            self.n_features_in_ = self.model_.n_features
-            self._name_features()
-        why = fitted.why_inexact()
-        self.fit_status_ = int(why is not None)
-        if why is not None:
+        if self.fit_status_:
             rounding = fitted.model.status == Status.ROUNDING
             advice = "" if rounding else "; allow more with max_iter or tol"
-            warnings.warn(why + advice, ConvergenceWarning, stacklevel=2)
+            warnings.warn(f"{fitted.why_inexact()}{advice}", ConvergenceWarning, stacklevel=2)
         return self
+
+    def _keep(self, fitted: Fit, n_rows: int) -> None:
+        """Set the attributes that all estimators have."""
+        self.model_ = fitted.model
+        self.pairs_, self.landmarks_ = fitted.pairs, fitted.landmarks
+        self.gap_scope_ = fitted.gap_scope
+        self.n_rows_seen_ = n_rows
+        self.n_features_in_ = self.model_.n_features
+        self._name_features()
+        self.fit_status_ = int(fitted.why_inexact() is not None)
 
     @contextmanager
     def _callbacks(self, **data: Any) -> Iterator[list[Callback]]:
@@ -267,10 +229,18 @@ class Trainer(CallbackSupportMixin, Parameters):
         finally:
             with_callbacks(lambda _: None)(self)  # ends all that was begun
 
-    def _answers(self, rows: Given, options: TrainOptions, task: Task) -> dict[str, Any]:
+    def _problem(self, rows: Given, options: TrainOptions, dask: Workers | None) -> Any:
+        task = task_of(self._task)
+        answers = self._answers(rows, options)
+        answers |= {name: getattr(self, name) for name in task.fields}
+        answers["penalties"] = self._penalties(answers, rows)
+        kernel = self._kernel(rows.source, options, dask)
+        return task.problem(source=rows.source, kernel=kernel, **answers)
+
+    def _answers(self, rows: Given, options: TrainOptions) -> dict[str, Any]:
         """Labels or targets as fields of the problem."""
         weighted = self.class_weight is not None or rows.weights is not None
-        return task.read(rows.source, options, weighted=weighted)[0]
+        return task_of(self._task).read(rows.source, options, weighted=weighted)[0]
 
     def _penalties(self, answers: dict[str, Any], rows: Given) -> Float64Array | None:
         """Penalty of each row; None where all have C."""
@@ -322,15 +292,15 @@ class Trainer(CallbackSupportMixin, Parameters):
 
     @property
     def support_(self) -> Int64Array:
-        return union_of_rows(self.pairs_) if self.landmarks_ is None else self.landmarks_.rows
-
-    @property
-    def dual_coef_(self) -> Float64Array:
-        return self.model_.weights().T
+        return self.model_.rows
 
     @property
     def support_vectors_(self) -> Rows:
         return self.model_.support_vectors
+
+    @property
+    def dual_coef_(self) -> Float64Array:
+        return self.model_.weights().T
 
     @property
     def certified_gap_(self) -> float | None:
@@ -357,8 +327,6 @@ class Trainer(CallbackSupportMixin, Parameters):
         scikit-learn demands that frames come with the columns of the frame of `fit`, in their
         order. Columns of a frame are found by name after a `fit` on anything else with names.
         """
-        if not reset and self._is_plain(X):
-            return X, None
         check_unmasked(X, "array")
         for each in filter(is_array, y):
             check_unmasked(each, "labels")
@@ -377,18 +345,6 @@ class Trainer(CallbackSupportMixin, Parameters):
             names = self.model_.columns
         return *(checked if y else [checked]), names
 
-    def _is_plain(self, X: Any) -> bool:
-        """Whether scikit-learn would find nothing to say of rows to predict, at ten times a look.
-
-        Where columns have names, it warns of rows without them.
-        """
-        values = X.data if getattr(X, "format", None) == "csr" else X
-        if type(values) is not np.ndarray or values.dtype not in (np.float32, np.float64):
-            return False
-        known = not hasattr(self, "feature_names_in_") and X.shape[1:] == (self.n_features_in_,)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return known and len(values) > 0 and bool(np.isfinite(values.sum()))
-
     def __sklearn_is_fitted__(self) -> bool:
         """A first call that failed may have left attributes of the data, but no model."""
         return hasattr(self, "model_")
@@ -398,34 +354,30 @@ class Trainer(CallbackSupportMixin, Parameters):
         tags.input_tags.sparse = True
         return tags
 
-    def _problem(self, rows: Given, options: TrainOptions, task: Task, session: Session) -> Any:
-        answers = self._answers(rows, options, task)
-        answers |= {name: getattr(self, name) for name in task.fields}
-        answers["penalties"] = self._penalties(answers, rows)
-        kernel = self._kernel(rows.source, options, session.dask)
-        return task.problem(source=rows.source, kernel=kernel, **answers)
-
     def _options(self) -> TrainOptions:
         names = option_fields(TrainOptions)
         given = {name: value for name, value in self.get_params(False).items() if name in names}
-        return TrainOptions(**given, seed=_seed(self.random_state), threads=threads_of(self.n_jobs))
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
+        return TrainOptions(**given, seed=int(seed), threads=threads_of(self.n_jobs))
 
     def _kernel(
         self, source: RowSource, options: TrainOptions, workers: Workers | None = None
     ) -> Kernel:
-        name = self.kernel
         average, spread = (
             partial(find, source, options.threads, dask=workers) for find in (sigma2, variance)
         )
-        gamma = resolve_gamma(name, self.gamma, average, source.n_features, spread, self._task)
+        name, width = self.kernel, source.n_features
+        gamma = resolve_gamma(name, self.gamma, average, width, spread, self._task)
         return make_kernel(name, gamma=gamma, degree=self.degree, coef0=self.coef0)
 
-    def _begin_log(self, problem: Problem, options: TrainOptions, files: Files) -> EventLog | None:
-        if files.log is None:
-            return None
+    def _begin_log(
+        self, problem: Any, options: TrainOptions, log: PathLike, resume: PathLike | None
+    ) -> EventLog:
         return EventLog(
-            os.fspath(files.log),
-            resume=None if files.resume is None else os.fspath(files.resume),
+            os.fspath(log),
+            resume=None if resume is None else os.fspath(resume),
             data=problem.source.name,
             class_weight=self.class_weight,
             n_rows=problem.source.n_rows,
@@ -433,6 +385,18 @@ class Trainer(CallbackSupportMixin, Parameters):
             kernel=problem.kernel.to_dict(),
             options=options.to_dict(),
         )
+
+
+def _reserved(
+    log: PathLike | None, checkpoint: PathLike | None, resume: PathLike | None, inputs: list[Any]
+) -> AbstractContextManager[None]:
+    """Keep outputs from other runs; InputError if one would replace an input, or is in use."""
+    outputs = [] if log is None else [Output("log", os.fspath(log), streamed=True)]
+    check_outputs(outputs, [None if resume is None else os.fspath(resume)])
+    if checkpoint is not None:
+        outputs.append(Output("checkpoint", os.fspath(checkpoint)))
+    files = [file for given in inputs for file in (given if is_several(given) else [given])]
+    return reserved(outputs, [path for path in files if isinstance(path, str | os.PathLike)])
 
 
 def is_out_of_core(X: Any) -> bool:
@@ -447,21 +411,6 @@ def is_array(y: Any) -> bool:
     return not (y is None or (is_out_of_core(y) and not isinstance(y, np.memmap)))
 
 
-def rows_of_weight(
-    source: RowSource, y: Any, sample_weight: npt.ArrayLike | None, C: float
-) -> Given:
-    """Rows whose weight, times `C`, is not 0."""
-    if sample_weight is None:
-        return Given(source, y, None, None, source.n_rows)
-    weights = check_sample_weight(sample_weight, source.n_rows, C)
-    if weights.all():
-        return Given(source, y, weights, None, source.n_rows)
-    places = np.flatnonzero(weights)
-    part = SubsetSource(source, ranges_of(places))
-    y = y[places] if is_array(y) else y
-    return Given(part, y, weights[places], places, source.n_rows)
-
-
 def threads_of(n_jobs: int | None) -> int:
     """Count threads by scikit-learn's convention."""
     if n_jobs is None:
@@ -469,10 +418,3 @@ def threads_of(n_jobs: int | None) -> int:
     if n_jobs == 0:
         raise InputError("n_jobs must be a positive number, -1 for all CPUs, or None, not 0")
     return n_jobs if n_jobs > 0 else max(1, cpu_count() + 1 + n_jobs)
-
-
-def _seed(random_state: int | np.random.RandomState | None) -> int:
-    """Seed for the solver: an integer as it is, else a draw from the generator."""
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))

@@ -23,6 +23,7 @@ from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import Codes, CSRRows, Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Given, Trainer, is_array
+from ooc_fw.estimators.parameters import documented
 from ooc_fw.landmarks import LandmarkStart
 from ooc_fw.model.prediction import suited
 from ooc_fw.options import KEEP, TrainOptions
@@ -32,7 +33,7 @@ from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Status, Warm
 from ooc_fw.system.errors import InputError, format_labels
 from ooc_fw.training.checkpoint import Resumed
-from ooc_fw.training.fit import Fit, Task, fit
+from ooc_fw.training.fit import Fit, fit
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.streams import Stream, support_of_classes
 
@@ -43,6 +44,7 @@ def _gives_probabilities(estimator: Any) -> bool:
     return True
 
 
+@documented
 @dataclass(eq=False, repr=False)
 class FrankWolfeSVC(ClassifierMixin, Trainer):
     """Kernel support vector machine (squared hinge loss) on data of any size.
@@ -52,99 +54,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     More than two classes have a binary classifier for each pair of them (one-versus-one), with
     landmarks one for each class against the rest.
 
-    Parameters
-    ----------
-    kernel : str
-        "rbf", "linear", "poly", "laplacian" or "tanimoto".
-    gamma : float, "auto" or "scale"
-        Scale of the kernel; "auto" takes it from the average squared distance of two rows, "scale"
-        from the variance of all values, as scikit-learn does.
-    degree, coef0 : int, float
-        Of the polynomial kernel (gamma x.z + coef0)^degree.
-    C, method, lmo, start, sample_size, tol, stopping, certify, max_iter, max_time, memory_limit
-        As for `ooc_fw.TrainOptions`; `max_time` covers the whole of `fit`.
-    n_jobs : int or None
-        Threads; None is 1, -1 all CPUs.
-    random_state : int, RandomState or None
-        Source of all random draws; an integer gives the model of ``ooc-fw train --seed``.
-    verbose : int
-        Above 0: show progress on standard error.
-    decision_function_shape : {"ovr", "ovo"}
-        For more than two classes: whether `decision_function` gives a score for each class, or the
-        decision value of each binary classifier.
-    landmarks : int, "auto", "none" or None
-        Number of landmarks; "none" trains to the optimum over all rows, whatever that costs. "auto"
-        and None: landmarks if the optimum has too many support vectors, as many as the limits
-        afford, 5,000 at most without `max_time`.
-    exact : bool
-        True is the same as ``landmarks="none"``.
-    keep : int
-        Rows that `partial_fit` keeps at most, for each pair of classes.
-    dask : None, "threads", "processes" or str
-        Where passes over the data and predictions run: in this process, on `n_jobs` threads or
-        processes of this machine, or on the Dask cluster with this address. Other processes read
-        files only: `fit` refuses arrays in RAM. The model and its predictions are the same.
-    class_weight : dict, "balanced" or None
-        Factors of `C` for the rows of each class, by label; 1 for classes left out. "balanced" is
-        n_rows / (n_classes * rows of the class), where rows count by their weight. They multiply
-        with `sample_weight`.
-    warm_start : bool
-        Whether `fit` begins with the weights of the previous `fit`, where their rows have the same
-        labels in the data now given: for the same rows with another `C`, weights or `tol`. With
-        landmarks these stay, and more are chosen where `landmarks` is larger.
-    probability : bool
-        Have `predict_proba`: `fit` trains further classifiers without part of the rows, on which
-        sigmoids are fitted (`ooc_fw.training.held_out`). It takes up to twice as long, mostly less.
-        `partial_fit` fits no sigmoids.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels; of two, the second one is positive.
-    support_, support_vectors_ : ndarray of int64, and ndarray or CSRRows
-        Numbers of the training rows that are support vectors of any binary classifier, and these
-        rows, shape (n_support, n_features).
-    dual_coef_ : ndarray of float64, shape (n_classifiers, n_support)
-        Weight times label, divided by rho, of each binary classifier; 0 for rows that are not its
-        support vectors. The order is that of `ooc_fw.model.pairs.class_pairs`, and the larger class
-        of a pair is positive: the opposite of scikit-learn's sign for more than two classes.
-        Of a landmark model the weights of the landmarks, of any sign, for each class.
-    intercept_ : ndarray of float64, shape (n_classifiers,)
-        Bias, divided by rho.
-    coef_ : ndarray of float64, shape (n_classifiers, n_features)
-        Weights of the features, of the linear kernel only; signs are those of `dual_coef_`.
-    n_support_ : ndarray of int32, shape (n_classes,)
-        Number of rows of each class among the support vectors.
-    class_weight_ : ndarray of float64, shape (n_classes,)
-        Factor of `C` of each class.
-    fit_status_ : int
-        0 when the gap reached `tol`, otherwise 1, with a warning.
-    kind_, gap_scope_ : str
-        "exact" or "landmarks", and what `certified_gap_` is a gap to: "all", the optimum, or
-        "span", the best weights of these landmarks, with a slightly larger regularisation: see
-        `ooc_fw.landmarks.span`.
-    certified_gap_ : float or None
-        Certified relative duality gap of the worst binary classifier; None when not certified, as
-        always after `partial_fit`.
-    n_iter_ : int
-        Iterations of all binary classifiers.
-    n_features_in_, n_rows_seen_ : int
-        Number of columns, and of rows that were given, with those of weight 0.
-    feature_names_in_ : ndarray of object, shape (n_features,)
-        Names of the columns, where a frame, an AnnData or a file names them.
-    gamma_ : float
-        The number that `gamma` stood for, of kernels that have one.
-    model_ : ooc_fw.Model
-        What `save` writes.
-    pairs_ : list of ooc_fw.model.pairs.PairSolution
-        Classes and solution of each binary classifier of an exact model.
-    landmarks_ : ooc_fw.landmarks.LandmarkSolution or None
-        The solution of a landmark model.
-    solution_ : ooc_fw.Solution or ooc_fw.landmarks.LandmarkSolution
-        Everything the solver reports; of more than two exact classes, on the first pair.
-
-    Notes
-    -----
     ``X`` may be anything that `ooc_fw.open_dataset` takes: a path, a memory map, an
     ``h5py.Dataset``, a Dask or zarr array, or arrays, frames and scipy sparse matrices in RAM. Data
     on disk are never loaded whole. Rows are rounded to float32 once.
@@ -152,6 +61,28 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     `fit` may read every row again and ends with a certified gap. `partial_fit` reads each row once
     and keeps at most `keep` of them: its gap, ``solution_.sampled_gap``, is over the last
     chunk and the rows kept. It says nothing of earlier rows and is no certificate.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels; of two, the second one is positive. So is the larger class of a pair: the opposite
+        of scikit-learn's sign for more than two classes. The order of classifiers is that of
+        `ooc_fw.model.pairs.class_pairs`.
+    coef_ : ndarray of float64, shape (n_classifiers, n_features)
+        Weights of the features, of the linear kernel only.
+    n_support_ : ndarray of int32, shape (n_classes,)
+        Number of rows of each class among the support vectors.
+    class_weight_ : ndarray of float64, shape (n_classes,)
+        Factor of `C` of each class.
+    pairs_ : list of ooc_fw.model.pairs.PairSolution
+        Classes and solution of each binary classifier of an exact model.
+    landmarks_ : ooc_fw.landmarks.LandmarkSolution or None
+        The solution of a landmark model.
+    {attributes}
     """
 
     method: str = TrainOptions.method
@@ -177,9 +108,9 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             )
         return super()._options()
 
-    def _answers(self, rows: Given, options: TrainOptions, task: Task) -> dict[str, Any]:
+    def _answers(self, rows: Given, options: TrainOptions) -> dict[str, Any]:
         if not is_array(rows.y):
-            return super()._answers(rows, options, task)
+            return super()._answers(rows, options)
         classes, codes = _encode(rows.y)
         return {"codes": codes, "class_labels": classes}
 
@@ -321,30 +252,20 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         The rows of the chunk that violate their margin join the active set, the weights on it are
         optimised until nothing in the chunk violates by more than `tol`, and rows of weight 0 are
         dropped. Where more than `keep` remain, training continues with a random share of the
-        rows, past and future. Equal rows with one label count once, so that chunks may come again.
-        Each pair of classes has a stream of its own: see `ooc_fw.training.streams`.
+        rows, past and future. Equal rows with one label and weight count once, so that chunks may
+        come again. An error leaves the model as it was.
+
+        Kernel and gamma are fixed by the first chunk, which should represent what is to come. After
+        `fit`, training continues from its model. `C`, `tol`, `stopping`, `n_jobs` and `keep` may
+        change between calls; `method`, `lmo`, `sample_size`, `certify`, `max_iter`, `memory_limit`
+        and `random_state` have no effect, and `class_weight` is a weight for each label.
 
         Parameters
         ----------
-        X : anything `ooc_fw.open_dataset` takes
-            Any number of rows; more than 64 MiB of them are taken as several chunks. Where they
-            cannot be used, an error leaves the model as it was.
-        y : array-like of shape (n_rows,), path or None
-            Labels, of any of the classes; None takes those stored in the file `X`.
+        X, y, sample_weight
+            As for `fit`; any number of rows, of any of the classes.
         classes : array-like of shape (n_classes,)
             All classes; needed in the first call, and not changed by later ones.
-        sample_weight : array-like of shape (n_rows,), optional
-            Factors of the penalty of each row, as for `fit`. Rows that come again count once where
-            they have the same weight.
-
-        Notes
-        -----
-        Kernel and gamma are fixed by the first chunk, which should represent what is to come. After
-        `fit`, training continues from its model and kernel. `C`, `tol`, `stopping`, `n_jobs` and
-        `keep` may change between calls; `method`, `lmo`,
-        `sample_size`, `certify`, `max_iter`, `memory_limit` and `random_state` have no effect.
-        `class_weight` is a weight for each label: the rows of each class are not known before the
-        end.
         """
         options, first = self._options(), not hasattr(self, "model_")
         self._check_stream()

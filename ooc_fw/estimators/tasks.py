@@ -15,32 +15,26 @@ from ooc_fw.data.labels import read_targets
 from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.estimators.common import Given, Trainer, is_array
+from ooc_fw.estimators.parameters import documented
 from ooc_fw.options import NOVELTY_C, TaskOptions, TrainOptions
 from ooc_fw.training.fit import Fit
 
 
+@documented
 @dataclass(eq=False, repr=False)
 class FrankWolfeOneClass(OutlierMixin, Trainer):
     """Novelty detection by the L2 one-class machine, on data of any size.
 
     The score of a row is its kernel value with the centre of a ball around the training rows, see
     `ooc_fw.training.novelty`. Rows are novel where it is below `offset_`. This is scikit-learn's
-    ``OneClassSVM`` with squared slacks, for which ``nu`` has no meaning: give `contamination`.
+    ``OneClassSVM`` with squared slacks, for which ``nu`` has no meaning: give `contamination`. Then
+    `offset_` is that quantile of the scores of the training rows, and lower where equal scores
+    would put more rows below it; else it is the score at the margin. What matters is `C` times the
+    number of rows. The gamma "auto" is four times that of the others.
 
     Parameters
     ----------
-    kernel, gamma, degree, coef0
-        As for `ooc_fw.FrankWolfeSVC`, with four times its gamma "auto".
-    C, method, lmo, start, sample_size, tol, stopping, certify, max_iter, max_time, memory_limit
-        As for `ooc_fw.TrainOptions`. What matters is `C` times the number of rows.
-    landmarks, exact
-        As for `ooc_fw.FrankWolfeSVC`.
-    contamination : float or None
-        Largest share of the training rows that is taken for novel: `offset_` is that quantile of
-        their scores, and lower where more rows would be below it, as equal ones are together. None:
-        it is the score at the margin.
-    n_jobs, random_state, verbose, dask
-        As for `ooc_fw.FrankWolfeSVC`.
+    {parameters}
 
     Attributes
     ----------
@@ -48,19 +42,12 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
         Score below which a row is novel.
     rho_ : float
         Score of a row at the margin, twice the objective; 1 of a landmark model.
-    support_, support_vectors_ : ndarray of int64, and ndarray or CSRRows
-        Numbers of the training rows that have weight or are landmarks, and these rows.
-    dual_coef_, intercept_ : ndarray of float64, shapes (1, n_support) and (1,)
-        Their weights, which sum to 1 in an exact model, and ``-offset_``.
     n_support_ : ndarray of int32, shape (1,)
         Number of support vectors.
     radius_ : float
         Radius of the smallest ball in the feature space, slacks included; AttributeError of
         landmark models, and where k(x, x) or the penalties differ from row to row.
-    certified_gap_ : float or None
-        Certified relative duality gap, of rho without the bias.
-    fit_status_, n_iter_, n_features_in_, feature_names_in_, n_rows_seen_, gamma_, model_, solution_
-        As for `ooc_fw.FrankWolfeSVC`.
+    {attributes}
     """
 
     C: float = NOVELTY_C
@@ -87,10 +74,6 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     @property
     def rho_(self) -> float:
         return 1.0 if self.landmarks_ is not None else self.pairs_[0].solution.rho
-
-    @property
-    def dual_coef_(self) -> Float64Array:
-        return self.model_.weights().T
 
     @property
     def intercept_(self) -> Float64Array:
@@ -123,47 +106,23 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
         return 2 * self.model_.class_places(values) - 1
 
 
+@documented
 @dataclass(eq=False, repr=False)
 class FrankWolfeSVR(RegressorMixin, Trainer):
     """Kernel regression with a squared epsilon-insensitive loss, on data of any size.
 
-    Exact on a few thousand rows; on more, the weights of landmarks, N rows of the data, are learned
-    from all rows, and a certified duality gap says how far they are from the best ones
-    (`ooc_fw.training.regression`). With ``epsilon=0`` it is kernel ridge regression with
-    ``alpha = 1 / C`` and a bias.
+    Exact on a few thousand rows (`ooc_fw.problem.EXACT_ROWS`); on more, the weights of landmarks,
+    N rows of the data, are learned from all rows, and a certified duality gap says how far they are
+    from the best ones (`ooc_fw.training.regression`). With ``epsilon=0`` it is kernel ridge
+    regression with ``alpha = 1 / C`` and a bias. `C` does not depend on the unit of the targets.
 
     Parameters
     ----------
-    kernel, gamma, degree, coef0
-        As for `ooc_fw.FrankWolfeSVC`.
-    C : float
-        Penalty of a unit squared slack. It does not depend on the unit of the targets.
-    epsilon : float
-        Half the width of the tube around the targets in which nothing is lost, in their unit.
-    tol : float
-        Target of the relative gap: the objective is within about 2 `tol` of the best one.
-    certify, max_iter, max_time, memory_limit
-        As for `ooc_fw.TrainOptions`.
-    landmarks : int, "auto", "none" or None
-        Number of landmarks, as for `ooc_fw.FrankWolfeSVC`. None: all rows, if
-        they are at most `ooc_fw.problem.EXACT_ROWS`; else as many as the limits afford,
-        5,000 at most without `max_time`.
-    n_jobs, random_state, verbose, dask
-        As for `ooc_fw.FrankWolfeSVC`.
+    {parameters}
 
     Attributes
     ----------
-    support_, support_vectors_ : ndarray of int64, and ndarray or CSRRows
-        Numbers of the training rows that are landmarks, and these rows.
-    dual_coef_, intercept_ : ndarray of float64, shapes (1, n_landmarks) and (1,)
-        Their weights, and what is added to the weighted sum of kernel values: the bias, and the
-        mean of the targets.
-    certified_gap_ : float or None
-        (P - D) / P. Where `gap_scope_` is "all", no function of the kernel's feature space has an
-        objective that is smaller by more; where it is "span", no weights of these landmarks have,
-        with a slightly larger regularisation: see `ooc_fw.landmarks.span`.
-    fit_status_, n_iter_, n_features_in_, feature_names_in_, n_rows_seen_, gamma_, model_, solution_
-        As for `ooc_fw.FrankWolfeSVC`.
+    {attributes}
     """
 
     epsilon: float = TaskOptions.epsilon

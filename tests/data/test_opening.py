@@ -306,7 +306,6 @@ def test_wrong_arguments_of_public_functions_are_sentences(tmp_path):
             lambda: ooc_fw.solve(X, 2 * y - 1, kernel, ooc_fw.TrainOptions(landmarks=30)),
             "solve trains exact models; leave landmarks out",
         ),
-        (lambda: ooc_fw.FrankWolfeSVC().fit(X, labels=y), "fit has no argument labels; labels or"),
         (lambda: ooc_fw.FrankWolfeSVC(dask=3).fit(X, y), "in Python a client or a cluster, not 3"),
     ):
         with pytest.raises(InputError, match=message):
