@@ -141,7 +141,7 @@ def worse(expected: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
 
 def command(checkout: Path, folder: Path, *arguments: str) -> str:
     """Run ooc-fw of a checkout in a folder; what it printed."""
-    return python(checkout, folder, "-m", "ooc_fw.cli.main", *arguments)
+    return python(checkout, folder, "-m", "ooc_fw", *arguments)
 
 
 def python(checkout: Path, folder: Path, *arguments: str) -> str:

@@ -59,6 +59,10 @@ class Option:
     """For options without a value: name on the command line -> (value of the field, help)."""
     many: bool = False  # whether the option may be repeated, each time with a list of values
 
+    def flag(self, name: str) -> str:
+        """Name on the command line of the field `name`."""
+        return self.name or "--" + name.replace("_", "-")
+
     def parse(self, text: str) -> Any:
         """Value of an argument; InputError with the allowed values, without the option's name."""
         if text in self.choices or (self.low is None and self.read is None):

@@ -16,8 +16,8 @@ GUIDE = Path(ooc_fw.__file__).parent / "guides" / "commands.md"
 
 HEAD = """# The options of all commands
 
-`ooc-fw COMMAND --help-all` explains those of one command, and `ooc-fw help COMMAND` the command. An
-option stands in several lines where it takes something else in some commands.
+`ooc-fw COMMAND --help` explains a command and its options. An option stands in several lines where
+it takes something else in some commands.
 """
 
 STATUSES = """## Exit statuses
@@ -55,7 +55,6 @@ def _options() -> list[tuple[str, str, str]]:
     found = []
     for command in COMMANDS:
         parser = parsers[command]
-        parser.complete()
         for action in parser._actions:
             if action.option_strings and action.help not in (argparse.SUPPRESS, None):
                 names = " ".join(f"`{name}`" for name in action.option_strings[::-1])

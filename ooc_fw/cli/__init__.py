@@ -1,8 +1,7 @@
 """The command line: `program`, ``main.py``, the commands in ``commands.py``, a module for each.
 
 Arguments are declared without numpy, h5py and the trainer, which the modules of commands import, so
-that ``ooc-fw --help`` starts at once. Commands share ``common.py``, and those that train
-``runs.py``.
+that ``ooc-fw --help`` starts at once.
 """
 
 import atexit

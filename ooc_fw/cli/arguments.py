@@ -1,126 +1,22 @@
-"""Parser of arguments, and how those that set options are declared.
-
-Arguments that are fields of a record in `ooc_fw.options` are derived from it.
-"""
+"""How arguments are declared: those of options, and those that commands share."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
-import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from math import isfinite
+from typing import Any
 
-from ooc_fw.options import Option, file_name, option_fields
+from ooc_fw.cli.parser import INPUT, OUTPUT, argument_type
+from ooc_fw.options import ConvertOptions, Option, TrainOptions, file_name, option_fields
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.threads import cpu_count
 
 _MOST_VALUES = 1000  # of a range such as 2^-5..2^15
-_SCREEN = 45  # lines that `--help` takes at most, on 80 columns
-
-RENAMED = {"--y-name": "--label", "--targets": "--task regression"}
-"""Options that were called otherwise once: their name then -> now."""
-
-
-class _Formatter(argparse.HelpFormatter):
-    """Help whose indented paragraphs, examples, stay as they are, and whose names stay whole."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        fill = super()._fill_text
-        parts = text.split("\n\n")
-        return "\n\n".join(p if p[:1] == " " else fill(p, width, indent) for p in parts)
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
-
-
-class _HelpAll(argparse.Action):
-    """``--help-all``: print the help with all groups of options."""
-
-    def __call__(self, parser: Any, *_: Any) -> None:
-        parser.shows_all = True
-        parser.print_help()
-        parser.exit()
-
-
-class Parser(argparse.ArgumentParser):
-    """Argument parser whose errors are one sentence, like all others.
-
-    Names of options are written in full: a new option would change what an abbreviation means.
-    `declare` adds the arguments when the first are parsed: one command of many is asked for. Files
-    and options of a command may come in any order.
-
-    ``--help`` is one screen: where all options take more, those in titled groups are only named
-    there, and ``--help-all`` explains them.
-    """
-
-    def __init__(self, declare: Callable[[Parser], None] | None = None, **options: Any) -> None:
-        super().__init__(**options, allow_abbrev=False, formatter_class=_Formatter)
-        self._declare, self.shows_all = declare, False
-
-    def complete(self) -> None:
-        """Declare the arguments, where that has not been done."""
-        declare, self._declare = self._declare, None
-        if declare is not None:
-            self.add_argument("--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS)
-            declare(self)
-            names = [str(action.metavar) for action in self._get_positional_actions()]
-            self.usage = " ".join([self.prog, *names, "[options]"])
-
-    def format_help(self) -> str:
-        """The whole help, or its first screen."""
-        whole = super().format_help()
-        if self.shows_all or whole.count("\n") <= _SCREEN:
-            return whole
-        formatter = self._get_formatter()
-        formatter.add_usage(self.usage, self._actions, [])
-        formatter.add_text(self.description)
-        positionals, options, *groups = self._action_groups
-        for group in (positionals, options):
-            formatter.start_section(group.title)
-            formatter.add_arguments(group._group_actions)
-            formatter.end_section()
-        formatter.start_section(f"more options, which {self.prog} --help-all explains")
-        for group in groups:
-            names = " ".join(action.option_strings[0] for action in group._group_actions)
-            title = str(group.title).partition(" (")[0]
-            formatter.add_argument(argparse.Action([], title, metavar=title, help=names))
-        formatter.end_section()
-        return formatter.format_help()
-
-    def error(self, message: str) -> NoReturn:
-        """Raise the usage error as a user's mistake."""
-        raise InputError(f"{message}; see {self.prog} --help")
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        """Print help, or fail as all other output does; argparse ignores that it cannot."""
-        print(message, end="", file=file)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuse unknown arguments here, where the command is known whose help lists the others."""
-        if self._declare is None:  # a part of the arguments, or the name of a command
-            return super().parse_known_args(args, namespace)
-        self.complete()
-        parsed, unknown = self.parse_known_intermixed_args(args, namespace)
-        if unknown:
-            self._refuse_unknown(unknown)
-        names: list[str] = []
-        for action in self._actions:
-            given = getattr(parsed, action.dest, None) if action.type is INPUT else None
-            names += [given] if isinstance(given, str) else given or []
-        parsed.inputs = names
-        return parsed, unknown
-
-    def _refuse_unknown(self, unknown: Sequence[str]) -> NoReturn:
-        """Refuse arguments that no option takes, with the names that may be meant."""
-        start = unknown[0].partition("=")[0]
-        known = [*self._option_string_actions]
-        names = [name for name in known if name.startswith(start)]
-        hint = f"; names are written in full: {', '.join(names)}" if names else ""
-        if start in RENAMED:
-            hint = f"; it is {RENAMED[start]} now"
-        elif not names and (near := difflib.get_close_matches(start, known, 1)):
-            hint = f"; do you mean {near[0]}"
-        self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 
 def add_options(
@@ -132,22 +28,24 @@ def add_options(
         add_option(parser, name, fields[name])
 
 
-def add_option(parser: argparse._ActionsContainer, name: str, declared: Option) -> None:
-    """Declare one option; its help text ends with the default."""
+def add_option(
+    parser: argparse._ActionsContainer, name: str, declared: Option, **other: Any
+) -> None:
+    """Declare an option of which `other` is another than `declared`; help ends with the default."""
+    declared = replace(declared, **other)
     default = declared.default
     if declared.flags:
         group = parser.add_mutually_exclusive_group()
         for flag, (value, text) in declared.flags.items():
-            group.add_argument(
-                flag, dest=name, action="store_const", const=value, default=default, help=text
-            )
+            how: dict[str, Any] = {"action": "store_const", "const": value, "default": default}
+            group.add_argument(flag, dest=name, help=text, **how)
         return
     metavar = declared.metavar
     if declared.choices and declared.low is None and metavar is None:
         metavar = f"{{{','.join(declared.choices)}}}"
     shown = "" if default in (None, ()) else f" (default: {default})"
     parser.add_argument(
-        _flag_of(name, declared),
+        declared.flag(name),
         dest=name,
         metavar=metavar,
         type=INPUT if declared.read is file_name else argument_type(declared.parse),
@@ -162,55 +60,133 @@ def add_flag(parser: argparse._ActionsContainer, name: str, text: str) -> None:
     parser.add_argument(name, action="store_true", help=text)
 
 
-def _flag_of(name: str, declared: Option) -> str:
-    return declared.name or "--" + name.replace("_", "-")
+def add_values(group: argparse._ActionsContainer, name: str, declared: Option, text: str) -> None:
+    """Declare an option that takes a list of values of another one."""
+    read = argument_type(partial(value_list, declared=declared))
+    group.add_argument(name, type=read, metavar="VALUES", help=text)
 
 
-def argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Argument type whose errors are those of `parse`, which raises InputError."""
-
-    def parsed(text: str) -> Any:
-        try:
-            return parse(text)
-        except InputError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return parsed
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Declare MODEL."""
+    text = "file written by ooc-fw train or tune"
+    parser.add_argument("model", type=INPUT, metavar="MODEL", help=text)
 
 
-INPUT, OUTPUT = argument_type(file_name), argument_type(file_name)
-"""Types of all arguments that name a file that is read, or written: no output replaces an input."""
+TEXT = ", LIBSVM text or a table (CSV, Parquet, Arrow), or - for standard input"
+"""What DATA may be, too, for commands that read text."""
+
+
+def add_data(
+    parser: argparse.ArgumentParser, also: str = "", *, labels: bool = True, several: bool = True
+) -> None:
+    """Declare DATA, which may `also` be something else than arrays, and what to find in it."""
+    text = "a file of ooc-fw convert or other HDF5, AnnData, zarr or .npy"
+    text += ", or several of them, one below the other" * several + also
+    parser.add_argument("data", type=INPUT, metavar="DATA", help=text)
+    if several:
+        shown: dict[str, Any] = {"metavar": "[DATA ...]", "help": argparse.SUPPRESS}
+        parser.add_argument("more", nargs="*", type=INPUT, default=[], **shown)
+    group = parser.add_argument_group("data")
+    if labels:
+        add_options(parser, ConvertOptions, ["label"])
+        add_options(group, ConvertOptions, ["labels"])
+    add_options(group, ConvertOptions, ["x_name", *["zero_based"] * (also == TEXT)])
+
+
+def add_output(
+    parser: argparse.ArgumentParser, metavar: str, text: str, default: str | None = None
+) -> None:
+    """Declare where the result goes; `text` is the help."""
+    parser.add_argument("-o", "--output", type=OUTPUT, metavar=metavar, default=default, help=text)
+
+
+def add_outputs(parser: argparse.ArgumentParser, metavar: str, text: str) -> None:
+    """Declare where the result goes, either by ``-o`` or at the end of the arguments."""
+    parser.add_argument("outputs", nargs="*", type=OUTPUT, metavar=metavar, help=text)
+    add_output(parser, metavar, text)
+
+
+def add_figure(parser: argparse.ArgumentParser, text: str) -> None:
+    """Declare ``--figure``; `text` says what it shows."""
+    text += " (.png, .svg, .pdf; matplotlib)"
+    parser.add_argument("--figure", type=OUTPUT, metavar="FILE", help=text)
+
+
+def add_work(
+    parser: argparse.ArgumentParser,
+    group: argparse._ActionsContainer | None = None,
+    *,
+    dask: bool = True,
+) -> None:
+    """Declare ``--threads``, of which the default is the number of processors, and ``--dask``."""
+    group = group or parser
+    text = "threads (default: all CPUs)"
+    add_option(group, "threads", option_fields(TrainOptions)["threads"], default=None, help=text)
+    parser.set_defaults(threads=cpu_count())
+    if dask:
+        text = "where passes over the file run: on threads or processes of Dask, as many as "
+        text += "--threads, or on the cluster at tcp://HOST:PORT (default: without Dask)"
+        group.add_argument("--dask", metavar="WHERE", help=text)
+
+
+def add_results(parser: argparse.ArgumentParser, *, progress: bool = True) -> None:
+    """Declare ``--json``, and ``--quiet`` and ``--verbose`` of commands that take time."""
+    messages = parser.add_argument_group("messages")
+    add_flag(messages, "--json", "print the result as one JSON object")
+    if progress:
+        group = messages.add_mutually_exclusive_group()
+        add_flag(group, "--quiet", "no progress and no summary")
+        text = "more messages: sizes, choices, the memory plan, phases; a line of progress a second"
+        add_flag(group, "--verbose", text)
 
 
 def value_list(text: str, declared: Option) -> list[Any]:
     """Values of an option: numbers, or powers of a number, such as 0.5,1,10 or 2^-5..2^15:2."""
-    try:
-        return [value for part in text.split(",") for value in _values(part, declared)]
-    except InputError:
-        raise
-    except (ValueError, ArithmeticError):
-        raise InputError(
-            f"must be a list of values such as 0.5,1,10 or 2^-5..2^15:2, not {text!r}"
-        ) from None
+    return [value for part in text.split(",") for value in _values(part, declared)]
 
 
 def _values(part: str, declared: Option) -> list[Any]:
-    if "^" not in part:
+    pattern = r"(\d+(?:\.\d+)?)\^(-?\d+)(?:\.\.\1\^(-?\d+))?(?::([1-9]\d*))?"
+    powers = re.fullmatch(pattern, part)
+    if powers is None:
         return [declared.parse(part)]
-    ends, _, step = part.partition(":")
-    bases, exponents = zip(*(end.split("^") for end in ends.split("..")), strict=True)
-    base, first, last, by = float(bases[0]), int(exponents[0]), int(exponents[-1]), int(step or 1)
-    powers = range(first, last + 1, by)
-    if len(bases) > 2 or base != float(bases[-1]) or by < 1 or not 0 < len(powers) <= _MOST_VALUES:
-        raise ValueError
-    return [declared.parse(repr(base**power)) for power in powers]
+    base = float(powers[1])
+    first = int(powers[2])
+    last = int(powers[3] or first)
+    step = int(powers[4] or 1)
+    with suppress(ArithmeticError):
+        if first <= last < first + _MOST_VALUES:
+            return [declared.parse(repr(base**power)) for power in range(first, last + 1, step)]
+    raise InputError(f"must be values, or powers such as 2^-5..2^15:2, not {part!r}")
 
 
-def _in_short(name: str, value: Any) -> str:
-    """A value as people write it: sizes with a unit where that is exact, no ".0"."""
-    if name == "memory_limit" and value % (1 << 20) == 0:
-        return f"{value >> 30}GiB" if value % (1 << 30) == 0 else f"{value >> 20}MiB"
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+def read_kernels(text: str) -> str | list[str]:
+    """Names of kernels, or "auto"."""
+    return text if text == "auto" else [name.strip() for name in text.split(",")]
+
+
+def read_class_weight(text: str) -> dict[str, float] | str:
+    """Weight of each class by its label, or "balanced"."""
+    if text == "balanced":
+        return text
+    with suppress(ValueError):
+        parts = [part.rpartition("=") for part in text.split(",")]
+        weights = {label: float(weight) for label, _, weight in parts}
+        if "" not in weights:
+            return weights
+    raise InputError(f"must be class weights LABEL=W,... or balanced, not {text!r}")
+
+
+def read_threshold(text: str) -> float | tuple[str, float]:
+    """A decision value, or a measure and how much of it is wanted."""
+    measure, is_wanted, number = text.rpartition("=")
+    with suppress(ValueError):
+        value = float(number)
+        if not is_wanted and isfinite(value):
+            return value
+        if measure in ("recall", "precision") and 0 < value <= 1:
+            return measure, value
+    raise InputError(f"must be a number, recall=R or precision=P up to 1, not {text!r}")
 
 
 def arguments_of(record: type, values: Mapping[str, Any]) -> list[str]:
@@ -221,5 +197,14 @@ def arguments_of(record: type, values: Mapping[str, Any]) -> list[str]:
         if value == declared.default:
             continue
         flags = [flag for flag, (set_to, _) in declared.flags.items() if set_to == value]
-        arguments += flags or [_flag_of(name, declared), _in_short(name, value)]
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        arguments += flags or [declared.flag(name), str(value)]
     return arguments
+
+
+def data_arguments(args: argparse.Namespace, known: Sequence[str] = ()) -> list[str]:
+    """Options given that say where rows and labels are, but those in `known`, for a command."""
+    names = {"label", "labels", "x_name", "header"} & {*vars(args)}
+    left = [name for name in names if f"--{name.replace('_', '-')}" not in known]
+    return arguments_of(ConvertOptions, {name: vars(args)[name] for name in left})

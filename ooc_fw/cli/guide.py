@@ -1,55 +1,24 @@
-"""``ooc-fw help``, ``demo`` and ``warm-up``: guides, and the other commands on a small data set."""
+"""``ooc-fw help``: guides, and the help of commands."""
 
 from __future__ import annotations
 
 import argparse
-import ast
-import compileall
-import contextlib
-import io
-import logging
-import lzma
-import os
-import shlex
-import sys
-import time
-from collections.abc import Iterator
 from importlib.resources import files
-from importlib.util import find_spec
-from pathlib import Path
-from typing import NoReturn
 
-from ooc_fw._core.loading import noting_compilation
 from ooc_fw.cli.commands import COMMANDS, DONE
 from ooc_fw.cli.main import main
-from ooc_fw.report.progress import RowProgress, to_json
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import scratch_directory, write_atomic
-
-DEMO = """
-convert a1a.xz train.h5
-info train.h5
-train train.h5 -o model.h5 --C 1
-certify model.h5 train.h5
-convert a1a.t.xz test.h5 --like train.h5
-evaluate model.h5 test.h5
-predict model.h5 a1a.t.xz -o predictions.txt
-"""
-"""Commands of the demo on a1a (1605 rows of the UCI Adult set), which comes with the package."""
 
 
-def run_help(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print a guide on memory, streams, tables, ..., or the help of a command."""
     folder = files("ooc_fw") / "guides"
-    guides = {
-        path.name.removesuffix(".md"): path.read_text(encoding="utf-8")
-        for path in sorted(folder.iterdir(), key=lambda path: path.name)
-        if path.name.endswith(".md")
-    }
+    guides = sorted(path.name[:-3] for path in folder.iterdir() if path.name.endswith(".md"))
     topic = args.topic or "index"
     if topic in guides:
-        lines = guides[topic].splitlines()
-        print(*(line for line in lines if not line.startswith(("<!--", "!["))), sep="\n")
+        text = (folder / f"{topic}.md").read_text(encoding="utf-8")
+        lines = [line for line in text.splitlines() if not line.startswith(("<!--", "!["))]
+        print(*lines, sep="\n")
     elif topic not in COMMANDS:
         raise InputError(
             f"there is no guide {topic!r}; the topics are {', '.join(guides)}, and "
@@ -58,130 +27,3 @@ def run_help(args: argparse.Namespace) -> int:
     if topic in COMMANDS:
         main([topic, "--help"])
     return DONE
-
-
-def run_demo(args: argparse.Namespace) -> int:
-    """Convert, train, certify and evaluate on a small data set."""
-    wanted = [args.output] if args.output else args.outputs
-    if len(wanted) > 1:
-        raise InputError("demo keeps its files in one folder; name one")
-    with _sample(*wanted) as directory:
-        print(f"$ cd {shlex.quote(str(directory))}")
-        status = run_commands(DEMO)
-        if status != DONE:
-            return status
-        lines = Path("predictions.txt").read_text(encoding="ascii").splitlines()
-    print("\n$ head -3 predictions.txt", *lines[:3], sep="\n")
-    return DONE
-
-
-def run_commands(commands: str) -> int:
-    """Print and run commands, one a line; returns the status of the first that fails, or `DONE`."""
-    for command in commands.strip().splitlines():
-        print(f"\n$ ooc-fw {command}", flush=True)
-        status = main(shlex.split(command))
-        if status != DONE:
-            return status
-        sys.stderr.flush()
-    return DONE
-
-
-def begin_example(script: str, n: int, paths: slice = slice(None)) -> list[str]:
-    """Enter a new folder for an example, and return its `n` arguments, or none; `paths` are files.
-
-    ``--help`` and another number of arguments print the docstring of the script.
-    """
-    given, folder = sys.argv[1:], Path(f"{Path(script).stem}-example")
-    asked = {"-h", "--help"} & {*given}
-    if asked or len(given) not in (0, n):
-        print(ast.get_docstring(ast.parse(Path(script).read_text(encoding="utf-8"))))
-        sys.exit(0 if asked else 2)
-    missing = [path for path in given[paths] if not Path(path).exists()]
-    if missing or folder.exists():
-        sys.exit(f"{missing[0]} does not exist" if missing else f"{folder} exists; move it away")
-    given[paths] = [shlex.quote(str(Path(path).absolute())) for path in given[paths]]
-    folder.mkdir()
-    os.chdir(folder)
-    return given
-
-
-def end_example(commands: str) -> NoReturn:
-    """Run the commands of an example, name what is in its folder, and exit."""
-    status = run_commands(commands)
-    print(f"\nin {Path.cwd().name}: {', '.join(sorted(os.listdir()))}")
-    sys.exit(status)
-
-
-def run_warm_up(args: argparse.Namespace) -> int:
-    """Compile what the other commands need, once for each installation."""
-    # It loads numba, which a guide does without.
-    from ooc_fw._core.steps import weigh_rows
-
-    compiled: list[float] = []
-    started = time.perf_counter()
-    compileall.compile_dir(str(files("ooc_fw")), quiet=2)  # fails in silence where it cannot write
-    lines = Path(__file__).with_name("warm_up.txt").read_text(encoding="ascii").splitlines()
-    work = [line for line in lines if line and not line.startswith("#")]
-    if find_spec("pyarrow") is None:
-        work = [command for command in work if "rows.csv" not in command]
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(noting_compilation(lambda: compiled.append(time.perf_counter())))
-        stack.enter_context(_sample())
-        _write_classes()
-        stack.callback(logging.disable, logging.NOTSET)
-        logging.disable(logging.WARNING)  # runs that end after a few steps say so
-        bar = RowProgress("warm-up", len(work), quiet=args.quiet, unit="commands")
-        done = stack.enter_context(bar)
-        for place, command in enumerate(work):
-            done(place)
-            with contextlib.redirect_stdout(io.StringIO()):
-                status = main(shlex.split(command))
-            if status != DONE:
-                return status
-    seconds, folder = time.perf_counter() - started, weigh_rows.stats.cache_path
-    if args.json:
-        print(to_json({"compiled": bool(compiled), "seconds": seconds, "directory": folder}))
-    elif not args.quiet:
-        what = f"compiled in {seconds:.0f} s" if compiled else "all was compiled before"
-        print(f"{what}; the code is kept in {folder}")
-    return DONE
-
-
-@contextlib.contextmanager
-def _sample(directory: str | None = None) -> Iterator[Path]:
-    """Work in a directory with a1a in it, which by default is removed at the end."""
-    with contextlib.ExitStack() as stack:
-        if directory is None:
-            folder = stack.enter_context(scratch_directory())
-        else:
-            folder = _empty_folder(directory)
-        for name in ("a1a.xz", "a1a.t.xz"):
-            write_atomic(folder / name, (files("ooc_fw.data") / "samples" / name).read_bytes())
-        stack.enter_context(contextlib.chdir(folder))
-        yield folder
-
-
-def _empty_folder(name: str) -> Path:
-    """A new folder, or an empty one; InputError for any other, whose files might be replaced."""
-    folder = Path(name)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        is_empty = not any(folder.iterdir())
-    except OSError as error:
-        raise InputError(
-            f"{name} cannot be made a folder ({error.strerror}); give another name"
-        ) from None
-    if not is_empty:
-        raise InputError(f"{name} is not empty, and its files would be replaced; name a new folder")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{name} is protected from being written to; name another folder")
-    return folder
-
-
-def _write_classes() -> None:
-    rows = lzma.decompress(Path("a1a.xz").read_bytes()).splitlines()[:300]
-    for name, n_classes in (("classes.txt", 3), ("many.txt", 30)):
-        lines = [b"%d %s" % (k % n_classes, row.partition(b" ")[2]) for k, row in enumerate(rows)]
-        Path(name).write_bytes(b"\n".join(lines) + b"\n")
-    cells = "\n".join(f'"{k % 7}","{k % 3}.5","{"ab"[k % 2]}"' for k in range(300))
-    Path("rows.csv").write_text(f"a,b,y\n{cells}\n")

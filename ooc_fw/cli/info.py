@@ -8,7 +8,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from ooc_fw.cli import common
+from ooc_fw.cli import common, gaps
+from ooc_fw.cli.arguments import data_arguments
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert import preflight
 from ooc_fw.convert.convert import open_table
@@ -23,7 +24,7 @@ from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_label
 
 MOST_ADVICE = 5  # sentences
 SHOWN = 12  # classes, columns and the like that are listed for people; --json lists all
@@ -54,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
     if result["kind"] == "table":
         shown["columns"] = {name: _in_words(column) for name, column in shown["columns"].items()}
     indent = max(map(len, shown)) + 2
-    lines = common.wrapped(common.aligned(common.with_scope(shown), SHOWN), indent)
-    lines += common.gap_lines(result.get("classifiers", ()), SHOWN)
+    lines = common.wrapped(common.aligned(gaps.with_scope(shown), SHOWN), indent)
+    lines += gaps.gap_lines(result.get("classifiers", ()), SHOWN)
     lines += common.wrapped([f"- {sentence}" for sentence in result.get("advice", ())], 2)
     common.print_result(args, result, [*lines, *common.next_lines(result.get("next", ()))])
     return DONE
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 def _next(args: argparse.Namespace, options: Sequence[str] | None, training: Sequence[str]) -> str:
     """The command that converts with these options; None is nothing to convert, but to train."""
     data = common.data_of(args)
-    given = common.data_arguments(args, training if options is None else options)
+    given = data_arguments(args, training if options is None else options)
     if options is None:
         return shlex.join(["ooc-fw", "train", *data, *given, *training])
     return f"{conversion(*data)} {shlex.join([*given, *options])}".rstrip()
@@ -108,7 +109,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         **{name: None if several else getattr(first, name) for name in objectives},
         **{name: getattr(model, name) for name in of_model},
         "gap_scope": scope,
-        "classes": [common.format_label(value) for value in classes],
+        "classes": [format_label(value) for value in classes],
         "labels_as": list(model.labels_as) or None,
         **_scaling(model.scaling),
     }
@@ -134,7 +135,7 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
     found = preflight.inspect_source(source)
     counts = None
     if found.counts is not None and not source.targets:
-        counts = {common.format_label(value): count for value, count in found.counts.items()}
+        counts = {format_label(value): count for value, count in found.counts.items()}
     options = preflight.preparation(found, source)
     more = preflight.of_labels(found, source, converts=options is not None)
     if options is None:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import gc
 import inspect
@@ -16,16 +15,14 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
-from typing import Any
 
 import ooc_fw
 from ooc_fw._core.loading import noting_compilation
-from ooc_fw.cli import program
-from ooc_fw.cli.arguments import Parser
 from ooc_fw.cli.commands import COMMANDS, FAILED, USAGE
+from ooc_fw.cli.parser import Parser
 from ooc_fw.system.errors import InputError, OutOfTimeError, printable
 from ooc_fw.system.files import Stream, exact
 from ooc_fw.system.interrupt import signal_of, word_for
@@ -46,19 +43,12 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"ooc-fw {ooc_fw.__version__}")
     parsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        summary, _, description = _help_of(command.declare).partition("\n")
+        summary, _, description = (inspect.getdoc(command.declare) or "").partition("\n")
         short = summary[:1].lower() + summary[1:].removesuffix(".")
-        texts: dict[str, Any] = {"help": short, "description": description or summary}
-        parsers.add_parser(name, declare=command.declare, **texts)
+        own = parsers.add_parser(name, help=short, description=description or summary)
+        command.declare(own)
+        own.shorten_usage()
     return parser
-
-
-def _help_of(declare: Callable[..., None]) -> str:
-    """Docstring of a function, from its source where python -OO has dropped it."""
-    text = inspect.getdoc(declare)
-    if text is None:
-        text = ast.get_docstring(ast.parse(inspect.getsource(declare)).body[0])  # type: ignore[arg-type]
-    return text or ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,31 +65,42 @@ def main(argv: Sequence[str] | None = None) -> int:
                 results.flush()
         _drop_unwritten()
         return status
-    except (InputError, OutOfTimeError) as error:
-        return _fail(str(error), USAGE if isinstance(error, InputError) else FAILED)
-    except KeyboardInterrupt as interrupt:
-        number = signal_of(interrupt)
-        return _fail(word_for(number), 128 + number)
     except BrokenPipeError:
         _drop_unwritten()
         return CLOSED_PIPE
-    except OSError as error:
+    except (KeyboardInterrupt, Exception) as error:
+        message, status = _failure(error)
+    with suppress(OSError):
+        print(f"ooc-fw: {printable(message)}", file=sys.stderr)
+    _drop_unwritten()
+    return status
+
+
+def _failure(error: BaseException) -> tuple[str, int]:
+    """What is said of an exception that ended a command, and the exit status."""
+    if isinstance(error, KeyboardInterrupt):
+        number = signal_of(error)
+        return word_for(number), 128 + number
+    if isinstance(error, InputError):
+        return str(error), USAGE
+    if isinstance(error, OutOfTimeError):
+        return str(error), FAILED
+    if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{name}{error.strerror or error}", FAILED)
-    except ImportError as error:
+        return f"{name}{error.strerror or error}", FAILED
+    if isinstance(error, ImportError):
         way_out = "install it again, or allow more memory (ulimit -v)"
-        return _fail(f"{error.name} cannot be loaded: {error}; {way_out}", FAILED)
-    except MemoryError as error:
-        return _fail(f"out of memory: {error}", FAILED)
-    except Exception as error:
-        if os.environ.get(TRACEBACK):
-            lines = map(printable, traceback.format_exc().splitlines())
-            with suppress(OSError):
-                print(*lines, sep="\n", file=sys.stderr)
-        way_out = f"it is an error of ooc-fw itself; {TRACEBACK}=1 in the environment shows where"
-        if "can't start new thread" in str(error):
-            way_out = "allow more memory (ulimit -v) or more threads (ulimit -u)"
-        return _fail(f"{type(error).__name__}: {error}; {way_out}", FAILED)
+        return f"{error.name} cannot be loaded: {error}; {way_out}", FAILED
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error}", FAILED
+    if os.environ.get(TRACEBACK):
+        lines = map(printable, "".join(traceback.format_exception(error)).splitlines())
+        with suppress(OSError):
+            print(*lines, sep="\n", file=sys.stderr)
+    way_out = f"it is an error of ooc-fw itself; {TRACEBACK}=1 in the environment shows where"
+    if "can't start new thread" in str(error):
+        way_out = "allow more memory (ulimit -v) or more threads (ulimit -u)"
+    return f"{type(error).__name__}: {error}; {way_out}", FAILED
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -111,7 +112,8 @@ def _run(argv: Sequence[str] | None) -> int:
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
     args.started = time.perf_counter()  # imports count: the user waits
     command = COMMANDS[args.command]
-    module = import_module(f"ooc_fw.cli.{command.module}")
+    name = "stream" if getattr(args, "stream", False) else command.module
+    module = import_module(f"ooc_fw.cli.{name}")
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
@@ -130,13 +132,6 @@ def _announce_compilation() -> None:
         "warm-up, takes a minute of processor time",
         file=sys.stderr,
     )
-
-
-def _fail(message: str, status: int) -> int:
-    with suppress(OSError):
-        print(f"ooc-fw: {printable(message)}", file=sys.stderr)
-    _drop_unwritten()
-    return status
 
 
 def _replace_closed_streams() -> None:
@@ -188,7 +183,3 @@ class _Sentence(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         kind = "warning: " if record.levelno == logging.WARNING else ""
         return f"ooc-fw: {kind}{printable(record.getMessage())}"
-
-
-if __name__ == "__main__":
-    sys.exit(program())

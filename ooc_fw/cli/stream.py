@@ -12,10 +12,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ooc_fw.cli import common, train
+from ooc_fw.cli import common, gaps, runs
 from ooc_fw.cli.commands import OF_STREAM
-from ooc_fw.cli.model_place import model_place
-from ooc_fw.cli.predict import parsed
+from ooc_fw.cli.rows import parsed
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import detect_format
 from ooc_fw.data.labels import MAX_CLASSES, codes_of, label_values, one_class
@@ -56,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
         args.C = TrainOptions.C if before is None else before.C
     options = common.record_from(TrainOptions, args, certify=False)
     with (
-        model_place(args) as place,
+        runs.model_place(args) as place,
         _open(args, before) as given,
-        train.run_progress(args, train.open_log(args, options)) as progress,
+        runs.run_progress(args, runs.open_log(args, options)) as progress,
         DeferredInterrupt() as interrupt,
     ):
         interrupt.defer()
@@ -82,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         }
         progress.end(result)
     if not args.quiet:
-        gap = common.format_gap(model.sampled_gap)
+        gap = gaps.format_gap(model.sampled_gap)
         common.print_lines([
             f"{model.status}: relative gap {gap}, over the rows read last, not certified",
             f"{result['n_support']} support vectors of {n_rows} rows read once, "
@@ -130,7 +129,7 @@ def _learn(
                     raise one_class(name, classes[0])
             if stream is None:
                 without_offsets(source)  # a warning if float32 makes several values one
-                kernel = train.kernel_from(args, source, options.threads, None)
+                kernel = runs.kernel_from(args, source, options.threads, None)
                 stream = Stream(kernel, len(classes), options, args.keep)
             codes = codes_of(chunk[0], classes, name, stream.n_rows - n_before)
             stream = stream.learn(source, codes, factors[codes], progress.callbacks)

@@ -5,47 +5,39 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
-import math
 import signal
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.cli import common
-from ooc_fw.cli.arguments import arguments_of
+from ooc_fw.cli import common, runs
 from ooc_fw.cli.commands import DONE
-from ooc_fw.cli.model_place import ModelPlace, model_place
+from ooc_fw.cli.runs import ModelPlace, model_place
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.parallel import Workers
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import SubsetSource, ranges_of
-from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
-from ooc_fw.landmarks import relative_target
 from ooc_fw.model.record import Model
 from ooc_fw.options import (
     KEEP,
     NOVELTY_C,
     TASKS,
-    KernelOptions,
     TaskOptions,
     TrainOptions,
     option_fields,
 )
 from ooc_fw.problem import Problem, row_penalties
-from ooc_fw.report.progress import EventLog, Progress, RowProgress, Waiting
+from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
 from ooc_fw.solver.shell import Checkpoint, Deadline
 from ooc_fw.solver.state import Status
 from ooc_fw.system import memory
-from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.errors import InputError, OutOfTimeError, format_labels, format_value
 from ooc_fw.system.files import remove_abandoned
 from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt, signal_of
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
@@ -59,15 +51,9 @@ logger = logging.getLogger(__name__)
 _MUCH_MEMORY = 1 << 30
 """Bytes of kernel values from which a run without ``--memory`` says what it may take."""
 
-_BOUNDS_LITTLE = 0.3  # gap of landmarks; of an exact model, half of the objective
-
 
 def run(args: argparse.Namespace) -> int:
     """Train a model."""
-    if args.stream:
-        from ooc_fw.cli import stream
-
-        return stream.run(args)
     if args.C is None:
         args.C = NOVELTY_C if args.task == "novelty" else TrainOptions.C
     task, options = _check(args)
@@ -101,9 +87,9 @@ def run(args: argparse.Namespace) -> int:
             _announce(plan)
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
         facts |= {} if args.task == "classification" else {"task": args.task}
-        log = open_log(args, options, **facts, kernel=problem.kernel.to_dict())
+        log = runs.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
         with (
-            run_progress(args, log) as progress,
+            runs.run_progress(args, log) as progress,
             DeferredInterrupt(checked=True) as interrupt,
         ):
             session = dataclasses.replace(session, callbacks=progress.callbacks)
@@ -120,11 +106,12 @@ def run(args: argparse.Namespace) -> int:
         exact = fitted.landmarks is None
         method = [describe_method(fitted.pairs, fitted.plan)] if exact else []
         method += [fitted.plan.kind] * (fitted.plan.landmarks != plan.landmarks)
-        common.print_lines([*method, *summary(result)])
+        common.print_lines([*method, *runs.summary(result)])
     why = fitted.why_inexact()
-    if why is not None or (result["certified_gap"] or 0.0) > _BOUNDS_LITTLE:
-        why = why or f"{result['status']} within {options.tol:g} by the {options.stopping} test"
-        warn_inexact(why, result["certified_gap"], place.note(output))
+    met = f"{result['status']} within {options.tol:g} by the {options.stopping} test"
+    if why is not None or result["certified_gap"] is not None:
+        gap = result["certified_gap"]
+        runs.warn_inexact(why or met, gap, place.note(output), always=why is not None)
     common.print_result(args, result, [output])
     return place.status(number)
 
@@ -179,7 +166,7 @@ def read_problem(
     penalties = None if args.class_weight is None else _penalties(args, **answers)
     given = {name: getattr(args, name) for name in task.fields}
     given = {name: value for name, value in given.items() if value is not None}
-    kernel = kernel_from(args, source, threads, workers)
+    kernel = runs.kernel_from(args, source, threads, workers)
     return task.problem(source=source, kernel=kernel, penalties=penalties, **answers, **given)
 
 
@@ -193,29 +180,15 @@ def _penalties(
         except ValueError:
             raise InputError(
                 f"--class-weight {','.join(weights)} must name labels of {args.data}: "
-                f"{common.format_labels(class_labels.tolist())}"
+                f"{format_labels(class_labels.tolist())}"
             ) from None
     return row_penalties(args.C, class_labels, codes, weights)
-
-
-def kernel_from(
-    args: argparse.Namespace, source: RowSource, threads: int, workers: Workers | None
-) -> Kernel:
-    """Kernel of the arguments; gamma auto follows from statistics of the rows of `source`."""
-
-    def value_of(statistic: Callable[..., float]) -> float:
-        with RowProgress("statistics", source.n_rows, quiet=args.quiet) as progress:
-            return statistic(source, threads, dask=workers, on_rows=progress)
-
-    average, spread = partial(value_of, sigma2), partial(value_of, variance)
-    gamma = resolve_gamma(args.kernel, args.gamma, average, source.n_features, spread, args.task)
-    return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
 
 
 def _describe_data(problem: Problem) -> None:
     """Log what the problem is, and warn of a gamma that does not fit the rows."""
     source, kernel = problem.source, problem.kernel
-    words = [f"{name} {common.format_value(v)}" for name, v in kernel.to_dict().items()]
+    words = [f"{name} {format_value(v)}" for name, v in kernel.to_dict().items()]
     sizes = source.n_rows, source.n_features, memory.format_bytes(source.decoded_bytes)
     line = "%s: %d rows, %d features, %s as held in memory; kernel %s"
     logger.info(line, source.name, *sizes, ", ".join(words))
@@ -278,7 +251,7 @@ def _calibrate(
         print("calibrating on held-out rows", file=sys.stderr)
     try:
         # The log describes the training run only.
-        with run_progress(args, what="calibration") as progress:
+        with runs.run_progress(args, what="calibration") as progress:
             session = dataclasses.replace(session, callbacks=progress.callbacks)
             model = calibrated(fitted, options, session)
             check_interrupt()
@@ -287,80 +260,6 @@ def _calibrate(
         return fitted.model, "no time left", None
     except KeyboardInterrupt as interrupt:
         return fitted.model, "interrupted", signal_of(interrupt)
-
-
-def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> EventLog | None:
-    """Log of a run, which begins with its arguments and `facts`; None without ``--log``."""
-    if args.log is None:
-        return None
-    begin = {name: getattr(args, name) for name in ("resume", "class_weight")}
-    data = ", ".join(common.data_of(args))
-    return EventLog(args.log, data=data, **begin, **facts, options=options.to_dict())
-
-
-def run_progress(args: argparse.Namespace, log: EventLog | None = None, what: str = "") -> Progress:
-    """Display of a run."""
-    return Progress(quiet=args.quiet, verbose=args.verbose, log=log, what=what)
-
-
-def warn_inexact(why: str, gap: float | None, note: str) -> None:
-    """Warn that the certified gap is above the tolerance; `note` says where the model is."""
-    words = "valid but less exact"
-    if gap is None:
-        words = "valid, but nothing bounds how far it is from the optimum; see ooc-fw certify"
-    if gap is not None and gap > _BOUNDS_LITTLE:
-        words = f"far from the optimum: gap {float(common.format_gap(gap)):g}"
-        words += ", which bounds next to nothing; judge it by ooc-fw evaluate"
-    logger.warning("%s; the model is %s%s", why, words, note)
-
-
-def summary(result: dict[str, Any]) -> list[str]:
-    """Sum a run of ``train`` up in a few lines for people."""
-    gap, kind = result["certified_gap"], "certified over all rows"
-    certified, read, vectors, epsilon = gap is not None, "", "support vectors", ""
-    if not certified:
-        gap, kind = result["sampled_gap"], "over the rows drawn last, not certified"
-    if "kind" not in result:
-        kind, read = "over the rows read last, not certified", " read once"
-    elif result["kind"] == "landmarks":
-        vectors, kind = "landmarks", "to the optimum"
-        if result["gap_scope"] == "span":
-            kind = common.span_of(result)
-        kind += ", certified over all rows" if certified else ", not certified"
-    if "classifiers" in result:
-        each, of_one = result["classifiers"], vectors == "landmarks"
-        name = "certified_gap" if certified else "sampled_gap"
-        worst = max(each, key=lambda one: math.inf if one[name] is None else one[name])
-        kind += f", the worst of {len(each)} {'classes' if of_one else 'pairs of classes'}: "
-        kind += common.sides_of(worst, of_one=of_one)
-        if result.get("stopping") == "relative" and not Status(result["status"]).reached:
-            target = relative_target(result["tol"]) if of_one else result["tol"]
-            gaps = [one["certified_gap"] for one in each]
-            n_reached = sum(gap is not None and gap <= target for gap in gaps)
-            kind += f"; {n_reached} of {len(each)} are certified within {target:.3g}"
-    words = common.gap_in_words(gap, result.get("kind"), result.get("gap_scope"), certified)
-    size = f"{result['n_support']} {vectors} of {result['n_rows']} rows{read}"
-    if "epsilon" in result:
-        size, epsilon = result["choice"], f", epsilon {common.format_value(result['epsilon'])}"
-    return [
-        f"{result['status']}: relative gap {common.format_gap(gap)}, {kind}",
-        *words,
-        f"{size}, {result['kernel']} kernel, gamma {common.format_value(result['gamma'])}, "
-        f"C {common.format_value(result['C'])}{epsilon}",
-        f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
-        f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
-    ]
-
-
-def given_of(args: argparse.Namespace) -> list[str]:
-    """Options of the problem and of the run that are not the defaults."""
-    given = common.data_arguments(args)
-    for record in (KernelOptions, TrainOptions):
-        given += arguments_of(record, vars(args))
-    weights = args.class_weight
-    if isinstance(weights, dict):
-        weights = ",".join(f"{label}={weight!r}" for label, weight in weights.items())
-    return given + [f"--class-weight={weights}"] * (weights is not None)
 
 
 def _print_plan(args: argparse.Namespace, plan: Plan) -> int:

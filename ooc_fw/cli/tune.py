@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ooc_fw.cli import common, train
-from ooc_fw.cli.model_place import ModelPlace
+from ooc_fw.cli import common, gaps, runs
 from ooc_fw.model.metrics import METRICS
 from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import Progress, to_json
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     common.print_result(args, values, _lines(result, values))
     if not status.reached:
         why = f"the last training: {status.explain('relative', args.tol)}"
-        train.warn_inexact(why, values["refit"]["certified_gap"], place.note(path))
+        runs.warn_inexact(why, values["refit"]["certified_gap"], place.note(path))
     if args.points:
         write_output(args.points, (to_json(values) + "\n").encode())
     return place.status(result.signal)
@@ -75,7 +74,7 @@ def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
     if args.task == "classification":
         given["landmarks"] = result.fitted.plan.landmarks
         given["exact"] = given["landmarks"] is None
-    command = [*common.data_of(args), *train.given_of(argparse.Namespace(**given))]
+    command = [*common.data_of(args), *runs.given_of(argparse.Namespace(**given))]
     if args.task != "classification":
         given["ordinary"] = result.ordinary
         command += ["--C=1"] * (result.best.C == TrainOptions.C)  # which has another default
@@ -98,12 +97,12 @@ def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
     trained = f"{refit['n_rows']} of {result.n_rows}" if part else f"all {result.n_rows}"
     vectors = f"{refit['n_support']} support vectors"
     if refit["gap_scope"] == "span":
-        vectors = common.span_of(refit)
+        vectors = gaps.span_of(refit)
     lines = [
         f"best: {best}, validation {error} {100 * (best.error or 0.0):.3f} % on "
         f"{result.n_validated} rows",
         f"trained on {trained} rows: {refit['status']}, certified gap "
-        f"{common.format_gap(refit['certified_gap'])}{' over these rows alone' * part}, {vectors}",
+        f"{gaps.format_gap(refit['certified_gap'])}{' over these rows alone' * part}, {vectors}",
         f"{result.seconds:.1f} s, {values['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
     ]
     lines = common.table(rows, 2) + common.wrapped(lines, 4)
@@ -115,11 +114,11 @@ def _say(sentence: str) -> None:
 
 
 @contextmanager
-def _place(args: argparse.Namespace) -> Iterator[ModelPlace]:
+def _place(args: argparse.Namespace) -> Iterator[runs.ModelPlace]:
     """Place of the model, after a check of all outputs."""
-    model = common.model_output(args)
+    model = runs.model_output(args)
     outputs = [model]
     if args.points:
         outputs.append(Output("points", args.points, streamed=True))
-    with reserved(outputs, common.inputs_of(args)):
-        yield ModelPlace(Path(model.path))
+    with reserved(outputs, args.inputs):
+        yield runs.ModelPlace(Path(model.path))

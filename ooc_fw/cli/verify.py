@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-from typing import Any
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE, NO
@@ -26,9 +25,13 @@ def run(args: argparse.Namespace) -> int:
         logger.error("%s", error)
         return NO
     arrays = {}
+    lines = []
     for array in report.arrays:
         facts = {"bytes": array.n_bytes, "chunks": array.n_chunks, "damaged": array.n_damaged}
         arrays[array.name] = {**facts, "damage": list(array.damage)}
+        verdict = f"damaged in {array.n_damaged}" if array.n_damaged else "intact"
+        lines.append(f"{array.name}: {array.n_bytes} bytes, chunks {array.n_chunks}, {verdict}")
+    lines.append(f"{report.path}{': intact' if report.intact else ' is damaged'}")
     result = {
         "file": report.path,
         "file_bytes": report.n_bytes,
@@ -36,22 +39,10 @@ def run(args: argparse.Namespace) -> int:
         "intact": report.intact,
         "arrays": arrays,
     }
-    common.print_result(args, result, _lines(result))
+    common.print_result(args, result, lines)
     for array in report.arrays:
         for sentence in array.damage:
             logger.error("%s", sentence)
         if array.n_damaged > len(array.damage):
             logger.error("%d more in %s", array.n_damaged - len(array.damage), array.name)
     return DONE if report.intact else NO
-
-
-def _lines(result: dict[str, Any]) -> list[str]:
-    rows = []
-    for name, array in result["arrays"].items():
-        verdict = "intact"
-        if array["damaged"]:
-            verdict = f"damaged in {array['damaged']} place{'s' * (array['damaged'] != 1)}"
-        chunks = f"{array['chunks']} chunk{'s' * (array['chunks'] != 1)}"
-        rows.append([f"{name}:", f"{array['bytes']} bytes in {chunks}, {verdict}"])
-    verdict = f"{result['file']}{': intact' if result['intact'] else ' is damaged'}"
-    return ["header: matches its checksum", *common.table(rows, 2), verdict]

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from ooc_fw.cli.guide import begin_example, end_example
+from ooc_fw.cli.demo import begin_example, end_example
 
 begin_example(__file__, 0)
 try:

@@ -8,7 +8,7 @@ a few attacks among them that look ordinary. Results go to a new folder, intrusi
 
 import numpy as np
 
-from ooc_fw.cli.guide import begin_example, end_example
+from ooc_fw.cli.demo import begin_example, end_example
 
 begin_example(__file__, 0)
 n, rng = 8000, np.random.default_rng(0)

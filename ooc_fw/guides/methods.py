@@ -9,7 +9,7 @@ new folder, methods-example.
 import shlex
 from importlib.resources import files
 
-from ooc_fw.cli.guide import begin_example, end_example
+from ooc_fw.cli.demo import begin_example, end_example
 
 begin_example(__file__, 0)
 path = shlex.quote(str(files("ooc_fw.data") / "samples" / "a1a.xz"))

@@ -8,7 +8,7 @@ airports are made up. Results go to a new folder, tables-example.
 
 import numpy as np
 
-from ooc_fw.cli.guide import begin_example, end_example
+from ooc_fw.cli.demo import begin_example, end_example
 
 begin_example(__file__, 0)
 n, rng = 6000, np.random.default_rng(0)

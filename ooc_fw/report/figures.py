@@ -135,10 +135,10 @@ def _draw_run(ax: Any, name: str, run: Run, x: Any) -> None:
         ax.axhline(run.memory_limit / unit, label="memory limit", **_LIMIT)
 
 
-def draw_measures(measures: dict[str, Any]) -> Figure:
+def draw_measures(measures: dict[str, Any], seen: Any) -> Figure:
     """Draw the confusion matrix, and ROC, precision against recall and reliability where known.
 
-    `measures` are those of ``ooc-fw evaluate``, and the panels those of scikit-learn.
+    `measures` are those of ``ooc-fw evaluate``, and `seen` its `Judged` rows.
     """
     import numpy as np
     from sklearn.calibration import CalibrationDisplay
@@ -147,50 +147,38 @@ def draw_measures(measures: dict[str, Any]) -> Figure:
     names = [_name(name) for name in measures["classes"]]
     few = len(names) <= _MOST_COUNTED
     matrix = ConfusionMatrixDisplay(np.array(measures["confusion"]), display_labels=names)
-    displays: list[tuple[Any, str]] = []
-    if "curve" in measures:
-        curve = {name: np.array(values) for name, values in measures["curve"].items()}
-        fpr = np.r_[1, curve["false_positive_rate"], 0]
-        tpr = np.r_[1, curve["recall"], 0]
-        roc = RocCurveDisplay(fpr=fpr, tpr=tpr, roc_auc=measures["roc_auc"])
-        mean = measures["average_precision"]
-        precision = PrecisionRecallDisplay(
-            curve["precision"], curve["recall"], average_precision=mean
-        )
-        displays.append((roc, "ROC"))
-        displays.append((precision, f"Precision and recall of {_name(measures['positive'])}"))
-    if "reliability" in measures:
-        bins = [each for each in measures["reliability"] if each["rows"]]
-        predicted = [each["mean_probability"] for each in bins]
-        shares = [each["share"] for each in bins]
-        what = "the larger label" if "positive" in measures else "the likeliest class"
+    panels: list[tuple[Any, Any, str]] = []
+    if measures.get("roc_auc") is not None:
+        ranked = (seen.positive, seen.scores)
+        title = f"Precision and recall of {_name(measures['positive'])}"
+        panels.append((RocCurveDisplay, ranked, "ROC"))
+        panels.append((PrecisionRecallDisplay, ranked, title))
+    if seen.chances is not None:
         score = f"Brier score {measures['brier_score']:.4f}"
-        title = f"How often the probability of {what} comes true, {score}"
-        displays.append((CalibrationDisplay(shares, predicted, None), title))
+        title = f"How often the probability of the larger label comes true, {score}"
+        panels.append((CalibrationDisplay, (seen.given == 1, seen.chances), title))
     side = 4.0 if few else 12.0
-    with _drawing((side, side), 1 + len(displays)) as (figure, (first, *others)):
+    with _drawing((side, side), 1 + len(panels)) as (figure, (first, *others)):
         look = {"cmap": "Blues", "colorbar": not few, "xticks_rotation": "vertical"}
         matrix.plot(ax=first, include_values=few, values_format=",", **look)
         first.tick_params(labelsize=8 if few else 6)
         first.grid(visible=False)
         first.set_title(f"Accuracy {measures['accuracy']:.4f}")
-        for ax, (display, title) in zip(others, displays, strict=True):
-            display.plot(ax=ax, name="model")
+        for ax, (display, rows, title) in zip(others, panels, strict=True):
+            how = {"n_bins": 10} if display is CalibrationDisplay else {"drop_intermediate": True}
+            display.from_predictions(*rows, ax=ax, name="model", **how)
             ax.set_title(title, wrap=True)
     return figure
 
 
-def draw_fit(measures: dict[str, Any]) -> Figure:
-    """Draw predictions against targets, of the rows in the sample of these measures."""
-    import numpy as np
+def draw_fit(targets: Any, predictions: Any) -> Figure:
+    """Draw predictions against targets, of at most 1,000 rows."""
     from sklearn.metrics import PredictionErrorDisplay
 
-    targets, predictions = np.array(measures["sample"]).T
     with _drawing((4.6, 4.4)) as (figure, (ax,)):
-        fit = PredictionErrorDisplay(y_true=targets, y_pred=predictions)
-        fit.plot(ax=ax, kind="actual_vs_predicted")
-        ax.set_title(f"Root mean squared error {measures['rmse']:.4g}")
-        ax.set_ylabel(f"true value of {len(targets):,} of {measures['n_rows']:,} rows")
+        how: dict[str, Any] = {"kind": "actual_vs_predicted", "random_state": 0, "ax": ax}
+        PredictionErrorDisplay.from_predictions(targets, predictions, **how)
+        ax.set_title(f"True and predicted values of {len(targets):,} rows")
     return figure
 
 

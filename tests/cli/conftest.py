@@ -16,7 +16,7 @@ def program():
     with ExitStack() as stack:
 
         def start(*arguments, **options):
-            command = [sys.executable, "-m", "ooc_fw.cli.main", *map(str, arguments)]
+            command = [sys.executable, "-m", "ooc_fw", *map(str, arguments)]
             streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
             process = stack.enter_context(subprocess.Popen(command, **streams | options))
             stack.callback(process.kill)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from ooc_fw.cli.common import gap_in_words
+from ooc_fw.cli.gaps import gap_in_words
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.model.record import load_model
 from tests.support.reference import kernel_values, minimise

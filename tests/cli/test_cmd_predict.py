@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ooc_fw import open_dataset
-from ooc_fw.cli.common import format_label
 from ooc_fw.cli.main import main
 from ooc_fw.model.record import load_model
+from ooc_fw.system.errors import format_label
 from tests.support.files import write_dense
 
 
@@ -42,17 +42,6 @@ def test_results_come_in_the_order_of_the_users_rows(
     np.save(tmp_path / "X.npy", table.X)
     outcome = ooc_fw("predict", model_file, tmp_path / "X.npy", "--decision")
     assert np.array_equal(numbers(outcome.out), load_model(model_file).decision_function(table.X))
-
-
-def test_rows_in_the_order_of_the_file_have_one_header(ooc_fw, model_file, data_file, tmp_path):
-    """Also if its first row is another one than the first row of the source."""
-    path = tmp_path / "p.csv"
-    ooc_fw("predict", model_file, data_file, "--order", "stored", "-o", path).done()
-    with h5py.File(data_file) as file:
-        row = file["row"][...]
-    assert row[0] != 0
-    with open(path) as file:
-        assert [int(line["row"]) for line in csv.DictReader(file)] == row.tolist()
 
 
 def test_text_gives_the_same(ooc_fw, model_file, text_file, expected, table, tmp_path, monkeypatch):

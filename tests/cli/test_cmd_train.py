@@ -97,7 +97,7 @@ def test_array_file_with_labels(ooc_fw, table, tmp_path):
 
 
 def test_help_names_every_kernel_and_step_rule(ooc_fw):
-    words = ooc_fw("train", "--help-all").out.replace(",", " ").split()
+    words = ooc_fw("train", "--help").out.replace(",", " ").split()
     assert {*KERNELS, *STEP_RULES} <= set(words)
 
 
@@ -169,7 +169,7 @@ def test_three_classes_from_training_to_certificate(ooc_fw, table, tmp_path):
     assert result["certified_gap"] == max(gaps) <= 1e-3
     worst = result["classifiers"][int(np.argmax(gaps))]
     sides = f"{worst['negative']} against {worst['positive']}"
-    assert f"the worst of 3 pairs of classes: {sides}\n" in outcome.err
+    assert f"the worst of 3 classifiers: {sides}\n" in outcome.err
     early = ooc_fw("train", *data, "-o", tmp_path / "e.h5", "--max-iter", 1, "--json")
     gaps_then = [each["certified_gap"] for each in early.json()["classifiers"]]
     n_reached = sum(gap is not None and gap <= 1e-3 for gap in gaps_then)

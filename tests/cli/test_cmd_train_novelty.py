@@ -35,7 +35,7 @@ def test_novel_rows_may_be_called_by_a_word(ooc_fw, data_file, tmp_path):
     np.save(tmp_path / "signs.npy", np.where(y == "attack", -1, 1))
     ooc_fw("train", data_file, "-o", model, "--task", "novelty", "--quiet").done()
     data = "evaluate", model, tmp_path / "X.npy", "--labels"
-    ooc_fw(*data, tmp_path / "y.npy").assert_refused("are words", "--positive")
+    ooc_fw(*data, tmp_path / "y.npy").assert_refused("known: -1, 1; found: attack, normal, other")
     ooc_fw(*data, tmp_path / "y.npy", "--positive", "atack").assert_refused("label atack")
     options = "--threshold", "recall=1", "--json"
     found = ooc_fw(*data, tmp_path / "y.npy", "--positive", "attack", *options).json()

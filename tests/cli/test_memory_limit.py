@@ -14,7 +14,7 @@ from tests.support.files import write_dense, write_sparse
 
 def command(*args, **options):
     """Run a command in a process of its own."""
-    program = [sys.executable, "-m", "ooc_fw.cli.main", *map(str, args)]
+    program = [sys.executable, "-m", "ooc_fw", *map(str, args)]
     return subprocess.run(program, capture_output=True, text=True, **options)
 
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.process
 
 FULL = "File too large"  # what a limit on the size of files is called
 NO_SPACE = "No space left on device"
-OOC_FW = (sys.executable, "-m", "ooc_fw.cli.main")
+OOC_FW = (sys.executable, "-m", "ooc_fw")
 LEFT = "it is left as it was"
 
 

@@ -4,6 +4,7 @@ import re
 import numpy as np
 import pytest
 
+from ooc_fw.cli.evaluate import Judged
 from ooc_fw.model.importance import Importance
 from ooc_fw.report.figures import (
     PANELS,
@@ -71,8 +72,6 @@ def test_runs_with_little_to_show(make_run, tmp_path):
 
 @pytest.mark.parametrize("n_classes", [2, 40])
 def test_measures_are_drawn_with_what_is_known(n_classes, tmp_path):
-    used = {"from": 0.0, "to": 0.1, "rows": 8, "mean_probability": 0.05, "share": 0.375}
-    unused = {"from": 0.1, "to": 0.2, "rows": 0, "mean_probability": None, "share": None}
     counts = np.diag(np.arange(n_classes))
     counts[1, 0] = 3
     measures = {
@@ -81,27 +80,29 @@ def test_measures_are_drawn_with_what_is_known(n_classes, tmp_path):
         "accuracy": 0.25,
         "n_rows": int(counts.sum()),
     }
-    ax = draw_measures(measures).axes[0]
+    bare = Judged(np.zeros(4), np.zeros(4))
+    ax = draw_measures(measures, bare).axes[0]
     assert ax.get_title("left") == "Accuracy 0.2500"
     assert [label.get_text() for label in ax.get_yticklabels()][:2] == [r"\$c^0", r"\$c^1"]
     assert len(ax.get_yticklabels()) == n_classes
     assert [text.get_text() for text in ax.texts] == ["0", "0", "3", "1"] * (n_classes == 2)
-    rates = {"recall": [1, 0.5], "precision": [0.75, 1], "false_positive_rate": [0.5, 0]}
-    measures |= {"curve": rates, "positive": "$c^1", "roc_auc": 0.5, "average_precision": 0.5}
-    measures |= {"reliability": [used, unused], "brier_score": 0.1}
-    figure = draw_measures(measures)
+    truth = np.array([False, True, False, True])
+    scores = np.array([-1.0, 0.5, 0.7, 2.0])
+    measures |= {"positive": "$c^1", "brier_score": 0.1, "roc_auc": 0.5}
+    seen = bare._replace(given=truth.astype(int), positive=truth, scores=scores)
+    figure = draw_measures(measures, seen._replace(chances=scores.clip(0, 1)))
     _, roc, precision, reliability = figure.axes[:4]
-    assert roc.lines[0].get_xydata().tolist() == [[1, 1], [0.5, 1], [0, 0.5], [0, 0]]
-    assert precision.lines[0].get_xydata().tolist() == [[1, 0.75], [0.5, 1]]
-    assert reliability.lines[1].get_xydata().tolist() == [[0.05, 0.375]]
+    assert roc.lines[0].get_xydata().tolist() == [[0, 0], [0, 0.5], [0.5, 0.5], [0.5, 1], [1, 1]]
+    assert [1, 2 / 3] in precision.lines[0].get_xydata().tolist()
+    assert reliability.lines[1].get_xydata().tolist() == [[0, 0], [0.5, 1], [0.7, 0], [1, 1]]
     save(figure, tmp_path / "f.png")
-    del measures["reliability"]
-    assert len(draw_measures(measures).axes) == 4 + (n_classes > 10)  # a bar of colours
+    few = draw_measures(measures, seen)
+    assert len(few.axes) == 4 + (n_classes > 10)  # a bar of colours
 
 
 def test_predictions_are_drawn_against_targets(tmp_path):
-    figure = draw_fit({"r2": None, "rmse": 1.4, "n_rows": 2, "sample": [[1.0, 1], [2, 4]]})
-    assert figure.axes[0].collections[0].get_offsets().tolist() == [[1, 1], [4, 2]]
+    figure = draw_fit(np.array([1.0, 2]), np.array([1.0, 4]))
+    assert sorted(figure.axes[0].collections[0].get_offsets().tolist()) == [[1, 1], [4, 2]]
     save(figure, tmp_path / "f.png")
 
 

@@ -1,0 +1,167 @@
+"""Rows of DATA for a model: from a data file, from text, or from a table with the same columns."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import tee
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ooc_fw.cli import common
+from ooc_fw.convert.text import iter_libsvm
+from ooc_fw.data.formats import TABLES, detect_format
+from ooc_fw.data.labels import LabelMap, feature_places
+from ooc_fw.data.opening import conversion
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
+from ooc_fw.model.prediction import Wanted, decide, iter_decisions, like_training
+from ooc_fw.model.record import Model, load_model
+from ooc_fw.model.tables import Table, rows_of_table, words_of_column
+from ooc_fw.options import ConvertOptions
+from ooc_fw.report.progress import RowProgress
+from ooc_fw.system.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+
+def open_model(args: argparse.Namespace) -> Model:
+    """The model that is asked for; a word about one whose run was not over."""
+    model = load_model(args.model)
+    if model.run is not None:
+        sentence = "%s is a checkpoint: its run was not over; see ooc-fw info %s"
+        logger.warning(sentence, args.model, args.model)
+    return model
+
+
+class AppliedRows(NamedTuple):
+    """Decision values of a block of rows."""
+
+    values: Float64Array  # (n,) or (n, n_classifiers)
+    row_ids: Int64Array  # (n,), positions in the user's input, from 0
+    labels: Any  # (n,), if they were asked for, else None
+    n_rows: int | None  # of the whole input; None if only its end tells
+
+
+def apply_model(
+    model: Model, args: argparse.Namespace, wanted: Wanted, *, with_labels: bool = False
+) -> Iterator[AppliedRows]:
+    """Decision values of DATA block by block, in the order in which the rows are stored.
+
+    The values are as exact as is `wanted`.
+    """
+    blocks = parsed(model, args, with_labels=with_labels)
+    if blocks is None:
+        yield from _apply_to_source(model, args, wanted, with_labels)
+        return
+    first, second = tee(scaled(model, blocks))
+    with RowProgress("predict", quiet=args.quiet) as progress:
+        rows = (part for _, part in second)
+        decided = decide(model, rows, wanted, threads=args.threads, name=str(args.data))
+        start = 0
+        for (labels, _), values in zip(first, decided, strict=True):
+            stop = start + len(values)
+            yield AppliedRows(values, np.arange(start, stop), labels, None)
+            progress(stop)
+            start = stop
+
+
+def _apply_to_source(
+    model: Model, args: argparse.Namespace, wanted: Wanted, with_labels: bool
+) -> Iterator[AppliedRows]:
+    with common.open_data(args, labels=with_labels, model=model) as source:
+        if with_labels and not source.has_labels:
+            raise InputError(f"{source.name} has no labels; name them with --label or --labels")
+        with (
+            common.open_workers(args) as workers,
+            RowProgress("predict", source.n_rows, quiet=args.quiet) as progress,
+        ):
+            how: dict[str, Any] = {"threads": args.threads, "dask": workers}
+            for start, values in iter_decisions(model, source, wanted, **how):
+                stop = start + len(values)
+                labels = source.labels(start, stop) if with_labels else None
+                yield AppliedRows(values, source.row_ids(start, stop), labels, source.n_rows)
+                progress(stop)
+
+
+def scaled(
+    model: Model, blocks: Iterable[tuple[AnyArray, Rows]]
+) -> Iterator[tuple[AnyArray, Rows]]:
+    """Labels and raw rows, made like the training rows, in parts."""
+    for labels, block in blocks:
+        start = 0
+        for rows in like_training(model, [block]):
+            yield labels[start : start + len(rows)], rows
+            start += len(rows)
+
+
+def parsed(
+    model: Model, args: argparse.Namespace, *, with_labels: bool
+) -> Iterator[tuple[AnyArray, Rows]] | None:
+    """Labels and raw rows of DATA block by block, if it is text or a table; else None."""
+    kind = detect_format(args.data, is_table=model.table is not None)
+    is_table = kind in TABLES
+    if is_table and model.table is None:
+        raise InputError(
+            f"{args.data} is a table, and the model does not know how columns became features; "
+            f"convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
+        )
+    if not is_table and kind != "libsvm":
+        return None
+    what = "a table" if is_table else "text"
+    common.refuse_several(args, what)
+    if args.dask is not None:
+        raise InputError(
+            f"{args.data} is {what}, which one process parses; leave --dask out, or convert it "
+            f"first (ooc-fw convert)"
+        )
+    return _parsed(model, args, kind, with_labels)
+
+
+def _parsed(
+    model: Model, args: argparse.Namespace, kind: str, with_labels: bool
+) -> Iterator[tuple[AnyArray, Rows]]:
+    """Blocks with labels as those of the model; what was left out is said in the end."""
+    notes: list[str] = []
+    blocks = _rows_of_text(model, args, notes)
+    if kind != "libsvm":
+        options = common.record_from(ConvertOptions, args, like=args.model)
+        table = Table(args.data, kind, args.data)
+        blocks = rows_of_table(model, table, notes, options, with_labels=with_labels)
+    label_map = LabelMap(model.labels_as) if with_labels and model.labels_as else None
+    for labels, rows in blocks:
+        yield labels if label_map is None else label_map(labels, lambda _: args.data), rows
+    if label_map is not None:
+        notes.insert(0, str(label_map))
+    common.print_lines([] if args.quiet else notes)
+
+
+def _rows_of_text(
+    model: Model, args: argparse.Namespace, notes: list[str]
+) -> Iterator[tuple[AnyArray, Rows]]:
+    feature_places(None, model.columns, args.data)  # text names no features
+    width = 0
+    n_dropped = 0
+    exact = model.scaling is not None and not model.scaling.is_identity
+    for labels, rows, _ in iter_libsvm(args.data, zero_based=args.zero_based, exact=exact):
+        width = rows.n_features
+        if width > model.n_features:
+            n_dropped += int(np.count_nonzero(rows.indices >= model.n_features))
+        yield labels, rows
+    missing = model.n_features - width
+    if missing > 0:
+        notes.append(
+            f"zero: {missing} of {model.n_features} features, which no row of the text has"
+        )
+    elif missing:
+        beyond = f"{-missing} features beyond {model.n_features}"
+        notes.append(f"dropped: {beyond}, {n_dropped} values in them")
+
+
+def column_words(model: Model, args: argparse.Namespace, name: str) -> Iterator[str]:
+    """Words of a column of DATA that need not be a feature, in the order of `apply_model`."""
+    kind = detect_format(args.data, is_table=model.table is not None)
+    if args.data == "-" or model.table is None or kind not in TABLES:
+        raise InputError(f"--by is for columns of a table in a file, not for {args.data}")
+    return words_of_column(model, Table(args.data, kind, args.data), name)

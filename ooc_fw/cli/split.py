@@ -1,0 +1,38 @@
+"""``ooc-fw split``: one data file to a training and a test file."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from ooc_fw.cli import common
+from ooc_fw.cli.commands import DONE
+from ooc_fw.cli.convert import classes_of, with_classes
+from ooc_fw.convert.writer import read_test_rows, split
+from ooc_fw.data.labels import are_targets
+from ooc_fw.data.opening import draw_test_rows
+from ooc_fw.report.progress import RowProgress
+from ooc_fw.system.files import Output, reserved
+
+
+def run(args: argparse.Namespace) -> int:
+    """Split a data file into a training and a test file."""
+    paths = common.named_outputs(args, "TRAIN.h5 TEST.h5")
+    is_own = None if args.output else common.is_converted
+    names = zip(("training file", "test file"), paths, strict=True)
+    outputs = [Output(what, path, is_own=is_own) for what, path in names]
+    with reserved(outputs, args.inputs), common.open_data(args) as source:
+        if args.rows is not None:
+            ranges = read_test_rows(args.rows, source)
+        else:
+            stratify = source.has_labels and not are_targets(source)
+            ranges = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
+        with RowProgress("split", source.n_rows, quiet=args.quiet) as progress:
+            how = {"compression": args.compression, "on_rows": progress}
+            reports = split(source, ranges, paths, **how)
+    lines = [
+        f"{report.output}: {report.n_rows} rows; classes: {classes_of(report.class_counts)}"
+        for report in reports
+    ]
+    common.print_report(args, {"parts": [with_classes(asdict(each)) for each in reports]}, lines)
+    return DONE
