@@ -180,13 +180,17 @@ def summary(result: dict[str, Any]) -> list[str]:
         each = result["classifiers"]
         worst = max(each, key=lambda one: math.inf if one[name] is None else one[name])
         kind += f", the worst of {len(each)} classifiers: {gaps.sides_of(worst, of_one=landmarks)}"
-    size = f"{result['n_support']} {'landmarks' if landmarks else 'support vectors'}"
-    epsilon = f", epsilon {format_value(result['epsilon'])}" if "epsilon" in result else ""
+    vectors = "landmarks" if landmarks else "support vectors"
+    size = f"{result['n_support']} {vectors} of {result['n_rows']} rows"
+    epsilon = ""
+    if "epsilon" in result:
+        size = result["choice"]
+        epsilon = f", epsilon {format_value(result['epsilon'])}"
     return [
         f"{result['status']}: relative gap {gaps.format_gap(gap)}, {kind}",
         *gaps.gap_in_words(gap, result.get("kind"), result.get("gap_scope"), certified),
-        f"{size} of {result['n_rows']} rows, {result['kernel']} kernel, gamma "
-        f"{format_value(result['gamma'])}, C {format_value(result['C'])}{epsilon}",
+        f"{size}, {result['kernel']} kernel, gamma {format_value(result['gamma'])}, "
+        f"C {format_value(result['C'])}{epsilon}",
         f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
         f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
     ]
