@@ -36,7 +36,7 @@ CONFINED = {
     "numba": {"_core/loading.py", "_core/pairwise.py"},
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
-    "sklearn": {"estimators", "model/importance.py", "report/figures.py"},
+    "sklearn": {"estimators", "model/importance.py", "report/figures.py", "cli/evaluate.py"},
     "scipy": {"guides", "landmarks", "kernels", "model/probabilities.py"},
     "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert", "guides"},
