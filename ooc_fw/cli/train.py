@@ -26,10 +26,7 @@ from ooc_fw.model.record import Model
 from ooc_fw.options import (
     KEEP,
     NOVELTY_C,
-    TASKS,
-    TaskOptions,
     TrainOptions,
-    option_fields,
 )
 from ooc_fw.problem import Problem, row_penalties
 from ooc_fw.report.progress import Waiting
@@ -41,7 +38,16 @@ from ooc_fw.system.errors import InputError, OutOfTimeError, format_labels, form
 from ooc_fw.system.files import remove_abandoned
 from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt, signal_of
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
-from ooc_fw.training.fit import Fit, Task, describe, fit, make_plan, task_of
+from ooc_fw.training.fit import (
+    FIELDS,
+    Fit,
+    check_options,
+    describe,
+    fit,
+    make_plan,
+    make_problem,
+    read_answers,
+)
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.novelty import ordinary_rows
 from ooc_fw.training.pairs import describe_method
@@ -56,9 +62,9 @@ def run(args: argparse.Namespace) -> int:
     """Train a model."""
     if args.C is None:
         args.C = NOVELTY_C if args.task == "novelty" else TrainOptions.C
-    task, options = _check(args)
+    options = _check(args)
     remove_abandoned()
-    labels = args.ordinary is not None or "labels" not in task.without[1]
+    labels = args.ordinary is not None or args.task != "novelty"
     with (
         common.open_data(args, labels=labels) as opened,
         common.open_workers(args) as workers,
@@ -71,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         whole = without_offsets(opened, args.kernel)
         source, ordinary = _learned(args, whole)
         with source.limited(Deadline(options.max_time, args.started).check):
-            problem = read_problem(args, task, source, options, workers)
+            problem = read_problem(args, source, options, workers)
         within = before_calibration(problem, options) if args.probability else options
         _describe_data(problem)
         some = None if ordinary is None else (ordinary, whole.n_rows)
@@ -116,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     return place.status(number)
 
 
-def _check(args: argparse.Namespace) -> tuple[Task, TrainOptions]:
+def _check(args: argparse.Namespace) -> TrainOptions:
     if args.data == "-" or args.zero_based:
         option = "--zero-based" if args.zero_based else "text on standard input"
         raise InputError(f"{option} goes with --stream only; add that, or convert the text")
@@ -124,23 +130,20 @@ def _check(args: argparse.Namespace) -> tuple[Task, TrainOptions]:
         raise InputError("--keep goes with --stream only; --landmarks N bounds other models")
     if args.checkpoint is None and args.checkpoint_every is not None:
         raise InputError("--checkpoint-every needs --checkpoint FILE")
-    task = task_of(args.task)
-    for name in option_fields(TaskOptions):
-        if getattr(args, name) is not None and name not in task.fields:
-            owner = next(other for other in TASKS if name in task_of(other).fields)
-            raise InputError(f"--{name} goes with --task {owner}; add that, or leave it out")
-    why, names = task.without
-    if args.ordinary is not None:
-        if args.task != "novelty":
-            raise InputError("--ordinary goes with --task novelty; add that, or leave it out")
-        names = tuple(name for name in names if name != "labels")
-    for name in names:
-        if getattr(args, name):
-            option = name.replace("_", "-")
-            raise InputError(f"--task {args.task} {why}; leave out --{option}")
+    for task, names in (*FIELDS.items(), ("novelty", ("ordinary",))):
+        for name in names:
+            if getattr(args, name) is not None and args.task != task:
+                raise InputError(f"--{name} goes with --task {task}; add that, or leave it out")
+    if args.task != "classification":
+        looks_at_none = args.task == "novelty" and args.ordinary is None
+        why = "has no classes" if args.task == "regression" else "looks at no labels"
+        for name in ("class_weight", "probability", *["labels"] * looks_at_none):
+            if getattr(args, name):
+                option = name.replace("_", "-")
+                raise InputError(f"--task {args.task} {why}; leave out --{option}")
     options = common.record_from(TrainOptions, args)
-    task.check(options)
-    return task, options
+    check_options(args.task, options)
+    return options
 
 
 def _learned(args: argparse.Namespace, source: RowSource) -> tuple[RowSource, Int64Array | None]:
@@ -155,19 +158,17 @@ def _learned(args: argparse.Namespace, source: RowSource) -> tuple[RowSource, In
 
 
 def read_problem(
-    args: argparse.Namespace,
-    task: Task,
-    source: RowSource,
-    options: TrainOptions,
-    workers: Workers | None,
+    args: argparse.Namespace, source: RowSource, options: TrainOptions, workers: Workers | None
 ) -> Any:
     """Problem of the arguments, after passes over labels and for statistics."""
-    answers, threads = task.read(source, options, weighted=args.class_weight is not None)
+    weighted = args.class_weight is not None
+    answers, threads = read_answers(args.task, source, options, weighted=weighted)
     penalties = None if args.class_weight is None else _penalties(args, **answers)
-    given = {name: getattr(args, name) for name in task.fields}
+    given = {name: getattr(args, name) for name in FIELDS[args.task]}
     given = {name: value for name, value in given.items() if value is not None}
     kernel = runs.kernel_from(args, source, threads, workers)
-    return task.problem(source=source, kernel=kernel, penalties=penalties, **answers, **given)
+    given |= {"source": source, "kernel": kernel, "penalties": penalties}
+    return make_problem(args.task, **answers, **given)
 
 
 def _penalties(

@@ -46,7 +46,15 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, reserved
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.checkpoint import EVERY_S, Resumed, load_resumed
-from ooc_fw.training.fit import Fit, describe, fit, task_of
+from ooc_fw.training.fit import (
+    FIELDS,
+    Fit,
+    check_options,
+    describe,
+    fit,
+    make_problem,
+    read_answers,
+)
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -145,9 +153,10 @@ class Trainer(CallbackSupportMixin, Parameters):
         task, whose ``metadata["state"]`` is an `ooc_fw.SolverState`; after the end of one for which
         a callback returns True, the run ends with the status `stopped`.
         """
-        started, options, task = time.perf_counter(), self._options(), task_of(self._task)
-        task.check(options)
-        TaskOptions(**{name: getattr(self, name) for name in task.fields})  # checks them
+        started = time.perf_counter()
+        options = self._options()
+        check_options(self._task, options)
+        TaskOptions(**{name: getattr(self, name) for name in FIELDS[self._task]})  # checks them
         given = [] if self._checks_of_y is None else [y]
         inputs = [X, *given]
         resumed = None if resume is None else load_resumed(resume)
@@ -230,17 +239,16 @@ class Trainer(CallbackSupportMixin, Parameters):
             with_callbacks(lambda _: None)(self)  # ends all that was begun
 
     def _problem(self, rows: Given, options: TrainOptions, dask: Workers | None) -> Any:
-        task = task_of(self._task)
         answers = self._answers(rows, options)
-        answers |= {name: getattr(self, name) for name in task.fields}
+        answers |= {name: getattr(self, name) for name in FIELDS[self._task]}
         answers["penalties"] = self._penalties(answers, rows)
         kernel = self._kernel(rows.source, options, dask)
-        return task.problem(source=rows.source, kernel=kernel, **answers)
+        return make_problem(self._task, source=rows.source, kernel=kernel, **answers)
 
     def _answers(self, rows: Given, options: TrainOptions) -> dict[str, Any]:
         """Labels or targets as fields of the problem."""
         weighted = self.class_weight is not None or rows.weights is not None
-        return task_of(self._task).read(rows.source, options, weighted=weighted)[0]
+        return read_answers(self._task, rows.source, options, weighted=weighted)[0]
 
     def _penalties(self, answers: dict[str, Any], rows: Given) -> Float64Array | None:
         """Penalty of each row; None where all have C."""

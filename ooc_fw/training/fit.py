@@ -1,32 +1,56 @@
 """From a problem to a model: the door of command line and estimators, for every task.
 
-What differs between tasks is a `Task`. To add one, write its problem and its `Task` into a module,
-and its name into `ooc_fw.options.TASKS`.
+What differs between tasks is what is learned of the rows (`read_answers`), the problem, how it is
+trained (`fit`), and what its solution means (`model_of`). To add one, add a branch to each of these
+and its name to `ooc_fw.options.TASKS`.
 """
 
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from importlib import import_module
-from typing import Any, ClassVar, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
+from ooc_fw.data.labels import encode_labels, read_targets
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target
 from ooc_fw.model.machines import Classifier
-from ooc_fw.model.pairs import PairSolution, class_pairs, worst_gap
+from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows, worst_gap
 from ooc_fw.model.record import Model
-from ooc_fw.options import TASKS, TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.options import START_ROWS, TrainOptions
+from ooc_fw.problem import (
+    ClassificationProblem,
+    NoveltyProblem,
+    Problem,
+    RegressionProblem,
+    classifiers_of,
+)
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Solution, Status, Warm
+from ooc_fw.training import regression
 from ooc_fw.training.checkpoint import Resumed, saving
+from ooc_fw.training.choice import check_memory, plan_model, train_exact, train_span
+from ooc_fw.training.novelty import settled
+from ooc_fw.training.regression import is_exact
 
 logger = logging.getLogger(__name__)
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "classification": (),
+    "novelty": ("contamination",),
+    "regression": ("epsilon",),
+}
+"""The `TaskOptions` that each task has, which are fields of its problem."""
+
+_PROBLEMS = {
+    "classification": ClassificationProblem,
+    "novelty": NoveltyProblem,
+    "regression": RegressionProblem,
+}
+_MANY_LABELS = 32 << 20  # bytes of labels that are not read before memory is checked
 
 WarmStart: TypeAlias = Sequence[Warm | Solution | None] | LandmarkStart | None
 """What each exact classifier begins with, or is already, or a landmark model."""
@@ -77,61 +101,51 @@ class Fit:
         return replace(self, model=self.model.renumbered(rows, n_rows), solutions=solutions)
 
 
-class Task(ABC):
-    """What a task does in its own way."""
+def read_answers(
+    task: str, source: RowSource, options: TrainOptions, *, weighted: bool = False
+) -> tuple[dict[str, Any], int]:
+    """Labels or targets as fields of the problem of a task, and threads for statistics.
 
-    # Class of the problem; its arguments are what `read` returns, and `fields` by name.
-    problem: ClassVar[type]
-    # The `TaskOptions` that the task has.
-    fields: ClassVar[tuple[str, ...]] = ()
-    # A phrase for messages, and the arguments of commands that the task does without.
-    without: ClassVar[tuple[str, tuple[str, ...]]] = "", ()
-
-    def check(self, options: TrainOptions) -> None:  # noqa: B027
-        """Raise InputError for options that have no meaning here."""
-
-    @abstractmethod
-    def read(
-        self, source: RowSource, options: TrainOptions, *, weighted: bool = False
-    ) -> tuple[dict[str, Any], int]:
-        """Labels or targets as fields of the problem, and threads for statistics.
-
-        OverLimitError is raised where no model will fit into memory.
-        """
-
-    @abstractmethod
-    def plan(self, problem: Any, options: TrainOptions, session: Session) -> Plan:
-        """Plan of the model."""
-
-    @abstractmethod
-    def train(self, problem: Any, plan: Plan, session: Session, warm: WarmStart = None) -> Fit:
-        """Train as planned."""
-
-    @abstractmethod
-    def model_of(self, problem: Any, C: float, solution: Any) -> Model:
-        """Model of what training found, or has found so far."""
-
-    def facts(self, fit: Fit) -> dict[str, Any]:
-        """What `describe` says of this task alone."""
-        return {"task": fit.problem.task}
+    `weighted` says whether rows will have weights. OverLimitError if no model will fit into memory.
+    """
+    if task == "novelty":
+        return {}, check_memory(source, options, weighted=weighted)
+    if task == "regression":
+        n_rows = source.n_rows
+        fewest = n_rows if is_exact(n_rows, options) else options.landmarks or START_ROWS
+        asked = replace(options, exact=False, landmarks=max(fewest, START_ROWS))
+        threads = check_memory(source, asked, weighted=True)
+        return {"targets": read_targets(source)}, threads
+    if source.label_bytes > _MANY_LABELS:  # which may exceed the limit alone
+        check_memory(source, options, weighted=weighted)
+    classes, codes = encode_labels(source)
+    n_classifiers = classifiers_of(len(classes))
+    threads = check_memory(source, options, weighted=weighted, n_classifiers=n_classifiers)
+    return {"codes": codes, "class_labels": classes}, threads
 
 
-@cache
-def task_of(name: str) -> Task:
-    """The task of this name."""
-    task: Task = getattr(import_module(f"ooc_fw.training.{name}"), TASKS[name])()
-    return task
+def make_problem(task: str, **fields: Any) -> Any:
+    """The problem of a task: source, kernel, penalties, what was read, and its `FIELDS`."""
+    return _PROBLEMS[task](**fields)
+
+
+def check_options(task: str, options: TrainOptions) -> None:
+    """Raise InputError for options that have no meaning for a task."""
+    if task == "regression":
+        regression.check_options(options)
 
 
 def make_plan(problem: Problem, options: TrainOptions, session: Session | None = None) -> Plan:
     """Decide how a model of `problem` is trained.
 
-    OverLimitError where the memory limit cannot be met, and InputError for options that have no
+    OverLimitError if the memory limit cannot be met, and InputError for options that have no
     meaning for the task.
     """
-    task = task_of(problem.task)
-    task.check(options)
-    return task.plan(problem, options, Session() if session is None else session)
+    check_options(problem.task, options)
+    session = Session() if session is None else session
+    if isinstance(problem, RegressionProblem):
+        return regression.plan_regression(problem, options, session)
+    return plan_model(problem, options, session)
 
 
 def fit(
@@ -143,10 +157,10 @@ def fit(
 ) -> Fit:
     """Train a model of a problem, whose type says the task.
 
-    Limits of time and memory are those of all classifiers together, `max_iter` is
-    that of each. The certifying passes of several exact classifiers are not made by Dask. What
-    `warm` has for the other kind of model, or for more landmarks than there will be, is left out.
-    The `plan` is that of `make_plan`.
+    Limits of time and memory are those of all classifiers together, `max_iter` is that of each. The
+    certifying passes of several exact classifiers are not made by Dask. What `warm` has for the
+    other kind of model, or for more landmarks than there will be, is left out. The `plan` is that
+    of `make_plan`.
 
     InputError as there, for a checkpoint of another run, and for data that nothing can be learned
     from; OutOfTimeError when time is over before there is a model.
@@ -155,29 +169,46 @@ def fit(
     if plan is None:
         plan = make_plan(problem, options, session)
         logger.info("%s", plan.kind)
-    task = task_of(problem.task)
     if isinstance(warm, Resumed):
         warm = warm.start(problem, plan.options)
     if session.checkpoint is not None:
-        model_of = partial(task.model_of, problem, plan.options.C)
-        checkpoint = saving(session.checkpoint, problem, plan, model_of)
+        to_model = partial(model_of, problem, plan.options.C)
+        checkpoint = saving(session.checkpoint, problem, plan, to_model)
         session = replace(session, checkpoint=checkpoint)
-    return task.train(problem, plan, session, warm)
+    scope = "all"
+    found: Any
+    if isinstance(problem, RegressionProblem):
+        plan, found, scope = regression.train_regression(problem, plan, session, warm)
+    elif plan.landmarks is None:
+        found = train_exact(problem, plan, session, warm if isinstance(warm, Sequence) else None)
+    else:
+        plan, found = train_span(problem, plan, session, warm)
+        scope = "span"
+    model = model_of(problem, plan.options.C, found)
+    if isinstance(problem, NoveltyProblem):
+        model = settled(model, problem, plan.options, session)
+    solutions = [found] if plan.landmarks else [pair.solution for pair in found]
+    return Fit(problem, plan, model, solutions, scope)
 
 
-def train_landmarks(
-    problem: Problem,
-    plan: Plan,
-    session: Session,
-    warm: WarmStart = None,
-    *,
-    to_optimum: bool = False,
-) -> LandmarkSolution:
-    """A model with landmarks, as `ooc_fw.landmarks.solve.solve_landmarks` makes it."""
-    from ooc_fw.landmarks.solve import solve_landmarks  # imports SciPy, which takes 0.1 s
-
-    start = warm if isinstance(warm, LandmarkStart) else None
-    return solve_landmarks(problem, plan, session, start, to_optimum=to_optimum)
+def model_of(problem: Any, C: float, found: Any) -> Model:
+    """Model of what training found, or has found so far: a solution, or those of pairs."""
+    learned: dict[str, Any] = {"kernel": problem.kernel, "C": C}
+    on_landmarks = isinstance(found, LandmarkSolution)
+    if isinstance(found, Solution):
+        found = [PairSolution(0, 1, found)]
+    if on_landmarks:
+        learned["penalties"] = problem.penalties
+    elif len(found) > 1:
+        learned["vectors"] = problem.source.take(union_of_rows(found))
+    if isinstance(problem, ClassificationProblem):
+        learned["classes"] = problem.classes
+    elif isinstance(problem, NoveltyProblem):
+        learned["offset"] = 1.0 if on_landmarks else found[0].solution.rho
+    else:
+        scaled = regression.Scaled.of(problem)
+        learned |= {"offset": scaled.mean, "spread": scaled.spread, "epsilon": problem.epsilon}
+    return Model.of(found, problem.source, **learned)
 
 
 def describe(fit: Fit) -> dict[str, Any]:
@@ -201,7 +232,7 @@ def describe(fit: Fit) -> dict[str, Any]:
     evaluations = sum(each.kernel_evaluations for each in solutions)
     read = first if alone else source
     result: dict[str, Any] = {
-        **task_of(fit.problem.task).facts(fit),
+        **_facts(fit),
         "status": model.status,
         "kind": model.kind,
         "gap_scope": fit.gap_scope,
@@ -230,6 +261,14 @@ def describe(fit: Fit) -> dict[str, Any]:
         "choice": fit.plan.kind or None,
     }
     return result | ({"classifiers": classifiers} if several else {})
+
+
+def _facts(fit: Fit) -> dict[str, Any]:
+    """What `describe` says of one task alone."""
+    if fit.problem.task == "classification":
+        return {"n_classes": len(fit.model.classes)}
+    name = "offset" if fit.problem.task == "novelty" else "epsilon"
+    return {"task": fit.problem.task, name: getattr(fit.model, name)}
 
 
 def _describe_classifier(classifier: Classifier, exact: bool) -> dict[str, Any]:

@@ -4,7 +4,7 @@ min over the simplex 1/2 alpha' Q alpha,   Q_ij = k(x_i, x_j) + [i = j] / C_i
 
 (Nanculef, Frandi, Sartori, Allende, A novel Frank-Wolfe algorithm, section 1; the MEB paper). The
 score of a row is s(x) = sum_i alpha_i k(x_i, x), and rho = alpha' Q alpha the score of a row at the
-margin. Where k(x, x) + 1 / C = Delta^2 for all rows, sum_i alpha_i phi(x_i) is the centre of the
+margin. If k(x, x) + 1 / C = Delta^2 for all rows, sum_i alpha_i phi(x_i) is the centre of the
 smallest ball around all rows in the feature space of Q, and Delta^2 - rho its squared radius.
 
 With beta = alpha / rho the same weights w = sum_i beta_i phi(x_i), of margin 1, are those of
@@ -18,7 +18,6 @@ With landmarks it is solved in their span (`ooc_fw.landmarks.span`), and the sco
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,69 +30,28 @@ from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import NoveltyProblem
-from ooc_fw.solver.loop import solve_problem
-from ooc_fw.solver.plan import Plan, Session
-from ooc_fw.solver.state import Solution, Warm
+from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import InputError, format_label
-from ooc_fw.training.classification import plan_classes, solve_span, threads_before_plan
-from ooc_fw.training.fit import Fit, Task, WarmStart
 
 logger = logging.getLogger(__name__)
 
 _MOST_NOVEL = 0.1  # share of the training rows that are novel, above which there is a warning
-_STRETCHES = 50  # stretches of consecutive rows, from all over the source, that tell it
-_STRETCH_ROWS = 100
 
 
-class Novelty(Task):
-    """Models of one class, exact or with landmarks, as those of classes are."""
-
-    problem = NoveltyProblem
-    fields = ("contamination",)
-    without = "looks at no labels", ("class_weight", "probability", "labels")
-
-    def read(
-        self, source: RowSource, options: TrainOptions, *, weighted: bool = False
-    ) -> tuple[dict[str, Any], int]:
-        return {}, threads_before_plan(source, options, weighted=weighted)
-
-    def plan(self, problem: NoveltyProblem, options: TrainOptions, session: Session) -> Plan:
-        return plan_classes(problem, options, session)
-
-    def train(
-        self, problem: NoveltyProblem, plan: Plan, session: Session, warm: WarmStart = None
-    ) -> Fit:
-        if plan.landmarks is None:
-            given = warm[0] if isinstance(warm, Sequence) else None
-            start = given if isinstance(given, Warm) else None
-            solution: Any = solve_problem(problem.binary(), plan, session, start)
-            scope = "all"
-        else:
-            plan, solution = solve_span(problem, plan, session, warm)
-            scope = "span"
-        model = self.model_of(problem, plan.options.C, solution)
-        if problem.contamination is not None:
-            model = _at_quantile(model, problem, plan.options.threads, session)
-        elif plan.options.certify:  # and not one of many that are compared
-            _warn_of_share(model, problem.source, plan.options)
-        return Fit(problem, plan, model, [solution], gap_scope=scope)
-
-    def model_of(self, problem: NoveltyProblem, C: float, solution: Any) -> Model:
-        learned: dict[str, Any] = {"kernel": problem.kernel, "C": C}
-        if isinstance(solution, Solution):
-            learned["offset"] = solution.rho
-        else:
-            learned |= {"offset": 1.0, "penalties": problem.penalties}
-        return Model.of(solution, problem.source, **learned)
-
-    def facts(self, fit: Fit) -> dict[str, Any]:
-        return {"task": fit.problem.task, "offset": fit.model.offset}
+def settled(
+    model: Model, problem: NoveltyProblem, options: TrainOptions, session: Session
+) -> Model:
+    """The model with the offset that `contamination` asks for; a warning if many rows are novel."""
+    if problem.contamination is not None:
+        return _at_quantile(model, problem, options.threads, session)
+    if options.certify:  # and not one of many that are compared
+        _warn_of_share(model, problem.source, options)
+    return model
 
 
 def _warn_of_share(model: Model, source: RowSource, options: TrainOptions) -> None:
-    """Warn if the model takes many training rows for novel, by a sample of them."""
-    places = stretches(source.n_rows, _STRETCHES, _STRETCH_ROWS)
-    sample = SubsetSource(source, ranges_of(places))
+    """Warn if the model takes many training rows for novel, by stretches from all over them."""
+    sample = SubsetSource(source, ranges_of(stretches(source.n_rows, 50, 100)))
     values = model.decision_function(sample, threads=options.threads, labels_only=True)
     share = float((values < 0).mean())
     if share > _MOST_NOVEL:
@@ -114,21 +72,24 @@ def _at_quantile(model: Model, problem: NoveltyProblem, threads: int, session: S
     as predictions are computed, since rows with the same score, or nearly, may all be below it by
     rounding. The offset is lowered until they are not too many.
     """
-    share, n_rows = problem.contamination, problem.source.n_rows
+    share = problem.contamination
+    n_rows = problem.source.n_rows
     assert share is not None
     most = int(share * n_rows) + 1
     while most / n_rows > share:
         most -= 1
     how: dict[str, Any] = {"threads": threads, "dask": session.dask}
-    values, lower = model.decision_function(problem.source, **how), np.inf
+    values = model.decision_function(problem.source, **how)
     move = float(np.quantile(values, share))
+    lower = np.inf
     while True:
         offset = min((model.offset or 0.0) + move, lower)
         model = replace(model, offset=offset)
         values = model.decision_function(problem.source, **how, labels_only=True)
         if np.count_nonzero(values < 0) <= most:
             return model
-        move, lower = float(np.partition(values, most)[most]), np.nextafter(offset, -np.inf)
+        move = float(np.partition(values, most)[most])
+        lower = np.nextafter(offset, -np.inf)
 
 
 def ordinary_rows(source: RowSource, label: Any = None) -> tuple[str, npt.NDArray[np.bool_], str]:
@@ -139,21 +100,20 @@ def ordinary_rows(source: RowSource, label: Any = None) -> tuple[str, npt.NDArra
     """
     classes, codes = encode_labels(source)
     names = [format_label(value) for value in classes.tolist()]
-    word = None if label is None else label if isinstance(label, str) else format_label(label)
     way = "name the label of ordinary rows with --ordinary LABEL (ordinary= in Python)"
-    if word is None and len(names) != 2:
+    if label is None and len(names) != 2:
         raise InputError(
             f"{source.name} has {len(names)} different labels, and novelty knows rows that are "
             f"ordinary and rows that are novel; {way}"
         )
+    word = label if label is None or isinstance(label, str) else format_label(label)
     if word is not None and (word not in names or len(names) < 2):
         raise InputError(f"no row of {source.name} has the label {word}, or all have; {way}")
     place = int(np.bincount(codes).argmax()) if word is None else names.index(word)
     is_ordinary = codes == place
     n_ordinary = int(is_ordinary.sum())
-    return (
-        names[place],
-        is_ordinary,
+    words = (
         f"{n_ordinary} rows labelled {names[place]} are ordinary, and alone are learned; "
-        f"{len(codes) - n_ordinary} others are novel",
+        f"{len(codes) - n_ordinary} others are novel"
     )
+    return names[place], is_ordinary, words

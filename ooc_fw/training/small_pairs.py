@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ooc_fw._core.pairs import fill_dual_matrix, train_pair
 from ooc_fw.certificate.sweep import Certificate, certificate_of_all
-from ooc_fw.data.rows import Float64Array, Int64Array, concat_rows, rows_bytes, take_rows
-from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.data.rows import Float64Array, Int64Array, Rows, concat_rows, rows_bytes, take_rows
+from ooc_fw.kernels.arithmetic import Operand, choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.partition import Partition
@@ -38,7 +38,6 @@ _ROUNDS = 8  # rounds of steps and a new gradient, after which a pair is trained
 _STEPS_PER_ROW = 200  # steps in one round, for each row
 _TARGET_SHARE = 0.9  # share of the tolerance to which steps optimise
 _ACROSS_BYTES = 8 << 20  # of the kernel values of a class with larger ones, for each thread
-_NO_STEPS = dict.fromkeys(StepKind, 0)
 
 
 @contextmanager
@@ -51,110 +50,91 @@ def threaded_map(n_threads: int) -> Iterator[Callable[..., Iterator[Any]]]:
         yield pool.map
 
 
-class SmallPairs(ExitStack):
-    """Trains the classifiers of those pairs of classes that have few rows; a context manager.
+@contextmanager
+def open_small_pairs(partition: Partition, plan: Plan) -> Iterator[SmallPairs]:
+    """What trains the classifiers of those pairs that have few rows, if there are any."""
+    numbers, threads = _small_numbers(partition, plan)
+    pairs = SmallPairs(partition, plan, numbers, threads)
+    if not numbers:
+        yield pairs
+        return
+    codes = sorted({code for k in numbers for code in class_pairs(partition.whole.n_classes)[k]})
+    sources = [partition.sources[code] for code in codes]
+    rows = concat_rows([source.read(0, source.n_rows) for source in sources])
+    kernel = partition.whole.kernel
+    with Engine(kernel, 1, choose_arithmetic(kernel, rows)) as engine:
+        pairs.load(partition, engine, codes, rows)
+        yield pairs
 
-    `small` are the numbers of these pairs, and `threads` how many are trained side by side. The
-    parameters are as for `ooc_fw.training.pairs.PairTrainer`.
+
+def _small_numbers(partition: Partition, plan: Plan) -> tuple[list[int], int]:
+    """Pairs that are trained here, and threads for which there is memory.
+
+    None are if the options ask for another way. A memory limit is for all pairs or none, since
+    those of other pairs know of no memory but their own.
     """
+    options, source = plan.given, partition.whole.source
+    usual = takes_many_vertices(plan.options) and options.certify and options.lmo == "auto"
+    if not usual or options.max_iter is not None or options.start != "random":
+        return [], 0
+    pairs = class_pairs(partition.whole.n_classes)
+    class_rows = np.array([len(rows) for rows in partition.rows])
+    n_rows = [int(class_rows[a] + class_rows[b]) for a, b in pairs]
+    small = [k for k, n in enumerate(n_rows) if n <= _MOST_ROWS]
+    most = _MOST_BYTES
+    if options.memory_limit is not None:
+        held = partition.held_bytes
+        most = options.memory_limit - program_bytes(held) - held
+        if len(small) < len(pairs):
+            return [], 0
+    classes = sorted({code for k in small for code in pairs[k]})
+    share = float(class_rows[classes].sum()) / source.n_rows
+    most -= _WITHIN_BYTES + int(_ROW_COPIES * share * source.decoded_bytes)
+    block = 16 * max((n_rows[k] for k in small), default=1) ** 2 + _ACROSS_BYTES
+    threads = min(options.threads, most // block)
+    return (small, threads) if threads > 0 else ([], 0)
 
-    def __init__(self, partition: Partition, plan: Plan) -> None:
-        super().__init__()
-        self._problem, self._plan = partition.whole, plan
+
+class SmallPairs:
+    """Trains the classifiers of the pairs `numbers`, side by side on so many `threads`."""
+
+    def __init__(self, partition: Partition, plan: Plan, numbers: list[int], threads: int) -> None:
+        self.numbers = numbers
+        self.threads = threads
+        self._problem = partition.whole
+        self._plan = plan
         self._pairs = class_pairs(partition.whole.n_classes)
         self._local = threading.local()
-        self.small, self.threads = self._divide_memory(partition.held_bytes)
-        if self.small:
-            self._load(partition)
 
-    def _divide_memory(self, held_bytes: int) -> tuple[list[int], int]:
-        """Pairs that are trained here, and threads for which there is memory.
-
-        None are where the options ask for another way. A memory limit is for all pairs or none,
-        since those of other pairs know of no memory but their own.
-        """
-        options, pairs, source = self._plan.given, self._pairs, self._problem.source
-        usual = takes_many_vertices(self._plan.options) and options.certify
-        usual = usual and options.lmo == "auto" and options.max_iter is None
-        usual = usual and options.start == "random"
-        if len(pairs) == 1 or not usual:
-            return [], 0
-        class_rows = np.bincount(self._problem.codes, minlength=self._problem.n_classes)
-        n_rows = [int(class_rows[a] + class_rows[b]) for a, b in pairs]
-        small = [k for k, n in enumerate(n_rows) if n <= _MOST_ROWS]
-        most = _MOST_BYTES
-        if options.memory_limit is not None:
-            most = options.memory_limit - program_bytes(held_bytes) - held_bytes
-            if len(small) < len(pairs):
-                return [], 0
-        classes = sorted({code for k in small for code in pairs[k]})
-        share = float(class_rows[classes].sum()) / source.n_rows
-        most -= _WITHIN_BYTES + int(_ROW_COPIES * share * source.decoded_bytes)
-        block = 16 * max((n_rows[k] for k in small), default=1) ** 2 + _ACROSS_BYTES
-        threads = min(options.threads, most // block)
-        return (small, threads) if threads > 0 else ([], 0)
-
-    def _load(self, partition: Partition) -> None:
-        """Read the rows of the classes, and compute the kernel values within each."""
-        codes = sorted({code for k in self.small for code in self._pairs[k]})
+    def load(self, partition: Partition, engine: Engine, codes: list[int], rows: Rows) -> None:
+        """Take the rows of some classes, and compute the kernel values within each."""
+        self._engine = engine
         self._rows = {code: partition.rows[code] for code in codes}
-        sources = [partition.sources[code] for code in codes]
-        rows = concat_rows([source.read(0, source.n_rows) for source in sources])
         self._row_bytes = rows_bytes(rows) / len(rows)
         self._none = take_rows(rows, np.empty(0, dtype=np.int64))
-        kernel = self._problem.kernel
-        self._engine = self.enter_context(Engine(kernel, 1, choose_arithmetic(kernel, rows)))
-        x = self._engine.prepare(rows, exact=True)
-        self._error = float(self._engine.error_bound(x, x).max())
-        stops = np.cumsum([source.n_rows for source in sources]).tolist()
-        self._all = x
-        self._x = {
-            code: x[stop - source.n_rows : stop]
-            for code, source, stop in zip(codes, sources, stops, strict=True)
-        }
+        self._all = self._engine.prepare(rows, exact=True)
+        self._error = float(self._engine.error_bound(self._all, self._all).max())
         # Where the rows of each class begin; classes that are not here have none.
         n_rows = np.zeros(self._problem.n_classes + 1, dtype=np.int64)
-        n_rows[np.array(codes) + 1] = [source.n_rows for source in sources]
+        n_rows[np.array(codes) + 1] = [len(self._rows[code]) for code in codes]
         self._starts = np.cumsum(n_rows).tolist()
         self._within: dict[int, Float64Array] = {}  # kernel values within classes, if all fit
-        if 8 * sum(source.n_rows**2 for source in sources) <= _WITHIN_BYTES:
+        if 8 * (n_rows**2).sum() <= _WITHIN_BYTES:
             with threaded_map(self.threads) as map_all:
                 self._within = dict(zip(codes, map_all(self._values_within, codes), strict=True))
 
+    def _operand(self, first: int, last: int) -> Operand:
+        """Rows of the classes from `first` to `last`, made ready for products."""
+        return self._all[self._starts[first] : self._starts[last + 1]]
+
     def _values_within(self, code: int) -> Float64Array:
-        x = self._x[code]
+        x = self._operand(code, code)
         values = np.empty((len(x), len(x)))
         self._engine.block(x, x, values)
         return values
 
-    def solve(
-        self,
-        C: float,
-        warm: Sequence[Warm | Solution | None],
-        is_over: Callable[[], object],
-        report: Callable[[int, Solution], None],
-    ) -> dict[int, Solution]:
-        """Solutions of pairs, by their number; those that have none are trained in another way.
-
-        Pair k begins with the weights `warm[k]`, and `report` is told of its solution. Those whose
-        turn comes when it `is_over`, or that have a solution already, are left out.
-        """
-
-        def solve(k: int) -> Solution | None:
-            start = warm[k]
-            if isinstance(start, Solution) or is_over():
-                return None
-            solution = self._solve(k, C, start)
-            if solution is not None:
-                report(k, solution)
-            return solution
-
-        with threaded_map(self.threads) as map_all:
-            solutions = zip(self.small, map_all(solve, self.small), strict=True)
-            return {k: solution for k, solution in solutions if solution is not None}
-
-    def _solve(self, k: int, C: float, warm: Warm | None) -> Solution | None:
-        """Weights with a certificate that passes the test; None where rounding prevents it."""
+    def solve(self, k: int, warm: Warm | None) -> Solution | None:
+        """Weights with a certificate that passes the test; None if rounding prevents it."""
         started = time.perf_counter()
         pair = self._pairs[k]
         rows = np.concatenate([self._rows[code] for code in pair])
@@ -162,7 +142,7 @@ class SmallPairs(ExitStack):
         y = np.ones(m)
         y[:n_first] = -1.0
         every = self._problem.penalties
-        penalties = np.full(m, C) if every is None else every[rows]
+        penalties = np.full(m, self._plan.given.C) if every is None else every[rows]
         alpha = _first_weights(rows, n_first, warm)
         trained = self._train(self._dual_matrix(pair, penalties), penalties, alpha)
         if trained is None:
@@ -188,7 +168,7 @@ class SmallPairs(ExitStack):
             certified_gap=certificate.certified_gap,
             pair_gap=certificate.pair_gap,
             iterations=n_rounds,
-            steps=_NO_STEPS | steps,
+            steps=dict.fromkeys(StepKind, 0) | steps,
             kernel_evaluations=evaluations,
             passes=evaluations / (m * len(support)),
             rows_read=m,
@@ -228,22 +208,32 @@ class SmallPairs(ExitStack):
 
     def _values_across(self, first: int, second: int) -> Float64Array:
         """Kernel values between two classes, from those of the first with many larger ones."""
-        held: tuple[int, int, int, Float64Array] | None = getattr(self._local, "across", None)
-        if held is None or held[0] != first or not held[1] <= second < held[2]:
-            n, last = len(self._x[first]), second
-            while last < len(self._starts) - 2 and self._fits(n, second, last + 1):
+        block: _Across | None = getattr(self._local, "across", None)
+        if block is None or block.code != first or not block.first <= second < block.stop:
+            x = self._operand(first, first)
+            last = second
+            while last < len(self._starts) - 2 and self._fits(len(x), second, last + 1):
                 last += 1
-            start, stop = self._starts[second], self._starts[last + 1]
-            values = np.empty((n, stop - start))
-            self._engine.block(self._x[first], self._all[start:stop], values)
-            held = self._local.across = first, second, last + 1, values
-        start = self._starts[held[1]]
-        return held[3][:, self._starts[second] - start : self._starts[second + 1] - start]
+            z = self._operand(second, last)
+            block = _Across(first, second, last + 1, np.empty((len(x), len(z))))
+            self._engine.block(x, z, block.values)
+            self._local.across = block
+        start = self._starts[block.first]
+        return block.values[:, self._starts[second] - start : self._starts[second + 1] - start]
 
     def _fits(self, n: int, first: int, last: int) -> bool:
         """Whether the values of n rows with those classes fit the memory of a thread."""
         n_values = n * (self._starts[last + 1] - self._starts[first])
         return bool(8 * n_values <= _ACROSS_BYTES)
+
+
+class _Across(NamedTuple):
+    """Kernel values between a class and larger ones, from `first` to before `stop`."""
+
+    code: int
+    first: int
+    stop: int
+    values: Float64Array
 
 
 def _first_weights(rows: Int64Array, n_first: int, warm: Warm | None) -> Float64Array:

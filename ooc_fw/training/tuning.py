@@ -38,8 +38,16 @@ from ooc_fw.solver.state import Callback, Solution, Status, Warm
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import interruption, signal_of
 from ooc_fw.system.memory import OverLimitError
-from ooc_fw.training.classification import MOST_SUPPORT, plan_span
-from ooc_fw.training.fit import Fit, fit, make_plan, task_of
+from ooc_fw.training.choice import MOST_SUPPORT, plan_span
+from ooc_fw.training.fit import (
+    FIELDS,
+    Fit,
+    check_options,
+    fit,
+    make_plan,
+    make_problem,
+    read_answers,
+)
 from ooc_fw.training.novelty import ordinary_rows
 
 logger = logging.getLogger(__name__)
@@ -292,15 +300,14 @@ class _Search:
     def _read(self) -> Any:
         """Read labels, and make the first candidates, as the rows that are learned suggest."""
         source = self.source
-        task = task_of(self.wanted.task)
-        task.check(self.given)
+        check_options(self.wanted.task, self.given)
         if self.wanted.task == "novelty":
             self.ordinary, is_ordinary, words = ordinary_rows(source, self.wanted.ordinary)
             self.say(f"{words}, for validation alone")
             self.truth = is_ordinary.astype(np.int64)
             self.learned = np.flatnonzero(is_ordinary)
             source = SubsetSource(source, ranges_of(self.learned))
-        answers, threads = task.read(source, self.given)
+        answers, threads = read_answers(self.wanted.task, source, self.given)
         self.truth = answers.get("codes", answers.get("targets", self.truth))
         if self.wanted.chosen_metric == "auc" and self.truth.max() > 1:
             raise InputError(
@@ -308,9 +315,10 @@ class _Search:
                 f"{self.truth.max() + 1}; use balanced_accuracy or accuracy"
             )
         self.points = self.wanted.candidates(source, threads)
-        given = {name: getattr(self.wanted, name) for name in task.fields}
+        given = {name: getattr(self.wanted, name) for name in FIELDS[self.wanted.task]}
         given = {name: value for name, value in given.items() if value is not None}
-        return task.problem(source=source, kernel=make_kernel("linear"), **answers, **given)
+        given |= {"source": source, "kernel": make_kernel("linear")}
+        return make_problem(self.wanted.task, **answers, **given)
 
     def run(self) -> TuneResult:
         """Try the candidates, and train the best one on all rows."""

@@ -132,7 +132,7 @@ def test_a_second_signal_ends_at_once(ooc_fw, data_file, tmp_path, monkeypatch):
 
 
 def test_a_signal_before_the_run_leaves_nothing(ooc_fw, data_file, tmp_path, monkeypatch):
-    place = "ooc_fw.training.classification.encode_labels"
+    place = "ooc_fw.training.fit.encode_labels"
     monkeypatch.setattr(place, lambda *_: signal.raise_signal(signal.SIGINT))
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")
     assert outcome == (130, "", "ooc-fw: interrupted\n")

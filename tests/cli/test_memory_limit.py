@@ -161,7 +161,7 @@ def test_program_and_compiled_code_take_no_more_than_planned(density, tmp_path):
 
 
 def test_a_run_without_a_limit_says_what_it_may_take(tmp_path, ooc_fw, monkeypatch):
-    monkeypatch.setattr("ooc_fw.training.classification.memory_total", lambda: 8 << 30)
+    monkeypatch.setattr("ooc_fw.training.choice.memory_total", lambda: 8 << 30)
     X = np.arange(40_000, dtype=np.float32)[:, None] / 40_000
     data = write_dense(tmp_path / "plain.h5", X, np.where(X[:, 0] > 0.5, 1.0, -1.0))
     command = ["train", data, "--gamma", "1", "--max-iter", "1", "--no-certify"]

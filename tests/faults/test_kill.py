@@ -86,7 +86,7 @@ def test_what_a_killed_run_set_aside_is_removed_by_the_next(nursery, table, data
         "import os, signal; from ooc_fw.model import partition\n"
         "from ooc_fw.training import pairs\n"
         "partition._RAM_BYTES = 0\n"
-        "pairs.SmallPairs = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "pairs.open_small_pairs = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     run = ("train", data, "-o", tmp_path / "m.h5", "--quiet")
     assert nursery.run(*run, prelude=here + killing).status == -signal.SIGKILL

@@ -11,11 +11,10 @@ from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset
 from ooc_fw.model.pairs import class_pairs, union_of_rows
 from ooc_fw.model.partition import partition_classes
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.plan import Session, plan_exact
-from ooc_fw.solver.shell import Deadline
+from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import OutOfTimeError
+from ooc_fw.training import pairs
 from ooc_fw.training.fit import fit
-from ooc_fw.training.pairs import PairTrainer
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense, write_sparse
 from tests.support.reference import SmallProblem
@@ -90,29 +89,29 @@ def test_rows_are_read_once_for_the_partition(blobs, tmp_path):
 def test_no_time_left_gives_every_pair_a_classifier(blobs):
     X, codes = blobs
     slow = [lambda state: time.sleep(0.6)]
-    pairs = train(open_dataset(X), codes, replace(OPTIONS, max_time=0.5), callbacks=slow).pairs
-    assert len(pairs) == 6
-    assert {pair.solution.status for pair in pairs[1:]} == {Status.TIME_LIMIT}
-    assert all(pair.solution.alpha.sum() == pytest.approx(1) for pair in pairs)
+    found = train(open_dataset(X), codes, replace(OPTIONS, max_time=0.5), callbacks=slow).pairs
+    assert len(found) == 6
+    assert {pair.solution.status for pair in found[1:]} == {Status.TIME_LIMIT}
+    assert all(pair.solution.alpha.sum() == pytest.approx(1) for pair in found)
 
 
-def test_a_pair_of_few_rows_gets_time_to_begin(blobs):
+def test_a_pair_of_few_rows_gets_time_to_begin(blobs, monkeypatch):
     """The share of its work alone would be one ten-thousandth of the time."""
     X, codes = blobs
     X, codes = np.tile(X, (50, 1)), np.tile(codes, 50) + 2
     codes[:30] = np.arange(30) % 2  # two classes of 15 rows among thousands
-    problem = ClassificationProblem(open_dataset(X), codes, KERNEL)
-    limit = 100.0
-    options = replace(OPTIONS, max_time=limit)
-    with (
-        partition_classes(problem) as partition,
-        PairTrainer(partition, plan_exact(problem, options), Session()) as trainer,
-    ):
-        deadline, pairs = Deadline(limit, time.perf_counter()), class_pairs(6)
-        every = range(len(pairs))
-        shares = [trainer._changes(k, 1.0, deadline, every)[0]["max_time"] for k in every]
-    assert shares[pairs.index((0, 1))] > limit / 200
-    assert shares[pairs.index((0, 2))] < limit / 2
+    limit, shares = 100.0, []
+    original = pairs.solve_problem
+
+    def solve(problem, plan, *rest):
+        shares.append(plan.options.max_time)
+        return original(problem, plan, *rest)
+
+    monkeypatch.setattr(pairs, "solve_problem", solve)
+    monkeypatch.setattr("ooc_fw.training.small_pairs._MOST_ROWS", 0)
+    train(open_dataset(X), codes, replace(OPTIONS, max_time=limit, exact=True))
+    assert shares[class_pairs(6).index((0, 1))] > limit / 200
+    assert shares[class_pairs(6).index((0, 2))] < limit / 2
 
 
 @pytest.mark.parametrize(
@@ -137,20 +136,3 @@ def test_a_full_disk_is_noticed_before_the_partition(blobs, tmp_path, monkeypatc
     with open_dataset(write_dense(tmp_path / "d.h5", X, codes.astype(float))) as source:
         with pytest.raises(InputError, match=r"d\.h5 has 4 classes.* are free; .*TMPDIR"):
             train(source, codes)
-
-
-def test_time_that_is_left_goes_to_classifiers_whose_share_was_short(blobs, monkeypatch):
-    """As if the first share of one had been no time at all."""
-    X, codes = blobs
-    turns = []
-
-    def changes(self, k, C, deadline, others):
-        turns.append(k)
-        short = k == 3 and turns.count(3) == 1
-        return {"C": C, "max_time": 1e-9 if short else None, "method": "swap"}, None
-
-    monkeypatch.setattr(PairTrainer, "_changes", changes)
-    monkeypatch.setattr("ooc_fw.training.small_pairs._MOST_ROWS", 0)
-    fitted = train(open_dataset(X), codes, replace(OPTIONS, max_time=1e3))
-    assert turns == [*range(6), 3]
-    assert {pair.solution.status for pair in fitted.pairs} == {Status.CONVERGED}

@@ -1,5 +1,6 @@
 """Pairs of few rows, trained on all their kernel values: certificates, budgets, ways out."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from ooc_fw.model.partition import partition_classes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.state import Warm
+from ooc_fw.system.memory import OverLimitError
 from ooc_fw.training import small_pairs
 from ooc_fw.training.fit import fit
 from tests.support.reference import SmallProblem, to_csr
@@ -86,12 +88,16 @@ def test_threads_change_no_bit(most_rows, stopping, monkeypatch):
     "options",
     [
         *({"method": "swap"}, {"lmo": "sampled"}, {"certify": False}, {"max_iter": 50}),
-        {"memory_limit": 202 << 20},
+        {"memory_limit": "least"},
     ],
     ids=str,
 )
 def test_options_that_ask_for_another_way_get_it(options):
     _, problem = make_classes(2)
+    if "memory_limit" in options:
+        with pytest.raises(OverLimitError) as refused:
+            plan_exact(problem, TrainOptions(memory_limit=1))
+        options = {"memory_limit": refused.value.needed}
     chosen = {pair.solution.choice for pair in fit(problem, TrainOptions(**options)).pairs}
     assert not any("all 40 rows are vertices" in choice for choice in chosen)
 
@@ -107,8 +113,8 @@ def test_memory_limits_the_threads(threads):
     plan = plan_exact(problem, replace(options, memory_limit=None))
     plan = replace(plan, given=replace(options, exact=True))
     with partition_classes(problem) as partition:
-        with small_pairs.SmallPairs(partition, plan) as small:
-            assert small.small == [0, 1, 2]
+        with small_pairs.open_small_pairs(partition, plan) as small:
+            assert small.numbers == [0, 1, 2]
             assert small.threads == threads
 
 
@@ -134,12 +140,13 @@ def test_callbacks_see_one_classifier_after_another_and_end_training(
     seen, options = [], TrainOptions(threads=threads)
     told = Session([lambda state: seen.append((state.classifier, state.n_classifiers))])
     fit(problem, options, told)
-    assert sorted(seen) == seen
-    assert set(seen) == {(k, 10) for k in range(10)}
+    in_turn = [k for k, _ in itertools.groupby(seen)]
+    assert sorted(in_turn) == [(k, 10) for k in range(10)]  # small ones first
     pairs = fit(problem, options, Session([lambda state: state.classifier < 3])).pairs
     statuses = [pair.solution.status for pair in pairs]
-    assert statuses[:3] == [Status.CONVERGED] * 3
-    if most_rows != 45 and (most_rows == 0 or threads == 1):  # else some may be far ahead
+    if most_rows != 45:
+        assert statuses[:3] == [Status.CONVERGED] * 3
+    if most_rows != 45 and threads == 1:  # else some may be far ahead
         assert statuses[6:] == [Status.STOPPED] * 4
     assert all(len(pair.solution.alpha) > 0 for pair in pairs)
 

@@ -28,7 +28,7 @@ from ooc_fw.report.runlog import read_runs
 from ooc_fw.solver.plan import Plan
 from ooc_fw.system.memory import OverLimitError
 from ooc_fw.testing import EXPECTED_FAILED_CHECKS
-from ooc_fw.training.fit import TASKS, describe, fit, make_plan, task_of
+from ooc_fw.training.fit import FIELDS, describe, fit, make_plan, make_problem, read_answers
 
 KERNEL = make_kernel("rbf", gamma=0.5)
 COMMON = {"status", "kind", "gap_scope", "kernel", "gamma", "C", "tol", "n_rows", "n_features"}
@@ -41,12 +41,12 @@ def source():
     return open_dataset(X, np.where(X[:, 0] > 0, 1.0, -1.0))
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", FIELDS)
 def test_a_plan_is_made_once_and_a_model_is_as_planned(source, name):
-    task, options = task_of(name), TrainOptions(C=3.0)
-    answers, threads = task.read(source, options)
+    options = TrainOptions(C=3.0)
+    answers, threads = read_answers(name, source, options)
     assert threads == 1
-    problem = task.problem(source=source, kernel=KERNEL, **answers)
+    problem = make_problem(name, source=source, kernel=KERNEL, **answers)
     assert problem.task == name
     assert len(problem.row_classes) == source.n_rows
     plan = make_plan(problem, options)
@@ -65,23 +65,23 @@ def test_a_plan_is_made_once_and_a_model_is_as_planned(source, name):
         np.testing.assert_array_equal(one.rows, other.rows + 1000)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", FIELDS)
 def test_a_limit_is_refused_before_labels_are_read(source, name):
     with pytest.raises(OverLimitError, match="a limit that would do is"):
-        task_of(name).read(source, TrainOptions(memory_limit=1))
+        read_answers(name, source, TrainOptions(memory_limit=1))
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", FIELDS)
 def test_a_run_that_ends_early_says_why(source, name):
-    task, options = task_of(name), TrainOptions(C=3.0, max_iter=0, certify=False)
-    answers, _ = task.read(source, options)
-    fitted = fit(task.problem(source=source, kernel=KERNEL, **answers), options)
+    options = TrainOptions(C=3.0, max_iter=0, certify=False)
+    answers, _ = read_answers(name, source, options)
+    fitted = fit(make_problem(name, source=source, kernel=KERNEL, **answers), options)
     if not Status(fitted.model.status).reached:
         assert "before" in fitted.why_inexact() or "iterations" in fitted.why_inexact()
 
 
 def test_options_of_tasks_belong_to_one_task():
-    fields = [field for name in TASKS for field in task_of(name).fields]
+    fields = [field for names in FIELDS.values() for field in names]
     assert sorted(fields) == sorted(TaskOptions.__dataclass_fields__)
 
 

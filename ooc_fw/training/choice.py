@@ -1,0 +1,389 @@
+"""Whether a model is exact or has landmarks, and how many: `plan_model` decides.
+
+An exact model is worth its time while it has few support vectors. How many it would have is seen
+from exact models of samples. With a time limit, the number of landmarks doubles until it is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ooc_fw.data.rows import Codes, Int64Array, rows_bytes
+from ooc_fw.data.sampling import choose_sampler
+from ooc_fw.data.sources import RowSource, rows_source
+from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
+from ooc_fw.model.pairs import PairSolution, union_of_rows
+from ooc_fw.options import START_ROWS, TrainOptions
+from ooc_fw.problem import NoveltyProblem, Problem
+from ooc_fw.solver.loop import solve_problem
+from ooc_fw.solver.plan import Plan, Session, plan_exact, sizes_of, workload
+from ooc_fw.solver.state import Solution, Status, Warm
+from ooc_fw.system.errors import OutOfTimeError
+from ooc_fw.system.interrupt import interruption, signal_of
+from ooc_fw.system.memory import (
+    MemoryPlan,
+    OverLimitError,
+    Workload,
+    exact_bytes,
+    landmark_bytes,
+    least_bytes,
+    memory_total,
+    plan_landmarks,
+    plan_memory,
+)
+from ooc_fw.training.pairs import train_pairs
+
+logger = logging.getLogger(__name__)
+
+MOST_SUPPORT = 40_000
+"""Support vectors beyond which an exact model is not worth its time, and rows up to which a model
+is exact unless a limit of size or time is given."""
+
+LANDMARKS = 5_000
+"""Landmarks, if the limits allow as many. For k > 2 classes this is divided by sqrt(k): each of
+them has matrices of its own between the landmarks."""
+
+MOST_LANDMARKS = 30_000
+"""Landmarks at most, while a time limit lets their number grow."""
+
+SAMPLE_ROWS = 2_000, 8_000
+"""Rows of the samples that are solved; the second one only if the first does not decide."""
+
+_PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
+_FIRST_LANDMARKS = 500  # of the first model of a growing one
+_FIRST_VALUES = 1e8  # most kernel values in a pass of that
+_ROOM = 0.8  # share of the vertices that fit, up to which support vectors may be expected
+_SAMPLE_TOL = 1e-2  # relative gap of the models of samples
+_SAMPLE_TIME = 0.1  # share of the time left for each of these models
+
+_WAY_OUT = "; --exact takes the optimum"
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+
+def check_memory(source: RowSource, options: TrainOptions, **learned: Any) -> int:
+    """Threads of passes for labels and statistics, which come before there is a plan.
+
+    OverLimitError if no model will fit into memory; `learned` is as for `sizes_of`.
+    """
+    # The kernel is not known yet: the plan itself may refuse one whose values do not lie in [0, 1].
+    return _least_memory(sizes_of(source, options, in_unit=True, **learned), options).max_threads
+
+
+def _least_memory(work: Workload, options: TrainOptions) -> MemoryPlan:
+    """Memory of an exact model; if it has no room, of the landmarks asked for, or the fewest.
+
+    OverLimitError names the limit for an exact model, unless that is twice that for landmarks.
+    """
+    refused = None
+    if options.landmarks is None:
+        try:
+            memory = plan_memory(work, options.memory_limit, memory_total())
+            return replace(memory, max_threads=min(options.threads, memory.max_threads))
+        except OverLimitError as error:
+            if _why_exact(options) is not None:
+                raise
+            refused = error
+    try:
+        fewest = options.landmarks or START_ROWS
+        return _landmark_memory(work, options, fewest, options.landmarks or _usual_landmarks(work))
+    except OverLimitError as error:
+        if refused is not None and refused.needed < 2 * error.needed:
+            raise refused from None
+        raise
+
+
+def _landmark_memory(work: Workload, options: TrainOptions, fewest: int, most: int) -> MemoryPlan:
+    """Memory of a model with so many landmarks, or with all rows if these are fewer."""
+    numbers = min(fewest, work.n_rows), min(most, work.n_rows)
+    return plan_landmarks(work, options.memory_limit, memory_total(), *numbers, options.threads)
+
+
+def _usual_landmarks(work: Workload) -> int:
+    """Number of landmarks if neither time nor memory is short."""
+    most = min(LANDMARKS / math.sqrt(work.n_classifiers), _PASS_VALUES / work.n_rows)
+    return min(max(START_ROWS, int(most)), work.n_rows)
+
+
+def _warn_of_memory(work: Workload, options: TrainOptions, n_landmarks: int) -> None:
+    """Warn if a memory limit leaves few landmarks, with one that gives a good model."""
+    usual = _usual_landmarks(work)
+    if options.memory_limit is not None and 2 * n_landmarks < usual:
+        logger.warning(
+            "memory has room for %d landmarks only, which may be too few for a good model; give "
+            "--memory %dMiB",
+            n_landmarks,
+            -(-landmark_bytes(work, usual) >> 20),
+        )
+
+
+# -- the choice ----------------------------------------------------------------------------------
+
+
+def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Plan:
+    """Plan of a model of classes, one or more, exact or with landmarks.
+
+    Landmarks are taken if they are asked for, and if the exact model would have more support
+    vectors than `MOST_SUPPORT` or than memory holds, or would take far longer than the time limit.
+    An exact method or another stopping test mean an exact model.
+    """
+    reason = _why_exact(options)
+    if reason is not None:
+        return plan_exact(problem, options, session, kind=f"exact: {reason}")
+    if options.landmarks is not None:
+        return plan_span(problem, options, session, options.landmarks, f": as asked{_WAY_OUT}")
+    work = workload(problem, options, session)
+    memory = _least_memory(work, options)
+    enough = -(-exact_bytes(work, MOST_SUPPORT) >> 20)
+    if memory.landmarks:
+        why = f": an exact model takes {enough}MiB of memory"
+        return plan_span(problem, options, session, None, why)
+    most = MOST_SUPPORT
+    whose = f"the {most} that an exact run takes on"
+    if memory.max_vertices < min(most, work.n_rows):
+        most = int(_ROOM * memory.max_vertices)
+        whose = f"the {most} that memory holds (all fit in {enough}MiB)"
+    why_not = None
+    why = f"there are {work.n_rows} rows"
+    if work.n_rows > most or (options.max_time is not None and work.n_rows > SAMPLE_ROWS[0]):
+        within = replace(options, threads=memory.max_threads)
+        support = expect_support(problem, within, session, most, memory.max_vertices)
+        why = (
+            f"{support.basis}, so that about {support.expected} are expected of {work.n_rows} rows"
+        )
+        why_not = _why_not_exact(support, session.deadline(options).left(), most, whose, why)
+    if why_not is not None:
+        try:
+            return plan_span(problem, options, session, None, f": {why_not}{_WAY_OUT}")
+        except OverLimitError:
+            why = "there is no memory for landmarks"
+    kind = f"exact: {why}; --landmarks N takes landmarks"
+    return plan_exact(problem, options, session, memory=memory, kind=kind)
+
+
+def _why_exact(options: TrainOptions) -> str | None:
+    """Why the model is exact whatever the rows are; None if that depends on them."""
+    reasons = {
+        "as asked": options.exact,
+        f"method {options.method}": options.method != "auto",
+        f"{options.lmo} oracle": options.lmo != "auto",
+        "start from the farthest pair": options.start != "random",
+        f"stopping by the {options.stopping} gap": options.stopping != "relative",
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _why_not_exact(support: Support, left: float, most: int, whose: str, about: str) -> str | None:
+    """Why an exact model with so many support vectors is not worth its time; None if it is."""
+    if support.late:
+        return "the model of a small sample takes a tenth of the time limit"
+    if support.expected > most:
+        return f"{about}, more than {whose}"
+    if support.seconds > left:
+        return f"{about}, which would take longer than --max-time allows, at the pace of the sample"
+    return None
+
+
+# -- samples -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Support:
+    """Support vectors that an exact model may have; `basis` says in words how that is known."""
+
+    expected: int
+    basis: str
+    seconds: float  # that the model would take at the pace of the largest sample
+    late: bool = False  # whether a sample took too much of the time limit to tell much
+
+
+def expect_support(
+    problem: Problem, options: TrainOptions, session: Session, enough: int, most: int
+) -> Support:
+    """Support vectors of an exact model of `problem`, from exact models of samples of `most` rows.
+
+    One sample is enough if its share of support vectors makes no more than `enough` of them. Else
+    the power law through the numbers of two samples is extrapolated.
+    """
+    n_rows = problem.source.n_rows
+    samples: list[tuple[int, int]] = []
+    for wanted in SAMPLE_ROWS:
+        if samples and min(wanted, most, n_rows) <= samples[-1][0]:
+            break
+        began = time.perf_counter()
+        size, support, late = _solve_sample(problem, min(wanted, most, n_rows), options, session)
+        if late and not samples:  # The time may have gone into compiling.
+            began = time.perf_counter()
+            size, support, late = _solve_sample(problem, size, options, session)
+        seconds = time.perf_counter() - began
+        samples.append((size, support))
+        if late or support * n_rows <= enough * size:
+            break
+    power = 1.0
+    if len(samples) > 1:
+        small, few = samples[0]
+        power = float(np.clip(np.log(support / few) / np.log(size / small), 0.0, 1.0))
+    expected = min(n_rows, round(support * (n_rows / size) ** power))
+    models = [f"of {rows} rows has {vectors} support vectors" for rows, vectors in samples]
+    seconds *= n_rows * expected / (size * support)
+    return Support(expected, f"the model {' and '.join(models)}", seconds, late)
+
+
+def _solve_sample(
+    problem: Problem, size: int, options: TrainOptions, session: Session
+) -> tuple[int, int, bool]:
+    """Rows of a sample, support vectors of its model, and whether time did not suffice for it."""
+    source = problem.source
+    codes = problem.row_classes
+    small, ids = _draw_sample(source, codes, size, options.seed)
+    held = small.decoded_bytes + codes.nbytes + source.in_memory * source.decoded_bytes
+    sample: Any = problem.subset(small, ids)
+    alone = Session(held=held)
+    wanted = TrainOptions(C=options.C, tol=_SAMPLE_TOL, threads=options.threads)
+    if options.memory_limit is not None:
+        # The plan of the run has room for these rows, if only as its vertices.
+        least = least_bytes(workload(sample, wanted, alone))
+        wanted = replace(wanted, memory_limit=max(options.memory_limit, least))
+    if options.max_time is not None:
+        left = session.deadline(options).left()
+        wanted = replace(wanted, max_time=max(1e-9, _SAMPLE_TIME * left))
+    try:
+        pairs = train_exact(sample, plan_exact(sample, wanted, alone), alone)
+    except OutOfTimeError:
+        return len(ids), len(ids), True
+    for pair in pairs:
+        if pair.solution.signal is not None:
+            raise interruption(pair.solution.signal)
+    late = any(pair.solution.status is Status.TIME_LIMIT for pair in pairs)
+    return len(ids), len(union_of_rows(pairs)), late
+
+
+def _draw_sample(
+    source: RowSource, codes: Codes, size: int, seed: int
+) -> tuple[RowSource, Int64Array]:
+    """Random rows, with one at least of each class, and their increasing numbers."""
+    stored = source.n_rows, source.chunk_rows, source.shuffled, source.in_memory
+    ids = choose_sampler(*stored, codes).sample(size, np.random.default_rng(seed))
+    counts = np.bincount(codes[ids], minlength=int(codes.max()) + 1)
+    more = [np.argmax(codes == code) for code in np.flatnonzero(counts == 0)]
+    ids = np.union1d(ids, np.array(more, dtype=np.int64))
+    return rows_source(source.take(ids), source.name), ids
+
+
+# -- models of either kind -----------------------------------------------------------------------
+
+
+def train_exact(
+    problem: Any,
+    plan: Plan,
+    session: Session,
+    warm: Sequence[Warm | Solution | None] | None = None,
+) -> list[PairSolution]:
+    """Train the exact classifiers of a problem of classes; of one class there is one."""
+    if not isinstance(problem, NoveltyProblem):
+        return train_pairs(problem, plan, session, warm)
+    first = None if warm is None else warm[0]
+    start = first if isinstance(first, Warm) else None
+    return [PairSolution(0, 1, solve_problem(problem.binary(), plan, session, start))]
+
+
+def plan_span(
+    problem: Problem, options: TrainOptions, session: Session, n_landmarks: int | None, why: str
+) -> Plan:
+    """Plan of a model with so many landmarks, all rows if fewer, or as many as can be afforded.
+
+    `why` says in words why so many. OverLimitError if there is no room for them.
+    """
+    work = workload(problem, options, session)
+    # A larger model is worse than the one before for a while, which a checkpoint would hold.
+    grows = n_landmarks is None and options.max_time is not None and session.checkpoint is None
+    if n_landmarks is None:
+        n_landmarks = _most_landmarks(work, options, grows=grows)
+        _warn_of_memory(work, options, n_landmarks)
+    if grows:
+        first = min(_FIRST_LANDMARKS, int(_FIRST_VALUES / work.n_rows))
+        n_landmarks = min(n_landmarks, max(START_ROWS, first))
+    memory = _landmark_memory(work, options, n_landmarks, n_landmarks)
+    # Fewer cannot be asked for, but there may be fewer rows.
+    given = replace(options, landmarks=max(memory.landmarks, START_ROWS), exact=False)
+    within = replace(given, threads=memory.max_threads)
+    kind = f"{memory.landmarks} landmarks{why}"
+    if grows:
+        kind += "; then more, again and again, while there is time"
+    return Plan(within, given, memory, kind, grows=grows)
+
+
+def _most_landmarks(work: Workload, options: TrainOptions, *, grows: bool) -> int:
+    """Largest number of landmarks within the limits of size and memory; it `grows` to more."""
+    wanted = _usual_landmarks(work)
+    if grows:
+        most = min(MOST_LANDMARKS / math.sqrt(work.n_classifiers), work.n_rows / 4)
+        wanted = max(wanted, int(most))
+    return _landmark_memory(work, options, min(START_ROWS, wanted), wanted).landmarks
+
+
+def train_span(
+    problem: Problem, plan: Plan, session: Session, warm: Any = None
+) -> tuple[Plan, LandmarkSolution]:
+    """Train with landmarks as planned, then with twice as many until a time limit is over.
+
+    Each model begins with the one before, which stays if there is no time for the larger one, or
+    if its objective is not smaller. The plan that is returned is that of the model.
+    """
+    from ooc_fw.landmarks.solve import solve_landmarks  # imports SciPy, which takes 0.1 s
+
+    start = warm if isinstance(warm, LandmarkStart) else None
+    solution = solve_landmarks(problem, plan, session, start)
+    # If landmarks depend on each other, more of them hardly enlarge the span.
+    while plan.grows and solution.status.reached and 2 * len(solution.rows) > plan.memory.landmarks:
+        larger = _larger_plan(problem, plan, session, solution)
+        if larger is None:
+            break
+        logger.info("%s", larger.kind)
+        start = LandmarkStart(solution.rows, solution.beta, solution)
+        number = None
+        try:
+            found = solve_landmarks(problem, larger, session, start)
+            number = found.signal
+            better = found.status.reached and _objective(found) < _objective(solution)
+        except OutOfTimeError:
+            better = False
+        except KeyboardInterrupt as interrupt:
+            better = False
+            number = signal_of(interrupt)
+        if not better:
+            return plan, replace(solution, signal=number)
+        plan = larger
+        solution = found
+    return plan, solution
+
+
+def _objective(solution: LandmarkSolution) -> float:
+    return math.inf if solution.primal is None else float(solution.primal.sum())
+
+
+def _larger_plan(
+    problem: Problem, plan: Plan, session: Session, solution: LandmarkSolution
+) -> Plan | None:
+    """Plan of a model with twice as many landmarks; None without memory or time for them."""
+    options = replace(plan.given, landmarks=None)
+    work = workload(problem, options, session)
+    session = replace(session, held=work.held_bytes + rows_bytes(solution.landmarks))
+    try:
+        most = _most_landmarks(workload(problem, options, session), options, grows=True)
+    except OverLimitError:
+        return None
+    before = plan.memory.landmarks
+    if most <= before or session.deadline(options).left() <= 0:
+        return None
+    why = f": there is time for more than {before}"
+    larger = plan_span(problem, options, session, min(2 * before, most), why)
+    return replace(larger, grows=True)
