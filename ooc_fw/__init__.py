@@ -40,7 +40,7 @@ Question                               File
 how does a run go                      ``solver/loop.py``
 why was a run stopped                  ``solver/state.py``: `Status`
 what is in a checkpoint                ``training/checkpoint.py``
-what is decided before a run           ``solver/plan.py``: `Plan`; ``training/choice.py``: `plan_model`
+what is decided before a run           ``training/choice.py``; ``solver/plan.py``: `Plan`
 how is ``--memory`` divided            ``system/memory.py``: `plan_memory`
 where is text parsed                   ``convert/text.py``, its grammar: ``_core/text.py``
 where are tables parsed                ``convert/arrow.py``, ``convert/arrays.py``
