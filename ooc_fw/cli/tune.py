@@ -52,7 +52,9 @@ def run(args: argparse.Namespace) -> int:
     described = describe(result.fitted)
     values = {
         "data": ", ".join(common.data_of(args)),
-        **result.to_dict(),
+        **{name: value for name, value in vars(result).items() if name != "fitted"},
+        "best": vars(result.best),
+        "points": [*map(vars, result.points)],
         "refit": {name: described[name] for name in names},
         "peak_rss_bytes": memory.peak_rss_bytes(),
         "next": [_command(args, result, place.output)],
@@ -86,21 +88,23 @@ def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
     best = result.best
     error = METRICS[result.metric]
     rows = [["", "kernel", "C", "gamma", f"{error} %", "rows", "SVs", "s"]]
-    for point in result.points:
+    tried = [point for point in result.points if point.error is not None]
+    for point in tried:
         mark = "*" if point is best else "balanced" if point.class_weight else ""
         numbers = [f"{point.C:.4g}", f"{point.gamma:.4g}"]
-        numbers += ["" if point.error is None else f"{100 * point.error:.3f}"]
-        numbers += [str(point.n_rows or ""), str(point.n_support or ""), f"{point.seconds:.1f}"]
-        rows.append([mark, point.kernel, *numbers])
+        numbers += [f"{100 * (point.error or 0.0):.3f}", str(point.n_rows), str(point.n_support)]
+        rows.append([mark, point.kernel, *numbers, f"{point.seconds:.1f}"])
     refit = values["refit"]
     part = refit["n_rows"] < result.n_rows
     trained = f"{refit['n_rows']} of {result.n_rows}" if part else f"all {result.n_rows}"
     vectors = f"{refit['n_support']} support vectors"
     if refit["gap_scope"] == "span":
         vectors = gaps.span_of(refit)
-    lines = [
+    n_left = len(result.points) - len(tried)
+    lines = [f"{n_left} candidates were not tried: there was no time"] * (n_left > 0)
+    lines += [
         f"best: {best}, validation {error} {100 * (best.error or 0.0):.3f} % on "
-        f"{result.n_validated} rows",
+        f"{best.n_validated} rows",
         f"trained on {trained} rows: {refit['status']}, certified gap "
         f"{gaps.format_gap(refit['certified_gap'])}{' over these rows alone' * part}, {vectors}",
         f"{result.seconds:.1f} s, {values['peak_rss_bytes'] / 1e6:.0f} MB at the peak",

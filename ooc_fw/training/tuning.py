@@ -136,26 +136,21 @@ class TuneOptions(SearchOptions):
 
     def candidates(self, source: RowSource, threads: int) -> list[Point]:
         """What is tried first, from what the rows are like."""
-        average = partial(sigma2, source, threads)
+        Cs = [C / source.n_rows for C in NOVEL_CS] if self.task == "novelty" else CS
+        found = partial(sigma2, source, threads), source.n_features
         spread = partial(variance, source, threads)
-        Cs = CS if self.Cs is None else self.Cs
-        if self.task == "novelty" and self.Cs is None:
-            Cs = [C / source.n_rows for C in NOVEL_CS]
         points = []
         for name in self.kernels:
-            gammas = [
-                resolve_gamma(name, gamma, average, source.n_features, spread, self.task)
-                for gamma in (["auto"] if self.gammas is None else self.gammas)
-            ]
-            if self.gammas is None and _has_scale(name):
+            given = ["auto"] if self.gammas is None else self.gammas
+            gammas = [resolve_gamma(name, gamma, *found, spread, self.task) for gamma in given]
+            if self.gammas is None and name in KERNELS and KERNELS[name].uses_gamma:
                 gammas = [factor * gammas[0] for factor in GAMMA_FACTORS]
             for gamma in _positive("gamma", gammas):
-                points += [Point(C, gamma, name) for C in _positive("C", Cs)]
+                points += [
+                    Point(C, gamma, name)
+                    for C in _positive("C", Cs if self.Cs is None else self.Cs)
+                ]
         return points
-
-
-def _has_scale(kernel: str) -> bool:
-    return kernel in KERNELS and KERNELS[kernel].uses_gamma
 
 
 def _positive(name: str, values: Iterable[float]) -> list[float]:
@@ -176,6 +171,7 @@ class Point:
     class_weight: str | None = None  # "balanced", or none
     error: float | None = None  # 1 - metric; None before a first validation
     n_rows: int = 0  # that it was trained on
+    n_validated: int = 0
     n_support: int = 0
     seconds: float = 0.0  # of training and validation, on all samples
     stage: int = 0  # number of the last sample that it was trained on, from 1
@@ -196,7 +192,6 @@ class TuneResult:
     metric: str  # what candidates were compared by
     ordinary: str | None  # label of ordinary rows, of novelty
     n_rows: int  # that may be trained on: all, or those that are ordinary
-    n_validated: int
     signal: int | None  # number of the signal that stopped the search or the refit, if one did
     seconds: float
 
@@ -204,11 +199,6 @@ class TuneResult:
     def model(self) -> Model:
         """Model of the best candidate."""
         return self.fitted.model
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values without the model, for JSON."""
-        plain = {name: value for name, value in vars(self).items() if name != "fitted"}
-        return plain | {"best": vars(self.best), "points": [vars(each) for each in self.points]}
 
 
 def tune(
@@ -292,10 +282,11 @@ class _Search:
         self.truth: AnyArray = self.learned  # places of classes, or targets
         self.problem: Any = self._read()  # of the rows that may be trained on
         self.folds = self._folds()
-        self.n_train = min(len(np.setdiff1d(self.learned, _rows(fold))) for fold in self.folds)
+        self.n_train = min(len(np.setdiff1d(self.learned, fold)) for fold in self.folds)
         self.parts: list[_Part] = []
         self.stage = 1  # number of the sample
-        self.best: tuple[Point, Fit, float] | None = None  # with model and error of the first part
+        # The best point of the last sample, with the model and the error on its first part.
+        self.best: tuple[Point, Fit, float, _Part] | None = None
 
     def _read(self) -> Any:
         """Read labels, and make the first candidates, as the rows that are learned suggest."""
@@ -330,9 +321,9 @@ class _Search:
             if self.best is None:
                 raise
             signal = signal_of(interrupt)
-            fitted = self.best[1]
+            _, fitted, _, part = self.best
             fitted = replace(fitted, model=replace(fitted.model, status=str(Status.INTERRUPTED)))
-            rows = self.parts[0].rows
+            rows = part.rows
         if len(rows) < self.source.n_rows:
             fitted = fitted.renumbered(rows, self.source.n_rows)
         assert self.best is not None
@@ -343,7 +334,6 @@ class _Search:
             metric=self.wanted.chosen_metric,
             ordinary=self.ordinary,
             n_rows=len(self.learned),
-            n_validated=sum(len(part.truth) for part in self.parts),
             signal=signal or fitted.signal,
             seconds=time.perf_counter() - self.started,
         )
@@ -395,7 +385,7 @@ class _Search:
         changes: list[dict[str, Any]] = []
         if self.wanted.Cs is None:
             changes += [{"C": point.C * C_STEP}, {"C": point.C / C_STEP}]
-        if self.wanted.gammas is None and _has_scale(point.kernel):
+        if self.wanted.gammas is None and KERNELS[point.kernel].uses_gamma:
             changes += [{"gamma": point.gamma * GAMMA_STEP}, {"gamma": point.gamma / GAMMA_STEP}]
         if self.wanted.task == "classification" and self.wanted.chosen_metric != "accuracy":
             changes += [{"class_weight": None if point.class_weight else "balanced"}]
@@ -423,11 +413,12 @@ class _Search:
             errors.append(self._error(fitted.model, part))
         point.error = float(np.mean(errors))
         point.n_rows = n_rows
+        point.n_validated = sum(len(part.truth) for part in self.parts)
         point.n_support = len(fits[0].model.support_vectors)
         point.seconds += time.perf_counter() - started
         point.stage = self.stage
         if self._tried()[0] is point:
-            self.best = point, fits[0], errors[0]
+            self.best = point, fits[0], errors[0], self.parts[0]
         self.say(f"{point}: error {100 * point.error:.3f} %, {point.n_support} vectors")
 
     def _train(self, point: Point, part: _Part) -> Fit | None:
@@ -457,13 +448,12 @@ class _Search:
 
     def _problem_of(self, point: Point, problem: Any) -> Any:
         """The problem with the kernel and the weights of classes of a candidate."""
-        degree = self.wanted.degree
-        coef0 = self.wanted.coef0
-        kernel = make_kernel(point.kernel, gamma=point.gamma, degree=degree, coef0=coef0)
-        if point.class_weight is None:
-            return replace(problem, kernel=kernel)
-        penalties = row_penalties(point.C, problem.classes, problem.codes, point.class_weight)
-        return replace(problem, kernel=kernel, penalties=penalties)
+        shape: dict[str, Any] = {"degree": self.wanted.degree, "coef0": self.wanted.coef0}
+        changes: dict[str, Any] = {"kernel": make_kernel(point.kernel, gamma=point.gamma, **shape)}
+        if point.class_weight is not None:
+            given = point.C, problem.classes, problem.codes, point.class_weight
+            changes["penalties"] = row_penalties(*given)
+        return replace(problem, **changes)
 
     def _error(self, model: Model, part: _Part) -> float:
         """1 - metric of a model on the rows held out of a part."""
@@ -486,32 +476,30 @@ class _Search:
         return self._left() - min(seconds, _MOST_KEPT * self.limit)
 
     def _folds(self) -> list[Int64Array]:
-        """Ranges of the rows that are held out together: one part, or several of few rows."""
+        """Rows that are held out together: one part, or several of few rows."""
         n = self.source.n_rows
-        share = self.wanted.validation_share
-        sizes = [min(round(share * n), _MOST_VALIDATED)]
+        sizes = [min(round(self.wanted.validation_share * n), _MOST_VALIDATED)]
         if n <= _MOST_VALIDATED:
-            sizes = [max(1, min(round(share * n), n // _PARTS))] * _PARTS
+            sizes = [max(1, min(sizes[0], n // _PARTS))] * _PARTS
         if not 0 < sizes[0] < n or sum(sizes) > n:
             raise InputError(
-                f"a validation part must have some rows of {self.source.name} and leave others to "
-                f"train on, and there are {n}, which is too few for a share of {share}"
+                f"{self.source.name} has {n} rows, too few to train on some and validate on others"
             )
         return self._draw(np.arange(n), sizes)
 
     def _draw(self, rows: Int64Array, sizes: list[int]) -> list[Int64Array]:
-        """Random parts of some rows, each with its share of every class, as ranges of places."""
+        """Random parts of some rows, each with its share of every class."""
         codes = None if self.wanted.task == "regression" else self.truth[rows]
         rng = np.random.default_rng(self.given.seed)
-        return draw_parts(len(rows), sizes, self.source.shuffled is True, rng, codes)
+        parts = draw_parts(len(rows), sizes, self.source.shuffled is True, rng, codes)
+        return [rows[np.concatenate([np.arange(*pair) for pair in part])] for part in parts]
 
     def _part(self, held: Int64Array, n_rows: int) -> _Part:
         """A sample of the rows that are not held out, so many at most, and those that are."""
-        rest, judged = hold_out(self.source, held)
+        rest, judged = hold_out(self.source, ranges_of(held))
         rows = np.intersect1d(rest.rows, self.learned)
         if n_rows < len(rows):
-            (ranges,) = self._draw(rows, [n_rows])
-            rows = rows[_rows(ranges)]
+            (rows,) = self._draw(rows, [n_rows])
         truth = self.truth[judged.rows]
         if self.wanted.task != "regression":
             n_classes = self.truth.max() + 1
@@ -532,43 +520,36 @@ class _Search:
                 f"the time limit of {self.limit:g} s was over before a candidate was tried; allow "
                 f"more time"
             )
-        best, fitted, error = self.best
-        rows = self.parts[0].rows
-        with suppress(OutOfTimeError, OverLimitError):
-            of_all = self._of_all_rows(best, _weights(fitted, rows))
-            # It saw the rows held out, which the model of the sample did not.
-            stopped = Status(of_all.model.status).was_asked_for
-            if stopped or self._error(of_all.model, self.parts[0]) <= error:
-                return of_all, self.learned
-        self.say(f"no model of all rows is better in time than that of {len(rows)}")
-        options = replace(fitted.plan.given, certify=self.given.certify)
-        options = replace(options, max_time=max(1.0, self._left()))
-        with suppress(OutOfTimeError):
-            found = fit(fitted.problem, options, Session(self.callbacks), _weights(fitted))
-            if Status(found.model.status).reached:
-                fitted = found
-        return fitted, rows
-
-    def _of_all_rows(self, best: Point, warm: list[Warm] | None) -> Fit:
-        """Model of all rows: exact if there is time for that, else with landmarks."""
+        best, fitted, error, part = self.best
         n_rows = len(self.learned)
-        seconds = max(1.0, _LAST_SHARE * self._left())
-        options = replace(self.given, C=best.C, max_time=seconds)
+        left = max(1.0, _LAST_SHARE * self._left())
+        options = replace(self.given, C=best.C, max_time=left)
         problem = self._problem_of(best, self.problem)
         session = Session(self.callbacks)
         free = not (options.exact or options.landmarks or self.wanted.task == "regression")
-        fits = _REFIT_FACTOR * _seconds([best], n_rows) <= seconds
-        fits &= best.n_support / best.n_rows * n_rows <= MOST_SUPPORT
-        if free and not fits:
-            plan = plan_span(problem, options, session, None, ": as many as the time affords")
-        else:
-            plan = make_plan(problem, replace(options, exact=free or options.exact), session)
-        self.say(f"the best, {best}, on all {n_rows} rows: {plan.kind}")
-        return fit(problem, options, session, warm, plan)
-
-
-def _rows(ranges: Int64Array) -> Int64Array:
-    return np.concatenate([np.arange(*pair) for pair in ranges])
+        seconds = _REFIT_FACTOR * _seconds([best], n_rows)
+        support = best.n_support / best.n_rows * n_rows
+        with suppress(OutOfTimeError, OverLimitError):
+            if free and (seconds > left or support > MOST_SUPPORT):
+                plan = plan_span(problem, options, session, None, ": as many as the time affords")
+            else:
+                plan = make_plan(problem, replace(options, exact=free or options.exact), session)
+            self.say(f"the best, {best}, on all {n_rows} rows: {plan.kind}")
+            warm = _weights(fitted, np.searchsorted(self.learned, part.rows))
+            of_all = fit(problem, options, session, warm, plan)
+            # It saw the rows held out, which the model of the sample did not.
+            stopped = Status(of_all.model.status).was_asked_for
+            if stopped or self._error(of_all.model, part) <= error:
+                return of_all, self.learned
+        self.say(f"no model of all rows is better in time than that of {best.n_rows}")
+        options = replace(fitted.plan.given, certify=self.given.certify)
+        options = replace(options, max_time=max(1.0, self._left()))
+        with suppress(OutOfTimeError):
+            warm = _weights(fitted, np.arange(best.n_rows))
+            certified = fit(fitted.problem, options, Session(self.callbacks), warm)
+            if Status(certified.model.status).reached:
+                fitted = certified
+        return fitted, part.rows
 
 
 def _seconds(points: Sequence[Point], n_rows: int) -> float:
@@ -576,11 +557,10 @@ def _seconds(points: Sequence[Point], n_rows: int) -> float:
     return sum(point.pace for point in points) * n_rows**2
 
 
-def _weights(fitted: Fit, rows: Int64Array | None = None) -> list[Warm] | None:
+def _weights(fitted: Fit, rows: Int64Array) -> list[Warm] | None:
     """Weights of exact classifiers to begin with, whose row k is row `rows[k]`."""
-    exact = [each for each in fitted.solutions if isinstance(each, Solution)]
-    places = [each.rows if rows is None else rows[each.rows] for each in exact]
-    return [Warm(*pair) for pair in zip(places, [one.alpha for one in exact], strict=True)] or None
+    exact = [one for one in fitted.solutions if isinstance(one, Solution)]
+    return [Warm(rows[one.rows], one.alpha) for one in exact] or None
 
 
 def score(metric: str, truth: AnyArray, values: AnyArray) -> float:

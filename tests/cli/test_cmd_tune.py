@@ -38,7 +38,7 @@ def test_json_and_files(ooc_fw, data_file, tmp_path):
     values = outcome.json()
     assert values == json.loads(points.read_text())
     assert {point["C"] for point in values["points"]} == {1, 4, 16}
-    assert values["n_validated"] == 200
+    assert values["best"]["n_validated"] == 200
     refit = values["refit"]
     assert (refit["status"], refit["gap_scope"]) == ("converged", "span")
     assert refit["n_support"] == len(load_model(model).support_vectors) <= 30

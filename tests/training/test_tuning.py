@@ -48,7 +48,7 @@ def test_best_has_the_least_error_and_is_trained_on_all_rows(data):
     ]
     last = [p for p in result.points if p.stage == result.best.stage]
     assert result.best.error == min(p.error for p in last) < 0.2
-    assert result.n_validated == 600  # each row once, in four parts
+    assert result.best.n_validated == 600  # each row once, in four parts
     model, (own,) = result.model, result.model.classifiers
     assert (model.C, model.kernel.gamma) == (result.best.C, result.best.gamma)
     assert model.status == "converged"
@@ -109,7 +109,7 @@ def test_other_metrics(metric):
     X, y = rings(900, noise=1.0)
     keep = (y == 1) | (np.arange(900) % 9 == 0)
     found = tune(X[keep], y[keep], metric=metric, Cs=[0.3, 300], gammas=[0.5])
-    assert found.to_dict()["metric"] == metric
+    assert found.metric == metric
     weighted = [point for point in found.points if point.class_weight == "balanced"]
     assert weighted
     if metric == "balanced_accuracy":
@@ -148,24 +148,28 @@ def test_scales_of_the_kernel(data):
     assert len({point.gamma for point in free.points}) >= 5
 
 
-@pytest.mark.parametrize(("landmarks", "several"), [(None, False), (40, False), (None, True)])
-def test_an_interrupt_leaves_what_is_known(data, thirds, landmarks, several):
+@pytest.mark.parametrize(
+    ("landmarks", "several", "last"),
+    [(None, False, 2), (40, False, 2), (None, True, 2), (None, False, 4)],
+)
+def test_an_interrupt_leaves_what_is_known(data, thirds, landmarks, several, last):
+    """Also in a training on the next sample: rows are those of the sample before."""
     said = []
 
-    def tried():
-        return sum(": error" in sentence for sentence in said)
+    def goes_on(state):
+        return sum(": error" in sentence for sentence in said) < last
 
-    told = {"callbacks": [lambda state: tried() < 2], "say": said.append}
-    rows = thirds if several else data
-    result = tune(*rows, Cs=[1, 2, 4, 8], gammas=[0.5], landmarks=landmarks, **told)
+    X, y = thirds if several else data
+    how = {"landmarks": landmarks, "callbacks": [goes_on], "say": said.append}
+    result = tune(X, y, Cs=[1, 2, 4, 8], gammas=[0.5], **how)
     model = result.model
     assert (model.status, model.C, model.certified_gap) == ("interrupted", result.best.C, None)
-    assert all(one.rows.max() < len(rows[0]) for one in model.classifiers)
-    assert (model.predict(rows[0]) == rows[1]).mean() > 0.7
-    left = np.unpackbits(model.weighted_rows)[: len(rows[0])]
+    assert (model.predict(X) == y).mean() > 0.7
+    np.testing.assert_array_equal(model.support_vectors, X[model.rows])
+    left = np.unpackbits(model.weighted_rows)[: len(X)]
     assert left.sum() == result.best.n_rows
-    assert all(left[one.rows].all() for one in model.classifiers)
-    assert [p.stage for p in result.points] == [1, 1, 0, 0]
+    assert left[model.rows].all()
+    assert [p.stage for p in result.points] == [1] * last + [0] * (4 - last)
     with pytest.raises(KeyboardInterrupt):
         tune(*data, Cs=[1], gammas=[0.5], callbacks=[lambda state: False])
 
@@ -204,7 +208,7 @@ def test_stages_take_more_rows_and_fewer_candidates(short):
     sizes = [{p.n_rows for p in found.points if p.stage == k} for k in range(1, last + 1)]
     assert [min(size) for size in sizes] == [max(size) for size in sizes]
     assert sizes == sorted(sizes, key=min)
-    assert max(sizes[-1]) == 2000 - found.n_validated
+    assert max(sizes[-1]) == 2000 - found.best.n_validated
     assert sum(p.stage == 1 for p in found.points) > 20
     assert found.best.error == min(p.error for p in found.points if p.stage == last)
     assert said[0] == "stage 1: 40 candidates on 100 rows"
