@@ -147,42 +147,14 @@ def dot(weights, row):
 
 @njit(cache=True, nogil=True)
 def map_tile(kernel_map, tile, x_terms, z_terms):
-    """Turn a tile of products, shape (n, at least m), into kernel values, in place.
+    """Turn a tile of products, shape (n, m), into kernel values, in place.
 
     Tile, constants and terms have one precision. `x_terms`, shape (n,), and `z_terms`, shape (m,),
     are `Kernel.map_terms`: gamma log2(e) |x|^2 for RBF (zeros for distances) and |x|^2 for
     Tanimoto.
     """
     for i in range(tile.shape[0]):
-        map_row(kernel_map, tile[i, : z_terms.size], x_terms[i], z_terms)
-
-
-@njit(cache=True, nogil=True)
-def _store_row(row, out, unit):
-    factor, shift = unit
-    for j in range(out.size):
-        out[j] = out.dtype.type(row[j] * factor + shift)
-
-
-@njit(cache=True, nogil=True)
-def fill_tile(kernel_map, tile, x_terms, z_terms, out, stride, unit):
-    """`map_tile`, and row i of the values times unit[0] plus unit[1] to out[i * stride], ...
-
-    `unit` is of the precision of the tile; `out`, one-dimensional, may be of integers.
-    """
-    m = z_terms.size
-    for i in range(tile.shape[0]):
-        row = tile[i, :m]
-        map_row(kernel_map, row, x_terms[i], z_terms)
-        _store_row(row, out[i * stride : i * stride + m], unit)
-
-
-@njit(cache=True, nogil=True)
-def store_tile(tile, first, width, out, stride, unit):
-    """Kernel values of a tile to out[i * stride + first], ... as `fill_tile` stores them."""
-    for i in range(tile.shape[0]):
-        start = i * stride + first
-        _store_row(tile[i, :width], out[start : start + width], unit)
+        map_row(kernel_map, tile[i], x_terms[i], z_terms)
 
 
 @njit(cache=True, nogil=True)
@@ -192,36 +164,10 @@ def sum_tile(kernel_map, tile, x_terms, z_terms, weights, out):
     `weights` have shape (k, m), and `out` has shape (n, k).
     """
     for i in range(tile.shape[0]):
-        row = tile[i, : z_terms.size]
+        row = tile[i]
         map_row(kernel_map, row, x_terms[i], z_terms)
         for c in range(weights.shape[0]):
             out[i, c] += dot(weights[c], row)
-
-
-@njit(cache=True, nogil=True)
-def _largest(row):
-    best = np.int32(0)
-    for j in range(row.size):  # unlike a loop over the values, this one is vectorised
-        best = max(best, row[j])
-    return best
-
-
-@njit(cache=True, nogil=True)
-def raise_largest(tile, width, first, largest, place):
-    """Raise largest[i] to the largest of `width` values of row i, and set place[i] to its column.
-
-    Columns are counted from `first`. Values and largest are the bits, as int32, of float32 numbers
-    that are not negative and so compare alike; a maximum of floats would not be vectorised.
-    """
-    for i in range(tile.shape[0]):
-        row = tile[i, :width]
-        best = _largest(row)
-        if best > largest[i]:
-            largest[i] = best
-            for j in range(row.size):
-                if row[j] == best:
-                    place[i] = first + j
-                    break
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)

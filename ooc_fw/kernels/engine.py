@@ -8,7 +8,6 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import as_strided
 
 from ooc_fw._core import maps
 from ooc_fw.data.rows import AnyArray, Float64Array, Rows, take_rows
@@ -39,6 +38,14 @@ class Nearest:
         self.value = np.zeros(n_rows, dtype=np.float32)
         self.place = np.zeros(n_rows, dtype=np.int64)
         self.n_seen = 0
+
+    def see(self, rows: slice, first: int, values: AnyArray) -> None:
+        """Take note of kernel values between some rows and vertices from place `first` on."""
+        best = values.argmax(axis=1)
+        largest = values[np.arange(len(values)), best].astype(np.float32)
+        larger = np.flatnonzero(largest > self.value[rows])
+        self.value[rows][larger] = largest[larger]
+        self.place[rows][larger] = self.n_seen + first + best[larger]
 
 
 class Engine:
@@ -135,20 +142,16 @@ class Engine:
         """
         if len(x) < min(len(z), _FEW_ROWS):
             x, z, out = z, x, out.T
-        kernel_map, unit = self.map_of(x), _unit(out, x)
+        kernel_map = self.map_of(x)
 
         def fill(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
-            part, narrow = out[rows, cols], len(zt) < _NARROW
-            if narrow:  # a map is vectorised along the rows of a tile, which should be long
-                tile, part = np.ascontiguousarray(tile.T), part.T
-                xt, zt = zt, xt
-            contiguous = part.strides[1] == part.itemsize
-            target = part if contiguous else np.empty(part.shape, part.dtype)
-            stride = target.strides[0] // target.itemsize
-            flat = as_strided(target, ((len(xt) - 1) * stride + len(zt),), (target.itemsize,))
-            maps.fill_tile(kernel_map, tile, xt.terms, zt.terms, flat, stride, unit)
-            if not contiguous:
-                part[...] = target
+            if len(zt) < _NARROW:  # a map is vectorised along rows of a tile, which should be long
+                flipped = np.ascontiguousarray(tile.T)
+                maps.map_tile(kernel_map, flipped, zt.terms, xt.terms)
+                tile = flipped.T
+            else:
+                maps.map_tile(kernel_map, tile, xt.terms, zt.terms)
+            _store(tile, out[rows, cols])
 
         self._for_tiles(x, z, fill)
 
@@ -166,9 +169,7 @@ class Engine:
             part = np.ascontiguousarray(matrix[:, cols])
             maps.sum_tile(kernel_map, tile, xt.terms, zt.terms, part, out[rows])
             if nearest is not None:
-                bits = tile.astype(np.float32, copy=False).view(np.int32)
-                largest, first = nearest.value[rows].view(np.int32), nearest.n_seen + cols.start
-                maps.raise_largest(bits, len(zt), first, largest, nearest.place[rows])
+                nearest.see(rows, cols.start, tile)
 
         self._for_tiles(x, z, add)
         if nearest is not None:
@@ -227,8 +228,7 @@ class Engine:
                 part = np.ascontiguousarray(weights[:, cols])
                 maps.sum_tile(kernel_map, tile, xt.terms, zt.terms, part, sums)
                 if kept is not None:
-                    flat, unit = kept[rows].reshape(-1), _unit(kept, x)
-                    maps.store_tile(tile, cols.start, len(zt), flat, len(z), unit)
+                    _store(tile, kept[rows, cols])
                 tiles.append((cols, tile))
             result, factors = use(rows, sums)
             transposed = np.zeros((len(weights), len(z)))
@@ -297,7 +297,8 @@ class Engine:
         self.pool.share(len(x), len(x) * len(z), run, _LEAST_ROWS)
 
 
-def _unit(out: AnyArray, x: Operand) -> tuple[Any, Any]:
-    """Factor of values stored in `out`, and what is added: half a unit as integers truncate."""
-    dtype = x.method.dtype
-    return (dtype(65535), dtype(0.5)) if out.dtype == np.uint16 else (dtype(1), dtype(0))
+def _store(values: AnyArray, out: AnyArray) -> None:
+    """Write kernel values, of integers as multiples of 1/65535."""
+    if out.dtype == np.uint16:
+        values = values * values.dtype.type(65535) + values.dtype.type(0.5)
+    np.copyto(out, values, casting="unsafe")
