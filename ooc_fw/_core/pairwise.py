@@ -29,7 +29,7 @@ class Scanned(NamedTuple):
     labels: Any
     away: Any  # labels of the support vertices and 0 elsewhere; modified by steps
     held: Any  # those of which the kernel rows are in memory, too
-    lanes: Any  # (LANES,), scratch
+    lanes: Any  # at most LANES, scratch
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
@@ -60,18 +60,18 @@ def find_away(vertices, scanned, block, away, i, rho):
     twice_y = scanned.labels[i] + scanned.labels[i]
     chosen = grad[i], real(1.0 / rho), diag[i], twice_y
     lanes[:] = 0
-    for s in range(0, grad.size, LANES):
-        e = min(s + LANES, grad.size)
+    for s in range(0, grad.size, lanes.size):
+        e = min(s + lanes.size, grad.size)
         near = lanes[: e - s]
         _raise_to_gains(near, grad[s:e], away[s:e], diag[s:e], row[s:e], block.units, chosen)
     lane = 0
-    for k in range(1, LANES):
+    for k in range(1, lanes.size):
         if lanes[k] > lanes[lane]:
             lane = k
     place = -1
     best = real(0)
     single = lanes[:1]
-    for k in range(lane, grad.size, LANES):
+    for k in range(lane, grad.size, lanes.size):
         single[0] = 0
         e = k + 1
         _raise_to_gains(single, grad[k:e], away[k:e], diag[k:e], row[k:e], block.units, chosen)
@@ -96,11 +96,11 @@ def _add_pair(lanes, grad, y, row_i, row_j, factors):
 def _least(grad, lanes):
     """Vertex of least gradient, given the least one of each lane."""
     lane = 0
-    for k in range(1, LANES):
+    for k in range(1, lanes.size):
         if lanes[k] < lanes[lane]:
             lane = k
     place = lane
-    for k in range(lane, grad.size, LANES):
+    for k in range(lane, grad.size, lanes.size):
         if grad[k] < grad[place]:
             place = k
     return place
@@ -110,8 +110,8 @@ def _least(grad, lanes):
 def find_least(grad, lanes):
     """Vertex of least gradient."""
     lanes[:] = np.inf
-    for s in range(0, grad.size, LANES):
-        part = grad[s : s + LANES]
+    for s in range(0, grad.size, lanes.size):
+        part = grad[s : s + lanes.size]
         for k in range(part.size):  # `np.minimum` would load much of numba with the compiled code
             lanes[k] = min(lanes[k], part[k])
     return _least(grad, lanes)
@@ -137,8 +137,8 @@ def _move(vertices, scanned, block, i, j, step, weight_j):
     both = weight_i + weight_j
     factors = real(weight_i * units[0]), real(weight_j * units[0]), both
     lanes[:] = np.inf
-    for s in range(0, grad.size, LANES):
-        e = min(s + LANES, grad.size)
+    for s in range(0, grad.size, lanes.size):
+        e = min(s + lanes.size, grad.size)
         near = lanes[: e - s]
         _add_pair(near, grad[s:e], signs[s:e], row_i[s:e], row_j[s:e], factors)
     return _least(grad, lanes)
@@ -207,7 +207,7 @@ def optimise_pairwise(
     labels = vertices.labels.astype(real)
     away = np.where(vertices.alpha > 0, labels, real.type(0))
     held = np.where(block.slots >= 0, away, real.type(0))
-    lanes = np.empty(LANES, dtype=real)
+    lanes = np.empty(min(LANES, labels.size), dtype=real)
     scanned = Scanned(vertices.diag.astype(real), labels, away, held, lanes)
     # `min` of an array would load much of numba with the compiled code.
     whole = bool((block.slots >= 0).all())

@@ -123,15 +123,15 @@ def _largest(vertices, lanes):
     """Support vertex of largest gradient."""
     alpha, grad = vertices.alpha, vertices.grad
     lanes[:] = -np.inf
-    for s in range(0, grad.size, LANES):
-        e = min(s + LANES, grad.size)
+    for s in range(0, grad.size, lanes.size):
+        e = min(s + lanes.size, grad.size)
         _raise_to_support(lanes[: e - s], grad[s:e], alpha[s:e])
     lane = 0
-    for k in range(1, LANES):
+    for k in range(1, lanes.size):
         if lanes[k] > lanes[lane]:
             lane = k
     place = lane
-    for k in range(lane, grad.size, LANES):
+    for k in range(lane, grad.size, lanes.size):
         if alpha[k] > 0.0 and grad[k] == lanes[lane]:
             place = k
             break
@@ -230,7 +230,7 @@ def take_steps(rule, vertices, before, block, first_use, draws, targets, most, c
     Returns whether the gap passed, the gap, rho, and the vertex whose row is lacking or -1.
     """
     alpha, grad = vertices.alpha, vertices.grad
-    lanes, away = np.empty(LANES), np.zeros(grad.size)
+    lanes, away = np.empty(min(LANES, grad.size)), np.zeros(grad.size)
     scanned = Scanned(vertices.diag, vertices.labels, away, away, lanes)
     rho, gap = dot(alpha, grad), np.inf
     n_passed, n_steps = 0, 0

@@ -16,14 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ooc_fw._core.pairs import fill_dual_matrix, train_pair
+from ooc_fw._core.pairwise import optimise_pairwise
+from ooc_fw._core.steps import KernelBlock, Vertices
 from ooc_fw.certificate.sweep import Certificate, certificate_of_all
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows, concat_rows, rows_bytes, take_rows
 from ooc_fw.kernels.arithmetic import Operand, choose_arithmetic
 from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.partition import Partition
-from ooc_fw.problem import FLOAT64_GAP, StoppingTest
+from ooc_fw.problem import FLOAT64_GAP, StoppingTest, relative_gap
 from ooc_fw.solver.plan import Plan, takes_many_vertices
 from ooc_fw.solver.state import Solution, Status, StepKind, Warm
 from ooc_fw.system.memory import program_bytes
@@ -144,7 +146,7 @@ class SmallPairs:
         every = self._problem.penalties
         penalties = np.full(m, self._plan.given.C) if every is None else every[rows]
         alpha = _first_weights(rows, n_first, warm)
-        trained = self._train(self._dual_matrix(pair, penalties), penalties, alpha)
+        trained = self._train(self._values(pair, m), penalties, alpha)
         if trained is None:
             return None
         certificate, n_rounds, drops = trained
@@ -178,33 +180,57 @@ class SmallPairs:
         )
 
     def _train(
-        self, Q: Float64Array, penalties: Float64Array, alpha: Float64Array
+        self, values: Float64Array, penalties: Float64Array, alpha: Float64Array
     ) -> tuple[Certificate, int, int] | None:
-        """Optimise `alpha`: certificate, rounds of steps, and steps that dropped a vertex."""
-        m, options = len(alpha), self._plan.given
+        """Optimise `alpha`: certificate, rounds of steps, and steps that dropped a vertex.
+
+        The gradient is computed anew after each round; rounds go to ever smaller gaps.
+        """
+        m, options, diag = len(alpha), self._plan.given, np.diagonal(values) + 1 + 1 / penalties
         constant = self._problem.kernel.constant_diagonal and self._problem.penalties is None
-        diagonal = float(Q[0, 0]) if constant else None
-        test = StoppingTest(options.stopping, options.tol, diagonal)
-        a, b = test.line()
-        target = _TARGET_SHARE * a, _TARGET_SHARE * b, FLOAT64_GAP
-        grad = np.empty(m)
-        n_rounds, drops = train_pair(Q, alpha, grad, target, _STEPS_PER_ROW * m, _ROUNDS)
-        certificate = certificate_of_all(alpha, alpha / penalties, grad, self._error)
+        test = StoppingTest(options.stopping, options.tol, float(diag[0]) if constant else None)
+        block = KernelBlock(values, np.ones(1), np.arange(m), np.zeros(m, dtype=np.int64))
+        grad, labels, n_rounds, drops = np.empty(m), np.ones(m), 0, 0
+        while True:
+            alpha /= alpha.sum()
+            grad[:] = values @ alpha + alpha.sum() + alpha / penalties
+            rho = float(alpha @ grad)
+            target = test.target(rho, _TARGET_SHARE)
+            if n_rounds == _ROUNDS or relative_gap(rho, float(grad.min())) <= target:
+                break
+            _, dropped, _, _ = optimise_pairwise(
+                Vertices(alpha, grad, diag, labels),
+                block,
+                0,
+                max(target * 0.5**n_rounds, FLOAT64_GAP),
+                _STEPS_PER_ROW * m,
+            )
+            n_rounds += 1
+            drops += dropped
+        # Of the kernel values, and of the numbers made of them and their sums.
+        error = self._error + (m + 4) * FLOAT64_UNIT * (2 + float(np.diagonal(values).max()))
+        certificate = certificate_of_all(alpha, alpha / penalties, grad, error)
         if not certificate.certified_gap <= test.relative_tolerance(certificate.rho):
             return None
         return certificate, n_rounds, drops
 
-    def _dual_matrix(self, pair: tuple[int, int], penalties: Float64Array) -> Float64Array:
-        """Q of all m rows of a pair, in memory of this thread."""
-        m = len(penalties)
+    def _values(self, pair: tuple[int, int], m: int) -> Float64Array:
+        """Numbers y_i y_j (k_ij + 1) - 1 of all m rows of a pair, in memory of this thread.
+
+        These are kernel values for which all labels are +1.
+        """
         if len(getattr(self._local, "values", ())) < m * m:
             self._local.values = np.empty(m * m)
-        Q: Float64Array = self._local.values[: m * m].reshape(m, m)
-        within = [
+        values: Float64Array = self._local.values[: m * m].reshape(m, m)
+        first, second = (
             self._within[code] if self._within else self._values_within(code) for code in pair
-        ]
-        fill_dual_matrix(*within, self._values_across(*pair), penalties, Q)
-        return Q
+        )
+        n = len(first)
+        values[:n, :n] = first
+        values[n:, n:] = second
+        np.subtract(-2.0, self._values_across(*pair), out=values[:n, n:])
+        values[n:, :n] = values[:n, n:].T
+        return values
 
     def _values_across(self, first: int, second: int) -> Float64Array:
         """Kernel values between two classes, from those of the first with many larger ones."""
