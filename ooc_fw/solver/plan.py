@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.memory import MemoryPlan, Workload, memory_total, plan_memory
 
 logger = logging.getLogger(__name__)
+_warn_once = cache(logger.warning)  # not for each of many runs on one file
 
 _FEW_BYTES = 32 << 20  # of rows that are looked at together where memory is short, or once
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
@@ -252,7 +254,7 @@ def make_sampler(source: RowSource, labels: AnyArray) -> Sampler:
         source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, labels
     )
     if isinstance(sampler, ChunkSampler):
-        logger.warning(
+        _warn_once(
             "%s is not marked as shuffled and its labels are not in random order: rows are drawn "
             "from whole chunks, which is slow; ooc-fw convert shuffles a file once",
             source.name,

@@ -73,6 +73,7 @@ _PARTS = 4
 _LANDMARKS = 2_000  # of candidates of a regression
 _CACHE_BYTES = 256 << 20  # of the rows of a sample, or of a validation part, that stay in RAM
 _REFIT_FACTOR = 2.5  # time of the last model over a candidate's: its gap is a tenth, and certified
+_SPARE = 1.3  # times that time are kept for it, since the last candidate may take longer
 _MOST_KEPT = 0.5  # of the time, for the last model
 _LAST_SHARE = 0.8  # of the time that is left, for the last model; the rest is for a certificate
 
@@ -472,8 +473,9 @@ class _Search:
         """Seconds until the last training has to begin."""
         if self.best is None:
             return self._left()
-        seconds = _REFIT_FACTOR * _seconds([self.best[0]], len(self.learned))
-        return self._left() - min(seconds, _MOST_KEPT * self.limit)
+        # If the exact model takes no longer than expected, there is time for it.
+        seconds = _REFIT_FACTOR / _LAST_SHARE * _seconds([self.best[0]], len(self.learned))
+        return self._left() - min(_SPARE * seconds, _MOST_KEPT * self.limit)
 
     def _folds(self) -> list[Int64Array]:
         """Rows that are held out together: one part, or several of few rows."""

@@ -1,5 +1,6 @@
 """Choosing C and gamma: errors are those of single trainings, and time limits are kept."""
 
+import h5py
 import numpy as np
 import pytest
 from sklearn import metrics
@@ -179,6 +180,16 @@ def test_a_memory_limit_holds(data):
     result = tune(*data, Cs=[1, 2000], gammas=[0.5, 1.0], memory_limit=limit)
     assert result.model.status == "converged"
     assert ooc_fw.system.memory.peak_rss_bytes() <= limit
+
+
+def test_it_is_said_once_that_rows_are_not_shuffled(tmp_path, caplog):
+    X, y = rings(2500)
+    order = np.argsort(y, kind="stable")
+    with h5py.File(tmp_path / "sorted.h5", "w") as file:
+        file["X"] = X[order]
+        file["y"] = y[order]
+    tune(tmp_path / "sorted.h5", Cs=[1, 10], gammas=["auto"])
+    assert caplog.text.count("is not marked as shuffled") == 1
 
 
 # -- stages and time -----------------------------------------------------------------------------
