@@ -16,7 +16,7 @@ from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import LabelMap, feature_places
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
-from ooc_fw.model.prediction import Wanted, decide, iter_decisions, like_training
+from ooc_fw.model.prediction import Wanted, decide, like_training
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.model.tables import Table, rows_of_table, words_of_column
 from ooc_fw.options import ConvertOptions
@@ -78,11 +78,13 @@ def _apply_to_source(
             RowProgress("predict", source.n_rows, quiet=args.quiet) as progress,
         ):
             how: dict[str, Any] = {"threads": args.threads, "dask": workers}
-            for start, values in iter_decisions(model, source, wanted, **how):
+            start = 0
+            for values in decide(model, source, wanted, **how):
                 stop = start + len(values)
                 labels = source.labels(start, stop) if with_labels else None
                 yield AppliedRows(values, source.row_ids(start, stop), labels, source.n_rows)
                 progress(stop)
+                start = stop
 
 
 def scaled(

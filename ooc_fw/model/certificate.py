@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -23,11 +24,10 @@ from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.model import prediction
 from ooc_fw.model.machines import as_class_values
-from ooc_fw.model.partition import partition_classes
+from ooc_fw.model.partition import ClassPair, partition_classes
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import (
     EXACT_ROWS,
-    BinaryProblem,
     ClassificationProblem,
     NoveltyProblem,
     Problem,
@@ -84,52 +84,28 @@ class Inquiry:
 
 
 def certify_model(model: Model, source: RowSource, asked: Inquiry) -> ModelCertificate:
-    """Certificate of a model over the rows it was trained on; see `Model.certify`.
-
-    An exact regression has the gap to the optimum over all rows that training gave it: its file
-    holds that bound, which no landmarks that were chosen from more rows attain.
-    """
-    penalties = asked.penalties
-    if model.kind == "exact" and asked.exact_kernel:
+    """Certificate of a model over the rows it was trained on; see `Model.certify`."""
+    exact = model.kind == "exact"
+    if exact and (asked.exact_kernel or asked.penalties is not None):
         raise InputError(
-            "the gap of an exact model is that of the exact kernel already; do not ask for it"
+            "an exact model holds its penalties, and its gap is that of the exact kernel; leave "
+            "penalties and exact_kernel out"
         )
-    if model.kind == "exact" and penalties is not None:
-        raise InputError("an exact model holds its penalties; leave penalties out")
-    if penalties is not None:
-        rows = rows_of_weight(model, source.n_rows, source.name)
-        penalties = np.asarray(penalties, dtype=np.float64)
-        asked = replace(asked, penalties=penalties if rows is None else penalties[rows])
-    model, source = training_data(model, source)
-    problem = _problem_of(model, source, asked.penalties)
+    penalties = asked.penalties
+    rows = rows_of_weight(model, source.n_rows, source.name)
+    if penalties is not None and rows is not None:
+        penalties = penalties[rows]
+    model, source = training_data(model, source, rows)
+    problem = _problem_of(model, source, penalties)
     check_training_rows(model, source, problem.row_classes)
     with ExitStack() as stack:
-        workers = None
         if asked.dask is not None:
             workers = stack.enter_context(borrow_workers(asked.dask, asked.threads))
-        asked = replace(asked, dask=workers)
+            asked = replace(asked, dask=workers)
         engine = stack.enter_context(model.engine(asked.threads, sparse=source.sparse))
-        if model.kind == "exact":
+        if exact:
             return ModelCertificate("all", _certify_exact(model, problem, engine, asked))
-        with asked.show("certify", source.n_rows) as tell:
-            span = certify_landmarks(model, problem, engine, dask=workers, on_block=tell)
-            dual, scope = span.dual, "span"
-            if model.task == "regression" and source.n_rows <= EXACT_ROWS:
-                of_all = span.exact_kernel.dual(engine, workers, exact=True)
-                if model.machines.dual[0] <= of_all[0] * (1 + _SAME):
-                    dual, scope = of_all, "all"
-        gap = relative_gap(span.primal, dual)
-        columns = {"certified_gap": gap, "primal": span.primal, "dual": dual}
-        if asked.exact_kernel:
-            total = span.exact_kernel.n_evaluations
-            with asked.show("exact kernel", total, unit="kernel values") as tell:
-                least = span.exact_kernel.dual(
-                    engine, workers, lambda share: tell(round(share * total))
-                )
-            columns["exact_kernel_dual"] = least
-            columns["exact_kernel_gap"] = relative_gap(span.primal, least)
-    values = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return ModelCertificate(scope, [dict(zip(columns, row, strict=True)) for row in values])
+        return _certify_span(model, problem, engine, asked)
 
 
 def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None) -> Problem:
@@ -163,29 +139,60 @@ def _certify_exact(
     # Other processes cannot read the rows of a partition.
     workers = asked.dask if len(sides) == 1 else None
     with ExitStack() as stack:
-        partition = None
+        pairs: Iterable[ClassPair]
         if isinstance(problem, ClassificationProblem):
             partition = stack.enter_context(partition_classes(problem))
-        for k, (classifier, classes) in enumerate(zip(model.classifiers, sides, strict=True)):
-            tol, rows = asked.tol, classifier.rows
-            if partition is None:
-                binary = BinaryProblem(
-                    problem.source, problem.answers, model.kernel, one_class=True
-                )
-                tol = tol * classifier.rho / (classifier.rho + 1)  # of the problem with the bias
-            else:
-                pair = partition.pair(*classes)
-                binary, rows = pair.problem, pair.pair_rows(rows)
+            pairs = (partition.pair(*classes) for classes in sides)
+        else:
+            assert isinstance(problem, NoveltyProblem)
+            pairs = [ClassPair(problem.binary())]
+        for k, (classifier, pair) in enumerate(zip(model.classifiers, pairs, strict=True)):
+            tol, rho = asked.tol, classifier.rho
+            if pair.problem.one_class:
+                tol = tol * rho / (rho + 1)  # of the problem with the bias
             vectors = take_rows(model.support_vectors, classifier.sv)
             C = model.C if classifier.C is None else classifier.C
-            weights = SupportWeights(vectors, rows, classifier.alpha, C)
+            own = SupportWeights(vectors, pair.pair_rows(classifier.rows), classifier.alpha, C)
             label = "certify" if len(sides) == 1 else f"certify {k + 1}/{len(sides)}"
-            with asked.show(label, binary.source.n_rows) as tell:
-                certificate = certify(binary, engine, weights, Search(tol), tell, workers)
-            if partition is None:
-                certificate = certificate.without_bias()
-            certificates.append({name: getattr(certificate, name) for name in _OF_EXACT})
+            with asked.show(label, pair.problem.source.n_rows) as tell:
+                found = certify(pair.problem, engine, own, Search(tol), tell, workers)
+            if pair.problem.one_class:
+                found = found.without_bias()
+            certificates.append({name: getattr(found, name) for name in _OF_EXACT})
     return certificates
+
+
+def _certify_span(
+    model: Model, problem: Problem, engine: Engine, asked: Inquiry
+) -> ModelCertificate:
+    """Objectives and gaps of the binary classifiers of a landmark model over its rows.
+
+    An exact regression has the gap to the optimum over all rows that training gave it: its file
+    holds that bound, which no landmarks that were chosen from more rows attain.
+    """
+    n_rows = problem.source.n_rows
+    with asked.show("certify", n_rows) as tell:
+        span = certify_landmarks(model, problem, engine, dask=asked.dask, on_block=tell)
+        dual, scope = span.dual, "span"
+        if model.task == "regression" and n_rows <= EXACT_ROWS:
+            of_all = span.exact_kernel.dual(engine, asked.dask, exact=True)
+            if model.machines.dual[0] <= of_all[0] * (1 + _SAME):
+                dual, scope = of_all, "all"
+    gap = relative_gap(span.primal, dual)
+    columns = {"certified_gap": gap, "primal": span.primal, "dual": dual}
+    if asked.exact_kernel:
+        total = span.exact_kernel.n_evaluations
+        with asked.show("exact kernel", total, unit="kernel values") as tell:
+            shares = partial(_tell_share, tell, total)
+            dual = span.exact_kernel.dual(engine, asked.dask, shares)
+        columns["exact_kernel_dual"] = dual
+        columns["exact_kernel_gap"] = relative_gap(span.primal, dual)
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return ModelCertificate(scope, [dict(zip(columns, row, strict=True)) for row in values])
+
+
+def _tell_share(tell: Callable[[int], None], total: int, share: float) -> None:
+    tell(round(share * total))
 
 
 @dataclass(frozen=True)
@@ -233,11 +240,9 @@ def certify_landmarks(
     landmarks = Landmarks(engine, vectors, span_problem.bias)
     span = Span(landmarks, model.jitter)
 
-    def tell(share: float) -> None:
-        on_block(round(share * source.n_rows))
-
     source.check_unchanged()
     with borrow_workers(dask, engine.threads, here=1) as workers:
+        tell = partial(_tell_share, on_block, source.n_rows)
         passes = Passes(span_problem, landmarks, workers, tell)
         beta = machines.beta.reshape(len(machines), -1)
         point = evaluate(span, passes, beta, exact=True)
@@ -279,10 +284,11 @@ def _weights_of_rows() -> InputError:
     )
 
 
-def training_data(model: Model, source: RowSource) -> tuple[Model, RowSource]:
-    """The model and its training data, like `prediction.suited`, without the rows of weight 0."""
+def training_data(
+    model: Model, source: RowSource, rows: Int64Array | None
+) -> tuple[Model, RowSource]:
+    """The model and its training data, like `prediction.suited`, of the `rows` that have weight."""
     source = prediction.suited(model, source)
-    rows = rows_of_weight(model, source.n_rows, source.name)
     if rows is None:
         return model, source
     numbers = np.where(model.rows < 0, -1, np.searchsorted(rows, model.rows))
@@ -310,27 +316,26 @@ def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> N
     no rows.
     """
     prediction.check_source(model, source)
-    order = np.argsort(model.rows)
-    order = order[model.rows[order] != -1]
-    if len(order) > 0 and model.rows[order[-1]] >= source.n_rows:
+    numbers = model.rows
+    if numbers.max() >= source.n_rows:
         raise InputError(
             f"{source.name} has {source.n_rows} rows but the model was trained on row "
-            f"{model.rows[order[-1]]}; give the file it was trained on"
+            f"{numbers.max()}; give the file it was trained on"
         )
-    differs = np.zeros(len(model.rows), dtype=bool)
+    differs = np.zeros(len(numbers), dtype=bool)
+    order = np.argsort(numbers)[np.count_nonzero(numbers < 0) :]
     step = prediction.rows_at_once(model.n_features)
     for part in (order[start : start + step] for start in range(0, len(order), step)):
-        pairs = source.take(model.rows[part]), take_rows(model.support_vectors, part)
-        here, there = (rows.toarray() if isinstance(rows, CSRRows) else rows for rows in pairs)
+        rows = source.take(numbers[part]), take_rows(model.support_vectors, part)
+        here, there = (each.toarray() if isinstance(each, CSRRows) else each for each in rows)
         differs[part] = (here != there).any(axis=1)
     if model.kind == "exact" and model.task == "classification":
         machines = model.machines
         sides = np.repeat(model.sides, np.diff(machines.indptr), axis=0)
         expected = np.where(np.signbit(machines.beta), sides[:, 0], sides[:, 1])
-        other = codes[model.rows[machines.sv]] != expected
-        differs[machines.sv[other]] = True
+        differs[machines.sv[codes[numbers[machines.sv]] != expected]] = True
     if differs.any():
         raise InputError(
-            f"row {model.rows[differs].min()} of {source.name} is not the model's support vector "
-            f"of that row; give the file it was trained on"
+            f"row {numbers[differs].min()} of {source.name} is not the model's support vector of "
+            f"that row; give the file it was trained on"
         )

@@ -40,7 +40,6 @@ _PART_ROWS = 1 << 14  # rows decided at once by one classifier; more of them tak
 _LEAST_PART_ROWS = 32
 _HELD_BYTES = 16 << 20  # of support vectors whose predictors are held
 _FEW_ROWS = 8  # rows whose labels are found sooner in float64 than by two sums and their bounds
-_EXACT_ROWS = 1 << 12  # rows that are copied and decided in float64 at once
 _PROBE_VECTORS = 32  # support vectors that show whether float32 values decide most rows
 
 
@@ -135,8 +134,7 @@ class Predictor:
         # Decision values are those of the function divided by `_scale`, less `_shift`.
         self._scale = machines.rho / sizes if len(sizes) > 1 else machines.rho[0] / sizes[0]
         self._shift, self._accuracy = 0.0, DECISION_ACCURACY
-        if model.task == "regression":
-            assert model.spread is not None
+        if model.spread is not None:
             self._scale = self._scale / model.spread
             self._accuracy *= model.spread
             self._shift = -(model.offset or 0.0)
@@ -185,34 +183,28 @@ class Predictor:
             places = np.flatnonzero(~too_large)
             values[places], n_open = self._decide_part(take_rows(rows, places))
             return Decided(values, n_open)
-        if self._all_exact:
-            return self.exact(rows)
-        fast = self.function.approximate(rows, is_open=self._is_open)
-        values = self._scaled(fast.values)
+        if self._all_exact or (self.labels_only and len(rows) <= _FEW_ROWS):
+            return self._exact(rows)
+        values, bound = self.function.approximate(rows, is_open=self._is_open)[:2]
+        places = np.flatnonzero(self._is_open(values, bound))
+        values = self._scaled(values)
         n_open = 0
-        places = np.flatnonzero(self._is_open(fast.values, fast.bound))
         if len(places) > 0:
-            values[places], n_open = self.exact(take_rows(rows, places))
+            values[places], n_open = self._exact(take_rows(rows, places))
         return Decided(values, n_open)
 
     def _stored(self, rows: Rows) -> Rows:
         """Rows that the engine takes: dense ones, unless it takes sparse ones."""
         return rows.toarray() if isinstance(rows, CSRRows) and not self._sparse else rows
 
-    def exact(self, rows: Rows) -> Decided:
+    def _exact(self, rows: Rows) -> Decided:
         """Decision values in float64, by differences for rows that products leave open."""
-        parts, n_open = [], 0
-        for start in range(0, max(1, len(rows)), _EXACT_ROWS):
-            part = rows[start : start + _EXACT_ROWS]
-            values, bound = self.function.exact(part)
-            open_rows = np.flatnonzero(self._is_open(values, bound))
-            if len(open_rows) > 0 and self.function.has_differences:
-                again, bound = self.function.by_differences(take_rows(part, open_rows))
-                values[open_rows] = again
-                open_rows = open_rows[self._is_open(again, bound)]
-            n_open += len(open_rows)
-            parts.append(self._scaled(values))
-        return Decided(np.concatenate(parts), n_open)
+        values, bound = self.function.exact(rows)
+        places = np.flatnonzero(self._is_open(values, bound))
+        if len(places) > 0 and self.function.has_differences:
+            values[places], bound = self.function.by_differences(take_rows(rows, places))
+            places = places[self._is_open(values[places], bound)]
+        return Decided(self._scaled(values), len(places))
 
     def _scaled(self, values: Float64Array) -> Float64Array:
         return np.asarray(values / self._scale - self._shift)
@@ -244,92 +236,61 @@ def decide_all(
     on_rows: Callable[[int], None] | None = None,
 ) -> Float64Array:
     """Decision values of all rows of a source, in its order."""
-    n_classifiers = len(model.machines)
-    shape = (source.n_rows,) if n_classifiers == 1 else (source.n_rows, n_classifiers)
-    values = np.empty(shape)
-    if dask is None and source.in_memory and suits_few(model, source.n_rows, threads):
-        parts = iter([(0, _decide_few(model, source, wanted))])
-    else:
-        parts = iter_decisions(model, source, wanted, threads=threads, dask=dask)
-    for start, part in parts:
+    vectors, n_rows, n_classifiers = model.support_vectors, source.n_rows, len(model.machines)
+    little_work = threads == 1 or n_rows * len(vectors) <= SMALL_WORK
+    parts = decide(model, source, wanted, threads=threads, dask=dask)
+    if dask is None and little_work and source.in_memory and rows_bytes(vectors) <= _HELD_BYTES:
+        parts = _decide_few(model, source, wanted)
+    values = np.empty(n_rows if n_classifiers == 1 else (n_rows, n_classifiers))
+    start = 0
+    for part in parts:
         values[start : start + len(part)] = part
+        start += len(part)
         if on_rows is not None:
-            on_rows(start + len(part))
+            on_rows(start)
     return values
 
 
-def suits_few(model: Model, n_rows: int, threads: int) -> bool:
-    """Whether so many rows in RAM are decided at once, rather than block by block by `threads`.
+def _decide_few(model: Model, source: RowSource, wanted: Wanted) -> Iterator[Float64Array]:
+    """All rows at once, by a predictor that the model keeps; any number of threads may call this.
 
-    The predictor is kept, and its copies of the support vectors take some three times their memory.
+    Its copies of the support vectors take some three times their memory.
     """
-    vectors = model.support_vectors
-    little_work = n_rows * len(vectors) <= SMALL_WORK
-    return (threads == 1 or little_work) and rows_bytes(vectors) <= _HELD_BYTES
-
-
-def _decide_few(model: Model, source: RowSource, wanted: Wanted) -> Float64Array:
-    """Decision values by a predictor that is kept; any number of threads may call this."""
     rows = suited(model, source).read(0, source.n_rows)
     predictor = model.predictors.get(wanted)
     if predictor is None:
         with model.engine(serves=True) as engine:
             predictor = model.predictors[wanted] = Predictor(model, wanted, engine)
     with predictor.engine.pool.reopened():
-        few = predictor.labels_only and len(rows) <= _FEW_ROWS
-        if few and not predictor.engine.too_large(rows).any():
-            decided = predictor.exact(rows)
-        else:
-            decided = predictor(rows)
-    ((_, values),) = _told(model, source.name, iter([(0, decided)]))
-    return values
+        yield from _told(model, source, iter([predictor(rows)]))
 
 
 def decide(
     model: Model,
-    blocks: Iterable[Rows],
-    wanted: Wanted = Wanted(),  # noqa: B008  # it is immutable
-    *,
-    threads: int = 1,
-    name: str = "the data",
-) -> Iterator[Float64Array]:
-    """Yield the decision values of each block of rows like those of training."""
-
-    def decided() -> Iterator[tuple[int, Decided]]:
-        start = 0
-        with model.engine(threads) as engine:
-            predictor = Predictor(model, wanted, engine)
-            for block in blocks:
-                yield start, predictor(block)
-                start += len(block)
-
-    for _, values in _told(model, name, decided()):
-        yield values
-
-
-def iter_decisions(
-    model: Model,
-    source: RowSource,
+    rows: RowSource | Iterable[Rows],
     wanted: Wanted = Wanted(),  # noqa: B008  # it is immutable
     *,
     threads: int = 1,
     dask: Any = None,
-) -> Iterator[tuple[int, Float64Array]]:
-    """Yield the first row of each block, and the values of `Model.decision_function` for it."""
-    source = suited(model, source)
+    name: str = "the data",
+) -> Iterator[Float64Array]:
+    """Yield the values of `Model.decision_function` for the rows of a source, block by block.
 
-    def decided() -> Iterator[tuple[int, Decided]]:
-        with model.engine(threads) as engine:
-            predictor = Predictor(model, wanted, engine)
-            predictor.prepare_for(source)
-            slices = block_slices(source, 0, source.n_rows)
-            # The engine has threads of its own.
-            with borrow_workers(dask, threads, here=1) as workers:
-                for (start, _), found in workers.over(source, decide_rows, slices, predictor):
-                    yield start, found
-            source.check_unchanged()
-
-    yield from _told(model, source.name, decided(), source)
+    If `rows` are no source, they are blocks of rows like those of training, and have a `name`.
+    """
+    with model.engine(threads) as engine:
+        predictor = Predictor(model, wanted, engine)
+        if not isinstance(rows, RowSource):
+            yield from _told(model, name, map(predictor, rows))
+            return
+        source = suited(model, rows)
+        predictor.prepare_for(source)
+        slices = block_slices(source, 0, source.n_rows)
+        # The engine has threads of its own.
+        with borrow_workers(dask, threads, here=1) as workers:
+            found = workers.over(source, decide_rows, slices, predictor)
+            yield from _told(model, source, (decided for _, decided in found))
+        source.check_unchanged()
 
 
 def decide_rows(source: RowSource, block: tuple[int, int], predictor: Predictor) -> Decided:
@@ -338,33 +299,25 @@ def decide_rows(source: RowSource, block: tuple[int, int], predictor: Predictor)
 
 
 def _told(
-    model: Model, name: str, parts: Iterator[tuple[int, Decided]], source: RowSource | None = None
-) -> Iterator[tuple[int, Float64Array]]:
-    """Values of rows; warnings of what cannot be decided, with numbers as in a `source`."""
-    n_rows = n_open = n_too_large = 0
-    for start, decided in parts:
-        values = decided.values
+    model: Model, source: RowSource | str, parts: Iterator[Decided]
+) -> Iterator[Float64Array]:
+    """Values of the parts of a pass; warnings of rows that cannot be decided, in the end."""
+    n_rows = n_open = n_too_large = row = 0
+    for values, open_rows in parts:
         places = np.flatnonzero(np.isnan(values.reshape(len(values), -1)[:, 0]))
         if len(places) > 0 and n_too_large == 0:
-            row = start + int(places[0])
-            logger.warning(
-                "row %d of %s is too large for the %s kernel in float32, and has no prediction; "
-                "scale the columns as for training, or leave it out",
-                row if source is None else source.row_ids(row, row + 1)[0],
-                name,
-                model.kernel.name,
-            )
-        n_rows += len(values)
-        n_open += decided.n_open
+            row = n_rows + int(places[0])
         n_too_large += len(places)
-        yield start, values
-    if n_too_large > 1:
-        logger.warning("%d rows of %s have no prediction", n_too_large, name)
+        n_open += open_rows
+        n_rows += len(values)
+        yield values
+    name = source if isinstance(source, str) else source.name
+    if n_too_large > 0:
+        number = row if isinstance(source, str) else source.row_ids(row, row + 1)[0]
+        words = "row %d of %s is too large for the %s kernel in float32, and has no prediction, as "
+        words += "%d rows in all; scale the columns as for training, or leave them out"
+        logger.warning(words, number, name, model.kernel.name, n_too_large)
     if n_open > 0:
-        logger.warning(
-            "%d of %d rows of %s are so near the boundary, or so large, that float64 "
-            "arithmetic does not settle their labels or values",
-            n_open,
-            n_rows,
-            name,
-        )
+        words = "%d of %d rows of %s are so near the boundary, or so large, that float64 "
+        words += "arithmetic does not settle their labels or values"
+        logger.warning(words, n_open, n_rows, name)

@@ -15,7 +15,7 @@ from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.model.pairs import class_pairs
-from ooc_fw.model.prediction import iter_decisions
+from ooc_fw.model.prediction import decide
 from ooc_fw.model.probabilities import fit_sigmoid
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
@@ -103,8 +103,8 @@ def held_out_sigmoids(
     train, rest = hold_out(source, ranges_of(held))
     model = _train_on(train, problem, wanted, session)
     with rest as part, part.limited(deadline.check):
-        blocks = iter_decisions(model, part, threads=options.threads, dask=session.dask)
-        values = np.concatenate([block.reshape(len(block), -1) for _, block in blocks])
+        blocks = decide(model, part, threads=options.threads, dask=session.dask)
+        values = np.concatenate([block.reshape(len(block), -1) for block in blocks])
     known, sigmoids = codes[held], []
     sides = _sides(problem.n_classes, one_against_rest=options.landmarks is not None)
     for column, (negative, positive) in enumerate(sides):

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from ooc_fw import make_kernel
 from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.model.machines import Machines
-from ooc_fw.model.prediction import Predictor, Wanted, iter_decisions
+from ooc_fw.model.prediction import Predictor, Wanted, decide
 from tests.support.low_rank import few_vertices
 from tests.support.models import make_model
 from tests.support.reference import kernel_values
@@ -57,8 +57,8 @@ def made(kind, vectors, kernel, sparse):
 
 def places(model, rows, source_of=ArraySource):
     source = source_of(rows, np.zeros(len(rows)))
-    parts = iter_decisions(model, source, Wanted(True), threads=2)
-    return model.class_places(np.concatenate([values for _, values in parts]))
+    parts = decide(model, source, Wanted(True), threads=2)
+    return model.class_places(np.concatenate(list(parts)))
 
 
 def near_the_borders(model, X):

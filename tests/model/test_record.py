@@ -18,10 +18,8 @@ from ooc_fw.model.prediction import (
     Wanted,
     check_source,
     decide,
-    iter_decisions,
     like_training,
     suited,
-    suits_few,
 )
 from tests.support.contracts import to_dense
 from tests.support.methods import grid
@@ -114,7 +112,6 @@ def test_a_row_alone_has_the_decision_value_it_has_among_others(
     own = make_kernel(name, gamma=0.5)
     model = make_model(random_rows(500, seed=8), kernel=own, sparse=sparse, **options)
     X = random_rows(300, seed=9)
-    assert not suits_few(model, len(X), threads=2)
 
     def found(start, n=1, threads=1):
         rows = X[start : start + n]
@@ -173,7 +170,7 @@ def test_rows_of_unknown_scaling_are_raw_and_scaled_like_those_of_training(label
         for threads in (1, 2):
             found = model.decision_function(data, threads=threads, labels_only=labels_only)
             np.testing.assert_array_equal(found, expected)
-        (_, found), *_ = iter_decisions(model, open_dataset(data), Wanted(labels_only))
+        found, *_ = decide(model, open_dataset(data), Wanted(labels_only))
         np.testing.assert_array_equal(found, expected)
     sparse = open_dataset(scipy.sparse.csr_matrix(raw))
     keeps_zero = dataclasses.replace(minmax(), kind="maxabs", offset=np.zeros(D))
