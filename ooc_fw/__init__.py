@@ -50,7 +50,7 @@ which rounding is in the gap           ``certificate/sweep.py``, ``kernels/decis
 what do passes take of the support     ``kernels/low_rank.py``; in training ``solver/few.py``
 and in that of a landmark model        ``landmarks/certificate.py``
 what may an option be                  ``options.py``
-how are accuracy and AUC computed      ``model/metrics.py``
+how are accuracy and AUC computed      ``cli/evaluate.py``
 how to add a rule, a kernel, a source  ``guides/extending.md``
 how does a model become ONNX           ``model/onnx.py``
 which columns matter                   ``model/importance.py``, ``kernels/gradients.py``

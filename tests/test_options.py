@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from ooc_fw import InputError, TrainOptions
-from ooc_fw.model.metrics import METRICS
 from ooc_fw.options import (
     ConvertOptions,
     KernelOptions,
@@ -14,7 +13,7 @@ from ooc_fw.options import (
     TaskOptions,
     option_fields,
 )
-from ooc_fw.training.tuning import METRICS_OF
+from ooc_fw.training.tuning import METRICS, METRICS_OF
 
 RECORDS = (TrainOptions, KernelOptions, TaskOptions, SearchOptions, ConvertOptions)
 FIELDS = [

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ooc_fw.cli import common, gaps, runs
-from ooc_fw.model.metrics import METRICS
 from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import Progress, to_json
 from ooc_fw.solver.state import Status
@@ -18,7 +17,7 @@ from ooc_fw.system import memory
 from ooc_fw.system.files import Output, reserved, write_output
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.training.fit import describe
-from ooc_fw.training.tuning import TuneResult, tune
+from ooc_fw.training.tuning import METRICS, TuneResult, tune
 
 _TASK = ("task", "ordinary", "contamination", "epsilon")
 _SEARCH = (*_TASK, "kernel", "degree", "coef0", "validation_share", "metric")

@@ -77,6 +77,14 @@ _SPARE = 1.3  # times that time are kept for it, since the last candidate may ta
 _MOST_KEPT = 0.5  # of the time, for the last model
 _LAST_SHARE = 0.8  # of the time that is left, for the last model; the rest is for a certificate
 
+METRICS = {
+    "accuracy": "error",
+    "balanced_accuracy": "balanced error",
+    "auc": "1 - AUC",
+    "r2": "1 - R2",
+}
+"""Metrics of a search, and what 1 minus each of them is called."""
+
 METRICS_OF = {
     "classification": ("accuracy", "balanced_accuracy", "auc"),
     "novelty": ("auc", "balanced_accuracy"),

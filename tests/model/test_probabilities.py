@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 from sklearn.calibration import _SigmoidCalibration
-from sklearn.metrics import brier_score_loss
 
 import ooc_fw.model.probabilities
-from ooc_fw.model.metrics import Reliability
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.probabilities import class_probabilities, couple, fit_sigmoid, sigmoid
 
@@ -161,30 +159,3 @@ def test_probabilities_of_classes_against_the_rest_are_normalised(values):
 def test_two_classes_keep_small_probabilities():
     found = class_probabilities(np.array([-50.0, 50.0]), np.array([-2.0]), np.zeros(1), 2, "ovo")
     np.testing.assert_allclose(found, [[1, np.exp(-100)], [np.exp(-100), 1]], rtol=1e-12)
-
-
-def test_brier_score_and_bins_of_two_classes():
-    rng = np.random.default_rng(0)
-    p = np.append(rng.random(500), [0.0, 1.0])
-    codes = (rng.random(502) < p).astype(np.int64)
-    reliability = Reliability(2)
-    for part in (slice(0, 100), slice(100, None)):
-        reliability.add(np.stack([1 - p, p], axis=1)[part], codes[part])
-    found = reliability.measures()
-    assert found["brier_score"] == pytest.approx(brier_score_loss(codes, p))
-    for own in found["reliability"]:
-        here = (p >= own["from"]) & ((p < own["to"]) | (own["to"] == 1))
-        assert own["rows"] == here.sum()
-        assert own["mean_probability"] == pytest.approx(p[here].mean())
-        assert own["share"] == pytest.approx(codes[here].mean())
-
-
-def test_brier_score_and_bins_of_three_classes():
-    p = np.array([[0.5, 0.3, 0.2], [0.1, 0.05, 0.85], [0.2, 0.6, 0.2]])
-    reliability = Reliability(3)
-    reliability.add(p, np.array([0, 1, -1]))  # right, wrong, none of them
-    found = reliability.measures()
-    expected = [0.25 + 0.09 + 0.04, 0.01 + 0.95**2 + 0.85**2, 0.04 + 0.36 + 0.04]
-    assert found["brier_score"] == pytest.approx(np.mean(expected))
-    used = {own["from"]: own["share"] for own in found["reliability"] if own["rows"]}
-    assert used == {0.5: 1, 0.8: 0, 0.6: 0}
