@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 from ooc_fw.cli import common, gaps
 from ooc_fw.cli.arguments import data_arguments
@@ -62,13 +64,21 @@ def run(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _next(args: argparse.Namespace, options: Sequence[str] | None, training: Sequence[str]) -> str:
-    """The command that converts with these options; None is nothing to convert, but to train."""
+def _advised(
+    args: argparse.Namespace, advice: Iterable[tuple[str, ...]], *, is_ready: bool = False
+) -> dict[str, list[str]]:
+    """Sentences, and the command that converts with the options beside them, or trains."""
+    said, options = [], []
+    for sentence, *more in advice:
+        said += [sentence] * bool(sentence)
+        # Of rows that are ready for training, labels may still be elsewhere.
+        options += more if not is_ready or more[:1] in (["--label"], ["--task"]) else []
+    if args.label is not None and "--label" in options:
+        options[options.index("--label") + 1] = args.label  # which may be a number
     data = common.data_of(args)
-    given = data_arguments(args, training if options is None else options)
-    if options is None:
-        return shlex.join(["ooc-fw", "train", *data, *given, *training])
-    return f"{conversion(*data)} {shlex.join([*given, *options])}".rstrip()
+    words = ["ooc-fw", "train", *data] if is_ready else shlex.split(conversion(*data))
+    command = [*words, *data_arguments(args, options), *options]
+    return {"advice": said[:MOST_ADVICE], "next": [shlex.join(command)]}
 
 
 def _in_words(column: dict[str, Any]) -> str:
@@ -136,13 +146,9 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
     counts = None
     if found.counts is not None and not source.targets:
         counts = {format_label(value): count for value, count in found.counts.items()}
-    options = preflight.preparation(found, source)
-    more = preflight.of_labels(found, source, converts=options is not None)
-    if options is None:
-        command = _next(args, None, more)
-    else:
-        command = _next(args, [*more, *options], ())
-    constant = preflight.column_names(found, found.constant, source)
+    constant = np.flatnonzero(found.low == found.high)
+    is_whole = len(found.columns) == source.n_features  # and not those with values alone
+    heavy, _ = preflight.outweighing(found.low, found.high)
     return {
         "kind": "data",
         "n_rows": source.n_rows,
@@ -157,12 +163,11 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
         "classes": counts,
         "n_looked_at": found.n_looked,
         "density": found.density,
-        "constant_columns": constant if len(found.columns) == source.n_features else None,
-        "outweighing_columns": preflight.column_names(found, found.swamping()[0], source),
+        "constant_columns": preflight.column_names(found, constant, source) if is_whole else None,
+        "outweighing_columns": preflight.column_names(found, heavy, source),
         "bad_rows": found.n_bad,
         "repeated_rows": found.n_repeated,
-        "advice": [*preflight.advice(found, source)][:MOST_ADVICE],
-        "next": [command],
+        **_advised(args, preflight.advice(found, source), is_ready=source.scaling is not None),
     }
 
 
@@ -194,9 +199,6 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         if column.kind == "words":
             values = {"different": column.n_different}
         described[column.name] = {"holds": column.kind, "missing": column.n_missing, **values}
-    sentences, chosen = preflight.advice_on_table(columns, n_looked, label, bad)
-    if args.label is not None:
-        chosen[1] = args.label  # which may be a number, counted from the end
     return {
         "kind": "table",
         "format": format_name,
@@ -204,8 +206,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         "n_looked_at": n_looked,
         "bad_rows": len(bad),
         "columns": described,
-        "advice": sentences[:MOST_ADVICE],
-        "next": [_next(args, chosen, ())],
+        **_advised(args, preflight.advice_on_table(columns, n_looked, label, bad)),
     }
 
 

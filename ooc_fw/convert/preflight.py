@@ -1,7 +1,8 @@
 """A look at data before training: what would spoil a model or waste a run, and what to do.
 
 Small files are read whole. Of large ones, labels are read whole (8 bytes each), and rows are
-sampled from all parts of the file, at a cost that does not grow with it.
+sampled from all parts of the file, at a cost that does not grow with it. Of tables, the first block
+is read.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +19,13 @@ import numpy as np
 
 from ooc_fw.convert import tables
 from ooc_fw.convert.csv_table import is_foreign_number, parse_number
+from ooc_fw.convert.readers import Words
 from ooc_fw.convert.tables import Table, Wanted, listed
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.labels import MISSING_LABELS, iter_labels
 from ooc_fw.data.offsets import merges
 from ooc_fw.data.rows import (
+    AnyArray,
     CSRRows,
     Float64Array,
     Int64Array,
@@ -43,22 +45,26 @@ SAMPLE_ROWS = 1 << 20  # most rows of the sample, of which repeated ones are cou
 STRETCHES = 64  # parts of a large file from which its sample is read
 MAX_DECODED = 1 << 30  # bytes of chunks that are decoded for the sample, or one chunk
 
-SWAMPED = 0.1  # share of the largest spread and range below which those of a column hardly count
-FOREIGN = "numbers with commas"  # decimal ones, or separators of thousands
-DATES = "dates"  # kind of a column
-MANY_ORDERS = 1e4  # times its smallest value, or 1, above which logarithms suit a column
+SWAMPED = 0.1  # share of the widest range below which a column hardly counts
 MANY_CLASSES = 100  # labels above which they are no classes
-YEAR = 3e7  # seconds that dates are taken to range over
+MANY_ORDERS = 1e4  # times its smallest value, or 1, above which logarithms suit a column
 MOST_HOT = 30  # words of a column that had better become features of 0 and 1
-NAMES = 0.9  # share of the rows with different words above which these are names of rows
+MOST_NAMES = 0.9  # share of the rows with different words above which these are names of rows
+YEAR = 3e7  # seconds that dates are taken to range over
+FOREIGN = "numbers with commas"  # kind of a column: decimal commas, or separators of thousands
+DATES = "dates"  # kind of a column
 # Names of columns that number rows or things, if many of their values differ.
 IDENTIFIER = re.compile(
     r"(?i:(?:(?:^|[ _.])(?:id|key|no|nr|uuid|guid)|^index|^Unnamed: 0)$)|[a-z]I[Dd]$"
 )
 NO_LABEL = ("", "?", "nan", "na", "n/a", "none", "null", "unknown", "unlabelled", "unlabeled")
 # Names of columns of labels, the most likely first.
-LABEL_NAMES = "label labels class classes target y category outcome type annotation".split()
-LABEL_NAMES += "cluster leiden louvain".split()
+LABEL_NAMES = (
+    "label labels class classes target y category outcome type annotation cluster leiden louvain"
+).split()
+
+Advice = Iterator[tuple[str, ...]]
+"""Sentences, each with the options of a conversion that follow from it."""
 
 
 def likely_label(names: Sequence[str]) -> str | None:
@@ -70,6 +76,37 @@ def likely_label(names: Sequence[str]) -> str | None:
     return found[0] if found else None
 
 
+def outweighing(low: Float64Array, high: Float64Array) -> tuple[Int64Array, int]:
+    """Columns that outweigh others in a distance, the widest first, and how many others."""
+    spread = high - low
+    is_small = (spread > 0) & (spread < SWAMPED * spread.max(initial=0))
+    heavy = np.flatnonzero(~is_small & (spread > 0) & is_small.any())
+    return heavy[np.argsort(-spread[heavy], kind="stable")], int(np.count_nonzero(is_small))
+
+
+def _on_scales(names: Sequence[str], low: AnyArray, high: AnyArray, kind: str) -> Advice:
+    heavy, n_small = outweighing(low, high)
+    if n_small:
+        shown = listed([str(names[j]) for j in heavy.tolist()])
+        yield (
+            f"the columns are not scaled alike: next to {shown} (from {low[heavy[0]]:g} to "
+            f"{high[heavy[0]]:g}) {n_small} others hardly count in distances and RBF kernels; "
+            f"convert with --scale {kind}",
+            *("--scale", kind),
+        )
+
+
+def _on_labels(n_different: int, n_missing: int, *, are_amounts: bool) -> Advice:
+    if n_missing:
+        way = "training refuses them; --missing-labels drop leaves out their rows"
+        yield f"{n_missing} labels are missing: {way}", "--missing-labels", "drop"
+    if n_different == 1:
+        yield ("all labels that were read are the same: training needs two classes or more",)
+    if are_amounts:
+        said = f"there are {n_different} different labels: if they are amounts, --task regression"
+        yield f"{said} makes them targets", "--task", "regression"
+
+
 @dataclass(frozen=True)
 class Findings:
     """Measures of rows and labels."""
@@ -79,37 +116,11 @@ class Findings:
     n_repeated: int  # rows that equal an earlier one
     density: float  # share of values that are not zero
     columns: Int64Array  # those that are measured: of wide sparse rows, those that hold a value
-    low: Float64Array  # range and standard deviation of each of them
+    low: Float64Array  # range of each of them
     high: Float64Array
-    deviation: Float64Array
     are_whole: bool  # whether all values are whole numbers
     counts: dict[Any, int] | None = None  # rows of each label, sorted; None without labels
     n_unlabelled: int = 0  # labels that are NaN
-
-    @property
-    def constant(self) -> Int64Array:
-        """Places in `columns` of those of one value."""
-        return np.flatnonzero(self.low == self.high)
-
-    def swamping(self) -> tuple[Int64Array, int]:
-        """Columns that outweigh others in a distance, the heaviest first, and how many others.
-
-        Both the range and the deviation must differ: after scaling to one range, a rare 1 among
-        zeros has a small deviation, and after scaling to one deviation a large range.
-        """
-        spread = self.high - self.low
-        if not len(spread) or not spread.max() > 0:
-            return np.empty(0, dtype=np.int64), 0
-        top = int(np.argmax(self.deviation))
-        small = (self.deviation < SWAMPED * self.deviation[top]) & (spread < SWAMPED * spread[top])
-        n_small = int(np.count_nonzero(small & (spread > 0)))
-        heavy = np.flatnonzero(~small & (spread > 0) & (n_small > 0))
-        return heavy[np.argsort(-self.deviation[heavy], kind="stable")], n_small
-
-    @property
-    def scale_kind(self) -> str:
-        """The scaling that suits the rows: one that keeps the zeros of sparse ones."""
-        return "maxabs" if self.density < 0.5 else "standard"
 
 
 def inspect_source(source: RowSource) -> Findings:
@@ -123,27 +134,23 @@ def inspect_source(source: RowSource) -> Findings:
         columns = np.unique(np.concatenate(stored)).astype(np.int64)
     else:
         columns = np.arange(width)
-    ranges = ColumnRanges("standard")
+    ranges = ColumnRanges()
     for rows in parts:
         if isinstance(rows, CSRRows) and len(columns) < width:
             places = np.searchsorted(columns, rows.indices).astype(np.int32)
             rows = replace(rows, indices=places, n_features=len(columns))
         ranges.add(rows)
-    n_rows, n_columns = ranges.n_rows, len(columns)
     values = [values_of(rows) for rows in parts]
     n_looked = sum(stop - start for start, stop in slices)
-    counts, n_unlabelled = _count_labels(source)
     return Findings(
         n_looked,
-        n_looked - n_rows,
-        n_rows - len(np.unique(np.concatenate([row_hashes(rows) for rows in parts]))),
-        float(sum(map(np.count_nonzero, values))) / max(1, n_rows * width),
+        n_looked - ranges.n_rows,
+        ranges.n_rows - len(np.unique(np.concatenate([row_hashes(rows) for rows in parts]))),
+        float(sum(map(np.count_nonzero, values))) / max(1, ranges.n_rows * width),
         columns,
-        *ranges.range(n_columns),
-        ranges.moments(n_columns)[1] if n_rows else np.zeros(n_columns),
+        *ranges.range(len(columns)),
         not any(np.mod(part, 1).any() for part in values),
-        counts,
-        n_unlabelled,
+        *_count_labels(source),
     )
 
 
@@ -151,13 +158,10 @@ def _count_labels(source: RowSource) -> tuple[dict[Any, int] | None, int]:
     if not source.has_labels:
         return None, 0
     counts: Counter[Any] = Counter()
-    n_missing = 0
     for _, labels in iter_labels(source):
-        if labels.dtype.kind == "f":
-            is_missing = np.isnan(labels)
-            n_missing += int(np.count_nonzero(is_missing))
-            labels = labels[~is_missing]
         counts.update(count_labels(labels))
+    missing = [label for label in counts if label != label]  # NaN
+    n_missing = sum(counts.pop(label) for label in missing)
     return dict(sorted(counts.items())), n_missing
 
 
@@ -186,33 +190,66 @@ def _finite(rows: Rows) -> Rows:
     return take_rows(rows, np.delete(np.arange(len(rows)), row_of))
 
 
-def preparation(found: Findings, source: RowSource) -> list[str] | None:
-    """Options of the conversion that suits rows; None if they are ready for training."""
-    if source.scaling is not None:
-        return None  # it is converted
-    options = ["--impute", "mean"] * bool(found.n_bad)
-    if merges(source):
-        options += ["--scale", "standard"]
-    elif _are_counts(found, source):
-        options += ["--log1p", "--scale", "maxabs"]
-    elif found.swamping()[1]:
-        options += ["--scale", found.scale_kind]
-    if source.sparse:
-        options += ["--dense"] * (found.density > 0.5)
-    else:
-        options += ["--sparse"] * (found.density < 0.1 and source.n_features > 10)
-    return options if options or not source.shuffled else None
+def column_names(found: Findings, places: Int64Array, source: RowSource) -> list[Any]:
+    """Names of measured columns, or their numbers where they have no names."""
+    names = source.columns
+    return [j if names is None else names[j] for j in found.columns[places].tolist()]
 
 
-def of_labels(found: Findings, source: RowSource, *, converts: bool) -> list[str]:
-    """Options that the labels of a source need, of ``train``, or of the conversion before it."""
+def advice(found: Findings, source: RowSource) -> Advice:
+    """What would spoil a model or slow a run, the most serious first."""
+    is_converted = source.scaling is not None
+    if found.n_bad:
+        yield (
+            f"{found.n_bad} of {found.n_looked} rows hold values that are missing or not finite: "
+            f"training refuses them; replace them, or convert with --impute mean",
+            *("--impute", "mean"),
+        )
     if found.counts is None:
         names = source.label_columns
-        return ["--label", likely_label(names) or "COLUMN"] if names else []
-    if source.targets:
-        return ["--task", "regression"]
-    words = [word for word in map(str, found.counts) if word.lower() in NO_LABEL]
-    return ["--missing-labels", f"drop={words[0]}"] if words and converts else []
+        more = ("--label", likely_label(names) or "COLUMN") if names else ()
+        yield f"there are no labels: {source.labels_hint}", *more
+    elif source.targets:
+        yield "", "--task", "regression"
+    else:
+        are_amounts = len(found.counts) > MANY_CLASSES
+        yield from _on_labels(len(found.counts), found.n_unlabelled, are_amounts=are_amounts)
+        yield from _on_classes(found.counts)
+    if not is_converted and merges(source):
+        yield "", "--scale", "standard"
+    elif not is_converted and _are_counts(found, source):
+        yield "", "--log1p", "--scale", "maxabs"
+    elif not is_converted or (source.scaling is not None and source.scaling.is_identity):
+        names = column_names(found, np.arange(len(found.columns)), source)
+        kind = "maxabs" if found.density < 0.5 else "standard"
+        yield from _on_scales(names, found.low, found.high, kind)
+    if not source.shuffled:
+        yield (
+            "the rows may be in any order: training then samples from all over the file, which is "
+            "slower; ooc-fw convert shuffles once (a test file needs no shuffling)",
+        )
+    if not is_converted and source.sparse and found.density > 0.5:
+        yield "", "--dense"
+    if not is_converted and not source.sparse and found.density < 0.1 and source.n_features > 10:
+        yield "", "--sparse"
+
+
+def _on_classes(counts: dict[Any, int]) -> Advice:
+    total = sum(counts.values())
+    for label, count in counts.items():
+        if str(label).lower() in NO_LABEL:
+            yield (
+                f"class {label or repr('')} ({count} of {total} rows) looks like a missing label "
+                f"and would be learned as a class: --missing-labels drop={label} leaves it out",
+                *("--missing-labels", f"drop={label}"),
+            )
+    label, count = min(counts.items(), key=lambda item: item[1], default=("", 0))
+    if 1 < len(counts) <= MANY_CLASSES and count < 0.02 * total:
+        word = f"{label:g}" if isinstance(label, float) else label
+        yield (
+            f"class {word} has {count} of {total} rows ({100 * count / total:.2g} %): accuracy "
+            f"says little about it; look at the balanced accuracy",
+        )
 
 
 def _are_counts(found: Findings, source: RowSource) -> bool:
@@ -220,67 +257,6 @@ def _are_counts(found: Findings, source: RowSource) -> bool:
     if source.columns is None or source.table is not None or not found.are_whole:
         return False
     return bool(found.low.min() >= 0 and found.high.max() > 1)
-
-
-def column_names(found: Findings, places: Int64Array, source: RowSource) -> list[Any]:
-    """Names of measured columns, or their numbers where they have no names."""
-    names = source.columns
-    return [j if names is None else names[j] for j in found.columns[places].tolist()]
-
-
-def advice(found: Findings, source: RowSource) -> Iterator[str]:
-    """Sentences on what would spoil a model or slow a run, the most serious first."""
-    if found.n_bad:
-        yield (
-            f"{found.n_bad} of {found.n_looked} rows hold values that are missing or not finite: "
-            f"training refuses them; replace them, or convert with --impute mean"
-        )
-    if found.counts is None:
-        yield f"there are no labels: {source.labels_hint}"
-    elif not source.targets:
-        yield from _advice_on_labels(found.counts, found.n_unlabelled)
-    heavy, n_small = found.swamping()
-    if n_small and (source.scaling is None or source.scaling.is_identity):
-        j = int(heavy[0])
-        shown = listed([str(name) for name in column_names(found, heavy, source)])
-        yield (
-            f"the columns are not scaled alike: next to {shown} (from {found.low[j]:g} to "
-            f"{found.high[j]:g}) {n_small} others hardly count in distances and RBF kernels; "
-            f"convert the source with --scale {found.scale_kind}"
-        )
-    if not source.shuffled:
-        yield (
-            "the rows may be in any order: training then samples from all over the file, which is "
-            "slower; ooc-fw convert shuffles once (a test file needs no shuffling)"
-        )
-
-
-def _advice_on_labels(counts: dict[Any, int], n_missing: int) -> Iterator[str]:
-    if n_missing:
-        yield f"{n_missing} labels are missing: training refuses them; leave the rows out"
-    total = sum(counts.values())
-    if len(counts) == 1:
-        yield "all rows that were read have the same label: training needs two classes or more"
-    elif len(counts) > MANY_CLASSES:
-        yield (
-            f"there are {len(counts)} different labels: if they are amounts and not classes, this "
-            f"is regression, train with --task regression"
-        )
-    elif counts:
-        for label, count in counts.items():
-            if str(label).lower() in NO_LABEL:
-                yield (
-                    f"class {label or repr('')} ({count} of {total} rows) looks like a missing "
-                    f"label and would be learned as a class: leave such rows out, by convert "
-                    f"--missing-labels {shlex.quote(f'drop={label}')}"
-                )
-        rare, count = min(counts.items(), key=lambda item: item[1])
-        if count < 0.02 * total:
-            word = f"{rare:g}" if isinstance(rare, float) else rare
-            yield (
-                f"class {word} has {count} of {total} rows ({100 * count / total:.2g} %): "
-                f"accuracy says little about it; look at the balanced accuracy"
-            )
 
 
 @dataclass(frozen=True)
@@ -296,9 +272,10 @@ class TableColumn:
     are_whole: bool = True  # whether the numbers are whole
 
     @property
-    def identifies(self) -> bool:
-        """Whether it numbers rows or things."""
-        return bool(self.n_different > MOST_HOT and self.are_whole and IDENTIFIER.search(self.name))
+    def is_useful(self) -> bool:
+        """Whether it is not empty and does not number rows or things."""
+        many = self.n_different > MOST_HOT and self.are_whole
+        return self.n_different > 0 and not (many and IDENTIFIER.search(self.name))
 
 
 def inspect_table(table: Table) -> tuple[int, list[TableColumn], tuple[str, ...]]:
@@ -319,16 +296,13 @@ def inspect_table(table: Table) -> tuple[int, list[TableColumn], tuple[str, ...]
     if not isinstance(cells.numbers, CSRRows):
         for name, column in zip(numbers, cells.numbers.T, strict=True):
             found[name] = _number_column(name, column)
-    for name, column in zip(words, cells.words, strict=True):
-        found[name] = _word_column(name, column, is_text=kinds[name] == tables.TEXT)
-    return (
-        len(cells.labels),
-        [found[name] for name in table.columns if name in found],
-        cells.skipped,
-    )
+    for name, texts in zip(words, cells.words, strict=True):
+        found[name] = _word_column(name, texts, is_text=kinds[name] == tables.TEXT)
+    columns = [found[name] for name in table.columns if name in found]
+    return len(cells.labels), columns, cells.skipped
 
 
-def _word_column(name: str, column: Any, *, is_text: bool) -> TableColumn:
+def _word_column(name: str, column: Words, *, is_text: bool) -> TableColumn:
     """A column of words, which may be dates, or in text numbers."""
     numbers = {word: parse_number(word) for word in column.values}
     strange = [word for word, number in numbers.items() if number is None]
@@ -354,88 +328,58 @@ def _number_column(name: str, column: Float64Array) -> TableColumn:
 
 def advice_on_table(
     columns: Sequence[TableColumn], n_looked: int, label: str | None, bad: Sequence[str] = ()
-) -> tuple[list[str], list[str]]:
-    """How to convert a table whose first rows were looked at: sentences, and options."""
-    said: list[str] = []
+) -> Advice:
+    """How to convert a table whose first rows were looked at."""
+    likely = label or likely_label([column.name for column in columns])
+    said = f"no column is named as the labels, and {likely!r} may hold them; else give --label"
+    yield said * (label is None and likely is not None), "--label", likely or "COLUMN"
     if bad:
-        said.append(
+        yield (
             f"{len(bad)} of the first rows cannot be read ({bad[0]}): correct them, or leave them "
-            f"out with --on-error skip"
+            f"out with --on-error skip",
+            *("--on-error", "skip"),
         )
-    if label is None and (label := likely_label([column.name for column in columns])):
-        said.append(
-            f"no column is named as the labels, and {label!r} may hold them; else give --label"
-        )
-    options = ["--label", label or "COLUMN", *["--on-error", "skip"] * bool(bad)]
     can_encode = True
-    for column in columns:
-        if column.name == label:
-            can_encode = column.n_different != 1  # which needs two classes
-            for sentence, *more in _advice_on_label(column):
-                said.append(sentence)
-                options += more
-    features = [c for c in columns if c.name != label]
-    known = [c for c in features if c.n_different and not c.identifies]
-    words = [c for c in known if c.kind == "words"]
+    for c in columns:
+        if c.name == likely:
+            can_encode = c.n_different != 1  # which needs two classes
+            are_amounts = not c.are_whole or c.n_different > MANY_CLASSES
+            are_amounts &= c.kind == "numbers"
+            yield from _on_labels(c.n_different, c.n_missing, are_amounts=are_amounts)
+    features = [c for c in columns if c.name != likely]
+    words = [c for c in features if c.kind == "words" and c.is_useful]
     hot = [c for c in words if c.n_different <= MOST_HOT]
-    encoded = [c for c in words if MOST_HOT < c.n_different <= NAMES * (n_looked - c.n_missing)]
-    encoded *= can_encode
+    most = MOST_NAMES * can_encode
+    encoded = [c for c in words if MOST_HOT < c.n_different <= most * (n_looked - c.n_missing)]
     dates = [c for c in features if c.kind == DATES]
-    numbers = [c for c in known if c.kind == "numbers"]
-    dropped = [c for c in features if c not in (*hot, *encoded, *dates, *numbers)]
-    for option, chosen in (
-        ("--one-hot", hot),
-        ("--target-encode", encoded),
-        ("--dates", dates),
-        ("--drop", dropped),
-    ):
+    numbers = [c for c in features if c.kind == "numbers" and c.is_useful]
+    for option, chosen in (("--one-hot", hot), ("--target-encode", encoded), ("--dates", dates)):
         if chosen:
-            options += [option, _joined([c.name for c in chosen])]
-    if dropped:
-        said.append(
+            yield "", option, _joined(chosen)
+    if dropped := [c for c in features if c not in (*hot, *encoded, *dates, *numbers)]:
+        yield (
             f"--drop leaves out what is empty, names the rows, or is neither numbers, dates nor "
-            f"categories: {', '.join(f'{c.name} ({c.kind})' for c in dropped)}"
+            f"categories: {', '.join(f'{c.name} ({c.kind})' for c in dropped)}",
+            *("--drop", _joined(dropped)),
         )
     if any(c.n_missing for c in (*hot, *dates, *numbers)):
-        options += ["--impute", "mean"]
-    ranges = {c.high - c.low: c.name for c in numbers if c.low != c.high}
-    ranges |= {1.0: f"{hot[0].name}, 0 or 1"} if hot else {}
-    ranges |= {YEAR: dates[0].name} if dates else {}
-    if ranges and min(ranges) < SWAMPED * max(ranges):
-        grow = any(c.high > MANY_ORDERS * max(1, c.low) for c in numbers)
-        options += ["--log1p"] * (grow and all(c.low >= 0 for c in numbers))
-        # Rows that are mostly zeros stay sparse if the scaling leaves zeros what they are.
-        width = len(numbers) + sum(c.n_different for c in hot)
-        is_thin = 4 * (len(numbers) + len(hot)) < width and not dates
-        options += ["--scale", "maxabs" if is_thin else "standard"]
-        low, high = min(ranges), max(ranges)
-        said.append(
-            f"the ranges of the columns go from {low:g} ({ranges[low]}) to {high:g} "
-            f"({ranges[high]}): scale them, or the large ones swamp the others in an RBF kernel"
-        )
-    return said, options
+        yield "", "--impute", "mean"
+    if any(c.high > MANY_ORDERS * max(1, c.low) for c in numbers) and all(
+        c.low >= 0 for c in numbers
+    ):
+        yield "", "--log1p"
+    # Rows that are mostly zeros stay sparse if the scaling leaves zeros what they are.
+    is_thin = 3 * (len(numbers) + len(hot)) < sum(c.n_different for c in hot) and not dates
+    yield from _on_scales(
+        [c.name for c in (*numbers, *hot, *dates)],
+        np.array([c.low for c in numbers] + [0.0] * len(hot) + [0.0] * len(dates)),
+        np.array([c.high for c in numbers] + [1.0] * len(hot) + [YEAR] * len(dates)),
+        "maxabs" if is_thin else "standard",
+    )
 
 
-def _advice_on_label(column: TableColumn) -> Iterator[tuple[str, ...]]:
-    """What is to be said of the labels of a table, and the options that follow."""
-    if column.n_different == 1:
-        yield (f"all labels in {column.name} are the same: training needs two classes",)
-    if column.n_missing:
-        yield (
-            f"{column.n_missing} labels are missing: --missing-labels drop leaves out their rows",
-            "--missing-labels",
-            "drop",
-        )
-    if column.kind == "numbers" and not (column.are_whole and column.n_different <= MANY_CLASSES):
-        yield (
-            f"the labels in {column.name} are amounts: --task regression makes them targets",
-            "--task",
-            "regression",
-        )
-
-
-def _joined(names: Sequence[str]) -> str:
+def _joined(columns: Sequence[TableColumn]) -> str:
     """Names as an option expects them: with commas between, and quotes around names with commas."""
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(names)
+    csv.writer(line, lineterminator="").writerow([c.name for c in columns])
     return line.getvalue()
