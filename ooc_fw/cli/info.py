@@ -15,7 +15,7 @@ from ooc_fw.cli.arguments import data_arguments
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert import preflight
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.features import find_column
+from ooc_fw.convert.record import find_column
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data import formats
 from ooc_fw.data.hdf5 import H5PY_ERRORS, open_file

@@ -17,15 +17,16 @@ import numpy as np
 
 from ooc_fw.convert import passes
 from ooc_fw.convert.csv_table import CSVTable
-from ooc_fw.convert.features import TableEncoder, TableRecord, choose_columns
+from ooc_fw.convert.features import TableEncoder
 from ooc_fw.convert.like import TrainingFile, read_like
 from ooc_fw.convert.passes import Job, Spool, shuffle_bits
 from ooc_fw.convert.readers import Encoder, ParseOptions, Progress, Reader
+from ooc_fw.convert.record import TableRecord, choose_columns
 from ooc_fw.convert.tables import ArrayTable, PartsTable, Table
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import Layout, OutputFile, filter_options
-from ooc_fw.data.formats import TABLES, detect_format
-from ooc_fw.data.labels import are_numbers, maps_left
+from ooc_fw.data.formats import detect_format
+from ooc_fw.data.labels import maps_left
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
@@ -168,11 +169,6 @@ def _choose_format(names: Sequence[str], options: ConvertOptions, like: Training
         )
     if options.labels is not None and len(names) > 1:
         raise InputError("--labels is for one input; convert them one at a time")
-    if like is not None and kind in TABLES and like.is_model and like.table is None:
-        raise InputError(
-            f"{like.name} is a model, which does not say how the columns of a table became its "
-            f"features; give the converted training file with --like"
-        )
     if like is not None and kind == "libsvm" and like.words and not _maps(names, options, like):
         raise InputError(
             f"the labels of {like.name} are words ({', '.join(like.words[:3])}), and those of "
@@ -233,21 +229,21 @@ def _choose_features(
     first: Table, record: TableRecord | None, options: ConvertOptions, like: TrainingFile | None
 ) -> TableRecord | None:
     """Features of tables, or None for an array of sparse rows; `record` is that of `like`."""
+    if first.sparse and like is None and options.of_columns:
+        raise InputError(
+            f"{first.name} holds sparse rows, all columns of which are taken; leave --one-hot, "
+            f"--target-encode, --dates, --drop and --impute out"
+        )
     if first.sparse:
-        if like is None and options.of_columns:
-            raise InputError(
-                f"{first.name} holds sparse rows, all columns of which are taken; leave --one-hot, "
-                f"--target-encode, --dates, --drop and --impute out"
-            )
         return None
     if like is None:
         return choose_columns(first, options)
-    by_position = record is None or (
-        {*record.columns}.isdisjoint(first.columns)
-        and (are_numbers(record.columns) or are_numbers(first.columns[: like.n_features]))
-        and not (record.hot or record.means or record.encodings or record.dates)
-    )
-    return choose_columns(first, options, like) if by_position else record
+    if record is None:
+        raise InputError(
+            f"{like.name} does not say how the columns of a table became its features; give the "
+            f"converted file of a table with --like"
+        )
+    return record
 
 
 @contextmanager
@@ -267,8 +263,8 @@ def _plan(job: Job, like: TrainingFile | None, notes: list[str]) -> Layout:
     """Layout of the output; InputError if rows cannot be stored as they should."""
     options, encoder, log = job.options, job.encoder, job.scaling
     width = options.n_features if like is None else like.n_features
-    n_columns = encoder.end_learning(job.ranges, job.sums, log, width or job.width)
-    widths = encoder.widths(n_columns)
+    widths = encoder.end_learning(job.ranges, log, width or job.width)
+    n_columns = len(widths)
     n_features = int(widths.sum()) if like is None else like.n_features
     if not n_features:
         raise InputError(f"{job.name} holds labels only, no features; nothing to learn")

@@ -28,7 +28,6 @@ class TrainingFile:
     columns: Sequence[str] | None = None  # names of its features
     table: str | None = None  # how a table became its features, as JSON
     targets: bool = False  # whether its labels are targets of a regression
-    is_model: bool = False  # whether it is a model
     labels_as: tuple[str, ...] = ()  # maps that made its labels
 
     @property
@@ -89,7 +88,6 @@ def _of_model(file: Any) -> TrainingFile:
         formats.get_texts(file, formats.COLUMNS),
         file[formats.RECORD][...].tobytes().decode() if formats.RECORD in file else None,
         "spread" in file.attrs,
-        is_model=True,
         labels_as=tuple(formats.get_texts(file, LABELS_AS) or ()),
     )
 

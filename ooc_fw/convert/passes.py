@@ -61,7 +61,6 @@ class Job:
     spool: Spool
     progress: Progress
     ranges: ColumnRanges  # of the columns of parsed rows
-    sums: Float64Array | None = None  # of each column of numbers, if means are asked for
     class_counts: Counter[float] = field(default_factory=Counter)
     n_rows: int = 0
     width: int = 0
@@ -86,8 +85,7 @@ class Job:
             self.ranges.add(measured.known)
         else:
             self.ranges.merge(measured.ranges)
-        if block.sums is not None:
-            self.sums = block.sums if self.sums is None else self.sums + block.sums
+        self.encoder.learn(block)
         self.class_counts.update(measured.counts)
         if len(self.class_counts) > MAX_CLASSES:
             raise InputError(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -74,7 +74,8 @@ class ParsedBlock:
     n_skipped: int  # lines or rows left out because of an error
     skipped: tuple[str, ...]  # what was wrong with the first few of them
     codes: Int32Array | None = None  # categories that are target-encoded
-    sums: Float64Array | None = None  # of each column of numbers, without missing ones
+    counts: Mapping[str, int] = field(default_factory=dict)  # of what notes say
+    sums: Float64Array | None = None  # of each column of numbers, and how many are missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,14 +214,11 @@ class Encoder(ABC):
         rows = replace(rows, data=scaling.log_values(rows.data))
         return rows, rows
 
-    def end_learning(
-        self, ranges: ColumnRanges, sums: Float64Array | None, log: Scaling, n_columns: int
-    ) -> int:
-        """Complete what is learned from all rows; returns the number of columns."""
-        return n_columns
+    def learn(self, block: ParsedBlock) -> None:  # noqa: B027
+        """Take note of a block; for one thread, in the order of the rows."""
 
-    def widths(self, n_columns: int) -> Int64Array:
-        """Features of each column."""
+    def end_learning(self, ranges: ColumnRanges, log: Scaling, n_columns: int) -> Int64Array:
+        """Complete what is learned from all rows; returns the number of features of each column."""
         return np.ones(n_columns, dtype=np.int64)
 
     def kept(self, n_columns: int) -> AnyArray | None:

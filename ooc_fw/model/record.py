@@ -68,7 +68,7 @@ class Model:
     spread: float | None = None  # of regression: the prediction is offset + spread h(x)
     epsilon: float | None = None  # of regression: half the width of the tube without losses
     columns: tuple[str, ...] | None = None  # names of the features, if they have any
-    # How the columns of a table became the features: `ooc_fw.convert.features.TableRecord` as JSON.
+    # How the columns of a table became the features: `ooc_fw.convert.record.TableRecord` as JSON.
     table: str | None = None
     labels_as: tuple[str, ...] = ()  # maps of the labels, see `ooc_fw.data.labels.LabelMap`
     # A bit for each training row, as of `numpy.packbits`: 0 for weight 0, which was left out. None

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.features import TableEncoder, TableRecord, find_column
+from ooc_fw.convert.features import TableEncoder
 from ooc_fw.convert.like import TrainingFile
 from ooc_fw.convert.readers import ParseOptions, Words, ordered_map
+from ooc_fw.convert.record import TableRecord, find_column
 from ooc_fw.convert.tables import USABLE, Wanted, write_arrow
 from ooc_fw.data.formats import TABLES, detect_format, is_store
 from ooc_fw.data.labels import label_word
@@ -141,6 +142,7 @@ def rows_of_table(
             )
         n_rows = 0
         for block in ordered_map(partial(encoder.parse, reader), reader.blocks()):
+            encoder.learn(block)
             n_rows += len(block.rows)
             labels: AnyArray = block.labels
             if (words := encoder.labels.words) is not None:
@@ -166,7 +168,6 @@ def _training_table(model: Model, name: str) -> tuple[TrainingFile, TableRecord]
         columns=columns,
         table=model.table,
         targets=model.spread is not None,
-        is_model=True,
         labels_as=model.labels_as,
     )
     return training, TableRecord.from_json(model.table, name, columns, width)

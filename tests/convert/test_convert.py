@@ -288,7 +288,7 @@ def test_like_a_model(offset, tmp_path, out, ooc_fw):
         found.append(read(tmp_path / "like.h5").X)
     np.testing.assert_array_equal(*found)
     table = write(tmp_path, "a,b\n1,2\n", "new.csv")
-    with pytest.raises(InputError, match="is a model, which does not say how the columns of a tab"):
+    with pytest.raises(InputError, match="does not say how the columns of a table became its"):
         convert_files([table], tmp_path / "no.h5", like=model)
     with h5py.File(model, "a") as file:
         file["link"] = h5py.SoftLink("/machines")

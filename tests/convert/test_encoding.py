@@ -10,8 +10,8 @@ from sklearn.metrics import roc_auc_score
 
 from ooc_fw import FrankWolfeSVC, train_test_split, tune
 from ooc_fw.convert import encoding, readers
-from ooc_fw.convert.features import TableRecord
 from ooc_fw.convert.passes import shuffle_keys
+from ooc_fw.convert.record import TableRecord
 from ooc_fw.convert.writer import split
 from ooc_fw.data import encoded
 from ooc_fw.data.encoded import hold_out
