@@ -27,6 +27,7 @@ KEPT_BYTES = 32 << 20  # decoded bytes that are kept of one array, or two chunks
 _WORD_BYTES = 512  # that the memory plan counts for a word
 # Decoded bytes that a chunk of a small array may take, and that any may.
 _SMALL_CHUNK, _LARGEST_CHUNK = 64 << 20, 2 << 30
+_MOST_CHUNKS = 10**8
 # What numpy raises for a header, which it parses as Python.
 _ODD_HEADER = (
     *(ValueError, OSError, EOFError, TypeError, ArithmeticError, RecursionError),
@@ -78,11 +79,11 @@ def only_column(array: Any) -> Any:
     return ReadArray(array.shape[:1], array.dtype, lambda start, stop: array[start:stop][:, 0])
 
 
-def check_chunk(place: str, array: Any, chunk: Sequence[int]) -> None:
-    """Raise InputError for chunks that would fill the memory when they are decoded."""
+def check_chunk(place: str, array: Any, chunk: Sequence[int], n_chunks: int = 0) -> None:
+    """Raise InputError for chunks that would fill the memory when they are decoded or counted."""
     chunk_bytes = math.prod(chunk) * array.dtype.itemsize
     fitting = 4 * math.prod(array.shape) * array.dtype.itemsize  # it may be less than a chunk
-    if chunk_bytes > max(_SMALL_CHUNK, min(_LARGEST_CHUNK, fitting)):
+    if n_chunks > _MOST_CHUNKS or chunk_bytes > max(_SMALL_CHUNK, min(_LARGEST_CHUNK, fitting)):
         raise InputError(
             f"{place} is said to have shape {tuple(array.shape)} in chunks of {tuple(chunk)}, "
             f"which it cannot have, or which are too large; write it in chunks of a few MiB"

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TypedDict
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_fw.data.arrays import ReadArray
 from ooc_fw.data.rows import (
@@ -74,12 +73,10 @@ class Categories:
             return self
 
         def view(array: ReadArray) -> ReadArray:
-            shape = (n_rows, *array.shape[1:])
-
             def read(start: int, stop: int) -> AnyArray:
-                return np.asarray(array[start:stop])
+                return pick(lambda a, b: np.asarray(array[a:b]), start, stop)
 
-            return ReadArray(shape, array.dtype, lambda start, stop: pick(read, start, stop))
+            return ReadArray((n_rows, *array.shape[1:]), array.dtype, read)
 
         return replace(self, cells=view(self.cells), labels=view(self.labels))
 
@@ -113,20 +110,17 @@ def encode(
     all_labels = labels.sum(axis=1)
     mean = all_labels.sum(axis=0) / all_rows.sum()
 
-    def means(labels: Float64Array, rows: Float64Array) -> Float64Array:
+    def features(labels: Float64Array, rows: Float64Array) -> Float64Array:
         found: Float64Array = (labels + PRIOR_ROWS * mean) / (rows + PRIOR_ROWS)[..., None]
         found[NO_WORD] = mean
-        return found
-
-    of_others = means(all_labels[:, None] - labels, all_rows[:, None] - rows)
-    of_all = means(all_labels, all_rows)
-    if counts:
-        logs = np.log1p(all_rows)[:, None]
+        if not counts:
+            return found
+        logs = np.log1p(all_rows).reshape(-1, *[1] * (found.ndim - 1))
         logs[NO_WORD] = 0
-        of_all = np.concatenate([of_all, logs], axis=1)
-        logs = np.repeat(logs[:, None], FOLDS, axis=1)
-        of_others = np.concatenate([of_others, logs], axis=2)
-    return of_others, of_all, rows
+        return np.concatenate([found, np.broadcast_to(logs, (*found.shape[:-1], 1))], axis=-1)
+
+    of_others = features(all_labels[:, None] - labels, all_rows[:, None] - rows)
+    return of_others, features(all_labels, all_rows), rows
 
 
 class EncodedSource(WholeSource):
@@ -145,68 +139,60 @@ class EncodedSource(WholeSource):
             )
         super().__init__(source, source.n_features, sparse=source.sparse)
         self._training = training
-        self._cells, self._labels_of = categories.cells, categories.labels
-        self._classes = categories.classes
+        self._cells = categories.cells
         record = json.loads(source.table)
         encodings: dict[str, Encoding] = record["encodings"]
-        self._encode(encodings)
+        self._sizes = [FOLDS * (len(one["words"]) + 1) for one in encodings.values()]
+        self._of_others: list[Float64Array] = []  # features of each cell, for every column
+        self._of_all: list[Float64Array] = []  # and of each code
+        targets = categories.classes is None
+        for (name, one), sums in zip(encodings.items(), self._sums(categories), strict=True):
+            names = [*one["features"]]
+            counts = names[-1] == f"{name}.count"
+            by_fold = sums.reshape(-1, FOLDS, sums.shape[1])
+            of_others, of_all, _ = encode(by_fold, targets=targets, counts=counts)
+            self._of_others.append(of_others.reshape(-1, len(names)))
+            self._of_all.append(of_all)
+            table = np.roll(of_all, -1, axis=0).T.tolist()  # NO_WORD comes last
+            one["features"] = dict(zip(names, table, strict=True))
         self.table = json.dumps(record)
         self._n_before = source.n_features - sum(values.shape[1] for values in self._of_all)
         self.recipe = EncodedSource, (source, training)
 
-    def _encode(self, encodings: dict[str, Encoding]) -> None:
-        """Find the features of each cell and code, and write the latter into the encodings."""
-        targets = self._classes is None
-        n_sums = 2 if self._classes is None else len(self._classes)
-        sizes = [FOLDS * (len(one["words"]) + 1) for one in encodings.values()]
-        sums = [np.zeros((size, n_sums)) for size in sizes]
+    def _sums(self, categories: Categories) -> list[Float64Array]:
+        """Sums of the labels of training rows, for every column."""
+        classes = categories.classes
+        sums = [np.zeros((size, 2 if classes is None else len(classes))) for size in self._sizes]
         for first, end in self._training.tolist():
             for start in range(first, end, _PART_ROWS):
                 stop = min(end, start + _PART_ROWS)
-                labels = np.asarray(self._labels_of[start:stop])
-                if self._classes is not None:
-                    labels = np.searchsorted(self._classes, labels)
-                cells = self._cells_of(start, stop, sizes)
-                for total, column in zip(sums, cells.T, strict=True):
-                    add_labels(total, column, labels, targets=targets)
-        self._sizes = sizes
-        self._of_others: list[Float64Array] = []
-        self._of_all: list[Float64Array] = []
-        for (name, one), total in zip(encodings.items(), sums, strict=True):
-            features = [*one["features"]]
-            by_fold = total.reshape(-1, FOLDS, n_sums)
-            counts = features[-1] == f"{name}.count"
-            of_others, of_all, _ = encode(by_fold, targets=targets, counts=counts)
-            self._of_others.append(of_others.reshape(-1, len(features)))
-            self._of_all.append(of_all)
-            table = np.roll(of_all, -1, axis=0).T.tolist()  # NO_WORD comes last
-            one["features"] = dict(zip(features, table, strict=True))
+                labels = np.asarray(categories.labels[start:stop])
+                places = labels if classes is None else np.searchsorted(classes, labels)
+                for total, column in zip(sums, self._cells_of(start, stop).T, strict=True):
+                    add_labels(total, column, places, targets=classes is None)
+        return sums
 
-    def _cells_of(self, start: int, stop: int, sizes: Sequence[int]) -> Int32Array:
+    def _cells_of(self, start: int, stop: int) -> Int32Array:
         cells: Int32Array = np.asarray(self._cells[start:stop])
-        if len(cells) and not (cells.min() >= 0 and (cells.max(axis=0) < sizes).all()):
+        if len(cells) and not (cells.min() >= 0 and (cells.max(axis=0) < self._sizes).all()):
             raise DamageError(
                 f"{self.name} is damaged: rows {start} to {stop - 1} have categories that its "
                 f"table does not have; restore a copy or convert the data again"
             )
         return cells
 
-    def _are_training(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        rows = np.arange(start, stop)
-        places = np.searchsorted(self._training[:, 0], rows, side="right") - 1
-        return np.asarray((places >= 0) & (rows < self._training[places, 1]))
-
     def _fetch(self, start: int, stop: int) -> StoredRows:
         rows = self.source.read(start, stop, exact=True)
-        cells = self._cells_of(start, stop, self._sizes)
-        training = self._are_training(start, stop)[:, None]
-        columns = zip(self._of_others, self._of_all, cells.T, strict=True)
+        numbers = np.arange(start, stop)
+        places = np.searchsorted(self._training[:, 0], numbers, side="right") - 1
+        is_training = ((places >= 0) & (numbers < self._training[places, 1]))[:, None]
+        columns = zip(self._of_others, self._of_all, self._cells_of(start, stop).T, strict=True)
         values = np.hstack(
-            [np.where(training, one[cell], other[cell // FOLDS]) for one, other, cell in columns]
+            [np.where(is_training, one[cell], of[cell // FOLDS]) for one, of, cell in columns]
         )
         scaling = self.scaling or Scaling()
-        places = np.arange(self._n_before, self.n_features)
-        scaled = scaling.scale_values(scaling.log_values(values), places)
+        features = np.arange(self._n_before, self.n_features)
+        scaled = scaling.scale_values(scaling.log_values(values), features)
         if isinstance(rows, CSRRows):
             rows = keep_stored(rows, rows.indices < self._n_before, self._n_before)
             rows = append_columns(rows, scaled)

@@ -68,15 +68,12 @@ def find(group: Node, path: str) -> Node | None:
     return None if {".", ".."} & {*parts} else group.get("/".join(parts))
 
 
-def open_array(node: Node, *, refuse_end: bool = False) -> Any:
-    """What slices of an array are read from; InputError unless its values are there.
-
-    zarr does not tell absent chunks; those of the last rows are refused with `refuse_end`.
-    """
+def open_array(node: Node) -> Any:
+    """What slices of an array are read from; InputError unless its values are there."""
     if isinstance(node, h5py.Dataset):
         return hdf5.open_dataset(node)
     if zarrs.is_zarr(node):
-        return zarrs.open_zarr(node, place_of(node), refuse_end=refuse_end)
+        return zarrs.open_zarr(node, place_of(node))
     return node
 
 
@@ -155,7 +152,7 @@ def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums = NO_SUMS)
         check_shape(path, node.shape or ())
         check_real(path, np.dtype(node.dtype))
         values = node
-        arrays = [open_array(node, refuse_end=True)]
+        arrays = [open_array(node)]
         rows = checked(arrays[0], path, "X", sums)
         source = ArraySource(rows, labels, name=path, chunk_rows=_chunk_rows(node))
     else:
@@ -221,7 +218,7 @@ def _open_csr(group: Node, labels: Sliceable | None, sums: Sums) -> tuple[CSRSou
             f"{path} has {n_stored} sparse values, {n_columns} column numbers and {n_pointers} row "
             f"pointers for {n_rows} rows; is it stored by columns (CSC)? write it again as CSR"
         )
-    arrays = {part: open_array(node, refuse_end=True) for part, node in nodes.items()}
+    arrays = {part: open_array(node) for part, node in nodes.items()}
     parts = {part: checked(array, path, f"X/{part}", sums) for part, array in arrays.items()}
     chunk = _chunk_rows(nodes["data"])
     chunk_rows = None if chunk is None else max(1, chunk * n_rows // max(1, n_stored))

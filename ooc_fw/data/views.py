@@ -45,7 +45,8 @@ class SubsetSource(RowSource):
         n_rows = int(lengths.sum())
         if n_rows == 0:
             raise InputError(f"a part of {source.name} has no rows; take more of them")
-        self.source, self.ranges = source, ranges
+        self.source = source
+        self.ranges = ranges
         self._firsts = np.cumsum(lengths) - lengths  # position here of each range's first row
         super().__init__(
             source.name,
@@ -73,15 +74,13 @@ class SubsetSource(RowSource):
         return _rows_at(self.ranges, self._firsts, positions)
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
-        rows = self.rows_at(np.arange(start, stop, dtype=np.int64))
-        if len(rows) == 0:
-            return self.source.read(0, 0)
-        if rows[-1] - rows[0] + 1 == len(rows):
-            return self.source.read(int(rows[0]), int(rows[-1]) + 1, exact=True)
-        return self.source.take(rows, exact=True)
+        return self._take(np.arange(start, stop, dtype=np.int64), exact=True)
 
     def _take(self, indices: Int64Array, exact: bool) -> Rows:
-        return self.source.take(self.rows_at(indices), exact=exact)
+        rows = self.rows_at(indices)
+        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+            return self.source.read(int(rows[0]), int(rows[-1]) + 1, exact=exact)
+        return self.source.take(rows, exact=exact)
 
 
 def _rows_at(ranges: Int64Array, firsts: Int64Array, positions: Int64Array) -> Int64Array:
@@ -117,15 +116,13 @@ def draw_parts(
     of all rows, from a random row on. With `codes`, the class of each row, every part has the same
     share of each class, as far as whole rows allow; its rows are then nearly consecutive.
     """
-    ends = np.cumsum(sizes)
     if shuffled:
-        order = np.arange(n_rows)
-        order += rng.integers(n_rows)
-        order %= n_rows
+        order = (np.arange(n_rows) + rng.integers(n_rows)) % n_rows
     else:
         order = rng.permutation(n_rows)
     if codes is not None:
         order = order[np.argsort(_shares(codes[order]), kind="stable")]
+    ends = np.cumsum(sizes)
     return [
         ranges_of(np.sort(order[end - size : end])) for end, size in zip(ends, sizes, strict=True)
     ]
@@ -133,28 +130,24 @@ def draw_parts(
 
 def _shares(codes: Int64Array) -> Float64Array:
     """Which share of its class comes before each row, shape (n_rows,)."""
-    by_class, stop = np.argsort(codes, kind="stable"), 0
     shares = np.empty(len(codes))
-    for count in np.unique(codes, return_counts=True)[1].tolist():
-        start, stop = stop, stop + count
-        shares[by_class[start:stop]] = (np.arange(count) + 0.5) / count
+    for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
+        shares[codes == code] = (np.arange(count) + 0.5) / count
     return shares
 
 
 def ranges_of(rows: Int64Array) -> Int64Array:
     """Runs of consecutive numbers in increasing row numbers, shape (k, 2)."""
     breaks = np.flatnonzero(np.diff(rows) != 1) + 1
-    starts = rows[np.concatenate([[0], breaks])]
-    stops = rows[np.concatenate([breaks, [len(rows)]]) - 1] + 1
+    starts = rows[np.r_[0, breaks]]
+    stops = rows[np.r_[breaks, len(rows)] - 1] + 1
     return np.stack([starts, stops], axis=1)
 
 
 def complement(ranges: Int64Array, n_rows: int) -> Int64Array:
     """Ranges of the rows that are in none of `ranges`."""
-    starts = np.concatenate([[0], ranges[:, 1]])
-    stops = np.concatenate([ranges[:, 0], [n_rows]])
-    between = np.stack([starts, stops], axis=1)
-    return np.asarray(between[starts < stops], dtype=np.int64)
+    between = np.r_[0, ranges.reshape(-1), n_rows].reshape(-1, 2)
+    return np.asarray(between[between[:, 0] < between[:, 1]])
 
 
 class WholeSource(RowSource):
@@ -168,18 +161,13 @@ class WholeSource(RowSource):
             decoded_bytes=source.decoded_bytes if sparse else None,
             parents=(source,),
         )
-        self.source, self.sparse = source, sparse
-        self._labels, self.ids = source._labels, source.ids
+        self.source = source
+        self.sparse = sparse
+        self._labels = source._labels
+        self.ids = source.ids
         self.categories = source.categories
         self.in_memory = False
         self.on_close(source.close)
-
-
-def check_raw(source: RowSource) -> None:
-    """Raise InputError when the rows are scaled already."""
-    before = source.scaling
-    if before is not None and not before.is_identity:
-        raise InputError(f"{source.name} is scaled already ({before.kind}); use it as it is")
 
 
 class ScaledSource(WholeSource):
@@ -188,7 +176,9 @@ class ScaledSource(WholeSource):
     scaling: Scaling
 
     def __init__(self, source: RowSource, scaling: Scaling) -> None:
-        check_raw(source)
+        before = source.scaling
+        if before is not None and not before.is_identity:
+            raise InputError(f"{source.name} is scaled already ({before.kind}); use it as it is")
         if scaling.n_features not in (None, source.n_features):
             raise InputError(
                 f"the scaling is for {scaling.n_features} features, and {source.name} has "
@@ -208,7 +198,8 @@ class ColumnSource(WholeSource):
 
     def __init__(self, source: RowSource, places: Int64Array) -> None:
         super().__init__(source, len(places), sparse=source.sparse)
-        self.table, self._places = None, places
+        self._places = places
+        self.table = None
         self.categories = None
         if source.columns is not None:
             self.columns = [source.columns[k] for k in places.tolist()]
@@ -231,7 +222,8 @@ class CachedSource(WholeSource):
 
     def __init__(self, source: RowSource, max_bytes: int) -> None:
         super().__init__(source, source.n_features, sparse=source.sparse)
-        self.in_memory, self.decoded_bytes = source.in_memory, source.decoded_bytes
+        self.in_memory = source.in_memory
+        self.decoded_bytes = source.decoded_bytes
         self.keeps = not source.in_memory and source.decoded_bytes <= max_bytes
         self.statistics = source.statistics
         self._block_rows = max(source.chunk_rows, self.rows_in(CHUNK_BYTES))
@@ -278,8 +270,8 @@ class StackedSource(RowSource):
         )
         self.shuffled = None if self.shuffled is None else False
         if labels is None and first.has_labels:
-            self._labels = ReadArray((self.n_rows,), object, self._stack("labels"))
-        self.ids = ReadArray((self.n_rows,), np.int64, self._stack("row_ids"))
+            self._labels = ReadArray((self.n_rows,), object, self._stacked_labels)
+        self.ids = ReadArray((self.n_rows,), np.int64, self._stacked_ids)
         for categories in (part.categories for part in parts if part.categories is not None):
             self.categories = replace(categories, cells=None)  # labels of other parts may be in it
         for part in parts:
@@ -291,22 +283,19 @@ class StackedSource(RowSource):
         held = []
         for part, end in zip(self._parents, self._ends.tolist(), strict=True):
             first = end - part.n_rows
-            low, high = max(start, first), min(stop, end)
-            if low < high or (start == stop and first <= start < end):
-                held.append((part, low - first, max(low, high) - first, first))
+            low = max(start, first)
+            high = min(stop, end)
+            if low < high:
+                held.append((part, low - first, high - first, first))
         return held or [(self._parents[0], 0, 0, 0)]
 
-    def _stack(self, what: str) -> Callable[[int, int], AnyArray]:
-        """Reader of labels or of row numbers."""
+    def _stacked_labels(self, start: int, stop: int) -> AnyArray:
+        parts = [part.labels(low, high) for part, low, high, _ in self._split(start, stop)]
+        return np.concatenate(parts)
 
-        def read(start: int, stop: int) -> AnyArray:
-            split = self._split(start, stop)
-            parts = [getattr(part, what)(low, high) for part, low, high, _ in split]
-            if what == "row_ids":
-                parts = [ids + first for ids, (*_, first) in zip(parts, split, strict=True)]
-            return np.concatenate(parts)
-
-        return read
+    def _stacked_ids(self, start: int, stop: int) -> AnyArray:
+        split = self._split(start, stop)
+        return np.concatenate([part.row_ids(low, high) + at for part, low, high, at in split])
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
         split = self._split(start, stop)
@@ -323,42 +312,38 @@ class StackedSource(RowSource):
 
 def _like_first(part: RowSource, first: RowSource) -> RowSource:
     """A source with the columns of the first one in their order; InputError where they differ."""
-    sides = f"{part.name} and {first.name} differ, and cannot be one source"
     known, names = first.columns, part.columns
+    kinds = [s.has_labels and s.labels(0, 1).dtype.kind in "biuf" for s in (part, first)]
+    scalings = [s.scaling or Scaling() for s in (part, first)]
+    why = ""
     if known is not None and names is not None and {*known} != {*names}:
         lacks = [name for name in known if name not in {*names}]
         extra = [name for name in names if name not in {*known}]
-        what = f"{part.name} has no column {lacks[0]!r}" if lacks else f"only it has {extra[0]!r}"
-        counts = f"{len(lacks)} columns are in the other only, {len(extra)} in it only"
-        raise InputError(f"{sides}: {what} ({counts}); write both with the same columns")
-    if part.n_features != first.n_features:
-        counts = f"{part.n_features} and {first.n_features} columns"
-        raise InputError(f"{sides}: they have {counts}; write both with the same columns")
-    differs = {
-        "one is sparse, the other dense; write both alike": part.sparse != first.sparse,
-        "one has labels, the other none": part.has_labels != first.has_labels,
-        "their labels are not of the same --labels-as; convert both alike": (
-            part.labels_as != first.labels_as
-        ),
-        "they are scaled in different ways; convert both with --like one of them": (
-            (part.scaling is None) != (first.scaling is None)
-            or (part.scaling and first.scaling and not part.scaling.same_as(first.scaling))
-        ),
-        "their columns were made from tables in different ways; convert both with --like one": (
-            part.table != first.table
-        ),
-    }
-    for why in (why for why, is_so in differs.items() if is_so):
-        raise InputError(f"{sides}: {why}")
-    if first.has_labels:
-        kinds = [source.labels(0, 1).dtype.kind in "biuf" for source in (part, first)]
-        if kinds[0] != kinds[1]:
-            raise InputError(f"{sides}: the labels of one are numbers, those of the other words")
+        which = f"no column {lacks[0]!r}" if lacks else f"a column {extra[0]!r} more"
+        why = f"{part.name} has {which} ({len(lacks)} are missing, {len(extra)} in it only)"
+    elif part.n_features != first.n_features:
+        why = f"they have {part.n_features} and {first.n_features} columns"
+    elif part.sparse != first.sparse:
+        why = "one is sparse, the other dense"
+    elif part.has_labels != first.has_labels:
+        why = "one has labels, the other none"
+    elif part.labels_as != first.labels_as:
+        why = "their labels are not of the same --labels-as"
+    elif kinds[0] != kinds[1]:
+        why = "the labels of one are numbers, those of the other words"
+    elif part.table != first.table or not scalings[0].same_as(scalings[1]):
+        why = "they are scaled, or made from tables, in different ways"
+    if why:
+        raise InputError(
+            f"{part.name} and {first.name} differ, and cannot be one source: {why}; write both "
+            f"alike, as by convert --like"
+        )
     places = feature_places(names, known, part.name)
-    if places is not None:
-        words = "%s columns found by name: %s has another order than %s"
-        logger.warning(words, len(places), part.name, first.name)
-    return part if places is None else ColumnSource(part, places)
+    if places is None:
+        return part
+    words = "%s columns found by name: %s has another order than %s"
+    logger.warning(words, len(places), part.name, first.name)
+    return ColumnSource(part, places)
 
 
 class PairSource(RowSource):
@@ -379,7 +364,9 @@ class PairSource(RowSource):
             decoded_bytes=first.decoded_bytes + second.decoded_bytes,
             parents=(first, second),
         )
-        self.first, self.second, self.shuffled = first, second, shuffled
+        self.first = first
+        self.second = second
+        self.shuffled = shuffled
 
     def is_first(self, rows: Int64Array) -> npt.NDArray[np.bool_]:
         """Whether each of these rows comes from `first`."""
@@ -401,16 +388,10 @@ class PairSource(RowSource):
         return rows * self.first.n_rows // self.n_rows
 
     def _fetch(self, start: int, stop: int) -> Rows:
-        begin, end = (int(count) for count in self._before(np.array([start, stop])))
-        parts = [self.first.read(begin, end), self.second.read(start - begin, stop - end)]
-        return self._merge(parts, self.is_first(np.arange(start, stop)))
+        return self._take(np.arange(start, stop), exact=False)
 
     def _take(self, indices: Int64Array, exact: bool) -> Rows:
         is_first, origin = self.is_first(indices), self.origin(indices)
         parts = [self.first.take(origin[is_first]), self.second.take(origin[~is_first])]
-        return self._merge(parts, is_first)
-
-    @staticmethod
-    def _merge(parts: list[Rows], is_first: npt.NDArray[np.bool_]) -> Rows:
         places = np.concatenate([np.flatnonzero(is_first), np.flatnonzero(~is_first)])
         return take_rows(concat_rows(parts), np.argsort(places))

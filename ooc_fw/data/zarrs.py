@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,6 @@ from ooc_fw.system.errors import DamageError, InputError
 
 logger = logging.getLogger(__name__)
 
-# Path of a chunk in the folder of its array, which begins with its number along the rows.
-_CHUNK = re.compile(r"(?:c[/.])?(\d+)(?:[/.]\d+)*")
 # Chunks that are decoded at once: zarr has a task for each of them, of about so many bytes.
 _CHUNKS_AT_ONCE, _TASK_BYTES = 1 << 10, 16 << 10
 
@@ -49,19 +46,22 @@ def is_dask(data: Any) -> bool:
     return hasattr(data, "__dask_graph__") and isinstance(getattr(data, "chunks", None), tuple)
 
 
-def open_zarr(stored: Any, place: str, *, refuse_end: bool = False) -> DecodedChunks:
-    """Slices of an array, of which absent chunks are warned of.
-
-    With `refuse_end`, InputError is raised if chunks of the last rows are absent: an interrupted
-    program leaves such arrays behind.
-    """
-    sizes = stored.shards or stored.chunks
-    check_chunk(place, stored, sizes)
-    _check_written(stored, place, sizes, refuse_end)
+def open_zarr(stored: Any, place: str) -> DecodedChunks:
+    """Slices of an array; absent chunks, which an interrupted program leaves, are warned of."""
+    check_chunk(place, stored, stored.shards or stored.chunks, stored.nchunks)
     shape, length = stored.shape, int(stored.chunks[0])
     is_text = np.dtype(stored.dtype).kind not in "biuf"
-    n_across = math.prod(-(-n // size) for n, size in zip(shape[1:], sizes[1:], strict=True))
-    step = length * max(1, _CHUNKS_AT_ONCE // n_across)
+    # zarr reads absent chunks as its fill value, and leaves chunks of it out by default.
+    local = os.path.isdir(getattr(stored.store, "root", ""))
+    n_absent = stored.nchunks - stored.nchunks_initialized if local else 0
+    if n_absent:
+        logger.warning(
+            "%s: %d of its %d chunks are absent, and their values are taken to be %r; write them "
+            "if a program was interrupted that should have done so",
+            *(place, n_absent, stored.nchunks, np.asarray(stored.fill_value).tolist()),
+        )
+    n_across = stored.nchunks // max(1, -(-shape[0] // length))
+    step = length * max(1, _CHUNKS_AT_ONCE // max(1, n_across))
 
     def decode(start: int, stop: int) -> AnyArray:
         starts = range(start, max(stop, start + 1), step)
@@ -76,41 +76,8 @@ def open_zarr(stored: Any, place: str, *, refuse_end: bool = False) -> DecodedCh
 
     borders = np.r_[np.arange(0, shape[0], length), shape[0]]
     slices = DecodedChunks(shape, np.dtype(object) if is_text else stored.dtype, decode, borders)
-    slices.overhead_bytes += _TASK_BYTES * min(n_across * (len(borders) - 1), _CHUNKS_AT_ONCE)
+    slices.overhead_bytes += _TASK_BYTES * min(stored.nchunks, _CHUNKS_AT_ONCE)
     return slices
-
-
-def _check_written(stored: Any, place: str, sizes: tuple[int, ...], refuse_end: bool) -> None:
-    """Warn of absent chunks in a folder.
-
-    zarr reads them as its fill value, and leaves chunks of it out by default: these look like
-    chunks that a program did not come to write.
-    """
-    root = getattr(stored.store, "root", None)  # folder of a store that is one
-    if root is None or not os.path.isdir(root):
-        return
-    folder = os.path.join(root, *stored.path.split("/"))
-    chunks = [
-        _CHUNK.fullmatch(os.path.relpath(os.path.join(where, name), folder))
-        for where, _, names in os.walk(folder)
-        for name in names
-    ]
-    rows = [int(chunk[1]) for chunk in chunks if chunk is not None]
-    counts = [-(-length // size) for length, size in zip(stored.shape, sizes, strict=True)]
-    n_chunks = math.prod(counts)
-    n_absent = n_chunks - len(rows)
-    if n_absent > 0 and refuse_end and counts[0] - 1 not in rows:
-        raise InputError(
-            f"{place}: {n_absent} of its {n_chunks} chunks were never written, those of its last "
-            f"rows among them; write all of them (those of zeros, too, with the zarr setting "
-            f"array.write_empty_chunks), or make it smaller"
-        )
-    if n_absent > 0:
-        logger.warning(
-            "%s: %d of its %d chunks are absent, and their values are taken to be %r; write them "
-            "if a program was interrupted that should have done so",
-            *(place, n_absent, n_chunks, np.asarray(stored.fill_value).tolist()),
-        )
 
 
 def open_dask(array: Any) -> DecodedChunks:

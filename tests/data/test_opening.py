@@ -257,7 +257,7 @@ def one_of(folder, kind):
             return path, "the labels of one are numbers, those of the other words"
         file.attrs["scaling"] = "maxabs"
         file["scaling/offset"], file["scaling/factor"] = np.zeros(5), np.ones(5) / 2
-    return path, "they are scaled in different ways"
+    return path, "they are scaled, or made from tables, in different ways"
 
 
 @pytest.mark.parametrize("kind", ["width", "storage", "labels", "words", "scaling"])
