@@ -104,31 +104,40 @@ def open_source(
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
     if labels_as is not None:
-        raw = open_source(data, labels, x_name=x_name, label=label, missing_labels=missing_labels)
-        if maps := maps_left(raw.name, raw.labels_as, labels_as):
-            logger.info("%s", map_labels(raw, maps))
-        return raw
-    if missing_labels_of(missing_labels).startswith("drop="):
-        raw = open_source(data, labels, x_name=x_name, label=label, missing_labels="drop")
-        return _without_label(raw, missing_labels)
-    if is_several(data):
-        named = {"x_name": x_name, "label": label, "missing_labels": missing_labels}
-        return _open_several(data, labels, **named)
-    if is_annotated(data):
-        return _open_annotated(data, labels, x_name, label, missing_labels)
+        source = open_source(
+            data, labels, x_name=x_name, label=label, missing_labels=missing_labels
+        )
+        if maps := maps_left(source.name, source.labels_as, labels_as):
+            logger.info("%s", map_labels(source, maps))
+        return source
     if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
         label, labels = labels, None  # a name in the data
-    if labels is not None and label not in ("y", None):
+    elif labels is not None and label not in ("y", None):
         raise InputError("label and labels contradict each other; leave one of them out")
+    drops = missing_labels_of(missing_labels).startswith("drop")
+    names = (x_name, label if labels is None else None, "drop" if drops else "refuse")
     given = None if labels is None else open_labels(labels)
-    source = _open_one(data, given, (x_name, label if given is None else None, missing_labels))
-    if given is None or missing_labels == "refuse":
-        return source
-    return stores.with_labels_only(source, stores.missing_in(given).missing)
+    source = _open_all(data, given, names) if is_several(data) else _open_one(data, given, names)
+    if given is not None and drops:
+        source = stores.with_labels_only(source, stores.missing_in(given).missing)
+    return _without_label(source, missing_labels)
+
+
+def _open_all(data: Sequence[Any], given: Sliceable | None, names: tuple[Any, ...]) -> RowSource:
+    """Rows of several files, with their labels or with those given for all of them."""
+    if len(data) == 1:
+        return _open_one(data[0], given, names)
+    with ExitStack() as stack:
+        parts = [stack.enter_context(_open_one(part, None, names)) for part in data]
+        source = StackedSource(*parts, labels=given)
+        stack.pop_all()
+    return source
 
 
 def _open_one(data: Any, given: Sliceable | None, names: tuple[Any, ...]) -> RowSource:
     """Rows in one place, of the labels that are given, if any; else `names` are looked for."""
+    if isinstance(data, RowSource):
+        return data
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
         source = _open_path(path, given, *names)
@@ -136,6 +145,8 @@ def _open_one(data: Any, given: Sliceable | None, names: tuple[Any, ...]) -> Row
         seen = tuple(stamp.seen for stamp in source.stamps[:1])
         source.recipe = _reopen, (place, names, seen)
         return source
+    if is_annotated(data):
+        return _open_annotated(data, given, *names)
     if isinstance(data, h5py.Group | h5py.Dataset) or zarrs.is_zarr(data):
         return stores.open_container(data, given, *names)
     if hasattr(data, "tocsr"):
@@ -155,6 +166,23 @@ def _open_one(data: Any, given: Sliceable | None, names: tuple[Any, ...]) -> Row
     return source
 
 
+def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
+    """Rows in a file or store; `names` are those of `stores.open_container`."""
+    kind = "zarr" if formats.is_store(path) else _kind_of(path)
+    with ExitStack() as resources:
+        if kind == "npy":
+            array = open_npy(path)
+            resources.callback(array.close)
+            source = stores.open_rows(array, labels)
+        else:
+            root = zarrs.open_store(path) if kind == "zarr" else hdf5.open_file(path)
+            if kind == "hdf5":
+                resources.callback(hdf5.close_file, root)
+            source = stores.open_container(root, labels, *names)
+        source.on_close(resources.pop_all().close)
+    return source
+
+
 @functools.lru_cache(maxsize=16)
 def _reopen(path: str, names: tuple[Any, ...], seen: tuple[Any, ...]) -> RowSource:
     """One open source per file and process, shared by all tasks that were sent there."""
@@ -166,6 +194,18 @@ def _reopen(path: str, names: tuple[Any, ...], seen: tuple[Any, ...]) -> RowSour
             f"machines see one file, or copies of equal size and time of change (cp -p)"
         )
     source.recipe = _reopen, (path, names, seen)
+    return source
+
+
+def _without_label(source: RowSource, missing_labels: str) -> RowSource:
+    """The rows but those with the label that ``drop=LABEL`` names."""
+    if not missing_labels.startswith("drop="):
+        return source
+    found = np.concatenate([are_label(part, missing_labels) for _, part in iter_labels(source)])
+    if found.any():
+        return stores.with_labels_only(source, found)
+    # A misspelt label would leave a class in that the user wants out.
+    logger.warning("no row of %s has the label of --missing-labels %s", source.name, missing_labels)
     return source
 
 
@@ -225,22 +265,20 @@ def train_test_split(
     >>> train.n_rows, test.n_rows
     (7, 3)
     """
-    if np.ndim(test_share) > 0:
-        raise InputError("test_share must be a number; give the labels as labels=")
-    if np.ndim(stratify) > 0:
-        raise InputError("stratify must be True or False; give the labels as labels=")
-    try:
+    for name, value in (("test_share", test_share), ("stratify", stratify)):
+        if np.ndim(value) > 0:
+            kind = "True or False" if name == "stratify" else "a number"
+            raise InputError(f"{name} must be {kind}; give the labels as labels=")
+    with suppress(TypeError):
         seed = operator.index(seed)
-    except TypeError:
-        raise InputError(f"seed must be a whole number from 0 on, not {seed!r}") from None
-    if seed < 0:
-        raise InputError(f"seed must be a whole number from 0 on, not {seed}")
-    opened = not isinstance(data, RowSource)
-    first = open_source(data, labels, x_name=x_name, label=label)
+    if not isinstance(seed, int) or seed < 0:
+        raise InputError(f"seed must be a whole number from 0 on, not {seed!r}")
+    names = {"labels": labels, "x_name": x_name, "label": label}
+    first = open_source(data, **names)
     test_ranges = draw_test_rows(first, test_share, seed, stratify=stratify)
     train, test = hold_out(first, test_ranges)
-    if opened:  # each part has a file of its own, so that either may be closed first
-        second = open_source(data, labels, x_name=x_name, label=label)
+    if first is not data:  # each part has a file of its own, so that either may be closed first
+        second = open_source(data, **names)
         _, test = hold_out(second, test_ranges)
         train.on_close(first.close)
         test.on_close(second.close)
@@ -258,23 +296,10 @@ def draw_test_rows(
             f"a share of {test_share} of the {source.n_rows} rows of {source.name} leaves one part "
             f"empty; choose another share"
         )
-    codes = None
-    if stratify:
-        _, codes = encode_labels(source)
+    codes = encode_labels(source)[1] if stratify else None
     rng = np.random.default_rng(seed)
     (ranges,) = draw_parts(source.n_rows, [n_test], source.shuffled is True, rng, codes)
     return ranges
-
-
-def names_of_frame(data: Any) -> list[str] | None:
-    """Names of the columns of a frame or table in RAM, text or not; None for what has none."""
-    names = getattr(data, "column_names", getattr(data, "columns", None))
-    if names is None or len(getattr(data, "shape", ())) != 2:
-        return None
-    return [formats.as_text(name) for name in names]
-
-
-_READ_IN_PLACE = ("hdf5", "npy")  # kinds of files that `open_source` takes, beside stores
 
 
 class UnconvertedError(InputError):
@@ -285,25 +310,8 @@ class UnconvertedError(InputError):
         self.path, self.what = path, what
 
 
-def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
-    """Rows in a file or store; `names` are those of `open_container`."""
-    kind = "zarr" if formats.is_store(path) else _kind_of(path)
-    with ExitStack() as resources:
-        if kind == "npy":
-            array = open_npy(path)
-            resources.callback(array.close)
-            source = stores.open_rows(array, labels)
-        else:
-            root = zarrs.open_store(path) if kind == "zarr" else hdf5.open_file(path)
-            if kind == "hdf5":
-                resources.callback(hdf5.close_file, root)
-            source = stores.open_container(root, labels, *names)
-        source.on_close(resources.pop_all().close)
-    return source
-
-
 def _kind_of(path: str) -> str:
-    """Kind of a file of rows, of `_READ_IN_PLACE`; InputError for other files."""
+    """Kind of a file of rows: "hdf5" or "npy"; InputError for other files."""
     if formats.is_url(path):
         if path.endswith((".h5ad", ".h5", ".hdf5")):
             raise InputError(f"{path} is remote HDF5; download it, or use a zarr store")
@@ -318,19 +326,17 @@ def _kind_of(path: str) -> str:
         if not head:
             raise DamageError(f"{path} is empty; give a file with rows in it")
     kind = formats.detect_format(path)
-    if kind in _READ_IN_PLACE:
+    if kind in ("hdf5", "npy"):
         return kind
     if kind in formats.TABLES:  # of which only the user knows the column of labels
-        what, label = "a table", " --label COLUMN"
-    elif formats.format_of(head) is not None:
-        what, label = "compressed", ""
-    elif b"\0" not in head:
-        what, label = "LIBSVM text", ""
-    else:
-        raise DamageError(
-            f"{path} is neither HDF5 nor .npy, or it is damaged; make it with ooc-fw convert"
-        )
-    raise UnconvertedError(path, what, label)
+        raise UnconvertedError(path, "a table", " --label COLUMN")
+    if formats.format_of(head) is not None:
+        raise UnconvertedError(path, "compressed", "")
+    if b"\0" not in head:
+        raise UnconvertedError(path, "LIBSVM text", "")
+    raise DamageError(
+        f"{path} is neither HDF5 nor .npy, or it is damaged; make it with ooc-fw convert"
+    )
 
 
 def conversion(path: str, *more: str) -> str:
@@ -347,19 +353,19 @@ def open_labels(labels: Any) -> Sliceable:
         return labels
     if isinstance(labels, h5py.Dataset) or zarrs.is_zarr(labels):
         return stores.labels_in(labels, f"the labels {stores.place_of(labels)}", sums={}).values
+    name = os.fspath(labels) if isinstance(labels, (str, os.PathLike)) else "labels"
     array: Any
-    if isinstance(labels, (str, os.PathLike)):
-        name = os.fspath(labels)
-        if formats.format_of(formats.read_head(name)) != "npy":
-            raise InputError(
-                f"the labels {name} must be a .npy file; write them with numpy.save, or name a "
-                f"column of labels beside the rows"
-            )
+    if zarrs.is_dask(labels):
+        array = zarrs.open_dask(labels)
+    elif name == "labels":
+        array = _as_array(labels, name)
+    elif formats.format_of(formats.read_head(name)) == "npy":
         array = open_npy(name)
-    elif zarrs.is_dask(labels):
-        name, array = "labels", zarrs.open_dask(labels)
     else:
-        name, array = "labels", _as_array(labels, "labels")
+        raise InputError(
+            f"the labels {name} must be a .npy file; write them with numpy.save, or name a "
+            f"column of labels beside the rows"
+        )
     shape = tuple(array.shape)
     if not is_one_column(shape) or array.dtype.kind not in "biufSUOT":
         raise InputError(
@@ -368,6 +374,14 @@ def open_labels(labels: Any) -> Sliceable:
         )
     array = only_column(array)
     return array if array.dtype.kind in "biuf" else WordLabels(array)
+
+
+def names_of_frame(data: Any) -> list[str] | None:
+    """Names of the columns of a frame or table in RAM, text or not; None for what has none."""
+    names = getattr(data, "column_names", getattr(data, "columns", None))
+    if names is None or len(getattr(data, "shape", ())) != 2:
+        return None
+    return [formats.as_text(name) for name in names]
 
 
 def check_unmasked(data: Any, name: str) -> None:
@@ -396,72 +410,38 @@ def is_several(data: Any) -> bool:
     )
 
 
-def _open_several(data: Sequence[Any], labels: Any, **names: Any) -> RowSource:
-    """Rows of several files, with their labels or with those given for all of them."""
-    if len(data) == 1:
-        return open_source(data[0], labels, **names)
-    given = None
-    if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
-        names["label"] = labels
-    elif labels is not None:
-        given, names["label"] = open_labels(labels), None  # those in the files do not count
-    with ExitStack() as stack:
-        parts = [stack.enter_context(open_source(part, **names)) for part in data]
-        source = StackedSource(*parts, labels=given)
-        stack.pop_all()
-    return source
-
-
-def _without_label(source: RowSource, missing_labels: str) -> RowSource:
-    """The rows but those with the label that ``drop=LABEL`` names."""
-    found = np.concatenate([are_label(part, missing_labels) for _, part in iter_labels(source)])
-    if not found.any():  # a misspelt label would leave a class in that the user wants out
-        logger.warning(
-            "no row of %s has the label of --missing-labels %s", source.name, missing_labels
-        )
-    return stores.with_labels_only(source, found)
-
-
 def is_annotated(data: Any) -> bool:
     """Whether `data` is an AnnData object, or alike."""
     return all(hasattr(data, name) for name in ("X", "obs", "var_names", "shape"))
 
 
 def _open_annotated(
-    data: Any, labels: Any, x_name: str, label: str, missing_labels: str
+    data: Any, given: Sliceable | None, x_name: str, label: str | None, missing: str
 ) -> RowSource:
     """Rows of an AnnData object, and a column of its ``obs`` or other labels."""
-    named, name = None, labels if isinstance(labels, str) else label
-    if labels is not None and not isinstance(labels, str):
-        named = stores.Labels(open_labels(labels))
-    elif isinstance(labels, str) or label not in ("y", None):
-        named = _annotated_column(data, name.removeprefix("obs/"), repr(name))
-        stores.check_labelled(named, repr(name), missing_labels)
-    source = open_source(_annotated_rows(data, x_name), None if named is None else named.values)
-    if stores.place_of_names(x_name) is not None:
-        source.columns = [formats.as_text(word) for word in data.var_names]
-    return source if named is None else stores.with_labels_only(source, named.missing)
-
-
-def _annotated_rows(data: Any, x_name: str) -> Any:
-    """Rows of an AnnData object: "X", or those with a path "layers/..." or "obsm/..."."""
     kind, _, name = x_name.partition("/")
     rows = data.X if kind == "X" else None
     if kind in ("layers", "obsm") and name in getattr(data, kind):
         rows = getattr(data, kind)[name]
+    this = f"this {type(data).__name__}"
     if rows is None:
-        has = [f"{part}/{key}" for part in ("layers", "obsm") for key in getattr(data, part)]
-        has += ["X"] * (data.X is not None)
-        raise InputError(
-            f"this {type(data).__name__} has no rows {x_name!r}; it has {', '.join(has) or 'none'}"
-        )
-    return getattr(rows, "group", rows)  # of a file: the group that it reads
-
-
-def _annotated_column(data: Any, name: str, what: str) -> stores.Labels:
-    """A column of the ``obs`` of an AnnData object."""
-    if name not in data.obs:
-        has = ", ".join(map(str, data.obs.columns)) or "none"
-        raise InputError(f"the obs of this {type(data).__name__} has no {name!r}; it has {has}")
-    codes, categories = data.obs[name].factorize()
-    return stores.coded_labels(codes, np.asarray(categories.to_numpy()), what)
+        paths = [f"{part}/{key}" for part in ("layers", "obsm") for key in getattr(data, part)]
+        has = ", ".join([*paths, *["X"] * (data.X is not None)]) or "none"
+        raise InputError(f"{this} has no rows {x_name!r}; it has {has}")
+    named = stores.Labels(given) if given is not None else None
+    if label not in ("y", None):
+        column = str(label).removeprefix("obs/")
+        if column not in data.obs:
+            has = ", ".join(map(str, data.obs.columns)) or "none"
+            raise InputError(f"the obs of {this} has no {column!r}; it has {has}")
+        codes, categories = data.obs[column].factorize()
+        named = stores.coded_labels(codes, np.asarray(categories.to_numpy()), repr(label))
+        stores.check_labelled(named, repr(label), missing)
+    source = _open_one(
+        getattr(rows, "group", rows),  # of a file: the group that it reads
+        None if named is None else named.values,
+        ("X", None, missing),
+    )
+    if stores.place_of_names(x_name) is not None:
+        source.columns = [formats.as_text(word) for word in data.var_names]
+    return source if named is None else stores.with_labels_only(source, named.missing)
