@@ -9,7 +9,6 @@ to its categories by an attribute. Names of columns are the index of ``var``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -359,23 +358,11 @@ def coded_labels(codes: AnyArray, categories: AnyArray, what: str) -> Labels:
         raise InputError(f"{what} has codes that are none of its {n_known} categories")
     if categories.dtype.kind not in "biufSUOT":
         raise InputError(f"{what} are of type {categories.dtype}; {_OTHER_LABELS}")
-    if categories.dtype.kind in "biuf":
-        values = np.append(categories, categories[:1] if n_known else 0)
-        return _labels(ReadArray(codes.shape, values.dtype, _pick(values, codes)), codes < 0)
-    is_used = np.zeros(n_known + 1, dtype=bool)
-    is_used[codes] = True
-    words = ["" if not used else label_word(word) for word, used in _pairs(categories, is_used)]
-    values = typed_words([*words, ""])
-    is_missing = np.array([not word for word in (*words, "")], dtype=bool)
-    return _labels(ReadArray(codes.shape, values.dtype, _pick(values, codes)), is_missing[codes])
-
-
-def _pairs(categories: AnyArray, is_used: AnyArray) -> Iterator[tuple[Any, bool]]:
-    return zip(categories.tolist(), is_used.tolist(), strict=False)
-
-
-def _pick(values: AnyArray, codes: AnyArray) -> Callable[[int, int], AnyArray]:
-    return lambda start, stop: values[codes[start:stop]]
+    words = np.array([*map(label_word, categories.tolist()), ""], dtype=object)
+    words[np.setdiff1d(np.arange(n_known), codes)] = ""  # unused ones do not tell the type
+    values = typed_words(words.tolist())
+    labels = ReadArray(codes.shape, values.dtype, lambda start, stop: values[codes[start:stop]])
+    return _labels(labels, (words == "")[codes])
 
 
 def missing_in(values: Any) -> Labels:
