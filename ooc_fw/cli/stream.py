@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import detect_format
 from ooc_fw.data.labels import MAX_CLASSES, codes_of, label_values, one_class
 from ooc_fw.data.offsets import without_offsets
-from ooc_fw.data.rows import AnyArray, Rows, concat_rows
+from ooc_fw.data.rows import AnyArray, concat_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.model.prediction import like_training, suited
@@ -34,14 +34,11 @@ from ooc_fw.training.streams import CHUNK_BYTES, Stream, factors_of_classes
 
 logger = logging.getLogger(__name__)
 
-Chunks: TypeAlias = Iterator[tuple[AnyArray, Rows]]
-"""Labels and rows."""
-
 
 class _Given(NamedTuple):
     """What a stream learns from."""
 
-    chunks: Chunks
+    chunks: Iterator[tuple[Any, Any]]  # labels and rows
     like: RowSource | Model | None  # whose scaling, table and names of columns the model has
     classes: AnyArray | None  # those of the first chunk, if they are not known before
 
@@ -63,13 +60,12 @@ def run(args: argparse.Namespace) -> int:
         interrupt.defer()
         model, n_rows, number = _learn(args, options, given, before, progress, interrupt)
         output = place.save(model, complete=number is None)
-        names = "C", "tol", "stopping"
         result = {
             "status": model.status,
             "kernel": model.kernel.name,
             "gamma": model.kernel.gamma,
-            **{name: getattr(options, name) for name in names},
-            "keep": args.keep,
+            "C": options.C,
+            "tol": options.tol,
             "n_rows": n_rows,
             "n_features": model.n_features,
             "n_support": len(model.support_vectors),
@@ -82,11 +78,9 @@ def run(args: argparse.Namespace) -> int:
         progress.end(result)
     if not args.quiet:
         gap = gaps.format_gap(model.sampled_gap)
-        common.print_lines([
-            f"{model.status}: relative gap {gap}, over the rows read last, not certified",
-            f"{result['n_support']} support vectors of {n_rows} rows read once, "
-            f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
-        ])  # fmt: skip
+        size = f"{len(model.support_vectors)} support vectors of {n_rows} rows read once"
+        words = f"relative gap {gap}, over the rows read last, not certified; {size}"
+        common.print_lines([f"{model.status}: {words}"])
     if before is not None and before.calibrated:
         logger.warning("the updated model gives no probabilities, though %s does", args.resume)
     if number is not None:
@@ -114,24 +108,27 @@ def _learn(
     stream = None
     n_before = 0
     number = None
-    classes = given.classes
     factors = np.ones(MAX_CLASSES)
     if before is not None:
         n_before = int(before.rows.max()) + 1  # as far as is known
         stream = Stream.after(before, options, args.keep, n_before)
         factors = factors_of_classes(before)
+    classes = given.classes
     try:
-        while (chunk := _next_chunk(given.chunks, interrupt)) is not None:
-            source = rows_source(chunk[1], "the first chunk")
+        while True:
+            with interrupt.waiting():
+                chunk = next(given.chunks, None)
+            if chunk is None:
+                break
+            labels, rows = chunk
+            source = rows_source(rows, "the first chunk")
             if classes is None:
-                classes = np.unique(chunk[0])
-                if len(classes) == 1:
-                    raise one_class(name, classes[0])
+                classes = _classes_of(labels, name)
             if stream is None:
                 without_offsets(source)  # a warning if float32 makes several values one
                 kernel = runs.kernel_from(args, source, options.threads, None)
                 stream = Stream(kernel, len(classes), options, args.keep)
-            codes = codes_of(chunk[0], classes, name, stream.n_rows - n_before)
+            codes = codes_of(labels, classes, name, stream.n_rows - n_before)
             stream = stream.learn(source, codes, factors[codes], progress.callbacks)
     except KeyboardInterrupt as error:
         if stream is None or stream.n_rows == n_before:
@@ -140,9 +137,21 @@ def _learn(
     assert stream is not None  # readers refuse what has no rows
     assert classes is not None
     model = stream.model(classes, given.like)
-    changes: dict[str, Any] = {} if given.like is not None else {"scaling": Scaling()}
-    changes |= {} if number is None else {"status": str(Status.INTERRUPTED)}
-    return replace(model, **changes), stream.n_rows - n_before, number
+    if given.like is None:
+        model = replace(model, scaling=Scaling())
+    if number is not None:
+        model = replace(model, status=str(Status.INTERRUPTED))
+    return model, stream.n_rows - n_before, number
+
+
+def _classes_of(labels: AnyArray, name: str) -> AnyArray:
+    """The classes of text, which its first chunk has to hold."""
+    classes = np.unique(labels)
+    if len(classes) == 1:
+        raise one_class(name, classes[0])
+    if len(classes) > MAX_CLASSES:
+        raise InputError(f"{name} has more than {MAX_CLASSES} different labels; streams are of few")
+    return classes
 
 
 def _refuse(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
@@ -197,9 +206,3 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[_Given]:
             for start, rows in iter_blocks(source, 0, source.n_rows, CHUNK_BYTES)
         )
         yield _Given(chunks, before or source, classes)
-
-
-def _next_chunk(chunks: Chunks, interrupt: DeferredInterrupt) -> tuple[AnyArray, Rows] | None:
-    """The next chunk, None at the end; a signal raises while it is waited for."""
-    with interrupt.waiting():
-        return next(chunks, None)
