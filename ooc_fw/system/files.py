@@ -53,26 +53,6 @@ class Output(NamedTuple):
     is_own: Callable[[Path], bool] | None = None
 
 
-class _Place(NamedTuple):
-    """Where a path leads."""
-
-    target: Path  # the end of its symbolic links, which need not exist
-    kind: int  # `stat.S_IFMT` of what is there, 0 for nothing
-    descriptor: int | None  # of the standard stream that this is, as /dev/stdout is
-
-    @property
-    def is_stream(self) -> bool:
-        """Whether it can only be written from front to back."""
-        return self.descriptor is not None or self.kind in (stat.S_IFCHR, stat.S_IFIFO)
-
-    def is_input(self, name: str) -> bool:
-        """Whether this is an input, or in a folder that is one; a terminal may be both."""
-        if self.kind == stat.S_IFCHR:
-            return False
-        inside = name != "-" and Path(os.path.realpath(name)) in self.target.parents
-        return inside or _same(self.target, 0 if name == "-" else name)
-
-
 def _same(one: StrPath | int, other: StrPath | int) -> bool:
     """Whether two paths, or descriptors, are of one file that exists."""
     try:
@@ -81,24 +61,34 @@ def _same(one: StrPath | int, other: StrPath | int) -> bool:
         return False
 
 
-def _locate(path: StrPath, *, streamed: bool) -> _Place:
-    """Follow symbolic links; InputError where such an output cannot be written."""
+def _standard_stream(path: StrPath) -> int | None:
+    """Number of the standard stream that a path is, as /dev/stdout is."""
+    return next((number for number in (1, 2) if _same(path, number)), None)
+
+
+def is_stream(path: StrPath) -> bool:
+    """Whether an output at `path` is a device, a pipe or a standard stream, and not replaced."""
+    return _locate(path, streamed=True)[1]
+
+
+def _locate(path: StrPath, *, streamed: bool = False) -> tuple[Path, bool]:
+    """The file that a path leads to, which need not exist, and whether it is a stream.
+
+    InputError if such an output cannot be written.
+    """
     name = os.fspath(path)
     if name in ("", "-") or name.endswith(os.sep):
         raise InputError(f"the output {name!r} must be a file; give the name of one")
+    kind = 0
     try:
         kind = stat.S_IFMT(os.stat(name).st_mode)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EBADF):
             raise _refused(path, error) from None
-        kind = 0
-    descriptor = next((number for number in (1, 2) if _same(name, number)), None)
-    place = _Place(Path(os.path.realpath(name)), kind, descriptor)
-    if place.is_stream:
-        place = place._replace(target=Path(name))  # the real path may be the number of a pipe
-    if not (streamed if place.is_stream else kind in (0, stat.S_IFREG)):
+    stream = kind in (stat.S_IFCHR, stat.S_IFIFO) or _standard_stream(name) is not None
+    if not (streamed if stream else kind in (0, stat.S_IFREG)):
         raise InputError(f"{name} is {_KINDS[kind]}; give the name of a regular file")
-    return place
+    return Path(name if stream else os.path.realpath(name)), stream
 
 
 def _refused(path: StrPath, error: OSError) -> InputError:
@@ -109,45 +99,42 @@ def _taken(path: StrPath) -> InputError:
     return InputError(f"{path} is being written by another run; wait for it, or give another name")
 
 
-def is_stream(path: StrPath) -> bool:
-    """Whether an output at `path` is a device, a pipe or a standard stream, and not replaced."""
-    return _locate(path, streamed=True).is_stream
-
-
 def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> None:
     """Raise InputError unless each output can be written to a file of its own, which is no input.
 
     The input "-" is standard input. No output is opened: a pipe need not have a reader yet.
     """
     names = [os.fspath(name) for name in inputs if name is not None]
-    places: list[tuple[str, Path]] = []
+    taken: list[tuple[str, Path]] = []
     for what, path, streamed, is_own in outputs:
-        place = _locate(path, streamed=streamed)
-        for name in filter(place.is_input, names):
-            read = "standard input" if name == "-" else name
-            raise InputError(
-                f"the output {path} would replace the input {read}, or a part of it; give another "
-                f"name"
-            )
-        if is_own is not None and place.kind == stat.S_IFREG and not is_own(place.target):
+        target, stream = _locate(path, streamed=streamed)
+        for name in names:
+            is_folder = name != "-" and Path(os.path.realpath(name)) in target.parents
+            if is_folder or (_same(target, 0 if name == "-" else name) and not stream):
+                read = "standard input" if name == "-" else name
+                raise InputError(
+                    f"the output {path} would replace the input {read}, or a part of it; give "
+                    f"another name"
+                )
+        if is_own is not None and target.is_file() and not is_own(target):
             raise InputError(
                 f"{path} exists, and this command writes no such files; give -o {path} to replace "
                 f"it, or another name"
             )
-        _try_to_write(path, place)
-        for other, taken in places:
-            if place.target == taken or _same(place.target, taken):
+        _try_to_write(path, target, stream)
+        for other, place in taken:
+            if target == place or _same(target, place):
                 raise InputError(f"{other} and {what} would both be {path}; give two names")
-        places.append((what, place.target))
+        taken.append((what, target))
 
 
-def _try_to_write(path: StrPath, place: _Place) -> None:
+def _try_to_write(path: StrPath, target: Path, stream: bool) -> None:
     """Make a temporary file of an output, which shows the limits of its name and folder."""
     try:
-        if place.kind and not os.access(place.target, os.W_OK):
+        if target.exists() and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        if not place.is_stream:
-            temporary = _temporary(place.target)
+        if not stream:
+            temporary = _temporary(target)
             temporary.touch(0o600, exist_ok=False)
             temporary.unlink()
     except OSError as error:
@@ -160,29 +147,26 @@ def reserved(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> Ite
     check_outputs(outputs, inputs)
     with contextlib.ExitStack() as held:
         for output in outputs:
-            place = _locate(output.path, streamed=True)
-            if not place.is_stream:
-                held.enter_context(_reserved(output.path, place.target))
+            target, stream = _locate(output.path, streamed=True)
+            if not stream:
+                _reserve(output.path, target, held)
         yield
 
 
-@contextlib.contextmanager
-def _reserved(path: StrPath, target: Path) -> Iterator[None]:
+def _reserve(path: StrPath, target: Path, held: contextlib.ExitStack) -> None:
     """Lock a file beside an output, and remove what killed runs left there."""
     lock = _beside(target, "lock")
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError:  # the lock is a file of another user
-        yield
         return
-    with os.fdopen(descriptor):
-        if not _lock(descriptor):
-            raise _taken(path)
-        left = re.compile(re.escape(_beside(target, "").name) + "[0-9a-f]{8}[.]tmp")
-        for name in filter(left.fullmatch, os.listdir(target.parent)):
-            (target.parent / name).unlink(missing_ok=True)
-        with _held(lock, Path.unlink):
-            yield
+    held.callback(os.close, descriptor)
+    if not _lock(descriptor):
+        raise _taken(path)
+    held.enter_context(_held(lock, Path.unlink))
+    left = re.compile(re.escape(_beside(target, "").name) + "[0-9a-f]{8}[.]tmp")
+    for name in filter(left.fullmatch, os.listdir(target.parent)):
+        (target.parent / name).unlink(missing_ok=True)
 
 
 def _lock(descriptor: int) -> bool:
@@ -226,15 +210,15 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
     InputError when something else than a regular file is there. An OSError that names no file names
     `path`: what is read within the block must raise other errors.
     """
-    place = _locate(path, streamed=False)
-    temporary = _temporary(place.target)
-    with naming(place.target, temporary):
+    target, _ = _locate(path)
+    temporary = _temporary(target)
+    with naming(target, temporary):
         with _held(temporary, Path.unlink):
             # Not tempfile.mkstemp: its files are for the owner only, whatever the umask says.
-            temporary.touch(0o600 if place.kind else 0o666, exist_ok=False)
+            temporary.touch(0o600 if target.exists() else 0o666, exist_ok=False)
             yield temporary
             flush_to_disk(temporary)
-            target = _locate(path, streamed=False).target  # refuses what has appeared meanwhile
+            target, _ = _locate(path)  # refuses what has appeared meanwhile
             _keep_permissions(temporary, target)
             os.replace(temporary, target)
         flush_to_disk(target.parent)
@@ -283,9 +267,9 @@ def open_output(path: StrPath, mode: str = "w", **options: Any) -> Iterator[IO[A
     `mode` and `options` are those of `open`. A stream receives what is written before an exception.
     Raises as `atomic_path` does.
     """
-    place = _locate(path, streamed=True)
+    target, stream = _locate(path, streamed=True)
     with naming(path), contextlib.ExitStack() as opened:
-        where = _stream(place) if place.is_stream else opened.enter_context(atomic_path(path))
+        where = _open_stream(target) if stream else opened.enter_context(atomic_path(path))
         with open(where, mode, **options) as file:
             yield file
 
@@ -301,23 +285,23 @@ def open_growing(path: StrPath, *, append: bool = False) -> IO[str]:
 
     A file is emptied unless `append`. InputError for one that another process writes to.
     """
-    place = _locate(path, streamed=True)
-    where = _stream(place) if place.is_stream else place.target
-    file = open(where, "w" if place.is_stream else "a", encoding="utf-8", buffering=1)
-    if not place.is_stream:
-        if not _lock(file.fileno()):
-            file.close()
-            raise _taken(path)
-        if not append:
-            file.truncate(0)
+    target, stream = _locate(path, streamed=True)
+    where = _open_stream(target) if stream else target
+    file = open(where, "w" if stream else "a", encoding="utf-8", buffering=1)
+    if not stream and not _lock(file.fileno()):
+        file.close()
+        raise _taken(path)
+    if not stream and not append:
+        file.truncate(0)
     return file
 
 
-def _stream(place: _Place) -> int:
+def _open_stream(path: Path) -> int:
     """Descriptor of a device, a pipe or a standard stream, which is not truncated."""
-    if place.descriptor is not None:
-        return os.dup(place.descriptor)  # which keeps its position
-    return os.open(place.target, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
+    number = _standard_stream(path)
+    if number is not None:
+        return os.dup(number)  # which keeps its position
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 class Stream:
@@ -361,29 +345,27 @@ def scratch_directory() -> Iterator[Path]:
     """Yield a new directory under TMPDIR, private to this user; it is removed afterwards."""
     remove_abandoned()
     with _held(Path(tempfile.mkdtemp(prefix=_SCRATCH)), shutil.rmtree) as path:
-        descriptor = os.open(path, os.O_RDONLY)
-        _lock(descriptor)
-        try:
+        with _opened_folder(path) as descriptor:
+            _lock(descriptor)
             yield path
-        finally:
-            os.close(descriptor)
 
 
 def remove_abandoned() -> None:
     """Remove the scratch directories of this user whose process has died."""
     with contextlib.suppress(OSError):  # a read-only container has no folder for temporary files
         for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}{8 * '?'}"):
-            with contextlib.suppress(OSError):
-                _remove_if_abandoned(path)
+            with contextlib.suppress(OSError), _opened_folder(path) as descriptor:
+                status = os.fstat(descriptor)
+                private = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700
+                fresh = time.time() - status.st_mtime < _FRESH_SECONDS
+                if private and not fresh and _lock(descriptor):
+                    shutil.rmtree(path, ignore_errors=True)
 
 
-def _remove_if_abandoned(path: Path) -> None:
+@contextlib.contextmanager
+def _opened_folder(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        status = os.fstat(descriptor)
-        private = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700
-        fresh = time.time() - status.st_mtime < _FRESH_SECONDS
-        if private and not fresh and _lock(descriptor):
-            shutil.rmtree(path, ignore_errors=True)
+        yield descriptor
     finally:
         os.close(descriptor)

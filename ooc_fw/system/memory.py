@@ -18,21 +18,16 @@ from pathlib import Path
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import group_limits, read_text
 
-MARGIN_BYTES = 16 << 20
-"""By which a limit that is named to users exceeds what is needed at the moment."""
-
+_MARGIN_BYTES = 16 << 20  # by which a limit that is named exceeds what is needed at the moment
 _LOADED_BYTES = 72 << 20  # of libraries and compiled code that a run loads after its plan
 _NEAR_BYTES = 4 << 20  # below a limit at which caches give memory back
-_CACHE_BYTES = 256 << 20  # a file up to this size is kept in memory, for a full oracle any
-_LEAST_KERNEL_BYTES = 4 << 20  # of kernel values, the least that an exact run can work with
+_CACHE_BYTES = 256 << 20  # of a file that is kept in memory, at most
+_LEAST_KERNEL_BYTES = 4 << 20  # of kernel values, that an exact run can work with
 _SMALL_RUN_BYTES = 1 << 30  # of a run that is begun without a limit, whatever is available
 _LEAST_VERTICES = 2_000  # that an exact run has room for
-_MOST_THREADS = 64
 _COPIES = 6  # of the rows of a block, or of vertices: as read, centred, for products
-_VERTEX_BYTES = 256  # for each vertex or landmark beside its row: weight, gradient, label, place
 _THREAD_BYTES = 6 << 20  # working memory of a thread: tiles of products
-_LANDMARK_BYTES = 5 << 10  # for each landmark in addition: products on their way to the Hessian
-_SAMPLE_BYTES = 64 << 20  # of a pool of wide rows
+_SAMPLE_BYTES = 64 << 20  # of a pool of wide rows that landmarks are chosen from
 
 _program: int | None = None  # what `program_bytes` has measured
 
@@ -64,22 +59,56 @@ class Workload:
 
     @property
     def vertex_bytes(self) -> int:
-        """Bytes of a vertex or a landmark, in all copies."""
-        return (_COPIES + 3 * self.saved) * self.row_bytes + _VERTEX_BYTES
+        """Bytes of a vertex or a landmark: its row in all copies, and a few numbers."""
+        return (_COPIES + 3 * self.saved) * self.row_bytes + 256
 
-    @property
-    def thread_bytes(self) -> int:
-        """Bytes that a thread works with."""
-        return _THREAD_BYTES + self.sparse * (_THREAD_BYTES // 2 + 4 * self.n_features)
+    def thread_bytes(self, landmarks: int = 0) -> int:
+        """Bytes that a thread works with, if there are so many landmarks."""
+        own = _THREAD_BYTES + self.sparse * (_THREAD_BYTES // 2 + 4 * self.n_features)
+        if landmarks > 0:  # strips of values, a tile of landmarks, columns of the Hessian
+            own += _THREAD_BYTES + min(8 << 20, 8 * self.n_features * landmarks) + 2048 * landmarks
+        return own
 
-    def parts(self, each: int, rows: int) -> dict[str, int]:
-        """Bytes of any run: `each` for a row of the file, `rows` that are looked at together."""
-        block = max(self.block_bytes, self.row_bytes, rows * self.row_bytes)
-        return {
+    def parts(
+        self, vertices: int = 0, landmarks: int = 0, rows: int = 0, threads: int = 1
+    ) -> dict[str, int]:
+        """Bytes of a run beside its caches, by what people are told they are.
+
+        It has so many vertices, or landmarks, and `rows` that are looked at together. Of the N x N
+        matrices there are one of the landmarks, and one for each classifier: its Hessian in one
+        triangle and the factor of the preconditioner in the other.
+        """
+        each = 20 - 4 * self.in_unit  # labels, bounds, norms
+        if self.weighted or self.full_oracle or self.n_classifiers > 1:
+            each = 72
+        if landmarks > 0:  # class; sign and decision values of three points
+            each = 2 + 14 * self.n_classifiers + 30 * self.weighted
+        block = self.row_bytes * max(1, rows)
+        parts = {
             "program": program_bytes(self.held_bytes) + self.held_bytes,
             "numbers for each row of the file": self.n_rows * each + self.n_features * 64,
-            "read buffers": _COPIES * block + self.read_bytes,
+            "read buffers": _COPIES * max(self.block_bytes, block) + self.read_bytes,
+            "working memory of threads": threads * self.thread_bytes(landmarks),
         }
+        if landmarks > 0:
+            n_sample = sample_rows(landmarks, self.row_bytes) + 20 * landmarks
+            parts["rows of the sample"] = min(self.n_rows, n_sample) * (self.row_bytes + each + 8)
+            matrices = 8 * landmarks**2 * (1 + self.n_classifiers)
+            products = 5 << 10  # bytes on their way to the Hessian
+            rows_bytes = landmarks * (self.vertex_bytes + products)
+            parts["matrices between landmarks"] = matrices + rows_bytes
+            return parts
+        parts["active rows"] = min(self.n_rows, vertices) * self.vertex_bytes
+        if self.n_classifiers > 1:  # rows are set apart by class, in memory or on disk
+            apart = (32 << 20) + self.sparse * 8 * self.n_rows
+            parts["read buffers"] += apart if self.cacheable else self.decoded_bytes
+        return parts
+
+
+def sample_rows(n_landmarks: int, row_bytes: float) -> int:
+    """Rows that a run with landmarks samples, if the data have as many: 4 to 80 for each."""
+    affordable = int(_SAMPLE_BYTES / max(1.0, row_bytes))
+    return min(max(4 * n_landmarks, affordable), 80 * n_landmarks)
 
 
 class OverLimitError(InputError):
@@ -93,7 +122,7 @@ class OverLimitError(InputError):
         super().__init__(
             f"{given} cannot be met: the largest part, {largest}, takes "
             f"{format_bytes(parts[largest])} alone{more}; a limit that would do is "
-            f"{-(-(self.needed + MARGIN_BYTES) >> 20)}MiB"
+            f"{-(-(self.needed + _MARGIN_BYTES) >> 20)}MiB"
         )
 
 
@@ -113,44 +142,17 @@ class MemoryPlan:
 
     def terms(self) -> dict[str, int]:
         """All bytes, as people know them."""
-        return self.parts | {
-            "kernel values": self.kernel_values,
-            "rows kept in memory": self.row_cache,
-        }
+        caches = {"kernel values": self.kernel_values, "rows kept in memory": self.row_cache}
+        return self.parts | caches
 
     def total(self) -> int:
         """Bytes in all."""
         return sum(self.terms().values())
 
 
-# -- exact models --------------------------------------------------------------------------------
-
-
-def _exact_parts(
-    work: Workload, rows: int, threads: int = 1, vertices: int = _LEAST_VERTICES
-) -> dict[str, int]:
-    """Bytes that an exact run holds beside its caches."""
-    each = 20 - 4 * work.in_unit  # labels, bounds, norms
-    if work.weighted or work.full_oracle or work.n_classifiers > 1:
-        each = 72
-    parts = work.parts(each, rows)
-    if work.n_classifiers > 1:  # rows are set apart by class, in memory or on disk
-        apart = (32 << 20) + work.sparse * 8 * work.n_rows
-        parts["read buffers"] += apart if work.cacheable else work.decoded_bytes
-    parts["working memory of threads"] = threads * work.thread_bytes
-    parts["active rows"] = min(work.n_rows, vertices) * work.vertex_bytes
-    return parts
-
-
-def least_bytes(work: Workload) -> int:
-    """The smallest limit that `plan_memory` takes."""
-    return sum(_exact_parts(work, work.least_rows).values()) + _LEAST_KERNEL_BYTES
-
-
-def exact_bytes(work: Workload, n_vertices: int) -> int:
-    """A limit that has room for an exact model with so many vertices."""
-    more = max(0, min(work.n_rows, n_vertices) - _LEAST_VERTICES) * work.vertex_bytes
-    return least_bytes(work) + 4 * more + MARGIN_BYTES
+def _least(work: Workload) -> dict[str, int]:
+    parts = work.parts(vertices=_LEAST_VERTICES, rows=work.least_rows)
+    return parts | {"kernel values": _LEAST_KERNEL_BYTES}
 
 
 def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan:
@@ -163,65 +165,47 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     """
     needed = least_bytes(work)
     if limit is not None and limit < needed:
-        least = _exact_parts(work, work.least_rows) | {"kernel values": _LEAST_KERNEL_BYTES}
-        raise OverLimitError(limit, least)
+        raise OverLimitError(limit, _least(work))
     budget = max(needed, available // 2) if limit is None else limit
     quarter = (budget - needed) // 4
     more_rows = quarter // (_COPIES * max(1, work.row_bytes))
-    block_rows = min(work.block_rows, work.least_rows + more_rows)
-    threads = min(_MOST_THREADS, 1 + quarter // (2 * work.thread_bytes))
+    rows = min(work.block_rows, work.least_rows + more_rows)
+    threads = min(64, 1 + quarter // (2 * work.thread_bytes()))
     vertices = min(work.n_rows, _LEAST_VERTICES + quarter // work.vertex_bytes)
-    parts = _exact_parts(work, block_rows, threads, vertices)
-    row_cache = work.decoded_bytes if work.cacheable else 0
+    parts = work.parts(vertices=vertices, rows=rows, threads=threads)
+    row_cache = work.decoded_bytes * work.cacheable
     if row_cache > min(quarter, _CACHE_BYTES):
         row_cache = 0
-    left = budget - sum(parts.values()) - row_cache
+    kernel_values = min(
+        budget - sum(parts.values()) - row_cache,
+        4 * vertices * (vertices + 4096) + _LEAST_KERNEL_BYTES,
+    )
     return MemoryPlan(
         work,
         parts,
         limit,
         threads,
         vertices,
-        block_rows,
-        kernel_values=min(left, 4 * vertices * (vertices + 4096) + _LEAST_KERNEL_BYTES),
+        rows,
+        kernel_values=kernel_values,
         row_cache=row_cache,
     )
 
 
-# -- landmark models -----------------------------------------------------------------------------
+def least_bytes(work: Workload) -> int:
+    """The smallest limit that `plan_memory` takes."""
+    return sum(_least(work).values())
 
 
-def sample_rows(n_landmarks: int, row_bytes: float) -> int:
-    """Rows that a run with landmarks samples, if the data have as many: 4 to 80 for each."""
-    affordable = int(_SAMPLE_BYTES / max(1.0, row_bytes))
-    return min(max(4 * n_landmarks, affordable), 80 * n_landmarks)
-
-
-def landmark_parts(work: Workload, n_landmarks: int, threads: int = 1) -> dict[str, int]:
-    """Bytes that a run with landmarks takes at most.
-
-    Of the N x N matrices there are one of the landmarks, and one for each classifier: its Hessian
-    in one triangle and the factor of the preconditioner in the other.
-    """
-    each = 2 + 14 * work.n_classifiers  # class; sign and decision values of three points
-    parts = work.parts(each + 30 * work.weighted, 0)
-    n_sample = min(work.n_rows, sample_rows(n_landmarks, work.row_bytes) + 20 * n_landmarks)
-    matrices = 8 * n_landmarks**2 * (1 + work.n_classifiers)
-    rows = n_landmarks * (work.vertex_bytes + _LANDMARK_BYTES)
-    parts["working memory of threads"] = threads * _landmark_thread(work, n_landmarks)
-    parts["rows of the sample"] = n_sample * (work.row_bytes + each + 8)
-    parts["matrices between landmarks"] = matrices + rows
-    return parts
-
-
-def _landmark_thread(work: Workload, n_landmarks: int) -> int:
-    tile = min(8 << 20, 8 * work.n_features * n_landmarks)  # of landmarks
-    return work.thread_bytes + _THREAD_BYTES + tile + 2048 * n_landmarks
+def exact_bytes(work: Workload, n_vertices: int) -> int:
+    """A limit that has room for an exact model with so many vertices."""
+    more = max(0, min(work.n_rows, n_vertices) - _LEAST_VERTICES) * work.vertex_bytes
+    return least_bytes(work) + 4 * more + _MARGIN_BYTES
 
 
 def landmark_bytes(work: Workload, n_landmarks: int) -> int:
     """A limit that has room for so many landmarks."""
-    return sum(landmark_parts(work, n_landmarks, 2).values()) + MARGIN_BYTES
+    return sum(work.parts(landmarks=n_landmarks, threads=2).values()) + _MARGIN_BYTES
 
 
 def plan_landmarks(
@@ -234,20 +218,19 @@ def plan_landmarks(
     exceeded, except by the `fewest` if they take little. OverLimitError if there is no room for the
     fewest.
     """
-    least = landmark_parts(work, fewest)
-    budget = limit
-    if budget is None:
-        budget = max(available // 2, min(sum(least.values()), _SMALL_RUN_BYTES))
-    if sum(least.values()) > budget:
+    least = work.parts(landmarks=fewest)
+    needed = sum(least.values())
+    budget = max(available // 2, min(needed, _SMALL_RUN_BYTES)) if limit is None else limit
+    if needed > budget:
         raise OverLimitError(limit, least)
 
     def over(n_landmarks: int) -> bool:
-        return sum(landmark_parts(work, n_landmarks, 2).values()) > budget
+        return sum(work.parts(landmarks=n_landmarks, threads=2).values()) > budget
 
     n_landmarks = fewest + bisect.bisect_left(range(fewest + 1, most + 1), True, key=over)
-    rest = budget - sum(landmark_parts(work, n_landmarks).values())
-    threads = min(threads, 1 + rest // _landmark_thread(work, n_landmarks))
-    parts = landmark_parts(work, n_landmarks, threads)
+    rest = budget - sum(work.parts(landmarks=n_landmarks).values())
+    threads = min(threads, 1 + rest // work.thread_bytes(n_landmarks))
+    parts = work.parts(landmarks=n_landmarks, threads=threads)
     rest = budget - sum(parts.values())
     row_cache = work.cacheable * min(_CACHE_BYTES, rest)
     kernel_values = 2 * work.n_rows * n_landmarks * work.in_unit  # in 16 bits
@@ -260,9 +243,6 @@ def plan_landmarks(
         kernel_values=min(kernel_values, rest - row_cache),
         row_cache=row_cache,
     )
-
-
-# -- how much there is ---------------------------------------------------------------------------
 
 
 def parse_bytes(text: str) -> int:
@@ -294,11 +274,6 @@ def program_bytes(held: int = 0) -> int:
         step = 16 << 20  # so that the same command has the same plan
         _program = -(-max(0, rss_bytes() - held) // step) * step + _LOADED_BYTES
     return _program
-
-
-def kernel_rows_budget() -> int:
-    """Bytes for the kernel rows of a stream, which has no limit: half of the memory there is."""
-    return max(_LEAST_KERNEL_BYTES, memory_total() // 2 - program_bytes())
 
 
 def memory_total(root: str = "/") -> int:

@@ -14,7 +14,7 @@ from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact, workload
 from ooc_fw.solver.shell import Checkpoint
 from ooc_fw.system.errors import OutOfTimeError
-from ooc_fw.system.memory import OverLimitError, landmark_bytes, landmark_parts, least_bytes
+from ooc_fw.system.memory import OverLimitError, landmark_bytes, least_bytes
 from ooc_fw.training.choice import (
     _larger_plan,
     expect_support,
@@ -280,7 +280,7 @@ def test_few_landmarks_for_want_of_memory_are_warned_of(noisy, monkeypatch, capl
     """The limit in the warning has room for as many as there are without one."""
     monkeypatch.setattr("ooc_fw.training.choice.LANDMARKS", 1000)
     wide = replace(noisy, source=open_dataset(np.pad(rows()[0], ((0, 0), (0, 4000)))))
-    terms = landmark_parts(workload(wide, TrainOptions(), Session()), 40)
+    terms = workload(wide, TrainOptions(), Session()).parts(landmarks=40)
     needed = sum(terms.values()) + (8 << 20)
     few = plan_span(wide, TrainOptions(memory_limit=needed), Session(), None, "")
     assert few.landmarks < 500
