@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.formats import get_text
 from ooc_fw.data.rows import check_pointers
-from ooc_fw.model.machines import NUMBERS, Machines
+from ooc_fw.model.machines import NUMBERS, Machines, demand
 from ooc_fw.model.pairs import decision_of, side_names
 from ooc_fw.system.errors import InputError
 
@@ -23,13 +23,13 @@ _KINDS = {
     **dict.fromkeys(("sv", "landmarks", "rows"), np.int64),
     "labels": np.int8,
 }
+"""Types of the arrays of classifiers; all else are numbers and class values."""
 
 
 def number_of(attributes: Any, name: str) -> float:
     """A number that is an attribute; InputError for anything else."""
     value = np.asarray(attributes[name])
-    if value.ndim > 0 or value.dtype.kind not in "iuf":
-        raise InputError(f"its {name} is not a number")
+    demand(value.ndim == 0 and value.dtype.kind in "iuf", f"its {name} is not a number")
     return float(value)
 
 
@@ -50,38 +50,39 @@ def read_trained(file: h5py.File, n_vectors: int) -> dict[str, Any]:
     group = file["machines"]
     classes = _class_values(file.attrs["class_names"])
     parts = _parts_of_table(group) if "indptr" in group else _parts_of_groups(group)
-    with_landmarks = {"jitter" in part for part in parts}
-    if len(with_landmarks) != 1:
-        raise InputError("it has no classifiers, or both exact ones and others with landmarks")
-    landmarks = with_landmarks == {True}
-    decision = decision_of(len(classes), landmarks=landmarks)
+    jitters = {part.get("jitter") for part in parts}
+    demand(len(jitters) == 1, "its classifiers are not all exact, or of one jitter")
+    jitter = jitters.pop()
+    decision = decision_of(len(classes), landmarks=jitter is not None)
     if "decision" in file.attrs and get_text(file.attrs, "decision") != decision:
         raise InputError(f"its decision is not {decision!r}, as its classifiers need")
-    if [(part["negative"], part["positive"]) for part in parts] != side_names(classes, decision):
-        raise InputError("its classifiers are not those of its classes")
-    jitters = {part.get("jitter") for part in parts}
-    if len(jitters) > 1:
-        raise InputError("its classifiers have different jitters")
+    names = [(part["negative"], part["positive"]) for part in parts]
+    demand(names == side_names(classes, decision), "its classifiers are not those of its classes")
     rows = np.full(n_vectors, -1)
     penalties = np.full(n_vectors, number_of(file.attrs, "C"))
     for part in parts:
-        places = part["places"]
-        if not 0 <= places.min(initial=0) <= places.max(initial=0) < n_vectors:
-            raise InputError(f"a classifier points outside the {n_vectors} vectors")
-        if ((rows[places] != -1) & (rows[places] != part["rows"])).any():
-            raise InputError("a support vector is of two rows, or landmarks differ")
+        places = part["sv" if jitter is None else "landmarks"]
+        inside = ((places >= 0) & (places < n_vectors)).all()
+        demand(inside, f"a classifier points outside the {n_vectors} vectors")
+        same = (rows[places] == -1) | (rows[places] == part["rows"])
+        demand(same.all(), "a support vector is of two rows, or landmarks differ")
         rows[places] = part["rows"]
         penalties[places] = part.get("C", penalties[places])
-    betas = [part["beta"] if landmarks else _signed(part) for part in parts]
+        part["places"] = places
+        if jitter is None:
+            usable = (part["alpha"] >= 0).all() and (np.abs(part["labels"]) == 1).all()
+            demand(usable, "weights must not be negative, and labels -1 or +1")
+            part["beta"] = part["alpha"] * part["labels"]
+        else:
+            part["rho"] = 1.0
     numbers = {name: [part.get(name, np.nan) for part in parts] for name in NUMBERS}
-    if landmarks:
-        numbers["rho"] = [1.0] * len(parts)
+    places, betas = ([part[name] for part in parts] for name in ("places", "beta"))
     return {
         "classes": classes,
-        "machines": Machines.of([part["places"] for part in parts], betas, **numbers),
+        "machines": Machines.of(places, betas, **numbers),
         "rows": rows,
         "penalties": penalties if "C" in parts[0] else None,
-        "jitter": jitters.pop(),
+        "jitter": jitter,
     }
 
 
@@ -90,10 +91,9 @@ def _parts_of_groups(group: h5py.Group) -> list[dict[str, Any]]:
     parts = []
     for k in range(len(group)):
         own = group[str(k)]
-        part: dict[str, Any] = {
-            name: vector_of(stored, _KINDS[name]) for name, stored in own.items()
-        }
-        part["places"] = part["landmarks" if "kind" in own.attrs else "sv"]
+        part: dict[str, Any] = {}
+        for name, stored in own.items():
+            part[name] = vector_of(stored, _KINDS[name])
         for name in own.attrs:
             if name in ("positive", "negative"):
                 part[name] = _class_values(own.attrs[name]).item()
@@ -116,26 +116,12 @@ def _parts_of_table(group: h5py.Group) -> list[dict[str, Any]]:
             columns[name] = _class_values(stored).tolist()
         elif name != "indptr":
             columns[name] = vector_of(stored, np.float64).tolist()
-    columns["places"] = columns["sv"]
-    return [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
-
-
-def _signed(part: dict[str, Any]) -> npt.NDArray[Any]:
-    """Weights times labels of an exact classifier."""
-    alpha, labels = part["alpha"], part["labels"]
-    if not (alpha >= 0).all():
-        raise InputError("weights must not be negative")
-    if not (np.abs(labels) == 1).all():
-        raise InputError("labels must be -1 or +1")
-    return np.asarray(alpha * labels)
+    return [dict(zip(columns, own, strict=True)) for own in zip(*columns.values(), strict=True)]
 
 
 def _class_values(stored: Any) -> npt.NDArray[Any]:
     values = np.asarray(stored)
     if values.dtype.kind == "S":
         return np.asarray(np.char.decode(values, "utf-8"))
-    if values.dtype.kind not in "iuf":
-        raise InputError(f"its classes are of type {values.dtype}")
+    demand(values.dtype.kind in "iuf", f"its classes are of type {values.dtype}")
     return values.astype(np.float64)

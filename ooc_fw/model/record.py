@@ -7,9 +7,11 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import h5py
 import numpy as np
 import numpy.typing as npt
 
@@ -22,7 +24,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model import pairs, prediction
-from ooc_fw.model.file import content_of, fields_of, opened, read_fields
+from ooc_fw.model.file import content_of, opened, read_fields
 from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
 from ooc_fw.model.machines import (
     NUMBERS,
@@ -88,21 +90,16 @@ class Model:
         return model_from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
-        kernel = [self.kernel.name]
-        if self.kernel.uses_gamma:
-            kernel.append(f"gamma={self.kernel.gamma:.4g}")
-        if self.kernel.name == "poly":
-            kernel.append(f"degree={self.kernel.degree}, coef0={self.kernel.coef0:g}")
-        words = [format_label(value) for value in self.classes.tolist()]
-        shown = ", ".join(words[:_SHOWN_CLASSES] + ["..."] * (len(words) > _SHOWN_CLASSES))
-        of_classes = f" of {shown}" if self.task == "classification" else ""
-        vectors = "landmarks" if self.kind == "landmarks" else "support vectors"
-        scope = " within their span" if self.kind == "landmarks" else ""
+        words = [format_label(value) for value in self.classes[:_SHOWN_CLASSES].tolist()]
+        words += ["..."] * (len(self.classes) > _SHOWN_CLASSES)
+        of_classes = f" of {', '.join(words)}" if self.task == "classification" else ""
+        gamma = f"gamma={self.kernel.gamma:.4g}, " if self.kernel.uses_gamma else ""
+        vectors = "support vectors" if self.kind == "exact" else "landmarks"
         gap = "not certified" if self.certified_gap is None else f"{self.certified_gap:.2g}"
         return (
-            f"Model({self.task}{of_classes}, kernel={', '.join(kernel)}, C={self.C:g},\n"
+            f"Model({self.task}{of_classes}, kernel={self.kernel.name}, {gamma}C={self.C:g},\n"
             f"      {len(self.support_vectors)} {vectors} of {self.n_features} features, "
-            f"gap={gap}{scope}, {self.status})"
+            f"gap={gap}, {self.status})"
         )
 
     @property
@@ -148,19 +145,15 @@ class Model:
         """The binary classifiers one by one."""
         machines = self.machines
         numbers = {name: known(getattr(machines, name)) for name in NUMBERS}
-        names = pairs.side_names(self.classes, self.decision)
+        numbers["objective"] = known(machines.rho / 2 if self.kind == "exact" else machines.dual)
         found = []
-        for k, (negative, positive) in enumerate(names):
+        for k, (negative, positive) in enumerate(pairs.side_names(self.classes, self.decision)):
             part = machines.part(k)
             places = machines.sv[part]
+            C = None if self.penalties is None else self.penalties[places]
             own: dict[str, Any] = {name: values[k] for name, values in numbers.items()}
-            own["objective"] = own["rho"] / 2 if self.jitter is None else own["dual"]
-            own["rows"] = self.rows[places]
-            own["C"] = None if self.penalties is None else self.penalties[places]
-            beta = machines.beta[part]
-            found.append(
-                Classifier(positive=positive, negative=negative, sv=places, beta=beta, **own)
-            )
+            arrays = (places, self.rows[places], machines.beta[part], C)
+            found.append(Classifier(positive, negative, *arrays, **own))
         return found
 
     @property
@@ -251,9 +244,8 @@ class Model:
         Parameters
         ----------
         X : anything `ooc_fw.open_dataset` takes, or a table
-            Read block by block; only the result grows with the number of rows. If the training file
-            was made from a table, `X` may be another one with such columns: a frame, an Arrow
-            table, or a path of CSV, Parquet or Arrow.
+            Read block by block. If the training file was made from a table, `X` may be another one:
+            a frame, an Arrow table, or a path of CSV, Parquet or Arrow.
         threads, dask
             Where blocks are computed, see `ooc_fw.data.parallel.borrow_workers`.
         on_rows : callable, optional
@@ -272,8 +264,7 @@ class Model:
         Raises
         ------
         InputError
-            When `X` lacks features, has another number of them or another scaling, or the processes
-            cannot read it.
+            `X` has other features or another scaling, or cannot be read.
         ChildProcessError
             A worker died and could not be replaced.
         """
@@ -358,9 +349,8 @@ class Model:
         By permutation it is what the model loses in ROC AUC (of two classes), accuracy or R^2 where
         the values of the column are shuffled among the rows. By gradients it is the root mean
         square derivative of the decision value, or the prediction, by the column, times the
-        standard deviation of the column; the effect is the same with the mean derivative, whose
-        sign says in which direction. "auto" is permutation for labelled rows and the model of a
-        table of up to 200 columns. Other arguments are those of `decision_function`.
+        standard deviation of the column; the sign of its mean, the effect, says in which direction.
+        "auto" is permutation for labelled rows and the model of a table of up to 200 columns.
 
         Examples
         --------
@@ -390,15 +380,9 @@ class Model:
         """Certified gap of the model over the rows it was trained on, by a pass over them.
 
         `X` has all training rows in their order, and `y` their labels or targets; None takes those
-        in the file `X`. InputError is raised if the rows are others or cannot be read, or penalties
-        are unknown.
-
-        Parameters
-        ----------
-        penalties : array-like of shape (n_rows,), optional
-            C of each row, for landmark models that were trained with weights of rows.
-        exact_kernel : bool
-            Of a landmark model: also the gap without jitter in its kernel.
+        in the file `X`. `penalties` are needed for landmark models that were trained with weights
+        of rows. `exact_kernel` asks for the gap without jitter in the kernel, too. InputError is
+        raised if the rows are others or cannot be read, or penalties are unknown.
 
         Examples
         --------
@@ -493,4 +477,5 @@ def load_model(path: str | os.PathLike[str]) -> Model:
 
 def model_from_bytes(content: bytes) -> Model:
     """Model of what `Model.to_bytes` gave; InputError or OSError when that is damaged."""
-    return Model(**fields_of(content))
+    with h5py.File(BytesIO(content), "r") as file:
+        return Model(**read_fields(file))

@@ -234,7 +234,7 @@ OF_LANDMARKS = [
         (replaced("support_vectors/indices", lambda own: own + np.int64(2**32)), "outside 0 to"),
         (replaced("support_vectors/data", lambda own: 1e300 + own.astype(float)), "too large"),
         (first_value("scaling/factor", np.inf), "no finite number"),
-        (replaced("scaling/offset", np.ones(2)), "differ in shape"),
+        (replaced("scaling/offset", np.ones(2)), "differ in shape|does not fit"),
         *OF_LANDMARKS,
     ],
 )
