@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -33,7 +31,6 @@ from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, atomic_path, reserved
-from ooc_fw.system.memory import format_bytes
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -81,8 +78,7 @@ def convert(
     The inputs are of one format and read one after the other; "-" is standard input (text or CSV).
     The output is replaced as a whole when all is well, otherwise left as it was: InputError says
     which option, input, column, line or row cannot be used, OSError that the disk is full or fails.
-    Free space is compared with what is needed before the output is begun. `progress` is called now
-    and then with (bytes done, bytes in all or None).
+    `progress` is called now and then with (bytes done, bytes in all or None).
     """
     started = time.perf_counter()
     options = options or ConvertOptions()
@@ -98,16 +94,14 @@ def convert(
         with _naming(target, "rows were set aside in temporary files beside it"):
             passes.parse_inputs(job)
         layout = _plan(job, like, notes)
-        _check_room(target.absolute().parent, layout, job.spool)
         with (
             _naming(target, "it was being written"),
             atomic_path(target) as temporary,
             OutputFile(temporary) as file,
         ):
-            n_nonzero = passes.write_rows(job, file, layout)
-    words, new_labels = layout.label_names, job.encoder.labels.map
+            writer = passes.write_rows(job, file, layout)
+    found, new_labels = writer.class_counts, job.encoder.labels.map
     mapped = [] if new_labels is None else [str(new_labels)]
-    found = {k if words is None else words[int(k)]: n for k, n in layout.class_counts.items()}
     known = found if like is None or like.classes is None else like.classes
     return ConversionReport(
         output=os.fspath(output),
@@ -115,7 +109,7 @@ def convert(
         n_features=layout.n_features,
         class_counts=found,
         sparse=layout.sparse,
-        density=n_nonzero / (layout.n_rows * layout.n_features),
+        density=writer.n_nonzero / (layout.n_rows * layout.n_features),
         scaling=layout.scaling,
         seed=layout.seed,
         dropped_features=max(0, job.width - layout.n_features),
@@ -167,8 +161,6 @@ def _choose_format(names: Sequence[str], options: ConvertOptions, like: Training
         raise InputError(
             "--zero-based and --n-features are for LIBSVM text; leave them out, or name --format"
         )
-    if options.labels is not None and len(names) > 1:
-        raise InputError("--labels is for one input; convert them one at a time")
     if like is not None and kind == "libsvm" and like.words and not _maps(names, options, like):
         raise InputError(
             f"the labels of {like.name} are words ({', '.join(like.words[:3])}), and those of "
@@ -275,16 +267,12 @@ def _plan(job: Job, like: TrainingFile | None, notes: list[str]) -> Layout:
         scaling = like.scaling
         fitted = _scaling_at(scaling, np.minimum(np.cumsum(widths) - widths, n_features - 1))
     notes += passes.lost_columns(job, fitted, n_columns)
-    label_values, words = encoder.labels.values()
-    counts: Counter[float] = Counter()
-    for label, count in job.class_counts.items() if encoder.labelled else ():
-        counts[label if label_values is None else float(label_values[int(label)])] += count
+    _, words = encoder.labels.values()
     return Layout(
         n_rows=job.n_rows,
         n_features=n_features,
         n_stored=job.ranges.n_stored,
         sparse=not _is_dense(job, scaling, n_features, like, notes),
-        class_counts=dict(sorted(counts.items())),
         source=job.name,
         scaling=scaling,
         compression=options.compression,
@@ -318,17 +306,6 @@ def _is_dense(
         )
     notes.append(f"scaling {scaling.kind!r} turns zeros into other numbers: rows are stored dense")
     return True
-
-
-def _check_room(folder: Path, layout: Layout, spool: Spool) -> None:
-    """Raise InputError if the output will not fit on the disk."""
-    n_bytes = layout.n_bytes - spool.freed_bytes
-    free = shutil.disk_usage(folder).free
-    if layout.compression == "none" and n_bytes > free:
-        raise InputError(
-            f"{folder} has {format_bytes(free)} free, and the output will take about "
-            f"{format_bytes(n_bytes)} more; free some space or put the output elsewhere"
-        )
 
 
 def _scaling_at(scaling: Scaling, places: Int64Array) -> Scaling:

@@ -11,7 +11,6 @@ import os
 import pickle
 import tempfile
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -61,7 +60,7 @@ class Job:
     spool: Spool
     progress: Progress
     ranges: ColumnRanges  # of the columns of parsed rows
-    class_counts: Counter[float] = field(default_factory=Counter)
+    labels: set[float] = field(default_factory=set)  # but not targets
     n_rows: int = 0
     width: int = 0
     n_dropped: int = 0  # values in columns beyond the width asked for
@@ -86,8 +85,8 @@ class Job:
         else:
             self.ranges.merge(measured.ranges)
         self.encoder.learn(block)
-        self.class_counts.update(measured.counts)
-        if len(self.class_counts) > MAX_CLASSES:
+        self.labels |= measured.counts.keys()
+        if len(self.labels) > MAX_CLASSES:
             raise InputError(
                 f"{name} brings the number of different labels above {MAX_CLASSES}; if these are "
                 f"targets of a regression, not classes, give --task regression"
@@ -172,11 +171,8 @@ def lost_columns(job: Job, scaling: Scaling, n_columns: int) -> Iterator[str]:
         )
 
 
-def write_rows(job: Job, file: OutputFile, layout: Layout) -> int:
-    """Read the spool back, make and scale features and write them, and values for label codes.
-
-    Returns the number of written values that are not zero.
-    """
+def write_rows(job: Job, file: OutputFile, layout: Layout) -> DatasetWriter:
+    """Read the spool back, make and scale features and write them, and values for label codes."""
     label_values, _ = job.encoder.labels.values()
     writer = DatasetWriter(file, layout)
     n_written = 0
@@ -192,7 +188,7 @@ def write_rows(job: Job, file: OutputFile, layout: Layout) -> int:
             done = job.n_bytes + round(n_written / layout.n_rows * job.n_bytes)
             job.progress(done, 2 * job.n_bytes)
     writer.finish()
-    return writer.n_nonzero
+    return writer
 
 
 def _finish(
@@ -326,13 +322,6 @@ class Spool:
     def n_bytes(self) -> int:
         """Bytes on disk."""
         return sum(bucket.n_bytes for bucket in self._buckets.values())
-
-    @property
-    def freed_bytes(self) -> int:
-        """Bytes that are free again before the last rows are returned."""
-        # The last buckets, and the parts of one that is split, are still there at the end.
-        kept = self.n_bytes if self.seed is None else max(4 * BUCKET_BYTES, self.n_bytes // 8)
-        return max(0, self.n_bytes - kept)
 
     def add(self, block: RowBlock) -> None:
         """Distribute rows over the buckets; with a seed, for any thread and in any order."""

@@ -6,7 +6,6 @@ A block of a table becomes `Cells`: numbers, and words of which each different o
 
 from __future__ import annotations
 
-import json
 import os
 from abc import abstractmethod
 from collections import Counter
@@ -170,12 +169,7 @@ class PartsTable(Table):
         where: dict[str, Any] = {"format": form, "filesystem": self._files}
         if not self._files.get_file_info(place).is_file:
             where |= {"partitioning": "hive", "partition_base_dir": place}
-        try:
-            found = dataset.dataset(place, **where)
-        except pa.ArrowInvalid:
-            for one in dataset.dataset(place, pa.schema([]), **where).get_fragments():
-                name_columns(one.path, one.physical_schema.names)  # two may be alike
-            raise
+        found = dataset.dataset(place, **where)
         self._parts = [
             _Part(
                 one.path,
@@ -198,7 +192,9 @@ class PartsTable(Table):
         self._stored = dict(zip(name_columns(path, list(types)), types, strict=True))
         self._types = types
         self.kinds = {name: _kind(types[stored]) for name, stored in self._stored.items()}
-        self.index = _pandas_index(found.schema.metadata) & frozenset(self.kinds)
+        named = (found.schema.pandas_metadata or {}).get("index_columns", ())
+        # A range index is stored as a record, without a column.
+        self.index = frozenset(one for one in named if isinstance(one, str) and one in self.kinds)
 
     @property
     def bytes_read(self) -> int:
@@ -299,16 +295,6 @@ def _row_bytes(metadata: Any) -> int:
     """Most bytes that a row takes, uncompressed, in one of the row groups."""
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     return max((one.total_byte_size // max(1, one.num_rows) for one in groups), default=1)
-
-
-def _pandas_index(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
-    """Columns in which pandas stored its index, by the metadata of a schema."""
-    try:
-        stored = json.loads((metadata or {}).get(b"pandas", b"{}"))["index_columns"]
-    except (ValueError, KeyError, TypeError):
-        return frozenset()
-    # A range index is stored as a record, without a column.
-    return frozenset(name for name in stored if isinstance(name, str))
 
 
 class ArrayTable(Table):
@@ -506,19 +492,15 @@ def _word_of(value: object) -> str:
     return plain_word(value.decode("utf-8") if isinstance(value, bytes) else value)
 
 
-def write_arrow(table: Any, path: str) -> None:
+def write_arrow(frame: Any, path: str) -> None:
     """Write a frame of pandas or polars, or an Arrow table, as an Arrow file."""
     import pyarrow as pa
 
-    kind = type(table).__name__
     try:
-        if hasattr(table, "to_arrow"):  # of polars
-            table = table.to_arrow()
-        elif isinstance(table, pa.RecordBatch):
-            table = pa.Table.from_batches([table])
-        elif not hasattr(table, "column_names"):
-            table = pa.Table.from_pandas(table, preserve_index=False)
+        is_pandas = hasattr(frame, "iloc")
+        table = pa.Table.from_pandas(frame, preserve_index=False) if is_pandas else pa.table(frame)
     except (ValueError, TypeError) as error:  # columns of several types, or with one name
+        kind = type(frame).__name__
         raise InputError(f"this {kind} is no table for Arrow ({error}); correct it") from None
     with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)

@@ -33,12 +33,6 @@ STANDARD_INPUT = "-"
 MIN_PAIR_BYTES = 4  # a blank, a digit, a colon and a digit
 
 _OPENERS: dict[str | None, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
-_NOT_TEXT = {
-    "hdf5": "is an HDF5 file already: use it as it is",
-    "checkpoint": "is a checkpoint of ooc-fw 0.2: train without --resume to start anew",
-    **{kind: f"is a table: give --format {kind}" for kind in ("npy", "parquet", "arrow")},
-    "zstd": "is compressed by zstd: convert the output of 'zstd -dc FILE' from '-'",
-}
 _DAMAGED = (EOFError, lzma.LZMAError, zlib.error, OSError)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TOKEN = re.compile(rb"[^\s#]*")
@@ -83,8 +77,11 @@ class TextInput(readers.Reader):
             kind = format_of(self._raw.peek(HEAD_BYTES))
         except OSError as error:
             raise unreadable(self.name, error) or error from error
-        if kind in _NOT_TEXT:
-            raise InputError(f"{self.name} {_NOT_TEXT[kind]}")
+        if kind not in _OPENERS and kind is not None:
+            way = "convert the output of 'zstd -dc FILE' from '-'"
+            raise InputError(
+                f"{self.name} is {kind}, not text; {way if kind == 'zstd' else 'name its --format'}"
+            )
         self._stream: Any = _OPENERS[kind](self._raw, "rb") if kind in _OPENERS else self._raw
         head = b""
         with suppress(*_DAMAGED):  # which reading will tell

@@ -7,7 +7,7 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from ooc_fw.data import converted
 from ooc_fw.data.arrays import ReadArray
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, put_text, put_texts
-from ooc_fw.data.labels import are_targets, iter_labels, label_values, read_targets
+from ooc_fw.data.labels import are_targets, label_values, read_targets
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -54,7 +54,6 @@ class Layout:
     n_features: int
     n_stored: int  # upper limit of the stored values; used for sparse rows only
     sparse: bool  # whether /X is a CSR group
-    class_counts: Mapping[float, int]  # rows of each label value, sorted
     source: str  # names of the inputs
     scaling: Scaling
     compression: str = "none"  # filter of the large data sets
@@ -215,6 +214,7 @@ class DatasetWriter:
         self._layout = layout
         self._filter = filter_options(layout.compression)
         self._n_stored = 0
+        self._counts: Counter[float] = Counter()  # rows of each label, but of targets
         self.n_nonzero = 0  # values that were written
         self._sums = ColumnSums(layout.n_features)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME)
@@ -272,6 +272,7 @@ class DatasetWriter:
         values: dict[str, AnyArray] = {"row": row_ids}
         if self._layout.labelled:
             values["y"] = labels
+            self._counts.update({} if self._layout.targets else count_labels(labels))
         if self._layout.n_encoded and cells is not None:
             values["categories"] = cells
         if isinstance(rows, CSRRows):
@@ -283,6 +284,13 @@ class DatasetWriter:
         for name, block in values.items():
             self._parts[name].append(block)
         self._file.check()
+
+    @property
+    def class_counts(self) -> dict[Any, int]:
+        """Rows of each label, a number or a word, in order."""
+        words = self._layout.label_names
+        counts = sorted(self._counts.items())
+        return {label if words is None else words[int(label)]: count for label, count in counts}
 
     def finish(self) -> None:
         """Write attributes, statistics and checksums; the file is complete after this."""
@@ -298,9 +306,9 @@ class DatasetWriter:
             "format_version": FORMAT_VERSION,
             "n_rows": layout.n_rows,
             "n_features": layout.n_features,
-            "n_classes": len(layout.class_counts),
-            "class_names": np.array([*layout.class_counts], np.float64),
-            "class_counts": np.array([*layout.class_counts.values()], np.int64),
+            "n_classes": len(self._counts),
+            "class_names": np.array(sorted(self._counts), np.float64),
+            "class_counts": np.array([*self.class_counts.values()], np.int64),
             "shuffled": layout.shuffled,
             "mean_square_norm": self._sums.statistics.mean_square_norm,
         }
@@ -389,7 +397,6 @@ def split(
         n_features=source.n_features,
         n_stored=source.decoded_bytes // 8,  # no fewer than are stored
         sparse=source.sparse,
-        class_counts={},
         source=os.path.basename(source.name),
         scaling=source.scaling or Scaling(),
         compression=compression,
@@ -401,57 +408,37 @@ def split(
         labels_as=source.labels_as,
     )
     reports: list[PartReport] = []
-    done = 0
     with ExitStack() as stack:
         paths = [stack.enter_context(atomic_path(output)) for output in outputs]
         for part, path, output in zip(hold_out(source, test_ranges), paths, outputs, strict=True):
-            with part:
+            done = sum(report.n_rows for report in reports)
+            with part, OutputFile(path) as file:
                 # Features of the second part are not made of its own labels.
                 known = None if reports else part.categories
                 cells = None if known is None else known.cells
-                counts = _count_rows(part, classes)
-                own = replace(layout, n_rows=part.n_rows, class_counts=counts, table=part.table)
-                if cells is not None:
-                    own = replace(own, n_encoded=cells.shape[1])
-                for n_rows in _write_part(part, path, own, classes if has_words else None, cells):
+                n_encoded = 0 if cells is None else cells.shape[1]
+                own = replace(layout, n_rows=part.n_rows, table=part.table, n_encoded=n_encoded)
+                writer = DatasetWriter(file, own)
+                for n_rows in _write_rows(part, writer, classes if has_words else None, cells):
                     if on_rows is not None:
                         on_rows(done + n_rows)
-                done += part.n_rows
-            words = own.label_names
-            named = {k if words is None else words[int(k)]: n for k, n in counts.items()}
-            reports.append(PartReport(os.fspath(output), part.n_rows, named))
+                writer.finish()
+            reports.append(PartReport(os.fspath(output), part.n_rows, writer.class_counts))
         for path in paths:
             flush_to_disk(path)  # all of them before one is renamed
     return reports
 
 
-def _write_part(
-    part: RowSource,
-    path: os.PathLike[str],
-    layout: Layout,
-    words: AnyArray | None,
-    cells: ReadArray | None,
+def _write_rows(
+    part: RowSource, writer: DatasetWriter, words: AnyArray | None, cells: ReadArray | None
 ) -> Iterator[int]:
-    """Write rows to a file; yields how many were written so far."""
+    """Write rows, and places in `words` for labels; yields how many were written so far."""
     row_ids = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))  # numbered anew
-    with OutputFile(path) as file:
-        writer = DatasetWriter(file, layout)
-        for start, rows in iter_blocks(part, 0, part.n_rows):
-            stop = start + len(rows)
-            labels = part.labels(start, stop) if layout.labelled else np.zeros(len(rows))
-            if words is not None:
-                labels = np.searchsorted(words, labels)
-            known = None if cells is None else cells[start:stop]
-            writer.append(rows, labels.astype(np.float64), row_ids[start:stop], None, known)
-            yield stop
-        writer.finish()
-
-
-def _count_rows(part: RowSource, classes: AnyArray | None) -> dict[float, int]:
-    """Rows of each label as it is stored, if it is one of `classes`."""
-    counts: Counter[float] = Counter()
-    for _, labels in iter_labels(part) if classes is not None else ():
-        if classes is not None and classes.dtype.kind not in "biuf":
-            labels = np.searchsorted(classes, labels)
-        counts.update(count_labels(labels.astype(np.float64)))
-    return dict(sorted(counts.items()))
+    for start, rows in iter_blocks(part, 0, part.n_rows):
+        stop = start + len(rows)
+        labels = part.labels(start, stop) if part.has_labels else np.zeros(len(rows))
+        if words is not None:
+            labels = np.searchsorted(words, labels)
+        known = None if cells is None else cells[start:stop]
+        writer.append(rows, labels.astype(np.float64), row_ids[start:stop], None, known)
+        yield stop

@@ -141,7 +141,7 @@ def _on_disk(
 
     n_stored = source.decoded_bytes // 8 if source.sparse else 0
     shape = source.n_rows, source.n_features
-    layout = Layout(*shape, n_stored, source.sparse, {}, source.name, Scaling())
+    layout = Layout(*shape, n_stored, source.sparse, source.name, Scaling())
     free = shutil.disk_usage(folder).free
     if free < _SPARE_DISK * layout.n_bytes:
         raise InputError(
@@ -152,7 +152,7 @@ def _on_disk(
     with ExitStack() as files:
         writers = []
         for code, ids in enumerate(rows):
-            part = replace(layout, n_rows=len(ids), class_counts={float(code): len(ids)})
+            part = replace(layout, n_rows=len(ids))
             file = files.enter_context(OutputFile(folder / f"{code}.h5"))
             writers.append(DatasetWriter(file, part))
         for code, ids, piece in _by_class(source, codes):

@@ -90,8 +90,8 @@ def test_damaged_file(tmp_path, compress, damage):
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        (b"\x89HDF\r\n\x1a\n", "is an HDF5 file already"),
-        (b"\x93NUMPY", "is a table: give --format npy"),
+        (b"\x89HDF\r\n\x1a\n", "is hdf5, not text"),
+        (b"\x93NUMPY", "is npy, not text; name its --format"),
         (b"\x28\xb5\x2f\xfd", "zstd -dc"),
     ],
 )
