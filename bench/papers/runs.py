@@ -30,8 +30,8 @@ from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve
 from ooc_fw.solver.plan import Session, plan_exact, prepare
 from ooc_fw.solver.run import RunState, start
-from ooc_fw.solver.shell import Deadline
 from ooc_fw.solver.state import SolverState, Status
+from ooc_fw.solver.surroundings import Deadline
 
 Record = dict[str, Any]
 
@@ -260,7 +260,7 @@ def _watched(data: Data, kernel: Any, options: TrainOptions) -> Record:
         plan = plan_exact(problem, dataclasses.replace(options, lmo="full"))
         with prepare(problem, plan, Session()) as workspace:
             deadline, rng = Deadline(None, time.perf_counter()), np.random.default_rng(options.seed)
-            state = RunState.begin(workspace, deadline, SolverState(), rng)
+            state = RunState(workspace, deadline, SolverState(), rng)
             start(state, None)
             active, most = state.active, options.max_iter or math.inf
             began = time.perf_counter()

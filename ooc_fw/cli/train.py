@@ -31,8 +31,8 @@ from ooc_fw.options import (
 from ooc_fw.problem import Problem, row_penalties
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
-from ooc_fw.solver.shell import Checkpoint, Deadline
 from ooc_fw.solver.state import Status
+from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.system import memory
 from ooc_fw.system.errors import InputError, OutOfTimeError, format_labels, format_value
 from ooc_fw.system.files import remove_abandoned

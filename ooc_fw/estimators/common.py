@@ -40,8 +40,8 @@ from ooc_fw.options import DURATION, Option, TaskOptions, TrainOptions, option_f
 from ooc_fw.problem import check_sample_weight
 from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.plan import Session, warn_of_gamma
-from ooc_fw.solver.shell import Checkpoint, Deadline
 from ooc_fw.solver.state import Callback, Solution, SolverState, Status
+from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, reserved
 from ooc_fw.system.threads import cpu_count

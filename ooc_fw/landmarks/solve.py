@@ -26,8 +26,8 @@ from ooc_fw.landmarks.passes import KeptValues, Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Sample, Span, draw_by_loss, draw_random
 from ooc_fw.problem import Problem
 from ooc_fw.solver.plan import Plan, Session, lend_workers
-from ooc_fw.solver.shell import Shell
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop, Work
+from ooc_fw.solver.surroundings import Surroundings
 from ooc_fw.system.errors import InputError
 
 _PILOT_FACTOR = 10  # rows of the pilot for each of its landmarks
@@ -71,7 +71,7 @@ def solve_landmarks(
             vars(run).clear()  # it refers to itself through the passes that report to it
 
 
-class _Run(Shell):
+class _Run(Surroundings):
     """One run: its landmarks, steps and certificate."""
 
     engine: Engine

@@ -296,23 +296,6 @@ class ActiveSet:
         self.alpha[:] = alpha / alpha.sum()
         self.refresh()
 
-    def change_penalty(self, C: float) -> None:
-        """Take another penalty of all rows, with the same weights; O(m) if kernel values stay."""
-        if C == self._C:
-            return
-        change = 1 / C - 1 / self._C
-        self._C, self._penalties, self._largest_C = C, None, C
-        self.diag[:] += change
-        self.grad[:] += change * self.alpha
-        self.rho = float(self.alpha @ self.grad)
-        self.pinned[:] = False
-        self.exact_grad[:] = np.nan
-        self.alpha_before[:] = self.alpha
-        self.grad_before[:] = self.grad
-        # With another penalty rounding may mislead steps less.
-        self._least_type = min(self._least_type, np.dtype(np.float32))
-        self._hold(self._type_for(len(self), float(self.diag.max(initial=0.0))))
-
     def refresh(self) -> None:
         """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them at most.
 

@@ -23,7 +23,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -36,13 +36,12 @@ from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import FLOAT64_GAP, BinaryProblem, StoppingTest, check_weights, relative_gap
 from ooc_fw.solver import run
-from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
 from ooc_fw.solver.plan import Plan, Session, Workspace, plan_exact, prepare
 from ooc_fw.solver.run import EarlierWeights, Stagnation
-from ooc_fw.solver.shell import Shell
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Stop, Warm, Work
 from ooc_fw.solver.steps import LEAST_BATCH, Effort, Steps
+from ooc_fw.solver.surroundings import POLISH_SHARE, Surroundings
 from ooc_fw.system.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -59,6 +58,7 @@ _VIOLATION_SHARE, _TARGET_SHARE = 0.3, 0.8
 _SURE_ROWS, _SURE_PART = 8 << 20, 64
 _WALK_STEPS = 64  # steps from one report to the next, or fewer
 _WALK_VALUES = 1 << 22  # fewer steps, so that a report takes at most so many kernel values
+_FLOAT64 = 1.5  # time of a kernel value in the gradient in float64, half of which is computed
 _WORSE = 1.01  # if the last gap is so many times the least, the weights of the least are restored
 _TIGHTER = 0.8  # factor of the tolerance of training after rounding has hidden a violation
 
@@ -126,47 +126,19 @@ def solve_problem(
         return _Run(workspace, session).solve(warm)
 
 
-class Path(ExitStack):
-    """Binary classifiers of one kernel and rows for one C after another; a context manager.
-
-    Each begins with the weights of the one before, which are feasible for any C, and keeps its rows
-    in RAM and its kernel values. The parameters are those of `solve_problem`, but rows have no
-    penalties, and C of the options is not used.
-    """
-
-    def __init__(self, problem: BinaryProblem, plan: Plan, session: Session | None = None) -> None:
-        super().__init__()
-        self._session = session or Session()
-        self._workspace = self.enter_context(prepare(problem, plan, self._session))
-        self.active: ActiveSet | None = None
-
-    def solve(self, C: float, warm: Warm | None = None) -> Solution:
-        """Classifier of the next C; the first begins with `warm`. Counts and times are its own."""
-        workspace = replace(self._workspace, plan=self._workspace.plan.with_options(C=C))
-        if self.active is not None:
-            self.active.change_penalty(C)
-            warm = None
-        session = replace(self._session, started=time.perf_counter())
-        one = _Run(workspace, session, self.active)
-        one.count_from(SolverState())
-        self.active, self.progress = one.state.active, one.progress
-        return one.solve(warm)
-
-
-class _Run(Shell):
+class _Run(Surroundings):
     """One run: the outer loop."""
 
-    def __init__(
-        self, workspace: Workspace, session: Session, active: ActiveSet | None = None
-    ) -> None:
+    def __init__(self, workspace: Workspace, session: Session) -> None:
         problem, options = workspace.problem, workspace.options
         super().__init__(session, options, problem.source, SolverState())
-        self.workspace, self.engine = workspace, workspace.engine
-        self.state = run.RunState.begin(workspace, self.deadline, self.progress, self.rng, active)
-        diagonal, share = problem.constant_diagonal(options.C), problem.bias_share
-        self.stopping = StoppingTest(options.stopping, options.tol, diagonal, share)
+        self.workspace = workspace
+        self.engine = workspace.engine
+        self.state = run.RunState(workspace, self.deadline, self.progress, self.rng)
+        diagonal = problem.constant_diagonal(options.C)
+        self.stopping = StoppingTest(options.stopping, options.tol, diagonal, problem.bias_share)
 
-    def solve(self, warm: Warm | None = None) -> Solution:
+    def solve(self, warm: Warm | None) -> Solution:
         """Run to the end, whatever it is."""
         if warm is not None and warm.draws is not None:
             self.go_on_from(warm.draws)
@@ -178,18 +150,19 @@ class _Run(Shell):
 
     def _run(self, warm: Warm | None) -> Status:
         state, active, progress = self.state, self.state.active, self.progress
+        most = math.inf if self.options.max_iter is None else self.options.max_iter
 
         # 1. Begin with the weights given, or those of a few random rows.
-        if progress.phase is Phase.START:
-            run.start(state, warm)
-            self.report()
-            progress.phase = Phase.TRAIN
+        run.start(state, warm)
+        self.report()
+        progress.phase = Phase.TRAIN
 
         while state.idle_rounds < _IDLE_ROUNDS:
             # 2. Train until the gap over the rows drawn passes the test, on a second draw too.
             while progress.phase is Phase.TRAIN:
                 self.save()
-                last = self._is_last()
+                # A run that is resumed may begin beyond the limit.
+                last = progress.iteration >= most
                 passed = self._iterate(last)
                 if passed:
                     progress.phase = Phase.CERTIFY
@@ -200,7 +173,8 @@ class _Run(Shell):
             # 3. Compute the gradient of the active set in float64. Steps see float32 kernel values
             #    and may have passed the test too early.
             state.renew()
-            state.stagnation, state.renewed = Stagnation(), True
+            state.stagnation = Stagnation()
+            state.renewed = True
             state.idle_rounds += 1
             tolerance = self.stopping.relative_tolerance(active.rho)
             passed = active.relative_gap() <= self.stopping.target(active.rho)
@@ -226,11 +200,6 @@ class _Run(Shell):
                 state.target_share *= _TIGHTER
         return Status.ROUNDING
 
-    def _is_last(self) -> bool:
-        """Whether the limit of iterations is reached, which a resumed run may begin beyond."""
-        most = self.options.max_iter
-        return most is not None and self.progress.iteration >= most
-
     def _target_gap(self) -> float:
         """Relative gap to which training goes, with the current weights."""
         return self.stopping.target(self.state.active.rho, self.state.target_share)
@@ -239,12 +208,12 @@ class _Run(Shell):
         """Take a step, or a walk of many, unless it is the `last` look; whether the gap passes."""
         state = self.state
         if state.rule.walks and len(state.active) == self.source.n_rows:
-            return self._walk(0 if last else self._walk_length())
+            return self._walk(last)
         candidates, passed = self._ask_oracle()
         if candidates.n_scanned == 0 and state.active.quantised and not state.renewed:
             # No vertex will be added any more, and the kernel values are rounded to 16 bits:
             # compute the gradient anew, once.
-            state.refresh()
+            state.active.refresh()
             state.renewed = True
             candidates, passed = self._ask_oracle()
         if passed and not candidates.exact:
@@ -253,20 +222,14 @@ class _Run(Shell):
             self._step(candidates)
         return passed
 
-    @property
-    def _report_steps(self) -> int:
-        """Steps of a walk from one report to the next, so that these are not far apart in time."""
-        return max(1, min(_WALK_STEPS, _WALK_VALUES // self.source.n_rows))
-
-    def _walk_length(self) -> int:
-        """Steps that may be taken in one walk."""
-        iteration, every = self.progress.iteration, self._report_steps
-        left = math.inf if self.options.max_iter is None else self.options.max_iter - iteration
-        return int(min(every - iteration % every, max(1, left)))
-
-    def _walk(self, most: int) -> bool:
+    def _walk(self, last: bool) -> bool:
         """Take steps on all rows in one compiled call, and report; whether the gap passes."""
         state, active = self.state, self.state.active
+        most = 0
+        if not last:  # reports are not far apart in time
+            most = max(1, min(_WALK_STEPS, _WALK_VALUES // self.source.n_rows))
+        if self.options.max_iter is not None:
+            most = min(most, max(0, self.options.max_iter - self.progress.iteration))
         a, b = self.stopping.line()
         targets = state.target_share * a, state.target_share * b, FLOAT64_GAP
         n_rows, size = self.source.n_rows, self.options.sample_size
@@ -280,7 +243,7 @@ class _Run(Shell):
         self._check_progress(max(_LONG, self.progress.iteration // 2))
         if most > 0 and not steps.passed:
             self.report()
-        state.history.offer(active)
+        state.remember()
         return steps.passed
 
     def _count_steps(self, steps: Steps) -> None:
@@ -295,11 +258,10 @@ class _Run(Shell):
         if state.full:
             candidates = nothing_outside(active, 0, exact=False)
         else:
-            before, started = self.workspace.engine.evaluations, time.perf_counter()
+            started = time.perf_counter()
             candidates = state.oracle.propose(active, state.rng, self._request(room))
-            if self.workspace.engine.evaluations > before:  # not where the gradient was kept
-                work = candidates.n_scanned * len(active)
-                self.deadline.evaluations.add(time.perf_counter() - started, work)
+            seconds = time.perf_counter() - started
+            self.deadline.measure(seconds, candidates.n_scanned * len(active))
         state.n_scanned, state.worst = candidates.n_scanned, candidates.worst
         self.progress.sampled_gap = gap = relative_gap(active.rho, candidates.least)
         return candidates, gap <= self._target_gap()
@@ -355,7 +317,7 @@ class _Run(Shell):
         self._count_steps(steps)
         self.interrupt.defer()
         self.report()
-        state.history.offer(active)
+        state.remember()
 
     def _cuts_step(self) -> bool:
         """Whether a corrective step has to end before it is optimal."""
@@ -367,7 +329,7 @@ class _Run(Shell):
         signs.note_objective(state.active.rho)
         long = max(_LONG_CORRECTIVE if optimises else _LONG, self.progress.iteration // 2)
         if optimises and signs.still < long:
-            signs.note_correction(state, effort.tol, moved_on=grown or steps.cut)
+            signs.note_correction(state.active, effort.tol, moved_on=grown or steps.cut)
         self._check_progress(long)
 
     def _check_progress(self, long: int) -> None:
@@ -380,15 +342,18 @@ class _Run(Shell):
 
     def is_over(self) -> bool:
         """Whether training has to stop now, so that the end fits the time limit."""
-        in_pass, state = self.progress.phase is Phase.CERTIFY, self.state
-        return not in_pass and self.deadline.is_over(len(state.active.support), state.pass_work())
+        if self.progress.phase is Phase.CERTIFY:
+            return False
+        gradient_work = _FLOAT64 * len(self.state.active.support) ** 2
+        return self.deadline.is_over(gradient_work, self.state.pass_work())
 
     def update(self) -> SolverState:
         """Bring the progress up to date; what callbacks are told, without the bias of one class."""
         self.count()
         active = self.state.active
         self.progress.objective = active.rho / 2
-        self.progress.n_active, self.progress.n_support = len(active), len(active.support)
+        self.progress.n_active = len(active)
+        self.progress.n_support = len(active.support)
         return self.progress.without_bias(self.workspace.problem.bias_share)
 
     def _certify(self, tolerance: float) -> Certificate:
@@ -407,12 +372,13 @@ class _Run(Shell):
             len(worst),
         )
         if certificate.certified_gap < state.least_gap:
-            state.least_gap, state.idle_rounds = certificate.certified_gap, 0
-            state.history.best = EarlierWeights.of(state.active)
+            state.least_gap = certificate.certified_gap
+            state.idle_rounds = 0
+            state.best = EarlierWeights.of(state.active)
         if len(state.active.outside(worst)) == 0:
             return False
         state.add_vertices(worst[: self._make_room()])
-        state.refresh()
+        state.active.refresh()
         return True
 
     def _finish(self, status: Status) -> Solution:
@@ -427,12 +393,14 @@ class _Run(Shell):
             if status is Status.ROUNDING:
                 run.polish(state, self._target_gap())
                 status = self._certify_late(status)
-                best, last = state.history.best, state.certificate
+                best, last = state.best, state.certificate
                 if best and last and last.certified_gap > _WORSE * state.least_gap:
                     state.return_to(best)
                     status = self._certify_late(status)
             else:
-                seconds = min(_BRIEF if interrupted else math.inf, self.deadline.polish_takes() / 2)
+                seconds = POLISH_SHARE / 2 * self.deadline.max_time
+                if interrupted:
+                    seconds = min(_BRIEF, seconds)
                 # The certificate of a full active set stays if its weights do.
                 if run.finish_early(state, seconds) or status is not Status.SUPPORT_LIMIT:
                     status = self._certify_late(status)
@@ -446,7 +414,7 @@ class _Run(Shell):
         tolerance = self.stopping.relative_tolerance(state.active.rho)
         return self.certify_late(
             status,
-            self.deadline.pass_takes(state.pass_work()),
+            self.deadline.takes(state.pass_work()),
             lambda: self._certify(tolerance).certified_gap <= tolerance,
         )
 

@@ -8,26 +8,27 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 
 from ooc_fw.certificate.screening import Screen
 from ooc_fw.certificate.sweep import Certificate, Search, SupportWeights, certificate_of_all
 from ooc_fw.certificate.sweep import certify as make_pass
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, concat_rows, take_rows
-from ooc_fw.data.sources import RowSource, iter_blocks
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, take_rows
+from ooc_fw.data.sources import iter_blocks
 from ooc_fw.kernels.low_rank import Effort
 from ooc_fw.options import START_ROWS
 from ooc_fw.problem import relative_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
-from ooc_fw.solver.oracles import LMO, Request, SampledLMO, make_oracle, walks_on_all_rows
+from ooc_fw.solver.oracles import Request, SampledLMO, make_oracle, walks_on_all_rows
 from ooc_fw.solver.plan import Workspace
-from ooc_fw.solver.shell import Deadline
 from ooc_fw.solver.state import SolverState, Status, Stop, Warm
-from ooc_fw.solver.steps import INNER_STEPS_PER_VERTEX, STEP_RULES, StepRule
+from ooc_fw.solver.steps import INNER_STEPS_PER_VERTEX, STEP_RULES
+from ooc_fw.solver.surroundings import Deadline
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +38,11 @@ _LEAST_PROGRESS = 1e-3  # share of the gap by which a corrective step must lower
 _LEAST_VIOLATORS = 512  # violators that a pass may always return
 _MOST_UNSCREENED = 1 << 20  # and a share of many rows: their numbers take memory
 _FEW_UNSCREENED = 0.25  # share of unscreened rows from which a pass looks at all, for a new screen
-_GROWTH = 2.0  # factor of the number of vertices from one entry of the history to the next
-_FEWEST = 64  # vertices of the first entry
+_FEWEST = 64  # vertices of the first weights that are remembered
 _SAMPLE_ROWS = 20_000  # rows over which the primal objective is estimated, or all if fewer
 _DRAW_ROWS = 500  # rows of the sample between two looks at the clock
 _POLISHED_GAP = 1e-2  # relative gap on the vertices to which a run that stops early optimises
+_PASS_COST = 2.0  # time of a kernel value in a certifying pass, over one in training
 _UNCERTIFIED_DRAW = 2048  # least number of rows over which an uncertified gap is known
 
 
@@ -59,23 +60,9 @@ class EarlierWeights:
     def of(cls, active: ActiveSet) -> EarlierWeights:
         """Remember the current weights."""
         support = active.support
-        ids, labels = active.ids[support], active.labels[support].astype(np.int8)
-        return cls(ids, labels, active.alpha[support], active.rho, active.squared_norm())
-
-
-@dataclass
-class History:
-    """Weights at growing sizes, few so that they take little memory; no clock decides when."""
-
-    candidates: list[EarlierWeights] = field(default_factory=list)
-    size: int = 0  # vertices when the last one was added
-    best: EarlierWeights | None = None  # of least certified gap, if any was above the tolerance
-
-    def offer(self, active: ActiveSet) -> None:
-        """Add the current weights if the active set has grown enough; O(1) otherwise."""
-        if len(active) >= max(_FEWEST, _GROWTH * self.size):
-            self.size = len(active)
-            self.candidates.append(EarlierWeights.of(active))
+        labels = active.labels[support].astype(np.int8)
+        rho, norm = active.rho, active.squared_norm()
+        return cls(active.ids[support], labels, active.alpha[support], rho, norm)
 
 
 @dataclass
@@ -94,135 +81,108 @@ class Stagnation:
         if rho < self.fallen_rho * (1 - _STILL):
             self.still, self.fallen_rho = 0, rho
 
-    def note_correction(self, state: RunState, wanted_gap: float, *, moved_on: bool) -> None:
+    def note_correction(self, active: ActiveSet, wanted_gap: float, *, moved_on: bool) -> None:
         """Count a corrective step on the same vertices if it got nowhere.
 
         Its gap ends above the one wanted, or no lower than before, and the objective hardly falls.
         """
-        active = state.active
         gap = active.relative_gap()
         if moved_on or (gap <= wanted_gap and gap < self.solved_gap):
             self.unfinished, self.least_rho, self.solved_gap = 0, math.inf, gap
             return
         self.unfinished += 1
         if self.unfinished > 1:
-            state.refresh()
+            active.refresh()
             slow = active.precise and gap < 1  # no other values would be faster
             least_progress = 0.0 if slow else _LEAST_PROGRESS * min(gap, 1.0)
             if active.rho < self.least_rho * (1 - least_progress):
                 self.unfinished, self.least_rho = 1, active.rho
 
 
-@dataclass
 class RunState:
     """What a run changes, from its first vertices to its solution."""
 
-    workspace: Workspace
-    deadline: Deadline
-    active: ActiveSet
-    rule: StepRule
-    oracle: LMO
-    rng: np.random.Generator  # draws rows
-    progress: SolverState  # what callbacks are told
-    history: History = field(default_factory=History)
-    stagnation: Stagnation = field(default_factory=Stagnation)
-
-    full: bool = False  # whether the active set holds all the vertices that it may
-    target_share: float = 1.0  # of the tolerance, to which training goes
-    renewed: bool = False  # whether the gradient is new since the oracle proposes nothing more
-    least_gap: float = math.inf  # least certified gap
-    idle_rounds: int = 0  # certificates since the least one
-    n_scanned: int = 0  # rows that the last proposal looked at, if for the present weights
-    worst: int = -1  # the worst of these rows, see `Candidates`
-
-    certificate: Certificate | None = None  # of the present weights
-    screen: Screen | None = None  # from the last pass over all rows
-    pass_share: float = 1.0  # share of the rows that the last certifying pass looked at
-    sweep_seconds: float | None = None  # of the last pass over all rows
-
-    @classmethod
-    def begin(
-        cls,
-        workspace: Workspace,
-        deadline: Deadline,
-        progress: SolverState,
-        rng: np.random.Generator,
-        active: ActiveSet | None = None,
-    ) -> RunState:
-        """State before the first step, with the vertices of an earlier run or none."""
+    def __init__(
+        self, workspace: Workspace, deadline: Deadline, progress: SolverState, rng: Generator
+    ) -> None:
         options, memory, problem = workspace.options, workspace.plan.memory, workspace.problem
-        if active is None:
-            quantised = workspace.plan.quantised
-            sizes = memory.max_vertices, memory.kernel_values
-            kernel_rows = KernelRows(*sizes, quantised, memory.limit)
-            active = ActiveSet(workspace.engine, options.C, kernel_rows, problem.penalties)
-        rule = STEP_RULES[options.method]()
-        oracle = make_oracle(workspace, rule)
-        return cls(workspace, deadline, active, rule, oracle, rng, progress)
+        sizes = memory.max_vertices, memory.kernel_values
+        kernel_rows = KernelRows(*sizes, workspace.plan.quantised, memory.limit)
+        self.workspace = workspace
+        self.deadline = deadline
+        self.progress = progress  # what callbacks are told
+        self.rng = rng  # draws rows
+        self.active = ActiveSet(workspace.engine, options.C, kernel_rows, problem.penalties)
+        self.rule = STEP_RULES[options.method]()
+        self.oracle = make_oracle(workspace, self.rule)
+        self.stagnation = Stagnation()
+        self.earlier: list[EarlierWeights] = []  # at growing sizes, each twice the one before
+        self.best: EarlierWeights | None = None  # of the least certified gap above the tolerance
+        self.full = False  # whether the active set holds all the vertices that it may
+        self.target_share = 1.0  # of the tolerance, to which training goes
+        self.renewed = False  # whether the gradient is new since the oracle proposes nothing more
+        self.least_gap = math.inf  # least certified gap
+        self.idle_rounds = 0  # certificates since the least one
+        self.n_scanned = 0  # rows that the last proposal looked at, if for the present weights
+        self.worst = -1  # the worst of these rows, see `Candidates`
+        self.certificate: Certificate | None = None  # of the present weights
+        self.screen: Screen | None = None  # from the last pass over all rows
+        self.pass_share = 1.0  # share of the rows that the last certifying pass looked at
+        self.sweep_seconds: float | None = None  # of the last pass over all rows
 
-    def add_vertices(self, row_ids: Int64Array) -> None:
+    def add_vertices(self, row_ids: Int64Array, *, fill: bool = True) -> None:
         """Add rows of the source, whose numbers increase, as vertices of weight 0."""
-        workspace = self.workspace
-        self.active.add(row_ids, workspace.rows.take(row_ids), workspace.problem.labels[row_ids])
+        rows, labels = self.workspace.rows.take(row_ids), self.workspace.problem.labels[row_ids]
+        self.active.add(row_ids, rows, labels, fill=fill)
 
-    def refresh(self) -> None:
-        """Compute the gradient of the active set anew in float64."""
-        started = time.perf_counter()
-        self.active.refresh()
-        work = len(self.active) * len(self.active.support)
-        self.deadline.gradients.add(time.perf_counter() - started, work)
+    def remember(self) -> None:
+        """Keep the current weights if the active set has grown enough; O(1) otherwise."""
+        least = 2 * len(self.earlier[-1].ids) if self.earlier else _FEWEST
+        if len(self.active) >= least and len(self.active.support) >= least:
+            self.earlier.append(EarlierWeights.of(self.active))
 
     def renew(self) -> None:
         """Refresh; the oracle forgets what came from the gradient before."""
-        self.refresh()
+        self.active.refresh()
         self.oracle.reset()
 
     def return_to(self, earlier: EarlierWeights) -> None:
         """Take the weights of an earlier moment."""
-        workspace = self.workspace
+        order = np.argsort(earlier.ids)
         self.active.keep(np.empty(0, dtype=np.int64))
-        rows, labels = workspace.rows_of(earlier.ids), workspace.problem.labels[earlier.ids]
-        self.active.add(earlier.ids, rows, labels)
-        self.active.set_weights(earlier.alpha)
-        self.certificate = self.screen = None
-        self.n_scanned, self.pass_share = 0, 1.0
+        self.add_vertices(earlier.ids[order])
+        self.active.set_weights(earlier.alpha[order])
+        self.certificate = None
+        self.screen = None
+        self.n_scanned = 0
+        self.pass_share = 1.0
 
     def pass_work(self) -> float:
-        """Rows times support vectors that the next certifying pass likely takes; 0 without one."""
+        """Kernel values that the next certifying pass likely takes, as if in training."""
         n_rows = self.workspace.problem.source.n_rows
         if not self.workspace.options.certify or len(self.active) == n_rows:
             return 0.0
-        return self.pass_share * n_rows * len(self.active.support)
+        return _PASS_COST * self.pass_share * n_rows * len(self.active.support)
 
 
 def start(state: RunState, warm: Warm | None) -> None:
-    """Begin with the weights given, those that the state has already, or random rows."""
-    active = state.active
+    """Begin with the weights given, or random rows."""
+    active, workspace = state.active, state.workspace
     if warm is not None:
-        _add_warm(state, warm.rows, warm.alpha)
-    elif len(active) == 0:
-        farthest = state.workspace.options.start == "farthest"
+        heaviest = np.argsort(-warm.alpha, kind="stable")[: active.kernel_rows.capacity]
+        chosen = heaviest[warm.alpha[heaviest] > 0]
+        chosen = chosen[np.argsort(warm.rows[chosen])]
+        state.add_vertices(warm.rows[chosen])
+        active.set_weights(warm.alpha[chosen])
+    else:
+        farthest = workspace.options.start == "farthest"
         state.add_vertices(_farthest_pair(state) if farthest else _random_rows(state))
-        m = len(active)
-        active.set_weights(np.full(m, 1 / m))
-        active.optimise(0.0, _STEPS_PER_VERTEX * m)
-        state.refresh()
-    workspace, n_rows = state.workspace, state.workspace.problem.source.n_rows
+        active.set_weights(np.full(len(active), 1 / len(active)))
+        active.optimise(0.0, _STEPS_PER_VERTEX * len(active))
+        active.refresh()
+    n_rows = workspace.problem.source.n_rows
     if walks_on_all_rows(workspace.options, n_rows, active.kernel_rows.capacity):
-        others = np.setdiff1d(np.arange(n_rows), active.ids)
-        rows, labels = workspace.rows.take(others), workspace.problem.labels[others]
-        active.add(others, rows, labels, fill=False)
-
-
-def _add_warm(state: RunState, row_ids: Int64Array, alpha: Float64Array) -> None:
-    """Add rows with their weights; of too many, those of largest weight."""
-    chosen = np.flatnonzero(alpha > 0)
-    if len(chosen) > state.active.kernel_rows.capacity:
-        order = np.argsort(-alpha[chosen], kind="stable")
-        chosen = chosen[order[: state.active.kernel_rows.capacity]]
-    chosen = chosen[np.argsort(row_ids[chosen])]
-    state.add_vertices(row_ids[chosen])
-    state.active.set_weights(alpha[chosen])
+        state.add_vertices(np.setdiff1d(np.arange(n_rows), active.ids), fill=False)
 
 
 def _farthest_pair(state: RunState) -> Int64Array:
@@ -284,7 +244,7 @@ def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]
         on_block(share)
         seconds = time.perf_counter() - started
         if deadline.pass_is_late(seconds, share):
-            deadline.passes.add(seconds, share * work)
+            deadline.measure(seconds, _PASS_COST * share * work)
             raise Stop(Status.TIME_LIMIT)
 
     screen = None
@@ -308,7 +268,7 @@ def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]
             workspace.problem, workspace.engine, weights, search, on_rows, workspace.workers
         )
     seconds = time.perf_counter() - started
-    deadline.passes.add(seconds, work)
+    deadline.measure(seconds, _PASS_COST * work)
     state.progress.certified_gap = state.certificate.certified_gap
     state.progress.sweep_fraction, state.pass_share = None, n_rows / all_rows
     if screen is not None:
@@ -342,11 +302,11 @@ def _unscreened(state: RunState) -> Int64Array | None:
 def polish(state: RunState, gap: float) -> None:
     """Optimise on the vertices to a relative gap, unless rounding makes the one there larger."""
     active = state.active
-    state.refresh()
+    active.refresh()
     alpha, before = active.alpha.copy(), active.relative_gap()
     most = INNER_STEPS_PER_VERTEX * len(active)
     active.optimise(gap, most, lambda: state.deadline.left() <= 0)
-    state.refresh()
+    active.refresh()
     if active.relative_gap() > before:
         active.set_weights(alpha)
 
@@ -354,56 +314,33 @@ def polish(state: RunState, gap: float) -> None:
 def finish_early(state: RunState, seconds: float) -> bool:
     """Take the best weights of a run that stops early: optimal on their vertices, of least P.
 
-    Each optimisation and each comparison takes `seconds` at most. Tells whether weights changed.
+    The optimisation and the comparison take `seconds` each at most. Tells whether weights changed.
     """
-    if state.rule.walks and len(state.active) == state.workspace.problem.source.n_rows:
-        state.active.keep(state.active.support)
-    moved = _optimise_vertices(state, seconds)
-    n_support = len(state.active.support)
-    smaller = [earlier for earlier in state.history.candidates if len(earlier.ids) < n_support]
+    active = state.active
+    if state.rule.walks and len(active) == state.workspace.problem.source.n_rows:
+        active.keep(active.support)
+    end = time.perf_counter() + seconds
+    most = INNER_STEPS_PER_VERTEX * len(active)
+    steps, _ = active.optimise(_POLISHED_GAP, most, lambda: time.perf_counter() > end)
+    n_support = len(active.support)
+    smaller = [earlier for earlier in state.earlier if len(earlier.ids) < n_support]
     if not smaller:
-        return moved
-    last = EarlierWeights.of(state.active)
-    best = _least_primal(state, [*smaller, last], seconds)
-    if best is last:
-        return moved
-    state.return_to(best)
-    # An optimum on few vertices may be a worse model than the weights on the way to it.
-    if _optimise_vertices(state, seconds):
-        if _least_primal(state, [EarlierWeights.of(state.active), last], seconds) is last:
-            state.return_to(last)
-    return True
-
-
-def _optimise_vertices(state: RunState, seconds: float) -> bool:
-    """Optimise on the active set for some time at most; whether that took a step."""
-    end = time.perf_counter() + seconds
-    most = INNER_STEPS_PER_VERTEX * len(state.active)
-    steps, _ = state.active.optimise(_POLISHED_GAP, most, lambda: time.perf_counter() > end)
-    return steps > 0
-
-
-def _least_primal(
-    state: RunState, candidates: Sequence[EarlierWeights], seconds: float
-) -> EarlierWeights:
-    """Weights of the least primal objective over a sample of rows."""
-    end = time.perf_counter() + seconds
-    objectives = primal_objectives(
-        candidates, state.active, state.workspace, lambda: time.perf_counter() > end
-    )
-    best = candidates[int(objectives.argmin())]
+        return steps > 0
+    last = EarlierWeights.of(active)
+    candidates = [*smaller, last]
+    objectives = primal_objectives(candidates, state.workspace, end + seconds)
     sizes = [len(weights.ids) for weights in candidates]
     logger.info("primal objectives of %s vertices: %s", sizes, objectives)
-    return best
+    best = candidates[int(objectives.argmin())]
+    if best is not last:
+        state.return_to(best)
+    return steps > 0 or best is not last
 
 
 def primal_objectives(
-    candidates: Sequence[EarlierWeights],
-    active: ActiveSet,
-    workspace: Workspace,
-    is_late: Callable[[], bool],
+    candidates: Sequence[EarlierWeights], workspace: Workspace, end: float
 ) -> Float64Array:
-    """P of each candidate, shape (k,), estimated over the same rows of a sample.
+    """Primal objective P of each candidate, estimated over the same sample of rows.
 
     The dual objective of weights on few vertices says nothing of the other rows: more violators may
     make a worse model. On the scale where the margin is 1, a / rho is the solution of a squared
@@ -411,50 +348,33 @@ def primal_objectives(
 
         P(a) = 1/2 (|w|^2 + b^2) / rho^2 + 1/2 sum_i C_i max(0, 1 - y_i h(x_i) / rho)^2,
 
-    with the sum over the sample, scaled. Its first part is always taken, others while not late.
+    with the sum over the sample, scaled. Its first part is always taken, others before the `end`.
     """
-    engine, C = workspace.engine, workspace.penalties
+    engine, source = workspace.engine, workspace.rows
     ids = np.unique(np.concatenate([weights.ids for weights in candidates]))
-    vertices = engine.prepare(_rows_of(ids, active, workspace.rows))
+    vertices = engine.prepare(source.take(ids))
     betas = np.zeros((len(candidates), len(ids)))
     for row, weights in zip(betas, candidates, strict=True):
         row[np.searchsorted(ids, weights.ids)] = weights.alpha * weights.labels
-    bias = betas.sum(axis=1)
     rho = np.array([weights.rho for weights in candidates])
     losses, n_seen = np.zeros(len(candidates)), 0
-    for row_ids in _sample(workspace):
-        x = engine.prepare(workspace.rows.take(row_ids))
-        margins = (engine.weighted_sum(x, vertices, betas) + bias) / rho
+    C = np.broadcast_to(np.asarray(workspace.penalties), source.n_rows)
+    rng = np.random.default_rng(workspace.options.seed)
+    order = rng.permutation(source.n_rows) if source.n_rows <= _SAMPLE_ROWS else None
+    while n_seen < min(_SAMPLE_ROWS, source.n_rows):
+        if order is None:
+            row_ids = workspace.sampler.sample(_DRAW_ROWS, rng)
+        else:
+            row_ids = np.sort(order[n_seen : n_seen + _DRAW_ROWS])
+        x = engine.prepare(source.take(row_ids))
+        margins = (engine.weighted_sum(x, vertices, betas) + betas.sum(axis=1)) / rho
         slack = np.maximum(0.0, 1.0 - workspace.problem.labels[row_ids][:, None] * margins)
-        penalties = C[row_ids][:, None] if isinstance(C, np.ndarray) else C
-        losses += np.sum(penalties * slack**2, axis=0)
+        losses += C[row_ids] @ slack**2
         n_seen += len(row_ids)
-        if is_late():
+        if time.perf_counter() > end:
             break
     norms = np.array([weights.squared_norm for weights in candidates]) / rho**2
-    return np.asarray(norms / 2 + workspace.rows.n_rows / n_seen * losses / 2)
-
-
-def _sample(workspace: Workspace) -> Iterator[Int64Array]:
-    """A fixed random sample of rows, part by part; where rows are few, all in random order."""
-    n = workspace.rows.n_rows
-    if n <= _SAMPLE_ROWS:
-        order = np.random.default_rng(0).permutation(n)
-        for first in range(0, n, _DRAW_ROWS):
-            yield np.sort(order[first : first + _DRAW_ROWS])
-        return
-    rng = np.random.default_rng(workspace.options.seed)
-    for _ in range(0, _SAMPLE_ROWS, _DRAW_ROWS):
-        yield workspace.sampler.sample(_DRAW_ROWS, rng)
-
-
-def _rows_of(ids: Int64Array, active: ActiveSet, source: RowSource) -> Rows:
-    """Rows of increasing numbers, those of the active set from there."""
-    absent = active.outside(ids)
-    present = np.delete(np.arange(len(ids)), absent)
-    vertices = take_rows(active.rows, active.places_of(ids[present]))
-    rows = concat_rows([vertices, source.take(ids[absent])])
-    return take_rows(rows, np.argsort(np.concatenate([present, absent])))
+    return np.asarray(norms / 2 + source.n_rows / n_seen * losses / 2)
 
 
 def last_sampled_gap(state: RunState) -> float:

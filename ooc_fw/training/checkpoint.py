@@ -28,8 +28,8 @@ from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import ClassificationProblem, Problem
 from ooc_fw.solver.plan import Plan
-from ooc_fw.solver.shell import Checkpoint
 from ooc_fw.solver.state import Draws, Solution, Status, StepKind, Warm
+from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.streams import solutions_of
 

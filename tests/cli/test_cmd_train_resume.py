@@ -8,8 +8,8 @@ import pytest
 
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.solver import loop as solver
-from ooc_fw.solver.shell import Shell
 from ooc_fw.solver.state import Status, Stop
+from ooc_fw.solver.surroundings import Surroundings
 from ooc_fw.training.checkpoint import load_resumed
 
 LONG = ("--method", "fw", "--tol", 1e-9, "--quiet")  # takes steps for as long as it may
@@ -75,8 +75,8 @@ def interrupted(monkeypatch):
             signal.raise_signal(signal.SIGINT)
         original(shell, *share)
 
-    original = Shell.report
-    monkeypatch.setattr(Shell, "report", report)
+    original = Surroundings.report
+    monkeypatch.setattr(Surroundings, "report", report)
 
 
 def test_an_interrupted_run_keeps_the_old_model(
@@ -109,8 +109,8 @@ def test_an_interrupted_refit_leaves_the_model_that_stood_there(
         if shell.options.certify and shell.update().iteration == 1:
             raise Stop(Status.INTERRUPTED)
 
-    original = Shell.report
-    monkeypatch.setattr(Shell, "report", report)
+    original = Surroundings.report
+    monkeypatch.setattr(Surroundings, "report", report)
     outcome = ooc_fw("tune", data_file, "-o", model, "--C", "1", "--quiet")
     assert outcome.status == 130
     assert model.read_bytes() == whole

@@ -10,7 +10,7 @@ import pytest
 from ooc_fw.convert import writer as writer_module
 from ooc_fw.data import converted as checksums
 from ooc_fw.model.record import load_model
-from ooc_fw.solver.shell import Checkpoint
+from ooc_fw.solver.surroundings import Checkpoint
 from tests.support.files import write_dense, write_sparse
 from tests.support.methods import grid
 

@@ -132,7 +132,7 @@ def test_time_limit(method, lmo, certify):
 
 def test_a_sweep_that_cannot_end_in_time_is_given_up(monkeypatch):
     problem = rbf(n_rows=600, overlap=0.1)
-    monkeypatch.setattr("ooc_fw.solver.shell.Deadline.pass_is_late", lambda *_: True)
+    monkeypatch.setattr("ooc_fw.solver.surroundings.Deadline.pass_is_late", lambda *_: True)
     solution = train(problem, method="corrective", max_time=60.0)
     assert_consistent(solution, problem)
     assert solution.status is Status.TIME_LIMIT

@@ -104,7 +104,7 @@ def test_a_signal_cuts_a_long_corrective_step_short(monkeypatch):
 
     # A look at the clock for every step.
     monkeypatch.setattr("ooc_fw.solver.active_set._STEP_WORK", 1.0)
-    monkeypatch.setattr("ooc_fw.solver.shell.Deadline.is_over", is_over)
+    monkeypatch.setattr("ooc_fw.solver.surroundings.Deadline.is_over", is_over)
     solution = train(noisy(C=10.0, n_rows=3000))
     assert solution.status is Status.INTERRUPTED
     assert len(calls) == 1500
@@ -120,7 +120,9 @@ def test_the_first_rows_may_be_a_farthest_pair(kernel, monkeypatch):
     first = int(apart[drawn].argmax())
     found = []
     monkeypatch.setattr(
-        run.RunState, "add_vertices", lambda state, rows: found.append(rows) or added(state, rows)
+        run.RunState,
+        "add_vertices",
+        lambda state, rows, **how: found.append(rows) or added(state, rows, **how),
     )
     train(problem, start="farthest", method="fw", max_iter=1)
     assert found[0].tolist() == sorted([first, int(apart[first].argmax())])

@@ -12,7 +12,7 @@ from ooc_fw import InputError, Status, TrainOptions, load_model, make_kernel, op
 from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.problem import ClassificationProblem, NoveltyProblem, RegressionProblem
 from ooc_fw.solver.plan import Session
-from ooc_fw.solver.shell import Checkpoint
+from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.training.checkpoint import load_resumed
 from ooc_fw.training.fit import fit
 from tests.support.files import write_dense

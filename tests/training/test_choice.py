@@ -12,7 +12,7 @@ import pytest
 from ooc_fw import InputError, TrainOptions, make_kernel, open_dataset
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact, workload
-from ooc_fw.solver.shell import Checkpoint
+from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, landmark_bytes, least_bytes
 from ooc_fw.training.choice import (

@@ -18,8 +18,10 @@ from ooc_fw import (
     solve,
 )
 from ooc_fw.problem import BinaryProblem, check_sample_weight, row_penalties
-from ooc_fw.solver.loop import Path
-from ooc_fw.solver.plan import plan_exact
+from ooc_fw.solver.plan import Session, plan_exact, prepare
+from ooc_fw.solver.run import RunState, start
+from ooc_fw.solver.state import SolverState
+from ooc_fw.solver.surroundings import Deadline
 from tests.support.methods import METHODS
 from tests.support.reference import make_problem
 from tests.support.strategies import SEEDS, powers_of_ten, problems
@@ -101,9 +103,11 @@ def test_one_large_penalty_keeps_kernel_values_exact():
     kinds = []
     for _ in range(2):
         binary = BinaryProblem(problem.source(), problem.y, problem.kernel, problem.C)
-        with Path(binary, plan_exact(binary, options)) as path:
-            path.solve(1.0)
-            kinds.append(path.active.quantised)
+        with prepare(binary, plan_exact(binary, options), Session()) as workspace:
+            deadline, rng = Deadline(None, 0.0), np.random.default_rng(0)
+            state = RunState(workspace, deadline, SolverState(), rng)
+            start(state, None)
+            kinds.append(state.active.quantised)
         problem.C[7] = 1e4
     assert kinds == [True, False]
 

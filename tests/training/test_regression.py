@@ -297,9 +297,6 @@ def test_from_a_table_to_predictions(ooc_fw, waves, tmp_path):
     assert measured["mae"] == pytest.approx(np.abs(residuals).mean())
     assert measured["r2"] == pytest.approx(1 - np.square(residuals).mean() / truth.var())
     assert measured["r2"] > 0.3
-    assert sorted(measured["sample"]) == [
-        pytest.approx(pair) for pair in sorted(zip(truth.tolist(), predicted, strict=True))
-    ]
     run("predict", model, parts[1], "-o", tmp_path / "p.csv")
     assert (tmp_path / "p.csv").read_text().startswith("row,prediction\n0,")
     run("convert", tmp_path / "t.csv", tmp_path / "like.h5", "--like", parts[0])

@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_LEAST_WORK = 1e6  # kernel values from which on time is proportional to their number
+_PASS_SHARE = 0.5  # share of the limit above which a certificate is not worth its time
+_SPARE = 1.2  # factor of every estimate
+_GRACE = 0.1  # share of the limit by which a pass that is under way may exceed it
+_EARLY = 0.02  # share of the limit during which the pace of a pass tells nothing
+POLISH_SHARE = 0.1
+"""Share of the limit for optimising the weights on their vertices at the end."""
+
 Write: TypeAlias = Callable[[str | os.PathLike[str], Any, Draws | None], None]
 """Writes the model of weights so far, a solution, to a file."""
 
@@ -68,114 +76,70 @@ class Checkpoint:
             self._write(self.path, weights(), draws)
         except (OSError, InputError) as error:
             if not self._failed:
-                logger.warning(
-                    "the checkpoint %s cannot be written (%s); the run goes on without it",
-                    os.fspath(self.path),
-                    error.strerror if isinstance(error, OSError) else error,
-                )
+                reason = error.strerror if isinstance(error, OSError) else error
+                words = "the checkpoint %s cannot be written (%s); the run goes on without it"
+                logger.warning(words, os.fspath(self.path), reason)
             self._failed = True
         self._saved_at = time.perf_counter()
-
-
-_SMALL_SHARE = 0.3  # share of the largest work measured, below which a measurement tells nothing
-_FADING = 0.7  # factor of the weight of earlier measurements, at each new one
-_PASS_SHARE = 0.5  # share of the limit above which a certificate is not worth its time
-_SPARE = 1.2  # factor of every estimate
-_BEYOND_TRAINING = 2.0  # a certifying pass does more for each row than training, by this factor
-_FLOAT64 = 1.5  # factor from evaluations to the gradient in float64, half of which is computed
-_LEAST_WORK = 1e6  # kernel values, or terms of them, from which on time is proportional to work
-_GRACE = 0.1  # share of the limit by which a pass that is under way may exceed it
-_EARLY = 0.02  # share of the limit during which the pace of a pass tells nothing
-_POLISH_SHARE = 0.1  # share of the limit for optimising the weights on their vertices at the end
-
-
-class Rate:
-    """Seconds per unit of work; recent and large measurements count most, small ones not at all."""
-
-    def __init__(self, least: float = _LEAST_WORK) -> None:
-        self._least = least
-        self._largest = self._seconds = self._work = 0.0
-
-    def add(self, seconds: float, work: float) -> None:
-        """Take a measurement into account."""
-        if work < max(self._least, _SMALL_SHARE * self._largest):
-            return
-        fading = _FADING if _SMALL_SHARE * work < self._largest else 0.0
-        self._largest = max(self._largest, work)
-        self._seconds = fading * self._seconds + seconds
-        self._work = fading * self._work + work
-
-    def seconds_for(self, work: float) -> float:
-        """Estimated time for some work; 0 while nothing was measured."""
-        return self._seconds / self._work * work if self._work > 0 else 0.0
 
 
 class Deadline:
     """Time left to a run of `max_time` seconds, or without a limit, from a reading of `clock` on.
 
-    A certificate and what else ends a run take time as well, which is estimated from the work so
-    far. In what follows `n_active` is the number of vertices, and `pass_work` the rows times
-    support vectors of the certifying pass, 0 without one.
+    What ends a run takes time as well: it is estimated by the pace of kernel values so far.
     """
 
     def __init__(
         self, max_time: float | None, started: float, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self._max_time = math.inf if max_time is None else max_time
-        self.limited = self._max_time < math.inf
-        self._started, self._clock = started, clock
-        # By rows times support vectors, while training and in certifying passes.
-        self.evaluations, self.passes = Rate(), Rate()
-        self.gradients = Rate()  # in float64 of the active set, by the square of its size
+        self.max_time = math.inf if max_time is None else max_time
+        self.limited = self.max_time < math.inf
+        self._started = started
+        self._clock = clock
+        self._pace = 0.0  # seconds for a kernel value
 
     def left(self) -> float:
         """Seconds until the limit."""
-        return self._max_time - (self._clock() - self._started)
+        return self.max_time - (self._clock() - self._started)
 
     def check(self) -> None:
         """Raise OutOfTimeError if time is over, before there is a model."""
         if self.left() <= 0:
             raise OutOfTimeError(
-                f"the time limit of {self._max_time:g} s was over before there was a model, so "
+                f"the time limit of {self.max_time:g} s was over before there was a model, so "
                 f"that nothing was written; allow more time"
             )
 
-    def pass_takes(self, work: float) -> float:
-        """Estimated seconds of a pass over so many rows times support vectors."""
-        measured = self.passes.seconds_for(work)
-        return measured or _BEYOND_TRAINING * self.evaluations.seconds_for(work)
+    def measure(self, seconds: float, work: float) -> None:
+        """Take note of the time for so many kernel values, unless they are few."""
+        if work >= _LEAST_WORK:
+            self._pace = seconds / work
 
-    def kept_for_pass(self, seconds: float) -> float:
-        """Seconds to keep for a pass that takes so many; 0 where it is not worth its time."""
-        return _SPARE * seconds if _SPARE * seconds <= _PASS_SHARE * self._max_time else 0.0
+    def takes(self, work: float) -> float:
+        """Seconds for so many kernel values, with a margin; 0 while nothing was measured."""
+        return _SPARE * self._pace * work
 
     def allows_pass(self, seconds: float = 0.0) -> bool:
         """Whether a pass that takes so many more seconds will end in time, or soon after."""
-        return _SPARE * seconds <= self.left() + _GRACE * self._max_time
+        return seconds <= self.left() + _GRACE * self.max_time
 
     def pass_is_late(self, seconds: float, fraction: float) -> bool:
         """Whether a pass that has done `fraction` of its work in `seconds` will end too late."""
         rest = seconds / fraction * (1 - fraction)
-        return seconds >= _EARLY * self._max_time and not self.allows_pass(rest / _SPARE)
+        return seconds >= _EARLY * self.max_time and not self.allows_pass(rest)
 
-    def end_takes(self, n_active: int, pass_work: float) -> float:
-        """Seconds to keep for the gradient in float64 and the certifying pass."""
-        measured = self.gradients.seconds_for(n_active**2)
-        gradient = measured or _FLOAT64 * self.evaluations.seconds_for(n_active**2)
-        return _SPARE * gradient + self.kept_for_pass(self.pass_takes(pass_work))
-
-    def polish_takes(self) -> float:
-        """Seconds to keep for optimising the weights and choosing among candidates at the end."""
-        return _POLISH_SHARE * self._max_time
-
-    def is_over(self, n_active: int, pass_work: float) -> bool:
-        """Whether training has to stop now."""
+    def is_over(self, gradient_work: float, pass_work: float) -> bool:
+        """Whether training has to stop now, so that the end fits: it computes so many values."""
         if not self.limited:
             return False
-        return self.left() <= self.end_takes(n_active, pass_work) + self.polish_takes()
+        certificate = self.takes(pass_work)
+        if certificate > _PASS_SHARE * self.max_time:
+            certificate = 0.0
+        end = self.takes(gradient_work) + certificate + POLISH_SHARE * self.max_time
+        return self.left() <= end
 
 
-class Shell(ABC):
+class Surroundings(ABC):
     """One run: what it tells while it goes on, and how it is ended; subclasses are algorithms."""
 
     engine: Engine | None = None  # counts kernel values, once there is one
@@ -184,8 +148,10 @@ class Shell(ABC):
     def __init__(
         self, session: Session, options: TrainOptions, source: RowSource, progress: SolverState
     ) -> None:
-        self.session, self.options = session, options
-        self.source, self.progress = source, progress
+        self.session = session
+        self.options = options
+        self.source = source
+        self.progress = progress
         self.deadline = session.deadline(options)
         self.interrupt = session.interrupt or DeferredInterrupt()
         self.rng = np.random.default_rng(options.seed)
@@ -224,9 +190,8 @@ class Shell(ABC):
 
     def count_from(self, progress: SolverState) -> None:
         """Go on from the counts of `progress`: nothing that was done since then counts."""
-        self._zero = {
-            name: reading - getattr(progress, name) for name, reading in self._readings().items()
-        }
+        readings = self._readings().items()
+        self._zero = {name: reading - getattr(progress, name) for name, reading in readings}
 
     def go_on_from(self, draws: Draws) -> None:
         """Draw and count on from where a run was."""
@@ -246,9 +211,10 @@ class Shell(ABC):
         if not self.has_model:
             if self.gives_up:
                 self.deadline.check()
-        elif self._unwanted or self.interrupt.noted is not None:
-            signalled = self.interrupt.noted is not None
-            raise Stop(Status.INTERRUPTED if signalled else Status.STOPPED)
+        elif self.interrupt.noted is not None:
+            raise Stop(Status.INTERRUPTED)
+        elif self._unwanted:
+            raise Stop(Status.STOPPED)
         elif self.is_over():
             raise Stop(Status.TIME_LIMIT)
 
@@ -291,7 +257,6 @@ class Shell(ABC):
             return
         self.interrupt.defer()
         self.update()
-        draws = Draws(
-            dict(self.rng.bit_generator.state), self.progress.iteration, self.progress.elapsed_s
-        )
+        generator = dict(self.rng.bit_generator.state)
+        draws = Draws(generator, self.progress.iteration, self.progress.elapsed_s)
         checkpoint.save(self.weights_so_far, draws)
