@@ -314,7 +314,7 @@ def polish(state: RunState, gap: float) -> None:
 def finish_early(state: RunState, seconds: float) -> bool:
     """Take the best weights of a run that stops early: optimal on their vertices, of least P.
 
-    The optimisation and the comparison take `seconds` each at most. Tells whether weights changed.
+    Each optimisation and the comparison take `seconds` at most. Tells whether weights changed.
     """
     active = state.active
     if state.rule.walks and len(active) == state.workspace.problem.source.n_rows:
@@ -334,6 +334,12 @@ def finish_early(state: RunState, seconds: float) -> bool:
     best = candidates[int(objectives.argmin())]
     if best is not last:
         state.return_to(best)
+        end = time.perf_counter() + seconds
+        active.optimise(_POLISHED_GAP, most, lambda: time.perf_counter() > end)
+        # An optimum on few vertices may be a worse model than the weights on the way to it.
+        candidates = [EarlierWeights.of(active), last]
+        if primal_objectives(candidates, state.workspace, end + seconds).argmin() == 1:
+            state.return_to(last)
     return steps > 0 or best is not last
 
 
