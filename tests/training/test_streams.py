@@ -1,6 +1,5 @@
 """Chunks that come by once: against the exact optimum, brute-force gaps and each other."""
 
-import pickle
 import signal
 from itertools import cycle
 
@@ -253,18 +252,6 @@ def test_a_model_with_equal_rows_is_gone_on_from(problem):
     assert assert_consistent(solution_of(stream), problem).gap <= TOL
     bounded = learn(Stream.after(model, options, 40, 480), cut(problem, 100))
     assert len(solution_of(bounded).rows) <= 40
-
-
-@pytest.mark.parametrize("form", [np.asarray, to_csr])
-def test_pickled_stream_goes_on(problem, form):
-    chunks = list(cut(problem, 100, form=form))
-    stream = learn(open_stream(problem), chunks[:1])
-    image = pickle.dumps(stream)
-    assert len(image) < 100_000  # no kernel block in it
-    stream, copy = (learn(each, chunks[1:]) for each in (stream, pickle.loads(image)))
-    assert solution_of(copy).objective == pytest.approx(solution_of(stream).objective, rel=1e-5)
-    assert copy.n_rows == 240
-    assert_consistent(solution_of(copy), problem)
 
 
 def test_values_too_large_for_the_kernel_are_refused(problem):
