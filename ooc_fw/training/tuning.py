@@ -547,9 +547,12 @@ class _Search:
             self.say(f"the best, {best}, on all {n_rows} rows: {plan.kind}")
             warm = _weights(fitted, np.searchsorted(self.learned, part.rows))
             of_all = fit(problem, options, session, warm, plan)
+            status = Status(of_all.model.status)
+            late = status in (Status.TIME_LIMIT, Status.SUPPORT_LIMIT)
+            late &= (of_all.model.certified_gap or 1.0) > PATH_TOL
             # It saw the rows held out, which the model of the sample did not.
-            stopped = Status(of_all.model.status).was_asked_for
-            if stopped or self._error(of_all.model, part) <= error:
+            good = not late and self._error(of_all.model, part) <= error
+            if status.was_asked_for or good:
                 return of_all, self.learned
         self.say(f"no model of all rows is better in time than that of {best.n_rows}")
         options = replace(fitted.plan.given, certify=self.given.certify)
