@@ -114,14 +114,6 @@ def is_store(path: str) -> bool:
     return any(os.path.isfile(os.path.join(path, name)) for name in ZARR_METADATA)
 
 
-def stored_bytes(path: str) -> int | None:
-    """Size of a file, or of all files in a folder; None of what is remote or not there."""
-    if os.path.isfile(path):
-        return os.path.getsize(path)
-    files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-    return sum(map(os.path.getsize, files)) if os.path.isdir(path) else None
-
-
 def open_bytes(path: str) -> io.BufferedReader:
     """Open a file, local or remote; InputError if it is missing, a folder, or cannot be read."""
     if is_url(path):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
@@ -72,7 +73,7 @@ def structure_errors(path: str) -> Iterator[None]:
 
 
 def is_plain_file(file: Stored) -> bool:
-    """Whether `file` is one file on disk that nobody in this process writes to."""
+    """Whether it is one file on disk that nobody in this process writes to."""
     return file.mode == "r" and file.driver == "sec2" and os.path.isfile(file.filename)
 
 
@@ -80,23 +81,10 @@ def find_node(group: Stored, name: str) -> Stored:
     """Object at a path below `group`, or of its file if it begins with "/"; None without one."""
     try:
         return group[name] if name else group
-    except KeyError:
-        if _is_there(group, name):
-            raise  # it is damaged
-        return None
-
-
-def _is_there(group: Stored, path: str) -> bool:
-    """Whether an object that cannot be opened is damaged, not absent."""
-    base = group.file if path.startswith("/") else group
-    parts = path.strip("/").split("/")
-    for k in range(1, len(parts) + 1):
-        part = "/".join(parts[:k])
-        if not isinstance(base.get(part, getlink=True), h5py.HardLink):
-            return False
-        if base.get(part) is None:
-            return True
-    return True
+    except KeyError as error:
+        if re.search("doesn't exist|not found|external|elink", str(error)):
+            return None
+        raise  # it is damaged
 
 
 def filters_of(dataset: Stored) -> list[int]:

@@ -103,20 +103,17 @@ def over_blocks(
             shared = dask.delayed(partial(tuple, (source,)), pure=False)()
             leaves = [dask.delayed(_work, pure=False)(work, shared, block) for block in part]
             graph = reduce(dask.delayed(merge, pure=False), leaves)
-            found = _computed(graph, workers)
+            if workers.client is not None:
+                found = workers.client.compute(graph, optimize_graph=False).result()
+            else:
+                with ThreadPoolExecutor(workers.threads) as pool:
+                    found = graph.compute(scheduler="threads", pool=pool, optimize_graph=False)
         total = found if total is None else merge(total, found)
         source.check_time()
         if on_rows is not None:
             on_rows(part[-1][1])
     source.check_unchanged()
     return total  # type: ignore[no-any-return]
-
-
-def _computed(graph: Any, workers: Workers) -> Any:
-    if workers.client is not None:
-        return workers.client.compute(graph, optimize_graph=False).result()
-    with ThreadPoolExecutor(workers.threads) as pool:
-        return graph.compute(scheduler="threads", pool=pool, optimize_graph=False)
 
 
 def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:

@@ -212,14 +212,11 @@ def canonical_csr(
     inner = starts[1:-1]
     unsorted[inner[(inner > 0) & (inner < len(indices))] - 1] = False  # neighbours in two rows
     if unsorted.any():
-        lengths = np.diff(starts)
-        row_of = np.repeat(np.arange(len(lengths)), lengths)
-        order = np.lexsort((indices, row_of))
-        indices = indices[order]
-        fresh = np.ones(len(order), dtype=bool)
-        fresh[1:] = (row_of[1:] != row_of[:-1]) | (indices[1:] != indices[:-1])
-        data, indices = np.add.reduceat(data[order], np.flatnonzero(fresh)), indices[fresh]
-        starts = _starts(np.bincount(row_of[fresh], minlength=len(starts) - 1))
+        from scipy.sparse import csr_array  # slow to import, and rarely needed
+
+        matrix = csr_array((data, indices, starts), (len(starts) - 1, n_features), copy=True)
+        matrix.sum_duplicates()
+        data, indices, starts = matrix.data, matrix.indices, matrix.indptr.astype(np.int64)
     return CSRRows(data, np.ascontiguousarray(indices, dtype=np.int32), starts, n_features)
 
 
