@@ -200,8 +200,7 @@ def canonical_csr(
 ) -> CSRRows:
     """Sparse rows with increasing, unique columns, made from rows with columns in any order.
 
-    Repeated entries of one cell are added, in the stored precision. `indptr` may begin at any
-    number.
+    Repeated entries of one cell are added. `indptr` may begin at any number.
     """
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < n_features:
         raise InputError(
@@ -214,6 +213,7 @@ def canonical_csr(
     if unsorted.any():
         from scipy.sparse import csr_array  # slow to import, and rarely needed
 
+        data = data.astype(np.result_type(data, np.float32))  # scipy adds no float16
         matrix = csr_array((data, indices, starts), (len(starts) - 1, n_features), copy=True)
         matrix.sum_duplicates()
         data, indices, starts = matrix.data, matrix.indices, matrix.indptr.astype(np.int64)

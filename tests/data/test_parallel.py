@@ -15,69 +15,67 @@ from ooc_fw.data.parallel import Workers, borrow_workers, over_blocks, row_slice
 from ooc_fw.system.errors import InputError
 from tests.support.files import write_dense
 
-ways = pytest.mark.parametrize(("dask", "threads"), [(None, 1), (None, 3), ("threads", 3)])
-
 
 @pytest.fixture
 def source():
     return open_source(np.eye(3))
 
 
-def nested(left, right):
-    return (left, right)
+def work(source, block, base=0):
+    if block == 13:
+        raise InputError("thirteen")
+    if block == 14:
+        os._exit(1)
+    return base + block * block
 
 
-def flat(value):
-    return [leaf for part in value for leaf in flat(part)] if isinstance(value, tuple) else [value]
-
-
-def itself(source, block):
-    return block
-
-
-@pytest.mark.parametrize(("n", "threads"), [(1, 3), (2, 1), (3, 3), (33, 1), (257, 3)])
+@pytest.mark.parametrize(("n", "threads"), [(1, 3), (2, 1), (33, 1), (257, 3)])
 def test_over_blocks_merges_in_their_order(source, n, threads):
-    seen, workers = [], Workers(threads)
-    blocks = row_slices(10 * n, 10)
-    found = over_blocks(source, itself, nested, blocks, workers, seen.append)
-    assert flat(found) == [row for block in blocks for row in block]
+    seen, blocks = [], row_slices(10 * n, 10)
+
+    def rows_of(source, block):
+        if block == (2550, 2560):
+            raise InputError("block 255")
+        return list(range(*block))
+
+    def merge(left, right):
+        return [*left, *right]
+
+    def pass_over():
+        return over_blocks(source, rows_of, merge, blocks, Workers(threads), seen.append)
+
+    if n > 255:
+        with pytest.raises(InputError, match=r"^block 255$"):
+            pass_over()
+    else:
+        assert pass_over() == list(range(10 * n))
+        assert seen[-1] == 10 * n
     assert seen == sorted(seen)
-    assert seen[-1] == 10 * n
-
-    def fail(source, block):
-        raise InputError(f"block {block[0]}")
-
-    with pytest.raises(InputError, match=r"^block \d+$"):
-        over_blocks(source, fail, nested, blocks, workers)
 
 
-@ways
+@pytest.mark.parametrize(("dask", "threads"), [(None, 1), (None, 3), ("threads", 3)])
 def test_results_come_in_the_order_of_the_blocks(source, dask, threads, monkeypatch):
     """Without Dask, which graphs need; few of them wait, and errors come through."""
     monkeypatch.setitem(sys.modules, "dask", None)
     begun = []
 
-    def work(rows, block, factor):
+    def late(rows, block, factor):
         assert rows is source
         begun.append(block)
         time.sleep(0.002 * (block % 3))
         return factor * block
 
-    def fail(source, start, error):
-        raise error(f"row {start}")
-
     with borrow_workers(dask, threads) as workers:
         for n in (0, 1, 2, 29):
-            found = list(workers.over(source, work, list(range(n)), 10))
+            found = list(workers.over(source, late, list(range(n)), 10))
             assert found == [(block, 10 * block) for block in range(n)]
         begun.clear()
-        results = workers.over(source, work, list(range(200)), 10)
+        results = workers.over(source, late, list(range(200)), 10)
         next(results)
         results.close()
         assert len(begun) <= 5 * threads
-        for error in (InputError, KeyError):
-            with pytest.raises(error, match="row 0"):
-                list(workers.over(source, fail, [0, 1], error))
+        with pytest.raises(InputError, match="thirteen"):
+            list(workers.over(source, work, list(range(14))))
 
 
 @given(n_rows=st.integers(1, 100), length=st.integers(1, 120))
@@ -102,52 +100,33 @@ def test_places_to_run(monkeypatch):
             pass
 
 
-def _identity_of(source, block, values):
-    return os.getpid(), values.tolist()
-
-
-def _square(source, k, base):
-    if k == 13:
-        raise InputError("thirteen")
-    if k == 14:
-        os._exit(1)
-    return base + k * k
+def pid_of(source, block, values):
+    return os.getpid()
 
 
 @pytest.mark.process
 def test_processes(source, tmp_path):
     path = write_dense(tmp_path / "x.h5", np.eye(3), np.ones(3))
-    with borrow_workers("processes", 2) as workers, open_source(path) as file:
+    with open_source(path) as file, borrow_workers("processes", 2) as workers:
         with pytest.raises(InputError, match=r"in the memory of this one; .* give a file's path"):
             workers.check_travels(source)
         blocks = list(range(12)) * 3
-        found = list(workers.over(file, _square, blocks, 5))
-        assert found == [(k, 5 + k * k) for k in blocks]
+        assert list(workers.over(file, work, blocks, 5)) == [(k, 5 + k * k) for k in blocks]
         with pytest.raises(InputError, match=r"^thirteen$"):
-            list(workers.over(file, _square, list(range(14)), 5))
-
-        values = np.array([2])
-        identities = [found for _, found in workers.over(file, _identity_of, blocks, values)]
-        pids = {pid for pid, _ in identities}
-        assert os.getpid() not in pids
-        assert identities[0][1] == [2]
+            list(workers.over(file, work, list(range(14)), 5))
         # Ctrl-C reaches all processes of a terminal; workers leave it to the one that decides.
+        pids = {pid for _, pid in workers.over(file, pid_of, blocks, np.eye(2))}
+        assert os.getpid() not in pids
         for pid in pids:
             os.kill(pid, signal.SIGINT)
         time.sleep(0.1)
-        after = {pid for _, (pid, _) in workers.over(file, _identity_of, blocks, values)}
-        assert after <= pids
-
-
-@pytest.mark.process
-def test_a_task_that_workers_die_of_is_given_up(tmp_path):
-    path = write_dense(tmp_path / "x.h5", np.eye(3), np.ones(3))
+        assert {pid for _, pid in workers.over(file, pid_of, blocks, np.eye(2))} <= pids
     with (
         pytest.raises(ChildProcessError, match="the cluster gave a task up"),
-        borrow_workers("processes", 1) as workers,
         open_source(path) as file,
+        borrow_workers("processes", 1) as workers,
     ):
-        list(workers.over(file, _square, [14], 5))
+        list(workers.over(file, work, [14], 5))
 
 
 def test_a_cluster_or_a_client_is_taken_and_stays_open():
