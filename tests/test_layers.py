@@ -37,7 +37,7 @@ CONFINED = {
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
     "sklearn": {"estimators", "model/importance.py", "report/figures.py", "cli/evaluate.py"},
-    "scipy": {"guides", "landmarks", "kernels", "model/probabilities.py"},
+    "scipy": {"guides", "landmarks", "kernels", "data/rows.py", "model/probabilities.py"},
     "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert", "guides"},
     "onnx": {"model/onnx.py"},
