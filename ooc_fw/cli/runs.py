@@ -107,18 +107,20 @@ def _is_model(path: Path) -> bool:
 
 
 @contextmanager
-def model_place(args: argparse.Namespace) -> Iterator[ModelPlace]:
-    """Place of the model of ``train``, after a check of all outputs, which no other run takes."""
+def model_place(args: argparse.Namespace, *others: Output) -> Iterator[ModelPlace]:
+    """Place of a model, after a check of all outputs, which no other run takes."""
+    given = vars(args)
     if args.output is None and args.data == "-":
         raise InputError("a model trained on standard input needs a name; give one with -o")
     model = model_output(args)
-    outputs = [model]
-    if args.log is not None:
+    outputs = [model, *others]
+    if given.get("log") is not None:
         outputs.append(Output("log", args.log, streamed=True))
-    check_outputs(outputs, [args.resume])  # the checkpoint may replace what it resumes from
-    if args.checkpoint is not None:
+    resume = given.get("resume")
+    check_outputs(outputs, [resume])  # the checkpoint may replace what it resumes from
+    if given.get("checkpoint") is not None:
         outputs.append(Output("checkpoint", args.checkpoint))
-    with reserved(outputs, [name for name in args.inputs if name != args.resume]):
+    with reserved(outputs, [name for name in args.inputs if name != resume]):
         yield ModelPlace(Path(model.path))
 
 

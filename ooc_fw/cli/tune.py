@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import Progress, to_json
 from ooc_fw.solver.state import Status
 from ooc_fw.system import memory
-from ooc_fw.system.files import Output, reserved, write_output
+from ooc_fw.system.files import Output, write_output
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.training.fit import describe
 from ooc_fw.training.tuning import METRICS, TuneResult, tune
@@ -29,9 +27,10 @@ def run(args: argparse.Namespace) -> int:
     wanted = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
     options = common.record_from(TrainOptions, args, C=TrainOptions.C).to_dict()
     del options["C"]
+    points = [Output("points", args.points, streamed=True)] if args.points else []
     with (
         common.open_data(args) as source,
-        _place(args) as place,
+        runs.model_place(args, *points) as place,
         Progress(quiet=args.quiet, verbose=args.verbose, in_place=False) as progress,
         DeferredInterrupt(checked=True) as interrupt,
     ):
@@ -114,14 +113,3 @@ def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
 
 def _say(sentence: str) -> None:
     common.print_lines(common.wrapped([sentence], 2))
-
-
-@contextmanager
-def _place(args: argparse.Namespace) -> Iterator[runs.ModelPlace]:
-    """Place of the model, after a check of all outputs."""
-    model = runs.model_output(args)
-    outputs = [model]
-    if args.points:
-        outputs.append(Output("points", args.points, streamed=True))
-    with reserved(outputs, args.inputs):
-        yield runs.ModelPlace(Path(model.path))
