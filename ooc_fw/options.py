@@ -220,9 +220,7 @@ class TrainOptions(_Checked):
     # Names are checked against the registry of step rules, which this module cannot import.
     method: str = option("auto", "auto, fw, mfw, swap, swap2, partan, cvm or corrective")
     lmo: str = option(
-        "auto",
-        "oracle that proposes toward vertices",
-        choices=("auto", "full", "sampled"),
+        "auto", "oracle that proposes toward vertices", choices=("auto", "full", "sampled")
     )
     start: str = option(
         "random",
@@ -280,19 +278,11 @@ class TrainOptions(_Checked):
                 f"tol must be below 1 with stopping relative, not {self.tol:g}: a model of gap 1 "
                 f"is of no use; give a smaller --tol, or --stopping absolute"
             )
-        if self.landmarks is None:
-            return
-        other = {
-            "--exact": self.exact,
-            f"--method {self.method}": self.method != "auto",
-            f"--lmo {self.lmo}": self.lmo != "auto",
-            f"--start {self.start}": self.start != "random",
-            f"--stopping {self.stopping}": self.stopping != "relative",
-        }
-        for name, given in other.items():
-            if given:
+        for name in ("exact", "method", "lmo", "start", "stopping"):
+            if self.landmarks is not None and getattr(self, name) != getattr(TrainOptions, name):
                 raise InputError(
-                    f"--landmarks {self.landmarks} and {name} contradict each other; leave one out"
+                    f"--landmarks {self.landmarks} and --{name} contradict each other; leave one "
+                    f"of them out"
                 )
 
     def to_dict(self) -> dict[str, Any]:
@@ -472,17 +462,12 @@ class ConvertOptions(_Checked):
             raise InputError("--labels-as is for classes, not for targets; leave it out")
         if self.target_counts and not self.target_encode:
             raise InputError("--target-counts is for the columns of --target-encode; name some")
-        if self.like is None:
-            return
-        if self.scale != "none" or self.log1p or self.n_features is not None:
+        names = "log1p", "n_features", "one_hot", "target_encode", "dates", "impute"
+        given = [name for name in names if getattr(self, name)] + ["scale"] * (self.scale != "none")
+        if self.like is not None and given:
             raise InputError(
-                f"scaling, log1p and width come from {self.like} here; leave out --scale, --log1p "
-                f"and --n-features, or leave out --like"
-            )
-        if self.one_hot or self.target_encode or self.dates or self.impute:
-            raise InputError(
-                f"categories, dates and means come from {self.like} here; leave out --one-hot, "
-                f"--target-encode, --dates and --impute, or leave out --like"
+                f"--{given[0].replace('_', '-')} comes from {self.like} here; leave it out, or "
+                f"leave out --like"
             )
 
     @property

@@ -40,8 +40,6 @@ def run(args: argparse.Namespace) -> int:
             for classifier, fields in zip(model.classifiers, found.classifiers, strict=True)
         ]
         lines += gaps.gap_lines(result["classifiers"])
-    if not (args.quiet or args.json):
-        common.print_lines(gaps.gap_in_words(gap, model.kind, found.gap_scope, certified=True))
     # The gap of landmarks is a share of the objective: that which the tolerance allows bounds it.
     tol = args.tol if exact else relative_target(args.tol)
     result |= {"tol": tol, "reached": found.worst["certified_gap"] <= tol}

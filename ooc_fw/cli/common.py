@@ -65,6 +65,13 @@ def data_of(args: argparse.Namespace) -> list[str]:
     return [args.data, *vars(args).get("more", ())]
 
 
+def refuse(reasons: Mapping[str, bool]) -> None:
+    """Raise InputError for the first of these reasons that holds."""
+    for reason, holds in reasons.items():
+        if holds:
+            raise InputError(reason)
+
+
 def refuse_several(args: argparse.Namespace, what: str) -> None:
     """Refuse further files of DATA where the first one is `what`."""
     if args.more:

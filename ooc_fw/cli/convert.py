@@ -58,10 +58,8 @@ def _lines(report: ConversionReport) -> list[str]:
         f"(density {report.density:.3g}), {order}",
         f"classes: {classes_of(report.class_counts)}{targets}",
     ]
-    kind = report.scaling.kind
-    steps = ["log1p"] * report.scaling.log1p + [kind] * (kind != "none")
-    if steps:
-        lines.append("scaling: " + ", then ".join(steps))
+    if not report.scaling.is_identity:
+        lines.append("scaling: " + "log1p, then " * report.scaling.log1p + report.scaling.kind)
     lines += [f"note: {note}" for note in report.notes]
     if report.dropped_features:
         beyond = f"{report.dropped_features} features beyond {report.n_features}"
@@ -72,6 +70,4 @@ def _lines(report: ConversionReport) -> list[str]:
     if report.n_skipped:
         lines.append(f"skipped: {report.n_skipped} lines, beginning with")
         lines += [f"  {message}" for message in report.skipped]
-    size = report.text_bytes / 1e6
-    rate = size / report.seconds
-    return [*lines, f"{size:.1f} MB of input in {report.seconds:.1f} s ({rate:.3g} MB/s)"]
+    return [*lines, f"{report.text_bytes / 1e6:.1f} MB of input in {report.seconds:.1f} s"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import compileall
 import contextlib
 import io
@@ -66,22 +65,13 @@ def run_commands(commands: str) -> int:
     return DONE
 
 
-def begin_example(script: str, n: int, paths: slice = slice(None)) -> list[str]:
-    """Enter a new folder for an example, and return its `n` arguments, or none; `paths` are files.
-
-    Another number of arguments prints the docstring of the script.
-    """
-    given = sys.argv[1:]
+def begin_example(script: str) -> None:
+    """Enter a new folder for an example."""
     folder = Path(f"{Path(script).stem}-example")
-    if len(given) not in (0, n) or "--help" in given:
-        sys.exit(ast.get_docstring(ast.parse(Path(script).read_text(encoding="utf-8"))))
-    missing = [path for path in given[paths] if not Path(path).exists()]
-    if missing or folder.exists():
-        sys.exit(f"{missing[0]} does not exist" if missing else f"{folder} exists; move it away")
-    given[paths] = [shlex.quote(str(Path(path).absolute())) for path in given[paths]]
+    if folder.exists():
+        sys.exit(f"{folder} exists; move it away")
     folder.mkdir()
     os.chdir(folder)
-    return given
 
 
 def end_example(commands: str) -> NoReturn:

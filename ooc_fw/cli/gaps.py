@@ -1,10 +1,9 @@
-"""Gaps in words: what each of them is of, and what it says about the objective."""
+"""Gaps for people: rounded up, and what each of them is of."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
 from ooc_fw.system.errors import format_label, format_value
@@ -15,31 +14,6 @@ def format_gap(gap: float | None) -> str:
     if gap is None:
         return "unknown"
     return f"{float(Context(prec=3, rounding=ROUND_CEILING).plus(Decimal(gap))):.2e}"
-
-
-def gap_in_words(
-    gap: float | None, kind: str | None, scope: str | None, certified: bool
-) -> list[str]:
-    """What a gap says of the objective, rounded up; no lines where it is unknown.
-
-    Weights a of an exact model with gap g have a'Qb >= (1 - g) a'Qa for all weights b, so that
-    b'Qb >= (1 - g)^2 a'Qa by Cauchy and Schwarz. The gap of landmarks is (P - D) / P.
-    """
-    if gap is None or not math.isfinite(gap):
-        return []
-    if not certified:
-        return ["it is of some rows only and proves nothing; ooc-fw certify takes all of them"]
-    if gap >= 1:
-        return ["no bound yet: the gap is 1 or more"]
-    with localcontext(rounding=ROUND_CEILING):
-        least = Decimal(gap)
-        share = least if kind == "landmarks" else least * (2 - least)
-        percent = Context(prec=2, rounding=ROUND_CEILING).plus(100 * share)
-    other = "on these landmarks" if scope == "span" else "of this kind"
-    return [
-        f"{format_gap(gap)}: no other model {other} has an objective smaller by more than "
-        f"{percent:f} %; it says nothing about accuracy on new rows"
-    ]
 
 
 def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:

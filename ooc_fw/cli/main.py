@@ -81,16 +81,11 @@ def _failure(error: BaseException) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):
         number = signal_of(error)
         return word_for(number), 128 + number
-    if isinstance(error, InputError):
-        return str(error), USAGE
-    if isinstance(error, OutOfTimeError):
-        return str(error), FAILED
+    if isinstance(error, InputError | OutOfTimeError):
+        return str(error), USAGE if isinstance(error, InputError) else FAILED
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror or error}", FAILED
-    if isinstance(error, ImportError):
-        way_out = "install it again, or allow more memory (ulimit -v)"
-        return f"{error.name} cannot be loaded: {error}; {way_out}", FAILED
     if isinstance(error, MemoryError):
         return f"out of memory: {error}", FAILED
     if os.environ.get(TRACEBACK):
@@ -98,8 +93,6 @@ def _failure(error: BaseException) -> tuple[str, int]:
         with suppress(OSError):
             print(*lines, sep="\n", file=sys.stderr)
     way_out = f"it is an error of ooc-fw itself; {TRACEBACK}=1 in the environment shows where"
-    if "can't start new thread" in str(error):
-        way_out = "allow more memory (ulimit -v) or more threads (ulimit -u)"
     return f"{type(error).__name__}: {error}; {way_out}", FAILED
 
 
@@ -137,16 +130,14 @@ def _announce_compilation() -> None:
 def _replace_closed_streams() -> None:
     """Replace standard streams that were closed when the program began, which Python sets to None.
 
-    Nothing is read from them, and writing results fails where it happens. Messages are dropped.
+    Writing results fails where it happens, and messages are dropped.
     """
-    for name, flags, mode in (
-        ("stdin", os.O_RDONLY, "r"),
-        ("stdout", os.O_RDONLY, "w"),
-        ("stderr", os.O_WRONLY, "w"),
-    ):
+    for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             # This takes the lowest free descriptor, which a file of results could get otherwise.
-            setattr(sys, name, open(os.open(os.devnull, flags), mode))
+            flags = os.O_WRONLY if name == "stderr" else os.O_RDONLY
+            nothing = os.open(os.devnull, flags)
+            setattr(sys, name, open(nothing, "r" if name == "stdin" else "w"))
 
 
 def _drop_unwritten() -> None:

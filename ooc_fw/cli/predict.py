@@ -36,8 +36,7 @@ Columns: TypeAlias = dict[str, AnyArray]
 """Results of a block of rows by their names."""
 
 _FORMS = {".csv": "csv", ".h5": "hdf5", ".hdf5": "hdf5"}
-_OTHER_SUFFIXES = ".parquet .arrow .feather .npy .npz .zarr .json .xlsx .gz .bz2 .xz .zip".split()
-"""Of names that promise what is not written; text with such a name would mislead its readers."""
+_OTHER_FORMATS = (".parquet", ".npy", ".npz", ".json", ".gz", ".xz")
 _BLOCK_ROWS = 1 << 14  # rows of a chunk of HDF5 output, and of results that have waited
 
 
@@ -45,11 +44,6 @@ def run(args: argparse.Namespace) -> int:
     """Apply a model to rows."""
     output = None if args.output == "-" else Path(args.output)
     suffix = "" if output is None else output.suffix.lower()
-    if suffix in _OTHER_SUFFIXES:
-        raise InputError(
-            f"predictions are written as CSV, HDF5 or lines of text, not as {output}; give a "
-            f"name that ends in .csv, .h5 or .txt"
-        )
     form = _FORMS.get(suffix, "lines")
     outputs = [] if output is None else [files.Output("output", output, form != "hdf5")]
     files.check_outputs(outputs, args.inputs)
@@ -63,14 +57,18 @@ def run(args: argparse.Namespace) -> int:
     n_rows = 0
     n_unknown = 0
     with files.reserved(outputs, ()), ExitStack() as stack:
-        names = stack.enter_context(_row_names(args)) if form != "lines" else None
+        names = None
+        with suppress(InputError):  # all but AnnData have none
+            how = {"x_name": args.x_name, "label": "obs/_index"}
+            names = stack.enter_context(open_source(common.data_of(args), **how))
+        named = form != "lines" and names is not None and names.has_labels
         labels = _labels_for(model, form)
         write = stack.enter_context(_open(output, form, model, labels))
         streams = output is None or files.is_stream(output)
         folder = None if streams or output is None else output.resolve().parent
         for row_ids, results in in_order(blocks, args.data, folder):
             columns: Columns = {"row": row_ids}
-            if names is not None:
+            if named and names is not None:
                 columns["name"] = names.labels(n_rows, n_rows + len(results))
             columns |= _columns(args, model, labels, results)
             write(columns)
@@ -88,6 +86,8 @@ def _check(args: argparse.Namespace, model: Model, in_lines: bool) -> None:
     labels_in_lines = in_lines and not (args.decision or args.probability)
     broken = labels_in_lines and any(re.search("[\r\n]", name) for name in _names(model))
     reasons = {
+        f"predictions are written as CSV, HDF5 or lines of text, not as {args.output}; give a name "
+        f"that ends in .csv, .h5 or .txt": args.output.lower().endswith(_OTHER_FORMATS),
         "--json needs -o FILE, where the predictions go": args.json and args.output == "-",
         "lines hold decision values or probabilities, not both; leave one out, or give -o FILE.csv "
         "or FILE.h5": in_lines and args.decision and args.probability,
@@ -101,9 +101,7 @@ def _check(args: argparse.Namespace, model: Model, in_lines: bool) -> None:
             args.threshold is not None and (len(model.classes) != 2 or model.task == "regression")
         ),
     }
-    for reason, holds in reasons.items():
-        if holds:
-            raise InputError(reason)
+    common.refuse(reasons)
 
 
 def _names(model: Model) -> list[str]:
@@ -142,17 +140,6 @@ def _columns(args: argparse.Namespace, model: Model, labels: AnyArray, results: 
     if args.probability:
         columns["probability"] = model.probabilities(results)
     return columns
-
-
-@contextmanager
-def _row_names(args: argparse.Namespace) -> Iterator[Any]:
-    """The source that has names of rows as its labels; None for all but AnnData."""
-    with ExitStack() as stack:
-        named = None
-        with suppress(InputError):
-            name = {"x_name": args.x_name, "label": "obs/_index"}
-            named = stack.enter_context(open_source(common.data_of(args), **name))
-        yield named if named is not None and named.has_labels else None
 
 
 def in_order(

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, count
@@ -38,13 +38,15 @@ class ModelPlace:
 
     A file that stood at the output m.h5 when the run began is not replaced by the model of a run
     that was cut off, nor a model there by a worse one: these go to m.unfinished.h5,
-    m.unfinished2.h5, ... beside it. Where the folder is gone or full at the end, the model goes to
-    the current folder, or that of temporary files, and the run has `failed`.
+    m.unfinished2.h5, ... beside it, until a later one of the run takes its place. If the folder is
+    gone or full at the end, the model goes to the current folder, or that of temporary files, and
+    the run has `failed`.
     """
 
     def __init__(self, output: Path) -> None:
         self.output = output
         self.failed = False
+        self.saved: Path | None = None
         self._stood = output.is_file()
 
     def save(self, model: Model, *, complete: bool = True) -> Path:
@@ -54,7 +56,6 @@ class ModelPlace:
             path = _free(path.with_name(f"{path.stem}.unfinished{path.suffix}"))
         try:
             model.save(path)
-            return path
         except (OSError, InputError) as error:
             for folder in (os.getcwd, tempfile.gettempdir):
                 with suppress(OSError):
@@ -66,6 +67,10 @@ class ModelPlace:
                     logger.error(words, path, reason, other)
                     return other
             raise
+        if self.saved not in (None, path):
+            self.saved.unlink()
+        self.saved = path
+        return path
 
     def status(self, number: int | None) -> int:
         """Exit status of a run that the signal of this number ended, if one did."""
@@ -152,45 +157,41 @@ def run_progress(args: argparse.Namespace, log: EventLog | None = None, what: st
     return Progress(quiet=args.quiet, verbose=args.verbose, log=log, what=what)
 
 
-def warn_inexact(why: str, gap: float | None, note: str = "", always: bool = True) -> None:
-    """Warn that the certified gap is above the tolerance; `note` says where the model is."""
+def warn_inexact(why: str | None, result: Mapping[str, Any], note: str = "") -> None:
+    """Warn that a gap is above the tolerance, or bounds little; `note` says where the model is."""
+    gap = result["certified_gap"]
     words = "valid but less exact"
     if gap is None:
         words = "valid, but nothing bounds how far it is from the optimum; see ooc-fw certify"
     elif gap > _BOUNDS_LITTLE:
         words = f"far from the optimum: gap {float(gaps.format_gap(gap)):g}"
         words += ", which bounds next to nothing; judge it by ooc-fw evaluate"
-    elif not always:
-        return
-    logger.warning("%s; the model is %s%s", why, words, note)
+        why = why or f"{result['status']} by a test that allows it"
+    if why is not None:
+        logger.warning("%s; the model is %s%s", why, words, note)
 
 
-def summary(result: dict[str, Any]) -> list[str]:
+def summary(result: Mapping[str, Any]) -> list[str]:
     """Sum a run of ``train`` up in a few lines for people."""
-    gap = result["certified_gap"]
-    kind = "certified over all rows"
-    certified = gap is not None
-    if not certified:
-        gap = result["sampled_gap"]
-        what = "drawn" if "kind" in result else "read"
-        kind = f"over the rows {what} last, not certified"
-    landmarks = result.get("kind") == "landmarks"
-    if result.get("gap_scope") == "span":
+    certified = result["certified_gap"] is not None
+    name = "certified_gap" if certified else "sampled_gap"
+    landmarks = result["kind"] == "landmarks"
+    kind = "certified over all rows" if certified else "over the rows drawn last, not certified"
+    if result["gap_scope"] == "span":
         kind = f"{gaps.span_of(result)}, {kind}"
     if "classifiers" in result:
-        name = "certified_gap" if certified else "sampled_gap"
         each = result["classifiers"]
         worst = max(each, key=lambda one: math.inf if one[name] is None else one[name])
-        kind += f", the worst of {len(each)} classifiers: {gaps.sides_of(worst, of_one=landmarks)}"
-    vectors = "landmarks" if landmarks else "support vectors"
-    size = f"{result['n_support']} {vectors} of {result['n_rows']} rows"
+        sides = gaps.sides_of(worst, of_one=landmarks)
+        kind += f", the worst of {len(each)} classifiers: {sides}"
+    size = f"{result['n_support']} {'landmarks' if landmarks else 'support vectors'} of "
+    size += f"{result['n_rows']} rows"
     epsilon = ""
     if "epsilon" in result:
         size = result["choice"]
         epsilon = f", epsilon {format_value(result['epsilon'])}"
     return [
-        f"{result['status']}: relative gap {gaps.format_gap(gap)}, {kind}",
-        *gaps.gap_in_words(gap, result.get("kind"), result.get("gap_scope"), certified),
+        f"{result['status']}: relative gap {gaps.format_gap(result[name])}, {kind}",
         f"{size}, {result['kernel']} kernel, gamma {format_value(result['gamma'])}, "
         f"C {format_value(result['C'])}{epsilon}",
         f"{result['iterations']} iterations, {result['passes']:.1f} passes, "

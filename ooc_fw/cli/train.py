@@ -17,24 +17,21 @@ import numpy.typing as npt
 from ooc_fw.cli import common, runs
 from ooc_fw.cli.commands import DONE
 from ooc_fw.cli.runs import ModelPlace, model_place
+from ooc_fw.data.labels import is_label_number
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.parallel import Workers
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.model.record import Model
-from ooc_fw.options import (
-    KEEP,
-    NOVELTY_C,
-    TrainOptions,
-)
+from ooc_fw.options import KEEP, NOVELTY_C, TrainOptions
 from ooc_fw.problem import Problem, row_penalties
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.system import memory
-from ooc_fw.system.errors import InputError, OutOfTimeError, format_labels, format_value
+from ooc_fw.system.errors import OutOfTimeError, format_value
 from ooc_fw.system.files import remove_abandoned
 from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt, signal_of
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
@@ -53,9 +50,6 @@ from ooc_fw.training.novelty import ordinary_rows
 from ooc_fw.training.pairs import describe_method
 
 logger = logging.getLogger(__name__)
-
-_MUCH_MEMORY = 1 << 30
-"""Bytes of kernel values from which a run without ``--memory`` says what it may take."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -89,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
             plan = make_plan(problem, within, session)
         if args.dry_run:
             return _print_plan(args, plan)
-        if not args.quiet and args.task != "regression":
-            _announce(plan)
+        if not args.quiet and plan.kind and args.task != "regression":
+            common.print_lines([plan.kind])  # before it takes its time
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
         facts |= {} if args.task == "classification" else {"task": args.task}
         log = runs.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
@@ -113,34 +107,31 @@ def run(args: argparse.Namespace) -> int:
         method = [describe_method(fitted.pairs, fitted.plan)] if exact else []
         method += [fitted.plan.kind] * (fitted.plan.landmarks != plan.landmarks)
         common.print_lines([*method, *runs.summary(result)])
-    why = fitted.why_inexact()
-    met = f"{result['status']} within {options.tol:g} by the {options.stopping} test"
-    if why is not None or result["certified_gap"] is not None:
-        gap = result["certified_gap"]
-        runs.warn_inexact(why or met, gap, place.note(output), always=why is not None)
+    runs.warn_inexact(fitted.why_inexact(), result, place.note(output))
     common.print_result(args, result, [output])
     return place.status(number)
 
 
 def _check(args: argparse.Namespace) -> TrainOptions:
-    if args.data == "-" or args.zero_based:
-        option = "--zero-based" if args.zero_based else "text on standard input"
-        raise InputError(f"{option} goes with --stream only; add that, or convert the text")
-    if args.keep != KEEP.default:
-        raise InputError("--keep goes with --stream only; --landmarks N bounds other models")
-    if args.checkpoint is None and args.checkpoint_every is not None:
-        raise InputError("--checkpoint-every needs --checkpoint FILE")
+    """Options of the arguments, which have to go together."""
+    every = args.checkpoint is None and args.checkpoint_every is not None
+    reasons = {
+        "text on standard input goes with --stream only; add that, or convert it": args.data == "-",
+        "--zero-based goes with --stream only; leave it out": args.zero_based,
+        "--keep goes with --stream only; leave it out": args.keep != KEEP.default,
+        "--checkpoint-every needs --checkpoint FILE": every,
+    }
     for task, names in (*FIELDS.items(), ("novelty", ("ordinary",))):
         for name in names:
-            if getattr(args, name) is not None and args.task != task:
-                raise InputError(f"--{name} goes with --task {task}; add that, or leave it out")
+            wrong = getattr(args, name) is not None and args.task != task
+            reasons[f"--{name} goes with --task {task}; add that, or leave it out"] = wrong
+    common.refuse(reasons)
     if args.task != "classification":
         looks_at_none = args.task == "novelty" and args.ordinary is None
         why = "has no classes" if args.task == "regression" else "looks at no labels"
         for name in ("class_weight", "probability", *["labels"] * looks_at_none):
-            if getattr(args, name):
-                option = name.replace("_", "-")
-                raise InputError(f"--task {args.task} {why}; leave out --{option}")
+            option = name.replace("_", "-")
+            common.refuse({f"--task {args.task} {why}; leave out --{option}": getattr(args, name)})
     options = common.record_from(TrainOptions, args)
     check_options(args.task, options)
     return options
@@ -176,35 +167,18 @@ def _penalties(
 ) -> Float64Array | None:
     weights = args.class_weight
     if isinstance(weights, dict) and class_labels.dtype.kind in "biuf":
-        try:
-            weights = {float(label): weight for label, weight in weights.items()}
-        except ValueError:
-            raise InputError(
-                f"--class-weight {','.join(weights)} must name labels of {args.data}: "
-                f"{format_labels(class_labels.tolist())}"
-            ) from None
+        weights = {float(k) if is_label_number(k) else k: weight for k, weight in weights.items()}
     return row_penalties(args.C, class_labels, codes, weights)
 
 
 def _describe_data(problem: Problem) -> None:
     """Log what the problem is, and warn of a gamma that does not fit the rows."""
-    source, kernel = problem.source, problem.kernel
-    words = [f"{name} {format_value(v)}" for name, v in kernel.to_dict().items()]
-    sizes = source.n_rows, source.n_features, memory.format_bytes(source.decoded_bytes)
+    source = problem.source
+    size = memory.format_bytes(source.decoded_bytes)
+    words = [f"{name} {format_value(v)}" for name, v in problem.kernel.to_dict().items()]
     line = "%s: %d rows, %d features, %s as held in memory; kernel %s"
-    logger.info(line, source.name, *sizes, ", ".join(words))
-    warn_of_gamma(source, kernel)
-
-
-def _announce(plan: Plan) -> None:
-    """Say what will be trained before it takes its time, and what memory it may take."""
-    lines = [plan.kind] if plan.kind else []
-    whose = "landmarks" if plan.landmarks else "an exact model"
-    n_bytes = plan.memory.kernel_values
-    if plan.memory.limit is None and n_bytes > _MUCH_MEMORY:
-        size = memory.format_bytes(n_bytes)
-        lines += [f"without --memory, the kernel values of {whose} may take up to {size}"]
-    common.print_lines(lines)
+    logger.info(line, source.name, source.n_rows, source.n_features, size, ", ".join(words))
+    warn_of_gamma(source, problem.kernel)
 
 
 def _save(
@@ -215,33 +189,29 @@ def _save(
     place: ModelPlace,
 ) -> tuple[dict[str, Any], Path, int | None]:
     """Save the model, calibrate it; its description, its file, and a signal that ended the run."""
-    model, trained, number = fitted.model, time.perf_counter(), fitted.signal
-    interrupted = model.status == Status.INTERRUPTED  # else only a larger model was
+    number = fitted.signal
+    interrupted = fitted.model.status == Status.INTERRUPTED  # else only a larger model was
     if interrupted and number is None:
         number = signal.SIGINT
     # Until it gives probabilities, the model does not replace one that may give them.
-    output = place.save(model, complete=not (args.probability or interrupted))
-    more = {}
+    output = place.save(fitted.model, complete=not (args.probability or interrupted))
+    result = describe(fitted)
     if args.probability:
+        started = time.perf_counter()
+        model = fitted.model
         missing = "interrupted"
         if number is None:
             model, missing, number = _calibrate(args, fitted, options, session)
         if number is None:
-            first, output = output, place.save(model)
-            if output != first:
-                first.unlink()
+            output = place.save(model)
         if missing:
             note = place.note(output)
             logger.warning("%s: the model gives no probabilities%s", missing, note)
-        seconds = time.perf_counter() - trained
-        more = {"calibrated": model.calibrated, "calibration_seconds": seconds}
-    result = {
-        **describe(fitted),
-        "seconds": time.perf_counter() - args.started,
-        "peak_rss_bytes": memory.peak_rss_bytes(),
-        "model": str(output),
-    }
-    return result | more, output, number
+        result["calibrated"] = model.calibrated
+        result["calibration_seconds"] = time.perf_counter() - started
+    result["seconds"] = time.perf_counter() - args.started
+    result["peak_rss_bytes"] = memory.peak_rss_bytes()
+    return result | {"model": str(output)}, output, number
 
 
 def _calibrate(
@@ -265,24 +235,18 @@ def _calibrate(
 
 def _print_plan(args: argparse.Namespace, plan: Plan) -> int:
     """Print what ``--dry-run`` asks for: the kind of model, and how the memory is divided."""
-    room, terms = plan.memory, plan.memory.terms()
+    room = plan.memory
     result = {
         "choice": plan.kind,
         "kind": "exact" if plan.landmarks is None else "landmarks",
         "landmarks": plan.landmarks,
         "memory_limit": room.limit,
-        "memory": terms,
+        "memory": room.terms(),
         "max_vertices": room.max_vertices,
         "max_threads": room.max_threads,
     }
-    limit = "no limit given"
-    if room.limit is not None:
-        limit = f"limit {memory.format_bytes(room.limit)}"
-    lines = [
-        plan.kind,
-        "",
-        *(f"{name:<38}{memory.format_bytes(size):>10}" for name, size in terms.items()),
-        f"{'in all':<38}{memory.format_bytes(sum(terms.values())):>10}  ({limit})",
-    ]
-    common.print_result(args, result, common.wrapped(lines, 2))
+    sizes = {**room.terms(), "in all": sum(room.terms().values())}
+    sizes |= {} if room.limit is None else {"limit": room.limit}
+    rows = [[name, memory.format_bytes(size)] for name, size in sizes.items()]
+    common.print_result(args, result, [*common.wrapped([plan.kind], 2), *common.table(rows)])
     return DONE

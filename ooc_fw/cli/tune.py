@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     common.print_result(args, values, _lines(result, values))
     if not status.reached:
         why = f"the last training: {status.explain('relative', args.tol)}"
-        runs.warn_inexact(why, values["refit"]["certified_gap"], place.note(path))
+        runs.warn_inexact(why, values["refit"], place.note(path))
     if args.points:
         write_output(args.points, (to_json(values) + "\n").encode())
     return place.status(result.signal)

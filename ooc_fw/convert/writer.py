@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from ooc_fw.convert.readers import THREADS_NAME
 from ooc_fw.data import converted
-from ooc_fw.data.arrays import ReadArray
+from ooc_fw.data.arrays import ReadArray, open_npy
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, put_text, put_texts
 from ooc_fw.data.labels import are_targets, label_values, read_targets
@@ -354,7 +354,8 @@ def read_test_rows(path: str, source: RowSource) -> Int64Array:
     """Ranges of the rows that a file lists, counted from 0: text with a number a line, or .npy."""
     try:
         if path.endswith(".npy"):
-            numbers = np.load(path, allow_pickle=False)
+            with closing(open_npy(path)) as array:
+                numbers = array[: array.shape[0]]
         else:
             with warnings.catch_warnings(action="ignore"):  # of a file without numbers
                 numbers = np.loadtxt(path, dtype=np.int64, ndmin=1)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ooc_fw.cli.demo import begin_example, end_example
 
-begin_example(__file__, 0)
+begin_example(__file__)
 try:
     import anndata
 except ImportError:

@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from ooc_fw.cli.demo import begin_example, end_example
 
-begin_example(__file__, 0)
+begin_example(__file__)
 path = shlex.quote(str(files("ooc_fw.data") / "samples" / "a1a.xz"))
 train = "train rows.h5 --lmo full --exact --C 1 --tol 1e-2 --max-time 60s"
 end_example(f"""

@@ -22,7 +22,7 @@ def test_report_on_stderr_or_as_json(ooc_fw, text, tmp_path):
         "classes: -1 (1), 1 (2)",
         "scaling: log1p, then minmax",
     ]
-    assert "MB/s" in lines[-1]
+    assert "MB of input in" in lines[-1]
     with h5py.File(out) as file:
         assert (file.attrs["scaling"], file.attrs["shuffle_seed"]) == (b"minmax", 7)
     outcome = ooc_fw(*command, "--json")

@@ -66,24 +66,3 @@ def test_a_run_that_was_ended_goes_on(ooc_fw, noisy, tmp_path, monkeypatch):
     found, known = load_model(model), load_model(whole)
     assert found.status == known.status == "converged"
     np.testing.assert_array_equal(found.classifiers[0].rows, known.classifiers[0].rows)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (
-            ("--landmarks", 5),
-            "--landmarks: must be auto, none or a whole number of at least 20, not '5'",
-        ),
-        (("--landmarks", 40, "--exact"), "--landmarks 40 and --exact contradict each other"),
-        (("--landmarks", 40, "--method", "swap"), "--method swap"),
-        (("--landmarks", 40, "--stopping", "meb"), "--stopping meb"),
-        (("--landmarks", "rows.npy"), "must be auto, none or a whole number of at least 20, not"),
-        (("--max-support", 30), "unrecognized arguments: --max-support"),
-        (("--budget", 30), "unrecognized arguments: --budget"),
-        (("--keep", 30), "--keep goes with --stream only"),
-    ],
-)
-def test_contradictions_are_refused(ooc_fw, noisy, tmp_path, options, said):
-    ooc_fw("train", noisy, "-o", tmp_path / "m.h5", *options).assert_refused(said)
-    assert not (tmp_path / "m.h5").exists()

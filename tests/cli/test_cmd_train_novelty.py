@@ -72,22 +72,6 @@ def test_landmarks_are_certified_and_explained(ooc_fw, data_file, tmp_path):
     assert "landmarks" in ooc_fw("info", model).out
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--task", "novelty", "--probability"), "looks at no labels; leave out --probability"),
-        (("--task", "novelty", "--class-weight", "balanced"), "leave out --class-weight"),
-        (("--contamination", "0.1"), "--contamination goes with --task novelty"),
-        (("--ordinary", "3"), "--ordinary goes with --task novelty"),
-        (("--task", "novelty", "--ordinary", "8"), "has the label 8, or all have"),
-        (("--task", "novelty", "--contamination", "0.7"), "must be a positive number, at most 0.5"),
-        (("--task", "clustering"), "invalid choice"),
-    ],
-)
-def test_what_has_no_meaning_is_refused(ooc_fw, data_file, options, message):
-    ooc_fw("train", data_file, *options).assert_refused(message)
-
-
 def test_ordinary_rows_alone_are_learned(ooc_fw, data_file, tmp_path):
     model = tmp_path / "m.h5"
     run = ooc_fw("train", data_file, "-o", model, "--task", "novelty", "--ordinary", "3").done()

@@ -8,7 +8,6 @@ import pytest
 
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.solver import loop as solver
-from ooc_fw.solver.state import Status, Stop
 from ooc_fw.solver.surroundings import Surroundings
 from ooc_fw.training.checkpoint import load_resumed
 
@@ -94,27 +93,6 @@ def test_an_interrupted_run_keeps_the_old_model(
         else:
             assert f"it is in {tmp_path / name}" in outcome.err
         assert model.read_bytes() == whole
-
-
-def test_an_interrupted_refit_leaves_the_model_that_stood_there(
-    ooc_fw, data_file, model_file, tmp_path, monkeypatch
-):
-    model, whole = tmp_path / "m.h5", model_file.read_bytes()
-    model.write_bytes(whole)
-    monkeypatch.setattr("ooc_fw.solver.loop._WALK_STEPS", 1)
-
-    def report(shell, *share):
-        original(shell, *share)
-        # The refit alone is certified.
-        if shell.options.certify and shell.update().iteration == 1:
-            raise Stop(Status.INTERRUPTED)
-
-    original = Surroundings.report
-    monkeypatch.setattr(Surroundings, "report", report)
-    outcome = ooc_fw("tune", data_file, "-o", model, "--C", "1", "--quiet")
-    assert outcome.status == 130
-    assert model.read_bytes() == whole
-    assert load_model(tmp_path / "m.unfinished.h5").status == "interrupted"
 
 
 def test_a_second_signal_ends_at_once(ooc_fw, data_file, tmp_path, monkeypatch):

@@ -56,17 +56,6 @@ def failing(monkeypatch):
         (OSError(errno.ENOSPC, "No space left", "m.h5"), 3, "m.h5: No space left"),
         (OSError("disk on fire"), 3, "disk on fire"),
         (MemoryError("8 GiB"), 3, "out of memory: 8 GiB"),
-        (
-            ImportError("no room", name="pyarrow"),
-            3,
-            "pyarrow cannot be loaded: no room; install it again, or allow more memory (ulimit -v)",
-        ),
-        (
-            RuntimeError("can't start new thread"),
-            3,
-            "RuntimeError: can't start new thread; allow more memory (ulimit -v) or more threads "
-            "(ulimit -u)",
-        ),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )

@@ -158,13 +158,3 @@ def test_program_and_compiled_code_take_no_more_than_planned(density, tmp_path):
     environment = os.environ | {"OOC_FW_CACHE": str(tmp_path / "empty")}
     done = command("train", data, "--memory", "1GiB", "--json", env=environment, check=True)
     assert json.loads(done.stdout)["peak_rss_bytes"] <= 300 << 20
-
-
-def test_a_run_without_a_limit_says_what_it_may_take(tmp_path, ooc_fw, monkeypatch):
-    monkeypatch.setattr("ooc_fw.training.choice.memory_total", lambda: 8 << 30)
-    X = np.arange(40_000, dtype=np.float32)[:, None] / 40_000
-    data = write_dense(tmp_path / "plain.h5", X, np.where(X[:, 0] > 0.5, 1.0, -1.0))
-    command = ["train", data, "--gamma", "1", "--max-iter", "1", "--no-certify"]
-    sentence = "without --memory, the kernel values of an exact model may take up to"
-    assert f"{sentence} 3." in ooc_fw(*command).err
-    assert sentence not in ooc_fw(*command, "--memory", "2GiB").err

@@ -299,7 +299,7 @@ def test_like_a_model(offset, tmp_path, out, ooc_fw):
     ("options", "message"),
     [
         *(
-            ({"like": "x.h5", **option}, r"come from x\.h5 here; leave out")
+            ({"like": "x.h5", **option}, r"comes from x\.h5 here; leave it out")
             for option in ({"log1p": True}, {"scale": "minmax"}, {"n_features": 3})
         ),
         ({"like": "missing"}, "missing does not exist"),
