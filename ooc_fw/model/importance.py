@@ -73,10 +73,8 @@ class Importance:
         """Plain values, for JSON; columns in their `order`."""
         columns = []
         for k in self.order.tolist():
-            each = [
-                {"importance": float(value), "effect": float(effect)}
-                for value, effect in zip(self.by_class[:, k], self.effects[:, k], strict=True)
-            ]
+            pairs = zip(self.by_class[:, k].tolist(), self.effects[:, k].tolist(), strict=True)
+            each = [{"importance": value, "effect": effect} for value, effect in pairs]
             own: dict[str, Any] = each[0]
             if len(each) > 1:
                 by_class = dict(zip(self.classes, each, strict=True))
@@ -88,21 +86,18 @@ class Importance:
 def importance_of(
     model: Model,
     source: RowSource,
-    rows: int | None = SAMPLE_ROWS,
-    by: str = "auto",
-    *,
-    threads: int = 1,
-    dask: Any = None,
-    on_rows: Callable[[int], None] | None = None,
+    rows: int | None,
+    by: str,
+    on_rows: Callable[[int], None] | None,
+    **where: Any,
 ) -> Importance:
     """`Model.importance` of the rows of a source."""
     tell = on_rows or (lambda _: None)
-    is_labelled = source.has_labels and model.task != "novelty"
     if by == "auto":
         few = model.n_features <= WIDE and len(_columns_of(model, None)[0]) <= _MOST_SHUFFLED
         shuffles = model.table is not None and source.has_labels and few
         by = "permutation" if shuffles else "gradients"
-    if by == "permutation" and not is_labelled:
+    if by == "permutation" and (model.task == "novelty" or not source.has_labels):
         raise InputError(
             f"permutation needs labels that {source.name} or the model lacks; take gradients (--by)"
         )
@@ -113,10 +108,10 @@ def importance_of(
     narrow, source, held = _narrowed(model, source)
     names, places = _columns_of(model, held)
     if by == "permutation":
-        what, lost = _lost(narrow, source, places, threads, tell)
+        what, lost = _lost(narrow, source, places, tell, where["threads"])
         unknown = np.full_like(lost, np.nan)
         return Importance(names, what, ("all",), lost, unknown, source.n_rows, permuted=True)
-    squares, effects = _slopes(narrow, source, threads, dask, tell)
+    squares, effects = _slopes(narrow, source, tell, **where)
     if model.table is not None:
         sums = np.zeros((len(names), 2, len(squares)))
         np.add.at(sums, places, np.stack([squares.T, effects.T], axis=1))
@@ -124,9 +119,9 @@ def importance_of(
         squares, effects = sums[:, 0].T, np.where(alone, sums[:, 1].T, np.nan)
     classes = tuple(format_label(value) for value in model.classes.tolist())
     classes = classes if len(classes) > 2 else classes[1:]
+    whose = "each class" if len(classes) > 1 else classes[0]
     what = {"regression": "the prediction", "novelty": "the score"}.get(
-        model.task,
-        f"the decision value for {classes[0] if len(classes) == 1 else 'each class'}",
+        model.task, f"the decision value for {whose}"
     )
     return Importance(names, what, classes, np.sqrt(squares), effects, source.n_rows)
 
@@ -169,8 +164,8 @@ def _lost(
     model: Model,
     source: RowSource,
     places: Int64Array,
-    threads: int,
     on_rows: Callable[[int], None],
+    threads: int,
 ) -> tuple[str, Float64Array]:
     """What is lost where a column is shuffled, and how much, (1, n_columns).
 
@@ -221,7 +216,7 @@ def _shuffled(rows: Rows, features: AnyArray, rng: np.random.Generator) -> Rows:
 
 
 def _slopes(
-    model: Model, source: RowSource, threads: int, dask: Any, on_rows: Callable[[int], None]
+    model: Model, source: RowSource, on_rows: Callable[[int], None], threads: int, dask: Any
 ) -> tuple[Float64Array, Float64Array]:
     """Mean squares and means of derivatives by each column, times its deviation or square of it.
 

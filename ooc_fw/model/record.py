@@ -363,9 +363,7 @@ class Model:
         """
         refuse_table(self, X, "convert it like the training data (convert --like TRAIN.h5)")
         with borrow_source(X) as source:
-            return importance_of(
-                self, source, rows, by, threads=threads, dask=dask, on_rows=on_rows
-            )
+            return importance_of(self, source, rows, by, on_rows, threads=threads, dask=dask)
 
     def certify(
         self,

@@ -12,8 +12,9 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.onnx import to_onnx
 from ooc_fw.model.prediction import decide, like_training
+from tests.support.contracts import to_dense
 from tests.support.methods import grid
-from tests.support.reference import kernel_values
+from tests.support.models import exact_decision
 
 
 def run(model, X, **options):
@@ -58,15 +59,9 @@ def test_decisions_and_labels(name, n_classes, options):
 
 
 def _by_definition(model, T):
-    vectors = model.support_vectors
-    vectors = vectors if isinstance(vectors, np.ndarray) else vectors.toarray()
-    values = kernel_values(model.kernel, T, vectors) + 1
-    columns = [
-        values[:, own.sv] @ (own.alpha * own.labels).astype(np.longdouble) / own.rho
-        for own in model.classifiers
-    ]
-    found = np.stack(columns, axis=1).astype(np.float64)
-    return found[:, 0] if len(columns) == 1 else found
+    vectors = to_dense(model.support_vectors)
+    found = exact_decision(model, vectors, T).astype(np.float64)
+    return found[:, 0] if found.shape[1] == 1 else found
 
 
 @pytest.mark.parametrize(("n_classes", "options"), grid([(2, {}), (5, {"landmarks": 40})]))

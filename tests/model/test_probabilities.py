@@ -65,35 +65,6 @@ def test_no_neighbour_of_the_sigmoid_is_better(values, bits):
         assert found <= mean_loss([a + da / scale, b + db], values, positive) + 1e-9
 
 
-def by_newton(values, positive):
-    """Newton's method with backtracking: algorithm 1 of Lin, Lin and Weng (2007)."""
-    n_positive, n = positive.sum(), len(positive)
-    a, b = 0.0, np.log((n - n_positive + 1) / (n_positive + 1))
-    t = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n - n_positive + 2))
-    design = np.column_stack([values, np.ones(n)])
-    for _ in range(100):
-        p = 1 / (1 + np.exp(a * values + b))
-        hessian = design.T @ (design * (p * (1 - p))[:, None]) + 1e-12 * np.eye(2)
-        step, length = -np.linalg.solve(hessian, design.T @ (t - p)), 1.0
-        loss = mean_loss([a, b], values, positive)
-        while length > 1e-10 and mean_loss([a, b] + length * step, values, positive) > loss:
-            length /= 2
-        a, b = [a, b] + length * step
-    return a, b
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_sigmoid_is_that_of_newtons_method(seed):
-    values, positive = make_values(seed, n=20 + 50 * seed, slope=seed - 3.5)
-    np.testing.assert_allclose(fit_sigmoid(values, positive), by_newton(values, positive), 1e-6)
-
-
-def test_equal_values_tell_nothing():
-    a, b = fit_sigmoid(np.full(40, 1.5), np.arange(40) % 4 == 0)
-    assert abs(a) < 0.1
-    assert sigmoid(np.array([1.5]), a, b) == pytest.approx(11 / 42, abs=0.03)
-
-
 def test_sigmoids_of_separable_rows_and_of_huge_values():
     values = np.concatenate([np.full(50, -1.0), np.full(50, 1.0)])
     a, b = fit_sigmoid(values, values > 0)
