@@ -1,7 +1,6 @@
 """LIBSVM text as an HDF5 file: what is written, from whom it learns, and what is refused."""
 
 import io
-import lzma
 import os
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from ooc_fw.options import SCALINGS
 from ooc_fw.system.errors import InputError
 from tests.conftest import libsvm_lines
 from tests.support.contracts import to_dense
-from tests.support.methods import grid
 
 TRAIN = "+1 1:1 2:4 4:8\n-1 1:2 3:0.5\n+1 1:3 2:-2\n-1 1:4\n"
 
@@ -150,50 +148,6 @@ def test_constant_columns_bad_lines_and_columns_beyond_n_features_are_left_out(
     assert (report.n_features, report.dropped_features, report.dropped_values) == (2, 2, 2)
     assert convert_libsvm([train], out, n_features=9).n_features == 9
     assert read(out).X.shape == (4, 9)
-
-
-@pytest.mark.parametrize(
-    ("scale", "log1p"),
-    grid(
-        [("standard", True), ("maxabs", False), ("minmax", True), ("none", True), ("none", False)]
-    ),
-)
-def test_bits_are_those_of_scaling_rows_one_after_the_other(
-    tmp_path, out, monkeypatch, scale, log1p
-):
-    """Inputs, storage, threads, pieces, chunks and buckets leave no trace in what is stored."""
-    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 1000)
-    monkeypatch.setattr("ooc_fw.convert.convert.shuffle_bits", lambda _: 3)
-    monkeypatch.setattr("ooc_fw.convert.passes.BUCKET_BYTES", 500)
-    rng = np.random.default_rng(0)
-    raw = rng.choice([1, 2, 0.25, 511, 0.07, 1e6], (900, 6)).astype(np.float32)
-    raw[rng.random(raw.shape) < 0.5] = 0
-    raw[:, 5] = 3  # constant
-    text = libsvm_lines(raw, np.arange(900) % 3)
-    lines = text.splitlines(keepends=True)
-    path, packed = write(tmp_path, text), tmp_path / "data.xz"
-    packed.write_bytes(lzma.compress(text.encode()))
-    parts = [write(tmp_path, "".join(lines[i : i + 450]), f"{i}") for i in (0, 450)]
-    order = np.argsort(shuffle_keys(np.arange(900), 5))
-    for inputs, dense, piece_bytes in (
-        ([path], True, 2 << 20),
-        ([packed], None, 1000),
-        (parts if log1p else ["-"], scale == "standard", 100),
-    ):
-        monkeypatch.setattr("ooc_fw.convert.passes.PIECE_BYTES", piece_bytes)
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        convert_libsvm(inputs, out, scale=scale, log1p=log1p, dense=dense, seed=5)
-        found = read(out)
-        assert found.row.tolist() == order.tolist()
-        assert found.y.tolist() == (order % 3).tolist()
-        expected = found.scaling.apply(raw[order], 6)
-        np.testing.assert_array_equal(found.X + np.float32(0), expected + np.float32(0))
-        sums, squares = np.zeros(6), np.zeros(6)
-        for row in found.X.astype(np.float64):
-            sums += row
-            squares += row * row
-        assert found.mean.tobytes() == (sums / 900).tobytes()
-        assert found.attrs["mean_square_norm"] == squares.sum() / 900
 
 
 @pytest.fixture

@@ -104,25 +104,6 @@ def test_values_are_those_of_the_definition(tmp_path, monkeypatch, labels, shuff
         place += n + 1
 
 
-def test_rows_do_not_depend_on_threads(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 700)
-    path = write(tmp_path / "t.csv", made(labels=(1.1, 2.3, 1e8)))
-    files = []
-    for threads in (1, 4, 4):
-        monkeypatch.setattr(readers, "MAX_THREADS", threads)
-        monkeypatch.setattr(readers, "cpu_count", lambda: 4)
-        convert_files(
-            [path],
-            tmp_path / "o.h5",
-            **Y,
-            target_encode=["c", "d"],
-            task="regression",
-            scale="standard",
-        )
-        files.append((tmp_path / "o.h5").read_bytes())
-    assert files[0] == files[1] == files[2]
-
-
 def test_random_labels_leave_nothing_to_learn(tmp_path):
     rng = np.random.default_rng(0)
     n_rows = 20_000
@@ -225,14 +206,6 @@ def test_what_cannot_be_encoded(tmp_path, monkeypatch):
     refused("needs rows of two classes, or --task regression", **both)
     path = write(tmp_path / "t.csv", made(labels=[2**130, 2]))
     refused("mean targets of column 'c' are beyond float32", task="regression", **both)
-
-
-def test_records_of_many_words_are_stored(tmp_path):
-    path = write(tmp_path / "t.csv", [(f"w{k}", 0, 0, k % 2) for k in range(20_000)])
-    convert_files([path], tmp_path / "o.h5", **Y, target_encode=["c"], drop=["d"])
-    report = convert_files([path], tmp_path / "p.h5", like=tmp_path / "o.h5")
-    assert report.n_rows == 20_000
-    assert np.unique(read(tmp_path / "o.h5").X[:, 1]).tolist() == [0.5]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "parquet-text"])

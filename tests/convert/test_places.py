@@ -1,12 +1,7 @@
 """Tables in folders of Parquet or Arrow files, and at addresses: the same rows as from one file."""
 
 import os
-import re
 import shutil
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,44 +155,6 @@ def test_columns_that_only_later_parts_have(parts, refused, tmp_path):
         options = {"label": "y", "drop": drop, "shuffle": False}
         assert convert_files(inputs, tmp_path / "o.h5", **options).notes == notes
         assert read(tmp_path / "o.h5").X.tolist() == [[1], [3], [4], [5]]
-
-
-class Parts(SimpleHTTPRequestHandler):
-    """Serves files and parts of them."""
-
-    def do_GET(self):
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        path = Path(self.translate_path(self.path))
-        if wanted is None or not path.is_file():
-            super().do_GET()
-            return
-        first, content = int(wanted[1]), path.read_bytes()
-        part = content[first : int(wanted[2]) + 1]
-        self.send_response(206)
-        self.send_header("Content-Range", f"bytes {first}-{first + len(part) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(part)))
-        self.end_headers()
-        self.wfile.write(part)
-
-
-@pytest.fixture
-def served(folder):
-    """Address of a local server."""
-    pytest.importorskip("aiohttp")
-    with (
-        ThreadingHTTPServer(("127.0.0.1", 0), partial(Parts, directory=str(folder))) as server,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        pool.submit(server.serve_forever)
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
-@pytest.mark.parametrize("name", grid(["one.csv", "one.parquet", "one.feather"], 1))
-def test_files_of_a_server(served, expected, tmp_path, refused, name):
-    assert converted(f"{served}/{name}", tmp_path) == expected
-    refused(f"{served}/none.csv", r"none\.csv does not exist; check the address")
-    refused("nowhere://b/t.csv", "Protocol not known")
 
 
 @pytest.mark.parametrize("name", grid(["keys-arrow", "one.csv", "one.parquet", "parts-parquet"], 1))

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.csv_table import parse_number
 from ooc_fw.convert.tables import Wanted
-from ooc_fw.data.converted import GROUP
 from ooc_fw.data.labels import plain_word
 from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
@@ -283,6 +282,8 @@ def test_numbers_may_be_categories(run, save):
     assert found.attrs["columns"].tolist() == [b"zip=12", b"zip=7", b"w=0.5", b"w=1.5"]
     assert found.X.tolist() == [[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]]
     assert found.y.tolist() == [1, 0, 1]
+    _, found = run("x,y\n007,0\n7,1\n7.0,1\n", **Y, one_hot=["x"])  # a code begins with 0
+    assert found.X.tolist() == [[1, 0], [0, 1], [0, 1]]
 
 
 def test_impute_mean_and_like(run, tmp_path):
@@ -371,29 +372,6 @@ def test_labels_that_are_numbers_stay_numbers(run, words):
     report, found = run("a,y\n" + "".join(f"1,{word}\n" for word in words), **Y)
     assert found.y.tolist() == [float(word) for word in words]
     assert len(report.class_counts) == 2
-
-
-@pytest.mark.parametrize(("sparse", "label"), [(False, "obs/cell_type"), (True, "cell_type")])
-def test_categories_of_annotated_tables_are_labels(run, refused, tmp_path, sparse, label):
-    """Files as AnnData writes them."""
-    path, X = tmp_path / "a.h5ad", np.arange(1.0, 9.0).reshape(-1, 2)
-    with h5py.File(path, "w") as file:
-        if sparse:
-            write_csr_group(file.create_group("X"), X)
-        else:
-            file["X"] = X
-        file["obs/cell_type/codes"] = np.array([0, 0, 1, 0], np.int8)
-        file["obs/cell_type/categories"] = np.array(["T cell", "B cell é"], dtype=object)
-        file["obs/batch"] = np.arange(4)
-    option = {"label": label}
-    report, found = run(path, **option)
-    assert report.class_counts == {"B cell é": 1, "T cell": 3}
-    np.testing.assert_array_equal(found.X, X)
-    with h5py.File(path, "a") as file:
-        file["obs/cell_type/codes"][1::2] = -1
-    refused(path, "2 of 4 rows have no label in .*a.h5ad: '(obs/)?cell_type'; leave", **option)
-    _, found = run(path, **option, missing_labels="drop")
-    np.testing.assert_array_equal(found.X, X[::2])
 
 
 def test_missing_labels_are_refused_or_dropped(run, refused):
@@ -596,53 +574,6 @@ def test_only_wanted_columns_are_read(run, save, tmp_path):
         assert run(path, **Y, drop=["t"])[0].text_bytes < 1000
 
 
-def test_long_cells_may_be_left_out(run):
-    report, found = run(LONG + "q,d,1\n", **Y, drop=["b"], on_error="skip")
-    assert (report.n_skipped, found.X.tolist()) == (1, [[1], [2]])
-
-
-def test_more_columns_than_rows(run):
-    X = np.arange(2 * 2000).reshape(2, 2000) % 97
-    rows = [[*(f"c{j}" for j in range(2000)), "y"], *np.c_[X, [0, 1]].tolist()]
-    _, found = run("".join(",".join(map(str, row)) + "\n" for row in rows), **Y)
-    np.testing.assert_array_equal(found.X, X)
-
-
-def test_a_record_that_makes_no_sense(run, refused, tmp_path):
-    path = tmp_path / "train.h5"
-    for part, value in (
-        *(("categories", []), ("categories", [[], ["u", "v", "w"]])),
-        (None, "no JSON"),
-    ):
-        run("a,c,y\n1,u,0\n2,v,1\n", "train.h5", **Y, one_hot=["c"], impute="mean")
-        with h5py.File(path, "r+") as file:
-            record = json.loads(file.attrs["table"])
-            assert part is None or len(record[part]) == 2
-            text = value if part is None else json.dumps(record | {part: value})
-            file.attrs["table"] = np.bytes_(text)
-            del file[GROUP]
-        refused("a,c,y\n1,u,0\n", r"train\.h5 is damaged: .*column", like=path)
-
-
-CODED = {
-    "numbers": (pa.array([1, 2, 1, None]).dictionary_encode(), [1, 2, 1, np.nan]),
-    "booleans": (pa.array([True, False, True, None]).dictionary_encode(), [1, 0, 1, np.nan]),
-    "runs": (pa.array([1.5, 1.5, 2, 2]), [1.5, 1.5, 2, 2]),
-    "half": (pa.array(np.array([1, 2, 3, 4], np.float16)), [1, 2, 3, 4]),
-}
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
-@pytest.mark.parametrize("kind", CODED)
-def test_codes_of_arrow_that_stand_for_numbers(run, tmp_path, kind, suffix):
-    column, values = CODED[kind]
-    if kind == "runs" and suffix == ".arrow":
-        column = pa.compute.run_end_encode(column)
-    path = write_arrow(tmp_path / f"t{suffix}", {"x": column, "y": pa.array([0, 1, 0, 1])})
-    wanted = np.where(np.isnan(values), np.nanmean(values), values)
-    np.testing.assert_allclose(run(path, **Y, impute="mean")[1].X[:, 0], wanted, rtol=1e-6)
-
-
 def write_arrow(path, columns):
     table = pa.table(columns)
     if path.suffix == ".parquet":
@@ -654,41 +585,51 @@ def write_arrow(path, columns):
 
 
 WORDS = pa.array(["a", "b", "a", None])
+NUMBERS = pa.array([1, 2, 1, None])
+COLUMNS = [
+    *(WORDS.cast(kind) for kind in (pa.large_string(), pa.large_binary(), pa.string_view())),
+    WORDS.cast(pa.binary()).cast(pa.binary(1)),
+    WORDS.cast(pa.large_string()).dictionary_encode(),
+    *(
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, None], kind), ["a", "b"])
+        for kind in (pa.uint8(), pa.uint32(), pa.int8())
+    ),
+    *(NUMBERS.cast(kind) for kind in (pa.float16(), pa.uint64(), pa.decimal128(22, 2))),
+    NUMBERS.dictionary_encode(),
+    pa.compute.run_end_encode(NUMBERS),
+    pa.array([True, False, True, None]).dictionary_encode(),
+]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
-@pytest.mark.parametrize(
-    "column",
-    [
-        *(
-            pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, None], kind), ["a", "b"])
-            for kind in (pa.uint8(), pa.uint16(), pa.uint32(), pa.int8())
-        ),
-        *(WORDS.cast(kind) for kind in (pa.large_string(), pa.binary(), pa.large_binary())),
-        *(WORDS.cast(pa.binary()).cast(kind) for kind in (pa.binary(1),)),
-        *(WORDS.cast(kind) for kind in (pa.string_view(),)),
-        WORDS.cast(pa.large_string()).dictionary_encode(),
-    ],
-    ids=lambda column: str(column.type),
-)
-def test_words_of_every_type_of_arrow(run, tmp_path, column, suffix):  # fmt: skip
-    path = write_arrow(tmp_path / f"t{suffix}", {"x": column, "y": pa.array([0, 1, 0, 1])})
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type))
+def test_every_type_of_arrow(run, refused, tmp_path, column, suffix):
+    """As numbers, as categories and as labels."""
+    if suffix == ".parquet" and pa.types.is_run_end_encoded(column.type):
+        column = pa.compute.run_end_decode(column)
+    y = pa.array([0, 1, 0, 1])
+    path = write_arrow(tmp_path / f"t{suffix}", {"x": column, "y": y})
     X = run(path, **Y, one_hot=["x"], impute="mean")[1].X
-    np.testing.assert_array_equal(X, [[1, 0], [0, 1], [1, 0], [0, 0]])
-    labelled = write_arrow(tmp_path / f"l{suffix}", {"x": pa.array([0, 1, 2, 3]), "y": column})
-    assert run(labelled, **Y, missing_labels="drop")[0].class_counts == {"a": 2, "b": 1}
+    np.testing.assert_array_equal(np.sort(X, axis=1), [[0, 1], [0, 1], [0, 1], [0, 0]])
+    assert X[0].tolist() == X[2].tolist() != X[1].tolist()
+    labelled = write_arrow(tmp_path / f"l{suffix}", {"x": y, "y": column})
+    counts = run(labelled, **Y, missing_labels="drop")[0].class_counts
+    assert sorted(counts.values()) == [1, 2]
+    values = column.to_pylist()
+    if isinstance(values[0], str | bytes):
+        refused(path, "column 'x' of .* holds words, not numbers", **Y)
+        return
+    values[3] = (2 * values[0] + values[1]) / 3
+    found = run(path, **Y, impute="mean")[1].X[:, 0]
+    np.testing.assert_allclose(found, np.array(values, dtype=float), rtol=1e-6)
 
 
-def test_columns_of_lists_and_fields_say_how_to_spread_them(refused, run, tmp_path):
+def test_columns_of_lists_and_fields_say_how_to_spread_them(refused, tmp_path):
     table = pa.table({"v": [[1.0, 2.0], [3.0, 4.0]], "s": [{"k": 1}, {"k": 2}], "y": [0, 1]})
     path = tmp_path / "t.parquet"
     parquet.write_table(table, path)
     refused(path, r"'v' of .* holds list<.*give each element or field a column.*--drop v", **Y)
     refused(path, r"'s' of .* holds struct<.*each element or field", **Y, drop=["v"])
-    flat = table.flatten().to_pandas()
-    wide = flat.join(pd.DataFrame(flat.pop("v").tolist()).add_prefix("v"))
-    wide.to_parquet(path)
-    np.testing.assert_array_equal(run(path, **Y)[1].X, [[1, 1, 2], [2, 3, 4]])
 
 
 def test_equal_names_of_parquet_columns_are_told(refused, tmp_path):
@@ -715,7 +656,6 @@ def test_time_of_wide_tables_is_linear_in_their_columns(tmp_path, suffix):
     assert seconds[2] < 16 * seconds[1]
 
 
-TRUTH = ("True", "False", "True")
 FORMS = {
     "numbers": (
         ["1", "2", "3"],
@@ -757,19 +697,6 @@ def test_categories_and_labels_are_compared_by_value(run, tmp_path, kind, use, c
             if use == "one_hot":
                 np.testing.assert_array_equal(found.X, trained.X)
     assert "category that" not in caplog.text
-
-
-def test_numbers_that_begin_with_zero_are_codes(run):
-    X = run("x,y\n007,0\n7,1\n7.0,1\n", **Y, one_hot=["x"])[1].X
-    np.testing.assert_array_equal(X, [[1, 0], [0, 1], [0, 1]])
-
-
-def test_booleans_of_csv_are_numbers(run, tmp_path):
-    path = write_arrow(
-        tmp_path / "b.parquet", {"x": pa.array([True, False]), "y": pa.array([0, 1])}
-    )
-    expected = run(path, **Y)[1].X
-    np.testing.assert_array_equal(run("x,y\nTrue,0\nFALSE,1\n", **Y)[1].X, expected)
 
 
 @pytest.mark.parametrize("extra", [0, 1, 2, 3])
