@@ -253,18 +253,17 @@ def _words_error(found: Mapping[str, str | None], like: object) -> str:
     name, word = next(iter(found.items()))
     if word is None:
         return f"it is {_NO_UTF_8}"
-    shown = word if len(word) <= _SHOWN else word[:_SHOWN] + "..."
-    begin = f"column {name!r} does not hold a number but {shown!r}"
-    if is_foreign_number(word):
-        return f"{begin}; write numbers with decimal points and without separators of thousands"
-    if np.isfinite(seconds_in(word)) and not like:
-        return f"{begin}; give --dates {name} for seconds since 1970, or --drop {name}"
-    if len(found) > 1:
-        begin += f" (nor do {', '.join(map(repr, [*found][1:]))})"
-    if like:
-        return f"{begin}, as {like} needs; correct the row"
     names = ",".join(found)
-    return f"{begin}; give --one-hot {names} for categories, or leave out with --drop {names}"
+    way = f"give --one-hot {names} for categories, or leave out with --drop {names}"
+    if like:
+        way = f"correct the row, as {like} needs numbers there"
+    elif is_foreign_number(word):
+        way = "write numbers with decimal points and without separators of thousands"
+    elif np.isfinite(seconds_in(word)):
+        way = f"give --dates {name} for seconds since 1970, or --drop {name}"
+    others = f" (nor do {', '.join(map(repr, [*found][1:]))})" if len(found) > 1 else ""
+    shown = word if len(word) <= _SHOWN else word[:_SHOWN] + "..."
+    return f"column {name!r} does not hold a number but {shown!r}{others}; {way}"
 
 
 def is_foreign_number(text: str) -> bool:

@@ -11,10 +11,9 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -124,14 +123,6 @@ class Table(Reader):
         return Cells(labels, numbers, words, place)
 
 
-@dataclass(frozen=True)
-class _Part:
-    path: str
-    types: Mapping[str, Any]  # of the columns in the file itself
-    keys: Mapping[str, Any]  # column -> its value in this file, which the name of a folder tells
-    batches: Any = field(repr=False)  # the fragment of pyarrow
-
-
 class PartsTable(Table):
     """Parquet or Arrow IPC: a file, or all files of a folder in the order of their names.
 
@@ -143,7 +134,6 @@ class PartsTable(Table):
 
         super().__init__(path, 0)
         self._is_parquet = kind == "parquet"
-        self._n_rows = 0
         self._row = 0  # number of the next row
         try:
             with remote_errors(path) if is_url(path) else nullcontext():
@@ -154,7 +144,6 @@ class PartsTable(Table):
             ) from None
 
     def _find_parts(self, path: str) -> None:
-        import pyarrow as pa
         from pyarrow import dataset, fs
 
         self._files = fs.LocalFileSystem()
@@ -165,32 +154,25 @@ class PartsTable(Table):
         elif not os.path.isdir(path):
             open_bytes(path).close()
         check_parts(path)
-        form = "parquet" if self._is_parquet else "ipc"
-        where: dict[str, Any] = {"format": form, "filesystem": self._files}
+        where: dict[str, Any] = {"format": "parquet" if self._is_parquet else "ipc"}
         if not self._files.get_file_info(place).is_file:
             where |= {"partitioning": "hive", "partition_base_dir": place}
-        found = dataset.dataset(place, **where)
-        self._parts = [
-            _Part(
-                one.path,
-                dict(zip(one.physical_schema.names, one.physical_schema.types, strict=True)),
-                dataset.get_partition_keys(one.partition_expression),
-                one,
-            )
-            for one in sorted(found.get_fragments(), key=lambda one: one.path)
-        ]
+        found = dataset.dataset(place, filesystem=self._files, **where)
+        self._parts = sorted(found.get_fragments(), key=lambda one: one.path)
+        # Columns that names of folders tell, and their values there.
+        self._keys = [dataset.get_partition_keys(one.partition_expression) for one in self._parts]
         types: dict[str, Any] = {}
         for part in self._parts:
-            for name, kind in part.types.items():
-                if pa.types.is_null(types.setdefault(name, kind)):
-                    types[name] = kind
-        for name in dict.fromkeys(name for part in self._parts for name in part.keys):
+            for column in part.physical_schema:
+                if _kind(types.setdefault(column.name, column.type)) == NULLS:
+                    types[column.name] = column.type
+        for name in dict.fromkeys(name for keys in self._keys for name in keys):
             types[name] = found.schema.field(name).type
+        self._types = types
         infos = self._files.get_file_info([part.path for part in self._parts])
         self.size = sum(info.size or 0 for info in infos)
-        self._n_rows = sum(part.batches.count_rows() for part in self._parts)
+        self._n_rows = sum(part.count_rows() for part in self._parts)
         self._stored = dict(zip(name_columns(path, list(types)), types, strict=True))
-        self._types = types
         self.kinds = {name: _kind(types[stored]) for name, stored in self._stored.items()}
         named = (found.schema.pandas_metadata or {}).get("index_columns", ())
         # A range index is stored as a record, without a column.
@@ -199,38 +181,41 @@ class PartsTable(Table):
     @property
     def bytes_read(self) -> int:
         """Share of the files that belongs to the rows read."""
-        return (self.size or 0) * self._row // max(1, self._n_rows)
+        return int((self.size or 0) * self._row // max(1, self._n_rows))
 
     def choose(self, wanted: Wanted) -> None:
         """Raise InputError where a part lacks a column, or has one of another type."""
         super().choose(wanted)
-        for part, name in product(self._parts, wanted.columns):
-            stored = self._stored[name]
-            kind = part.types.get(stored)
-            if stored not in part.keys and kind is None:
-                raise InputError(
-                    f"{part.path} lacks column {name!r} of the other files of {self.name}; leave "
-                    f"the column out, write the file again, or move it elsewhere"
-                )
-            if stored not in part.keys and _kind(kind) not in (NULLS, self.kinds[name]):
-                raise InputError(
-                    f"column {name!r} of {part.path} is of type {kind}, unlike that of the other "
-                    f"files of {self.name}; write them with one type"
-                )
+        for part, keys in zip(self._parts, self._keys, strict=True):
+            own = {column.name: column.type for column in part.physical_schema}
+            for name in wanted.columns:
+                stored = self._stored[name]
+                if stored in keys:
+                    continue
+                if stored not in own:
+                    raise InputError(
+                        f"{part.path} lacks column {name!r} of the other files of {self.name}; "
+                        f"leave the column out, write the file again, or move it elsewhere"
+                    )
+                if _kind(own[stored]) not in (NULLS, self.kinds[name]):
+                    raise InputError(
+                        f"column {name!r} of {part.path} is of type {own[stored]}, unlike that of "
+                        f"the other files of {self.name}; write them with one type"
+                    )
 
     def blocks(self) -> Iterator[tuple[Mapping[str, Any], int, Place]]:  # noqa: D102
         import pyarrow as pa
 
-        for part in self._parts:
+        for part, keys in zip(self._parts, self._keys, strict=True):
             first = 0
             try:
-                for batch in self._batches(part):
+                for batch in self._batches(part, keys):
                     self._row += batch.num_rows
                     self.text_bytes += batch.nbytes
                     # A column is found by its name in a dict: a schema looks at all of them.
                     stored = dict(zip(batch.schema.names, batch.columns, strict=True))
                     columns = {
-                        name: self._column(part, name, stored, batch.num_rows)
+                        name: self._column(self._stored[name], stored, keys, batch.num_rows)
                         for name in self.wanted.columns
                     }
                     yield columns, batch.num_rows, _place_from(part.path, first)
@@ -246,38 +231,39 @@ class PartsTable(Table):
         return self._cells_of(*block)
 
     def _column(
-        self, part: _Part, name: str, stored: Mapping[str, pa.Array], n_rows: int
+        self, name: str, stored: Mapping[str, pa.Array], keys: Mapping[str, Any], n_rows: int
     ) -> pa.Array:
-        """A column of some rows, which the part may have by its folder or not at all."""
+        """A column of some rows, of which a part may hold no value at all."""
         import pyarrow as pa
 
-        own = self._stored[name]
-        if own in part.keys:
-            return pa.repeat(pa.scalar(part.keys[own], self._types[own]), n_rows)
-        if _kind(part.types.get(own, pa.null())) == NULLS:
-            return pa.nulls(n_rows, _value_type(self._types[own]))
-        return _decoded(stored[own])
+        if name in keys:
+            return pa.repeat(pa.scalar(keys[name], self._types[name]), n_rows)
+        if _kind(stored[name].type) == NULLS:
+            return pa.nulls(n_rows, _value_type(self._types[name]))
+        return _decoded(stored[name])
 
-    def _batches(self, part: _Part) -> Iterator[pa.RecordBatch]:
+    def _batches(self, part: Any, keys: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         """Record batches of a part, of bounded size, with the columns to be read."""
         from pyarrow import parquet
 
-        wanted = (self._stored[name] for name in self.wanted.columns)
-        stored = [name for name in wanted if name in part.types and name not in part.keys]
+        stored = [self._stored[name] for name in self.wanted.columns]
+        stored = [name for name in stored if name not in keys]
         size = _block_rows(8 * len(stored))
         if not self._is_parquet:
-            for batch in part.batches.to_batches(columns=stored, use_threads=False):
+            for batch in part.to_batches(columns=stored, use_threads=False):
                 for start in range(0, batch.num_rows, size):
                     yield batch.slice(start, size)
             return
+        # Pages are streamed: a whole row group need not fit the memory. A text that many rows share
+        # is stored once, and stays so in a dictionary.
+        texts = [name for name in stored if _kind(self._types[name]) == WORDS]
         with self._files.open_input_file(part.path) as file:
-            # Pages are streamed: a whole row group need not fit the memory. A text that many rows
-            # share is stored once, and stays so in a dictionary.
-            texts = [name for name in stored if _kind(part.types[name]) == WORDS]
             pages = parquet.ParquetFile(
                 file, buffer_size=1 << 20, pre_buffer=False, read_dictionary=texts
             )
-            size = min(size, _block_rows(_row_bytes(pages.metadata)))
+            groups = map(pages.metadata.row_group, range(pages.metadata.num_row_groups))
+            most = max((one.total_byte_size // max(1, one.num_rows) for one in groups), default=1)
+            size = min(size, _block_rows(most))
             yield from pages.iter_batches(size, columns=stored, use_threads=False)
 
 
@@ -289,12 +275,6 @@ def _place_from(name: str, first: int) -> Place:
 def _block_rows(row_bytes: int) -> int:
     """Rows of a table that are read at once."""
     return min(MAX_BLOCK_ROWS, max(64, readers.BLOCK_BYTES // max(1, row_bytes)))
-
-
-def _row_bytes(metadata: Any) -> int:
-    """Most bytes that a row takes, uncompressed, in one of the row groups."""
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
-    return max((one.total_byte_size // max(1, one.num_rows) for one in groups), default=1)
 
 
 class ArrayTable(Table):
@@ -315,8 +295,8 @@ class ArrayTable(Table):
         self.feature_names = source.columns
         self.label_names = source.label_columns
         self.n_unlabelled = getattr(source, "source", source).n_rows - source.n_rows
-        names = () if self.sparse else _names_of(source)
-        self._places = {name: j for j, name in enumerate(names)}
+        names = source.columns or [str(j) for j in range(source.n_features)]
+        self._places = {} if self.sparse else {name: j for j, name in enumerate(names)}
         self.kinds = dict.fromkeys(self._places, NUMBERS)
         if source.has_labels:
             kind = source.labels(0, 1).dtype.kind
@@ -368,14 +348,10 @@ def _open_array(path: str, options: ConvertOptions) -> tuple[RowSource, str]:
         if options.label is None:
             raise
         source = open_source(path, **names)
-        if label in _names_of(source) or label.removeprefix("-").isdigit():
+        if label in (source.columns or ()) or label.removeprefix("-").isdigit():
             return source, "y"
         source.close()
         raise
-
-
-def _names_of(source: RowSource) -> Sequence[str]:
-    return source.columns or [str(j) for j in range(source.n_features)]
 
 
 def name_columns(reader: str, names: Sequence[str], hint: str = "") -> tuple[str, ...]:
@@ -391,15 +367,14 @@ def name_columns(reader: str, names: Sequence[str], hint: str = "") -> tuple[str
             f"{reader} has a column whose name is {len(longest)} letters long "
             f"({longest[:MAX_LISTED]!r}...); give it a name of at most {MAX_NAME}{hint}"
         )
-    taken = {*names}
-    filled = [
-        text or (str(place) if str(place) not in taken else f"unnamed {place}")
-        for place, text in enumerate(names)
-    ]
-    for text, count in Counter(filled).most_common(1):
+    filled = tuple(
+        name or (f"unnamed {place}" if str(place) in names else str(place))
+        for place, name in enumerate(names)
+    )
+    for name, count in Counter(filled).most_common(1):
         if count > 1:
-            raise InputError(f"{reader} has two columns {text!r}; rename one of them{hint}")
-    return tuple(filled)
+            raise InputError(f"{reader} has two columns {name!r}; rename one of them{hint}")
+    return filled
 
 
 def listed(names: Sequence[str]) -> str:
