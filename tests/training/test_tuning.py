@@ -7,7 +7,6 @@ from sklearn import metrics
 
 import ooc_fw
 from ooc_fw import InputError, make_kernel, open_dataset, solve, tune
-from ooc_fw.data.statistics import sigma2
 from ooc_fw.data.views import draw_parts
 from ooc_fw.options import TrainOptions
 from ooc_fw.system.errors import OutOfTimeError
@@ -136,14 +135,6 @@ def test_other_metrics(metric):
 def test_values_that_cannot_be_used(thirds, change, message):
     with pytest.raises(InputError, match=message):
         tune(*thirds, **{"Cs": [1], "gammas": ["auto"], **change})
-
-
-def test_scales_of_the_kernel(data):
-    automatic = tune(*data, Cs=[4], gammas=["auto"])
-    assert automatic.best.gamma == pytest.approx(1 / (2 * sigma2(open_dataset(data[0]))))
-    free = tune(*data, kernel="laplacian", Cs=[4])
-    assert {point.C for point in free.points} == {4}
-    assert len({point.gamma for point in free.points}) >= 5
 
 
 @pytest.mark.parametrize(
@@ -293,28 +284,19 @@ def test_novelty_learns_ordinary_rows_alone():
     assert (result.metric, result.model.task, result.ordinary) == ("auc", "novelty", "usual")
     weighted = np.unpackbits(result.model.weighted_rows)[:1000]
     np.testing.assert_array_equal(weighted, y == "usual")
-    assert all((one.rows >= 450).all() for one in result.model.classifiers)
+    np.testing.assert_array_equal(result.model.support_vectors, X[result.model.rows])
     assert metrics.roc_auc_score(y == "usual", result.model.decision_function(X)) > 0.99
     few = slice(440, None)
-    assert tune(X[few], y[few], task="novelty", Cs=[1], gammas=["auto"]).best.error < 0.02
-
-
-def test_the_label_of_ordinary_rows_is_named(short):
-    rng = np.random.default_rng(4)
-    X = rng.normal(size=(900, 3)).astype(np.float32)
-    y = rng.integers(3, size=900)
-    X[y > 0] *= 4
-    for given, message in (
-        ({}, r"3 different labels.*--ordinary LABEL"),
-        ({"ordinary": 7}, "has the label 7"),
-        ({"metric": "r2"}, "is not for novelty"),
-    ):
-        with pytest.raises(InputError, match=message):
-            tune(X, y, task="novelty", **given)
-    result = tune(X, y, task="novelty", ordinary=0, kernel="rbf")
-    assert (result.ordinary, result.n_rows) == ("0", (y == 0).sum())
-    assert result.best.error < 0.2
-    assert {30, 300, 3000, 30000} <= {round(p.C * result.n_rows) for p in result.points}
+    one = {"task": "novelty", "Cs": [1], "gammas": ["auto"]}
+    assert tune(X[few], y[few], **one).best.error < 0.02
+    three = np.where(np.arange(1000) > 990, "rare", y)
+    with pytest.raises(InputError, match=r"3 different labels.*--ordinary LABEL"):
+        tune(X, three, **one)
+    with pytest.raises(InputError, match="has the label 7"):
+        tune(X, y, **one, ordinary=7)
+    named = tune(X, three, task="novelty", ordinary="odd", gammas=["auto"])
+    assert (named.ordinary, named.n_rows) == ("odd", 450)
+    assert {30, 300, 3000, 30000} <= {round(p.C * 450) for p in named.points}
 
 
 # -- warm starts ---------------------------------------------------------------------------------
