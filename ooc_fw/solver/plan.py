@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.parallel import Workers, borrow_workers
-from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, take_rows
+from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.data.sampling import ChunkSampler, Sampler, choose_sampler
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource, stretches
 from ooc_fw.data.views import CachedSource
@@ -41,9 +41,7 @@ _FEW_BYTES = 32 << 20  # of rows that are looked at together where memory is sho
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 14  # rows whose kernel values with each other take 1 GiB in float32
 _PROBE_ROWS = 1024  # rows that the arithmetic of products is chosen by
-_GAMMA_STRETCHES, _GAMMA_ROWS = 16, 16  # stretches of a source, and rows of each, to try gamma on
 _UNRELATED = 1e-6  # largest kernel value between two rows that tell nothing of each other
-_RELATED_SHARE = 0.01  # least share of pairs of rows that are related where gamma is not too large
 
 
 @dataclass(frozen=True)
@@ -113,10 +111,12 @@ def plan_exact(
     if memory is None:
         work = workload(problem, given, session)
         memory = plan_memory(work, options.memory_limit, memory_total())
-    method, takes_many = method_in_words(given, options, n_rows), takes_many_vertices(options)
+    why = "as asked" if given.method != "auto" else f"fits any size, here {n_rows} rows"
+    method = f"method {options.method}, {options.lmo} oracle: {why}"
     # Gradients between many vertices can be computed anew; single steps move more weight, and
     # round more. Of one class, rho may be far below 1.
-    fits = takes_many and problem.kernel.constant_diagonal and problem.task != "novelty"
+    fits = takes_many_vertices(options) and problem.kernel.constant_diagonal
+    fits = fits and problem.task != "novelty"
     quantised = fits and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
     options = replace(options, threads=min(options.threads, memory.max_threads))
     return Plan(options, given, memory, kind, method, quantised)
@@ -141,12 +141,6 @@ def with_method(options: TrainOptions, n_rows: int) -> TrainOptions:
         few = n_rows <= _FULL_LIMIT and not STEP_RULES[method].takes_many
         lmo = "full" if few else "sampled"
     return replace(options, method=method, lmo=lmo)
-
-
-def method_in_words(given: TrainOptions, options: TrainOptions, n_rows: int) -> str:
-    """One line on what `with_method` made of the options that were given."""
-    why = "as asked" if given.method != "auto" else f"fits any size, here {n_rows} rows"
-    return f"method {options.method}, {options.lmo} oracle: {why}"
 
 
 def few_rows(source: RowSource, most: int) -> int:
@@ -215,11 +209,6 @@ class Workspace:
         """C, or the penalty of each row, shape (n_rows,)."""
         return self.options.C if self.problem.penalties is None else self.problem.penalties
 
-    def rows_of(self, row_ids: Int64Array) -> Rows:
-        """Rows of the source by number, in any order."""
-        order = np.argsort(row_ids)
-        return take_rows(self.rows.take(row_ids[order]), np.argsort(order))
-
 
 @contextmanager
 def prepare(problem: BinaryProblem, plan: Plan, session: Session) -> Iterator[Workspace]:
@@ -266,7 +255,7 @@ def warn_of_gamma(source: RowSource, kernel: Kernel) -> None:
     """Warn where gamma makes nearly all of a few hundred rows unrelated."""
     if not kernel.shift_invariant:
         return
-    row_ids = stretches(source.n_rows, _GAMMA_STRETCHES, _GAMMA_ROWS)
+    row_ids = stretches(source.n_rows, 16, 16)
     step = -(-len(row_ids) // few_rows(source, len(row_ids)))
     rows = source.take(row_ids[::step])
     with Engine(kernel, 1, choose_arithmetic(kernel, rows)) as engine:
@@ -274,7 +263,7 @@ def warn_of_gamma(source: RowSource, kernel: Kernel) -> None:
         values = np.empty((len(x), len(x)))
         engine.block(x, x, values)
     related = np.count_nonzero(values > _UNRELATED) - len(x)
-    if len(x) > _GAMMA_ROWS and related < _RELATED_SHARE * len(x) * (len(x) - 1):
+    if len(x) > 16 and related < 0.01 * len(x) * (len(x) - 1):
         logger.warning(
             "gamma %g is far too large for the columns of %s as they are: nearly all kernel values "
             "between different rows are below %g, so that the model will know only its training "

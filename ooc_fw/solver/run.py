@@ -196,7 +196,7 @@ def _farthest(state: RunState, row: int) -> int:
     workspace, problem = state.workspace, state.workspace.problem
     engine, source = workspace.engine, workspace.rows
     penalties = np.broadcast_to(np.asarray(workspace.penalties), source.n_rows)
-    vertex = engine.prepare(workspace.rows_of(np.array([row])), exact=True)
+    vertex = engine.prepare(source.take(np.array([row])), exact=True)
     best, largest = row, -math.inf
     for start, rows in iter_blocks(source, 0, source.n_rows):
         x, part = engine.prepare(rows, exact=True), slice(start, start + len(rows))

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows
 
 
@@ -174,14 +172,9 @@ class Work:
     seconds: float  # from the beginning of the run to its end
 
     def __repr__(self) -> str:
-        facts = [str(getattr(self, "status", "work"))]
-        if hasattr(self, "rows"):
-            gap: Any = getattr(self, "certified_gap", None)
-            vectors = "landmarks" if hasattr(self, "beta") else "vectors"
-            worst = "unknown" if gap is None else f"{np.max(gap):.2g}"
-            facts += [f"{len(self.rows)} {vectors}", f"gap {worst}"]
-        facts += [f"{self.iterations} iterations", f"{self.passes:.3g} passes"]
-        return f"{type(self).__name__}({', '.join(facts)}, {self.seconds:.3g} s)"
+        status: Any = getattr(self, "status", "work")
+        counts = f"{self.iterations} iterations, {self.passes:.3g} passes"
+        return f"{type(self).__name__}({status}, {counts}, {self.seconds:.3g} s)"
 
     @classmethod
     def of(cls, progress: SolverState, n_rows: int, n_vertices: int) -> Work:
