@@ -13,8 +13,8 @@ import numpy as np
 
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.rows import Int64Array
-from ooc_fw.data.views import SubsetSource, ranges_of
-from ooc_fw.model.pairs import class_pairs
+from ooc_fw.data.views import ranges_of
+from ooc_fw.model.pairs import REST
 from ooc_fw.model.prediction import decide
 from ooc_fw.model.probabilities import fit_sigmoid
 from ooc_fw.model.record import Model
@@ -101,30 +101,17 @@ def held_out_sigmoids(
         max_time=None if options.max_time is None else max(deadline.left(), 1e-3),
     )
     train, rest = hold_out(source, ranges_of(held))
-    model = _train_on(train, problem, wanted, session)
+    told = Session(session.callbacks, session.dask)
+    fitted = fit(problem.subset(train, train.rows), wanted, told)
+    model = fitted.model
+    if Status(model.status).was_asked_for:
+        raise interruption(fitted.signal)
     with rest as part, part.limited(deadline.check):
         blocks = decide(model, part, threads=options.threads, dask=session.dask)
         values = np.concatenate([block.reshape(len(block), -1) for block in blocks])
-    known, sigmoids = codes[held], []
-    sides = _sides(problem.n_classes, one_against_rest=options.landmarks is not None)
-    for column, (negative, positive) in enumerate(sides):
-        here = np.isin(known, [*negative, positive])
+    known = codes[held]
+    sigmoids = []
+    for column, (negative, positive) in enumerate(model.sides.tolist()):
+        here = (known == negative) | (known == positive) | (negative == REST)
         sigmoids.append(fit_sigmoid(values[here, column], known[here] == positive))
     return sigmoids
-
-
-def _sides(n_classes: int, *, one_against_rest: bool) -> list[tuple[list[int], int]]:
-    """Negative classes and positive class of each binary classifier of a model."""
-    if one_against_rest and n_classes > 2:
-        return [([j for j in range(n_classes) if j != i], i) for i in range(n_classes)]
-    return [([negative], positive) for negative, positive in class_pairs(n_classes)]
-
-
-def _train_on(
-    part: SubsetSource, problem: ClassificationProblem, options: TrainOptions, session: Session
-) -> Model:
-    session = Session(session.callbacks, session.dask)
-    fitted = fit(problem.subset(part, part.rows), options, session)
-    if Status(fitted.model.status).was_asked_for:
-        raise interruption(fitted.signal)
-    return fitted.model
