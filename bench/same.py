@@ -188,7 +188,7 @@ def trained(folder: Path, checkout: Path, data: str, *options: str) -> dict[str,
     each = said.get("classifiers") or [said]
     test = "a1a.t.h5" if data == "a1a.h5" else f"{data.split('.')[0].split('-')[0]}-test.txt"
     return {
-        "objective": [one["objective"] for one in each],
+        "objective": [one.get("objective") for one in each],
         "gap": said["certified_gap"],
         "tol": said["tol"],
         "status": said["status"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
         runs.warn_inexact(why, values["refit"], place.note(path))
     if args.points:
         write_output(args.points, (to_json(values) + "\n").encode())
-    return place.status(result.signal)
+    stopped = signal.SIGINT if status == Status.INTERRUPTED else None
+    return place.status(result.signal or stopped)
 
 
 def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
