@@ -5,7 +5,6 @@ The format is told by the first bytes and, for text tables, by the name.
 
 from __future__ import annotations
 
-import difflib
 import glob
 import io
 import os
@@ -132,11 +131,7 @@ def open_bytes(path: str) -> io.BufferedReader:
 
 
 def _missing(path: str) -> InputError:
-    folder, name = os.path.split(path)
-    names = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-    near = difflib.get_close_matches(name, names, 1)
-    way_out = f"do you mean {os.path.join(folder, near[0])}" if near else "check the name"
-    return InputError(f"{path} does not exist; {way_out}{'' if near else ' of the input'}")
+    return InputError(f"{path} does not exist; check the name of the input")
 
 
 def read_head(path: str) -> bytes:

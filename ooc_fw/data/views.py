@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,9 @@ logger = logging.getLogger(__name__)
 # Two labels at most this many rows apart are read together: a second read would take longer.
 _LABEL_GAP = 1 << 16
 
+_RowsAt: TypeAlias = Callable[[Int64Array], Int64Array]  # from positions
+_Read: TypeAlias = Callable[[int, int], AnyArray]
+
 
 class SubsetSource(RowSource):
     """Some of the rows of another source, which stays open when this one is closed.
@@ -56,7 +60,7 @@ class SubsetSource(RowSource):
             parents=(source,),
         )
         # No method of this source, which would keep it and its rows until garbage is collected.
-        pick = partial(_pick, ranges, self._firsts)
+        pick = partial(_pick, partial(_rows_at, ranges, self._firsts))
         if source._labels is not None:
             self._labels = ReadArray((n_rows,), object, partial(pick, source.labels))
         self.ids = ReadArray((n_rows,), np.int64, partial(pick, source.row_ids))
@@ -89,16 +93,10 @@ def _rows_at(ranges: Int64Array, firsts: Int64Array, positions: Int64Array) -> I
     return np.asarray(ranges[at, 0] + positions - firsts[at])
 
 
-def _pick(
-    ranges: Int64Array,
-    firsts: Int64Array,
-    read: Callable[[int, int], AnyArray],
-    start: int,
-    stop: int,
-) -> AnyArray:
+def _pick(rows_at: _RowsAt, read: _Read, start: int, stop: int) -> AnyArray:
     """Numbers at positions ``start:stop``; `read` returns those of ranges of the whole source."""
-    rows = _rows_at(ranges, firsts, np.arange(start, stop, dtype=np.int64))
-    spans = split_spans(rows, _LABEL_GAP, int(ranges[-1, 1])) if len(rows) else []
+    rows = rows_at(np.arange(start, stop, dtype=np.int64))
+    spans = split_spans(rows, _LABEL_GAP, int(rows[-1]) + 1) if len(rows) else []
     parts = [read(int(span[0]), int(span[-1]) + 1)[span - span[0]] for span in spans]
     return np.concatenate(parts) if parts else read(0, 0)
 
