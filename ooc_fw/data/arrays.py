@@ -255,34 +255,21 @@ class FileArray(ReadArray):
 def open_npy(path: str) -> FileArray:
     """Array of a `.npy` file, all of whose values are in the file."""
     check_regular(path)
-    form = np.lib.format
     try:
-        with open(path, "rb") as file:
-            first = form.read_magic(file) == (1, 0)
-            read = form.read_array_header_1_0 if first else form.read_array_header_2_0
-            shape, in_columns, dtype = read(file)
-            offset = file.tell()
-            _check_header(shape, dtype, os.fstat(file.fileno()).st_size - offset)
+        # No page of the map is touched: it tells type, shape and place.
+        with np.errstate(over="raise"):
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        if len(mapped.shape) != 1:
+            check_shape(path, mapped.shape)
+        found = find_in_map(mapped)
+    except InputError:
+        raise
     except _ODD_HEADER as error:
         raise InputError(
             f"{path} cannot be read as a .npy file ({error}); write it with numpy.save"
         ) from error
-    shape += dtype.shape  # a type of several numbers makes columns
-    dtype = dtype.base
-    if len(shape) != 1:
-        check_shape(path, shape)
-    strides = (dtype.itemsize, dtype.itemsize * shape[0]) if in_columns and shape[1:] else None
-    return FileArray(path, shape, dtype, (offset,), strides=strides)
-
-
-def _check_header(shape: tuple[Any, ...], dtype: np.dtype[Any], n_bytes: int) -> None:
-    """Raise ValueError unless the values are of a type that is loaded, and fit in `n_bytes`."""
-    if any(type(length) is not int or length < 0 for length in shape):
-        raise ValueError(f"its shape is said to be {shape}")
-    if dtype.hasobject or not dtype.itemsize:
-        raise ValueError(f"its values are of type {dtype}, which is not loaded")
-    if math.prod(shape) * dtype.itemsize > n_bytes:
-        raise ValueError(f"it has {n_bytes} bytes for values of shape {shape} and type {dtype}")
+    assert found is not None
+    return found
 
 
 def find_in_map(array: AnyArray) -> FileArray | None:
