@@ -82,7 +82,7 @@ def find_node(group: Stored, name: str) -> Stored:
     try:
         return group[name] if name else group
     except KeyError as error:
-        if re.search("doesn't exist|not found|external|elink", str(error)):
+        if re.search("doesn't exist|component not found|external", str(error)):
             return None
         raise  # it is damaged
 

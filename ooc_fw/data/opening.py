@@ -179,6 +179,7 @@ def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
             if kind == "hdf5":
                 resources.callback(hdf5.close_file, root)
             source = stores.open_container(root, labels, *names)
+            source.name = path
         source.on_close(resources.pop_all().close)
     return source
 

@@ -64,7 +64,8 @@ class Scaling:
         check_kind(self.kind)
         shapes = {np.shape(array) for array in (self.offset, self.factor) if array is not None}
         is_none = self.kind == "none"
-        if {self.offset is None, self.factor is None} != {is_none} or len(shapes) != 1 - is_none:
+        fits = all(len(shape) == 1 for shape in shapes) and len(shapes) == 1 - is_none
+        if not fits or {self.offset is None, self.factor is None} != {is_none}:
             raise InputError(f"scaling {self.kind!r} does not fit its offset and factor")
 
     @property

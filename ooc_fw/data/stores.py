@@ -46,7 +46,7 @@ def path_of(node: Node) -> str:
     if isinstance(node, h5py.Group | h5py.Dataset):
         return str(node.file.filename)
     if zarrs.is_zarr(node):
-        return str(getattr(node.store, "root", node.store))
+        return str(getattr(node.store, "root", getattr(node.store, "path", node.store)))
     return getattr(node, "path", "dask array")
 
 
