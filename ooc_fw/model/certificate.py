@@ -23,7 +23,7 @@ from ooc_fw.landmarks.newton import evaluate
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.model import prediction
-from ooc_fw.model.machines import as_class_values
+from ooc_fw.model.machines import as_class_values, demand
 from ooc_fw.model.partition import ClassPair, partition_classes
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import (
@@ -46,6 +46,10 @@ _SAME = 1e-6  # relative difference of bounds that differ by rounding
 # Relative difference that the primal may have when it is computed again with the same penalties: if
 # training certified it from float64 kernel values, and if it is known from float32 ones only.
 _ACCURACY, _APPROXIMATE = 1e-6, 1e-4
+_WEIGHTS_OF_ROWS = (
+    "the model was trained with weights of rows, of which its file has those of landmarks only; in "
+    "Python give the penalties of all rows to model.certify"
+)
 
 
 @dataclass(frozen=True)
@@ -86,16 +90,13 @@ class Inquiry:
 def certify_model(model: Model, source: RowSource, asked: Inquiry) -> ModelCertificate:
     """Certificate of a model over the rows it was trained on; see `Model.certify`."""
     exact = model.kind == "exact"
-    if exact and (asked.exact_kernel or asked.penalties is not None):
-        raise InputError(
-            "an exact model holds its penalties, and its gap is that of the exact kernel; leave "
-            "penalties and exact_kernel out"
-        )
-    penalties = asked.penalties
-    rows = rows_of_weight(model, source.n_rows, source.name)
-    if penalties is not None and rows is not None:
-        penalties = penalties[rows]
-    model, source = training_data(model, source, rows)
+    demand(
+        not exact or (asked.penalties is None and not asked.exact_kernel),
+        "an exact model holds its penalties, and its gap is that of the exact kernel; leave "
+        "penalties and exact_kernel out",
+    )
+    source = prediction.suited(model, source)
+    model, source, penalties = _of_weight(model, source, asked.penalties)
     problem = _problem_of(model, source, penalties)
     check_training_rows(model, source, problem.row_classes)
     with ExitStack() as stack:
@@ -233,12 +234,12 @@ def certify_landmarks(
         given: Any = problem
         problem = replace(given, penalties=derived)
     span_problem, source = SpanProblem.of(problem, model.C), problem.source
-    if not model.jitter:
-        raise InputError("a landmark model without jitter cannot be certified; train it again")
+    jitter = model.jitter or 0.0
+    demand(jitter > 0, "a landmark model without jitter cannot be certified; train it again")
     machines = model.machines
     vectors = take_rows(model.support_vectors, machines.sv[machines.part(0)])
     landmarks = Landmarks(engine, vectors, span_problem.bias)
-    span = Span(landmarks, model.jitter)
+    span = Span(landmarks, jitter)
 
     source.check_unchanged()
     with borrow_workers(dask, engine.threads, here=1) as workers:
@@ -251,62 +252,47 @@ def certify_landmarks(
     accuracy = _APPROXIMATE if model.certified_gap is None else _ACCURACY
     rounding = accuracy * primal + 2 * (primal - point.primal)
     if (np.abs(machines.primal - primal) > rounding).any():
-        if derived is not None:
-            raise _weights_of_rows()
-        if (model.rows < 0).all():  # and no landmark tells which rows these are
-            raise InputError(
-                f"the weights have another objective over the rows of {source.name} than "
-                f"in training; give the file the model was trained on, and its penalties"
-            )
+        demand(derived is None, _WEIGHTS_OF_ROWS)
+        demand(
+            (model.rows >= 0).any(),  # or no landmark tells which rows these are
+            f"the weights have another objective over the rows of {source.name} than in training; "
+            f"give the file the model was trained on, and its penalties",
+        )
     return SpanCertificate(primal, dual, ExactKernelView(span_problem, point.gradient.decisions))
 
 
 def derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
     """Penalties of all training rows, whose classes are `codes`; None where all have the model's C.
 
-    The file has those of landmarks, which must be one number for each class, and what has none.
+    The file has those of landmarks, which must be one number for each class.
     """
     if model.penalties is None:
         return None
     per_class, is_row = np.zeros(len(model.classes)), model.rows >= 0
     for place in np.unique(codes):  # all rows of a regression have the code 0
         of_class = np.unique(model.penalties[is_row & (codes[model.rows] == place)])
-        if len(of_class) != 1:
-            raise _weights_of_rows()
+        demand(len(of_class) == 1, _WEIGHTS_OF_ROWS)
         per_class[place] = of_class[0]
     return np.asarray(per_class[codes])
 
 
-def _weights_of_rows() -> InputError:
-    return InputError(
-        "the model was trained with weights of rows, of which its file has those of landmarks "
-        "only; in Python give the penalties of all rows to model.certify"
+def _of_weight(
+    model: Model, source: RowSource, penalties: Float64Array | None
+) -> tuple[Model, RowSource, Float64Array | None]:
+    """A model, its suited training data, and penalties of all rows, without rows of weight 0."""
+    bits, n_rows = model.weighted_rows, source.n_rows
+    if bits is None:
+        return model, source, penalties
+    rows = np.flatnonzero(np.unpackbits(bits))
+    demand(
+        len(bits) == -(-n_rows // 8) and 0 <= rows.max(initial=-1) < n_rows,
+        f"{source.name} has {n_rows} rows, but the model was trained on another number of them, "
+        f"with those of weight 0; give the file it was trained on",
     )
-
-
-def training_data(
-    model: Model, source: RowSource, rows: Int64Array | None
-) -> tuple[Model, RowSource]:
-    """The model and its training data, like `prediction.suited`, of the `rows` that have weight."""
-    source = prediction.suited(model, source)
-    if rows is None:
-        return model, source
     numbers = np.where(model.rows < 0, -1, np.searchsorted(rows, model.rows))
     model = replace(model, rows=numbers, weighted_rows=None)
-    return model, SubsetSource(source, ranges_of(rows))
-
-
-def rows_of_weight(model: Model, n_rows: int, name: str) -> Int64Array | None:
-    """Numbers of the training rows that have weight, of `n_rows`; None for all."""
-    if model.weighted_rows is None:
-        return None
-    rows = np.flatnonzero(np.unpackbits(model.weighted_rows))
-    if len(model.weighted_rows) != -(-n_rows // 8) or not 0 <= rows.max(initial=-1) < n_rows:
-        raise InputError(
-            f"{name} has {n_rows} rows, but the model was trained on another number of them, "
-            f"with those of weight 0; give the file it was trained on"
-        )
-    return rows
+    penalties = None if penalties is None else penalties[rows]
+    return model, SubsetSource(source, ranges_of(rows)), penalties
 
 
 def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> None:
@@ -316,12 +302,12 @@ def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> N
     no rows.
     """
     prediction.check_source(model, source)
-    numbers = model.rows
-    if numbers.max() >= source.n_rows:
-        raise InputError(
-            f"{source.name} has {source.n_rows} rows but the model was trained on row "
-            f"{numbers.max()}; give the file it was trained on"
-        )
+    numbers, advice = model.rows, "give the file it was trained on"
+    demand(
+        numbers.max() < source.n_rows,
+        f"{source.name} has {source.n_rows} rows but the model was trained on row "
+        f"{numbers.max()}; {advice}",
+    )
     differs = np.zeros(len(numbers), dtype=bool)
     order = np.argsort(numbers)[np.count_nonzero(numbers < 0) :]
     step = prediction.rows_at_once(model.n_features)
@@ -334,8 +320,5 @@ def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> N
         sides = np.repeat(model.sides, np.diff(machines.indptr), axis=0)
         expected = np.where(np.signbit(machines.beta), sides[:, 0], sides[:, 1])
         differs[machines.sv[codes[numbers[machines.sv]] != expected]] = True
-    if differs.any():
-        raise InputError(
-            f"row {numbers[differs].min()} of {source.name} is not the model's support vector of "
-            f"that row; give the file it was trained on"
-        )
+    words = f"of {source.name} is not the model's support vector of that row; {advice}"
+    demand(not differs.any(), f"row {numbers[differs].min(initial=source.n_rows)} {words}")
