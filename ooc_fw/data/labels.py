@@ -365,7 +365,7 @@ def one_class(name: str, label: object) -> InputError:
     """The error for rows that have one label only."""
     return InputError(
         f"all rows of {name} have the label {format_label(label)}; training needs rows of two "
-        f"classes"
+        f"classes, not of one class"
     )
 
 

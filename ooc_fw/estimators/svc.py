@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from ooc_fw.data.labels import LabelMap, check_labels, codes_of, maps_left
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import borrow_source
-from ooc_fw.data.rows import Codes, CSRRows, Float64Array
+from ooc_fw.data.rows import CSRRows, Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Given, Trainer, is_array
 from ooc_fw.estimators.parameters import documented
@@ -109,10 +109,9 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         return super()._options()
 
     def _answers(self, rows: Given, options: TrainOptions) -> dict[str, Any]:
-        if not is_array(rows.y):
-            return super()._answers(rows, options)
-        classes, codes = _encode(rows.y)
-        return {"codes": codes, "class_labels": classes}
+        if is_array(rows.y):
+            check_classification_targets(rows.y)
+        return super()._answers(rows, options)
 
     def _penalties(self, answers: dict[str, Any], rows: Given) -> Float64Array | None:
         classes, codes = answers["class_labels"], answers["codes"]
@@ -324,18 +323,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         if hasattr(self, "_stream"):
             return self._stream.changed(options, room)
         return Stream.after(self.model_, options, room, self.n_rows_seen_)
-
-
-def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Codes]:
-    """Classes in order, and the place of each label among them."""
-    check_labels(y, 0, "y")
-    check_classification_targets(y)
-    classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise InputError(
-            f"y holds one class only, {format_labels(classes)}; give rows of two classes"
-        )
-    return classes, codes.astype(np.min_scalar_type(-len(classes)))
 
 
 def _agreed_classes(
