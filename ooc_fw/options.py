@@ -29,8 +29,7 @@ START_ROWS = 20
 NOVELTY_C = 30.0
 """Default of C for novelty. With 1, a tenth to a half of a few hundred training rows are novel."""
 
-TASKS = {"classification": "Classification", "novelty": "Novelty", "regression": "Regression"}
-"""Name of a task and of its module in `ooc_fw.training` -> its `ooc_fw.training.fit.Task` there."""
+TASKS = ("classification", "novelty", "regression")
 
 
 def missing_labels_of(text: str) -> str:
@@ -382,7 +381,7 @@ class ConvertOptions(_Checked):
     task: str = option(
         "classification",
         "classification, novelty, or regression: labels are numbers (--like knows it)",
-        choices=tuple(TASKS),
+        choices=TASKS,
         metavar="TASK",
     )
     one_hot: Sequence[str] = option(

@@ -161,7 +161,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
 def _add_task(parser: argparse._ActionsContainer) -> None:
     """Declare ``--task`` and, in a group, the options of single tasks."""
     text = "classification (default), novelty (rows like these: 1, others: -1), or regression"
-    how: dict[str, Any] = {"choices": tuple(TASKS), "default": "classification"}
+    how: dict[str, Any] = {"choices": TASKS, "default": "classification"}
     parser.add_argument("--task", metavar="TASK", help=text, **how)
     group = parser.add_argument_group("single tasks")
     add_options(group, TaskOptions)

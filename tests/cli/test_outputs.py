@@ -141,26 +141,6 @@ def test_info_of_a_model_of_several_classes(ooc_fw, many):
     assert "and 79 more binary classifiers" in outcome.out
 
 
-def test_evaluate_cuts_a_matrix_that_is_too_wide(ooc_fw, many, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "50")
-    result = ooc_fw("evaluate", *reversed(many), "--json").json()
-    matrix = np.array(result["confusion"])
-    assert matrix.shape == (14, 14)
-    text = ooc_fw("evaluate", *reversed(many)).out
-    assert max(map(len, text.splitlines())) <= 80
-    assert "confusion (given below" in text
-
-
-@pytest.mark.grid
-def test_train_names_all_rows(ooc_fw, many, tmp_path):
-    for method, says in (("auto", "here 280 rows"), ("fw", "full oracle")):
-        options = "-o", tmp_path / "m.h5", "--method", method, "--max-iter", 3
-        outcome = ooc_fw("train", many[0], *options).done()
-        choice = next(line for line in outcome.err.splitlines() if line.startswith("method "))
-        assert says in choice
-        assert "here 40 rows" not in choice
-
-
 def test_two_runs_do_not_share_a_log(ooc_fw, data_file, tmp_path):
     path, model = tmp_path / "run.jsonl", tmp_path / "m.h5"
     train = "train", data_file, "-o", model, "--quiet", "--log", path
@@ -193,7 +173,7 @@ COMMAND_WORDS = {
     "split": "{data} --rows {rows} -o {new} {new2}",
     "train": "{data} --labels {labels} --resume {log} --checkpoint {new} --log {new2} -o {new3}",
     "tune": "{data} --labels {labels} --points {new} -o {new2}",
-    "predict": "{model} {data} -o {new}",
+    "predict": "{model} {data} {more} -o {new}",
     "evaluate": "{model} {data} --labels {labels} --figure {new}",
     "importance": "{model} {data} --figure {new}",
     "export": "{model} -o {new}",
@@ -207,7 +187,8 @@ def command(request, data_file, text_file, model_file, run_log, tmp_path):
     """Words of a command, with the places of its inputs and of its outputs among them."""
     names = {"new": "n1", "new2": "n2", "new3": "n3"}
     names = {key: tmp_path / name for key, name in names.items()}
-    for key, path in (("data", data_file), ("text", text_file), ("model", model_file)):
+    files = {"data": data_file, "more": data_file, "text": text_file, "model": model_file}
+    for key, path in files.items():
         names[key] = shutil.copy(path, tmp_path / f"{key}{path.suffix}")
     names["log"] = shutil.copy(run_log, tmp_path / "run.jsonl")
     names["rows"] = tmp_path / "rows.txt"
