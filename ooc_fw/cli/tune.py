@@ -16,7 +16,7 @@ from ooc_fw.system import memory
 from ooc_fw.system.files import Output, write_output
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.training.fit import describe
-from ooc_fw.training.tuning import METRICS, TuneResult, tune
+from ooc_fw.training.tuning import TuneResult, tune
 
 _TASK = ("task", "ordinary", "contamination", "epsilon")
 _SEARCH = (*_TASK, "kernel", "degree", "coef0", "validation_share", "metric")
@@ -86,7 +86,7 @@ def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
 
 def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
     best = result.best
-    error = METRICS[result.metric]
+    error = f"1 - {result.metric}"
     rows = [["", "kernel", "C", "gamma", f"{error} %", "rows", "SVs", "s"]]
     tried = [point for point in result.points if point.error is not None]
     for point in tried:

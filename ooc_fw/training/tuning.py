@@ -73,17 +73,9 @@ _PARTS = 4
 _LANDMARKS = 2_000  # of candidates of a regression
 _CACHE_BYTES = 256 << 20  # of the rows of a sample, or of a validation part, that stay in RAM
 _REFIT_FACTOR = 2.5  # time of the last model over a candidate's: its gap is a tenth, and certified
-_SPARE = 1.3  # times that time are kept for it, since the last candidate may take longer
+_TIMES_KEPT = 4.0  # the same, kept for it: it has a share of that, and others may be late
 _MOST_KEPT = 0.5  # of the time, for the last model
 _LAST_SHARE = 0.8  # of the time that is left, for the last model; the rest is for a certificate
-
-METRICS = {
-    "accuracy": "error",
-    "balanced_accuracy": "balanced error",
-    "auc": "1 - AUC",
-    "r2": "1 - R2",
-}
-"""Metrics of a search, and what 1 minus each of them is called."""
 
 METRICS_OF = {
     "classification": ("accuracy", "balanced_accuracy", "auc"),
@@ -250,8 +242,6 @@ def tune(
     """
     known = {each.name for each in fields(TrainOptions)} - {"C"}
     given = TrainOptions(**{name: options.pop(name) for name in known & {*options}})
-    if unknown := {*options} - {each.name for each in fields(TuneOptions)}:
-        raise InputError(f"tune has no option {', '.join(sorted(unknown))}")
     wanted = TuneOptions(**options)
     with borrow_source(data, labels) as opened:
         source = without_offsets(opened, *wanted.kernels)
@@ -481,9 +471,8 @@ class _Search:
         """Seconds until the last training has to begin."""
         if self.best is None:
             return self._left()
-        # If the exact model takes no longer than expected, there is time for it.
-        seconds = _REFIT_FACTOR / _LAST_SHARE * _seconds([self.best[0]], len(self.learned))
-        return self._left() - min(_SPARE * seconds, _MOST_KEPT * self.limit)
+        seconds = _TIMES_KEPT * _seconds([self.best[0]], len(self.learned))
+        return self._left() - min(seconds, _MOST_KEPT * self.limit)
 
     def _folds(self) -> list[Int64Array]:
         """Rows that are held out together: one part, or several of few rows."""
