@@ -11,7 +11,7 @@ from ooc_fw.cli.convert import classes_of, with_classes
 from ooc_fw.convert.writer import read_test_rows, split
 from ooc_fw.data.labels import are_targets
 from ooc_fw.data.opening import draw_test_rows
-from ooc_fw.report.progress import RowProgress
+from ooc_fw.report.progress import Waiting
 from ooc_fw.system.files import Output, reserved
 
 
@@ -27,9 +27,8 @@ def run(args: argparse.Namespace) -> int:
         else:
             stratify = source.has_labels and not are_targets(source)
             ranges = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
-        with RowProgress("split", source.n_rows, quiet=args.quiet) as progress:
-            how = {"compression": args.compression, "on_rows": progress}
-            reports = split(source, ranges, paths, **how)
+        with Waiting("writing two files", quiet=args.quiet):
+            reports = split(source, ranges, paths, args.compression)
     lines = [
         f"{report.output}: {report.n_rows} rows; classes: {classes_of(report.class_counts)}"
         for report in reports

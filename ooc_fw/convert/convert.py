@@ -18,7 +18,7 @@ from ooc_fw.convert.csv_table import CSVTable
 from ooc_fw.convert.features import TableEncoder
 from ooc_fw.convert.like import TrainingFile, read_like
 from ooc_fw.convert.passes import Job, Spool, shuffle_bits
-from ooc_fw.convert.readers import Encoder, ParseOptions, Progress, Reader
+from ooc_fw.convert.readers import Encoder, LabelNumbers, ParseOptions, Progress, Reader
 from ooc_fw.convert.record import TableRecord, choose_columns
 from ooc_fw.convert.tables import ArrayTable, PartsTable, Table
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
@@ -202,7 +202,8 @@ def _prepare(
                 options = replace(options, header=bool(options.header))
         inputs = tables = [stack.enter_context(open_table(one, kind, options)) for one in names]
         record = _choose_features(tables[0], record, options, like)
-        encoder = TableEncoder(tables, record, options, parsing, like, maps=maps)
+        labels = LabelNumbers(() if like is None else like.words, maps)
+        encoder = TableEncoder(tables, record, options, parsing, like, labels)
     read = [*names, options.like, options.labels]
     stack.enter_context(reserved([Output("output", target)], read))
     sizes = [one.size for one in inputs if one.size is not None]

@@ -67,9 +67,7 @@ class TableEncoder(readers.Encoder):
         options: ConvertOptions,
         parsing: ParseOptions,
         like: TrainingFile | None = None,
-        *,
-        labelled: bool = True,
-        maps: Sequence[str] = (),
+        labels: LabelNumbers | None = None,
     ) -> None:
         self.record = record
         self._tables = inputs
@@ -81,7 +79,7 @@ class TableEncoder(readers.Encoder):
         self._codes: list[WordCodes] = []  # of each column of categories
         self._names = inputs[0].feature_names if like is None else like.columns
         self._places: dict[Any, Int64Array | None] = {}  # of features in sparse rows
-        self.labels = LabelNumbers(() if like is None else like.words, maps)
+        self.labels = labels or LabelNumbers()
         if record is None:
             if all(table.feature_names is not None for table in inputs):
                 self.columns = self._names
@@ -99,7 +97,7 @@ class TableEncoder(readers.Encoder):
             if like is not None:
                 self._complete(record)
         self._label_of: dict[Any, str | None] = {
-            table: self._find_label(table, options.label) if labelled else None for table in inputs
+            table: self._find_label(table, options.label) if labels else None for table in inputs
         }
         self.labelled = any(self._label_of.values())
         for table in inputs:
@@ -332,9 +330,6 @@ class TableEncoder(readers.Encoder):
         record, like = self.record, self._like
         if record is None:
             return
-        used = {*self._label_of.values(), *record.columns, *record.encodings}
-        if index := {name for table in self._tables for name in table.index} - used:
-            yield f"the index of the rows is no feature and left out: {listed(sorted(index))}"
         if count := int(self._sums[1].sum()):
             yield f"{count} missing values became the means of their columns"
         other = f", or with one that {like.name} does not have" if like else ""
@@ -347,16 +342,13 @@ class TableEncoder(readers.Encoder):
             elif count:
                 yield f"column {name!r}: {count} rows without a category{other}; {what} there"
         first = self._tables[0]
-        if like is not None and len(first.columns) == (record.width or 0) - 1:
-            yield (
-                f"{first.name} has {len(first.columns)} columns and {like.name} has "
-                f"{record.width}: the last one, of labels, is taken to be missing"
-            )
-        used |= {record.label, *(first.kinds if like is None else ())}
-        names = (name for table in self._tables for name in table.proper_columns)
+        used = {*self._label_of.values(), *record.columns, *record.encodings, record.label}
+        used |= {*(first.proper_columns if like is None else ())}
+        names = (name for table in self._tables for name in table.columns)
         if extra := list(dict.fromkeys(name for name in names if name not in used)):
             of = first.name if like is None else like.name
-            yield f"columns that {of} does not use are left out: {listed(extra)}"
+            what = f"columns that {of} does not use, or that number rows,"
+            yield f"{what} are left out: {listed(extra)}"
 
     def _bad_rows(self, cells: Cells, numbers: Any) -> npt.NDArray[np.bool_]:
         """Rows without a label, or with values that cannot be taken."""
@@ -383,14 +375,17 @@ class TableEncoder(readers.Encoder):
 
     def _reason(self, cells: Cells, numbers: Any, row: int) -> str:
         """What is wrong with a bad row: one sentence with the file, the row and the column."""
-        place, labels, record = cells.place(row), cells.labels, self.record
+        place = cells.place(row)
+        labels = cells.labels
+        record = self.record
         if _unlabelled(labels)[row]:
             way = "leave such rows out (convert --missing-labels drop)"
             return f"{place}: the label is missing; {way}"
         if not isinstance(labels, Words) and np.isinf(labels[row]):
             return f"{place}: the label is not finite; every row needs a finite one"
         one = numbers[row : row + 1]
-        value, name = np.nan, ""
+        value = np.nan
+        name = ""
         for k in np.flatnonzero(self._wrong_values(one))[:1].tolist():
             value = float(values_of(one).ravel()[k])
             column = int(one.indices[k]) if isinstance(one, CSRRows) else k
@@ -398,16 +393,18 @@ class TableEncoder(readers.Encoder):
         if not name and record is not None:
             hot = zip(record.hot, cells.words, strict=False)
             name = next(name for name, words in hot if words.codes[row] < 0)
+        way = "delete the row"
         if np.isnan(value):
-            reason, way = "is missing", f"give --impute mean, delete the row, or --drop {name}"
+            reason = "is missing"
+            way = f"give --impute mean, delete the row, or --drop {name}"
         elif record is not None and name in record.dates:
-            reason, way = "is no date such as 2024-05-17 or 2024-05-17T08:30", "correct the row"
+            reason = "is no date such as 2024-05-17 or 2024-05-17T08:30"
         elif np.isinf(value):
-            reason, way = "is not finite", "delete the row"
+            reason = "is not finite"
         elif abs(value) > _FLOAT32_MAX:
-            reason, way = "is beyond float32 (3.4e38)", "use another unit"
+            reason = "is beyond float32 (3.4e38)"
         else:
-            reason, way = "has no log1p, it is not above -1", "leave out --log1p"
+            reason = "has no log1p, it is not above -1"
         if self._like is not None:
             way = f"correct or delete the row, as {self._like.name} takes no such values"
         return f"{place}: the value in column {name!r} {reason}; {way}"

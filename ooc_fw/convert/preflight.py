@@ -243,13 +243,6 @@ def _on_classes(counts: dict[Any, int]) -> Advice:
                 f"and would be learned as a class: --missing-labels drop={label} leaves it out",
                 *("--missing-labels", f"drop={label}"),
             )
-    label, count = min(counts.items(), key=lambda item: item[1], default=("", 0))
-    if 1 < len(counts) <= MANY_CLASSES and count < 0.02 * total:
-        word = f"{label:g}" if isinstance(label, float) else label
-        yield (
-            f"class {word} has {count} of {total} rows ({100 * count / total:.2g} %): accuracy "
-            f"says little about it; look at the balanced accuracy",
-        )
 
 
 def _are_counts(found: Findings, source: RowSource) -> bool:

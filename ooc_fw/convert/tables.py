@@ -398,21 +398,16 @@ def _kind(kind: Any) -> str:
 
 
 def _value_type(kind: Any) -> Any:
-    """Type of the values in a column that may be of codes, of runs, or of an extension."""
-    from pyarrow import types as t
+    """Type of the values in a column that may be of codes."""
+    from pyarrow import types
 
-    while t.is_dictionary(kind) or t.is_run_end_encoded(kind):
-        kind = kind.value_type
-    return getattr(kind, "storage_type", kind)
+    return kind.value_type if types.is_dictionary(kind) else kind
 
 
 def _decoded(column: pa.Array) -> pa.Array:
-    """A column with its values in the place of runs, views, extensions and codes of numbers."""
-    from pyarrow import compute, types
+    """A column with its values in the place of views, and of codes of numbers."""
+    from pyarrow import types
 
-    column = getattr(column, "storage", column)
-    if types.is_run_end_encoded(column.type):
-        column = compute.run_end_decode(column)
     if types.is_dictionary(column.type):
         return column if _kind(column.type) == WORDS else column.dictionary_decode()
     plain = {"string_view": "string", "binary_view": "binary"}

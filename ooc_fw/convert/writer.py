@@ -7,7 +7,7 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -377,14 +377,12 @@ def split(
     source: RowSource,
     test_ranges: Int64Array,
     outputs: Sequence[str | os.PathLike[str]],
-    *,
     compression: str = "none",
-    on_rows: Callable[[int], None] | None = None,
 ) -> list[PartReport]:
     """Write the rows outside `test_ranges` to the first of two files, those inside to the second.
 
     Rows keep their order, are numbered anew, and take along what is known of them. The files appear
-    when both are written. `on_rows` is told the number of rows written.
+    when both are written.
     """
     classes = None  # of labels that are not targets
     is_classified = source.has_labels and not are_targets(source)
@@ -412,7 +410,6 @@ def split(
     with ExitStack() as stack:
         paths = [stack.enter_context(atomic_path(output)) for output in outputs]
         for part, path, output in zip(hold_out(source, test_ranges), paths, outputs, strict=True):
-            done = sum(report.n_rows for report in reports)
             with part, OutputFile(path) as file:
                 # Features of the second part are not made of its own labels.
                 known = None if reports else part.categories
@@ -420,9 +417,7 @@ def split(
                 n_encoded = 0 if cells is None else cells.shape[1]
                 own = replace(layout, n_rows=part.n_rows, table=part.table, n_encoded=n_encoded)
                 writer = DatasetWriter(file, own)
-                for n_rows in _write_rows(part, writer, classes if has_words else None, cells):
-                    if on_rows is not None:
-                        on_rows(done + n_rows)
+                _write_rows(part, writer, classes if has_words else None, cells)
                 writer.finish()
             reports.append(PartReport(os.fspath(output), part.n_rows, writer.class_counts))
         for path in paths:
@@ -432,8 +427,8 @@ def split(
 
 def _write_rows(
     part: RowSource, writer: DatasetWriter, words: AnyArray | None, cells: ReadArray | None
-) -> Iterator[int]:
-    """Write rows, and places in `words` for labels; yields how many were written so far."""
+) -> None:
+    """Write rows, and places in `words` for labels."""
     row_ids = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))  # numbered anew
     for start, rows in iter_blocks(part, 0, part.n_rows):
         stop = start + len(rows)
@@ -442,4 +437,3 @@ def _write_rows(
             labels = np.searchsorted(words, labels)
         known = None if cells is None else cells[start:stop]
         writer.append(rows, labels.astype(np.float64), row_ids[start:stop], None, known)
-        yield stop

@@ -15,7 +15,7 @@ import numpy as np
 from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.features import TableEncoder
 from ooc_fw.convert.like import TrainingFile
-from ooc_fw.convert.readers import ParseOptions, Words, ordered_map
+from ooc_fw.convert.readers import LabelNumbers, ParseOptions, Words, ordered_map
 from ooc_fw.convert.record import TableRecord, find_column
 from ooc_fw.convert.tables import USABLE, Wanted, write_arrow
 from ooc_fw.data.formats import TABLES, detect_format, is_store
@@ -134,7 +134,8 @@ def rows_of_table(
         reader.name = table.name
         log1p = model.scaling is not None and model.scaling.log1p
         parsing = ParseOptions(n_features=model.n_features, log1p=log1p)
-        encoder = TableEncoder([reader], record, options, parsing, like, labelled=with_labels)
+        labels_of = LabelNumbers(like.words) if with_labels else None
+        encoder = TableEncoder([reader], record, options, parsing, like, labels_of)
         if with_labels and not encoder.labelled:
             raise InputError(
                 f"{table.name} has no column {record.label!r}, which held the labels in "

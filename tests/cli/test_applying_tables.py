@@ -90,7 +90,7 @@ def test_columns_are_found_by_name_without_labels(ooc_fw, trained, tmp_path, mon
     outcome = ooc_fw("predict", model, new, "--decision").done()
     assert "1 missing values became the means" in outcome.err
     assert "column 'city': 1 rows without a category" in outcome.err
-    assert outcome.err.endswith("does not use are left out: extra\n")
+    assert outcome.err.endswith("or that number rows, are left out: extra\n")
     converted = tmp_path / "new.h5"
     new.write_text("income,city,age\n100.5,Rom,60\n2000,Paris,\n")
     ooc_fw("convert", new, converted, "--like", model, "--quiet").done()
@@ -104,7 +104,7 @@ def test_what_a_table_lacks_is_named(ooc_fw, trained, tmp_path):
     model, new, header = trained[-1], tmp_path / "new.csv", "income,city,age\n"
     for text, reason in (
         ("income,city\n100.5,Rom\n", f"new.csv lacks column 'age', which {model} needs"),
-        (header + "100.5,Rom,old\n", f"not hold a number but 'old', as {model} needs; correct"),
+        (header + "100.5,Rom,old\n", f"not hold a number but 'old'; correct the row, as {model} needs"),
         (header + "100.5,Rom,1e300\n", "is beyond float32 (3.4e38); correct or delete the row"),
         ("1 1:2 2:3\n", "it has 1 1:2 2:3: add or rename what is missing"),
         (header, "new.csv has no rows; give a table with rows in it"),

@@ -195,7 +195,7 @@ def test_what_cannot_be_encoded(tmp_path, monkeypatch):
     refused("has no column 'z'", target_encode=["z"])
     refused("--target-counts is for", target_counts=True)
     both = {"target_encode": ["c", "d"]}
-    refused("come from .* here", like=tmp_path / "x.h5", **both)
+    refused("comes from .* here", like=tmp_path / "x.h5", **both)
     refused("not 'best'", scale="best", **both)
     refused("label .* is no number", task="regression", **both)
     for limit in ("MAX_LETTERS", "MAX_CELLS"):

@@ -107,7 +107,6 @@ def test_advice():
     for words, rows, labels, known in (
         ("there are no labels", X, None, {}),
         ("all labels that were read are the same", X, np.zeros(100), {}),
-        ("class 7 has 1 of 100 rows (1 %)", X, np.array([7.0] + [1.0] * 99), {}),
         ("regression", np.ones((200, 1)), np.arange(200.0), {}),
         ("1 labels are missing", X, np.where(np.arange(100) == 3, np.nan, y), {}),
         ("next to b (from ", X * [[1, 1000, 1]], y, {"columns": ["a", "b", "c"]}),
