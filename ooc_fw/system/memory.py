@@ -20,7 +20,7 @@ from ooc_fw.system.threads import group_limits, read_text
 
 _MARGIN_BYTES = 16 << 20  # by which a limit that is named exceeds what is needed at the moment
 _LOADED_BYTES = 72 << 20  # of libraries and compiled code that a run loads after its plan
-_NEAR_BYTES = 4 << 20  # below a limit at which caches give memory back
+_NEAR_BYTES = 24 << 20  # below a limit at which caches give memory back, as the compiler may come
 _CACHE_BYTES = 256 << 20  # of a file that is kept in memory, at most
 _LEAST_KERNEL_BYTES = 4 << 20  # of kernel values, that an exact run can work with
 _SMALL_RUN_BYTES = 1 << 30  # of a run that is begun without a limit, whatever is available

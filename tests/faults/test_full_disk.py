@@ -136,13 +136,6 @@ def test_conversion_on_a_small_disk(nursery, short_text, small_disk, moment):
     assert nursery.run(*convert, prelude=pipe).status == 0
 
 
-def test_a_conversion_that_cannot_fit_is_refused_before(nursery, long_text, small_disk):
-    folder = small_disk(1 << 20)
-    ended = nursery.run("convert", long_text, folder / "out.h5")
-    ended.assert_failed(f"{folder} has", "free, and temporary files will take about")
-    assert files_in(folder) == set()
-
-
 def test_training_on_a_small_disk(nursery, data_file, small_disk):
     """Full when the run starts; full in the middle of it."""
     folder = small_disk(1 << 20)

@@ -8,8 +8,6 @@ from ooc_fw.report.runlog import read_runs
 
 START = {
     "event": "start",
-    "data": "d.h5",
-    "kernel": {"name": "rbf", "gamma": 0.5},
     "options": {"tol": 1e-3, "stopping": "relative", "memory_limit": 400 << 20, "C": 1.0},
 }
 
@@ -20,16 +18,11 @@ def make_event(elapsed, **changes):
         "event": "progress",
         "phase": "train",
         "iteration": int(10 * elapsed),
-        "objective": 0.5,
         "sampled_gap": 0.1,
         "certified_gap": None,
         "n_support": int(5 * elapsed),
-        "rows_read": int(100 * elapsed),
-        "kernel_evaluations": int(1000 * elapsed),
         "elapsed_s": elapsed,
-        "steps": {"toward": int(7 * elapsed), "away": int(3 * elapsed), "drop": int(elapsed)},
         "rss_bytes": 200 << 20,
-        "peak_rss_bytes": 210 << 20,
     }
     return event | changes
 
@@ -50,15 +43,11 @@ def read(tmp_path):
 
 @pytest.fixture
 def make_run(read):
-    """A run of some binary classifiers, each of n events of which the last is of a pass."""
+    """A run of `n` events, of which the last is of a pass."""
 
-    def make(name="run", n=20, *, classifiers=1, pace=1.0, end=True, **options):
+    def make(name="run", n=20, *, pace=1.0, end=True, **options):
         events = [START | {"options": START["options"] | options}]
-        for classifier in range(classifiers):
-            for k in range(n):
-                gap = {"sampled_gap": 0.5**k, "phase": "train" if k < n - 1 else "certify"}
-                place = {"classifier": classifier, "n_classifiers": classifiers}
-                events.append(make_event(pace * k, **gap, **place))
+        events += [make_event(pace * k, sampled_gap=0.5**k) for k in range(n)]
         if end:
             events.append({"event": "end", "status": "converged", "certified_gap": 5e-4})
         return read(*events, name=name)

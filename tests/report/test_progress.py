@@ -1,3 +1,5 @@
+"""Displays say what is under way and never end a run; a log has one JSON object a line."""
+
 import errno
 import io
 import json
@@ -6,13 +8,7 @@ import time
 
 import pytest
 
-from ooc_fw.report.progress import (
-    EventLog,
-    Progress,
-    RowProgress,
-    Waiting,
-    to_json,
-)
+from ooc_fw.report.progress import EventLog, Progress, RowProgress, Waiting, to_json
 from ooc_fw.solver.state import SolverState, StepKind
 
 
@@ -28,7 +24,9 @@ class Gone(io.StringIO):
 
 @pytest.fixture
 def stderr(monkeypatch):
-    """Replace standard error by a stream of some kind."""
+    """Replace standard error by a stream of some kind, which is shown a line each 10 ms."""
+    for name in ("LINE_SECONDS", "VERBOSE_SECONDS", "BAR_SECONDS"):
+        monkeypatch.setattr(f"ooc_fw.report.progress.{name}", 0.01)
 
     def replace(stream):
         monkeypatch.setattr(sys, "stderr", stream)
@@ -37,60 +35,36 @@ def stderr(monkeypatch):
     return replace
 
 
-class Clock:
-    now = 0.0
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr("ooc_fw.report.progress.time.monotonic", lambda: clock.now)
-    return clock
-
-
 def make_state(**changes):
     values = {"phase": "train", "iteration": 7, "rows_read": 4000, "elapsed_s": 2.0}
     return SolverState(**{**values, **changes})
 
 
-def lines_of(states, **options):
-    """What is said of each state."""
-    progress = Progress(**options)
-    lines = []
-    for state in states:
-        assert [callback(state) for callback in progress.callbacks] == [None]
-        lines.append(progress.line())
-    return lines
-
-
 def test_lines_say_phase_gap_and_support():
-    span = {"n_support": 40, "gap_scope": "span", "sampled_gap": 0.2}
-    states = [
-        make_state(phase="start"),
-        make_state(sampled_gap=0.0123, certified_gap=0.5, n_support=9876),
-        make_state(phase="certify", sweep_fraction=0.1),
-        make_state(classifier=1, n_classifiers=3),
-        make_state(phase="certify", sweep_fraction=0.5, **span | {"gap_scope": "sample"}),
-        make_state(phase="certify", sweep_fraction=0.6, **span),
-    ]
-    assert lines_of(states) == [
-        "start",
-        "train, sampled gap 1.2e-02, 9,876 support vectors",
-        "certify 10%",
-        "classifier 2/3 train",
-        "certify on a sample 50%, gap 2.0e-01, 40 landmarks",
-        "certify 60%, gap in the span 2.0e-01, 40 landmarks",
-    ]
-    (line,) = lines_of([make_state(phase="polish")], what="calibration")
-    assert line == "calibration: polish"
+    span = {"n_support": 40, "gap_scope": "span", "sampled_gap": 0.2, "phase": "certify"}
+    expected = {
+        "start": make_state(phase="start"),
+        "train, sampled gap 1.2e-02, 9,876 support vectors": make_state(
+            sampled_gap=0.0123, certified_gap=0.5, n_support=9876
+        ),
+        "certify 10%": make_state(phase="certify", sweep_fraction=0.1),
+        "classifier 2/3 train": make_state(classifier=1, n_classifiers=3),
+        "certify on a sample 50%, gap 2.0e-01, 40 landmarks": make_state(
+            sweep_fraction=0.5, **span | {"gap_scope": "sample"}
+        ),
+        "certify 60%, gap in the span 2.0e-01, 40 landmarks": make_state(
+            sweep_fraction=0.6, **span
+        ),
+    }
+    for what, prefix in (("", ""), ("calibration", "calibration: ")):
+        progress = Progress(what=what)
+        for line, state in expected.items():
+            assert [callback(state) for callback in progress.callbacks] == [None]
+            assert progress.line() == prefix + line
 
 
 @pytest.mark.parametrize(
-    ("total", "unit", "line"),
-    [
-        (2000, "rows", "pass 75%, 1,500 rows"),
-        (None, "B", "pass, 0.0 MB"),
-    ],
+    ("total", "unit", "line"), [(2000, "rows", "pass 75%, 1,500 rows"), (None, "B", "pass, 0.0 MB")]
 )
 def test_passes_say_how_far_they_are(total, unit, line):
     progress = RowProgress("pass", total, unit=unit)
@@ -98,13 +72,6 @@ def test_passes_say_how_far_they_are(total, unit, line):
     assert progress.line() == line
     progress(1500, 3000)
     assert progress.line().startswith("pass 50%, ")
-
-
-@pytest.fixture
-def often(monkeypatch):
-    """Show a line every 10 ms."""
-    for name in ("LINE_SECONDS", "VERBOSE_SECONDS", "BAR_SECONDS"):
-        monkeypatch.setattr(f"ooc_fw.report.progress.{name}", 0.01)
 
 
 def wait_for(stream, words):
@@ -126,7 +93,7 @@ def wait_for(stream, words):
     ],
 )
 def test_a_long_step_is_not_silent_and_nothing_is_shown_after_the_end(
-    stderr, often, stream, options, in_place
+    stderr, stream, options, in_place
 ):
     shown = stderr(stream())
     with Progress(**options) as progress:
@@ -142,7 +109,7 @@ def test_a_long_step_is_not_silent_and_nothing_is_shown_after_the_end(
     assert before.endswith("\r\x1b[K" if in_place else "\n")
 
 
-def test_lines_on_a_terminal_are_no_wider_than_it(stderr, often, monkeypatch):
+def test_lines_on_a_terminal_are_no_wider_than_it(stderr, monkeypatch):
     monkeypatch.setenv("COLUMNS", "10")
     stream = stderr(Terminal())
     with Waiting("a long choice"):
@@ -150,66 +117,54 @@ def test_lines_on_a_terminal_are_no_wider_than_it(stderr, often, monkeypatch):
     assert "0 s, a lon" not in stream.getvalue()
 
 
-def test_quiet_displays_show_nothing(stderr, often):
-    stream = stderr(Terminal())
-    with Progress(quiet=True) as progress, RowProgress("pass", 9, quiet=True) as rows:
-        assert progress.callbacks == []
+@pytest.mark.parametrize("stream", [Gone, Terminal])
+def test_displays_that_are_quiet_or_unread_show_nothing_and_end_no_run(stderr, stream):
+    shown = stderr(stream())
+    quiet = stream is Terminal
+    with Progress(quiet=quiet) as progress, RowProgress("pass", 9, quiet=quiet) as rows:
+        assert len(progress.callbacks) == (not quiet)
+        assert [callback(make_state()) for callback in progress.callbacks] == [None] * (not quiet)
         rows(5)
         time.sleep(0.05)
-    assert stream.getvalue() == ""
-
-
-def test_a_run_continues_when_nobody_reads_its_progress(stderr, often):
-    stderr(Gone())
-    with Progress(verbose=True) as progress, RowProgress("x", 9) as rows:
-        assert [callback(make_state()) for callback in progress.callbacks] == [None]
-        rows(5)
-        time.sleep(0.05)
-
-
-# -- logs ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "log"
+    assert shown.getvalue() == ""
 
 
 def events_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_log_has_one_object_a_line(path, clock):
+def test_a_log_has_what_is_due_and_every_change(tmp_path, monkeypatch):
+    path, now = tmp_path / "log", [0.0]
+    monkeypatch.setattr("ooc_fw.report.progress.time.monotonic", lambda: now[0])
     log = EventLog(path, tol=1e-3)
     (start,) = events_of(path)  # a log can be followed
     assert (start["event"], start["tol"], start["resume"]) == ("start", 1e-3, None)
-    for clock.now in (0.01, 0.05, 0.2, 0.21, 0.22):
-        log(make_state(iteration=clock.now, sampled_gap=float("nan")))
+    for now[0] in (0.01, 0.05, 0.2, 0.21, 0.22):
+        log(make_state(iteration=now[0], sampled_gap=float("nan")))
+    changes = {}
+    for change in (
+        {"certified_gap": 0.5},
+        {"phase": "certify"},
+        {"classifier": 1},
+        {"sweep_fraction": 0.9},
+        {"sweep_fraction": 1.0},
+    ):
+        changes |= change
+        log(make_state(iteration=1, **changes))
+        log(make_state(iteration=2, **changes))
     log.write("end", {"status": "converged"})
     log.close()
-    events = events_of(path)
-    assert [event["event"] for event in events] == ["start", *["progress"] * 2, "end"]
-    assert [event["iteration"] for event in events[1:-1]] == [0.01, 0.2]
-    assert events[1]["sampled_gap"] is None
-    assert events[1]["steps"] == {str(kind): 0 for kind in StepKind}
-    assert 0 < events[1]["rss_bytes"] <= events[1]["peak_rss_bytes"]
+    _, *progress, end = events_of(path)
+    assert [event["iteration"] for event in progress] == [0.01, 0.2, 1, 1, 1, 1]
+    assert progress[-1]["sweep_fraction"] == 1.0
+    assert progress[0]["sampled_gap"] is None
+    assert progress[0]["steps"] == {str(kind): 0 for kind in StepKind}
+    assert 0 < progress[0]["rss_bytes"] <= progress[0]["peak_rss_bytes"]
+    assert end == {"event": "end", "status": "converged"}
 
 
-def test_a_log_has_every_change_of_phase_classifier_and_certified_gap(path, clock):
-    log = EventLog(path)
-    kinds = [{}, {"certified_gap": 0.5}, {"phase": "certify"}, {"classifier": 1}]
-    kinds += [{"sweep_fraction": 0.9}, {"sweep_fraction": 1.0}]
-    changes = {}
-    for kind in kinds:
-        changes |= kind
-        log(make_state(**changes))
-        log(make_state(**changes))
-    log.close()
-    fractions = [event["sweep_fraction"] for event in events_of(path)[1:]]
-    assert fractions == [None] * 4 + [1.0]
-
-
-def test_a_log_continues_after_a_line_that_was_cut_short(path):
+def test_a_log_continues_after_a_line_that_was_cut_short(tmp_path):
+    path = tmp_path / "log"
     path.write_text('{"event": "start"}\n{"event": "pro')
     EventLog(path, resume="run.ckpt").close()
     first, cut, last = path.read_text().splitlines()
@@ -219,17 +174,17 @@ def test_a_log_continues_after_a_line_that_was_cut_short(path):
     assert len(events_of(path)) == 1
 
 
-def test_a_log_of_a_quiet_run_that_cannot_be_written_is_one_warning(path, monkeypatch, caplog):
+def test_a_log_that_cannot_be_written_is_one_warning(tmp_path, monkeypatch, caplog):
     def fail(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    log = EventLog(path)
-    with Progress(quiet=True, log=log) as progress:
+    path = tmp_path / "log"
+    with Progress(quiet=True, log=EventLog(path)) as progress:
         (callback,) = progress.callbacks
         monkeypatch.setattr("builtins.print", fail)
         for _ in range(3):
             assert callback(make_state(classifier=1)) is None
-            log.write("end", {})
+            progress.end({})
     assert [event["event"] for event in events_of(path)] == ["start"]
     (record,) = caplog.records
     assert f"{path} cannot be written (No space left" in record.getMessage()
