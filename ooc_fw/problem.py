@@ -36,11 +36,8 @@ class Problem:
     kernel: Kernel
     # (n_rows,): penalty of a unit squared slack of each row; None is C of the options for all.
     penalties: Float64Array | None
-
-    @property
-    def task(self) -> str:
-        """Name of the task: classification, novelty or regression."""
-        return "classification"
+    task: ClassVar[str] = "classification"
+    n_classifiers: ClassVar[int] = 1  # of a landmark model
 
     @property
     def row_classes(self) -> Int64Array:
@@ -51,11 +48,6 @@ class Problem:
     def answers(self) -> AnyArray:
         """What is to be learned of each row, by which a checkpoint knows its run."""
         return self.row_classes
-
-    @property
-    def n_classifiers(self) -> int:
-        """Classifiers of a landmark model."""
-        return 1
 
     def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> Self:
         """The problem restricted to `rows` (numbers or a mask), which `source` gives."""
@@ -95,61 +87,46 @@ class ClassificationProblem(Problem):
         return len(self.classes)
 
     @property
-    def n_classifiers(self) -> int:
+    def n_classifiers(self) -> int:  # type: ignore[override]
         return classifiers_of(self.n_classes)
 
     def binary(self) -> BinaryProblem:
         """The problem of two classes, the second of which is positive."""
-        signs = self.codes.astype(np.int8)
-        signs *= 2
-        signs -= 1
-        return BinaryProblem(self.source, signs, self.kernel, self.penalties)
+        signs = 2 * self.codes.astype(np.int8) - 1
+        return BinaryProblem(self.source, signs.astype(np.int8), self.kernel, self.penalties)
 
 
 @dataclass(frozen=True)
 class RegressionProblem(Problem):
     """What a model of regression is trained on: see `ooc_fw.training.regression`."""
 
-    task: ClassVar[str] = "regression"
     source: RowSource
     targets: Float64Array  # (n_rows,), finite
     kernel: Kernel
     epsilon: float = 0.1  # half the width of the tube around the targets in which nothing is lost
     penalties: Float64Array | None = None
+    task: ClassVar[str] = "regression"
 
     def __post_init__(self) -> None:
-        n_rows = self.source.n_rows
-        if self.targets.shape != (n_rows,):
-            raise InputError(f"{n_rows} rows need as many targets, not {self.targets.shape}")
-        wrong = np.flatnonzero(~np.isfinite(self.targets))
-        if len(wrong) > 0:
-            raise InputError(
-                f"the target of row {wrong[0]} of {self.source.name} is {self.targets[wrong[0]]}; "
-                f"leave such rows out"
-            )
+        _check_rows("targets", self.targets, self.source.n_rows, np.isfinite(self.targets))
         TaskOptions(epsilon=self.epsilon)  # which checks it
 
     @property
     def answers(self) -> Float64Array:
         return np.append(self.targets, self.epsilon)
 
-    def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> RegressionProblem:
-        """The problem restricted to `rows` (numbers or a mask), which `source` gives."""
-        penalties = None if self.penalties is None else self.penalties[rows]
-        return replace(self, source=source, targets=self.targets[rows], penalties=penalties)
-
 
 @dataclass(frozen=True)
 class NoveltyProblem(Problem):
     """What a model of one class is trained on: all rows, whose labels are not looked at."""
 
-    task: ClassVar[str] = "novelty"
     source: RowSource
     kernel: Kernel
     penalties: Float64Array | None = None
     # Largest share of the training rows, above 0 and at most 0.5, that the model takes for novel:
     # see `ooc_fw.training.novelty`. None: the offset is the score at the margin.
     contamination: float | None = None
+    task: ClassVar[str] = "novelty"
 
     def __post_init__(self) -> None:
         TaskOptions(contamination=self.contamination)  # which checks it
@@ -201,7 +178,7 @@ class BinaryProblem(Problem):
     partial: bool = False
 
     @property
-    def task(self) -> str:
+    def task(self) -> str:  # type: ignore[override]
         return "novelty" if self.one_class else "classification"
 
     @property
@@ -218,16 +195,8 @@ class BinaryProblem(Problem):
         if self.one_class and (labels < 0).any():
             raise InputError("a problem of one class has the labels +1 only")
         object.__setattr__(self, "labels", labels)
-        if penalties is None:
-            return
-        if penalties.shape != (n_rows,):
-            raise InputError(f"{n_rows} rows need as many penalties, not {penalties.shape}")
-        wrong = np.flatnonzero(~((penalties > 0) & (penalties < math.inf)))
-        if len(wrong) > 0:
-            raise InputError(
-                f"the penalty of row {wrong[0]} must be a positive number, not "
-                f"{penalties[wrong[0]]}; leave out rows of weight 0"
-            )
+        if penalties is not None:
+            _check_rows("penalties", penalties, n_rows, (penalties > 0) & (penalties < math.inf))
 
     @property
     def bias_share(self) -> float:
@@ -240,6 +209,27 @@ class BinaryProblem(Problem):
         return 2 + 1 / C if constant else None
 
 
+_WANTED = {  # and what to do about others
+    "targets": ("must be finite numbers", "leave such rows out"),
+    "penalties": ("must be positive numbers", "leave out rows of weight 0"),
+    "labels": ("must be -1 or +1", "translate them, or use FrankWolfeSVC, which takes any labels"),
+    "sample weights": ("must not be negative", "correct it"),
+}
+
+
+def _check_rows(
+    what: str, values: npt.NDArray[Any], n_rows: int, fits: npt.NDArray[np.bool_]
+) -> None:
+    """Raise InputError unless each row has one of the values, which fits."""
+    if values.shape != (n_rows,):
+        raise InputError(f"{n_rows} rows need as many {what}, not an array of shape {values.shape}")
+    wrong = np.flatnonzero(~fits)
+    if len(wrong) > 0:
+        wanted, hint = _WANTED[what]
+        value = values[wrong[0]]
+        raise InputError(f"{what} {wanted}, but that of row {wrong[0]} is {value!s}; {hint}")
+
+
 def check_signs(labels: npt.ArrayLike, n_rows: int, *, both: bool = True) -> Int8Array:
     """Labels of a binary problem as int8.
 
@@ -247,15 +237,8 @@ def check_signs(labels: npt.ArrayLike, n_rows: int, *, both: bool = True) -> Int
     `both`, one of the two is missing.
     """
     given: npt.NDArray[Any] = np.asarray(labels)
-    if given.shape != (n_rows,):
-        raise InputError(f"{n_rows} rows need as many labels in one dimension, not {given.shape}")
     positive = given == 1
-    wrong = np.flatnonzero(~(positive | (given == -1)))
-    if len(wrong) > 0:
-        raise InputError(
-            f"labels must be -1 or +1, but that of row {wrong[0]} is {given[wrong[0]]!s}; "
-            f"translate them, or use FrankWolfeSVC, which takes labels of any kind"
-        )
+    _check_rows("labels", given, n_rows, positive | (given == -1))
     if both and not 0 < np.count_nonzero(positive) < n_rows:
         raise InputError(
             f"all {n_rows} labels are {'+1' if positive.all() else '-1'}; give rows of both classes"
@@ -311,17 +294,8 @@ class StoppingTest:
                 "one penalty for all rows; use stopping 'relative'"
             )
 
-    def relative_tolerance(self, rho: float) -> float:
-        """Largest relative gap that passes at this `rho`."""
-        if self.kind == "relative":
-            return self.tol * (rho - self.bias_share) / rho
-        if self.kind == "absolute":
-            return self.tol / rho
-        assert self.diagonal is not None
-        return (self.tol + self.tol**2 / 2) * (self.diagonal - rho) / rho
-
     def line(self) -> tuple[float, float]:
-        """Numbers a and b: `relative_tolerance` is a + b / rho but for rounding."""
+        """Numbers a and b: the largest relative gap that passes is a + b / rho."""
         if self.kind == "relative":
             return self.tol, -self.tol * self.bias_share
         if self.kind == "absolute":
@@ -330,12 +304,16 @@ class StoppingTest:
         ball = self.tol + self.tol**2 / 2
         return -ball, ball * self.diagonal
 
+    def relative_tolerance(self, rho: float) -> float:
+        """Largest relative gap that passes at this `rho`."""
+        a, b = self.line()
+        return a + b / rho
+
     def target(self, rho: float, share: float = 1.0) -> float:
         """A share of `relative_tolerance`, or the least gap that steps in float64 surely reach."""
         return max(share * self.relative_tolerance(rho), FLOAT64_GAP)
 
 
-#
 # A weight counts how often a row occurs, see `BinaryProblem`. Callers leave rows of weight 0 out.
 
 ClassWeight: TypeAlias = Mapping[Any, float] | str | None
@@ -360,10 +338,11 @@ def row_penalties(
     """
     if class_weight is None and sample_weight is None:
         return None
-    penalties, name = C * class_factors(classes, codes, class_weight, sample_weight)[codes], "C"
-    name += " times class_weight" * (class_weight is not None)
+    penalties = C * class_factors(classes, codes, class_weight, sample_weight)[codes]
+    name = "C" if class_weight is None else "C times class_weight"
     if sample_weight is not None:
-        penalties, name = penalties * sample_weight, f"{name} times sample_weight"
+        penalties = penalties * sample_weight
+        name += " times sample_weight"
     return _within_limits(penalties, name)
 
 
@@ -376,20 +355,21 @@ def class_factors(
     """Factor of C of each class, shape (n_classes,); arguments are those of `row_penalties`."""
     if class_weight is None:
         return np.ones(len(classes))
-    if not isinstance(class_weight, Mapping):
-        if not isinstance(class_weight, str) or class_weight != "balanced":
-            raise InputError(
-                f"class_weight must be 'balanced' or a weight for each label, not {class_weight!r}"
-            )
+    if isinstance(class_weight, str) and class_weight == "balanced":
         counts = np.bincount(codes, weights=sample_weight, minlength=len(classes))
         return np.asarray(counts.sum() / (len(classes) * counts))
+    if not isinstance(class_weight, Mapping):
+        raise InputError(
+            f"class_weight must be 'balanced' or a weight for each label, not {class_weight!r}"
+        )
     labels = classes.tolist()
     weights = np.array([float(class_weight.get(label, 1.0)) for label in labels])
-    for label, weight in zip(labels, weights.tolist(), strict=True):
-        if not 0 < weight < np.inf:
-            raise InputError(
-                f"the weight of class {format_label(label)} must be a positive number, not {weight}"
-            )
+    wrong = np.flatnonzero(~((weights > 0) & (weights < np.inf)))
+    if len(wrong) > 0:
+        label = format_label(labels[wrong[0]])
+        raise InputError(
+            f"the weight of class {label} must be a positive number, not {weights[wrong[0]]}"
+        )
     strange = [label for label in class_weight if label not in labels]
     if strange and not class_weight.keys() >= set(labels):
         raise InputError(
@@ -405,8 +385,7 @@ def _within_limits(penalties: Float64Array, name: str) -> Float64Array:
     if len(wrong) > 0:
         raise InputError(
             f"{name} must be from {_LEAST:g} to {_LARGEST:g} for float64 arithmetic, but is "
-            f"{penalties[wrong[0]]:g} for row {wrong[0]}; multiply the weights by a number that "
-            f"brings all of them closer to 1"
+            f"{penalties[wrong[0]]:g} for row {wrong[0]}; bring the weights closer to 1"
         )
     return penalties
 
@@ -418,21 +397,11 @@ def check_sample_weight(sample_weight: npt.ArrayLike, n_rows: int, C: float = 1.
     are, times `C`, within what float64 arithmetic takes.
     """
     weights = np.asarray(sample_weight, dtype=np.float64)
-    if weights.shape != (n_rows,):
-        raise InputError(
-            f"sample_weight must have one weight for each of {n_rows} rows, not the shape "
-            f"{weights.shape}"
-        )
-    wrong = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
-    if len(wrong) > 0:
-        raise InputError(
-            f"sample_weight must not be negative, but is {weights[wrong[0]]} for row {wrong[0]}"
-        )
+    _check_rows("sample weights", weights, n_rows, (weights >= 0) & (weights < np.inf))
     if not weights.any():
         raise InputError("all sample weights are zero; give a positive weight to some rows")
     # A product that is 0 by underflow is no weight of 0.
-    least = np.nextafter(0.0, 1.0)
     with np.errstate(over="ignore", under="ignore"):
-        products = np.where(weights > 0, np.maximum(weights * C, least), 0.0)
+        products = np.where(weights > 0, np.maximum(weights * C, np.nextafter(0.0, 1.0)), 0.0)
     _within_limits(products, "sample_weight times C")
     return weights

@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 _FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
 _STEP_WORK = 2e8  # steps times vertices of one compiled call, so that it takes at most a second
 _MOST_STEPS = 5_000  # steps of one compiled call, after which rho is summed anew
-_FEW_MOVED = 0.25  # if fewer of the weights moved, the gradient is updated by these alone
 _FETCHED = 64  # kernel rows computed at once when steps lack one
 _PATIENCE = 2  # after so many unfinished corrective steps in a row, linear systems are tried
 SPARE_SHARE = 0.125  # share of vertices of weight 0 above which pruning them is worth a copy
@@ -52,8 +51,6 @@ class ActiveSet:
     grad: Float64Array = _vector("grad")  # gradient Q alpha
     diag: Float64Array = _vector("diag")  # Q_ii = k(x_i, x_i) + 1 + 1/C_i
     pinned: npt.NDArray[np.bool_] = _vector("pinned")  # whether never to be pruned
-    exact_alpha: Float64Array = _vector("exact_alpha")  # weights of the last float64 gradient
-    exact_grad: Float64Array = _vector("exact_grad")  # that gradient; NaN where it is not known
     alpha_before: Float64Array = _vector("alpha_before")  # of the iterate before, for PARTAN
     grad_before: Float64Array = _vector("grad_before")  # its gradient; NaN where it is not known
     norms: Float64Array = _vector("norms")  # for products: see `Operand`
@@ -74,9 +71,7 @@ class ActiveSet:
         self._rows = GrowingRows()
         self._values = self._rows  # what float32 products see; another copy only if it differs
         types = {"ids": np.int64, "terms": engine.arithmetic.fast.dtype, "pinned": np.bool_}
-        for name in ("labels", "alpha", "grad", "diag", "norms"):
-            types[name] = np.float64
-        for name in ("exact_alpha", "exact_grad", "alpha_before", "grad_before"):
+        for name in ("labels", "alpha", "grad", "diag", "norms", "alpha_before", "grad_before"):
             types[name] = np.float64
         self._vectors = {name: GrowingArray(dtype) for name, dtype in types.items()}
         self._largest_C = C if penalties is None else float(penalties.max())
@@ -231,10 +226,9 @@ class ActiveSet:
         self._places.update(zip(row_ids.tolist(), range(before, m), strict=True))
         self.kernel_rows.add(len(new), self.engine, self.operand, fill=fill)
         grad = self.gradient_at(before, self.alpha)
-        idle, unknown = np.zeros(len(new)), np.full(len(new), np.nan)
+        idle = np.zeros(len(new))
         self._extend(grad=grad, alpha=idle, pinned=idle.astype(np.bool_))
-        self._extend(exact_alpha=idle, exact_grad=unknown)
-        self._extend(alpha_before=idle, grad_before=unknown)
+        self._extend(alpha_before=idle, grad_before=np.full(len(new), np.nan))
 
     def _extend(self, **blocks: npt.NDArray[Any]) -> None:
         for name, block in blocks.items():
@@ -243,8 +237,6 @@ class ActiveSet:
     def keep(self, places: Int64Array) -> None:
         """Forget all vertices but those at `places`, which increase."""
         self.kernel_rows.keep(places)
-        if np.count_nonzero(self.exact_alpha[places]) < np.count_nonzero(self.exact_alpha):
-            self.exact_grad[:] = np.nan  # the part of a vertex that leaves cannot be taken out
         self._rows.keep(places)
         if self._values is not self._rows:
             self._values.keep(places)
@@ -299,40 +291,24 @@ class ActiveSet:
     def refresh(self) -> None:
         """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them at most.
 
-        The iterate before is this one then, from which PARTAN does not go on.
-
         The rounding of float32 steps is proportional to the weight moved, so that steps and
-        refreshes in turn converge far below float32 precision. Where few weights have moved since
-        the last refresh, only what they changed is computed.
+        refreshes in turn converge far below float32 precision. The iterate before becomes this one,
+        from which PARTAN does not go on.
         """
         x = self.engine.prepare(self.rows, exact=True)
-        error = float(self.engine.error_bound(x, x).max())
-        n_known = int(np.count_nonzero(np.isfinite(self.exact_grad)))
-        moved = np.flatnonzero(self.alpha != self.exact_alpha)
-        if n_known > 0 and len(moved) < _FEW_MOVED * len(self):
-            change = self.alpha - self.exact_alpha
-            self.grad[:n_known] = self.exact_grad[:n_known]
-            self.grad[:n_known] += self._gradient_of(change, moved, x, slice(n_known))
-            new = slice(n_known, len(self))
-            self.grad[new] = self._gradient_of(self.alpha, self.support, x, new)
-            error = max(error, self.rounding + error * float(np.abs(change).sum()))
+        self.alpha[:] /= self.alpha.sum()
+        beta, support = self.alpha * self.labels, self.support
+        if 2 * len(support) < len(self):
+            sums = self.engine.weighted_sum(x, x.take(support), beta[support])
         else:
-            self.alpha[:] /= self.alpha.sum()
-            support = self.support
-            if 2 * len(support) < len(self):
-                self.grad[:] = self._gradient_of(self.alpha, support, x, slice(None))
-            else:
-                beta = self.alpha * self.labels
-                sums = self.engine.symmetric_sum(x, beta)
-                self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
-        self.exact_alpha[:] = self.alpha
-        self.exact_grad[:] = self.grad
+            sums = self.engine.symmetric_sum(x, beta)
+        self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
         self.alpha_before[:] = self.alpha
         self.grad_before[:] = self.grad
         self.rho = float(self.alpha @ self.grad)
         # Of the kernel sums, and of the sums over weights, and weights times gradients.
         sums_over_vertices = (len(self) + 4) * FLOAT64_UNIT * (1 + float(np.abs(self.grad).max()))
-        self.rounding = error + sums_over_vertices
+        self.rounding = float(self.engine.error_bound(x, x).max()) + sums_over_vertices
 
     def learn_before(self) -> None:
         """Compute what is not known of the gradient of the iterate before."""
@@ -358,14 +334,6 @@ class ActiveSet:
                 order = np.where(self.alpha[absent] > 0, -order, np.inf)
             likely = absent[np.argpartition(order, n)[:n]]
         rows.fetch(np.unique(np.append(likely, missing)), self.engine, self.operand)
-
-    def _gradient_of(
-        self, weights: Float64Array, places: npt.NDArray[np.intp], x: Operand, part: slice
-    ) -> Float64Array:
-        """Part of Q times weights that are 0 but at `places`, given exact rows of all vertices."""
-        beta = (weights * self.labels)[places]
-        sums = self.engine.weighted_sum(x[part], x.take(places), beta) + beta.sum()
-        return np.asarray(self.labels[part] * sums + (weights / self.penalties)[part])
 
     def optimise(
         self, tol: float, max_steps: int, is_late: Callable[[], bool] = never

@@ -225,29 +225,16 @@ def test_a_prune_spares_few_vertices_and_those_that_violate():
     np.testing.assert_array_equal(active.ids, [*range(4), *range(15, 30)])
 
 
-@pytest.mark.parametrize("moves", [0, 1, 4, 30])
+@pytest.mark.parametrize("n_support", [4, 30])
 @pytest.mark.parametrize(("name", "sparse"), [(name, k % 2) for k, name in enumerate(KERNELS)])
-def test_a_refresh_computes_what_moved_and_errs_by_no_more_than_it_says(name, sparse, moves):
-    """Among them the weights of vertices added since, and of one that leaves in between."""
-    problem, active, add = filled(30, name, sparse=sparse, C=100.0)
-    rng = np.random.default_rng(moves)
-    for turn in range(4):
-        add([30 + turn])
-        m = len(active)
-        for _ in range(moves):
-            i, j = rng.permutation(m)[:2]
-            active.alpha[[i, j]] = active.alpha[i] + active.alpha[j], 0.0
-        if turn == 2:
-            active.prune(spare=0.0)
-            m = len(active)
-        evaluations = active.engine.evaluations
-        active.refresh()
-        if moves <= 1 and turn != 2:
-            assert active.engine.evaluations - evaluations <= m + 2 * moves * m
-        truth = problem.truth(active.ids, active.alpha)
-        error = np.abs(active.grad - truth.gradient[active.ids]).max()
-        assert error <= active.rounding
-        assert active.rho == pytest.approx(float(truth.rho), rel=1e-10)
+def test_a_refresh_errs_by_no_more_than_it_says(name, sparse, n_support):
+    """Whether few or most of the vertices have weight."""
+    problem, active, _ = filled(30, name, sparse=sparse, C=100.0)
+    active.alpha[n_support:] = 0
+    active.refresh()
+    truth = problem.truth(active.ids, active.alpha)
+    assert np.abs(active.grad - truth.gradient[active.ids]).max() <= active.rounding
+    assert active.rho == pytest.approx(float(truth.rho), rel=1e-10)
 
 
 @pytest.mark.parametrize("most", [1, 5_000])

@@ -90,7 +90,9 @@ def test_penalties_must_be_positive_and_one_for_each_row():
     problem = weighted(make_problem(make_kernel("rbf", gamma=1.0)))
     for value in (0.0, -1.0, np.nan, np.inf):
         problem.C[7] = value
-        with pytest.raises(InputError, match=r"the penalty of row 7 must be a positive number"):
+        with pytest.raises(
+            InputError, match=r"penalties must be positive numbers, but that of row 7 is"
+        ):
             train(problem)
     with pytest.raises(InputError, match="100 rows need as many penalties"):
         train(replace(problem, C=np.ones(3)))
@@ -156,9 +158,9 @@ def test_unusable_class_weights(class_weight, rows, message):
 @pytest.mark.parametrize(
     ("weights", "C", "message"),
     [
-        ([1.0, 2.0], 1.0, "one weight for each of 3 rows, not the shape"),
-        ([1.0, -1.0, 0.0], 1.0, "must not be negative, but is -1.0 for row 1"),
-        ([1.0, 1.0, np.nan], 1.0, "must not be negative, but is nan for row 2"),
+        ([1.0, 2.0], 1.0, "3 rows need as many sample weights, not an array of shape"),
+        ([1.0, -1.0, 0.0], 1.0, "must not be negative, but that of row 1 is -1.0"),
+        ([1.0, 1.0, np.nan], 1.0, "must not be negative, but that of row 2 is nan"),
         ([0.0, 0.0, 0.0], 1.0, "all sample weights are zero; give a positive weight"),
         ([1.0, 0.0, 1e-310], 1.0, "sample_weight times C must be from 1e-100 to .*1e-310 for row"),
         ([1e308, 0.0, 1.0], 1.0, "sample_weight times C must be from .* but is 1e\\+308 for row 0"),
