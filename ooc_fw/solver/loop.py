@@ -378,7 +378,6 @@ class _Run(Surroundings):
         if len(state.active.outside(worst)) == 0:
             return False
         state.add_vertices(worst[: self._make_room()])
-        state.active.refresh()
         return True
 
     def _finish(self, status: Status) -> Solution:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ from ooc_fw.data.rows import (
     Int8Array,
     Int64Array,
     Rows,
-    concat_rows,
     distinct_rows,
     take_rows,
 )
@@ -37,16 +35,13 @@ if TYPE_CHECKING:
 
 _FIRST_BLOCK = 2048  # rows of the shortest block, unless few vertices are wanted
 _LEAST_PER_VERTEX = 4  # rows of the shortest block for each vertex wanted
-LARGEST_BLOCK = 16384  # rows of the longest block
+LARGEST_BLOCK = 32768  # rows of the longest block
 _SPARE_ROWS = 1.2  # factor of the rows expected to hold the violators wanted
 _LEAST_SHARE = 1e-3  # least share of violators that is expected
 _NEAR = (1.2, 1.5, 2.0, 3.0)  # margins below which rows are seen again, in one pass after another
 # After the first pass a margin's distance from 1 is stored times this: its row is visited less.
 _VISITED = 8.0
 _RARE = 0.005  # share of violators in such a pass below which no other follows
-_FEW_VIOLATORS = 16  # vertices for each violator above which such a pass goes on before a step
-_FEW_OTHERS = 4  # rows for each vertex up to which that is so
-_MOST_BLOCKS = 4  # of rows near the margin in one proposal, between which nothing ends a run
 _FEW_ROWS = 256  # rows for each one drawn up to which the gradient of all is kept: no more work
 
 
@@ -142,24 +137,6 @@ class SampledLMO(LMO):
         return np.array([grads.argmin()] if useful else [], dtype=np.intp)
 
 
-def _together(parts: Sequence[Candidates]) -> Candidates:
-    """One proposal of those made for the same weights, one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    found = [part for part in parts if part.rows is not None]
-    best = min(parts, key=lambda part: part.least)
-    joined = replace(best, n_scanned=sum(part.n_scanned for part in parts))
-    if not found:
-        return joined
-    return replace(
-        joined,
-        row_ids=np.concatenate([part.row_ids for part in found]),
-        rows=concat_rows([part.rows for part in found if part.rows is not None]),
-        labels=np.concatenate([part.labels for part in found]),
-        grads=np.concatenate([part.grads for part in found]),
-    )
-
-
 def block_rows(limit: int, share: float) -> int:
     """Rows that likely hold `limit` violators, if a `share` of the rows before were violators."""
     wanted = int(_SPARE_ROWS * limit / max(share, _LEAST_SHARE))
@@ -196,26 +173,8 @@ class BlockLMO(SampledLMO):
             self._unseen -= len(row_ids)
             return self._best_of(active, row_ids, request)
         self._begin_pass_if_due()
-        return self._near_violators(active, size, request)
-
-    def _near_violators(self, active: ActiveSet, size: int, request: Request) -> Candidates:
-        """Violators of the next block of the present pass; of some blocks where they are few.
-
-        A step for a few violators, to a small gap, is mostly undone by those of the next block.
-        Where few rows are vertices, a step costs little, and a pass over the gradient much.
-        """
-        parts: list[Candidates] = []
-        n_found, enough = 0, min(request.limit, len(active) // _FEW_VIOLATORS)
-        if self._source.n_rows > _FEW_OTHERS * len(active):
-            enough = 0
-        while not parts or (0 < n_found < enough and len(parts) < _MOST_BLOCKS):
-            row_ids, self._near = self._near[:size], self._near[size:]
-            limit = request.limit - n_found
-            parts.append(self._best_of(active, row_ids, replace(request, limit=limit)))
-            n_found += len(parts[-1].row_ids)
-            if len(self._near) == 0:
-                break
-        return _together(parts)
+        row_ids, self._near = self._near[:size], self._near[size:]
+        return self._best_of(active, row_ids, request)
 
     def _gradients(
         self, active: ActiveSet, rows: Rows, labels: Int8Array, request: Request

@@ -218,33 +218,3 @@ def test_blocks_look_farther_from_the_margin_while_that_finds_violators():
     candidates = bench.propose(lmo)
     assert (candidates.rows, candidates.n_scanned) == (None, 0)
     assert candidates.least == bench.active.grad.min()
-
-
-def test_few_violators_near_the_margin_come_from_several_blocks_of_the_same_weights(monkeypatch):
-    """As many blocks as hold more than a few, all proposed at once; none for want of a first."""
-    monkeypatch.setattr(oracles, "LARGEST_BLOCK", N_ROWS)
-    bench = Bench(start=16)
-    nothing, margins = Request(N_ROWS, -1e9), bench.gradient() / bench.active.rho
-    near = np.sort(np.append(bench.near(1.2), bench.active.ids))
-    outside = bench.near(1.2)
-    worst = outside[np.argsort(margins[outside], kind="stable")[:3]]
-    threshold = float(np.sort(margins[outside])[2:4].mean() * bench.active.rho)
-
-    def look_again(few, blocks=oracles._MOST_BLOCKS):
-        monkeypatch.setattr(oracles, "_FEW_VIOLATORS", few)
-        monkeypatch.setattr(oracles, "_MOST_BLOCKS", blocks)
-        lmo = bench.blocks()
-        assert bench.propose(lmo, nothing).n_scanned == N_ROWS
-        lmo._max_block = 1 + int(np.searchsorted(near, worst.min()))  # up to the first violator
-        candidates = bench.propose(lmo, Request(3, threshold))
-        bench.assert_proposal(candidates)
-        return candidates, lmo._max_block
-
-    candidates, _ = look_again(few=1, blocks=N_ROWS)
-    np.testing.assert_array_equal(np.sort(candidates.row_ids), np.sort(worst))
-    assert candidates.least == pytest.approx(min(bench.gradient().min(), bench.active.grad.min()))
-    cut_short = look_again(few=1, blocks=1), look_again(few=len(bench.active) + 1)
-    monkeypatch.setattr(oracles, "_FEW_OTHERS", 2)  # too many rows are no vertices
-    for candidates, block in (*cut_short, look_again(few=1)):
-        assert candidates.row_ids.tolist() == [worst.min()]
-        assert candidates.n_scanned == block

@@ -232,7 +232,12 @@ def test_a_pilot_whose_rows_lose_nothing(certify):
     [
         ({}, 0.1, lambda y: 1e-160 * y, "the targets of array reach .* too little"),
         ({}, 0.1, lambda y: 1e300 * y, "the targets of array reach .* too large"),
-        ({}, 0.1, lambda y: np.append(y[:-1], np.nan), r"targets must be finite .* that of row 699 is nan"),
+        (
+            {},
+            0.1,
+            lambda y: np.append(y[:-1], np.nan),
+            r"targets must be finite .* that of row 699 is nan",
+        ),
         ({}, 1000.0, np.copy, "epsilon 1000 is so large"),
         ({}, -1, np.copy, "epsilon must be a number that is not negative, not -1"),
         ({}, None, np.copy, "epsilon must be a number.*, not None"),
