@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ooc_fw.data.labels import are_numbers, check_no_missing
@@ -37,7 +38,7 @@ from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model
 from ooc_fw.options import DURATION, Option, TaskOptions, TrainOptions, option_fields
-from ooc_fw.problem import check_sample_weight
+from ooc_fw.problem import check_sample_weight, row_penalties
 from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.plan import Session, warn_of_gamma
 from ooc_fw.solver.state import Callback, Solution, SolverState, Status
@@ -49,6 +50,7 @@ from ooc_fw.training.checkpoint import EVERY_S, Resumed, load_resumed
 from ooc_fw.training.fit import (
     FIELDS,
     Fit,
+    WarmStart,
     check_options,
     describe,
     fit,
@@ -65,36 +67,6 @@ except ImportError:  # it is older than 1.9, and has no callbacks
 
 
 PathLike: TypeAlias = str | os.PathLike[str]
-
-
-@dataclass(frozen=True)
-class Given:
-    """The rows of one call of `fit` whose weight is not 0."""
-
-    source: RowSource
-    y: Any  # labels or targets of these rows, or where they are stored
-    weights: Float64Array | None  # of these rows; None where none were given
-    places: Int64Array | None  # their numbers among all rows; None where these are all
-
-    @classmethod
-    def of(cls, source: RowSource, y: Any, sample_weight: npt.ArrayLike | None, C: float) -> Given:
-        """Rows of a source whose weight, times `C`, is not 0."""
-        if sample_weight is None:
-            return cls(source, y, None, None)
-        weights = check_sample_weight(sample_weight, source.n_rows, C)
-        if weights.all():
-            return cls(source, y, weights, None)
-        places = np.flatnonzero(weights)
-        part = SubsetSource(source, ranges_of(places))
-        return cls(part, y[places] if is_array(y) else y, weights[places], places)
-
-    def places_of(self, rows: Int64Array) -> Int64Array:
-        """Places among these of `rows`, which are numbers among all; -1 for those not here."""
-        places = rows if self.places is None else np.searchsorted(self.places, rows)
-        here = places < self.source.n_rows
-        if self.places is not None:
-            here[here] = self.places[places[here]] == rows[here]
-        return np.where(here, places, -1)
 
 
 class Trainer(CallbackSupportMixin, Parameters):
@@ -177,26 +149,29 @@ class Trainer(CallbackSupportMixin, Parameters):
             workers as dask,
             self._callbacks(X=X, y=y) as told,
         ):
+            if is_array(y) and self._task == "classification":
+                check_classification_targets(y)
             whole = without_offsets(whole, self.kernel)
-            rows = Given.of(whole, y, sample_weight, self.C)
-            with rows.source.limited(Deadline(options.max_time, started).check):
-                problem = self._problem(rows, options, dask)
-            warn_of_gamma(rows.source, problem.kernel)
+            source, weights, places = _of_weight(whole, sample_weight, self.C)
+            with source.limited(Deadline(options.max_time, started).check):
+                problem = self._problem(source, weights, options, dask)
+            warn_of_gamma(source, problem.kernel)
             events = None if log is None else self._begin_log(problem, options, log, resume)
             with Progress(quiet=not self.verbose, log=events) as progress:
-                if kept is not None and rows.places is not None:
-                    kept.rows = rows.places, whole.n_rows
-                if resumed is not None:
-                    resumed = replace(resumed, rows=rows.places)
+                if kept is not None and places is not None:
+                    kept.rows = places, whole.n_rows
+                warm = self._last_weights(problem, places) if resumed is None else resumed
+                if isinstance(warm, Resumed):
+                    warm = replace(warm, rows=places)
                 session = Session((*progress.callbacks, *told), dask, started, kept)
-                fitted = self._fit(problem, options, session, rows, resumed)
+                fitted = self._fit(problem, options, session, warm)
                 if events is not None:
                     events.write("end", describe(fitted))
             fitted = self._finished(fitted, options, session)
-            if rows.places is not None:
-                fitted = fitted.renumbered(rows.places, whole.n_rows)
+            self._take(fitted, weights)
+            if places is not None:
+                fitted = fitted.renumbered(places, whole.n_rows)
             self._keep(fitted, whole.n_rows)
-            self._take(fitted, rows)
         if self.fit_status_:
             rounding = fitted.model.status == Status.ROUNDING
             advice = "" if rounding else "; allow more with max_iter or tol"
@@ -238,38 +213,39 @@ class Trainer(CallbackSupportMixin, Parameters):
         finally:
             with_callbacks(lambda _: None)(self)  # ends all that was begun
 
-    def _problem(self, rows: Given, options: TrainOptions, dask: Workers | None) -> Any:
-        answers = self._answers(rows, options)
+    def _problem(
+        self,
+        source: RowSource,
+        weights: Float64Array | None,
+        options: TrainOptions,
+        dask: Workers | None,
+    ) -> Any:
+        weighted = self.class_weight is not None or weights is not None
+        answers = read_answers(self._task, source, options, weighted=weighted)[0]
         answers |= {name: getattr(self, name) for name in FIELDS[self._task]}
-        answers["penalties"] = self._penalties(answers, rows)
-        kernel = self._kernel(rows.source, options, dask)
-        return make_problem(self._task, source=rows.source, kernel=kernel, **answers)
+        classes = answers.get("class_labels", np.zeros(1))
+        codes = answers.get("codes", np.zeros(source.n_rows, dtype=np.int8))
+        penalties = row_penalties(self.C, classes, codes, self.class_weight, weights)
+        kernel = self._kernel(source, options, dask)
+        return make_problem(
+            self._task, source=source, kernel=kernel, penalties=penalties, **answers
+        )
 
-    def _answers(self, rows: Given, options: TrainOptions) -> dict[str, Any]:
-        """Labels or targets as fields of the problem."""
-        weighted = self.class_weight is not None or rows.weights is not None
-        return read_answers(self._task, rows.source, options, weighted=weighted)[0]
-
-    def _penalties(self, answers: dict[str, Any], rows: Given) -> Float64Array | None:
-        """Penalty of each row; None where all have C."""
-        return None if rows.weights is None else self.C * rows.weights
+    def _last_weights(self, problem: Any, places: Int64Array | None) -> WarmStart:
+        """What `fit` begins with, for rows of these numbers among all."""
+        return None
 
     def _fit(
-        self,
-        problem: Any,
-        options: TrainOptions,
-        session: Session,
-        rows: Given,
-        resumed: Resumed | None,
+        self, problem: Any, options: TrainOptions, session: Session, warm: WarmStart | Resumed
     ) -> Fit:
-        return fit(problem, options, session, resumed)
+        return fit(problem, options, session, warm)
 
     def _finished(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
         """The same with what comes after training."""
         return fitted
 
-    def _take(self, fitted: Fit, rows: Given) -> None:
-        """Set further attributes of a fit, whose solutions have the numbers of rows among all."""
+    def _take(self, fitted: Fit, weights: Float64Array | None) -> None:
+        """Set further attributes of a fit on rows of these weights."""
 
     def _name_features(self) -> None:
         """Set the names that the data have and scikit-learn did not see."""
@@ -405,6 +381,19 @@ def _reserved(
         outputs.append(Output("checkpoint", os.fspath(checkpoint)))
     files = [file for given in inputs for file in (given if is_several(given) else [given])]
     return reserved(outputs, [path for path in files if isinstance(path, str | os.PathLike)])
+
+
+def _of_weight(
+    source: RowSource, sample_weight: npt.ArrayLike | None, C: float
+) -> tuple[RowSource, Float64Array | None, Int64Array | None]:
+    """Rows whose weight, times `C`, is not 0, their weights, and their numbers unless all have."""
+    if sample_weight is None:
+        return source, None, None
+    weights = check_sample_weight(sample_weight, source.n_rows, C)
+    if weights.all():
+        return source, weights, None
+    places = np.flatnonzero(weights)
+    return SubsetSource(source, ranges_of(places)), weights[places], places
 
 
 def is_out_of_core(X: Any) -> bool:

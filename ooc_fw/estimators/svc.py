@@ -15,25 +15,24 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 
 from ooc_fw.data.labels import LabelMap, check_labels, codes_of, maps_left
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import borrow_source
-from ooc_fw.data.rows import CSRRows, Float64Array
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.estimators.common import Given, Trainer, is_array
+from ooc_fw.estimators.common import Trainer, is_array
 from ooc_fw.estimators.parameters import documented
 from ooc_fw.landmarks import LandmarkStart
 from ooc_fw.model.prediction import suited
 from ooc_fw.options import KEEP, TrainOptions
-from ooc_fw.problem import ClassificationProblem, check_sample_weight, class_factors, row_penalties
+from ooc_fw.problem import check_sample_weight, class_factors
 from ooc_fw.report.progress import Progress
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Status, Warm
 from ooc_fw.system.errors import InputError, format_labels
 from ooc_fw.training.checkpoint import Resumed
-from ooc_fw.training.fit import Fit, fit
+from ooc_fw.training.fit import Fit, WarmStart, fit
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.streams import Stream, support_of_classes
 
@@ -108,27 +107,13 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             )
         return super()._options()
 
-    def _answers(self, rows: Given, options: TrainOptions) -> dict[str, Any]:
-        if is_array(rows.y):
-            check_classification_targets(rows.y)
-        return super()._answers(rows, options)
-
-    def _penalties(self, answers: dict[str, Any], rows: Given) -> Float64Array | None:
-        classes, codes = answers["class_labels"], answers["codes"]
-        return row_penalties(self.C, classes, codes, self.class_weight, rows.weights)
-
     def _fit(
-        self,
-        problem: Any,
-        options: TrainOptions,
-        session: Session,
-        rows: Given,
-        resumed: Resumed | None,
+        self, problem: Any, options: TrainOptions, session: Session, warm: WarmStart | Resumed
     ) -> Fit:
         self.__dict__.pop("_stream", None)  # `partial_fit` continues with what `fit` finds
         if self.probability:
             options = before_calibration(problem, options)
-        return fit(problem, options, session, resumed or self._last_weights(problem, rows))
+        return fit(problem, options, session, warm)
 
     def _finished(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
         if not self.probability:
@@ -141,36 +126,40 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             except KeyboardInterrupt:  # the classifiers are there
                 return fitted
 
-    def _take(self, fitted: Fit, rows: Given) -> None:
+    def _take(self, fitted: Fit, weights: Float64Array | None) -> None:
         classes, codes = fitted.problem.classes, fitted.problem.codes
         self.classes_: npt.NDArray[Any] = classes
-        self.class_weight_ = class_factors(classes, codes, self.class_weight, rows.weights)
-        places = rows.places_of(self.support_)
-        counts = np.bincount(codes[places[places >= 0]], minlength=len(classes))
+        self.class_weight_ = class_factors(classes, codes, self.class_weight, weights)
+        counts = np.bincount(codes[fitted.model.rows], minlength=len(classes))
         self.n_support_ = counts.astype(np.int32)
 
-    def _last_weights(
-        self, problem: ClassificationProblem, rows: Given
-    ) -> list[Warm | None] | LandmarkStart | None:
-        """Weights that `fit` begins with; None where there are none for such rows."""
+    def _last_weights(self, problem: Any, places: Int64Array | None) -> WarmStart:
+        """Weights of the previous `fit`; None where there are none for such rows."""
         if not self.warm_start or not hasattr(self, "model_"):
             return None
         streamed = Status.STREAMED, Status.UNSETTLED
         if self.model_.status in streamed or not np.array_equal(self.classes_, problem.classes):
             return None
+        n_rows = problem.source.n_rows
+        known = np.arange(n_rows) if places is None else places
+
+        def found(rows: Int64Array) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+            """Places in the problem of rows of the data, and which of them are there."""
+            here = np.minimum(np.searchsorted(known, rows), n_rows - 1)
+            return here, known[here] == rows
+
         if self.landmarks_ is not None:
-            places = rows.places_of(self.landmarks_.rows)
-            return LandmarkStart(places, self.landmarks_.beta) if (places >= 0).all() else None
+            here, is_there = found(self.landmarks_.rows)
+            return LandmarkStart(here, self.landmarks_.beta) if is_there.all() else None
         warm: list[Warm | None] = []
         for pair in self.pairs_:
-            places = rows.places_of(pair.solution.rows)
-            here = places >= 0
-            if rows.places is None and not here.all():
+            here, is_there = found(pair.solution.rows)
+            codes = np.where(pair.solution.labels > 0, pair.positive, pair.negative)[is_there]
+            others = (problem.codes[here[is_there]] != codes).any()
+            if others or (places is None and not is_there.all()):
                 return None
-            codes = np.where(pair.solution.labels > 0, pair.positive, pair.negative)
-            if (problem.codes[places[here]] != codes[here]).any():
-                return None
-            warm.append(Warm(places[here], pair.solution.alpha[here]) if here.any() else None)
+            alpha = pair.solution.alpha[is_there]
+            warm.append(Warm(here[is_there], alpha) if is_there.any() else None)
         return warm
 
     @property

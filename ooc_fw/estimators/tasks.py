@@ -14,7 +14,7 @@ from sklearn.metrics import r2_score
 from ooc_fw.data.labels import read_targets
 from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import Float64Array
-from ooc_fw.estimators.common import Given, Trainer, is_array
+from ooc_fw.estimators.common import Trainer, is_array
 from ooc_fw.estimators.parameters import documented
 from ooc_fw.options import NOVELTY_C, TaskOptions, TrainOptions
 from ooc_fw.training.fit import Fit
@@ -63,8 +63,8 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     _task = "novelty"
     _checks_of_y = None
 
-    def _take(self, fitted: Fit, rows: Given) -> None:
-        equal = fitted.model.kernel.constant_diagonal and rows.weights is None
+    def _take(self, fitted: Fit, weights: Float64Array | None) -> None:
+        equal = fitted.model.kernel.constant_diagonal and weights is None
         self._diagonal = 1 + 1 / self.C if equal and fitted.landmarks is None else None
 
     @property
