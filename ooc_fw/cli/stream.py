@@ -17,7 +17,7 @@ from ooc_fw.cli.commands import OF_STREAM
 from ooc_fw.cli.rows import parsed
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import detect_format
-from ooc_fw.data.labels import MAX_CLASSES, codes_of, label_values, one_class
+from ooc_fw.data.labels import MAX_CLASSES, codes_of, label_values
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.rows import AnyArray, concat_rows
 from ooc_fw.data.scaling import Scaling
@@ -62,10 +62,6 @@ def run(args: argparse.Namespace) -> int:
         output = place.save(model, complete=number is None)
         result = {
             "status": model.status,
-            "kernel": model.kernel.name,
-            "gamma": model.kernel.gamma,
-            "C": options.C,
-            "tol": options.tol,
             "n_rows": n_rows,
             "n_features": model.n_features,
             "n_support": len(model.support_vectors),
@@ -121,9 +117,9 @@ def _learn(
             if chunk is None:
                 break
             labels, rows = chunk
-            source = rows_source(rows, "the first chunk")
+            source = rows_source(rows, name, labels)
             if classes is None:
-                classes = _classes_of(labels, name)
+                classes = label_values(source)
             if stream is None:
                 without_offsets(source)  # a warning if float32 makes several values one
                 kernel = runs.kernel_from(args, source, options.threads, None)
@@ -142,16 +138,6 @@ def _learn(
     if number is not None:
         model = replace(model, status=str(Status.INTERRUPTED))
     return model, stream.n_rows - n_before, number
-
-
-def _classes_of(labels: AnyArray, name: str) -> AnyArray:
-    """The classes of text, which its first chunk has to hold."""
-    classes = np.unique(labels)
-    if len(classes) == 1:
-        raise one_class(name, classes[0])
-    if len(classes) > MAX_CLASSES:
-        raise InputError(f"{name} has more than {MAX_CLASSES} different labels; streams are of few")
-    return classes
 
 
 def _refuse(args: argparse.Namespace, names: Iterable[str], why: str) -> None:

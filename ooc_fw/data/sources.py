@@ -404,9 +404,9 @@ class CSRSource(RowSource):
         return canonical_csr(data, indices, indptr, self.n_features, self.name)
 
 
-def rows_source(rows: Rows, name: str) -> ArraySource | CSRSource:
+def rows_source(rows: Rows, name: str, labels: Any = None) -> ArraySource | CSRSource:
     """Rows in RAM as a source."""
-    return (CSRSource if isinstance(rows, CSRRows) else ArraySource)(rows, name=name)
+    return (CSRSource if isinstance(rows, CSRRows) else ArraySource)(rows, labels, name=name)
 
 
 def stretches(n_rows: int, n_stretches: int = 32, length: int = 32) -> Int64Array:

@@ -104,7 +104,10 @@ def test_what_a_table_lacks_is_named(ooc_fw, trained, tmp_path):
     model, new, header = trained[-1], tmp_path / "new.csv", "income,city,age\n"
     for text, reason in (
         ("income,city\n100.5,Rom\n", f"new.csv lacks column 'age', which {model} needs"),
-        (header + "100.5,Rom,old\n", f"not hold a number but 'old'; correct the row, as {model} needs"),
+        (
+            header + "100.5,Rom,old\n",
+            f"not hold a number but 'old'; correct the row, as {model} needs",
+        ),
         (header + "100.5,Rom,1e300\n", "is beyond float32 (3.4e38); correct or delete the row"),
         ("1 1:2 2:3\n", "it has 1 1:2 2:3: add or rename what is missing"),
         (header, "new.csv has no rows; give a table with rows in it"),
