@@ -3,8 +3,8 @@
 A checkpoint is written as any model is, by `Model.save`, with the status "running". Its text `run`
 is JSON: what the run is (`identity`), how many landmarks were planned, and where the random draws
 stand. A run that is resumed begins with the weights of the file and goes on drawing from there. Of
-several classifiers for pairs of classes, those that are finished stay as they are; the others stand
-for their pair by the first row of each class, and begin anew.
+several classifiers for pairs of classes, those that are finished stay as they are; the others are
+those of a few rows, without gaps, and begin anew.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.formats import format_of, read_head
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_rows
+from ooc_fw.data.rows import CSRRows, Int64Array, take_rows
 from ooc_fw.data.sources import RowSource, iter_blocks
-from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks import LandmarkStart
-from ooc_fw.model.pairs import PairSolution, class_pairs
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import START_ROWS, TrainOptions
-from ooc_fw.problem import ClassificationProblem, Problem
+from ooc_fw.problem import Problem
 from ooc_fw.solver.plan import Plan
 from ooc_fw.solver.state import Draws, Solution, Status, StepKind, Warm
 from ooc_fw.solver.surroundings import Checkpoint
@@ -72,7 +70,7 @@ def identity(problem: Problem, options: TrainOptions) -> dict[str, dict[str, Any
         data["bytes"] = sum(status.st_size for status in known)
         data["modified_ns"] = max(status.st_mtime_ns for status in known)
     else:
-        data["rows"] = _checksum_of_rows(source)
+        data["rows"] = _checksum(_arrays(source))
     chosen = {name: value for name, value in options.to_dict().items() if name not in _FREE}
     return {"data": data, "kernel": problem.kernel.to_dict(), "options": chosen}
 
@@ -84,15 +82,12 @@ def _checksum(parts: Iterable[Any]) -> str:
     return total.hexdigest()
 
 
-def _checksum_of_rows(source: RowSource) -> str:
-    def arrays() -> Iterable[Any]:
-        for _, rows in iter_blocks(source, 0, source.n_rows):
-            if isinstance(rows, CSRRows):
-                yield from (rows.data, rows.indices, rows.indptr)
-            else:
-                yield np.ascontiguousarray(rows)
-
-    return _checksum(arrays())
+def _arrays(source: RowSource) -> Iterable[Any]:
+    for _, rows in iter_blocks(source, 0, source.n_rows):
+        if isinstance(rows, CSRRows):
+            yield from (rows.data, rows.indices, rows.indptr)
+        else:
+            yield np.ascontiguousarray(rows)
 
 
 @dataclass(frozen=True)
@@ -187,43 +182,3 @@ def load_resumed(path: str | os.PathLike[str]) -> Resumed:
             f"that --checkpoint wrote, or update a model with --stream"
         )
     return Resumed(name, model, json.loads(model.run))
-
-
-def with_stand_ins(
-    problem: ClassificationProblem, C: float, finished: dict[int, Solution]
-) -> list[PairSolution]:
-    """Classifiers of all pairs; those not finished are of the first row of each class."""
-    pairs = class_pairs(problem.n_classes)
-    first = np.array([int(np.argmax(problem.codes == k)) for k in range(problem.n_classes)])
-    order = np.argsort(first)
-    rows = take_rows(problem.source.take(first[order]), np.argsort(order))
-    penalties = np.full(len(first), C) if problem.penalties is None else problem.penalties[first]
-    with Engine(problem.kernel, 1) as engine:
-        x = engine.prepare(rows, exact=True)
-        K = np.empty((len(x), len(x)))
-        engine.block(x, x, K)
-    some = next(iter(finished.values()))
-    stand_ins = []
-    for k, (a, b) in enumerate(pairs):
-        solution = finished.get(k)
-        if solution is None:
-            distance = K[a, a] + K[b, b] - 2 * K[a, b] + 1 / penalties[a] + 1 / penalties[b]
-            solution = _of_two_rows(some, first[[a, b]], float(distance) / 4, penalties[[a, b]])
-        stand_ins.append(PairSolution(a, b, solution))
-    return stand_ins
-
-
-def _of_two_rows(some: Solution, rows: Int64Array, rho: float, C: Float64Array) -> Solution:
-    """A solution of two rows of the same weight, like another one in what it does not say."""
-    return replace(
-        some,
-        alpha=np.array([0.5, 0.5]),
-        labels=np.array([-1, 1], dtype=np.int8),
-        rows=rows,
-        rho=rho,
-        objective=rho / 2,
-        certified_gap=None,
-        sampled_gap=None,
-        pair_gap=None,
-        penalties=None if some.penalties is None else C,
-    )

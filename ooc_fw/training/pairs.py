@@ -10,11 +10,9 @@ classification, section on multi-class problems: one-versus-one.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -26,12 +24,9 @@ from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Warm
 from ooc_fw.system.interrupt import DeferredInterrupt
-from ooc_fw.system.memory import memory_total
-from ooc_fw.training.checkpoint import with_stand_ins
 from ooc_fw.training.small_pairs import SmallPairs, open_small_pairs, threaded_map
 
 _LEAST_PAIR = 0.1  # a pair has at least the share of time of so many average pairs
-_SHARE = 0.25  # share of memory for kernel values of classifiers trained side by side
 
 Starts = Sequence[Warm | Solution | None]
 """What each classifier begins with, or is already."""
@@ -58,9 +53,8 @@ def train_pairs(
 
 
 class _Training:
-    """Trains the classifiers: those of small classes first, then the others.
+    """Trains the classifiers: those of small classes first, side by side, then the others.
 
-    As many are trained side by side as there are threads, if memory permits and no limit is given.
     `plan` is that of a classifier of all rows: each pair has a plan of its own, from the options
     that were given. Callbacks are told of one classifier after another.
     """
@@ -78,8 +72,6 @@ class _Training:
         counts = np.array([len(rows) for rows in partition.rows], dtype=np.float64)
         self.work = np.array([(counts[a] + counts[b]) ** 2 for a, b in self.pairs])
         self.stopped = False  # whether a callback asked for the end
-        self.current = 0  # classifier that callbacks are told of
-        self.telling = threading.Lock()
         self.solutions: dict[int, Solution] = {}
 
     def run(self, warm: Starts | None) -> list[PairSolution]:
@@ -94,68 +86,65 @@ class _Training:
                 return None
             return self.small.solve(k, start if isinstance(start, Warm) else None)
 
-        def solve_large(k: int) -> Solution:
-            start = starts[k]
-            return self._solve(k, start if isinstance(start, Warm) else None)
-
+        small = [k for k in self.small.numbers if k not in self.solutions]
         with self.interrupt:
-            self._train(self.small.numbers, self.small.threads, solve_small)
-            self._train(range(len(self.pairs)), self._n_together(), solve_large)
-        return [PairSolution(*pair, self.solutions[k]) for k, pair in enumerate(self.pairs)]
+            with threaded_map(self.small.threads) as map_all:
+                try:
+                    for k, found in zip(small, map_all(solve_small, small), strict=True):
+                        if found is not None:
+                            self._finish(k, found)
+                except BaseException:
+                    self.stopped = True  # for those that are under way
+                    raise
+            for k, start in enumerate(starts):
+                if k not in self.solutions:
+                    self._finish(k, self._solve(k, start if isinstance(start, Warm) else None))
+        return self._all_pairs(self.solutions)
 
-    def _train(
-        self, numbers: Sequence[int], threads: int, solve: Callable[[int], Solution | None]
-    ) -> None:
-        """Train those of some classifiers that have no solution yet."""
-        todo = [k for k in numbers if k not in self.solutions]
-        with threaded_map(threads) as map_all:
-            try:
-                found = map_all(solve, todo)
-                for k in todo:
-                    self.current = k
-                    solution = next(found)
-                    if solution is not None:
-                        self._finish(k, solution)
-            except BaseException:
-                self.stopped = True  # for those that are trained side by side
-                raise
+    def _all_pairs(self, solutions: Mapping[int, Solution]) -> list[PairSolution]:
+        return [PairSolution(*pair, solutions[k]) for k, pair in enumerate(self.pairs)]
 
     def _finish(self, k: int, solution: Solution) -> None:
         """Take note of a solution, tell of it, and write a checkpoint if one is due."""
         self.interrupt.defer()
         self.solutions[k] = solution
-        self._told_of(k)(
-            SolverState(
-                phase=Phase.CERTIFY,
-                iteration=solution.iterations,
-                objective=solution.objective,
-                sampled_gap=solution.sampled_gap,
-                certified_gap=solution.certified_gap,
-                n_active=len(solution.alpha),
-                n_support=len(solution.alpha),
-                rows_read=solution.rows_read,
-                bytes_read=solution.bytes_read,
-                kernel_evaluations=solution.kernel_evaluations,
-                elapsed_s=solution.seconds,
-                steps=dict(solution.steps),
-            )
+        state = SolverState(
+            phase=Phase.CERTIFY,
+            iteration=solution.iterations,
+            objective=solution.objective,
+            sampled_gap=solution.sampled_gap,
+            certified_gap=solution.certified_gap,
+            n_active=len(solution.alpha),
+            n_support=len(solution.alpha),
+            rows_read=solution.rows_read,
+            bytes_read=solution.bytes_read,
+            kernel_evaluations=solution.kernel_evaluations,
+            elapsed_s=solution.seconds,
+            steps=dict(solution.steps),
         )
-        if self.session.checkpoint is not None and self.session.checkpoint.is_due:
-            done = {k: one for k, one in self.solutions.items() if one.status.reached}
-            whole = self.partition.whole
-            if done:
-                self.session.checkpoint.save(lambda: with_stand_ins(whole, self.given.C, done))
+        self._told_of(k)(state)
+        checkpoint = self.session.checkpoint
+        many = len(self.solutions) < len(self.small.numbers)  # would stand in; they take no time
+        if checkpoint is not None and checkpoint.is_due and not many:
+            checkpoint.save(lambda: self._all_pairs(self._so_far()))
+
+    def _so_far(self) -> dict[int, Solution]:
+        """Solutions that are finished, and of the first few rows for the others, without gaps."""
+        done = {k: one for k, one in self.solutions.items() if one.status.reached}
+        for k in range(len(self.pairs)):
+            if k not in done:
+                first = self._solve(k, None, Status.RUNNING)
+                done[k] = replace(first, certified_gap=None, sampled_gap=None)
+        return done
 
     def _told_of(self, k: int) -> Callback:
-        """What the training of a classifier calls: callbacks are told when it is its turn."""
+        """What the training of a classifier calls."""
 
         def tell(state: SolverState) -> bool:
             state.classifier = k
             state.n_classifiers = len(self.pairs)
-            with self.telling:
-                if k == self.current:
-                    answers = [callback(state) for callback in self.session.callbacks]
-                    self.stopped |= any(answer is False for answer in answers)
+            answers = [callback(state) for callback in self.session.callbacks]
+            self.stopped |= any(answer is False for answer in answers)
             return not self.stopped
 
         return tell
@@ -168,50 +157,43 @@ class _Training:
             return Status.STOPPED
         return Status.TIME_LIMIT if self.deadline.left() <= 0 else None
 
-    def _n_together(self) -> int:
-        """Classifiers of large classes that are trained side by side."""
-        threads = self.given.threads
-        unlimited = self.given.memory_limit is None and self.given.max_time is None
-        # If every row is a support vector, a pair has 4 bytes of kernel values for each work.
-        largest = 4 * np.sort(self.work)[-threads:].sum()
-        return threads if unlimited and largest <= _SHARE * memory_total() else 1
-
     def _plan_of(self, k: int) -> Plan:
         problem = self.partition.pair(*self.pairs[k]).problem
         return plan_exact(problem, self.given, Session(held=self.partition.held_bytes))
 
-    def _changes(self, k: int) -> dict[str, Any]:
-        """Options of a classifier that are its own.
+    def _seconds(self, k: int) -> float | None:
+        """Time for a classifier: its share of what is left, in proportion to its work.
 
-        It shares the time that is left with those after it, in proportion to their work, but even
-        the least of them gets some: starting takes time, too.
+        But even the least of them gets some: starting takes time, too.
         """
-        if self._why_over() is not None:
-            return {"max_iter": 0, "max_time": None, "certify": False}
         if not self.deadline.limited:
-            return {}
+            return None
         work = self.work + _LEAST_PAIR * self.work.mean()
         later = [other for other in range(k, len(work)) if other not in self.solutions]
-        return {"max_time": max(1e-9, self.deadline.left() * float(work[k] / work[later].sum()))}
+        return max(1e-9, self.deadline.left() * float(work[k] / work[later].sum()))
 
-    def _solve(self, k: int, warm: Warm | None) -> Solution:
-        """Solution of a pair, whose rows are those of the whole data set."""
-        reason = self._why_over()
+    def _solve(self, k: int, warm: Warm | None, over: Status | None = None) -> Solution:
+        """Solution of a pair, whose rows are those of the whole data set.
+
+        If training is `over`, it is that of the first few rows.
+        """
+        over = over or self._why_over()
         pair = self.partition.pair(*self.pairs[k])
         if warm is not None:
             warm = Warm(pair.pair_rows(warm.rows), warm.alpha)
-        plan = self._plan_of(k)
-        threads = max(1, min(self.given.threads // self._n_together(), plan.options.threads))
-        plan = plan.with_options(threads=threads, **self._changes(k))
-        held = self.partition.held_bytes
-        session = Session([self._told_of(k)], held=held, interrupt=self.interrupt)
+        callbacks = [self._told_of(k)]
+        if over is None:
+            plan = self._plan_of(k).with_options(max_time=self._seconds(k))
+        else:
+            plan = self._plan_of(k).with_options(max_iter=0, max_time=None, certify=False)
+            callbacks = []
+        session = Session(callbacks, held=self.partition.held_bytes, interrupt=self.interrupt)
         solution = solve_problem(pair.problem, plan, session, warm)
-        none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
         return replace(
             solution,
-            status=reason or solution.status,
+            status=over or solution.status,
             rows=pair.whole_rows(solution.rows),
-            support_vectors=none,
+            support_vectors=take_rows(solution.support_vectors, np.empty(0, dtype=np.int64)),
         )
 
 
