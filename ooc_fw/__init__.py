@@ -13,70 +13,51 @@ Map of the code
 Disk yields rows, kernels turn rows into numbers, the core sees only numbers. A package imports the
 ones below it, never back (``tests/test_layers.py`` holds this).
 
-==================  ===============================================================================
-``__main__.py``     ``python -m ooc_fw``
-``estimators/``     `FrankWolfeSVC`, `FrankWolfeOneClass`, `FrankWolfeSVR`, for scikit-learn
-``cli/``            the command line: ``main.py``, ``commands.py`` and a module for each command
-``testing.py``      which of scikit-learn's checks the estimators do not pass
-``training/``       from data to a model: `fit` and its tasks, pairs of classes, streams, `tune`
-``report/``         progress, log and figures of a run
-``model/``          a trained model: its record and file, predictions, probabilities, metrics
-``landmarks/``      landmark models: all rows in the span of some, with a gap from every pass
-``solver/``         `solve`: its `Plan`, the outer loop, steps, oracles, active set, run state
-``convert/``        text and tables to HDF5: parse, scale, shuffle; a look at a file before
-``certificate/``    the exact duality gap: a pass over all rows; rows that it need not look at
-``problem.py``      the L2-SVM dual: objective, gap, stopping tests
-``kernels/``        kernels, and blocks of kernel values with bounds on their rounding
-``data/``           rows and where they come from: sources, views, scaling, statistics
-``_core/``          the compiled functions, the only importer of numba
-``options.py``      the options of training and conversion: default, help, limits and checks
-``system/``         files, signals, memory and threads; `InputError` for wrong input
-``guides/``         the guides that ``ooc-fw help TOPIC`` prints; examples that run as they are
-==================  ===============================================================================
+================  =================================================================================
+``estimators/``   `FrankWolfeSVC`, `FrankWolfeOneClass`, `FrankWolfeSVR`, for scikit-learn
+``cli/``          the command line: ``main.py``, ``commands.py`` and a module for each command
+``training/``     from data to a model: `fit` and its tasks, pairs of classes, streams, `tune`
+``report/``       progress, log and figures of a run
+``model/``        a trained model: its record and file, predictions, probabilities, ONNX
+``landmarks/``    landmark models: all rows in the span of some, with a gap from every pass
+``solver/``       `solve`: the outer loop (``loop.py``), steps, oracles, the active set
+``convert/``      text and tables to HDF5: parse, scale, shuffle; a look at a file before
+``certificate/``  the exact duality gap: a pass over all rows; rows that it need not look at
+``problem.py``    the L2-SVM dual: objective, gap, stopping tests
+``kernels/``      kernels, and blocks of kernel values with bounds on their rounding
+``data/``         rows and where they come from: sources, views, scaling, statistics
+``_core/``        the compiled functions, the only importer of numba
+``options.py``    the options of training and conversion: default, help, limits and checks
+``system/``       files, signals, memory and threads; `InputError` for wrong input
+``guides/``       what ``ooc-fw help TOPIC`` prints; examples that run as they are
+================  =================================================================================
 
-=====================================  ============================================================
-Question                               File
-=====================================  ============================================================
-how does a run go                      ``solver/loop.py``
-why was a run stopped                  ``solver/state.py``: `Status`
-what is in a checkpoint                ``training/checkpoint.py``
-what is decided before a run           ``training/choice.py``; ``solver/plan.py``: `Plan`
-how is ``--memory`` divided            ``system/memory.py``: `plan_memory`
-where is text parsed                   ``convert/text.py``, its grammar: ``_core/text.py``
-where are tables parsed                ``convert/arrow.py``, ``convert/arrays.py``
-which files are read as they are       ``data/opening.py``: `open_source`
-where are addresses opened             ``data/formats.py``
-which rounding is in the gap           ``certificate/sweep.py``, ``kernels/decisions.py``
-what do passes take of the support     ``kernels/low_rank.py``; in training ``solver/few.py``
-and in that of a landmark model        ``landmarks/certificate.py``
-what may an option be                  ``options.py``
-how are accuracy and AUC computed      ``cli/evaluate.py``
-how to add a rule, a kernel, a source  ``guides/extending.md``
-how does a model become ONNX           ``model/onnx.py``
-which columns matter                   ``model/importance.py``, ``kernels/gradients.py``
-=====================================  ============================================================
+What is decided before a run stands in ``training/choice.py``, what is in a checkpoint in
+``training/checkpoint.py``, how ``--memory`` is divided in ``system/memory.py``, which files are
+read as they are in ``data/opening.py``, and which rounding is in a gap in ``certificate/sweep.py``
+and ``landmarks/certificate.py``. ``guides/extending.md`` adds a rule, a kernel and a source.
 
 Glossary
 --------
-=====================  ============================================================================
-vertex                 a row of the data as a corner of the unit simplex
-active set             the vertices in memory, with their weights, gradient and kernel values
-support vector         a vertex of positive weight
-rho                    a'Qa, twice the objective; the margin of the model before scaling
-relative gap           1 - min_i (Qa)_i / rho over all rows (certified) or those drawn (sampled)
-oracle                 what proposes the row of least gradient
-step rule              what moves the weights: toward, away, pairwise, PARTAN, corrective
-violator               a row whose gradient is below rho (1 - relative tolerance)
-pass over the data     one reading of all rows, in blocks
-certificate            the gap of all rows, from a pass, with the bound of all rounding added
-screening              a bound that excuses rows from the next pass
-binary classifier      the model of two classes; more classes have one for each pair, or in a
-                       landmark model one for each class against the rest
-landmark               a row of the data on which a landmark model has a weight of either sign
-span                   all weights of given landmarks; gaps of landmark models are within it
-checkpoint             the model of a run that is not over, from which it is resumed
-warm start             weights of an earlier model that a run begins with
-=====================  ============================================================================
+=================  ================================================================================
+vertex             a row of the data as a corner of the unit simplex
+active set         the vertices in memory, with their weights, gradient and kernel values
+support vector     a vertex of positive weight
+rho                a'Qa, twice the objective; the margin of the model before scaling
+relative gap       1 - min_i (Qa)_i / rho over all rows (certified) or those drawn (sampled)
+oracle             what proposes the row of least gradient
+step rule          what moves the weights: toward, away, pairwise, PARTAN, corrective
+violator           a row whose gradient is below rho (1 - relative tolerance)
+pass               one reading of all rows, in blocks
+certificate        the gap of all rows, from a pass, with the bound of all rounding added
+screening          a bound that excuses rows from the next pass
+binary classifier  the model of two classes; of more there is one for each pair, or with landmarks
+                   one for each class against the rest
+landmark           a row of the data on which a landmark model has a weight of either sign
+span               all weights of given landmarks; gaps of landmark models are within it
+checkpoint         the model of a run that is not over, from which it is resumed
+warm start         weights of an earlier model that a run begins with
+=================  ================================================================================
 """
 
 from __future__ import annotations
