@@ -14,13 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ooc_fw.convert import passes
-from ooc_fw.convert.csv_table import CSVTable
 from ooc_fw.convert.features import TableEncoder
 from ooc_fw.convert.like import TrainingFile, read_like
 from ooc_fw.convert.passes import Job, Spool, shuffle_bits
 from ooc_fw.convert.readers import Encoder, LabelNumbers, ParseOptions, Progress, Reader
 from ooc_fw.convert.record import TableRecord, choose_columns
-from ooc_fw.convert.tables import ArrayTable, PartsTable, Table
+from ooc_fw.convert.tables import ArrayTable, Table
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import Layout, OutputFile, filter_options
 from ooc_fw.data.formats import detect_format
@@ -127,6 +126,8 @@ def convert(
 def open_table(path: str, kind: str, options: ConvertOptions) -> Table:
     """Open a table of a known format; InputError if it cannot be read."""
     if kind == "csv":
+        from ooc_fw.convert.csv_table import CSVTable  # pyarrow is slow to import
+
         return CSVTable(path, options)
     if path == STANDARD_INPUT:
         raise InputError(f"{kind} cannot be read from standard input; name a file")
@@ -134,6 +135,8 @@ def open_table(path: str, kind: str, options: ConvertOptions) -> Table:
         return ArrayTable(path, options)
     if options.labels is not None:
         raise InputError(f"{path} has named columns: name the one of the labels with --label")
+    from ooc_fw.convert.arrow import PartsTable
+
     return PartsTable(path, kind)
 
 

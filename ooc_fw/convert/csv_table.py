@@ -7,29 +7,36 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
 
 from ooc_fw._core import text as scanning
 from ooc_fw.convert import readers
-from ooc_fw.convert.tables import MISSING, TEXT, Cells, Table, name_columns, seconds_in
+from ooc_fw.convert.arrow import ArrowTable
+from ooc_fw.convert.tables import (
+    MISSING,
+    TEXT,
+    Cells,
+    is_foreign_number,
+    name_columns,
+    parse_number,
+    seconds_in,
+)
 from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 DELIMITERS = ",\t;|"
 _NO_UTF_8 = "not UTF-8 text; convert it, as by iconv -f latin1 -t utf-8, or -f utf-16"
 _SHOWN = 40  # letters of a wrong cell
-_FOREIGN_NUMBER = re.compile(r"[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d*)?(?:[eE][+-]?\d+)?")
 
 csv.field_size_limit(readers.MAX_ROW_BYTES)  # cells of text that is left out may be long, too
 
 
-class CSVTable(TextInput, Table):
+class CSVTable(TextInput, ArrowTable):
     """A CSV table, in blocks of whole rows, whose quoted cells may hold line breaks."""
 
     _long_row_hint = "does a quote begin here that never ends?"
@@ -118,8 +125,6 @@ class CSVTable(TextInput, Table):
 
     def cells(self, block: TextBlock) -> Cells:
         """Wanted cells of a block, of which rows that cannot be read are left out or an error."""
-        import pyarrow as pa
-
         types = dict.fromkeys(self.wanted.numbers, pa.float64())
         types |= dict.fromkeys(self.wanted.texts, pa.dictionary(pa.int32(), pa.string()))
         try:
@@ -145,9 +150,6 @@ class CSVTable(TextInput, Table):
 
     def _parse(self, block: TextBlock, types: Mapping[str, Any]) -> tuple[pa.Table, dict[int, str]]:
         """Columns of these types, without rows of another width, which are told by their number."""
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
-
         errors: dict[int, str] = {}
 
         def leave_out(row: Any) -> str:
@@ -184,8 +186,6 @@ class CSVTable(TextInput, Table):
 
     def _parse_loosely(self, block: TextBlock) -> tuple[pa.Table, dict[int, str], Any]:
         """As `_parse`, and which of its rows to keep, if some cells are not what is wanted."""
-        import pyarrow as pa
-
         raw, errors = self._parse(block, dict.fromkeys(self.wanted.columns, pa.binary()))
         rows = np.delete(np.arange(raw.num_rows + len(errors)), [*errors])
         columns: dict[str, Any] = {}
@@ -264,27 +264,6 @@ def _words_error(found: Mapping[str, str | None], like: object) -> str:
     others = f" (nor do {', '.join(map(repr, [*found][1:]))})" if len(found) > 1 else ""
     shown = word if len(word) <= _SHOWN else word[:_SHOWN] + "..."
     return f"column {name!r} does not hold a number but {shown!r}{others}; {way}"
-
-
-def is_foreign_number(text: str) -> bool:
-    """Whether a cell holds a number with a decimal comma or separators of thousands."""
-    return _FOREIGN_NUMBER.fullmatch(text.strip()) is not None
-
-
-def parse_number(text: str) -> float | None:
-    """Read the number in a cell: NaN where it is missing, None where there is no number.
-
-    True and False are 1 and 0, as in columns of booleans.
-    """
-    text = text.strip(" \t")
-    if text in MISSING:
-        return np.nan
-    if text.lower() in ("true", "false"):
-        return float(text.lower() == "true")
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
 
 
 def _utf_8(value: bytes) -> str | None:

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.convert import tables
-from ooc_fw.convert.csv_table import is_foreign_number, parse_number
 from ooc_fw.convert.readers import Words
-from ooc_fw.convert.tables import Table, Wanted, listed
+from ooc_fw.convert.tables import Table, Wanted, is_foreign_number, listed, parse_number
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.labels import MISSING_LABELS, iter_labels
 from ooc_fw.data.offsets import merges

@@ -1,4 +1,4 @@
-"""Tables as Arrow record batches, of Parquet and Arrow files, and arrays that `open_source` opens.
+"""Tables: what they hold, which of it is wanted, and arrays that `open_source` opens.
 
 A block of a table becomes `Cells`: numbers, and words of which each different one is written once.
 `ooc_fw.convert.features` makes features of them.
@@ -6,11 +6,10 @@ A block of a table becomes `Cells`: numbers, and words of which each different o
 
 from __future__ import annotations
 
-import os
+import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -21,25 +20,25 @@ import numpy as np
 
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import MAX_NAME, Place, Reader, Words
-from ooc_fw.data.formats import check_parts, file_system, is_url, open_bytes, remote_errors
 from ooc_fw.data.labels import MISSING_LABELS, inexact_label, inexact_labels, plain_word
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import InputError, unreadable
+from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 MAX_COLUMNS = 1 << 16  # each takes pyarrow some 10 kB in a block
-MAX_BLOCK_ROWS = 1 << 16  # rows of a table that are read at once, however narrow they are
 MAX_LISTED = 12  # columns that a message lists
 # As a number; of categories, only the empty cell is missing.
 MISSING = (*sorted(MISSING_LABELS), "-")
 NUMBERS, BOOLEANS, WORDS, TEXT = USABLE = ("numbers", "booleans", "words", "text")
 """What a column holds. Text may turn out to be numbers or words; a label is read as words."""
 NULLS = "null"  # what a column of Arrow holds if all of its values are missing
+
+_FOREIGN_NUMBER = re.compile(r"[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d*)?(?:[eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,174 +106,10 @@ class Table(Reader):
     def cells(self, block: Any) -> Cells:
         """Wanted cells of a block, for any thread; InputError for one that cannot be read."""
 
-    def _cells_of(self, columns: Mapping[str, Any], n_rows: int, place: Place) -> Cells:
-        """Wanted cells of columns of Arrow."""
-        wanted = self.wanted
-        labels: Float64Array | Words = np.zeros(n_rows)
-        if wanted.label is not None:
-            are_numbers = wanted.targets and self.kinds[wanted.label] == NUMBERS
-            labels = (numbers_of if are_numbers else words_of)(columns[wanted.label], place)
-        numbers = np.empty((n_rows, len(wanted.numbers) + len(wanted.dates)))
-        for j, name in enumerate(wanted.numbers):
-            numbers[:, j] = numbers_of(columns[name])
-        for j, name in enumerate(wanted.dates, len(wanted.numbers)):
-            numbers[:, j] = _seconds_of(columns[name], place)
-        words = tuple(words_of(columns[name], place) for name in wanted.words)
-        return Cells(labels, numbers, words, place)
 
-
-class PartsTable(Table):
-    """Parquet or Arrow IPC: a file, or all files of a folder in the order of their names.
-
-    If names of folders below it are like ``year=2024``, ``year`` is a column, too.
-    """
-
-    def __init__(self, path: str, kind: str) -> None:
-        import pyarrow as pa
-
-        super().__init__(path, 0)
-        self._is_parquet = kind == "parquet"
-        self._row = 0  # number of the next row
-        try:
-            with remote_errors(path) if is_url(path) else nullcontext():
-                self._find_parts(path)
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(
-                f"{path} cannot be read as {kind.capitalize()} ({error}); write it again"
-            ) from None
-
-    def _find_parts(self, path: str) -> None:
-        from pyarrow import dataset, fs
-
-        self._files = fs.LocalFileSystem()
-        place = path
-        if is_url(path):
-            system, place = file_system(path)
-            self._files = fs.PyFileSystem(fs.FSSpecHandler(system))
-        elif not os.path.isdir(path):
-            open_bytes(path).close()
-        check_parts(path)
-        where: dict[str, Any] = {"format": "parquet" if self._is_parquet else "ipc"}
-        if not self._files.get_file_info(place).is_file:
-            where |= {"partitioning": "hive", "partition_base_dir": place}
-        found = dataset.dataset(place, filesystem=self._files, **where)
-        self._parts = sorted(found.get_fragments(), key=lambda one: one.path)
-        # Columns that names of folders tell, and their values there.
-        self._keys = [dataset.get_partition_keys(one.partition_expression) for one in self._parts]
-        types: dict[str, Any] = {}
-        for part in self._parts:
-            for column in part.physical_schema:
-                if _kind(types.setdefault(column.name, column.type)) == NULLS:
-                    types[column.name] = column.type
-        for name in dict.fromkeys(name for keys in self._keys for name in keys):
-            types[name] = found.schema.field(name).type
-        self._types = types
-        infos = self._files.get_file_info([part.path for part in self._parts])
-        self.size = sum(info.size or 0 for info in infos)
-        self._n_rows = sum(part.count_rows() for part in self._parts)
-        self._stored = dict(zip(name_columns(path, list(types)), types, strict=True))
-        self.kinds = {name: _kind(types[stored]) for name, stored in self._stored.items()}
-        named = (found.schema.pandas_metadata or {}).get("index_columns", ())
-        # A range index is stored as a record, without a column.
-        self.index = frozenset(one for one in named if isinstance(one, str) and one in self.kinds)
-
-    @property
-    def bytes_read(self) -> int:
-        """Share of the files that belongs to the rows read."""
-        return int((self.size or 0) * self._row // max(1, self._n_rows))
-
-    def choose(self, wanted: Wanted) -> None:
-        """Raise InputError where a part lacks a column, or has one of another type."""
-        super().choose(wanted)
-        for part, keys in zip(self._parts, self._keys, strict=True):
-            own = {column.name: column.type for column in part.physical_schema}
-            for name in wanted.columns:
-                stored = self._stored[name]
-                if stored in keys:
-                    continue
-                if stored not in own:
-                    raise InputError(
-                        f"{part.path} lacks column {name!r} of the other files of {self.name}; "
-                        f"leave the column out, write the file again, or move it elsewhere"
-                    )
-                if _kind(own[stored]) not in (NULLS, self.kinds[name]):
-                    raise InputError(
-                        f"column {name!r} of {part.path} is of type {own[stored]}, unlike that of "
-                        f"the other files of {self.name}; write them with one type"
-                    )
-
-    def blocks(self) -> Iterator[tuple[Mapping[str, Any], int, Place]]:  # noqa: D102
-        import pyarrow as pa
-
-        for part, keys in zip(self._parts, self._keys, strict=True):
-            first = 0
-            try:
-                for batch in self._batches(part, keys):
-                    self._row += batch.num_rows
-                    self.text_bytes += batch.nbytes
-                    # A column is found by its name in a dict: a schema looks at all of them.
-                    stored = dict(zip(batch.schema.names, batch.columns, strict=True))
-                    columns = {
-                        name: self._column(self._stored[name], stored, keys, batch.num_rows)
-                        for name in self.wanted.columns
-                    }
-                    yield columns, batch.num_rows, _place_from(part.path, first)
-                    first += batch.num_rows
-            except MemoryError:
-                raise
-            except (pa.ArrowException, OSError) as error:
-                raise unreadable(part.path, error) or InputError(
-                    f"{part.path} is damaged after row {first} ({error}); fetch it again"
-                ) from error
-
-    def cells(self, block: tuple[Mapping[str, Any], int, Place]) -> Cells:  # noqa: D102
-        return self._cells_of(*block)
-
-    def _column(
-        self, name: str, stored: Mapping[str, pa.Array], keys: Mapping[str, Any], n_rows: int
-    ) -> pa.Array:
-        """A column of some rows, of which a part may hold no value at all."""
-        import pyarrow as pa
-
-        if name in keys:
-            return pa.repeat(pa.scalar(keys[name], self._types[name]), n_rows)
-        if _kind(stored[name].type) == NULLS:
-            return pa.nulls(n_rows, _value_type(self._types[name]))
-        return _decoded(stored[name])
-
-    def _batches(self, part: Any, keys: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Record batches of a part, of bounded size, with the columns to be read."""
-        from pyarrow import parquet
-
-        stored = [self._stored[name] for name in self.wanted.columns]
-        stored = [name for name in stored if name not in keys]
-        size = _block_rows(8 * len(stored))
-        if not self._is_parquet:
-            for batch in part.to_batches(columns=stored, use_threads=False):
-                for start in range(0, batch.num_rows, size):
-                    yield batch.slice(start, size)
-            return
-        # Pages are streamed: a whole row group need not fit the memory. A text that many rows share
-        # is stored once, and stays so in a dictionary.
-        texts = [name for name in stored if _kind(self._types[name]) == WORDS]
-        with self._files.open_input_file(part.path) as file:
-            pages = parquet.ParquetFile(
-                file, buffer_size=1 << 20, pre_buffer=False, read_dictionary=texts
-            )
-            groups = map(pages.metadata.row_group, range(pages.metadata.num_row_groups))
-            most = max((one.total_byte_size // max(1, one.num_rows) for one in groups), default=1)
-            size = min(size, _block_rows(most))
-            yield from pages.iter_batches(size, columns=stored, use_threads=False)
-
-
-def _place_from(name: str, first: int) -> Place:
+def place_from(name: str, first: int) -> Place:
     """Places of rows of a block that begins at row `first` of a file."""
     return lambda row: f"{name}, row {first + row}"
-
-
-def _block_rows(row_bytes: int) -> int:
-    """Rows of a table that are read at once."""
-    return min(MAX_BLOCK_ROWS, max(64, readers.BLOCK_BYTES // max(1, row_bytes)))
 
 
 class ArrayTable(Table):
@@ -320,7 +155,7 @@ class ArrayTable(Table):
 
     def cells(self, block: tuple[Any, Any, int]) -> Cells:  # noqa: D102
         rows, labels, start = block
-        wanted, place = self.wanted, _place_from(self.name, start)
+        wanted, place = self.wanted, place_from(self.name, start)
         if wanted.label in self._places and wanted.label != self.own_label:
             labels = rows[:, self._places[wanted.label]]
         if labels.dtype.kind in "biuf":
@@ -329,7 +164,7 @@ class ArrayTable(Table):
             found: Any = np.ascontiguousarray(labels, dtype=np.float64)
         else:
             values, codes = np.unique(labels, return_inverse=True)
-            found = _collect(values.tolist(), codes, place)
+            found = collect_words(values.tolist(), codes, place)
         if self.sparse:
             data = np.ascontiguousarray(rows.data, dtype=np.float64)
             numbers: Any = CSRRows(data, rows.indices, rows.indptr, rows.n_features)
@@ -383,59 +218,28 @@ def listed(names: Sequence[str]) -> str:
     return f"{shown}, ... ({len(names)} in all)" if len(names) > MAX_LISTED else shown
 
 
-def _kind(kind: Any) -> str:
-    """What a column of a type of Arrow holds."""
-    from pyarrow import types as t
+def parse_number(text: str) -> float | None:
+    """Read the number in a cell: NaN where it is missing, None where there is no number.
 
-    value = _value_type(kind)
-    if t.is_boolean(value):
-        return BOOLEANS
-    if any(test(value) for test in (t.is_integer, t.is_floating, t.is_decimal)):
-        return NUMBERS
-    texts = [t.is_string, t.is_large_string, t.is_binary, t.is_large_binary]
-    texts += [t.is_string_view, t.is_binary_view, t.is_fixed_size_binary]
-    return WORDS if any(test(value) for test in texts) else str(value)
-
-
-def _value_type(kind: Any) -> Any:
-    """Type of the values in a column that may be of codes."""
-    from pyarrow import types
-
-    return kind.value_type if types.is_dictionary(kind) else kind
+    True and False are 1 and 0, as in columns of booleans.
+    """
+    text = text.strip(" \t")
+    if text in MISSING:
+        return np.nan
+    if text.lower() in ("true", "false"):
+        return float(text.lower() == "true")
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
 
 
-def _decoded(column: pa.Array) -> pa.Array:
-    """A column with its values in the place of views, and of codes of numbers."""
-    from pyarrow import types
-
-    if types.is_dictionary(column.type):
-        return column if _kind(column.type) == WORDS else column.dictionary_decode()
-    plain = {"string_view": "string", "binary_view": "binary"}
-    kind = str(column.type)
-    return column.cast(plain[kind]) if kind in plain else column
+def is_foreign_number(text: str) -> bool:
+    """Whether a cell holds a number with a decimal comma or separators of thousands."""
+    return _FOREIGN_NUMBER.fullmatch(text.strip()) is not None
 
 
-def numbers_of(column: Any, _place: Place = str) -> Float64Array:
-    """Numbers of a column of Arrow, missing ones as NaN."""
-    found = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
-    # Compiled code knows writable arrays only; those of Arrow are not.
-    return np.require(found, requirements="W")
-
-
-def words_of(column: Any, place: Place) -> Words:
-    """Words of a column of Arrow: equal values are one word, empty ones are missing."""
-    if hasattr(column, "chunks"):
-        column = column.combine_chunks()
-    coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
-    codes = coded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
-    # A block may lack words that are in the dictionary of its file.
-    used = np.flatnonzero(np.bincount(codes + 1)[1:])
-    places = np.full(len(coded.dictionary) + 1, -1)  # of used codes; -1 takes the last of them
-    places[used] = np.arange(len(used))
-    return _collect(coded.dictionary.take(used).to_pylist(), places[codes], place)
-
-
-def _collect(values: Sequence[Any], codes: AnyArray, place: Place) -> Words:
+def collect_words(values: Sequence[Any], codes: AnyArray, place: Place) -> Words:
     """Words of a column of different values, given the position of each row's value in them."""
     names: dict[str, int] = {}
     places = np.full(len(values) + 1, -1)
@@ -462,31 +266,9 @@ def _word_of(value: object) -> str:
     return plain_word(value.decode("utf-8") if isinstance(value, bytes) else value)
 
 
-def write_arrow(frame: Any, path: str) -> None:
-    """Write a frame of pandas or polars, or an Arrow table, as an Arrow file."""
-    import pyarrow as pa
-
-    try:
-        is_pandas = hasattr(frame, "iloc")
-        table = pa.Table.from_pandas(frame, preserve_index=False) if is_pandas else pa.table(frame)
-    except (ValueError, TypeError) as error:  # columns of several types, or with one name
-        kind = type(frame).__name__
-        raise InputError(f"this {kind} is no table for Arrow ({error}); correct it") from None
-    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-
-
 def may_be_dates(kind: str) -> bool:
     """Whether a column of this kind holds dates and times, or text that may be some."""
     return kind in (WORDS, TEXT) or kind.startswith(("timestamp", "date"))
-
-
-def _seconds_of(column: Any, place: Place) -> Float64Array:
-    """Seconds since 1970 of dates: NaN where they are missing, infinite where text is no date."""
-    if str(column.type).startswith(("timestamp", "date")):
-        return numbers_of(column.cast("timestamp[us]", safe=False).cast("int64")) / 1e6
-    words = words_of(column, place)
-    return np.array([*map(seconds_in, words.values), np.nan])[words.codes]
 
 
 def seconds_in(word: str) -> float:

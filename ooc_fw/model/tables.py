@@ -17,7 +17,7 @@ from ooc_fw.convert.features import TableEncoder
 from ooc_fw.convert.like import TrainingFile
 from ooc_fw.convert.readers import LabelNumbers, ParseOptions, Words, ordered_map
 from ooc_fw.convert.record import TableRecord, find_column
-from ooc_fw.convert.tables import USABLE, Wanted, write_arrow
+from ooc_fw.convert.tables import USABLE, Wanted
 from ooc_fw.data.formats import TABLES, detect_format, is_store
 from ooc_fw.data.labels import label_word
 from ooc_fw.data.opening import names_of_frame
@@ -62,6 +62,8 @@ class Table:
             return
         with scratch_directory() as folder:
             path = str(folder / "table.arrow")
+            from ooc_fw.convert.arrow import write_arrow  # pyarrow is slow to import
+
             write_arrow(X, path)
             yield cls(path, "arrow", f"this {type(X).__name__}")
 

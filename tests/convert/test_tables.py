@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.csv_table import parse_number
-from ooc_fw.convert.tables import Wanted
+from ooc_fw.convert.tables import Wanted, parse_number
 from ooc_fw.data.labels import plain_word
 from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
@@ -549,7 +548,7 @@ def test_parquet_with_nulls_words_and_dates(run, refused, save):
 @pytest.mark.parametrize("coded", [True, False])
 def test_text_of_parquet_is_read_as_it_is_stored(tmp_path, monkeypatch, coded):
     """Rows of 4 MB, of which each text is stored once; a block may lack words of its row group."""
-    monkeypatch.setattr("ooc_fw.convert.tables.MAX_BLOCK_ROWS", 100)
+    monkeypatch.setattr("ooc_fw.convert.arrow.MAX_BLOCK_ROWS", 100)
     texts = [f"{k // 134}" * 10_000 for k in range(400)]
     path = tmp_path / "t.parquet"
     column = pa.array(texts, pa.dictionary(pa.int32(), pa.string()) if coded else pa.string())
