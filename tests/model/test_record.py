@@ -1,7 +1,6 @@
 """A model applied by definition, and the data that belong to it."""
 
 import dataclasses
-import math
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -23,15 +22,11 @@ from ooc_fw.model.prediction import (
 )
 from tests.support.contracts import to_dense
 from tests.support.methods import grid
-from tests.support.models import exact_decision, make_model, random_rows, with_numbers
+from tests.support.models import exact_decision, make_model, minmax, random_rows
 from tests.support.reference import to_csr
 
 D = 3
 OTHER_KERNELS = [name for name in KERNELS if name != "rbf"]
-
-
-def minmax(d=D):
-    return Scaling("minmax", False, np.arange(d, dtype=float), np.full(d, 0.5))
 
 
 # -- decision function -------------------------------------------------------------------------
@@ -248,62 +243,3 @@ def test_training_rows_are_recognised(monkeypatch, change):
         message = "array has 6 rows but the model was trained on row 6"
     with pytest.raises(InputError, match=message):
         check_training_rows(model, open_dataset(X), codes)
-
-
-# -- record ----------------------------------------------------------------------------------------
-
-EXACT, SPAN = {"landmarks": False}, {"landmarks": True}
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "message"),
-    [
-        (EXACT, {"beta": np.array([0.5, 0.6, 0.1, 0.0])}, "weights must have the sum 1"),
-        (EXACT, {"beta": np.array([np.nan, 1, 0, 0])}, "weights must be finite"),
-        (EXACT, {"beta": np.ones(1)}, "of one length"),
-        (EXACT, {"indptr": np.array([0, 0, 4])}, "not 2 classes and 2 classifiers"),
-        (EXACT, {"indptr": np.array([0, 3])}, "row pointers"),
-        (EXACT, {"indptr": np.array([1, 4])}, "row pointers"),
-        (EXACT, {"rho": np.zeros(1)}, "rho must be a positive number"),
-        (EXACT, {"rho": np.full(1, np.nan)}, "rho must be a positive number"),
-        (EXACT, {"sigmoid_a": np.zeros(1)}, "sigmoids cannot"),
-        (EXACT, {"sv": np.array([0, 1, 2, 4])}, "points outside the 4 vectors"),
-        (EXACT, {"sv": np.array([0, 1, 2, -1])}, "points outside the 4 vectors"),
-        (EXACT, {"sv": np.array([0, 1, 2, 2])}, "vector twice"),
-        (SPAN, {"beta": np.full(12, np.nan)}, "must be finite"),
-        (SPAN, {"primal": np.full(3, np.inf)}, "primal must be"),
-        (SPAN, {"dual": np.array([0, -1, 0])}, "dual must be"),
-        (SPAN, {"rho": np.full(3, 0.5)}, "rho of landmarks must be 1"),
-        (SPAN, {"sv": np.tile([0, 1, 2, 4], 3)}, "points outside the 4 vectors"),
-        (SPAN, {"sv": np.array([*range(4), *range(4), 3, 2, 1, 0])}, "have the same landmarks"),
-        (SPAN, {"indptr": np.array([0, 5, 8, 12])}, "twice|same landmarks"),
-    ],
-)
-def test_impossible_classifiers_are_refused(kind, changes, message):
-    model = make_model(random_rows(4), 3 if kind is SPAN else 2, **kind)
-    with pytest.raises(InputError, match=message):
-        with_numbers(model, **changes)
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "message"),
-    [
-        (EXACT, {"penalties": np.array([1.0, 1, 0, 1])}, "C must be 4 pos"),
-        (EXACT, {"penalties": np.ones(3)}, "C must be 4 positive numbers"),
-        (EXACT, {"rows": np.array([0, 1, 2, -1])}, "need as many numbers of rows"),
-        (EXACT, {"rows": np.array([0, 1, 2, 2])}, "are the same row"),
-        (EXACT, {"rows": np.arange(3)}, "need as many numbers of rows"),
-        (EXACT, {"classes": np.arange(3.0)}, "for each pair of them, not 3 classes and 1 classif"),
-        (EXACT, {"classes": np.array([1.0, math.nan])}, "words or finite numbers"),
-        (EXACT, {"classes": np.array([1.0, 1.0])}, "all different"),
-        (EXACT, {"columns": ("a", "b")}, "it describes"),
-        (EXACT, {"C": math.nan}, "the C of a model cannot be nan"),
-        (EXACT, {"offset": 0.0}, "not those of novelty"),
-        (SPAN, {"jitter": -1.0}, "the jitter of a model"),
-        (SPAN, {"classes": np.arange(4.0)}, "for each of them against the rest, not 4 .* 3 class"),
-    ],
-)
-def test_impossible_models_are_refused(kind, changes, message):
-    model = make_model(random_rows(4), 3 if kind is SPAN else 2, **kind)
-    with pytest.raises(InputError, match=message):
-        dataclasses.replace(model, **changes)

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from ooc_fw import Model, make_kernel
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.model.machines import Machines
 from tests.support.reference import kernel_values, to_csr
 
@@ -14,6 +15,10 @@ CLASSES = np.array([-7.0, 3.0, 4.0, 9.0])
 def random_rows(n, d=3, seed=0, density=0.7):
     rng = np.random.default_rng(seed)
     return np.round(rng.normal(size=(n, d)) * (rng.random((n, d)) < density), 2).astype(np.float32)
+
+
+def minmax(d=3):
+    return Scaling("minmax", False, np.arange(d, dtype=float), np.full(d, 0.5))
 
 
 def make_model(
