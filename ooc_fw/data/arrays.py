@@ -47,7 +47,6 @@ class ReadArray:
     """An array of which ``read(start, stop)`` returns a part."""
 
     kept_bytes = 0  # most bytes that stay in memory between two reads
-    overhead_bytes = 0  # most bytes that a read takes in addition to its result
 
     def __init__(
         self, shape: tuple[int, ...], dtype: Any, read: Callable[[int, int], AnyArray]
@@ -114,8 +113,6 @@ class DecodedChunks(ReadArray):
         self.chunk_rows = int(np.diff(borders).max(initial=0))
         chunk_bytes = self.chunk_rows * row_bytes
         self.kept_bytes = min(max(KEPT_BYTES, 2 * chunk_bytes), shape[0] * row_bytes)
-        # A chunk as compressed and as decompressed, and what is kept.
-        self.overhead_bytes = 2 * chunk_bytes + self.kept_bytes
         self._most_kept = max(2, self.kept_bytes // max(1, chunk_bytes))
         self._kept: OrderedDict[int, AnyArray] = OrderedDict()
         self._lock = threading.Lock()

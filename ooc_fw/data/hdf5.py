@@ -31,7 +31,6 @@ H5PY_ERRORS = (
     *(ArithmeticError, AttributeError, MemoryError, SystemError),
 )
 _LARGEST_BAND = 1 << 30  # decoded bytes up to which chunks that lie side by side are kept together
-_LIBRARY_CACHE = 1 << 20  # bytes of chunks that HDF5 itself keeps for a data set
 
 
 def open_file(path: str) -> Stored:
@@ -126,19 +125,15 @@ def open_dataset(dataset: Stored) -> FileArray | ReadArray:
             damage = f"{path} cannot be read ({error}); the file is damaged, write it again"
             raise DamageError(str(unreadable(path, error) or damage)) from error
 
-    slices = ReadArray(dataset.shape, dataset.dtype, read)
-    chunks = dataset.chunks or (0,)
+    chunks = dataset.chunks
     # Words take many times what is stored, and are not kept.
-    if filters_of(dataset) and dataset.chunks and dataset.dtype.kind != "O":
+    if filters_of(dataset) and dataset.dtype.kind != "O":
         check_chunk(f"{path}: {dataset.name!r}", dataset, chunks)
         band_bytes = chunks[0] * dataset.nbytes // max(1, dataset.shape[0])
         if chunks[1:] == dataset.shape[1:] or band_bytes <= _LARGEST_BAND:
             borders = np.r_[np.arange(0, dataset.shape[0], chunks[0]), dataset.shape[0]]
-            slices = DecodedChunks(dataset.shape, dataset.dtype, read, borders)
-    # A chunk as compressed and as decompressed, and what is kept.
-    chunk_bytes = math.prod(chunks) * dataset.dtype.itemsize
-    slices.overhead_bytes = _LIBRARY_CACHE + 2 * chunk_bytes + slices.kept_bytes
-    return slices
+            return DecodedChunks(dataset.shape, dataset.dtype, read, borders)
+    return ReadArray(dataset.shape, dataset.dtype, read)
 
 
 def find_in_file(dataset: Stored) -> FileArray | None:

@@ -118,7 +118,7 @@ class RowSource(ABC):
     categories: Categories | None = None  # that became features by the labels of rows
     targets: bool | None = None  # whether labels are targets; None: nothing says so
     labels_as: tuple[str, ...] = ()  # maps that made the labels, see `ooc_fw.data.labels.LabelMap`
-    overhead_bytes: int = 0  # most bytes that a read takes beside a span of rows
+    kept_bytes: int = 0  # most bytes of rows that stay in memory between two reads
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
     label_columns: Sequence[str] = ()  # which of the file may be the labels
     # Function and arguments that open the same rows in another process; None for rows in RAM.
@@ -224,8 +224,11 @@ class RowSource(ABC):
     @property
     def read_bytes(self) -> int:
         """Bytes that reading takes at most, in addition to the rows asked for."""
-        span_bytes = 0 if self.in_memory else self.span_rows * self.decoded_bytes // self.n_rows
-        return span_bytes + self.overhead_bytes + sum(part.read_bytes for part in self._parents)
+        own_bytes = self.span_rows * self.decoded_bytes // self.n_rows
+        if not self._parents:  # the span in 64 bits as stored, and as compressed; row pointers
+            own_bytes = 4 * own_bytes + self.kept_bytes + 8 * self.n_rows * self.sparse
+        own_bytes *= not self.in_memory
+        return own_bytes + sum(part.read_bytes for part in self._parents)
 
     @property
     def label_bytes(self) -> int:
@@ -297,8 +300,8 @@ class RowSource(ABC):
             parent.check_unchanged()
 
     def hold(self, array: Any) -> None:
-        """Count the memory that reading an array takes, and close it with the source."""
-        self.overhead_bytes += array.overhead_bytes
+        """Count the memory that an array keeps, and close it with the source."""
+        self.kept_bytes += array.kept_bytes
         self.on_close(array.close)
 
     def on_close(self, release: Callable[[], object]) -> None:

@@ -161,8 +161,6 @@ def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums = NO_SUMS)
     source.compressed = _is_compressed(values)
     if source.compressed:
         source.max_gap = source.span_rows = source.chunk_rows
-    # A span of rows as stored.
-    source.overhead_bytes += source.read_bytes * -(-int(np.dtype(values.dtype).itemsize) // 4)
     for array in arrays:
         source.hold(array)
     return source
@@ -223,7 +221,6 @@ def _open_csr(group: Node, labels: Sliceable | None, sums: Sums) -> tuple[CSRSou
     chunk_rows = None if chunk is None else max(1, chunk * n_rows // max(1, n_stored))
     matrix = SimpleNamespace(**parts, shape=(n_rows, n_features))
     source = CSRSource(matrix, labels, name=path, chunk_rows=chunk_rows)
-    source.overhead_bytes += 8 * n_pointers
     return source, [*arrays.values()]
 
 

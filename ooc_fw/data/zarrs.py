@@ -18,8 +18,7 @@ from ooc_fw.system.errors import DamageError, InputError
 
 logger = logging.getLogger(__name__)
 
-# Chunks that are decoded at once: zarr has a task for each of them, of about so many bytes.
-_CHUNKS_AT_ONCE, _TASK_BYTES = 1 << 10, 16 << 10
+_CHUNKS_AT_ONCE = 1 << 10  # that are decoded together: zarr has a task of 16 KiB for each
 
 
 def open_store(path: str) -> Any:
@@ -75,9 +74,7 @@ def open_zarr(stored: Any, place: str) -> DecodedChunks:
         return values.astype(object) if is_text else values
 
     borders = np.r_[np.arange(0, shape[0], length), shape[0]]
-    slices = DecodedChunks(shape, np.dtype(object) if is_text else stored.dtype, decode, borders)
-    slices.overhead_bytes += _TASK_BYTES * min(stored.nchunks, _CHUNKS_AT_ONCE)
-    return slices
+    return DecodedChunks(shape, np.dtype(object) if is_text else stored.dtype, decode, borders)
 
 
 def open_dask(array: Any) -> DecodedChunks:
