@@ -223,21 +223,17 @@ class TrainOptions(_Checked):
     )
     start: str = option(
         "random",
-        "first rows: random ones of both classes, or the row farthest from a random one and the "
-        "row farthest from that, as in the MEB paper",
+        "first rows: random ones of both classes, or two that are far apart, as in the MEB paper",
         choices=("random", "farthest"),
     )
     sample_size: int = option(194, "rows that a sampled step draws", **_COUNT)
     tol: float = option(1e-3, "target tolerance of the duality gap", **_POSITIVE)
     stopping: str = option(
-        "relative",
-        "gap that is compared with the tolerance",
-        choices=("relative", "absolute", "meb"),
+        "relative", "gap that is compared with tol", choices=("relative", "absolute", "meb")
     )
     certify: bool = switch(
         "--no-certify",
-        "leave out the pass over all rows: the gap is that of the rows drawn last, which does not "
-        "bound that of all rows, and the status is sampled, not converged",
+        "leave out the pass over all rows: the gap is that of the rows drawn last",
         default=True,
     )
     max_iter: int | None = option(None, "stop after N iterations (default: no limit)", **_SEED)
@@ -258,9 +254,8 @@ class TrainOptions(_Checked):
     )
     landmarks: int | None = option(
         None,
-        "N: learn weights of N landmarks, rows of the data, from all rows; none: train to the "
-        "optimum over all rows, whatever it costs; auto (default): landmarks if the optimum has "
-        "too many support vectors for time and memory",
+        "N: learn weights of N rows of the data from all rows; none: train to the optimum, "
+        "whatever it costs; auto (default): landmarks if the optimum takes too much",
         **_VERTICES | {"choices": ("auto", "none"), "metavar": "{auto,N,none}"},
     )
     exact: bool = switch("--exact", "the same as --landmarks none")
@@ -305,8 +300,7 @@ class TaskOptions(_Checked):
     )
     epsilon: float = option(
         0.1,
-        "half the width of the tube around the targets of a regression in which nothing is lost, "
-        "in units of the targets; 0 is kernel ridge regression",
+        "half the width of the tube around targets in which nothing is lost, in their units",
         **_POSITIVE | {"above": False},
     )
 
@@ -321,9 +315,7 @@ class SearchOptions(_Checked):
     )
     metric: str = option(
         "auto",
-        "what to choose by: accuracy, balanced_accuracy (the mean recall of the classes), auc (the "
-        "ROC AUC of two classes), or r2 (of regression); auto is accuracy, auc of novelty, r2 of "
-        "regression",
+        "what to choose by; auto is accuracy, auc of novelty, r2 of regression",
         choices=("auto", "accuracy", "balanced_accuracy", "auc", "r2"),
     )
 
@@ -352,8 +344,7 @@ class ConvertOptions(_Checked):
     log1p: bool = switch("--log1p", "take log(1 + x) before scaling")
     like: str | os.PathLike[str] | None = option(
         None,
-        "take features, scaling, labels and header from a converted training file or a model, and "
-        "keep the order of the rows",
+        "take features, scaling, labels and header from a converted file or a model",
         metavar="TRAIN.h5",
         read=file_name,
     )
@@ -369,9 +360,7 @@ class ConvertOptions(_Checked):
         **_INT32,
     )
     compression: str = option(
-        "none",
-        "compress the data; lz4 and zstd need ooc-fw[compression]",
-        choices=("none", "gzip", "lz4", "zstd"),
+        "none", "lz4, zstd: ooc-fw[compression]", choices=("none", "gzip", "lz4", "zstd")
     )
     label: str | None = option(
         None,
@@ -385,15 +374,12 @@ class ConvertOptions(_Checked):
         metavar="TASK",
     )
     one_hot: Sequence[str] = option(
-        (),
-        "columns of categories, with commas between them: each category becomes a feature of 0 "
-        "and 1",
-        **_COLUMNS,
+        (), "columns whose categories become features of 0 and 1, with commas", **_COLUMNS
     )
     target_encode: Sequence[str] = option(
         (),
         "columns of many categories: each becomes the share of its rows in each class but the "
-        "first, or the mean of their targets; for a training row, that of the rows of other folds",
+        "first, or the mean of their targets, over the rows of other folds",
         **_COLUMNS,
     )
     target_counts: bool = switch(
@@ -406,21 +392,18 @@ class ConvertOptions(_Checked):
     drop: Sequence[str] = option((), "columns to leave out, with commas between them", **_COLUMNS)
     impute: str | None = option(
         None,
-        "replace a missing number by the mean of its column; a number is missing where the cell is "
-        "empty, NA, nan, null, None, ? or - (default: missing numbers are an error)",
+        "replace missing numbers (empty, NA, nan, null, None, ?, -) by the mean of their column",
         choices=("mean",),
     )
     missing_labels: str = option(
         "refuse",
-        "rows whose label is missing are an error (refuse), or are left out (drop), with "
-        "drop=unknown also those whose label is unknown, before --labels-as",
+        "rows without a label are an error, or left out; drop=unknown: also those of this label",
         read=missing_labels_of,
         metavar="{refuse,drop,drop=LABEL}",
     )
     labels_as: str | None = option(
         None,
-        "new labels, numbers or words, such as 'normal=normal,*=attack', where * is every label "
-        "that is not named (default: what --like did with the labels of its rows)",
+        "new labels, such as 'normal=normal,*=attack'; * is every label that is not named",
         metavar="LABEL=NEW,...",
     )
     format: str = option(
@@ -431,22 +414,12 @@ class ConvertOptions(_Checked):
     header: bool | None = option(
         None,
         flags={
-            "--no-header": (
-                False,
-                "the first line of CSV is a row, and columns are called 0, 1, ...",
-            ),
-            "--header": (
-                True,
-                "the first line of CSV names the columns (default), even by numbers",
-            ),
+            "--no-header": (False, "the first line of CSV is a row; columns are 0, 1, ..."),
+            "--header": (True, "the first line of CSV names the columns (default)"),
         },
     )
     delimiter: str | None = option(
-        None,
-        "character between the cells of CSV (default: comma, tab, semicolon or bar, whichever the "
-        "first line has most of)",
-        metavar="C",
-        read=_delimiter,
+        None, "between cells of CSV (default: as in the first line)", metavar="C", read=_delimiter
     )
     labels: str | os.PathLike[str] | None = option(
         None, "labels in a file beside the rows, .npy", metavar="FILE", read=file_name

@@ -106,10 +106,17 @@ def add_outputs(parser: argparse.ArgumentParser, metavar: str, text: str) -> Non
     add_output(parser, metavar, text)
 
 
+def add_file(
+    parser: argparse._ActionsContainer, name: str, text: str, *, written: bool = False
+) -> None:
+    """Declare an option that names a file that is read, or `written`."""
+    kind = OUTPUT if written else INPUT
+    parser.add_argument(name, type=kind, metavar="FILE", help=text)
+
+
 def add_figure(parser: argparse.ArgumentParser, text: str) -> None:
     """Declare ``--figure``; `text` says what it shows."""
-    text += " (.png, .svg, .pdf; matplotlib)"
-    parser.add_argument("--figure", type=OUTPUT, metavar="FILE", help=text)
+    add_file(parser, "--figure", f"{text} (.png, .svg, .pdf; matplotlib)", written=True)
 
 
 def add_work(

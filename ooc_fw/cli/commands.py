@@ -90,8 +90,7 @@ def _split(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", nargs=2, type=OUTPUT, metavar=names, help=text)
     which = parser.add_mutually_exclusive_group()
     add_option(which, "test_share", Option(0.3, "share of the rows in the test file", **SHARE))
-    text = "numbers of the test rows in DATA, from 0: text with one a line, or .npy"
-    which.add_argument("--rows", type=INPUT, metavar="FILE", help=text)
+    arguments.add_file(which, "--rows", "numbers of the test rows, from 0: one a line, or .npy")
     add_options(parser, ConvertOptions, ["seed", "compression"])
     arguments.add_results(parser)
 
@@ -135,13 +134,11 @@ def _train(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "C", option_fields(TrainOptions)["C"], default=None, help=text)
     add_options(parser, KernelOptions, ["kernel", "gamma"])
     add_options(parser, TrainOptions, ["tol", "memory_limit", "max_time"])
-    text = "let the model give probabilities, learned from rows held out, in up to twice the time"
-    add_flag(parser, "--probability", text)
+    add_flag(parser, "--probability", "let the model give probabilities, in up to twice the time")
     limits = parser.add_argument_group("limits")
     add_options(limits, TrainOptions, ["max_iter"])
     arguments.add_work(parser, limits)
-    text = "train nothing: print the kind of model and how the memory would be divided"
-    add_flag(limits, "--dry-run", text)
+    add_flag(limits, "--dry-run", "print the kind of model and the plan of memory, train nothing")
     group = parser.add_argument_group("noisy data (ooc-fw help noisy)")
     add_options(group, TrainOptions, ["landmarks", "exact"])
     group = parser.add_argument_group("classes and kernels")
@@ -165,22 +162,18 @@ def _add_task(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--task", metavar="TASK", help=text, **how)
     group = parser.add_argument_group("single tasks")
     add_options(group, TaskOptions)
-    text = "label of the ordinary rows of novelty, which alone are learned"
-    group.add_argument("--ordinary", metavar="LABEL", help=text)
+    group.add_argument("--ordinary", metavar="LABEL", help="of novelty: learn these rows alone")
     parser.set_defaults(epsilon=None)  # tells whether it is given
 
 
 def _add_runs(runs: argparse._ArgumentGroup) -> None:
     """Declare how a run is watched and resumed."""
-    text = "write the model of the weights so far there now and then"
-    runs.add_argument("--checkpoint", type=OUTPUT, metavar="FILE", help=text)
+    arguments.add_file(runs, "--checkpoint", "write the model so far now and then", written=True)
     every = Option(None, "time between checkpoints (default: 60s)", **DURATION)
     add_option(runs, "checkpoint_every", every)
-    text = "go on from a checkpoint of the same data; with --stream from a model"
-    runs.add_argument("--resume", type=INPUT, metavar="FILE", help=text)
+    arguments.add_file(runs, "--resume", "go on from a checkpoint; with --stream from a model")
     add_options(runs, TrainOptions, ["seed"])
-    text = "write one JSON object per event, for ooc-fw plot; --resume appends"
-    runs.add_argument("--log", type=OUTPUT, metavar="FILE", help=text)
+    arguments.add_file(runs, "--log", "write events as JSON; --resume appends", written=True)
 
 
 def _add_stream(parser: argparse.ArgumentParser) -> None:
@@ -207,8 +200,8 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     arguments.add_data(parser)
     arguments.add_output(parser, "MODEL", _MODEL)
     _add_task(parser)
-    text = "kernels, with commas between them (default: rbf,laplacian)"
-    parser.add_argument("--kernel", type=arguments.read_kernels, metavar="NAMES", help=text)
+    how: dict[str, Any] = {"type": arguments.read_kernels, "metavar": "NAMES"}
+    parser.add_argument("--kernel", help="kernels (default: rbf,laplacian)", **how)
     positive = option_fields(TrainOptions)["C"]
     arguments.add_values(parser, "--C", positive, "values of C")
     gamma = option_fields(KernelOptions)["gamma"]
@@ -224,8 +217,7 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     add_options(training, TrainOptions, ["tol", "landmarks", "exact"])
     arguments.add_work(parser, training, dask=False)
     results = parser.add_argument_group("results")
-    text = "write all candidates as JSON"
-    results.add_argument("--points", type=OUTPUT, metavar="FILE.json", help=text)
+    arguments.add_file(results, "--points", "write all candidates as JSON", written=True)
     arguments.add_results(parser)
 
 
@@ -243,8 +235,7 @@ def _predict(parser: argparse.ArgumentParser) -> None:
     text = "decision values (margin at -1 and 1, positive for the larger label); of more than two "
     text += "classes for each pair, or, of a landmark model, for each class against the rest"
     add_flag(parser, "--decision", text)
-    text = "the probability of each class, for models of ooc-fw train --probability"
-    add_flag(parser, "--probability", text)
+    add_flag(parser, "--probability", "the probability of each class, of models that give them")
     text = "decision value above which the larger of two labels is predicted (default: 0)"
     add_option(parser, "threshold", Option(None, text, low=-LARGEST, metavar="T"))
     arguments.add_work(parser)
@@ -264,14 +255,13 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     text = "the class to be found (default: the larger of two labels, or novel rows); of a model "
     text += "of novelty also any label of DATA, and rows of all other labels are ordinary"
     parser.add_argument("--positive", metavar="LABEL", help=text)
-    text = "also the recall for each value of this column of a table"
-    parser.add_argument("--by", metavar="COLUMN", help=text)
+    parser.add_argument("--by", metavar="COLUMN", help="the recall for each value in a table")
     text = "recall=R or precision=P: also find the decision value that gives so much of the "
     text += "positive class here; a number: judge what ooc-fw predict --threshold gives"
     read = argument_type(arguments.read_threshold)
     parser.add_argument("--threshold", type=read, metavar="T", help=text)
     arguments.add_work(parser)
-    text = "draw confusion, ROC, precision against recall, reliability; or predicted against true"
+    text = "draw confusion, ROC, precision and reliability, or predicted against true"
     arguments.add_figure(parser, text)
     arguments.add_results(parser)
 
@@ -292,8 +282,7 @@ def _importance(parser: argparse.ArgumentParser) -> None:
     text = "permutation, gradients, or auto: permutation of tables of up to 200 columns with labels"
     words = "auto", "permutation", "gradients"
     add_option(parser, "by", Option("auto", text, choices=words, metavar="HOW"))
-    text = "columns in tables and figure (default: 20; 5 for each of several classes); JSON has all"
-    add_option(parser, "top", Option(None, text, **_COUNT))
+    add_option(parser, "top", Option(20, "columns in table and figure; JSON has all", **_COUNT))
     arguments.add_figure(parser, "draw the most important columns as bars")
     arguments.add_work(parser)
     arguments.add_results(parser)
@@ -325,10 +314,8 @@ def _export(parser: argparse.ArgumentParser) -> None:
     """
     arguments.add_model(parser)
     arguments.add_outputs(parser, "OUT.onnx", "file to write, at the end or by -o")
-    text = "let the input be of float32 (default: of float64, which raw columns may need)"
-    add_flag(parser, "--float32-input", text)
-    text = "leave out the probabilities of a model that gives them"
-    add_flag(parser, "--no-probabilities", text)
+    add_flag(parser, "--float32-input", "let the input be of float32 (default: of float64)")
+    add_flag(parser, "--no-probabilities", "leave out the probabilities")
     arguments.add_results(parser, progress=False)
 
 
@@ -344,8 +331,7 @@ def _plot(parser: argparse.ArgumentParser) -> None:
     arguments.add_output(parser, "FIGURE", text)
     text = f"some of {', '.join(PANELS)}, with commas between them (default: all)"
     parser.add_argument("--panels", metavar="NAMES", default=",".join(PANELS), help=text)
-    text = "what to draw against (default: time)"
-    parser.add_argument("--against", choices=AXES, default="time", help=text)
+    parser.add_argument("--against", choices=AXES, default="time", help="(default: time)")
     arguments.add_results(parser, progress=False)
 
 
@@ -362,8 +348,7 @@ def _help(parser: argparse.ArgumentParser) -> None:
 
     Without TOPIC, list the guides.
     """
-    text = "name of a guide or of a command"
-    parser.add_argument("topic", nargs="?", metavar="TOPIC", help=text)
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="a guide or a command")
 
 
 def _warm_up(parser: argparse.ArgumentParser) -> None:

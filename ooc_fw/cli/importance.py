@@ -29,28 +29,22 @@ def run(args: argparse.Namespace) -> int:
             found = model.importance(source, rows=rows, by=args.by, **options)
     common.print_result(args, found.to_dict(), _lines(found, args.top))
     if args.figure is not None:
-        of_class = 20 if len(found.classes) == 1 else 5
-        save(draw_importance(found, args.top or of_class), args.figure)
+        save(draw_importance(found, args.top), args.figure)
     return DONE
 
 
-def _lines(found: Importance, top: int | None) -> list[str]:
-    """The most important columns, and with their effects those of each class."""
-    whole = [[found.names[k], f"{found.values[k]:.4g}"] for k in found.order[: top or 20]]
-    whole = [["column", "importance"], *whole]
+def _lines(found: Importance, top: int) -> list[str]:
+    """The most important columns, of two classes with their effects."""
+    most = found.order[:top]
+    rows = [[found.names[k], f"{found.values[k]:.4g}"] for k in most]
     if found.permuted:
         title = f"{found.what} where a column is shuffled, {found.n_rows} rows"
-        return [title, *common.table(whole)]
-    several = len(found.classes) > 1
-    rows = [["class", "column", "importance", "effect"]]
-    for name, values, effects in zip(found.classes, found.by_class, found.effects, strict=True):
-        for k in np.argsort(-values, kind="stable")[: top or (5 if several else 20)]:
-            numbers = ("" if np.isnan(x) else f"{x:.4g}" for x in (values[k], effects[k]))
-            rows.append([name, found.names[k], *numbers])
-    lines = [
-        f"change of {found.what} by one standard deviation, {found.n_rows} rows",
-        f"an effect above 0: more of the column raises {found.what.replace('each', 'the')}",
-    ]
-    if several:
-        return [*lines, *common.table(whole), "", "of each class", *common.table(rows, 2)]
-    return [*lines, *common.table([row[1:] for row in rows])]
+        return [title, *common.table([["column", "importance"], *rows])]
+    lines = [f"change of {found.what} by one standard deviation, {found.n_rows} rows"]
+    if len(found.classes) > 1:
+        lines.append("--json has the effects on each class")
+        return [*lines, *common.table([["column", "importance"], *rows])]
+    lines.append(f"an effect above 0: more of the column raises {found.what}")
+    effects = ["" if np.isnan(found.effects[0][k]) else f"{found.effects[0][k]:.4g}" for k in most]
+    rows = [[*row, effect] for row, effect in zip(rows, effects, strict=True)]
+    return [*lines, *common.table([["column", "importance", "effect"], *rows])]

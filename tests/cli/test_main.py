@@ -225,7 +225,7 @@ def send(*_):
 
 class Finder:
     def find_spec(name, *_):
-        if name == "ooc_fw" and {at!r} == "loading":
+        if name == "ooc_fw.cli.main" and {at!r} == "loading":
             send()
 
 def main():
