@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.rows import AnyArray, Float64Array, Int8Array, Int64Array, Rows, take_rows
-from ooc_fw.kernels.arithmetic import Operand
-from ooc_fw.kernels.differences import decide_by_differences
+from ooc_fw.kernels.arithmetic import Arithmetic, Operand
 from ooc_fw.kernels.engine import Engine, Nearest
-from ooc_fw.kernels.functions import FLOAT64_UNIT
+from ooc_fw.kernels.functions import FLOAT64_DIFFERENCES, FLOAT64_UNIT
 from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span, cheapest
 
 logger = logging.getLogger(__name__)
@@ -235,11 +234,27 @@ class DecisionFunctions:
         return self._engine.kernel.shift_invariant and not differs
 
     def by_differences(self, rows: Rows) -> tuple[Float64Array, Float64Array]:
-        """The same as `exact`, of few rows, from differences of rows and vertices."""
-        kernel = self._engine.kernel
-        sums, bound = decide_by_differences(kernel, rows, self._vertices, self._betas)
+        """The same as `exact`, of few rows, from differences of rows and vertices.
+
+        A distance from products loses the digits that its terms share; the difference of two
+        stored values errs by one unit of itself. Rows are dense for it, some of them at a time.
+        """
+        engine = Engine(self._engine.kernel, 1, Arithmetic(exact=FLOAT64_DIFFERENCES))
+        step = max(1, _BLOCK_BYTES // (8 * rows.shape[1]))
+        sums, bound = np.zeros((len(rows), self._betas.shape[0])), np.zeros(len(rows))
+        for first in range(0, self.n_vertices, step):
+            cols = slice(first, first + step)
+            z = engine.prepare(self._vertices[cols], exact=True)
+            betas = self._betas[:, cols]
+            weights = betas if isinstance(betas, np.ndarray) else betas.toarray()
+            for start in range(0, len(rows), step):
+                part = slice(start, start + step)
+                x = engine.prepare(rows[part], exact=True)
+                sums[part] += engine.weighted_sum(x, z, weights)
+                bound[part] = np.maximum(bound[part], engine.error_bound(x, z))
         self._engine.count(len(rows) * self.n_vertices)
-        return np.asarray((sums[:, 0] if self._single else sums) + self._bias), bound
+        values = sums[:, 0] if self._single else sums
+        return values + self._bias, bound + self.n_vertices * FLOAT64_UNIT
 
     def _sparse_sums(self, x: Operand, z: Operand, *matrices: Any) -> list[Float64Array]:
         """Sums by sparse matrices of weights, each of shape (len(x), n_classifiers)."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from ooc_fw._core.products import add_laplacian_gradients
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows
-from ooc_fw.kernels.differences import in_float64
 from ooc_fw.kernels.functions import Kernel
 
 _BLOCK_BYTES = 16 << 20  # of the kernel values, or gradients, of rows that are taken together
@@ -28,7 +27,7 @@ class Gradients:
         self._kernel, self.weights = kernel, weights
         if kernel.uses_distance and not isinstance(vertices, CSRRows):
             vertices = CSRRows.from_dense(vertices)
-        self._z, self._center = in_float64(vertices), 0.0
+        self._z, self._center = _in_float64(vertices), 0.0
         if kernel.shift_invariant and not isinstance(vertices, CSRRows):
             self._center = self._z.mean(axis=0)  # distances lose fewer digits near 0
             self._z = self._z - self._center
@@ -74,3 +73,12 @@ class Gradients:
         assert kernel.name == "tanimoto"
         divisors = np.where(both > 0, both - products, 1.0) ** 2
         return both / divisors, -2 * products / divisors
+
+
+def _in_float64(rows: Rows) -> Any:
+    """Rows as an array of float64, or as a `scipy.sparse.csr_array`."""
+    if not isinstance(rows, CSRRows):
+        return np.asarray(rows, dtype=np.float64)
+    from scipy.sparse import csr_array
+
+    return csr_array((rows.data.astype(np.float64), rows.indices, rows.indptr), shape=rows.shape)
