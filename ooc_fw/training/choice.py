@@ -10,8 +10,8 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -151,15 +151,17 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     if memory.max_vertices < min(most, work.n_rows):
         most = int(_ROOM * memory.max_vertices)
         whose = f"the {most} that memory holds (all fit in {enough}MiB)"
-    why_not = None
     why = f"there are {work.n_rows} rows"
+    why_not = None
     if work.n_rows > most or (options.max_time is not None and work.n_rows > SAMPLE_ROWS[0]):
         within = replace(options, threads=memory.max_threads)
         support = expect_support(problem, within, session, most, memory.max_vertices)
-        why = (
-            f"{support.basis}, so that about {support.expected} are expected of {work.n_rows} rows"
-        )
-        why_not = _why_not_exact(support, session.deadline(options).left(), most, whose, why)
+        why = f"{support.basis}, so that about {support.expected} are expected of "
+        why += f"{work.n_rows} rows"
+        if support.expected > most:
+            why_not = f"{why}, more than {whose}"
+        elif support.seconds > session.deadline(options).left():
+            why_not = f"{why}, which would take longer than --max-time allows, at that pace"
     if why_not is not None:
         try:
             return plan_span(problem, options, session, None, f": {why_not}{_WAY_OUT}")
@@ -181,28 +183,15 @@ def _why_exact(options: TrainOptions) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _why_not_exact(support: Support, left: float, most: int, whose: str, about: str) -> str | None:
-    """Why an exact model with so many support vectors is not worth its time; None if it is."""
-    if support.late:
-        return "the model of a small sample takes a tenth of the time limit"
-    if support.expected > most:
-        return f"{about}, more than {whose}"
-    if support.seconds > left:
-        return f"{about}, which would take longer than --max-time allows, at the pace of the sample"
-    return None
-
-
 # -- samples -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Support:
+class Support(NamedTuple):
     """Support vectors that an exact model may have; `basis` says in words how that is known."""
 
     expected: int
     basis: str
     seconds: float  # that the model would take at the pace of the largest sample
-    late: bool = False  # whether a sample took too much of the time limit to tell much
 
 
 def expect_support(
@@ -233,8 +222,8 @@ def expect_support(
         power = float(np.clip(np.log(support / few) / np.log(size / small), 0.0, 1.0))
     expected = min(n_rows, round(support * (n_rows / size) ** power))
     models = [f"of {rows} rows has {vectors} support vectors" for rows, vectors in samples]
-    seconds *= n_rows * expected / (size * support)
-    return Support(expected, f"the model {' and '.join(models)}", seconds, late)
+    seconds = math.inf if late else seconds * n_rows * expected / (size * support)
+    return Support(expected, f"the model {' and '.join(models)}", seconds)
 
 
 def _solve_sample(
