@@ -50,12 +50,12 @@ _BRIEF = 1.0  # seconds for optimising the weights after an interrupt, and for c
 _LITTLE_ROOM = 64  # no vertices are sought with room for less than 1/64 of those allowed
 _IDLE_ROUNDS = 8  # rounds without a new violator or a smaller gap, which end a run as ROUNDING
 _UNFINISHED = 4  # corrective steps without progress, before kernel values become more precise
-_LONG, _LONG_CORRECTIVE = 5000, 500  # rho must fall in so many, or half of the steps before
-# Corrective steps optimise to this share of the violation just seen, but no farther than to this
-# share of the target gap.
-_VIOLATION_SHARE, _TARGET_SHARE = 0.3, 0.8
-# Two draws that pass the test suffice for so many rows; of those beyond, one in 64 has to pass.
-_SURE_ROWS, _SURE_PART = 8 << 20, 64
+_LONG = 5000  # rho must fall in so many steps, or in half of the steps before
+_LONG_CORRECTIVE = 500  # the same of corrective steps
+_VIOLATION_SHARE = 0.3  # of the violation just seen, to which corrective steps optimise
+_TARGET_SHARE = 0.8  # of the target gap, but no farther
+_SURE_ROWS = 8 << 20  # rows for which two draws that pass the test suffice
+_SURE_PART = 64  # of those beyond, one in so many has to pass
 _WALK_STEPS = 64  # steps from one report to the next, or fewer
 _WALK_VALUES = 1 << 22  # fewer steps, so that a report takes at most so many kernel values
 _FLOAT64 = 1.5  # time of a kernel value in the gradient in float64, half of which is computed
@@ -130,11 +130,13 @@ class _Run(Surroundings):
     """One run: the outer loop."""
 
     def __init__(self, workspace: Workspace, session: Session) -> None:
-        problem, options = workspace.problem, workspace.options
+        problem = workspace.problem
+        options = workspace.options
         super().__init__(session, options, problem.source, SolverState())
         self.workspace = workspace
         self.engine = workspace.engine
         self.state = run.RunState(workspace, self.deadline, self.progress, self.rng)
+        self.active = self.state.active
         diagonal = problem.constant_diagonal(options.C)
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal, problem.bias_share)
 
@@ -149,7 +151,9 @@ class _Run(Surroundings):
             return self._finish(status)
 
     def _run(self, warm: Warm | None) -> Status:
-        state, active, progress = self.state, self.state.active, self.progress
+        state = self.state
+        active = self.active
+        progress = self.progress
         most = math.inf if self.options.max_iter is None else self.options.max_iter
 
         # 1. Begin with the weights given, or those of a few random rows.
@@ -202,18 +206,18 @@ class _Run(Surroundings):
 
     def _target_gap(self) -> float:
         """Relative gap to which training goes, with the current weights."""
-        return self.stopping.target(self.state.active.rho, self.state.target_share)
+        return self.stopping.target(self.active.rho, self.state.target_share)
 
     def _iterate(self, last: bool) -> bool:
         """Take a step, or a walk of many, unless it is the `last` look; whether the gap passes."""
         state = self.state
-        if state.rule.walks and len(state.active) == self.source.n_rows:
+        if state.rule.walks and len(self.active) == self.source.n_rows:
             return self._walk(last)
         candidates, passed = self._ask_oracle()
-        if candidates.n_scanned == 0 and state.active.quantised and not state.renewed:
+        if candidates.n_scanned == 0 and self.active.quantised and not state.renewed:
             # No vertex will be added any more, and the kernel values are rounded to 16 bits:
             # compute the gradient anew, once.
-            state.active.refresh()
+            self.active.refresh()
             state.renewed = True
             candidates, passed = self._ask_oracle()
         if passed and not candidates.exact:
@@ -224,7 +228,7 @@ class _Run(Surroundings):
 
     def _walk(self, last: bool) -> bool:
         """Take steps on all rows in one compiled call, and report; whether the gap passes."""
-        state, active = self.state, self.state.active
+        state = self.state
         most = 0
         if not last:  # reports are not far apart in time
             most = max(1, min(_WALK_STEPS, _WALK_VALUES // self.source.n_rows))
@@ -232,14 +236,15 @@ class _Run(Surroundings):
             most = min(most, max(0, self.options.max_iter - self.progress.iteration))
         a, b = self.stopping.line()
         targets = state.target_share * a, state.target_share * b, FLOAT64_GAP
-        n_rows, size = self.source.n_rows, self.options.sample_size
-        drawn = size if self.options.lmo == "sampled" and size < n_rows else 0
+        n_rows = self.source.n_rows
+        looks_at_all = self.options.lmo == "full" or self.options.sample_size >= n_rows
+        drawn = 0 if looks_at_all else self.options.sample_size
         draws = state.rng.integers(n_rows, size=(most + 2, drawn))  # none to look at all rows
         self.interrupt.defer()
-        steps = state.rule.walk(active, most, targets, draws)
+        steps = state.rule.walk(self.active, most, targets, draws)
         self.progress.sampled_gap = max(0.0, steps.gap)
         self._count_steps(steps)
-        state.stagnation.note_objective(active.rho, steps.n_steps)
+        state.stagnation.note_objective(self.active.rho, steps.n_steps)
         self._check_progress(max(_LONG, self.progress.iteration // 2))
         if most > 0 and not steps.passed:
             self.report()
@@ -253,17 +258,17 @@ class _Run(Surroundings):
 
     def _ask_oracle(self) -> tuple[Candidates, bool]:
         """Make room and have the oracle propose vertices; whether their gap passes the test."""
-        state, active = self.state, self.state.active
+        state = self.state
         room = self._make_room()
         if state.full:
-            candidates = nothing_outside(active, 0, exact=False)
+            candidates = nothing_outside(self.active, 0, exact=False)
         else:
             started = time.perf_counter()
-            candidates = state.oracle.propose(active, state.rng, self._request(room))
+            candidates = state.oracle.propose(self.active, state.rng, self._request(room))
             seconds = time.perf_counter() - started
-            self.deadline.measure(seconds, candidates.n_scanned * len(active))
+            self.deadline.measure(seconds, candidates.n_scanned * len(self.active))
         state.n_scanned, state.worst = candidates.n_scanned, candidates.worst
-        self.progress.sampled_gap = gap = relative_gap(active.rho, candidates.least)
+        self.progress.sampled_gap = gap = relative_gap(self.active.rho, candidates.least)
         return candidates, gap <= self._target_gap()
 
     def _ask_again(self) -> tuple[Candidates, bool]:
@@ -277,43 +282,45 @@ class _Run(Surroundings):
 
     def _request(self, room: int) -> Request:
         """What the oracle is asked for, where `room` is left for so many vertices."""
-        state, active = self.state, self.state.active
+        state = self.state
         if not state.rule.takes_many:
             return Request()
-        limit = min(max(LEAST_BATCH, len(active)), room)
-        return Request(limit, active.rho * (1 - self._target_gap()))
+        limit = min(max(LEAST_BATCH, len(self.active)), room)
+        return Request(limit, self.active.rho * (1 - self._target_gap()))
 
     def _make_room(self) -> int:
         """Remove idle vertices where few may still be added; how many those are."""
-        state, active, most = self.state, self.state.active, self.state.active.kernel_rows.capacity
+        state = self.state
+        most = self.active.kernel_rows.capacity
         if most >= self.source.n_rows:
             return most
         little = most // _LITTLE_ROOM if state.rule.takes_many else 0
-        if most - len(active) < max(len(active), little):
-            state.rule.prune(active, spare=0.0)
-        room = most - len(active)
+        if most - len(self.active) < max(len(self.active), little):
+            state.rule.prune(self.active, spare=0.0)
+        room = most - len(self.active)
         state.full = state.full or room <= little
         if state.full and self.workspace.problem.partial:
             raise Stop(Status.SUPPORT_LIMIT)  # the stream forgets vertices and goes on
         return room
 
     def _step(self, candidates: Candidates) -> None:
-        """Add the candidates to the active set, take a step, and report."""
-        state, active, rule = self.state, self.state.active, self.state.rule
+        """Add the candidates to the self.active set, take a step, and report."""
+        state = self.state
+        rule = self.state.rule
         state.n_scanned = 0
         worst = candidates.least
-        before = len(active)
+        before = len(self.active)
         if candidates.rows is not None:
-            active.add(candidates.row_ids, candidates.rows, candidates.labels)
+            self.active.add(candidates.row_ids, candidates.rows, candidates.labels)
             worst = float(np.median(candidates.grads))
         # In a small chunk of a stream another round costs more than steps on the vertices.
         small_chunk = self.workspace.problem.partial and self.options.lmo == "full"
         share = 0.0 if small_chunk else _VIOLATION_SHARE
-        violation = share * relative_gap(active.rho, worst)
+        violation = share * relative_gap(self.active.rho, worst)
         effort = Effort(max(violation, _TARGET_SHARE * self._target_gap()), self._cuts_step)
-        steps = rule.step(active, effort)
-        self._watch(steps, effort, grown=bool(active.alpha[before:].any()))
-        rule.prune(active)
+        steps = rule.step(self.active, effort)
+        self._watch(steps, effort, grown=bool(self.active.alpha[before:].any()))
+        rule.prune(self.active)
         self._count_steps(steps)
         self.interrupt.defer()
         self.report()
@@ -325,18 +332,19 @@ class _Run(Surroundings):
 
     def _watch(self, steps: Steps, effort: Effort, *, grown: bool) -> None:
         """Turn to more precise kernel values where rounding misleads the steps, or end the run."""
-        state, signs, optimises = self.state, self.state.stagnation, self.state.rule.optimises
-        signs.note_objective(state.active.rho)
+        signs = self.state.stagnation
+        optimises = self.state.rule.optimises
+        signs.note_objective(self.active.rho)
         long = max(_LONG_CORRECTIVE if optimises else _LONG, self.progress.iteration // 2)
         if optimises and signs.still < long:
-            signs.note_correction(state.active, effort.tol, moved_on=grown or steps.cut)
+            signs.note_correction(self.active, effort.tol, moved_on=grown or steps.cut)
         self._check_progress(long)
 
     def _check_progress(self, long: int) -> None:
         """Turn to more precise kernel values after a `long` time without progress, or end."""
         signs = self.state.stagnation
         if signs.still >= long or signs.unfinished > _UNFINISHED:
-            if not self.state.active.raise_precision():
+            if not self.active.raise_precision():
                 raise Stop(Status.ROUNDING)
             self.state.stagnation = Stagnation()
 
@@ -344,13 +352,13 @@ class _Run(Surroundings):
         """Whether training has to stop now, so that the end fits the time limit."""
         if self.progress.phase is Phase.CERTIFY:
             return False
-        gradient_work = _FLOAT64 * len(self.state.active.support) ** 2
+        gradient_work = _FLOAT64 * len(self.active.support) ** 2
         return self.deadline.is_over(gradient_work, self.state.pass_work())
 
     def update(self) -> SolverState:
         """Bring the progress up to date; what callbacks are told, without the bias of one class."""
         self.count()
-        active = self.state.active
+        active = self.active
         self.progress.objective = active.rho / 2
         self.progress.n_active = len(active)
         self.progress.n_support = len(active.support)
@@ -364,7 +372,8 @@ class _Run(Surroundings):
 
     def _add_violators(self, certificate: Certificate, tolerance: float) -> bool:
         """Add violators of a pass, in the order of the rows; False where all are vertices."""
-        state, worst = self.state, certificate.worst
+        state = self.state
+        worst = certificate.worst
         logger.info(
             "certified gap %.3g above %.3g: training goes on from %d violators",
             certificate.certified_gap,
@@ -374,15 +383,15 @@ class _Run(Surroundings):
         if certificate.certified_gap < state.least_gap:
             state.least_gap = certificate.certified_gap
             state.idle_rounds = 0
-            state.best = EarlierWeights.of(state.active)
-        if len(state.active.outside(worst)) == 0:
+            state.best = EarlierWeights.of(self.active)
+        if len(self.active.outside(worst)) == 0:
             return False
         state.add_vertices(worst[: self._make_room()])
         return True
 
     def _finish(self, status: Status) -> Solution:
         """Bring the weights to their best for the end; the result of the run."""
-        state, interrupted = self.state, status.was_asked_for
+        state = self.state
         goes_on = status is Status.SUPPORT_LIMIT and self.workspace.problem.partial
         if not (status.reached or goes_on):
             self.interrupt.defer()
@@ -392,13 +401,13 @@ class _Run(Surroundings):
             if status is Status.ROUNDING:
                 run.polish(state, self._target_gap())
                 status = self._certify_late(status)
-                best, last = state.best, state.certificate
-                if best and last and last.certified_gap > _WORSE * state.least_gap:
-                    state.return_to(best)
+                last = state.certificate
+                if state.best and last and last.certified_gap > _WORSE * state.least_gap:
+                    state.return_to(state.best)
                     status = self._certify_late(status)
             else:
                 seconds = POLISH_SHARE / 2 * self.deadline.max_time
-                if interrupted:
+                if status.was_asked_for:
                     seconds = min(_BRIEF, seconds)
                 # The certificate of a full active set stays if its weights do.
                 if run.finish_early(state, seconds) or status is not Status.SUPPORT_LIMIT:
@@ -410,7 +419,7 @@ class _Run(Surroundings):
         state = self.state
         state.renew()
         state.certificate = None
-        tolerance = self.stopping.relative_tolerance(state.active.rho)
+        tolerance = self.stopping.relative_tolerance(self.active.rho)
         return self.certify_late(
             status,
             self.deadline.takes(state.pass_work()),
@@ -434,7 +443,7 @@ class _Run(Surroundings):
         """The present weights with these gaps; InputError if rounding hides that of one class."""
         state, problem = self.state, self.workspace.problem
         penalties = problem.penalties
-        active, support = state.active, state.active.support
+        active, support = self.active, self.active.support
         rows, rho = active.ids[support], active.rho
         if problem.one_class:  # the objective of one class is without the bias
             total = math.fsum(active.alpha)

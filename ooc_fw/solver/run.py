@@ -79,7 +79,8 @@ class Stagnation:
         """Count steps after which the objective is rho / 2."""
         self.still += n_steps
         if rho < self.fallen_rho * (1 - _STILL):
-            self.still, self.fallen_rho = 0, rho
+            self.still = 0
+            self.fallen_rho = rho
 
     def note_correction(self, active: ActiveSet, wanted_gap: float, *, moved_on: bool) -> None:
         """Count a corrective step on the same vertices if it got nowhere.
@@ -88,7 +89,9 @@ class Stagnation:
         """
         gap = active.relative_gap()
         if moved_on or (gap <= wanted_gap and gap < self.solved_gap):
-            self.unfinished, self.least_rho, self.solved_gap = 0, math.inf, gap
+            self.unfinished = 0
+            self.least_rho = math.inf
+            self.solved_gap = gap
             return
         self.unfinished += 1
         if self.unfinished > 1:
@@ -96,7 +99,8 @@ class Stagnation:
             slow = active.precise and gap < 1  # no other values would be faster
             least_progress = 0.0 if slow else _LEAST_PROGRESS * min(gap, 1.0)
             if active.rho < self.least_rho * (1 - least_progress):
-                self.unfinished, self.least_rho = 1, active.rho
+                self.unfinished = 1
+                self.least_rho = active.rho
 
 
 class RunState:
@@ -193,8 +197,10 @@ def _farthest_pair(state: RunState) -> Int64Array:
 
 def _farthest(state: RunState, row: int) -> int:
     """The row i of largest Q_ii - 2 Q_ij for a row j: its distance, but for a constant."""
-    workspace, problem = state.workspace, state.workspace.problem
-    engine, source = workspace.engine, workspace.rows
+    workspace = state.workspace
+    labels = workspace.problem.labels
+    engine = workspace.engine
+    source = workspace.rows
     penalties = np.broadcast_to(np.asarray(workspace.penalties), source.n_rows)
     vertex = engine.prepare(source.take(np.array([row])), exact=True)
     best, largest = row, -math.inf
@@ -202,12 +208,13 @@ def _farthest(state: RunState, row: int) -> int:
         x, part = engine.prepare(rows, exact=True), slice(start, start + len(rows))
         values = np.empty((len(x), 1))
         engine.block(x, vertex, values)
-        q = problem.labels[part] * problem.labels[row] * (values[:, 0] + 1.0)
+        q = labels[part] * labels[row] * (values[:, 0] + 1.0)
         distances = engine.kernel.diagonal(x.norms) + 1.0 + 1 / penalties[part] - 2.0 * q
         if start <= row < part.stop:
             distances[row - start] = -math.inf
         if distances.max() > largest:
-            best, largest = start + int(distances.argmax()), float(distances.max())
+            best = start + int(distances.argmax())
+            largest = float(distances.max())
     return best
 
 
@@ -256,13 +263,15 @@ def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]
             one_norm=workspace.problem.kernel.constant_diagonal,
             **dict(row_ids=ids, alpha=alpha, plain=plain, norm2=norm2, rounding=active.rounding),
         )
-    rows, penalty = take_rows(active.rows, support), active.penalty_of(ids)
-    weights = SupportWeights(rows, ids, alpha, penalty, active.grad[support], active.rounding)
-    n_worst, memory = max(_LEAST_VIOLATORS, len(active)), workspace.plan.memory
-    n_bytes = memory.kernel_values
-    search = Search(tolerance, n_worst, screen, unscreened, n_bytes)
+    rows = take_rows(active.rows, support)
+    grad, penalty = active.grad[support], active.penalty_of(ids)
+    weights = SupportWeights(rows, ids, alpha, penalty, grad, active.rounding)
+    memory = workspace.plan.memory
+    n_worst = max(_LEAST_VIOLATORS, len(active))
+    search = Search(tolerance, n_worst, screen, unscreened, memory.kernel_values)
     # Without a limit there is memory beside the kernel rows.
-    lends = memory.limit is not None and Effort.of(n_rows, len(support), n_bytes) is not None
+    effort = Effort.of(n_rows, len(support), memory.kernel_values)
+    lends = memory.limit is not None and effort is not None
     with active.kernel_rows_lent(if_=lends):
         state.certificate = make_pass(
             workspace.problem, workspace.engine, weights, search, on_rows, workspace.workers
@@ -270,9 +279,11 @@ def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]
     seconds = time.perf_counter() - started
     deadline.measure(seconds, _PASS_COST * work)
     state.progress.certified_gap = state.certificate.certified_gap
-    state.progress.sweep_fraction, state.pass_share = None, n_rows / all_rows
+    state.progress.sweep_fraction = None
+    state.pass_share = n_rows / all_rows
     if screen is not None:
-        state.sweep_seconds, state.screen = seconds, screen
+        state.sweep_seconds = seconds
+        state.screen = screen
         active.pinned[:] = False
         active.pinned[support] = True  # `_unscreened` needs the gradient of these vertices
     return state.certificate
