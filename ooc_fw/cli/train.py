@@ -32,7 +32,6 @@ from ooc_fw.solver.state import Status
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.system import memory
 from ooc_fw.system.errors import OutOfTimeError, format_value
-from ooc_fw.system.files import remove_abandoned
 from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt, signal_of
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.fit import (
@@ -57,7 +56,6 @@ def run(args: argparse.Namespace) -> int:
     if args.C is None:
         args.C = NOVELTY_C if args.task == "novelty" else TrainOptions.C
     options = _check(args)
-    remove_abandoned()
     labels = args.ordinary is not None or args.task != "novelty"
     with (
         common.open_data(args, labels=labels) as opened,

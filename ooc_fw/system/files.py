@@ -4,8 +4,8 @@ A regular file appears whole or not at all, even after a power cut, and replaces
 symbolic link, not the link. Devices, pipes and standard streams (``/dev/stdout``) are never
 replaced: text and figures go into them as a stream; HDF5, which is not written in order, cannot.
 
-What a process holds is locked (`flock`). The system releases a lock however the process ends, so
-that the next one may remove what a killed one left.
+The outputs of a run are locked (`flock`). The system releases a lock however the process ends, so
+that the next run may remove what a killed one left beside them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import re
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -27,8 +26,6 @@ from ooc_fw.system.errors import InputError, printable
 from ooc_fw.system.interrupt import TEMPORARY
 
 _STEM_BYTES = 241  # of a file's name in the names of files beside it, which have 255 at most
-_SCRATCH = "ooc-fw-scratch-"  # with which the names of scratch folders begin
-_FRESH_SECONDS = 5.0  # age up to which a scratch folder may not be locked yet
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFCHR: "a character device",
@@ -343,29 +340,5 @@ def exact(stream: Any) -> Any:
 @contextlib.contextmanager
 def scratch_directory() -> Iterator[Path]:
     """Yield a new directory under TMPDIR, private to this user; it is removed afterwards."""
-    remove_abandoned()
-    with _held(Path(tempfile.mkdtemp(prefix=_SCRATCH)), shutil.rmtree) as path:
-        with _opened_folder(path) as descriptor:
-            _lock(descriptor)
-            yield path
-
-
-def remove_abandoned() -> None:
-    """Remove the scratch directories of this user whose process has died."""
-    with contextlib.suppress(OSError):  # a read-only container has no folder for temporary files
-        for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}{8 * '?'}"):
-            with contextlib.suppress(OSError), _opened_folder(path) as descriptor:
-                status = os.fstat(descriptor)
-                private = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700
-                fresh = time.time() - status.st_mtime < _FRESH_SECONDS
-                if private and not fresh and _lock(descriptor):
-                    shutil.rmtree(path, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _opened_folder(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    with _held(Path(tempfile.mkdtemp(prefix="ooc-fw-")), shutil.rmtree) as path:
+        yield path

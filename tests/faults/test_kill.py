@@ -1,18 +1,15 @@
 """kill -9 at random moments: a file is there whole or as it was, and the next run is well."""
 
-import os
 import random
 import shutil
 import signal
 
-import numpy as np
 import pytest
 from harness import contents
 
 from ooc_fw.convert.verify import verify_file
 from ooc_fw.model.record import load_model
 from ooc_fw.training.checkpoint import load_resumed
-from tests.support.files import write_dense
 
 pytestmark = pytest.mark.process
 
@@ -76,23 +73,3 @@ def test_killed_at_random_moments(nursery, long_text, data_file, tmp_path, kind,
         assert_complete(out, expected, converts)
         assert {path.name for path in folder.iterdir()} == files
     assert killed >= n_trials // 4
-
-
-def test_what_a_killed_run_set_aside_is_removed_by_the_next(nursery, table, data_file, tmp_path):
-    data = write_dense(tmp_path / "d.h5", table.X, np.arange(len(table.y)) % 3)
-    aside = tmp_path / "aside"
-    aside.mkdir()
-    here = f"import tempfile; tempfile.tempdir = {str(aside)!r}\n"
-    killing = (
-        "import os, signal; from ooc_fw.model import partition\n"
-        "from ooc_fw.training import pairs\n"
-        "partition._RAM_BYTES = 0\n"
-        "pairs.open_small_pairs = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    run = ("train", data, "-o", tmp_path / "m.h5", "--quiet")
-    assert nursery.run(*run, prelude=here + killing).status == -signal.SIGKILL
-    (left,) = aside.iterdir()
-    assert list(left.iterdir())
-    os.utime(left, (0, 0))  # a folder that is new may not be locked yet
-    assert nursery.run("train", data_file, *run[2:], prelude=here).status == 0
-    assert not list(aside.iterdir())

@@ -12,14 +12,12 @@ from contextlib import nullcontext
 
 import pytest
 
-from ooc_fw.system import files
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import (
     Output,
     atomic_path,
     check_outputs,
     open_growing,
-    remove_abandoned,
     reserved,
     scratch_directory,
     write_atomic,
@@ -232,61 +230,10 @@ def test_standard_input_is_an_input_too(tmp_path):
     assert "would replace the input standard input" in done.stderr
 
 
-# -- scratch directories -------------------------------------------------------------------------
-
-HOLD = (
-    "import time; from ooc_fw.system.files import scratch_directory\n"
-    "with scratch_directory() as path:\n"
-    "    (path / 'rows.h5').write_bytes(b'0' * 100); print(path, flush=True); time.sleep(100)"
-)
-
-
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(files, "_FRESH_SECONDS", 0)
-    return tmp_path
-
-
-def test_what_a_killed_process_left_goes_and_what_a_living_one_has_stays(root):
-    with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as other:
-        left = other.stdout.readline().strip()
-        with scratch_directory() as path:
-            assert path.parent == root
-            assert path.stat().st_mode & 0o777 == 0o700
-            (path / "rows.h5").write_bytes(b"0")
-            assert os.path.exists(left)
-            remove_abandoned()
-            assert path.exists()
-        other.kill()
-    assert os.path.exists(left)
-    with scratch_directory():
-        assert not os.path.exists(left)
-    assert list(root.iterdir()) == []
-
-
-def test_what_is_not_ours_is_left_alone(root, monkeypatch):
-    kept = root / "kept"
-    kept.mkdir(mode=0o700)
-    (root / "ooc-fw-scratch-linklink").symlink_to(kept)
-    (root / "ooc-fw-scratch-12345678").write_bytes(b"a file")
-    (root / "ooc-fw-scratch-notes").mkdir(mode=0o700)
-    (root / "ooc-fw-scratch-abcdefgh").mkdir()
-    (root / "ooc-fw-scratch-abcdefgh").chmod(0o755)
-    before = set(root.iterdir())
-    remove_abandoned()
-    monkeypatch.setattr(files, "_FRESH_SECONDS", 60)
-    (root / "ooc-fw-scratch-87654321").mkdir(mode=0o700)  # whose process has yet to lock it
-    remove_abandoned()
-    assert set(root.iterdir()) == before | {root / "ooc-fw-scratch-87654321"}
-
-
-def test_a_system_without_temporary_files_has_none_that_are_abandoned(monkeypatch):
-    def nowhere() -> str:
-        raise FileNotFoundError("no usable temporary directory")
-
-    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
-    remove_abandoned()
-    with pytest.raises(FileNotFoundError), scratch_directory():
-        pass
+def test_a_scratch_directory_is_private_and_goes_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with scratch_directory() as path:
+        assert path.parent == tmp_path
+        assert path.stat().st_mode & 0o777 == 0o700
+        (path / "rows.h5").write_bytes(b"0")
+    assert list(tmp_path.iterdir()) == []
