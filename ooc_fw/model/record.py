@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from io import BytesIO
 from pathlib import Path
@@ -64,23 +64,15 @@ class Model:
     machines: Machines  # weights of the classifiers, in the order of `class_sides`
     penalties: Float64Array | None = None  # (n_support,): of each of these rows; None if all have C
     jitter: float | None = None  # of landmark models: added to the diagonal of the kernel matrix
-    # Of novelty, whose classes are -1, novel, and +1: the decision value is the score, sum_j beta_j
-    # k(z_j, x), minus this. Of regression the mean of the targets.
-    offset: float | None = None
+    offset: float | None = None  # novelty: subtracted from the score; regression: mean of targets
     spread: float | None = None  # of regression: the prediction is offset + spread h(x)
     epsilon: float | None = None  # of regression: half the width of the tube without losses
     columns: tuple[str, ...] | None = None  # names of the features, if they have any
-    # How the columns of a table became the features: `ooc_fw.convert.record.TableRecord` as JSON.
-    table: str | None = None
+    table: str | None = None  # how the columns of a table became features: `TableRecord` as JSON
     labels_as: tuple[str, ...] = ()  # maps of the labels, see `ooc_fw.data.labels.LabelMap`
-    # A bit for each training row, as of `numpy.packbits`: 0 for weight 0, which was left out. None
-    # where there are no such rows, or it is unknown, as in a stream.
+    # A bit for each training row (`numpy.packbits`), 0 for weight 0; None if all have weight.
     weighted_rows: npt.NDArray[np.uint8] | None = None
     run: str | None = None  # of a checkpoint: what is needed to resume the run, as JSON
-    # Predictors that are kept, since to make one takes time.
-    predictors: dict[prediction.Wanted, prediction.Predictor] = field(
-        default_factory=dict, init=False, compare=False
-    )
 
     def __post_init__(self) -> None:
         _check(self)
@@ -220,6 +212,11 @@ class Model:
         n = len(self.machines)
         a, b = np.full((2, n), np.nan) if sigmoids is None else np.array(sigmoids).reshape(n, 2).T
         return replace(self, machines=replace(self.machines, sigmoid_a=a, sigmoid_b=b))
+
+    @cached_property
+    def predictors(self) -> dict[prediction.Wanted, prediction.Predictor]:
+        """Those that are kept, since to make one takes time."""
+        return {}
 
     @cached_property
     def warn_once(self) -> Callable[..., object]:
