@@ -72,20 +72,18 @@ def open_source(
     ----------
     data : path, array, h5py object or RowSource, or list of them but arrays
         See the table in `ooc_fw.data.opening`. A `RowSource` is returned as it is. The rows of
-        several files stand one below the other; their columns must have the same names, in any
-        order, or none and the same number.
+        several files stand one below the other; columns have the same names or number.
     labels : path of a .npy file, array (in RAM, of h5py, zarr or Dask) or name, optional
-        One label per row; replaces those in the file. A name is that of labels in `data`, as
-        `label` is.
+        One label per row; replaces those in the file. A name is that of labels in `data`.
     x_name, label : str
         Names of rows and labels in an HDF5 file, a zarr store or an AnnData object: paths such as
         "layers/counts", "obsm/X_pca" and "obs/cell_type", where "obs/" may be left out.
     missing_labels : {"refuse", "drop"} or str
-        Whether rows without a label in such a column are an error, or are left out; "drop=unknown"
-        leaves out those with the label "unknown", too.
+        Whether rows without a label are an error, or left out; "drop=unknown" leaves out those
+        with the label "unknown", too.
     labels_as : str, optional
-        New labels, numbers or words, such as "normal=normal,*=attack", where * is every label that
-        is not named. A model that is trained on the rows records it.
+        New labels, such as "normal=normal,*=attack", where * is every label that is not named. A
+        model that is trained on the rows records it.
 
     Returns
     -------
@@ -103,13 +101,6 @@ def open_source(
         if labels is not None or labels_as is not None:
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
-    if labels_as is not None:
-        source = open_source(
-            data, labels, x_name=x_name, label=label, missing_labels=missing_labels
-        )
-        if maps := maps_left(source.name, source.labels_as, labels_as):
-            logger.info("%s", map_labels(source, maps))
-        return source
     if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
         label, labels = labels, None  # a name in the data
     elif labels is not None and label not in ("y", None):
@@ -120,7 +111,10 @@ def open_source(
     source = _open_all(data, given, names) if is_several(data) else _open_one(data, given, names)
     if given is not None and drops:
         source = stores.with_labels_only(source, stores.missing_in(given).missing)
-    return _without_label(source, missing_labels)
+    source = _without_label(source, missing_labels)
+    if labels_as and (maps := maps_left(source.name, source.labels_as, labels_as)):
+        logger.info("%s", map_labels(source, maps))
+    return source
 
 
 def _open_all(data: Sequence[Any], given: Sliceable | None, names: tuple[Any, ...]) -> RowSource:
