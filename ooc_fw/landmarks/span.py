@@ -39,6 +39,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, cho_solve, lapack, solve_triangular
 
+from ooc_fw.data.parallel import row_slices
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
@@ -109,7 +110,7 @@ def factorise(
 def _factor_lower(matrix: Float64Array, pool: Threads) -> bool:
     """Overwrite a lower triangle by its Cholesky factor; False if it is not positive definite.
 
-    BLAS has one thread; those of the pool share the work in strips, which change no bit.
+    BLAS has one thread; those of the pool share the work in strips.
     """
     for first in range(0, len(matrix), _PANEL):
         here, below = slice(first, first + _PANEL), slice(first + _PANEL, None)
@@ -124,19 +125,19 @@ def _factor_lower(matrix: Float64Array, pool: Threads) -> bool:
 
 def _take_off(factor: Float64Array, panel: Float64Array, rest: Float64Array, pool: Threads) -> None:
     """Divide the panel below a factor by it, and take its products off the rest's triangle."""
-    strips = [slice(i, i + _COLUMNS) for i in range(0, len(panel), _COLUMNS)]
 
-    def divide(strip: slice) -> None:
-        part = panel[strip].T
-        panel[strip] = solve_triangular(factor, part, lower=True, check_finite=False).T
+    def divide(strip: tuple[int, int]) -> None:
+        part = panel[slice(*strip)].T
+        panel[slice(*strip)] = solve_triangular(factor, part, lower=True, check_finite=False).T
 
-    def subtract(strip: slice) -> None:
-        below, right = slice(strip.stop, None), panel[strip].T
-        rest[strip, strip] -= np.tril(panel[strip] @ right)
-        rest[below, strip] -= panel[below] @ right
+    def subtract(strip: tuple[int, int]) -> None:
+        here, below = slice(*strip), slice(strip[1], None)
+        right = panel[here].T
+        rest[here, here] -= np.tril(panel[here] @ right)
+        rest[below, here] -= panel[below] @ right
 
     for work in (divide, subtract):
-        for _ in pool.map(work, strips):
+        for _ in pool.map(work, row_slices(len(panel), _COLUMNS)):
             pass
 
 
@@ -156,10 +157,12 @@ class Span:
                 f"the {len(self)} landmarks are 0 for this kernel, so that there is nothing to "
                 f"learn with them; use the rbf kernel, or other landmarks"
             )
+        # Above its diagonal is G.
         self._factor, shift = factorise(self.matrix, landmarks.engine.pool)
         if shift > 0 and jitter is not None:
             raise InputError(f"the landmarks depend on each other with a jitter of only {jitter}")
         self.jitter += shift
+        self._diagonal = diagonal + self.jitter  # of G
 
     def __len__(self) -> int:
         return len(self.landmarks)
@@ -172,18 +175,13 @@ class Span:
 
     def fill_upper(self, matrix: Float64Array) -> None:
         """Set the upper triangle of a matrix, and its diagonal, to G plus its lower triangle."""
-        marks = self.landmarks
-        for first in range(0, len(self), _COLUMNS):
-            columns = slice(first, min(first + _COLUMNS, len(self)))
-            part = np.empty((columns.stop - first, columns.stop))
-            marks.engine.block(marks.exact[columns], marks.exact[: columns.stop], part)
-            part += marks.bias
-            np.einsum("ii->i", part[:, columns])[...] += self.jitter
-            # The last square is right up to the diagonal only.
-            part += matrix[columns, : columns.stop]
-            matrix[:first, columns] = part[:, :first].T
-            square = matrix[columns, columns]
-            square[...] = np.tril(square, -1) + np.tril(part[:, columns]).T
+        for first, stop in row_slices(len(self), _COLUMNS):
+            columns = slice(first, stop)
+            summed = self._factor[:stop, columns] + matrix[columns, :stop].T
+            matrix[:first, columns] = summed[:first]
+            above = np.tri(stop - first, k=-1, dtype=np.bool_).T
+            np.copyto(matrix[columns, columns], summed[first:], where=above)
+        np.einsum("ii->i", matrix)[...] += self._diagonal
 
     def independent(self) -> Int64Array:
         """Places of landmarks whose span is that of all, up to a distance of jitter^1/2.
