@@ -24,9 +24,9 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.stores import open_rows
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model import old_files
-from ooc_fw.model.machines import ARRAYS, NUMBERS, Machines
+from ooc_fw.model.machines import ARRAYS, NUMBERS, Machines, demand
 from ooc_fw.model.old_files import number_of, vector_of
-from ooc_fw.model.pairs import class_sides, decision_of
+from ooc_fw.model.pairs import class_sides, count_classifiers, decision_of
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import DamageError, InputError, unreadable
 
@@ -169,8 +169,11 @@ def read_fields(file: h5py.File) -> dict[str, Any]:
 def _read_machines(group: h5py.Group, n_classes: int, landmarks: bool) -> Machines:
     """The classifiers of so many classes."""
     sides = [vector_of(group[name], np.int64) for name in ("negative", "positive")]
-    expected = class_sides(n_classes, decision_of(n_classes, landmarks=landmarks))
-    if not np.array_equal(np.column_stack(sides), expected):
-        raise InputError("its classifiers are not those of its classes")
+    decision = decision_of(n_classes, landmarks=landmarks)
+    demand(
+        len(sides[0]) == count_classifiers(n_classes, decision)
+        and np.array_equal(np.column_stack(sides), class_sides(n_classes, decision)),
+        "its classifiers are not those of its classes",
+    )
     kinds = ARRAYS | dict.fromkeys(NUMBERS, np.float64)
     return Machines(**{name: vector_of(group[name], kind) for name, kind in kinds.items()})

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ooc_fw.data.formats import get_text
 from ooc_fw.data.rows import check_pointers
 from ooc_fw.model.machines import NUMBERS, Machines, demand
-from ooc_fw.model.pairs import decision_of, side_names
+from ooc_fw.model.pairs import count_classifiers, decision_of, side_names
 from ooc_fw.system.errors import InputError
 
 _KINDS = {
@@ -57,7 +57,11 @@ def read_trained(file: h5py.File, n_vectors: int) -> dict[str, Any]:
     if "decision" in file.attrs and get_text(file.attrs, "decision") != decision:
         raise InputError(f"its decision is not {decision!r}, as its classifiers need")
     names = [(part["negative"], part["positive"]) for part in parts]
-    demand(names == side_names(classes, decision), "its classifiers are not those of its classes")
+    demand(
+        len(names) == count_classifiers(len(classes), decision)
+        and names == side_names(classes, decision),
+        "its classifiers are not those of its classes",
+    )
     rows = np.full(n_vectors, -1)
     penalties = np.full(n_vectors, number_of(file.attrs, "C"))
     for part in parts:

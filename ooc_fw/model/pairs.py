@@ -39,6 +39,11 @@ def class_pairs(n_classes: int) -> list[tuple[int, int]]:
     return list(combinations(range(n_classes), 2))
 
 
+def count_classifiers(n_classes: int, decision: Decision) -> int:
+    """Number of binary classifiers of so many classes."""
+    return n_classes if decision == "ovr" else n_classes * (n_classes - 1) // 2
+
+
 def class_sides(n_classes: int, decision: Decision) -> Int64Array:
     """Places of the negative and the positive class of each classifier, (n_classifiers, 2)."""
     if decision == "ovo":

@@ -429,7 +429,8 @@ def _check(model: Model) -> None:
     exact = model.kind == "exact"
     each = "pair of them" if model.decision == "ovo" else "of them against the rest"
     demand(
-        len(classes) > 1 and len(model.machines) == len(model.sides),
+        len(classes) > 1
+        and len(model.machines) == pairs.count_classifiers(len(classes), model.decision),
         f"a model needs two classes or more, and a binary classifier for each {each}, not "
         f"{len(classes)} classes and {len(model.machines)} classifiers",
     )

@@ -208,6 +208,7 @@ EXACT, SPAN = {"landmarks": False}, {"landmarks": True}
         (EXACT, {"rows": np.array([0, 1, 2, 2])}, "are the same row"),
         (EXACT, {"rows": np.arange(3)}, "need as many numbers of rows"),
         (EXACT, {"classes": np.arange(3.0)}, "3 classes and 1 classif|not those of its classes"),
+        (EXACT, {"classes": np.arange(1e6)}, "0 classes and 1 classif|not those of its classes"),
         (EXACT, {"classes": np.array([1.0, math.nan])}, "words or finite numbers"),
         (EXACT, {"classes": np.array([1.0, 1.0])}, "all different"),
         (SPAN, {"classes": np.arange(4.0)}, "4 classes and 3 classif|not those of its classes"),
