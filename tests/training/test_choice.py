@@ -108,14 +108,6 @@ def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
     assert plan_of(noisy).landmarks == 40
 
 
-def test_a_first_sample_that_compiles_is_tried_again(noisy, monkeypatch):
-    """Its time has gone into compiling, so that it tells nothing."""
-    ended = iter([(500, 490, True), (500, 20, False)])
-    monkeypatch.setattr("ooc_fw.training.choice._solve_sample", lambda *_: next(ended))
-    monkeypatch.setattr("ooc_fw.training.choice.SAMPLE_ROWS", (500,))
-    assert "about 48 are expected" in plan_of(noisy, max_time=1e3).kind
-
-
 def test_memory_limit(monkeypatch):
     X, codes = rows()
     noisy = ClassificationProblem(open_dataset(np.pad(X, ((0, 0), (0, 400)))), codes, KERNEL)

@@ -74,18 +74,6 @@ def test_certificates_tell_the_truth(case):
     np.testing.assert_array_equal(solution.penalties, problem.C[solution.rows])
 
 
-def test_equal_penalties_are_c_to_the_last_bit():
-    problem = make_problem(make_kernel("rbf", gamma=1.0), C=3.0)
-    for method in METHODS:
-        options = TrainOptions(C=3.0, method=method, tol=2e-2, max_iter=50)
-        data = problem.source(), problem.y, problem.kernel, options
-        plain = solve(*data)
-        same = solve(*data, penalties=np.full(100, 3.0))
-        assert plain.penalties is None
-        assert np.array_equal(plain.alpha, same.alpha), method
-        assert np.array_equal(plain.rows, same.rows), method
-
-
 def test_penalties_must_be_positive_and_one_for_each_row():
     problem = weighted(make_problem(make_kernel("rbf", gamma=1.0)))
     for value in (0.0, -1.0, np.nan, np.inf):
