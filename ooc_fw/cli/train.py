@@ -150,8 +150,8 @@ def read_problem(
     args: argparse.Namespace, source: RowSource, options: TrainOptions, workers: Workers | None
 ) -> Any:
     """Problem of the arguments, after passes over labels and for statistics."""
-    weighted = args.class_weight is not None
-    answers, threads = read_answers(args.task, source, options, weighted=weighted)
+    known = {"weighted": args.class_weight is not None, "saved": args.checkpoint is not None}
+    answers, threads = read_answers(args.task, source, options, **known)
     penalties = None if args.class_weight is None else _penalties(args, **answers)
     given = {name: getattr(args, name) for name in FIELDS[args.task]}
     given = {name: value for name, value in given.items() if value is not None}

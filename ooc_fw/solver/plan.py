@@ -105,7 +105,8 @@ def plan_exact(
     `memory` is given where it was planned before. OverLimitError is raised when the memory limit
     cannot be met, and InputError for a method or an oracle that does not exist or fit.
     """
-    session, n_rows = session or Session(), problem.source.n_rows
+    session = session or Session()
+    n_rows = problem.source.n_rows
     given = replace(options, landmarks=None, exact=True)
     options = with_method(given, n_rows)
     if memory is None:
@@ -213,7 +214,8 @@ class Workspace:
 @contextmanager
 def prepare(problem: BinaryProblem, plan: Plan, session: Session) -> Iterator[Workspace]:
     """Make what a run works with; a probe of the rows tells which arithmetic suits them."""
-    source, options = problem.source, plan.options
+    source = problem.source
+    options = plan.options
     sampler = make_sampler(source, problem.labels)
     n_probe = few_rows(source, _PROBE_ROWS)
     probe = source.take(sampler.sample(n_probe, np.random.default_rng(options.seed)))

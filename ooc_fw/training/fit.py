@@ -89,7 +89,8 @@ class Fit:
 
     def why_inexact(self) -> str | None:
         """Why the gap is above the tolerance; None where it is not."""
-        status, options = Status(self.model.status), self.plan.options
+        status = Status(self.model.status)
+        options = self.plan.options
         if status.reached:
             return None
         tol = options.tol if self.landmarks is None else relative_target(options.tol)
@@ -102,25 +103,25 @@ class Fit:
 
 
 def read_answers(
-    task: str, source: RowSource, options: TrainOptions, *, weighted: bool = False
+    task: str, source: RowSource, options: TrainOptions, **learned: bool
 ) -> tuple[dict[str, Any], int]:
     """Labels or targets as fields of the problem of a task, and threads for statistics.
 
-    `weighted` says whether rows will have weights. OverLimitError if no model will fit into memory.
+    `learned` says whether rows will have weights (`weighted`), and whether there are checkpoints
+    (`saved`). OverLimitError if no model will fit into memory.
     """
     if task == "novelty":
-        return {}, check_memory(source, options, weighted=weighted)
+        return {}, check_memory(source, options, **learned)
     if task == "regression":
         n_rows = source.n_rows
         fewest = n_rows if is_exact(n_rows, options) else options.landmarks or START_ROWS
         asked = replace(options, exact=False, landmarks=max(fewest, START_ROWS))
-        threads = check_memory(source, asked, weighted=True)
+        threads = check_memory(source, asked, **learned | {"weighted": True})
         return {"targets": read_targets(source)}, threads
     if source.label_bytes > _MANY_LABELS:  # which may exceed the limit alone
-        check_memory(source, options, weighted=weighted)
+        check_memory(source, options, **learned)
     classes, codes = encode_labels(source)
-    n_classifiers = classifiers_of(len(classes))
-    threads = check_memory(source, options, weighted=weighted, n_classifiers=n_classifiers)
+    threads = check_memory(source, options, n_classifiers=classifiers_of(len(classes)), **learned)
     return {"codes": codes, "class_labels": classes}, threads
 
 
@@ -217,17 +218,23 @@ def describe(fit: Fit) -> dict[str, Any]:
     Gaps are None where they are not known or make no sense. Of several binary classifiers, counts
     are sums and gaps those of the worst; ``classifiers`` has each.
     """
-    model, options, source = fit.model, fit.plan.options, fit.problem.source
+    model = fit.model
+    options = fit.plan.options
+    source = fit.problem.source
     solutions: Sequence[Any] = fit.solutions
-    first, exact, alone = solutions[0], fit.landmarks is None, len(solutions) == 1
+    first = solutions[0]
+    exact = fit.landmarks is None
+    alone = len(solutions) == 1
     classifiers = [_describe_classifier(each, exact) for each in model.classifiers]
-    several, n_support = len(classifiers) > 1, len(model.support_vectors)
+    several = len(classifiers) > 1
+    n_support = len(model.support_vectors)
     steps = None
     if exact:
         steps = {str(kind): sum(each.steps[kind] for each in solutions) for kind in first.steps}
     if exact and several:
         for described, solution in zip(classifiers, solutions, strict=True):
-            described |= {"status": str(solution.status), "iterations": solution.iterations}
+            described["status"] = str(solution.status)
+            described["iterations"] = solution.iterations
             described["seconds"] = solution.seconds
     evaluations = sum(each.kernel_evaluations for each in solutions)
     read = first if alone else source
@@ -277,9 +284,11 @@ def _describe_classifier(classifier: Classifier, exact: bool) -> dict[str, Any]:
     Of an exact one with gap d, the weights divided by rho (1 - d) have margin 1 and a primal
     objective of at most 1 / (2 rho (1 - d)^2). From d = 1 on rounding may hide rho and the dual.
     """
-    primal, dual = classifier.primal, classifier.dual
+    primal = classifier.primal
+    dual = classifier.dual
     if exact:
-        gap, least = classifier.certified_gap, 0.5 / classifier.rho
+        gap = classifier.certified_gap
+        least = 0.5 / classifier.rho
         primal = None if gap is None or gap >= 1 else least / (1 - gap) ** 2
         dual = least if gap is None or gap < 1 else None
     names = "negative", "positive", "certified_gap", "sampled_gap", "objective"

@@ -31,8 +31,8 @@ PART_TOL = 1e-2
 """Relative gap of the classifiers for rows held out. With 1e-2 and with 1e-3 the Brier scores of
 ijcnn1 and a9a differ by 1e-5."""
 
-ENOUGH_ROWS, ENOUGH_OF_CLASS = 100_000, 1_000
-"""Rows, and rows of each class, that are enough for the two parameters of a sigmoid."""
+ENOUGH_ROWS = 100_000  # that are enough for the two parameters of a sigmoid
+ENOUGH_OF_CLASS = 1_000  # of each class
 TIME_SHARE = 0.4  # share of a time limit that is kept for calibration
 
 

@@ -88,7 +88,8 @@ class Scaled:
     def of(cls, problem: RegressionProblem) -> Scaled:
         """Scale a problem; InputError for targets that float64 arithmetic cannot learn from."""
         targets = problem.targets
-        low, high = float(targets.min()), float(targets.max())
+        low = float(targets.min())
+        high = float(targets.max())
         largest = max(-low, high)
         if largest > _LARGEST_TARGET or 0 < high - low < 1 / _LARGEST_TARGET:
             raise InputError(
@@ -99,7 +100,8 @@ class Scaled:
             )
         if low == high:  # the mean of equal numbers may be off by rounding
             return cls(replace(problem, targets=np.zeros_like(targets)), low, 1.0)
-        mean, spread = float(targets.mean()), float(targets.std())
+        mean = float(targets.mean())
+        spread = float(targets.std())
         if np.abs(targets - mean).max() <= problem.epsilon:
             raise InputError(
                 f"epsilon {problem.epsilon:g} is so large that the mean of the targets, {mean:g}, "
