@@ -112,7 +112,8 @@ def open_source(
     if given is not None and drops:
         source = stores.with_labels_only(source, stores.missing_in(given).missing)
     source = _without_label(source, missing_labels)
-    if labels_as and (maps := maps_left(source.name, source.labels_as, labels_as)):
+    maps = () if labels_as is None else maps_left(source.name, source.labels_as, labels_as)
+    if maps:
         logger.info("%s", map_labels(source, maps))
     return source
 

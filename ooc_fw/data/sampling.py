@@ -76,8 +76,7 @@ class SliceSampler(Sampler):
     def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
         lengths = split_evenly(size, min(MAX_SLICES, -(-size // SLICE_ROWS)))
         starts = place_arcs(self.n_rows, lengths, rng)
-        parts = [start + np.arange(n) for start, n in zip(starts, lengths, strict=True)]
-        return np.concatenate(parts) % self.n_rows
+        return np.concatenate([*map(np.arange, starts, starts + lengths)]) % self.n_rows
 
 
 class ChunkSampler(Sampler):

@@ -170,8 +170,7 @@ def variance(
     """Variance of all values, zeros included, found as by `sigma2`; InputError if all are equal."""
     statistics = _statistics(source, threads, dask, on_rows)
     mean_square = statistics.mean_square_norm
-    mean = statistics.mean.sum() / source.n_features
-    value = float(mean_square / source.n_features - mean**2)
+    value = float(mean_square / source.n_features - statistics.mean.mean() ** 2)
     if value > ROUNDING * mean_square:
         return value
     raise InputError(
