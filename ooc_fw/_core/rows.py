@@ -90,24 +90,22 @@ def hash_rows(bits, columns, indptr, out):
 
 
 @njit(cache=True, nogil=True)
-def add_dense(rows, sums, squares):
-    """Add values and squared values of each column of `rows` to `sums` and `squares`, in place."""
-    for i in range(rows.shape[0]):
-        row = rows[i]
-        for j in range(row.size):
-            value = np.float64(row[j])
-            sums[j] += value
-            squares[j] += value * value
+def _next_column(columns, k, column, n_columns):
+    """Column of value k, given that of the one before; dense rows, without `columns`, go on."""
+    if columns.size > 0:
+        return np.int64(columns[k])
+    return column + 1 if column + 1 < n_columns else 0
 
 
 @njit(cache=True, nogil=True)
-def add_sparse(data, indices, sums, squares):
-    """As `add_dense`, for stored values and their columns."""
+def add_values(data, columns, sums, squares):
+    """Add stored values of rows, and their squares, to `sums` and `squares` of their columns."""
+    column = -1
     for k in range(data.size):
-        column = _U64(indices[k])  # a signed index would be tested for being negative
+        column = _next_column(columns, k, column, sums.size)
         value = np.float64(data[k])
-        sums[column] += value
-        squares[column] += value * value
+        sums[_U64(column)] += value  # a signed index would be tested for being negative
+        squares[_U64(column)] += value * value
 
 
 @njit(cache=True, nogil=True)
@@ -131,22 +129,16 @@ def _note(record, value):
 
 
 @njit(cache=True, nogil=True)
-def accumulate_stored(data, indices, records):
-    """Add stored values, float32 or float64, to the records of their columns, in place.
+def accumulate(data, columns, records):
+    """Add stored values of rows, float32 or float64, to the records of their columns, in place.
 
     `records`, shape (n_features, RANGE_SIZE or RECORD_SIZE), are zeros for columns without values
     so far; narrow ones have no moments.
     """
+    column = -1
     for k in range(data.size):
-        _note(records[indices[k]], np.float64(data[k]))
-
-
-@njit(cache=True, nogil=True)
-def accumulate_dense(rows, records):
-    """As `accumulate_stored`, to the same bits, for the values of dense rows."""
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            _note(records[j], np.float64(rows[i, j]))
+        column = _next_column(columns, k, column, records.shape[0])
+        _note(records[column], np.float64(data[k]))
 
 
 @njit(cache=True, nogil=True)

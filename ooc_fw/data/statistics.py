@@ -15,7 +15,7 @@ import numpy as np
 
 from ooc_fw._core import rows as core
 from ooc_fw.data.parallel import borrow_workers, over_blocks, row_slices
-from ooc_fw.data.rows import CSRRows, Float64Array, Rows, StoredRows
+from ooc_fw.data.rows import Float64Array, Rows, StoredRows, stored_arrays
 from ooc_fw.data.scaling import check_kind
 from ooc_fw.data.sources import ROUNDING, RowSource, StoredStatistics, iter_blocks
 from ooc_fw.system.errors import InputError
@@ -34,10 +34,8 @@ class ColumnSums:
     def add(self, rows: Rows) -> None:
         """Add rows to the sums."""
         self.n_rows += len(rows)
-        if isinstance(rows, CSRRows):
-            core.add_sparse(rows.data, rows.indices, self._sums, self._squares)
-        else:
-            core.add_dense(rows, self._sums, self._squares)
+        data, columns, _ = stored_arrays(rows)
+        core.add_values(data, columns, self._sums, self._squares)
 
     def merge(self, other: ColumnSums) -> ColumnSums:
         """Add the sums of other rows; returns itself."""
@@ -64,10 +62,8 @@ class ColumnRanges:
     def add(self, rows: StoredRows) -> ColumnRanges:
         """Add rows of float32 or float64; returns itself."""
         self._widen(rows.shape[1])
-        if isinstance(rows, CSRRows):
-            core.accumulate_stored(rows.data, rows.indices, self._records)
-        else:
-            core.accumulate_dense(rows, self._records)
+        data, columns, _ = stored_arrays(rows)
+        core.accumulate(data, columns, self._records)
         self.n_rows += len(rows)
         return self
 
