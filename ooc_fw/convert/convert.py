@@ -99,7 +99,8 @@ def convert(
             OutputFile(temporary) as file,
         ):
             writer = passes.write_rows(job, file, layout)
-    found, new_labels = writer.class_counts, job.encoder.labels.map
+    found = writer.class_counts
+    new_labels = job.encoder.labels.map
     mapped = [] if new_labels is None else [str(new_labels)]
     known = found if like is None or like.classes is None else like.classes
     return ConversionReport(
@@ -257,9 +258,10 @@ def _naming(target: Path, moment: str) -> Iterator[None]:
 
 def _plan(job: Job, like: TrainingFile | None, notes: list[str]) -> Layout:
     """Layout of the output; InputError if rows cannot be stored as they should."""
-    options, encoder, log = job.options, job.encoder, job.scaling
+    options = job.options
+    encoder = job.encoder
     width = options.n_features if like is None else like.n_features
-    widths = encoder.end_learning(job.ranges, log, width or job.width)
+    widths = encoder.end_learning(job.ranges, job.scaling, width or job.width)
     n_columns = len(widths)
     n_features = int(widths.sum()) if like is None else like.n_features
     if not n_features:

@@ -95,7 +95,8 @@ class TargetEncoding:
         stand for `names`.
         """
         # Not the name of the column: rows that hold categories as numbers would seem to fit.
-        ends, order = [".mean"], [0, 1]
+        ends = [".mean"]
+        order = [0, 1]
         if not self._targets:
             values = {
                 label: label if label_values is None else float(label_values[int(label)])

@@ -142,11 +142,13 @@ class TableEncoder(readers.Encoder):
         if len(wrong) and not self._options.skip:
             raise InputError(self._reason(cells, numbers, int(wrong[0])))
         skipped = [self._reason(cells, numbers, row) for row in wrong[: readers.EXAMPLES].tolist()]
-        labels, words = cells.labels, cells.words
+        labels = cells.labels
+        words = cells.words
         dropped[wrong] = True
         taken = np.flatnonzero(~dropped)
         if len(taken) < len(labels):
-            labels, words = labels[taken], tuple(column[taken] for column in words)
+            labels = labels[taken]
+            words = tuple(column[taken] for column in words)
             numbers = take_rows(numbers, taken)
         if isinstance(labels, Words) and self._targets:
             labels = _targets_of(labels)
@@ -156,7 +158,8 @@ class TableEncoder(readers.Encoder):
         rows, sums = self._columns(numbers, words, counts)
         codes = None if self.encoding is None else self._encoded(words, counts)
         width = rows.n_features if self.record is None else 0  # which a record tells
-        n_stored, limit = len(rows.data), self._options.n_features
+        n_stored = len(rows.data)
+        limit = self._options.n_features
         if limit is not None and width > limit:
             rows = keep_stored(rows, rows.indices < limit, limit)
         return ParsedBlock(
@@ -275,7 +278,8 @@ class TableEncoder(readers.Encoder):
     def _complete(self, record: TableRecord) -> None:
         """Take a record whose categories are known, and find the feature of each code."""
         self.record = record
-        self.columns, self.table = record.features, record.to_json()
+        self.columns = record.features
+        self.table = record.to_json()
         starts = np.cumsum(record.widths) - record.widths
         codes = iter(self._codes)
         features = []  # of the codes of each column
@@ -297,7 +301,8 @@ class TableEncoder(readers.Encoder):
         record = self.record
         if record is None:
             return rows
-        data, indices = rows.data, rows.indices
+        data = rows.data
+        indices = rows.indices
         if record.means is not None:
             means = scaling.log_values(np.array(record.means))
             data = np.where(np.isnan(data), means[indices], data)
@@ -327,7 +332,8 @@ class TableEncoder(readers.Encoder):
         count = self._counts["unlabelled"] + sum(table.n_unlabelled for table in self._tables)
         if count or named:
             yield f"{count} rows without a label{named} are left out"
-        record, like = self.record, self._like
+        record = self.record
+        like = self._like
         if record is None:
             return
         if count := int(self._sums[1].sum()):

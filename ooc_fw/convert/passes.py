@@ -92,7 +92,8 @@ class Job:
                 f"targets of a regression, not classes, give --task regression"
             )
         row_ids = np.arange(self.n_rows, self.n_rows + len(block.rows))
-        codes, encoding = block.codes, self.encoder.encoding
+        codes = block.codes
+        encoding = self.encoder.encoding
         if codes is not None and encoding is not None and encoding.n_added and len(row_ids):
             keys = shuffle_keys(row_ids, self.options.seed)
             codes = encoding.add(block.labels, measured.counts, codes, keys)
@@ -159,15 +160,12 @@ def lost_columns(job: Job, scaling: Scaling, n_columns: int) -> Iterator[str]:
     is_lost = (low < high) & (is_noise | ((steps < FEW_STEPS) & ~is_exact))
     done = "" if scaling.kind == "none" else f" after --scale {scaling.kind}"
     for column in np.flatnonzero(is_lost)[:EXAMPLES].tolist():
-        reason = (
-            f"cannot be told apart in float32{done}; give --scale standard, which takes their "
-            f"mean off before they are rounded"
-        )
+        way = "give --scale standard, which takes their mean off before they are rounded"
         if is_noise[column]:
-            reason = "differ by rounding only, and count as one value if scaled"
+            way = "they differ by rounding only"
         yield (
             f"{job.encoder.column_name(column)}: its values, from {low[column]:.17g} to "
-            f"{high[column]:.17g}, {reason}"
+            f"{high[column]:.17g}, cannot be told apart in float32{done}; {way}"
         )
 
 
@@ -289,7 +287,8 @@ class _Bucket:
                     ids, labels, lengths, indices, data, *codes = arrays
                     indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
                     yield RowBlock(CSRRows(data, indices, indptr, n_features), labels, ids, *codes)
-                    pieces, start = [], end
+                    pieces = []
+                    start = end
 
 
 class Spool:

@@ -155,7 +155,8 @@ class ArrayTable(Table):
 
     def cells(self, block: tuple[Any, Any, int]) -> Cells:  # noqa: D102
         rows, labels, start = block
-        wanted, place = self.wanted, place_from(self.name, start)
+        wanted = self.wanted
+        place = place_from(self.name, start)
         if wanted.label in self._places and wanted.label != self.own_label:
             labels = rows[:, self._places[wanted.label]]
         if labels.dtype.kind in "biuf":

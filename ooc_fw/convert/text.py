@@ -230,7 +230,8 @@ def parse_block(
         cursor[compiled.AT] = block.text.index(b"\n", int(cursor[compiled.AT])) + 1
         cursor[compiled.LINE] += 1
     indptr = indptr[: int(cursor[compiled.ROWS]) + 1]
-    width, stored = int(cursor[compiled.WIDTH]), slice(int(indptr[-1]))
+    width = int(cursor[compiled.WIDTH])
+    stored = slice(int(indptr[-1]))
     data = values[stored].astype(dtype, copy=False)
     return ParsedBlock(
         labels[: len(indptr) - 1],

@@ -86,7 +86,8 @@ def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = Non
 
 def _compare(dataset: Any, sums: Checksums, tell: Callable[[int], None]) -> ArrayReport:
     """Compare one array, a few megabytes at a time, on several threads."""
-    name, n_rows = dataset.name.removeprefix("/"), len(dataset)
+    name = dataset.name.removeprefix("/")
+    n_rows = len(dataset)
     n_chunks = -(-n_rows // (dataset.chunks or (max(1, n_rows),))[0])
     try:
         array = open_dataset(dataset)

@@ -297,7 +297,8 @@ class DatasetWriter:
         for part in self._parts.values():
             part.flush()
         self._pool.shutdown()
-        layout, file = self._layout, self._file
+        layout = self._layout
+        file = self._file
         if layout.sparse:
             # Fewer values than expected: scaling may have turned some into zeros.
             file["X/data"].resize((self._n_stored,))

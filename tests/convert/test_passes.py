@@ -67,31 +67,6 @@ def test_order_depends_on_rows_and_seed_only(tmp_path_factory, cuts, bits, seed,
         assert all(len(block) == 1 for block in blocks)
 
 
-@pytest.mark.parametrize(
-    ("largest", "bucket_bytes"),
-    [*((largest, 40) for largest in (3, 255, 256, 65535, 65536, 2**26)), (256, 1 << 20)],
-)
-def test_columns_of_any_width_come_back(tmp_path, largest, bucket_bytes):
-    indices = np.array([0, largest, 1, 2, largest - 1, largest, largest], dtype=np.int32)
-    indptr = np.array([0, 2, 2, 6, 7])
-    data = np.arange(1, 8, dtype=np.float32)
-    rows = CSRRows(data, indices, indptr, largest + 1)
-    spool = Spool(tmp_path, 0, 1, bucket_bytes=bucket_bytes)
-    spool.add(RowBlock(rows, np.array([1.5, -2.0, np.pi, 0.0]), np.arange(4)))
-    found = {}
-    for block in spool.blocks(largest + 1):
-        for i, row_id in enumerate(block.row_ids.tolist()):
-            row = block.rows[i : i + 1]
-            found[row_id] = (block.labels[i], row.indices.tolist(), row.data.tolist())
-    spool.close()
-    assert found == {
-        0: (1.5, [0, largest], [1, 2]),
-        1: (-2.0, [], []),
-        2: (np.pi, [1, 2, largest - 1, largest], [3, 4, 5, 6]),
-        3: (0.0, [largest], [7]),
-    }
-
-
 @pytest.mark.parametrize("seed", [None, 0])
 def test_truncated_file_is_noticed(tmp_path, seed):
     spool = Spool(tmp_path, seed)
