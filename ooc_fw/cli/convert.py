@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.convert import ConversionReport, convert
+from ooc_fw.model.record import load_model
+from ooc_fw.model.tables import training_file
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError, format_label, format_labels
@@ -27,8 +31,17 @@ def run(args: argparse.Namespace) -> int:
     is_own = None if args.output else common.is_converted
     check_outputs([Output("output", output, is_own=is_own)], inputs)
     options = common.record_from(ConvertOptions, args)
+    like = None
+    if options.like is not None and common.has_attributes(Path(options.like), "kernel"):
+        model = load_model(options.like)
+        like = training_file(model, os.fspath(options.like))
+        if model.scaling is None:
+            raise InputError(
+                f"{like.name} is a model that does not know how its training data were scaled; "
+                f"give the converted training file with --like"
+            )
     with RowProgress("convert", unit="B", quiet=args.quiet) as progress:
-        report = convert(inputs, output, options, progress=progress)
+        report = convert(inputs, output, options, like, progress=progress)
     scaling = {"scaling": report.scaling.kind, "log1p": report.scaling.log1p}
     common.print_report(args, with_classes(vars(report)) | scaling, _lines(report))
     return DONE

@@ -69,6 +69,7 @@ def convert(
     inputs: Sequence[PathLike],
     output: PathLike,
     options: ConvertOptions | None = None,
+    like: TrainingFile | None = None,
     *,
     progress: Progress | None = None,
 ) -> ConversionReport:
@@ -77,6 +78,7 @@ def convert(
     The inputs are of one format and read one after the other; "-" is standard input (text or CSV).
     The output is replaced as a whole when all is well, otherwise left as it was: InputError says
     which option, input, column, line or row cannot be used, OSError that the disk is full or fails.
+    `like` is what is known of the training rows if the option of this name gives a model.
     `progress` is called now and then with (bytes done, bytes in all or None).
     """
     started = time.perf_counter()
@@ -84,7 +86,8 @@ def convert(
     filter_options(options.compression)  # the plugin must be installed
     target = Path(output)
     names = [os.fspath(path) for path in inputs]
-    like = None if options.like is None else read_like(os.fspath(options.like))
+    if like is None and options.like is not None:
+        like = read_like(os.fspath(options.like))
     if like is not None and like.targets:
         options = replace(options, task="regression")
     notes: list[str] = []

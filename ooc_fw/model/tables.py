@@ -159,18 +159,23 @@ def rows_of_table(
         notes += [f"note: {note}" for note in encoder.notes()]
 
 
-def _training_table(model: Model, name: str) -> tuple[TrainingFile, TableRecord]:
-    """What a model of this name knows of the table that it was trained on."""
-    width, columns = model.n_features, model.columns
-    assert model.table is not None
-    training = TrainingFile(
+def training_file(model: Model, name: str) -> TrainingFile:
+    """What a model of this name knows of the rows that it was trained on."""
+    return TrainingFile(
         name,
-        width,
+        model.n_features,
         isinstance(model.support_vectors, CSRRows),
         model.scaling or Scaling(),
-        columns=columns,
+        None if model.spread is not None else tuple(model.classes.tolist()),
+        columns=model.columns,
         table=model.table,
         targets=model.spread is not None,
         labels_as=model.labels_as,
     )
-    return training, TableRecord.from_json(model.table, name, columns, width)
+
+
+def _training_table(model: Model, name: str) -> tuple[TrainingFile, TableRecord]:
+    """What a model of this name knows of the table that it was trained on."""
+    assert model.table is not None
+    record = TableRecord.from_json(model.table, name, model.columns, model.n_features)
+    return training_file(model, name), record

@@ -7,7 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from converted import convert_files, convert_libsvm, read
+from converted import convert_libsvm, read
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -234,19 +234,15 @@ def test_like_takes_width_scaling_and_storage(tmp_path, out, dense, kind):
 def test_like_a_model(offset, tmp_path, out, ooc_fw):
     text, model = offset[1], tmp_path / "model.h5"
     convert_libsvm([text], out, scale="standard", dense=True)
-    assert ooc_fw("train", out, "-o", model, "--gamma", "0.5", "--quiet").status == 0
+    ooc_fw("train", out, "-o", model, "--gamma", "0.5", "--quiet").done()
     found = []
     for like in (out, model):
-        convert_libsvm([text], tmp_path / "like.h5", like=like)
+        ooc_fw("convert", text, tmp_path / "like.h5", "--like", like, "--quiet").done()
         found.append(read(tmp_path / "like.h5").X)
     np.testing.assert_array_equal(*found)
     table = write(tmp_path, "a,b\n1,2\n", "new.csv")
-    with pytest.raises(InputError, match="does not say how the columns of a table became its"):
-        convert_files([table], tmp_path / "no.h5", like=model)
-    with h5py.File(model, "a") as file:
-        file["link"] = h5py.SoftLink("/machines")
-    with pytest.raises(InputError, match=r"model\.h5 is no model of ooc-fw: 'link' is a link to"):
-        convert_libsvm([text], tmp_path / "no.h5", like=model)
+    command = "convert", table, tmp_path / "no.h5", "--like", model
+    ooc_fw(*command).assert_refused("does not say how the columns of a table became its features")
 
 
 @pytest.mark.parametrize(
