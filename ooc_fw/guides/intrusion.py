@@ -11,7 +11,8 @@ import numpy as np
 from ooc_fw.cli.demo import begin_example, end_example
 
 begin_example(__file__)
-n, rng = 8000, np.random.default_rng(0)
+n = 8000
+rng = np.random.default_rng(0)
 kind = rng.choice(4, n, p=[0.6, 0.25, 0.13, 0.02])
 shown = np.where(rng.random(n) < 0.01, 0, kind)
 seconds = rng.exponential(9, n).astype(int)

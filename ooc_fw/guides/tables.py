@@ -11,7 +11,8 @@ import numpy as np
 from ooc_fw.cli.demo import begin_example, end_example
 
 begin_example(__file__)
-n, rng = 6000, np.random.default_rng(0)
+n = 6000
+rng = np.random.default_rng(0)
 carrier, origin, hour = (rng.integers(0, most, n) for most in (9, 200, 24))
 date = np.datetime64("2024-01-01") + rng.integers(0, 365, n)
 departs = date.astype("datetime64[m]") + 60 * hour + rng.integers(0, 60, n)

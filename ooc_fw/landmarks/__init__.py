@@ -42,18 +42,6 @@ class LandmarkStart:
     draws: Draws | None = None  # from where a run goes on drawing
 
 
-# Rows of the sample for each of N landmarks: at most and at least. In between there are so many
-# that their N^2 products each are this many times the kernel values of a pass over all rows.
-_MOST_SAMPLE, _LEAST_SAMPLE = 20, 6
-_SAMPLE_WORK = 800.0
-
-
-def sample_size(n_rows: int, n_landmarks: int) -> int:
-    """Rows of the sample that preconditioners are computed from, where memory has room for them."""
-    work = _SAMPLE_WORK * n_rows / n_landmarks**2
-    return min(n_rows, int(np.clip(work, _LEAST_SAMPLE, _MOST_SAMPLE) * n_landmarks))
-
-
 def relative_gap(primal: Float64Array, dual: Float64Array) -> Float64Array:
     """(P - D) / P; 0 where P is 0, and no weights have less."""
     return np.divide(primal - dual, primal, out=np.zeros_like(primal), where=primal > 0)

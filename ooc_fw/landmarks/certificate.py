@@ -51,7 +51,8 @@ def certify_point(
     rows that seem to have no slack have that much at most. The linear part of the dual errs by
     3 u sum beta_i (|y_i| + epsilon), which is in the bound on its summation.
     """
-    gradient, n = point.gradient, len(span)
+    gradient = point.gradient
+    n = len(span)
     dual_sum, square, beta_sum, linear = gradient.terms
     largest = max(span.landmarks.largest + span.jitter, gradient.largest)
     summing = (gradient.depth + 16) * FLOAT64_UNIT  # relative error of any of the sums
@@ -144,7 +145,8 @@ class ExactKernelView:
         parts = []
         for start, stop in row_slices(len(inside), _PART_ROWS):
             rows = inside[start:stop]
-            targets, values = problem.targets[rows], self.decisions[rows].astype(np.float64)
+            targets = problem.targets[rows]
+            values = self.decisions[rows].astype(np.float64)
             slack, signs = slacks(targets, values, problem.epsilon)
             beta = problem.penalties[rows, None] * slack
             terms += dual_terms(beta, slack, signs, targets, problem.epsilon)

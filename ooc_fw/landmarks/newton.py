@@ -23,7 +23,9 @@ from ooc_fw.landmarks.span import Span, factorise
 _MOST_PRODUCTS = 50  # products with the Hessian in one Newton step
 # Conjugate gradients end where the quadratic model promises a gap of this part of the target, or
 # squares of the residual of these parts of the first, preconditioned and as the gap has them.
-_NEEDED, _SHARE, _GAP_SHARE = 0.3, 0.1, 0.05
+_NEEDED = 0.3
+_SHARE = 0.1
+_GAP_SHARE = 0.05
 _MOST_STEPS = 100  # steps of Newton's method, which needs some ten
 _HALVINGS = 30  # halvings of the interval in a line search
 _SLOPE_ROWS = 1 << 16  # rows whose slopes are added up at once
@@ -31,7 +33,9 @@ _LONGEST = 2.0  # longest step of a line search, in Newton steps
 _SAME = 1e-12  # relative difference up to which factors differ by rounding alone
 # Best lengths of a step beyond which another gradient is worth its pass: below, once gradients are
 # from float64 kernel values, then before; above.
-_SHORT_EXACT, _SHORT, _LONG = 0.75, 0.5, 1.5
+_SHORT_EXACT = 0.75
+_SHORT = 0.5
+_LONG = 1.5
 # Gap after a step over the promised one, from which on products with the Hessian are from float64
 # kernel values: residuals that float32 hides count most where landmarks are many.
 _MISSED = 3.0
@@ -77,7 +81,8 @@ class Preconditioner:
         self._rows = problem.source.read(0, problem.n_rows)
         self._places = landmark_places
         self._check = check
-        k, n = problem.n_classifiers, len(span)
+        k = problem.n_classifiers
+        n = len(span)
         # In Fortran order. Below the diagonal is H, above it and on it the factor of G + H.
         self._matrices = np.zeros((k, n, n)).transpose(0, 2, 1)
         self._diagonals = np.zeros((k, n))  # of H
@@ -144,7 +149,8 @@ class Preconditioner:
 
 def evaluate(span: Span, passes: Passes, b: Float64Array, *, exact: bool) -> Point:
     """Pass over all rows at weights `b`; `exact` with float64 kernel values."""
-    gradient, slope = passes.gradient(b, exact=exact), span.times(b)
+    gradient = passes.gradient(b, exact=exact)
+    slope = span.times(b)
     total, square, _, _ = gradient.terms
     primal = 0.5 * ((b * slope).sum(axis=1) + square)
     norm = span.inverse_norm(gradient.u)
@@ -276,11 +282,14 @@ class Newton:
 
     def _best_lengths(self, here: Point, there: Point) -> Float64Array:
         """Lengths of steps from `here` towards `there` of least P, from the decisions at both."""
-        problem, step = self.passes.problem, there.b - here.b
+        problem = self.passes.problem
+        step = there.b - here.b
         slope = (step * here.slope).sum(axis=1)
         curvature = (step * self.span.times(step)).sum(axis=1)
-        before, after = here.gradient.decisions, there.gradient.decisions
-        low, high = np.zeros(len(step)), np.full(len(step), _LONGEST)
+        before = here.gradient.decisions
+        after = there.gradient.decisions
+        low = np.zeros(len(step))
+        high = np.full(len(step), _LONGEST)
         for _ in range(_HALVINGS):
             t = (low + high) / 2
             slopes = slope + t * curvature
@@ -292,7 +301,8 @@ class Newton:
                     slack_slopes(*line, slopes)
                 else:
                     tube_slopes(*line, problem.epsilon, slopes)
-            low, high = np.where(slopes < 0, t, low), np.where(slopes < 0, high, t)
+            low = np.where(slopes < 0, t, low)
+            high = np.where(slopes < 0, high, t)
         return np.asarray((low + high) / 2)
 
 

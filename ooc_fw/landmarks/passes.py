@@ -52,7 +52,8 @@ class SpanProblem:
 
         Novelty is the problem of rows that are all of the class +1, without a bias.
         """
-        source, penalties = problem.source, problem.penalties
+        source = problem.source
+        penalties = problem.penalties
         if penalties is None:
             penalties = np.broadcast_to(np.float64(C), source.n_rows)  # takes no memory
         if isinstance(problem, RegressionProblem):
@@ -117,7 +118,8 @@ def dual_terms(
     epsilon: float | None,
 ) -> Float64Array:
     """The `terms` of a `Gradient` over some rows, shape (4, k)."""
-    square, size = (beta * slack).sum(axis=0), beta.sum(axis=0)
+    square = (beta * slack).sum(axis=0)
+    size = beta.sum(axis=0)
     if epsilon is None:
         return np.stack([size, square, size, size])
     met = beta * signs * targets
@@ -158,7 +160,8 @@ def _gradient(
     exact: bool,
 ) -> Gradient:
     """Sums over a block of the gradient at weights `b`."""
-    engine, bias = landmarks.engine, landmarks.bias
+    engine = landmarks.engine
+    bias = landmarks.bias
     rows = source.read(block.start, block.stop)
     shift = bias * b.sum(axis=1)
     decisions = np.empty((len(rows), len(b)), dtype=np.float32)
@@ -192,7 +195,8 @@ def _product(
     source: RowSource, block: _Block, landmarks: Landmarks, d: Float64Array, exact: bool
 ) -> Float64Array:
     """Product of the Hessian over a block with `d`."""
-    engine, bias = landmarks.engine, landmarks.bias
+    engine = landmarks.engine
+    bias = landmarks.bias
     places = np.flatnonzero(block.flags.any(axis=1))
     factors = np.where(block.flags[places], block.penalties[places, None], 0.0)
     product = np.zeros_like(d)

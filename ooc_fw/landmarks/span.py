@@ -44,7 +44,6 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.landmarks import sample_size
 from ooc_fw.solver.plan import make_sampler
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import sample_rows
@@ -69,8 +68,11 @@ class Landmarks:
     """
 
     def __init__(self, engine: Engine, rows: Rows, bias: float = 1.0) -> None:
-        self.engine, self.rows, self.bias = engine, rows, bias
-        self.fast, self.exact = engine.prepare(rows), engine.prepare(rows, exact=True)
+        self.engine = engine
+        self.rows = rows
+        self.bias = bias
+        self.fast = engine.prepare(rows)
+        self.exact = engine.prepare(rows, exact=True)
         self.largest = bias + float(engine.kernel.diagonal(self.exact.norms).max())
         self.error = float(engine.error_bound(self.exact, self.exact).max())
 
@@ -113,7 +115,8 @@ def _factor_lower(matrix: Float64Array, pool: Threads) -> bool:
     BLAS has one thread; those of the pool share the work in strips.
     """
     for first in range(0, len(matrix), _PANEL):
-        here, below = slice(first, first + _PANEL), slice(first + _PANEL, None)
+        here = slice(first, first + _PANEL)
+        below = slice(first + _PANEL, None)
         square = matrix[here, here]
         factor, failed = lapack.dpotrf(square, lower=1, clean=1)
         if failed:
@@ -131,7 +134,8 @@ def _take_off(factor: Float64Array, panel: Float64Array, rest: Float64Array, poo
         panel[slice(*strip)] = solve_triangular(factor, part, lower=True, check_finite=False).T
 
     def subtract(strip: tuple[int, int]) -> None:
-        here, below = slice(*strip), slice(strip[1], None)
+        here = slice(*strip)
+        below = slice(strip[1], None)
         right = panel[here].T
         rest[here, here] -= np.tril(panel[here] @ right)
         rest[below, here] -= panel[below] @ right
@@ -217,7 +221,8 @@ class Span:
 
         For any x and r = u - Gx, u'G^-1 u = x'(u + r) + r'G^-1 r, and G^-1 is at most 1 / jitter.
         """
-        marks, n = self.landmarks, len(self)
+        marks = self.landmarks
+        n = len(self)
         bounds = []
         for u_c in u:
             x = cho_solve((self._factor, True), u_c, check_finite=False)
@@ -258,10 +263,6 @@ def draw_by_loss(
     return np.asarray(order[~taken[order]])
 
 
-# Rows of the pool: at most a third of all rows, at least one and a half samples.
-_POOL_PARTS, _LEAST_POOL = 3, 1.5
-
-
 @dataclass(frozen=True)
 class Sample:
     """Random rows that preconditioners are computed from, which landmarks are chosen of.
@@ -284,19 +285,28 @@ class Sample:
         rng: np.random.Generator,
         wanted: Int64Array | None = None,
     ) -> Sample:
-        """Draw a sample for so many landmarks, which contains the rows `wanted`."""
-        n_rows, n_wanted = source.n_rows, 0 if wanted is None else len(wanted)
-        size = sample_rows(n_landmarks, source.decoded_bytes / n_rows) - n_wanted
-        n_sample = min(size, sample_size(n_rows, n_landmarks))
-        n_pool = min(size, n_rows // _POOL_PARTS)
-        n_pool = n_pool if n_pool >= _LEAST_POOL * n_sample else n_sample
-        pool_ids = ids = make_sampler(source, codes).sample(n_pool, rng)
+        """Draw a sample for so many landmarks, which contains the rows `wanted`.
+
+        It has 6 to 20 rows for each landmark, as many as make their products with each other 800
+        times the kernel values of a pass. The pool has at most a third of all rows, and is the
+        sample if that is not half as many again.
+        """
+        n_rows = source.n_rows
+        n_wanted = 0 if wanted is None else len(wanted)
+        most = sample_rows(n_landmarks, source.decoded_bytes / n_rows) - n_wanted
+        each = np.clip(800.0 * n_rows / n_landmarks**2, 6, 20)
+        n_sample = min(most, n_rows, int(each * n_landmarks))
+        n_pool = min(most, n_rows // 3)
+        if n_pool < 1.5 * n_sample:
+            n_pool = n_sample
+        pool_ids = make_sampler(source, codes).sample(n_pool, rng)
+        ids = pool_ids
         if n_sample < n_pool:
             ids = pool_ids[np.sort(rng.choice(n_pool, n_sample, replace=False))]
         if wanted is not None:
-            ids, pool_ids = np.union1d(ids, wanted), np.union1d(pool_ids, wanted)
+            ids = np.union1d(ids, wanted)
+            pool_ids = np.union1d(pool_ids, wanted)
         in_pool = np.searchsorted(pool_ids, ids)
-        rows = pool = source.take(pool_ids)
-        if len(ids) < len(pool_ids):
-            rows = take_rows(pool, in_pool)
+        pool = source.take(pool_ids)
+        rows = pool if len(ids) == len(pool_ids) else take_rows(pool, in_pool)
         return cls(ids, rows, pool_ids, pool, in_pool)
