@@ -267,7 +267,8 @@ class _Run(Surroundings):
             candidates = state.oracle.propose(self.active, state.rng, self._request(room))
             seconds = time.perf_counter() - started
             self.deadline.measure(seconds, candidates.n_scanned * len(self.active))
-        state.n_scanned, state.worst = candidates.n_scanned, candidates.worst
+        state.n_scanned = candidates.n_scanned
+        state.worst = candidates.worst
         self.progress.sampled_gap = gap = relative_gap(self.active.rho, candidates.least)
         return candidates, gap <= self._target_gap()
 
@@ -304,7 +305,7 @@ class _Run(Surroundings):
         return room
 
     def _step(self, candidates: Candidates) -> None:
-        """Add the candidates to the self.active set, take a step, and report."""
+        """Add the candidates to the active set, take a step, and report."""
         state = self.state
         rule = self.state.rule
         state.n_scanned = 0
