@@ -90,9 +90,10 @@ class Machines:
             same = np.array_equal(self.sv, np.tile(self.sv[: lengths[0]], n))
             demand(same, "all classifiers of a landmark model must have the same landmarks")
             demand((self.rho == 1).all(), "rho of landmarks must be 1")
-        for name in ("certified_gap", "primal", "dual"):
+        largest = np.finfo(np.float64).max
+        for name, most in (("certified_gap", np.inf), ("primal", largest), ("dual", largest)):
             values = getattr(self, name)
-            possible = np.isnan(values) | (values >= 0) & ((values < np.inf) | (name[0] == "c"))
+            possible = np.isnan(values) | ((values >= 0) & (values <= most))
             demand(possible.all(), f"{name} must be a number that is not negative, not {values}")
         sigmoids = np.array([self.sigmoid_a, self.sigmoid_b])
         possible = np.isfinite(sigmoids).all(axis=0) | np.isnan(sigmoids).all(axis=0)

@@ -442,6 +442,8 @@ def _check(model: Model) -> None:
         of_task &= not exact and None not in (model.offset, model.epsilon)
     demand(of_task, f"its classes, classifiers or numbers are not those of {model.task}")
     model.machines.check(n_vectors, exact=exact)
+    one_sided = model.task != "novelty" or not exact or bool((model.machines.beta >= 0).all())
+    demand(one_sided, "weights of novelty must not be negative")
     rows = model.rows
     demand(
         len(rows) == n_vectors and rows.min() >= (0 if exact else -1),
