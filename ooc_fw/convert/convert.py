@@ -105,6 +105,8 @@ def convert(
     found = writer.class_counts
     new_labels = job.encoder.labels.map
     mapped = [] if new_labels is None else [str(new_labels)]
+    if not job.encoder.labelled:
+        mapped.append("there are no labels: the file is for prediction only (else give --label)")
     known = found if like is None or like.classes is None else like.classes
     return ConversionReport(
         output=os.fspath(output),

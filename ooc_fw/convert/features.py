@@ -325,8 +325,6 @@ class TableEncoder(readers.Encoder):
 
         Columns without any category that the `like` file knows are warned of.
         """
-        if not self.labelled:
-            yield "there are no labels: the file is for prediction only (else give --label)"
         _, is_named, word = self._missing_labels.partition("=")
         named = f" or with the label {word!r}" * bool(is_named)
         count = self._counts["unlabelled"] + sum(table.n_unlabelled for table in self._tables)

@@ -37,7 +37,9 @@ def test_tables_are_predicted_as_by_the_command(table_model, ooc_fw, kind):
         "polars": lambda: pl.from_pandas(raw),
         "arrow": lambda: pa.Table.from_pandas(raw),
     }.get(kind, lambda: str(folder / f"t.{kind}"))()
-    expected = ooc_fw("predict", folder / "m.h5", folder / "t.csv").out.split()
+    outcome = ooc_fw("predict", folder / "m.h5", folder / "t.csv")
+    expected = outcome.out.split()
+    assert "no labels" not in outcome.err
     assert model.predict(table).tolist() == expected
     assert (np.array(expected) == frame["y"]).mean() > 0.9
     shares = model.predict_proba(table)
