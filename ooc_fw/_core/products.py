@@ -2,9 +2,8 @@
 
 The vertices of a tile are columns of a dense scratch `columns` (lines x width), so that each stored
 value of a row costs one multiply-add over `width` adjacent numbers. Feature k is in line
-`places[k]`; line 0 is all zeros and serves the features of which no vertex has a value. Sums run
-over the stored values in order and are rounded alike for every column. Sparse rows are tuples of
-values, columns and row pointers, as `stored_arrays` gives them.
+`places[k]`; line 0 is all zeros and serves the features of which no vertex has a value. Sparse
+rows are tuples of values, columns and row pointers, as `stored_arrays` gives them.
 """
 
 from __future__ import annotations
@@ -82,8 +81,7 @@ def overlap_tile(rows, places, columns, out):
     """out[i, j] = (|x_i|_1 + |z_j|_1 - |x_i - z_j|_1) / 2 of sparse rows and scattered vertices.
 
     A feature adds the smaller of two absolute values of one sign, and exactly 0 for other signs or
-    where one of them has no value, so that exchanging x and z changes no bit, nor does leaving out
-    the features that no vertex has.
+    if one of them has no value.
     """
     data, indices, indptr = rows
     number = out.dtype.type
@@ -106,8 +104,7 @@ def difference_tile(x, columns, squared, out):
     """out[i, j] = |x_i - z_j|^2, or |x_i - z_j|_1 where not `squared`, from the differences.
 
     Rows x, shape (n, 4 k), and `columns`, shape (4 k, at least m), are padded by zeros; all arrays
-    have one precision. All terms are positive, so that the sum errs in proportion to itself, and
-    exchanging x and z changes no bit.
+    have one precision. All terms are positive, so that the sum errs in proportion to itself.
     """
     width = out.shape[1]
     for i in range(x.shape[0]):
@@ -130,10 +127,10 @@ def difference_tile(x, columns, squared, out):
 def minimum_tile(x, columns, one, out):
     """out[i, j] = sum_k min(x_ik, z_jk), half of s(x_i) + s(z_j) - |x_i - z_j|_1.
 
-    Here s is the sum of a row's values. Arrays are as in `difference_tile`; exchanging x and z
-    changes no bit. `one` is the number 1 in their precision, of which the compiler must not know:
-    processors that add and take minima in the same units multiply and add in others, so that a
-    product with 1 changes no bit and makes this half as fast again.
+    Here s is the sum of a row's values. Arrays are as in `difference_tile`. `one` is the number 1
+    in their precision, of which the compiler must not know: processors that add and take minima in
+    the same units multiply and add in others, so that a product with 1 makes this half as fast
+    again.
     """
     width = out.shape[1]
     spare = np.empty(width, out.dtype)  # in place of a second row after the last one

@@ -1,7 +1,6 @@
 """Compiled loops over blocks of rows: copies, hashes, sums and moments of columns, scaling.
 
-Each column is summed row by row, so that the bits of sums do not depend on dense or sparse storage:
-the zeros that sparse rows leave out add nothing.
+Stored values of rows come one after the other; dense rows name no columns.
 """
 
 from __future__ import annotations

@@ -48,9 +48,6 @@ def test_dot_and_overlap_tiles(overlap, dtype, rtol, X, spare):
         products.overlap_tile(x, *z, out)
         norms = np.abs(wide).sum(axis=1)
         twice = norms[:cut, None] + norms[cut:] - np.abs(wide[:cut, None] - wide[cut:]).sum(axis=2)
-        turned = np.full(out.T.shape, np.nan, dtype=dtype)
-        products.overlap_tile(arrays(X[cut:]), *scattered(X[:cut], dtype, spare), turned)
-        np.testing.assert_array_equal(turned, out.T)
         expected, scale = twice / 2, norms[:cut, None] + norms[cut:]
     else:
         scratch = np.empty(20, dtype), np.empty(20, z[0].dtype)
@@ -59,52 +56,28 @@ def test_dot_and_overlap_tiles(overlap, dtype, rtol, X, spare):
     assert (np.abs(out - expected) <= rtol * scale).all()
 
 
-def naive_distances(X, Z, squared):
-    differences = np.abs(X.astype(np.longdouble)[:, None] - Z.astype(np.longdouble))
-    return (differences**2 if squared else differences).sum(axis=2)
-
-
 def padded(X, dtype):
     """Dense rows with columns of zeros up to a multiple of four."""
     return np.pad(X, [(0, 0), (0, -X.shape[1] % 4)]).astype(dtype)
 
 
+@pytest.mark.parametrize("kind", ["squares", "differences", "minima"])
 @pytest.mark.parametrize(("dtype", "unit"), [(np.float32, 2**-24), (np.float64, 2**-53)])
-@given(X=tables(max_rows=60, max_features=20), squared=st.booleans(), spare=st.integers(0, 3))
-def test_difference_tile_errs_in_proportion_to_the_distance(dtype, unit, X, squared, spare):
-    cut = len(X) // 2
+@given(X=tables(max_rows=70, max_features=20), spare=st.integers(0, 3), cut=st.integers(1, 69))
+def test_tiles_of_dense_rows_err_in_proportion_to_their_terms(dtype, unit, kind, X, spare, cut):
+    """Odd numbers of rows, few vertices and many."""
+    cut = min(cut, len(X) - 1)
     x, z = padded(X[:cut], dtype), padded(X[cut:], dtype)
     columns = np.ascontiguousarray(np.pad(z.T, [(0, 0), (0, spare)]))
     out = np.full((len(x), len(z)), np.nan, dtype=dtype)
-    products.difference_tile(x, columns, squared, out)
-    expected = naive_distances(X[:cut], X[cut:], squared)
-    assert (np.abs(out - expected) <= (X.shape[1] + 3) * unit * expected + 1e-40).all()
-    for j in range(len(z)):  # alone, by the loop for few vertices
-        alone = np.empty((len(x), 1), dtype=dtype)
-        products.difference_tile(x, columns[:, j : j + 1].copy(), squared, alone)
-        np.testing.assert_array_equal(alone, out[:, j : j + 1])
-
-
-@pytest.mark.parametrize(("dtype", "unit"), [(np.float32, 2**-24), (np.float64, 2**-53)])
-@given(X=tables(max_rows=70, max_features=20), spare=st.integers(0, 3), cut=st.integers(1, 69))
-def test_minimum_tile_is_the_sum_of_minima_whatever_computes_it(dtype, unit, X, spare, cut):
-    """Odd numbers of rows, few vertices and many; x and z exchanged; pairs alone."""
-    cut = min(cut, len(X) - 1)
-    x, z = padded(X[:cut], dtype), padded(X[cut:], dtype)
-
-    def minima(x, z):
-        columns = np.ascontiguousarray(np.pad(z.T, [(0, 0), (0, spare)]))
-        out = np.full((len(x), len(z)), np.nan, dtype=dtype)
+    if kind == "minima":
         products.minimum_tile(x, columns, dtype(1), out)
-        return out
-
-    out = minima(x, z)
-    terms = np.minimum(x[:, None], z).astype(np.longdouble)
+        terms = np.minimum(x[:, None], z).astype(np.longdouble)
+    else:
+        products.difference_tile(x, columns, kind == "squares", out)
+        terms = np.abs(x[:, None].astype(np.longdouble) - z) ** (2 if kind == "squares" else 1)
     error = np.abs(out - terms.sum(axis=2))
-    assert (error <= X.shape[1] * unit * np.abs(terms).sum(axis=2)).all()
-    np.testing.assert_array_equal(minima(z, x).T, out)
-    for j in range(len(z)):
-        np.testing.assert_array_equal(minima(x, z[j : j + 1])[:, 0], out[:, j])
+    assert (error <= (X.shape[1] + 3) * unit * np.abs(terms).sum(axis=2) + 1e-40).all()
 
 
 @given(tables(max_rows=20))

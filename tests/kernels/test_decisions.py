@@ -88,23 +88,6 @@ def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(c
         np.testing.assert_array_equal(model.class_places(values)[sure], expected[sure])
 
 
-@pytest.mark.parametrize(
-    ("scale", "n_classes", "labels_only"),
-    [(1.0, 2, False), (1.0, 3, True), (3000.0, 2, True), (3000.0, 3, False)],
-)
-def test_values_do_not_depend_on_blocks_and_threads(scale, n_classes, labels_only):
-    problem = make_problem(make_kernel("rbf", gamma=2.0), n_rows=700)
-    X = (scale * problem.X).astype(np.float32)
-    model = model_of(problem.kernel, X[:90], n_classes, 1e-3, np.random.default_rng(0))
-    (whole,) = decide(model, [X], Wanted(labels_only))
-    parts = [X[i : i + 37] for i in range(0, len(X), 37)]
-    for threads in (1, 2):
-        found = np.concatenate(list(decide(model, parts, Wanted(labels_only), threads=threads)))
-        np.testing.assert_array_equal(found, whole)
-    found = model.decision_function(ArraySource(X), labels_only=labels_only)
-    np.testing.assert_array_equal(found, whole)
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_few_kernel_values_are_computed_twice_and_vertices_prepared_once(n_classes, monkeypatch):
     """One pass in float32, and what is near the boundary in float64."""

@@ -257,19 +257,6 @@ METHODS = [
 INVARIANT = sorted(name for name in KERNELS if KERNELS[name].shift_invariant)
 
 
-@pytest.mark.parametrize("method", [functions.FLOAT32_DIFFERENCES, functions.FLOAT64_DIFFERENCES])
-@given(X=raw_tables(max_rows=30, max_features=32), name=st.sampled_from(INVARIANT))
-def test_differences_have_the_same_bits_from_dense_and_sparse_rows_of_any_size(method, X, name):
-    """And err by few units, whatever gamma is."""
-    for gamma in (1e-8, 1e-3, 1e4):
-        with Engine(make_kernel(name, gamma=gamma), arithmetic=Arithmetic(fast=method)) as engine:
-            x, values = engine.prepare(X), block_of(engine, X, X)
-            bound = engine.value_bound(x, x)
-            assert bound.max() <= 40 * 2**-24
-            assert (np.abs(values - kernel_values(engine.kernel, X, X)) <= bound).all()
-            np.testing.assert_array_equal(block_of(engine, to_csr(X), to_csr(X)), values)
-
-
 @st.composite
 def methods_and_blocks(draw):
     """An engine of any method that its kernel allows, and rows up to past a tile."""
