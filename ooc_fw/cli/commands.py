@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ooc_fw.cli import arguments
+import ooc_fw.cli.arguments as arguments
 from ooc_fw.cli.arguments import add_flag, add_option, add_options
 from ooc_fw.cli.parser import INPUT, OUTPUT, argument_type
 from ooc_fw.options import (

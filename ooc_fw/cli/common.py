@@ -46,11 +46,6 @@ def open_data(
     except UnconvertedError as error:
         if "model" not in args:
             raise
-        if args.command == "certify":  # which takes the rows of training, in their order there
-            raise InputError(
-                f"{error.path} is {error.what}; give the converted file that {args.model} was "
-                f"trained on"
-            ) from None
         raise UnconvertedError(error.path, error.what, " --like TRAIN.h5") from None
     if model is not None and labels and source.has_labels:
         maps = maps_left(args.data, source.labels_as, None, model.labels_as)

@@ -23,9 +23,8 @@ SHOWN_CLASSES = 10
 
 def run(args: argparse.Namespace) -> int:
     """Convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled."""
-    inputs, output = args.files, args.output
-    if output is None:
-        *inputs, output = inputs
+    output = args.output or args.files[-1]
+    inputs = args.files if args.output else args.files[:-1]
     if not inputs:
         raise InputError("convert needs IN and OUT.h5; see ooc-fw convert --help")
     is_own = None if args.output else common.is_converted

@@ -138,7 +138,8 @@ def kernel_from(
         with RowProgress("statistics", source.n_rows, quiet=args.quiet) as progress:
             return statistic(source, threads, dask=workers, on_rows=progress)
 
-    average, spread = partial(value_of, sigma2), partial(value_of, variance)
+    average = partial(value_of, sigma2)
+    spread = partial(value_of, variance)
     gamma = resolve_gamma(args.kernel, args.gamma, average, source.n_features, spread, args.task)
     return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
 

@@ -255,7 +255,9 @@ def open_npy(path: str) -> FileArray:
     try:
         # No page of the map is touched: it tells type, shape and place.
         with np.errstate(over="raise"):
-            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+            mapped = np.lib.format.open_memmap(path, mode="r")
+        if mapped.dtype.itemsize == 0:
+            raise ValueError("its elements have no bytes")
         if len(mapped.shape) != 1:
             check_shape(path, mapped.shape)
         found = find_in_map(mapped)

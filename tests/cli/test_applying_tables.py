@@ -139,8 +139,3 @@ def test_rows_without_a_label_can_be_left_out(ooc_fw, trained, tmp_path):
     ooc_fw("convert", gaps, converted, *drop).assert_refused("gaps.csv holds no rows")
     labels = "--labels", tmp_path / "y.npy"
     ooc_fw("evaluate", model, rest, *labels).assert_refused("has its labels in a column")
-
-
-def test_model_of_rows_without_columns_says_what_to_do(ooc_fw, model_file, tmp_path):
-    (tmp_path / "new.csv").write_text("a,b\n1,2\n")
-    ooc_fw("predict", model_file, tmp_path / "new.csv").assert_refused("--like TRAIN.h5")

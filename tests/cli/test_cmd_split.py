@@ -115,11 +115,6 @@ def test_what_cannot_be_split(ooc_fw, tmp_path, data_file, monkeypatch, options,
     assert not os.path.exists("a.h5")
 
 
-def test_no_part_replaces_the_data(ooc_fw, tmp_path, data_file):
-    assert "would replace the input" in ooc_fw("split", data_file, tmp_path / "a", data_file).err
-    assert "would both be" in ooc_fw("split", data_file, tmp_path / "a", tmp_path / "a").err
-
-
 def test_parts_take_few_bytes_a_row(tmp_path):
     """And their rows are numbered anew in the order of the input."""
     n = 400_000

@@ -251,15 +251,6 @@ def test_recall_by_the_labels_before_and_by_other_columns(folder, capsys, kind):
     assert re.search(r"^\(missing\) +30 +", out, re.MULTILINE)
 
 
-def test_recall_by_labels_of_files(folder, capsys):
-    convert_files(["raw.csv"], "mapped.h5", label="y", labels_as=KINDS["three"])
-    train("mapped.h5")
-    found = by(capsys, "raw.csv", "--by", "y")["values"]
-    assert sum(one["rows"] for one in found.values()) == 120
-    assert {*found} == {*WORDS}
-    assert all(one["recall"] > 0.8 and "positive" not in one for one in found.values())
-
-
 @pytest.mark.parametrize(
     ("data", "options", "parts"),
     [
