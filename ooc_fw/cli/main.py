@@ -24,7 +24,7 @@ from ooc_fw._core.loading import noting_compilation
 from ooc_fw.cli.commands import COMMANDS, FAILED, USAGE
 from ooc_fw.cli.parser import Parser
 from ooc_fw.system.errors import InputError, OutOfTimeError, printable
-from ooc_fw.system.files import Stream, exact
+from ooc_fw.system.files import Stream
 from ooc_fw.system.interrupt import signal_of, word_for
 
 CLOSED_PIPE = 141
@@ -56,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _replace_closed_streams()
     with suppress(AttributeError):  # a notebook shows all characters
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    results = Stream(sys.stdout, "standard output", escapes=True)
-    messages = Stream(sys.stderr, None, escapes=True)
+    results = Stream(sys.stdout, "standard output")
+    messages = Stream(sys.stderr)
     try:
         with redirect_stdout(results), redirect_stderr(messages):
             with _messages_on_stderr():
@@ -119,7 +119,7 @@ def _run(argv: Sequence[str] | None) -> int:
 @functools.cache  # once
 def _announce_compilation() -> None:
     if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=exact(sys.stderr))  # in place of a line that stands still
+        print("\r\x1b[K", end="", file=sys.stderr)  # in place of a line that stands still
     print(
         "ooc-fw: compiling, once for each kind of data and kernel; all of it at once, by ooc-fw "
         "warm-up, takes a minute of processor time",

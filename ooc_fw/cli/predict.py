@@ -30,7 +30,7 @@ from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import Wanted
 from ooc_fw.model.record import Model
 from ooc_fw.system import files
-from ooc_fw.system.errors import InputError, format_label
+from ooc_fw.system.errors import InputError, format_label, printable
 
 Columns: TypeAlias = dict[str, AnyArray]
 """Results of a block of rows by their names."""
@@ -197,7 +197,8 @@ def _open(
     """Function that writes blocks of results; a file appears when it is complete."""
     if output is None:
         # A program reads what was predicted to the byte; a terminal would obey it.
-        yield partial(_write_lines, sys.stdout if sys.stdout.isatty() else files.exact(sys.stdout))
+        shown = printable if sys.stdout.isatty() else str
+        yield partial(_write_lines, sys.stdout, shown=shown)
     elif form == "hdf5":
         with files.atomic_path(output) as path, OutputFile(path) as file:
             file.attrs["classes"] = labels[:-1]
@@ -210,13 +211,13 @@ def _open(
             )
 
 
-def _write_lines(file: IO[str], columns: Columns) -> None:
+def _write_lines(file: IO[str], columns: Columns, shown: Callable[[str], str] = str) -> None:
     name, last = list(columns.items())[-1]
     lines = last.tolist()
     if name != "label":
         rows = last.reshape(len(last), -1).tolist()
         lines = [" ".join([f"{value:.17g}" for value in row]) for row in rows]
-    file.write("".join([f"{line}\n" for line in lines]))
+    file.write("".join([f"{shown(line)}\n" for line in lines]))
 
 
 def _write_table(file: IO[str], model: Model, columns: Columns) -> None:

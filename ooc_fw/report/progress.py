@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ooc_fw.system.files import exact, open_growing
+from ooc_fw.system.files import open_growing
 from ooc_fw.system.memory import peak_rss_bytes, rss_bytes
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ class Waiting:
         self._what = what
         self._started = time.monotonic()
         self._in_place = in_place and not quiet and sys.stderr.isatty()
-        self._stream = exact(sys.stderr) if self._in_place else sys.stderr
         self._seconds = BAR_SECONDS if self._in_place else seconds or LINE_SECONDS
         self._ended = threading.Event()
         self._thread = None if quiet else threading.Thread(target=self._watch, daemon=True)
@@ -68,7 +67,7 @@ class Waiting:
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError):
-            print(text, end="", file=self._stream, flush=True)
+            print(text, end="", file=sys.stderr, flush=True)
 
     def stop(self) -> None:
         """Show nothing any more."""

@@ -19,10 +19,11 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from ooc_fw.system.errors import InputError, printable
+from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import TEMPORARY
 
 _STEM_BYTES = 241  # of a file's name in the names of files beside it, which have 255 at most
@@ -302,39 +303,31 @@ def _open_stream(path: Path) -> int:
 
 
 class Stream:
-    """A standard stream whose errors name it or, where it has no name, are ignored.
+    """A standard stream whose errors name it or, if it has no name, are ignored.
 
     A command fails if its results are lost, and continues if its messages are: the model is worth
-    more. With `escapes`, text from data cannot give orders to a terminal.
+    more.
     """
 
-    def __init__(self, stream: IO[Any], name: str | None, *, escapes: bool = False) -> None:
-        self.stream = stream
-        self.name = name
-        self._escapes = escapes
+    def __init__(self, stream: IO[Any], name: str | None = None) -> None:
+        self._stream = stream
+        self._errors: Callable[[], Any] = partial(contextlib.suppress, OSError)
+        if name is not None:
+            self._errors = partial(naming, name)
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(self.stream, attribute)
+        return getattr(self._stream, attribute)
 
     def write(self, text: str) -> int:
         """Write all of the text."""
-        shown = "\n".join(map(printable, text.split("\n"))) if self._escapes else text
-        with self._named():
-            self.stream.write(shown)
+        with self._errors():
+            self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
         """Send what was written on its way."""
-        with self._named():
-            self.stream.flush()
-
-    def _named(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.suppress(OSError) if self.name is None else naming(self.name)
-
-
-def exact(stream: Any) -> Any:
-    """A standard stream without escapes: for bars, and for predictions that a program reads."""
-    return Stream(exact(stream.stream), stream.name) if isinstance(stream, Stream) else stream
+        with self._errors():
+            self._stream.flush()
 
 
 @contextlib.contextmanager
