@@ -101,18 +101,14 @@ class TableRecord:
     ) -> TableRecord:
         """Read the JSON of a record in the file `name`; DamageError if it makes other features."""
         try:
-            stored = json.loads(text)
-            means = stored["means"]
-            record = TableRecord(
-                stored["label"],
-                tuple(stored["columns"]),
-                tuple(None if words is None else tuple(words) for words in stored["categories"]),
-                None if means is None else tuple(map(float, means)),
-                bool(stored.get("header", True)),
-                tuple(stored.get("dates", ())),
-                stored.get("encodings", {}),
-                stored.get("width"),
-            )
+            stored = {"header": True, **json.loads(text)}
+            for part in ("columns", "dates", "means"):
+                if stored.get(part) is not None:
+                    stored[part] = tuple(stored[part])
+            words = stored["categories"]
+            stored["categories"] = tuple(None if one is None else tuple(one) for one in words)
+            record = TableRecord(**stored)
+            np.array(record.means or (), dtype=np.float64)
             if not {*record.dates} <= {*record.columns}:
                 raise ValueError("dates are in other columns")
             named = record.features if features is None else list(features)

@@ -23,7 +23,7 @@ from ooc_fw.convert.readers import MAX_NAME, Place, Reader, Words
 from ooc_fw.data.labels import MISSING_LABELS, inexact_label, inexact_labels, plain_word
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array
-from ooc_fw.data.sources import RowSource, block_slices
+from ooc_fw.data.sources import block_slices
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
@@ -119,7 +119,16 @@ class ArrayTable(Table):
 
     def __init__(self, path: str, options: ConvertOptions) -> None:
         super().__init__(path)
-        source, label = _open_array(path, options)
+        label = options.label or "y"
+        if label.removeprefix("-").isdigit():  # a column of the rows
+            label = "y"
+        source = open_source(
+            path,
+            options.labels,
+            x_name=options.x_name,
+            label=label,
+            missing_labels=options.missing_labels,
+        )
         self._source = self.enter_context(source)
         if source.scaling is not None:
             self.close()
@@ -172,22 +181,6 @@ class ArrayTable(Table):
             return Cells(found, numbers, (), place)
         places = [self._places[name] for name in wanted.numbers]
         return Cells(found, np.asarray(rows[:, places], dtype=np.float64), (), place)
-
-
-def _open_array(path: str, options: ConvertOptions) -> tuple[RowSource, str]:
-    """Rows of an array and the name of their labels, which may be in one of the columns."""
-    label = options.label or "y"
-    names = {"x_name": options.x_name, "missing_labels": options.missing_labels}
-    try:
-        return open_source(path, options.labels, label=label, **names), label
-    except InputError:
-        if options.label is None:
-            raise
-        source = open_source(path, **names)
-        if label in (source.columns or ()) or label.removeprefix("-").isdigit():
-            return source, "y"
-        source.close()
-        raise
 
 
 def name_columns(reader: str, names: Sequence[str], hint: str = "") -> tuple[str, ...]:
