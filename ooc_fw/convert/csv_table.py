@@ -49,6 +49,7 @@ class CSVTable(TextInput, ArrowTable):
         self._skip = options.on_error == "skip"  # leave out rows that cannot be read
         self._like = options.like  # fixes what the columns hold, if it is there
         self._quoting = scanning.BEGIN  # at the end of what was read
+        self._by_word: set[str] = set()  # columns of numbers that pyarrow does not take for some
         try:
             wrong = self._delimiter in ('"', "\r", "\n") or not self._delimiter.isascii()
             if wrong or len(self._delimiter) > 1:
@@ -125,27 +126,31 @@ class CSVTable(TextInput, ArrowTable):
 
     def cells(self, block: TextBlock) -> Cells:
         """Wanted cells of a block, of which rows that cannot be read are left out or an error."""
-        types = dict.fromkeys(self.wanted.numbers, pa.float64())
+        types = {
+            name: pa.binary() if name in self._by_word else pa.float64()
+            for name in self.wanted.numbers
+        }
         types |= dict.fromkeys(self.wanted.texts, pa.dictionary(pa.int32(), pa.string()))
         try:
             table, errors = self._parse(block, types)
-            is_kept = np.ones(table.num_rows, dtype=bool)
         except pa.ArrowInvalid:  # which names one cell only: find all rows that are wrong
-            table, errors, is_kept = self._parse_loosely(block)
+            table, errors = self._parse(block, dict.fromkeys(types, pa.binary()))
         lines = cache(lambda: self._lines(block))
+        rows = np.delete(np.arange(table.num_rows + len(errors)), [*errors])
+        table, wrong = self._converted(table)
+        errors |= {int(rows[row]): _words_error(found, self._like) for row, found in wrong.items()}
         messages = [f"{self.name}, line {lines()[row]}: {errors[row]}" for row in sorted(errors)]
         if messages and not self._skip:
             raise InputError(messages[0])
-        if errors:
-            table = table.filter(pa.array(is_kept))
+        kept = np.delete(np.arange(table.num_rows), [*wrong])
+        if wrong:
+            table = table.take(pa.array(kept))
 
         def place(row: int) -> str:
-            rows = np.delete(np.arange(len(lines())), [*errors])
-            return f"{self.name}, line {lines()[rows[row]]}"
+            return f"{self.name}, line {lines()[rows[kept[row]]]}"
 
         columns = dict(zip(table.column_names, table.columns, strict=True))
-        n_rows = table.num_rows if columns else self._scan(block.text)[2] - len(errors)
-        found = self._cells_of(columns, n_rows, place)
+        found = self._cells_of(columns, table.num_rows, place)
         return Cells(found.labels, found.numbers, found.words, place, tuple(messages))
 
     def _parse(self, block: TextBlock, types: Mapping[str, Any]) -> tuple[pa.Table, dict[int, str]]:
@@ -184,28 +189,28 @@ class CSVTable(TextInput, ArrowTable):
             )
         return table, errors
 
-    def _parse_loosely(self, block: TextBlock) -> tuple[pa.Table, dict[int, str], Any]:
-        """As `_parse`, and which of its rows to keep, if some cells are not what is wanted."""
-        raw, errors = self._parse(block, dict.fromkeys(self.wanted.columns, pa.binary()))
-        rows = np.delete(np.arange(raw.num_rows + len(errors)), [*errors])
-        columns: dict[str, Any] = {}
-        wrong: dict[int, dict[str, str | None]] = {}  # row -> column -> its word
-        for name, column in zip(raw.column_names, raw.columns, strict=True):
-            coded = column.combine_chunks().dictionary_encode()
+    def _converted(self, table: pa.Table) -> tuple[pa.Table, dict[int, dict[str, str | None]]]:
+        """A table with numbers and words for bytes; of rows that hold others, column -> word."""
+        wrong: dict[int, dict[str, str | None]] = {}
+        for j, name in enumerate(table.column_names):
+            if table.column(j).type != pa.binary():
+                continue
+            coded = table.column(j).combine_chunks().dictionary_encode()
             texts = [_utf_8(value) for value in coded.dictionary.to_pylist()]
             values: list[Any] = [*texts]
+            kind = pa.string()
             if name in self.wanted.numbers:
+                kind = pa.float64()
                 values = [None if text is None else parse_number(text) for text in texts]
+                if not {"true", "false"}.isdisjoint(str(text).strip().lower() for text in texts):
+                    self._by_word.add(name)
             codes = coded.indices.to_numpy()
-            for row in np.flatnonzero(np.array([v is None for v in values], bool)[codes]).tolist():
+            is_wrong = np.array([value is None for value in values], dtype=bool)[codes]
+            for row in np.flatnonzero(is_wrong).tolist():
                 wrong.setdefault(row, {})[name] = texts[codes[row]]
-            kind = pa.float64() if name in self.wanted.numbers else pa.string()
-            columns[name] = pa.array(values, kind, from_pandas=False).take(coded.indices)
-        for row, words in wrong.items():
-            errors[int(rows[row])] = _words_error(words, self._like)
-        is_kept = np.ones(raw.num_rows, dtype=bool)
-        is_kept[[*wrong]] = False
-        return pa.table(columns), errors, is_kept
+            column = pa.array(values, kind, from_pandas=False).take(coded.indices)
+            table = table.set_column(j, name, column)
+        return table, wrong
 
     def _lines(self, block: TextBlock) -> list[int]:
         """Number of the line on which each row of a block begins."""
