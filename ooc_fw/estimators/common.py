@@ -181,7 +181,8 @@ class Trainer(CallbackSupportMixin, Parameters):
     def _keep(self, fitted: Fit, n_rows: int) -> None:
         """Set the attributes that all estimators have."""
         self.model_ = fitted.model
-        self.pairs_, self.landmarks_ = fitted.pairs, fitted.landmarks
+        self.pairs_ = fitted.pairs
+        self.landmarks_ = fitted.landmarks
         self.gap_scope_ = fitted.gap_scope
         self.n_rows_seen_ = n_rows
         self.n_features_in_ = self.model_.n_features
@@ -201,7 +202,8 @@ class Trainer(CallbackSupportMixin, Parameters):
             place = state.classifier, state.phase, state.iteration, state.certified_gap
             if place == last:  # another part of one pass over the rows
                 return None
-            last, told = place, {"estimator": self, **data, "metadata": {"state": state}}
+            last = place
+            told = {"estimator": self, **data, "metadata": {"state": state}}
             task = whole.subcontext(state.phase.value).call_on_fit_task_begin(**told)
             return not task.call_on_fit_task_end(**told)
 
@@ -352,7 +354,8 @@ class Trainer(CallbackSupportMixin, Parameters):
         average, spread = (
             partial(find, source, options.threads, dask=workers) for find in (sigma2, variance)
         )
-        name, width = self.kernel, source.n_features
+        name = self.kernel
+        width = source.n_features
         gamma = resolve_gamma(name, self.gamma, average, width, spread, self._task)
         return make_kernel(name, gamma=gamma, degree=self.degree, coef0=self.coef0)
 

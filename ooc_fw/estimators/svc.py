@@ -127,7 +127,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
                 return fitted
 
     def _take(self, fitted: Fit, weights: Float64Array | None) -> None:
-        classes, codes = fitted.problem.classes, fitted.problem.codes
+        classes = fitted.problem.classes
+        codes = fitted.problem.codes
         self.classes_: npt.NDArray[Any] = classes
         self.class_weight_ = class_factors(classes, codes, self.class_weight, weights)
         counts = np.bincount(codes[fitted.model.rows], minlength=len(classes))
@@ -215,7 +216,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         """Accuracy on `X`, with the labels `y`, or those stored in the file `X` when None."""
         if not is_array(y):
             with borrow_source(X, y) as source:
-                y, predicted = source.labels(0, source.n_rows), self.predict(source)
+                y = source.labels(0, source.n_rows)
+                predicted = self.predict(source)
                 if maps := maps_left(source.name, source.labels_as, None, self.model_.labels_as):
                     y = LabelMap(maps)(y, lambda row: f"row {row} of {source.name}")
         else:
@@ -255,7 +257,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         classes : array-like of shape (n_classes,)
             All classes; needed in the first call, and not changed by later ones.
         """
-        options, first = self._options(), not hasattr(self, "model_")
+        options = self._options()
+        first = not hasattr(self, "model_")
         self._check_stream()
         known = _agreed_classes(None if first else self.classes_, classes)
         # NaN is found where it is read.
@@ -274,7 +277,9 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             with Progress(quiet=not self.verbose) as progress:
                 stream = stream.learn(source, codes, weights, progress.callbacks)
         self.model_ = stream.model(known, source if first else self.model_)
-        self._stream, self.classes_, self.class_weight_ = stream, known, factors
+        self._stream = stream
+        self.classes_ = known
+        self.class_weight_ = factors
         pairs = stream.pairs()
         if len(pairs) > 1:  # of which the model holds the vectors
             bare = self.model_.support_vectors[:0]
@@ -283,9 +288,11 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
                 for pair in pairs
             ]
         self.pairs_ = pairs
-        self.landmarks_, self.gap_scope_ = None, "all"
+        self.landmarks_ = None
+        self.gap_scope_ = "all"
         self.n_support_ = support_of_classes(pairs, len(known))
-        self.n_features_in_, self.n_rows_seen_ = source.n_features, stream.n_rows
+        self.n_features_in_ = source.n_features
+        self.n_rows_seen_ = stream.n_rows
         if first:
             self._name_features()
         self.fit_status_ = int(not Status(self.model_.status).reached)

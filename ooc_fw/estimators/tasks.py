@@ -148,7 +148,8 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
         """R^2 on `X`, with the targets `y`, or those stored in the file `X` when None."""
         if not is_array(y):
             with borrow_source(X, y) as source:
-                y, predicted = read_targets(source), self.predict(source)
+                y = read_targets(source)
+                predicted = self.predict(source)
         else:
             predicted = self.predict(X)
         return float(r2_score(y, predicted, sample_weight=sample_weight))

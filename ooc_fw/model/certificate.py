@@ -43,9 +43,9 @@ Show: TypeAlias = Callable[..., AbstractContextManager[Callable[[int], None]]]
 
 _OF_EXACT = ("certified_gap", "pair_gap", "objective", "rho", "n_violators")
 _SAME = 1e-6  # relative difference of bounds that differ by rounding
-# Relative difference that the primal may have when it is computed again with the same penalties: if
-# training certified it from float64 kernel values, and if it is known from float32 ones only.
-_ACCURACY, _APPROXIMATE = 1e-6, 1e-4
+# Relative difference that the primal may have when it is computed again with the same penalties:
+_ACCURACY = 1e-6  # if training certified it from float64 kernel values
+_APPROXIMATE = 1e-4  # if it is known from float32 ones only
 _WEIGHTS_OF_ROWS = (
     "the model was trained with weights of rows, of which its file has those of landmarks only; in "
     "Python give the penalties of all rows to model.certify"
@@ -121,7 +121,8 @@ def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None)
     if model.task == "novelty":
         return NoveltyProblem(source, model.kernel, penalties)
     classes, codes = encode_labels(source)
-    labels, expected = like_classes(as_class_values(classes), model.classes), model.classes
+    labels = like_classes(as_class_values(classes), model.classes)
+    expected = model.classes
     if sorted(labels.tolist()) != sorted(expected.tolist()):
         raise InputError(
             f"{source.name} has labels {format_labels(labels.tolist())} but the model was trained "
@@ -148,7 +149,8 @@ def _certify_exact(
             assert isinstance(problem, NoveltyProblem)
             pairs = [ClassPair(problem.binary())]
         for k, (classifier, pair) in enumerate(zip(model.classifiers, pairs, strict=True)):
-            tol, rho = asked.tol, classifier.rho
+            tol = asked.tol
+            rho = classifier.rho
             if pair.problem.one_class:
                 tol = tol * rho / (rho + 1)  # of the problem with the bias
             vectors = take_rows(model.support_vectors, classifier.sv)
@@ -174,11 +176,13 @@ def _certify_span(
     n_rows = problem.source.n_rows
     with asked.show("certify", n_rows) as tell:
         span = certify_landmarks(model, problem, engine, dask=asked.dask, on_block=tell)
-        dual, scope = span.dual, "span"
+        dual = span.dual
+        scope = "span"
         if model.task == "regression" and n_rows <= EXACT_ROWS:
             of_all = span.exact_kernel.dual(engine, asked.dask, exact=True)
             if model.machines.dual[0] <= of_all[0] * (1 + _SAME):
-                dual, scope = of_all, "all"
+                dual = of_all
+                scope = "all"
     gap = relative_gap(span.primal, dual)
     columns = {"certified_gap": gap, "primal": span.primal, "dual": dual}
     if asked.exact_kernel:
@@ -233,7 +237,8 @@ def certify_landmarks(
         derived = derived_penalties(model, problem.row_classes)
         given: Any = problem
         problem = replace(given, penalties=derived)
-    span_problem, source = SpanProblem.of(problem, model.C), problem.source
+    span_problem = SpanProblem.of(problem, model.C)
+    source = problem.source
     jitter = model.jitter or 0.0
     demand(jitter > 0, "a landmark model without jitter cannot be certified; train it again")
     machines = model.machines
@@ -268,7 +273,8 @@ def derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
     """
     if model.penalties is None:
         return None
-    per_class, is_row = np.zeros(len(model.classes)), model.rows >= 0
+    per_class = np.zeros(len(model.classes))
+    is_row = model.rows >= 0
     for place in np.unique(codes):  # all rows of a regression have the code 0
         of_class = np.unique(model.penalties[is_row & (codes[model.rows] == place)])
         demand(len(of_class) == 1, _WEIGHTS_OF_ROWS)
@@ -280,7 +286,8 @@ def _of_weight(
     model: Model, source: RowSource, penalties: Float64Array | None
 ) -> tuple[Model, RowSource, Float64Array | None]:
     """A model, its suited training data, and penalties of all rows, without rows of weight 0."""
-    bits, n_rows = model.weighted_rows, source.n_rows
+    bits = model.weighted_rows
+    n_rows = source.n_rows
     if bits is None:
         return model, source, penalties
     rows = np.flatnonzero(np.unpackbits(bits))
@@ -302,7 +309,8 @@ def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> N
     no rows.
     """
     prediction.check_source(model, source)
-    numbers, advice = model.rows, "give the file it was trained on"
+    numbers = model.rows
+    advice = "give the file it was trained on"
     demand(
         numbers.max() < source.n_rows,
         f"{source.name} has {source.n_rows} rows but the model was trained on row "

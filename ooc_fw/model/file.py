@@ -161,7 +161,8 @@ def read_fields(file: h5py.File) -> dict[str, Any]:
         fields["classes"] = np.array(get_texts(file, "classes"))
     else:
         fields["classes"] = vector_of(file["classes"], np.float64)
-    n_classes, landmarks = len(fields["classes"]), "jitter" in fields
+    n_classes = len(fields["classes"])
+    landmarks = "jitter" in fields
     fields["machines"] = _read_machines(file["machines"], n_classes, landmarks)
     return fields
 

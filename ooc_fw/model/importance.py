@@ -116,7 +116,8 @@ def importance_of(
         sums = np.zeros((len(names), 2, len(squares)))
         np.add.at(sums, places, np.stack([squares.T, effects.T], axis=1))
         alone = np.bincount(places) == 1
-        squares, effects = sums[:, 0].T, np.where(alone, sums[:, 1].T, np.nan)
+        squares = sums[:, 0].T
+        effects = np.where(alone, sums[:, 1].T, np.nan)
     classes = tuple(format_label(value) for value in model.classes.tolist())
     classes = classes if len(classes) > 2 else classes[1:]
     whose = "each class" if len(classes) > 1 else classes[0]
@@ -176,11 +177,14 @@ def _lost(
 
     whole = source.read(0, source.n_rows)
     labels = np.asarray(source.labels(0, source.n_rows))
-    score, what = accuracy_score, "accuracy"
+    score = accuracy_score
+    what = "accuracy"
     if model.task == "regression":
-        score, what = r2_score, "R^2"
+        score = r2_score
+        what = "R^2"
     elif len(model.classes) == 2:
-        score, what = roc_auc_score, "ROC AUC"
+        score = roc_auc_score
+        what = "ROC AUC"
         labels = labels == model.classes[1]
         if labels.all() or not labels.any():
             raise InputError(f"{source.name} has rows of one class only; take gradients (--by)")
@@ -194,7 +198,9 @@ def _lost(
             found = model.classes[model.class_places(found)]
         return float(score(labels, found))
 
-    rng, best, lost = np.random.default_rng(0), measured(whole), []
+    rng = np.random.default_rng(0)
+    best = measured(whole)
+    lost = []
     n_columns = int(places.max()) + 1
     for k in range(n_columns):
         lost.append(best - measured(_shuffled(whole, places == k, rng)))
@@ -223,17 +229,20 @@ def _slopes(
     Both have the shape (n_functions, n_features). Of pairs of classes, a function is the mean
     decision value of a class against each of the others. Constant columns have exact zeros.
     """
-    weights, n_classes = model.weights().T * (model.spread or 1.0), len(model.classes)
+    weights = model.weights().T * (model.spread or 1.0)
+    n_classes = len(model.classes)
     if n_classes > 2 and model.decision == "ovo":
         unit = np.eye(n_classes)
         smaller, larger = np.array(class_pairs(n_classes)).T
         weights = (unit[larger] - unit[smaller]).T @ weights / (n_classes - 1)
     gradients = Gradients(model.kernel, model.support_vectors, np.ascontiguousarray(weights))
     blocks = row_slices(source.n_rows, min(_TASK_ROWS, rows_at_once(model.n_features)))
-    sums, ranges = np.zeros(()), ColumnRanges("standard")
+    sums = np.zeros(())
+    ranges = ColumnRanges("standard")
     with borrow_workers(dask, threads) as workers:
         for (_, stop), found in workers.over(source, _sums_of_block, blocks, gradients):
-            sums, ranges = sums + found[0], ranges.merge(found[1])
+            sums = sums + found[0]
+            ranges = ranges.merge(found[1])
             on_rows(stop)
     source.check_unchanged()
     low, high = ranges.range(model.n_features)
@@ -246,7 +255,8 @@ def _sums_of_block(
     source: RowSource, block: tuple[int, int], gradients: Gradients
 ) -> tuple[Float64Array, ColumnRanges]:
     """Sums of the derivatives and of their squares over a range of rows, and its columns."""
-    rows, sums = source.read(*block), np.zeros((2, len(gradients.weights), source.n_features))
+    rows = source.read(*block)
+    sums = np.zeros((2, len(gradients.weights), source.n_features))
     for part in gradients(rows):
         sums += part.sum(axis=1), np.square(part).sum(axis=1)
     return sums, ColumnRanges("standard").add(rows)

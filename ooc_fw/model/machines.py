@@ -65,7 +65,8 @@ class Machines:
 
     def check(self, n_vectors: int, *, exact: bool) -> None:
         """Raise InputError for arrays and numbers that no training gives."""
-        n, n_entries = len(self), len(self.sv)
+        n = len(self)
+        n_entries = len(self.sv)
         check_pointers(self.indptr, n_entries, "indptr of the classifiers")
         lengths = np.diff(self.indptr)
         numbers = np.array([getattr(self, name) for name in NUMBERS])

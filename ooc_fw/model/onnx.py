@@ -23,7 +23,8 @@ from ooc_fw.system.errors import InputError
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
-OPSET, IR_VERSION = 17, 8  # versions of the operators and of the file, of 2022
+OPSET = 17  # versions of the operators and of the file, of 2022
+IR_VERSION = 8
 _LARGEST_FILE = 2**31 - 1  # bytes of a file without external data
 _MOST_EXPONENT = 1e4  # gamma |x|^2 up to which products of float64 keep ten digits of a distance
 _SAMPLE_ROWS = 500  # support vectors at which slopes by raw columns are looked at
@@ -51,16 +52,20 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
         return graph.serialise(model.n_features, double_input)
     if len(model.machines) > 1:
         scores = decision if model.decision == "ovr" else _votes(model, decision)
-        place, shown = scores.apply("ArgMax", axis=1, keepdims=0), decision
+        place = scores.apply("ArgMax", axis=1, keepdims=0)
+        shown = decision
     else:
         shown = decision.apply("Squeeze", np.array([1]))
         above = "GreaterOrEqual" if model.task == "novelty" else "Greater"
         place = shown.apply(above, 0.0).apply("Cast", to=_INT64)
-    classes, kind = model.classes, _DOUBLE
+    classes = model.classes
+    kind = _DOUBLE
     if classes.dtype.kind != "f":
-        classes, kind = classes.astype(object), _STRING
+        classes = classes.astype(object)
+        kind = _STRING
     elif (classes == classes.astype(np.int64)).all():
-        classes, kind = classes.astype(np.int64), _INT64
+        classes = classes.astype(np.int64)
+        kind = _INT64
     graph.output("label", graph.add("Gather", classes, place), n_axes=1, kind=kind)
     graph.output("decision", shown, n_axes=min(2, len(model.machines)))
     if model.calibrated:
@@ -68,7 +73,10 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
     return graph.serialise(model.n_features, double_input)
 
 
-_FLOAT, _INT64, _STRING, _DOUBLE = 1, 7, 8, 11  # types of ONNX
+_FLOAT = 1  # types of ONNX
+_INT64 = 7
+_STRING = 8
+_DOUBLE = 11
 
 _Value: TypeAlias = "_Tensor | AnyArray | float"  # a result in a graph, or a constant of it
 
@@ -104,13 +112,15 @@ class _Graph:
 
     def output(self, name: str, result: _Tensor, *, n_axes: int, kind: int = _DOUBLE) -> None:
         """Make a result with one or two axes an output, of an ONNX type."""
-        helper, shape = self._onnx.helper, ["n_rows", None][:n_axes]
+        helper = self._onnx.helper
+        shape = ["n_rows", None][:n_axes]
         self._nodes.append(helper.make_node("Identity", [result.name], [name]))
         self._outputs.append(helper.make_tensor_value_info(name, kind, shape))
 
     def serialise(self, n_features: int, double_input: bool) -> bytes:
         """The file of the graph, whose input is ``X``."""
-        helper, given = self._onnx.helper, _DOUBLE if double_input else _FLOAT
+        helper = self._onnx.helper
+        given = _DOUBLE if double_input else _FLOAT
         inputs = [helper.make_tensor_value_info("X", given, ["n_rows", n_features])]
         model = helper.make_model(
             helper.make_graph(self._nodes, "ooc-fw", inputs, self._outputs, self._constants),
@@ -166,7 +176,8 @@ class _Tensor:
 
 def _scaled(model: Model, rows: _Tensor) -> _Tensor:
     """Rows as the kernel sees them: scaled, rounded to float32 as those of training, float64."""
-    rows, scaling = rows.apply("Cast", to=_DOUBLE), model.scaling
+    rows = rows.apply("Cast", to=_DOUBLE)
+    scaling = model.scaling
     if scaling is not None and scaling.log1p:
         rows = _log1p(rows)
     if scaling is not None and scaling.offset is not None and scaling.factor is not None:
@@ -184,7 +195,8 @@ def _log1p(rows: _Tensor) -> _Tensor:
 
 def _check_float32(model: Model) -> None:
     """InputError for a column whose raw values float32 rounds by more than decisions allow."""
-    scaling, vectors = model.scaling, model.support_vectors
+    scaling = model.scaling
+    vectors = model.support_vectors
     if scaling is None or scaling.offset is None or scaling.factor is None:
         return  # the model saw such values as float32 in training
     gradients = Gradients(model.kernel, vectors, np.ascontiguousarray(model.weights().T))
@@ -219,7 +231,8 @@ def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
     if kernel.shift_invariant:
         # Rows are moved by the mean of the vectors: distances stay, and lose fewer digits.
         centre = exact.mean(axis=0)
-        rows, exact = rows - centre, exact - centre
+        rows = rows - centre
+        exact = exact - centre
         largest = np.square(exact).sum(axis=1).max()
         if kernel.name == "laplacian" or kernel.gamma * largest > _MOST_EXPONENT:
             apart = rows.apply("Unsqueeze", np.array([1])) - exact
@@ -245,7 +258,8 @@ def _votes(model: Model, decision: _Tensor) -> _Tensor:
     """Scores of the classes, as `ooc_fw.model.pairs.class_scores` gives them."""
     smaller, larger = np.array(class_pairs(len(model.classes))).T
     unit = np.eye(len(model.classes))
-    negative, positive = unit[smaller], unit[larger]
+    negative = unit[smaller]
+    positive = unit[larger]
     won = decision.apply("Greater", 0.0).apply("Cast", to=_DOUBLE)
     sums: _Tensor = decision @ (positive - negative)
     votes: _Tensor = won @ positive + (1.0 - won) @ negative

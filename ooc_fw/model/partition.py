@@ -71,7 +71,8 @@ class Partition:
         whole = self.whole
         if not self.sources:
             return ClassPair(whole.binary())
-        first, second = self.sources[negative], self.sources[positive]
+        first = self.sources[negative]
+        second = self.sources[positive]
         source = PairSource(first, second, name=whole.source.name, shuffled=whole.source.shuffled)
         source.scaling = whole.source.scaling
         is_first = source.is_first(np.arange(source.n_rows))
@@ -92,7 +93,9 @@ def partition_classes(
     Every class occurs. Rows that would take much of the memory limit of the `plan` go to disk;
     InputError where there is no room for them.
     """
-    source, codes, n_classes = problem.source, problem.codes, problem.n_classes
+    source = problem.source
+    codes = problem.codes
+    n_classes = problem.n_classes
     if n_classes == 2:
         yield Partition(problem)
         return

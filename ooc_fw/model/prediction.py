@@ -121,7 +121,8 @@ class Predictor:
     """
 
     def __init__(self, model: Model, wanted: Wanted, engine: Engine) -> None:
-        machines, vectors = model.machines, model.support_vectors
+        machines = model.machines
+        vectors = model.support_vectors
         self.engine = engine
         sizes = np.add.reduceat(np.abs(machines.beta), machines.indptr[:-1])
         sizes[(sizes == 0) | (model.kind == "exact")] = 1.0
@@ -133,7 +134,8 @@ class Predictor:
         self.function = DecisionFunctions(engine, vectors, weights)
         # Decision values are those of the function divided by `_scale`, less `_shift`.
         self._scale = machines.rho / sizes if len(sizes) > 1 else machines.rho[0] / sizes[0]
-        self._shift, self._accuracy = 0.0, DECISION_ACCURACY
+        self._shift = 0.0
+        self._accuracy = DECISION_ACCURACY
         if model.spread is not None:
             self._scale = self._scale / model.spread
             self._accuracy *= model.spread
@@ -145,7 +147,8 @@ class Predictor:
         self._has_labels = model.task != "regression"
         self.labels_only = wanted.labels_only and self._has_labels
         self._threshold = wanted.threshold
-        self._n_classes, self._decision = len(model.classes), model.decision
+        self._n_classes = len(model.classes)
+        self._decision = model.decision
         self._sparse = engine.arithmetic.sparse
         self._all_exact = self.function.sums_dominate
         if not self._all_exact:
@@ -211,9 +214,11 @@ class Predictor:
 
     def _is_open(self, values: Float64Array, bound: Float64Array) -> npt.NDArray[np.bool_]:
         """Which rows may have another label, or another decision value where that is wanted."""
-        values, scale = self._scaled(values), self._scale
+        values = self._scaled(values)
+        scale = self._scale
         if values.ndim > bound.ndim:
-            bound, scale = bound[:, None], scale.min()
+            bound = bound[:, None]
+            scale = scale.min()
         bound = (bound + self.function.rounding) / scale
         largest = np.abs(values) if values.ndim == 1 else np.abs(values).max(axis=1, keepdims=True)
         bound = bound + 2 * FLOAT64_UNIT * (largest + abs(self._shift))
@@ -236,7 +241,9 @@ def decide_all(
     on_rows: Callable[[int], None] | None = None,
 ) -> Float64Array:
     """Decision values of all rows of a source, in its order."""
-    vectors, n_rows, n_classifiers = model.support_vectors, source.n_rows, len(model.machines)
+    vectors = model.support_vectors
+    n_rows = source.n_rows
+    n_classifiers = len(model.machines)
     little_work = threads == 1 or n_rows * len(vectors) <= SMALL_WORK
     parts = decide(model, source, wanted, threads=threads, dask=dask)
     if dask is None and little_work and source.in_memory and rows_bytes(vectors) <= _HELD_BYTES:

@@ -425,7 +425,8 @@ class Model:
 
 def _check(model: Model) -> None:
     """Raise InputError for what no training gives, or what does not fit together."""
-    classes, n_vectors = model.classes, len(model.support_vectors)
+    classes = model.classes
+    n_vectors = len(model.support_vectors)
     exact = model.kind == "exact"
     each = "pair of them" if model.decision == "ovo" else "of them against the rest"
     demand(

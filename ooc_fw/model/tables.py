@@ -85,7 +85,8 @@ def decide_table(
     """Decision values of the rows of a table."""
     notes: list[str] = []
     rows = prediction.like_training(model, (rows for _, rows in rows_of_table(model, table, notes)))
-    parts, n_rows = [], 0
+    parts = []
+    n_rows = 0
     for values in prediction.decide(model, rows, wanted, threads=threads):
         parts.append(values)
         n_rows += len(values)
