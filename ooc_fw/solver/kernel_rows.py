@@ -60,7 +60,8 @@ class KernelRows:
         self, n_max: int, budget: int, quantised: bool = False, limit: int | None = None
     ) -> None:
         dtype = np.dtype(np.uint16 if quantised else np.float32)
-        self._budget, self._limit = budget, limit
+        self._budget = budget
+        self._limit = limit
         self.capacity = min(n_max, _WIDEST * self._side(dtype))  # most vertices, in any type
         self.clock = 0
         self._slots = GrowingArray(np.int64)
@@ -124,7 +125,8 @@ class KernelRows:
 
         Unless they are to be filled, only those that are held get these columns.
         """
-        before, m = len(self), len(self) + n_new
+        before = len(self)
+        m = before + n_new
         self._slots.append(np.full(n_new, -1, dtype=np.int64))
         room = self._make_room_for(m)
         if not fill:

@@ -109,14 +109,16 @@ class RunState:
     def __init__(
         self, workspace: Workspace, deadline: Deadline, progress: SolverState, rng: Generator
     ) -> None:
-        options, memory, problem = workspace.options, workspace.plan.memory, workspace.problem
+        options = workspace.options
+        memory = workspace.plan.memory
+        penalties = workspace.problem.penalties
         sizes = memory.max_vertices, memory.kernel_values
         kernel_rows = KernelRows(*sizes, workspace.plan.quantised, memory.limit)
         self.workspace = workspace
         self.deadline = deadline
         self.progress = progress  # what callbacks are told
         self.rng = rng  # draws rows
-        self.active = ActiveSet(workspace.engine, options.C, kernel_rows, problem.penalties)
+        self.active = ActiveSet(workspace.engine, options.C, kernel_rows, penalties)
         self.rule = STEP_RULES[options.method]()
         self.oracle = make_oracle(workspace, self.rule)
         self.stagnation = Stagnation()
@@ -171,7 +173,8 @@ class RunState:
 
 def start(state: RunState, warm: Warm | None) -> None:
     """Begin with the weights given, or random rows."""
-    active, workspace = state.active, state.workspace
+    active = state.active
+    workspace = state.workspace
     if warm is not None:
         heaviest = np.argsort(-warm.alpha, kind="stable")[: active.kernel_rows.capacity]
         chosen = heaviest[warm.alpha[heaviest] > 0]
@@ -233,7 +236,9 @@ def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]
 
     If all rows are vertices, their gradients are known.
     """
-    workspace, deadline, active = state.workspace, state.deadline, state.active
+    workspace = state.workspace
+    deadline = state.deadline
+    active = state.active
     all_rows = workspace.problem.source.n_rows
     if len(active) == all_rows:
         slack = active.alpha / active.penalties
@@ -396,7 +401,9 @@ def primal_objectives(
 
 def last_sampled_gap(state: RunState) -> float:
     """Gap over the rows drawn last; the worst is taken in float64 and cannot exceed the truth."""
-    active, worst, workspace = state.active, state.worst, state.workspace
+    active = state.active
+    worst = state.worst
+    workspace = state.workspace
     if state.n_scanned == 0:
         # Without a certificate this draw is all that is known of rows outside the active set.
         least = _UNCERTIFIED_DRAW if state.certificate is None else 0

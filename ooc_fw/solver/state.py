@@ -81,7 +81,6 @@ class Phase(enum.StrEnum):
     TRAIN = "train"
     CERTIFY = "certify"
     POLISH = "polish"
-    STREAM = "stream"
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,8 @@ class SolverState:
         """The state with gaps and objective from which a share of rho is taken, itself for 0."""
         if share == 0 or not 2 * self.objective > share:
             return self
-        state, rho = self.copy(), 2 * self.objective
+        state = self.copy()
+        rho = 2 * self.objective
         state.objective = (rho - share) / 2
         for name in ("sampled_gap", "certified_gap"):
             gap = getattr(self, name)

@@ -75,7 +75,8 @@ def _small_numbers(partition: Partition, plan: Plan) -> tuple[list[int], int]:
     None are if the options ask for another way. A memory limit is for all pairs or none, since
     those of other pairs know of no memory but their own.
     """
-    options, source = plan.given, partition.whole.source
+    options = plan.given
+    source = partition.whole.source
     usual = takes_many_vertices(plan.options) and options.certify and options.lmo == "auto"
     if not usual or options.max_iter is not None or options.start != "random":
         return [], 0
@@ -140,7 +141,8 @@ class SmallPairs:
         started = time.perf_counter()
         pair = self._pairs[k]
         rows = np.concatenate([self._rows[code] for code in pair])
-        n_first, m = len(self._rows[pair[0]]), len(rows)
+        n_first = len(self._rows[pair[0]])
+        m = len(rows)
         y = np.ones(m)
         y[:n_first] = -1.0
         every = self._problem.penalties
