@@ -145,10 +145,6 @@ class MemoryPlan:
         caches = {"kernel values": self.kernel_values, "rows kept in memory": self.row_cache}
         return self.parts | caches
 
-    def total(self) -> int:
-        """Bytes in all."""
-        return sum(self.terms().values())
-
 
 def _least(work: Workload) -> dict[str, int]:
     parts = work.parts(vertices=_LEAST_VERTICES, rows=work.least_rows)

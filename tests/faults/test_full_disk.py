@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from ooc_fw.model.record import load_model
-from ooc_fw.training.checkpoint import load_resumed
 
 pytestmark = pytest.mark.process
 
@@ -34,31 +33,6 @@ def test_model(nursery, data_file, model_file, tmp_path):
     assert out.read_bytes() == model_file.read_bytes()
     assert nursery.run(*train, file_bytes=size).status == 0
     load_model(out)
-
-
-def test_checkpoint(nursery, data_file, tmp_path):
-    """The first one that does not fit is a warning; the one before it can be resumed."""
-    out, checkpoint = tmp_path / "m.h5", tmp_path / "run.ckpt"
-    train = "train", data_file, "-o", out, "--method", "fw", "--max-iter", 60, "--quiet"
-    saving = "--checkpoint", checkpoint, "--checkpoint-every", 0.001
-    assert nursery.run(*train, *saving).status == 0
-    expected, size = out.read_bytes(), checkpoint.stat().st_size
-    n_kept = 0
-    assert size > len(expected)
-    for limit in (len(expected), size - 100):  # the model does fit; a time in it has some digits
-        checkpoint.unlink(missing_ok=True)
-        out.unlink()
-        ended = nursery.run(*train, *saving, file_bytes=limit)
-        assert ended.status == 0
-        assert ended.err.count(f"the checkpoint {checkpoint} cannot be written ({FULL})") == 1
-        assert out.read_bytes() == expected
-        assert files_in(tmp_path) <= {"m.h5", "run.ckpt"}
-        if checkpoint.exists():
-            n_kept += 1
-            load_resumed(checkpoint)
-            assert nursery.run(*train, "--resume", checkpoint).status == 0
-            load_model(out)
-    assert n_kept > 0
 
 
 def test_predictions(nursery, data_file, text_file, model_file, tmp_path):
@@ -95,45 +69,19 @@ def test_conversion(nursery, short_text, tmp_path, options):
 
 
 FILL = """
-import {module} as module
-original, calls = module.{name}, []
+from ooc_fw.model import record
+original, calls = record.write_atomic, []
 
 def fill(*arguments):
     calls.append(0)
-    if len(calls) == {call}:
+    if len(calls) == 3:
         with open({filler!r}, "wb", buffering=0) as file:
             file.write(bytes(4 << 20))
     return original(*arguments)
 
-module.{name} = fill
+record.write_atomic = fill
 """
-
-
-def fill_before(module, name, call, filler):
-    """Prelude that fills the small disk before the call of a function."""
-    return FILL.format(module=module, name=name, call=call, filler=str(filler))
-
-
-@pytest.mark.parametrize("moment", ["set aside", "being written"])
-def test_conversion_on_a_small_disk(nursery, short_text, small_disk, moment):
-    """Of input whose size is not known, so that nobody can refuse before."""
-    folder = small_disk(2 << 20)
-    out, filler = folder / "out.h5", folder / "filler"
-    convert = "convert", "-", out, "--compression", "gzip"
-    pipe = f"import sys; sys.stdin = open({str(short_text)!r})\n"
-    assert nursery.run(*convert, prelude=pipe).status == 0
-    older = out.read_bytes()
-    if moment == "set aside":
-        filler.write_bytes(bytes(shutil.disk_usage(folder).free - (64 << 10)))
-        ended = nursery.run(*convert, prelude=pipe)
-    else:
-        fill = fill_before("ooc_fw.data.converted", "write_checksums", 1, filler)
-        ended = nursery.run(*convert, prelude=pipe + fill)
-    ended.assert_failed(f"{out}: {NO_SPACE}, while ", moment, LEFT, status=(3,))
-    assert out.read_bytes() == older
-    assert files_in(folder) == {"out.h5", "filler"}
-    filler.unlink()
-    assert nursery.run(*convert, prelude=pipe).status == 0
+"""Prelude that fills the small disk before the third model is written."""
 
 
 def test_training_on_a_small_disk(nursery, data_file, small_disk):
@@ -155,11 +103,10 @@ def test_training_on_a_small_disk(nursery, data_file, small_disk):
     assert (kept / "m.h5").read_bytes() == before[0]
     assert (out.read_bytes(), checkpoint.read_bytes()) == before
     assert files_in(folder) == {"d.h5", "m.h5", "run.ckpt", "filler"}
-    fill = fill_before("ooc_fw.model.record", "write_atomic", 3, filler)
     filler.unlink()
     elsewhere = folder.parent / "m.h5"
     train = "train", data, "-o", elsewhere, *train[4:]
-    ended = nursery.run(*train, *saving, prelude=fill)
+    ended = nursery.run(*train, *saving, prelude=FILL.format(filler=str(filler)))
     assert ended.status == 0
     assert ended.err.count(f"the checkpoint {checkpoint} cannot be written ({NO_SPACE})") == 1
     assert elsewhere.read_bytes() == before[0]

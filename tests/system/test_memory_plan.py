@@ -52,7 +52,7 @@ def planned(plan_of, limit):
     except OverLimitError as error:
         limit = parse_bytes(str(error).rpartition(" ")[2])
         plan = plan_of(limit)
-    assert plan.total() <= limit
+    assert sum(plan.terms().values()) <= limit
     assert min(plan.terms().values()) >= 0
     assert plan.max_threads >= 1
     return plan
@@ -66,7 +66,7 @@ def test_an_exact_run_stays_within_its_limit_or_names_one_that_would_do(work, li
     wanted = min(wanted, work.n_rows)
     assert plan_memory(work, exact_bytes(work, wanted), 0).max_vertices >= wanted
     free = plan_memory(work, None, limit)
-    assert free.total() <= max(limit // 2, least_bytes(work))
+    assert sum(free.terms().values()) <= max(limit // 2, least_bytes(work))
     assert free.limit is None
 
 
