@@ -22,7 +22,6 @@ from ooc_fw.data.sources import RowSource, iter_blocks, rows_source, stretches
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.data.views import ColumnSource, SubsetSource, ranges_of
 from ooc_fw.kernels.gradients import Gradients
-from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import rows_at_once, suited
 from ooc_fw.system.errors import InputError, format_label
 
@@ -232,9 +231,8 @@ def _slopes(
     weights = model.weights().T * (model.spread or 1.0)
     n_classes = len(model.classes)
     if n_classes > 2 and model.decision == "ovo":
-        unit = np.eye(n_classes)
-        smaller, larger = np.array(class_pairs(n_classes)).T
-        weights = (unit[larger] - unit[smaller]).T @ weights / (n_classes - 1)
+        negative, positive = np.eye(n_classes)[model.sides.T]
+        weights = (positive - negative).T @ weights / (n_classes - 1)
     gradients = Gradients(model.kernel, model.support_vectors, np.ascontiguousarray(weights))
     blocks = row_slices(source.n_rows, min(_TASK_ROWS, rows_at_once(model.n_features)))
     sums = np.zeros(())

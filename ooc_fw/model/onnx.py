@@ -16,7 +16,6 @@ import numpy as np
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array
 from ooc_fw.kernels.functions import FLOAT32_UNIT, Kernel
 from ooc_fw.kernels.gradients import Gradients
-from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import DECISION_ACCURACY
 from ooc_fw.system.errors import InputError
 
@@ -256,10 +255,7 @@ def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
 
 def _votes(model: Model, decision: _Tensor) -> _Tensor:
     """Scores of the classes, as `ooc_fw.model.pairs.class_scores` gives them."""
-    smaller, larger = np.array(class_pairs(len(model.classes))).T
-    unit = np.eye(len(model.classes))
-    negative = unit[smaller]
-    positive = unit[larger]
+    negative, positive = np.eye(len(model.classes))[model.sides.T]
     won = decision.apply("Greater", 0.0).apply("Cast", to=_DOUBLE)
     sums: _Tensor = decision @ (positive - negative)
     votes: _Tensor = won @ positive + (1.0 - won) @ negative
