@@ -32,13 +32,6 @@ NOVELTY_C = 30.0
 TASKS = ("classification", "novelty", "regression")
 
 
-def missing_labels_of(text: str) -> str:
-    """The text, if it is an answer to rows without a label."""
-    if text in ("refuse", "drop") or text.startswith("drop="):
-        return text
-    raise InputError(f"must be one of refuse, drop or drop=LABEL, not {text!r}")
-
-
 @dataclass(frozen=True)
 class Option:
     """What is known of an option beside its type."""
@@ -397,9 +390,8 @@ class ConvertOptions(_Checked):
     )
     missing_labels: str = option(
         "refuse",
-        "rows without a label are an error, or left out; drop=unknown: also those of this label",
-        read=missing_labels_of,
-        metavar="{refuse,drop,drop=LABEL}",
+        "rows without a label are an error, or left out",
+        choices=("refuse", "drop"),
     )
     labels_as: str | None = option(
         None,

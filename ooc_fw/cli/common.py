@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import h5py
 
 from ooc_fw.data.hdf5 import H5PY_ERRORS
-from ooc_fw.data.labels import map_labels, maps_left
 from ooc_fw.data.opening import UnconvertedError, open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
@@ -47,11 +46,6 @@ def open_data(
         if "model" not in args:
             raise
         raise UnconvertedError(error.path, error.what, " --like TRAIN.h5") from None
-    if model is not None and labels and source.has_labels:
-        maps = maps_left(args.data, source.labels_as, None, model.labels_as)
-        if maps:
-            said = map_labels(source, maps)
-            print_lines([] if args.quiet else [said])
     return source
 
 

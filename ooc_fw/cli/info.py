@@ -120,7 +120,6 @@ def describe_model(model: Model) -> dict[str, Any]:
         **{name: getattr(model, name) for name in of_model},
         "gap_scope": scope,
         "classes": [format_label(value) for value in classes],
-        "labels_as": list(model.labels_as) or None,
         **_scaling(model.scaling),
     }
     if several:
@@ -154,7 +153,6 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
         "n_rows": source.n_rows,
         "n_features": source.n_features,
         "columns": None if source.columns is None else list(source.columns),
-        "labels_as": list(source.labels_as) or None,
         **_scaling(source.scaling),
         "shuffled": source.shuffled,
         "sigma2": average,

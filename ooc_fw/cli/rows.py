@@ -13,7 +13,7 @@ import numpy as np
 from ooc_fw.cli import common
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import TABLES, detect_format
-from ooc_fw.data.labels import LabelMap, feature_places
+from ooc_fw.data.labels import feature_places
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.model.prediction import Wanted, decide, like_training
@@ -131,11 +131,7 @@ def _parsed(
         options = common.record_from(ConvertOptions, args, like=args.model)
         table = Table(args.data, kind, args.data)
         blocks = rows_of_table(model, table, notes, options, with_labels=with_labels)
-    label_map = LabelMap(model.labels_as) if with_labels and model.labels_as else None
-    for labels, rows in blocks:
-        yield labels if label_map is None else label_map(labels, lambda _: args.data), rows
-    if label_map is not None:
-        notes.insert(0, str(label_map))
+    yield from blocks
     common.print_lines([] if args.quiet else notes)
 
 

@@ -23,7 +23,7 @@ from ooc_fw.convert.tables import ArrayTable, Table
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import Layout, OutputFile, filter_options
 from ooc_fw.data.formats import detect_format
-from ooc_fw.data.labels import maps_left
+from ooc_fw.data.labels import label_map
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
@@ -103,8 +103,7 @@ def convert(
         ):
             writer = passes.write_rows(job, file, layout)
     found = writer.class_counts
-    new_labels = job.encoder.labels.map
-    mapped = [] if new_labels is None else [str(new_labels)]
+    mapped = []
     if not job.encoder.labelled:
         mapped.append("there are no labels: the file is for prediction only (else give --label)")
     known = found if like is None or like.classes is None else like.classes
@@ -170,19 +169,13 @@ def _choose_format(names: Sequence[str], options: ConvertOptions, like: Training
         raise InputError(
             "--zero-based and --n-features are for LIBSVM text; leave them out, or name --format"
         )
-    if like is not None and kind == "libsvm" and like.words and not _maps(names, options, like):
+    has_map = options.labels_as is not None or (like is not None and like.labels_as is not None)
+    if like is not None and kind == "libsvm" and like.words and not has_map:
         raise InputError(
             f"the labels of {like.name} are words ({', '.join(like.words[:3])}), and those of "
             f"LIBSVM text are numbers; convert a table"
         )
     return kind
-
-
-def _maps(
-    names: Sequence[str], options: ConvertOptions, like: TrainingFile | None
-) -> tuple[str, ...]:
-    """Maps that make the labels."""
-    return maps_left(names[0], (), options.labels_as, () if like is None else like.labels_as)
 
 
 def _prepare(
@@ -198,9 +191,12 @@ def _prepare(
     scaling = Scaling("none", options.log1p) if like is None else like.scaling
     width = options.n_features if like is None else like.n_features
     parsing = ParseOptions(options.zero_based, width, scaling.log1p, options.on_error == "skip")
-    maps = _maps(names, options, like)
+    given = options.labels_as
+    if given is None and like is not None:
+        given = like.labels_as
+    new = None if given is None else label_map(given)
     inputs: Sequence[Reader] = ()
-    encoder: Encoder = LineEncoder(parsing, maps)
+    encoder: Encoder = LineEncoder(parsing, new)
     if kind == "libsvm":
         inputs = [stack.enter_context(TextInput(name)) for name in names]
     else:
@@ -211,7 +207,7 @@ def _prepare(
                 options = replace(options, header=bool(options.header))
         inputs = tables = [stack.enter_context(open_table(one, kind, options)) for one in names]
         record = _choose_features(tables[0], record, options, like)
-        labels = LabelNumbers(() if like is None else like.words, maps)
+        labels = LabelNumbers(() if like is None else like.words, new)
         encoder = TableEncoder(tables, record, options, parsing, like, labels)
     read = [*names, options.like, options.labels]
     stack.enter_context(reserved([Output("output", target)], read))
@@ -294,7 +290,7 @@ def _plan(job: Job, like: TrainingFile | None, notes: list[str]) -> Layout:
         targets=options.targets,
         columns=encoder.columns,
         table=encoder.table,
-        labels_as=() if encoder.labels.map is None else encoder.labels.map.maps,
+        labels_as=encoder.labels.new,
         n_encoded=0 if encoder.encoding is None else encoder.encoding.n_added,
     )
 

@@ -20,7 +20,6 @@ from ooc_fw.convert.tables import Cells, Table, Wanted, listed
 from ooc_fw.data.encoded import NO_WORD, Encoding
 from ooc_fw.data.labels import (
     MISSING_LABELS,
-    are_label,
     feature_places,
     is_label_number,
     plain_word,
@@ -136,7 +135,7 @@ class TableEncoder(readers.Encoder):
         numbers: Any = cells.numbers
         if (places := self._places.get(reader)) is not None:
             numbers = take_columns(numbers, places)
-        dropped = _unlabelled(cells.labels, self._missing_labels)
+        dropped = _unlabelled(cells.labels)
         dropped &= self._missing_labels != "refuse"
         wrong = np.flatnonzero(self._bad_rows(cells, numbers) & ~dropped)
         if len(wrong) and not self._options.skip:
@@ -325,11 +324,9 @@ class TableEncoder(readers.Encoder):
 
         Columns without any category that the `like` file knows are warned of.
         """
-        _, is_named, word = self._missing_labels.partition("=")
-        named = f" or with the label {word!r}" * bool(is_named)
         count = self._counts["unlabelled"] + sum(table.n_unlabelled for table in self._tables)
-        if count or named:
-            yield f"{count} rows without a label{named} are left out"
+        if count:
+            yield f"{count} rows without a label are left out"
         record = self.record
         like = self._like
         if record is None:
@@ -420,13 +417,12 @@ def _can_be_taken(values: AnyArray, log1p: bool) -> npt.NDArray[np.bool_]:
     return fine & (values > -1) if log1p else fine
 
 
-def _unlabelled(labels: Float64Array | Words, missing_labels: str = "refuse") -> AnyArray:
-    """Which labels are missing, or are the one that ``drop=LABEL`` names."""
+def _unlabelled(labels: Float64Array | Words) -> AnyArray:
+    """Which labels are missing."""
     if not isinstance(labels, Words):
-        return np.isnan(labels) | are_label(labels, missing_labels)
+        return np.isnan(labels)
     # Code -1 takes the last of these places.
     missing = np.array([word in MISSING_LABELS for word in labels.values] + [True])
-    missing |= are_label(np.array([*labels.values, ""]), missing_labels)
     return missing[labels.codes]
 
 

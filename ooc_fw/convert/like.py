@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import h5py
 import numpy as np
 
 from ooc_fw.data import formats
+from ooc_fw.data.converted import LABELS_AS
+from ooc_fw.data.hdf5 import open_file, structure_errors
 from ooc_fw.data.labels import iter_labels
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.scaling import Scaling
@@ -28,7 +31,7 @@ class TrainingFile:
     columns: Sequence[str] | None = None  # names of its features
     table: str | None = None  # how a table became its features, as JSON
     targets: bool = False  # whether its labels are targets of a regression
-    labels_as: tuple[str, ...] = ()  # maps that made its labels
+    labels_as: str | None = None  # map that made its labels
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -59,5 +62,14 @@ def read_like(path: str) -> TrainingFile:
             source.columns,
             source.table,
             bool(source.targets),
-            source.labels_as,
+            _map_of(path),
         )
+
+
+def _map_of(path: str) -> str | None:
+    with structure_errors(path), open_file(path) as file:
+        labels = file.get("y")
+        found = (
+            formats.get_texts(labels.attrs, LABELS_AS) if isinstance(labels, h5py.Dataset) else []
+        )
+        return found[0] if found else None

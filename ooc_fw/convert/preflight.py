@@ -239,8 +239,7 @@ def _on_classes(counts: dict[Any, int]) -> Advice:
         if str(label).lower() in NO_LABEL:
             yield (
                 f"class {label or repr('')} ({count} of {total} rows) looks like a missing label "
-                f"and would be learned as a class: --missing-labels drop={label} leaves it out",
-                *("--missing-labels", f"drop={label}"),
+                f"and would be learned as a class: leave its rows out",
             )
 
 

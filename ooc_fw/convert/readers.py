@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from ooc_fw.data.labels import LabelMap, is_label_number, plain_word
+from ooc_fw.data.labels import is_label_number, new_labels, plain_word
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.system.errors import InputError
@@ -128,17 +128,17 @@ class WordCodes:
 
 
 class LabelNumbers:
-    """Labels as numbers: themselves, or codes of words; `maps` make new labels of them first.
+    """Labels as numbers: themselves, or codes of words; `new` has other labels for them.
 
     If those of the training file are `words`, all are, even numbers.
     """
 
-    def __init__(self, words: Sequence[str] = (), maps: Sequence[str] = ()) -> None:
+    def __init__(self, words: Sequence[str] = (), new: Mapping[str, str] | None = None) -> None:
         self._codes = WordCodes(words)
         self._spelled = {plain_word(word): word for word in words}  # as the training file has them
         self._are_words = bool(words)
         self._are_coded = False
-        self.map = LabelMap(maps) if maps else None
+        self.new = new
 
     @property
     def words(self) -> list[str] | None:
@@ -147,8 +147,8 @@ class LabelNumbers:
 
     def of(self, labels: Float64Array | Words, place: Place) -> Float64Array:
         """Number of each label; `place` says where row k is."""
-        if self.map is not None:
-            labels = self._mapped(labels, self.map, place)
+        if self.new is not None:
+            labels = self._mapped(labels, self.new, place)
         if not isinstance(labels, Words):
             return labels
         self._are_coded = True
@@ -176,18 +176,16 @@ class LabelNumbers:
         return np.array([places[word] for word in words], dtype=np.float64), tuple(names)
 
     @staticmethod
-    def _mapped(labels: Float64Array | Words, new: LabelMap, place: Place) -> Words:
+    def _mapped(labels: Float64Array | Words, new: Mapping[str, str], place: Place) -> Words:
         values: Any
         if isinstance(labels, Words):
             values, codes = labels.values, labels.codes
         else:
             values, codes = np.unique(labels, return_inverse=True)
-        used, codes, counts = np.unique(codes, return_inverse=True, return_counts=True)
-        words = new.words(
-            [values[k] for k in used.tolist()],
-            counts.tolist(),
-            lambda k: place(int((codes == k).argmax())),
-        )
+        used, codes = np.unique(codes, return_inverse=True)
+        words: list[str] = []
+        for k, code in enumerate(used.tolist()):
+            words += new_labels([values[code]], new, place(int((codes == k).argmax())))
         return Words(codes, tuple(words))
 
 

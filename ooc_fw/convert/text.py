@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -152,9 +152,9 @@ class LineEncoder(readers.Encoder):
 
     hint = "a row is a line LABEL INDEX:VALUE INDEX:VALUE ..."
 
-    def __init__(self, options: ParseOptions, maps: Sequence[str] = ()) -> None:
+    def __init__(self, options: ParseOptions, new: Mapping[str, str] | None = None) -> None:
         self._options = options
-        self.labels = LabelNumbers(maps=maps)
+        self.labels = LabelNumbers(new=new)
 
     def parse(self, _reader: readers.Reader, block: TextBlock) -> ParsedBlock:  # noqa: D102
         parsed = parse_block(block, self._options)

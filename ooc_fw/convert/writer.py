@@ -7,7 +7,7 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -65,7 +65,7 @@ class Layout:
     targets: bool = False  # whether labels are targets of a regression
     columns: Sequence[str] | None = None  # names of the features
     table: str | None = None  # how the columns of a table became the features, as JSON
-    labels_as: Sequence[str] = ()  # maps that made the labels
+    labels_as: Mapping[str, str] | None = None  # new label of each old one
     n_encoded: int = 0  # columns of categories that became features by the labels of these rows
 
     @property
@@ -326,8 +326,9 @@ class DatasetWriter:
             put_text(file.attrs, RECORD, layout.table)
         if layout.label_names is not None:
             put_texts(file["y"].attrs, LABEL_NAMES, layout.label_names)
-        if layout.labels_as and layout.labelled:
-            put_texts(file["y"].attrs, converted.LABELS_AS, layout.labels_as)
+        if layout.labels_as is not None and layout.labelled:
+            pairs = ",".join(map("=".join, sorted(layout.labels_as.items())))
+            put_text(file["y"].attrs, converted.LABELS_AS, pairs)
         file["mean"] = self._sums.statistics.mean
         layout.scaling.write(file)
         file.attrs["complete"] = 1
@@ -405,7 +406,6 @@ def split(
         label_names=None if classes is None or not has_words else classes.tolist(),
         targets=source.has_labels and not is_classified,
         columns=source.columns,
-        labels_as=source.labels_as,
     )
     reports: list[PartReport] = []
     with ExitStack() as stack:

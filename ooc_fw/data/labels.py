@@ -13,9 +13,8 @@ from __future__ import annotations
 import decimal
 import logging
 import math
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -125,115 +124,37 @@ class WordLabels(ReadArray):
         return [label_word(word) for word in np.asarray(self._words[start:stop]).tolist()]
 
 
-class LabelMap:
-    """New labels for old ones, by maps ``LABEL=NEW,...`` that are applied one after the other.
+def label_map(text: str) -> dict[str, str]:
+    """New label for each old one, of ``LABEL=NEW,...``; ``*`` is every label that is not named.
 
-    The label ``*`` stands for all that a map does not name. `counts` has the rows of each old
-    label. Numbers are compared as numbers: 1, 1.0 and "1" are one label.
+    Numbers are compared as numbers: 1, 1.0 and "1" are one label.
     """
-
-    def __init__(self, maps: Iterable[str]) -> None:
-        self._steps: list[dict[str, str]] = []
-        for text in maps:
-            pairs = [part.rpartition("=")[::2] for part in text.split(",")]
-            step = {plain_word(old): plain_word(new) for old, new in pairs}
-            if len(step) < len(pairs) or "" in (*step, *step.values()):
-                raise InputError(
-                    f"--labels-as must be LABEL=NEW,... with each label once, and * for all "
-                    f"others, not {text!r}"
-                )
-            self._steps.append(step)
-        # Written alike, so that equal maps are equal texts.
-        self.maps = tuple(",".join(map("=".join, sorted(step.items()))) for step in self._steps)
-        self._are_numbers = all(map(is_label_number, self._steps[-1].values()))
-        self.counts: Counter[str] = Counter()
-        self._counting = threading.Lock()
-
-    def words(
-        self, labels: Iterable[Any], counts: Iterable[int], where: Callable[[int], str]
-    ) -> list[str]:
-        """New labels as words, for different labels of so many rows each, which are counted.
-
-        InputError, which says `where` label k is, unless it is clear what it becomes.
-        """
-        old = list(map(plain_word, labels))
-        with self._counting:
-            for label, count in zip(old, counts, strict=True):
-                self.counts[label] += count
-        return [self._new(label, k, where) for k, label in enumerate(old)]
-
-    def __call__(self, labels: AnyArray, where: Callable[[int], str]) -> AnyArray:
-        """New labels of rows, numbers if all in the map are; `where` says the place of row k."""
-        values, rows, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        words = self.words(values.tolist(), counts.tolist(), lambda k: where((rows == k).argmax()))
-        return np.array(words, np.float64 if self._are_numbers else np.str_)[rows]
-
-    def _new(self, label: str, k: int, where: Callable[[int], str] = str) -> str:
-        for text, step in zip(self.maps, self._steps, strict=True):
-            new = step.get(label, step.get("*"))
-            if new is None:
-                raise InputError(
-                    f"{where(k)} has the label {label}, which --labels-as {text} does not name; "
-                    f"add {label}=NEW, or *=NEW for all others"
-                )
-            if label not in step and label != new and label in step.values():
-                raise InputError(
-                    f"{where(k)} has the label {label}, a new one of --labels-as {text}, whose * "
-                    f"would make it {new}; name {label} in the map"
-                )
-            label = new
-        return label
-
-    def __str__(self) -> str:
-        """What became of how many rows, in one line."""
-        groups: dict[str, Counter[str]] = {}
-        for label, count in self.counts.items():
-            groups.setdefault(self._new(label, 0), Counter())[label] = count
-        parts = []
-        for new, of in sorted(groups.items()):
-            old = _some([f"{label} ({count})" for label, count in of.most_common()])
-            parts.append(f"{new} ({of.total()} rows) from {old}")
-        return f"labels: {'; '.join(parts)}"
-
-
-def are_label(labels: AnyArray, missing_labels: str) -> npt.NDArray[np.bool_]:
-    """Which labels are LABEL, of the option ``drop=LABEL``; none where it is another."""
-    _, is_named, label = missing_labels.partition("=")
-    values, rows = np.unique(labels, return_inverse=True)
-    same = [bool(is_named) and plain_word(one) == plain_word(label) for one in values.tolist()]
-    return np.array(same, dtype=bool)[rows]
-
-
-def maps_left(
-    name: str, of_file: Sequence[str], given: str | None, of_model: Sequence[str] = ()
-) -> tuple[str, ...]:
-    """Maps to apply to the labels of `name`, which were made by the maps `of_file`.
-
-    That is the map `given`, else those `of_model` that the file has not had. What has been done is
-    not done again, and labels that were made by other maps than the model's stay as they are.
-    """
-    if given is not None:
-        maps = LabelMap([given]).maps
-        return () if maps == (*of_file,)[-1:] else maps
-    if [*of_model][: len(of_file)] == [*of_file]:
-        return tuple(of_model[len(of_file) :])
-    if [*of_file] != [*of_model]:
-        logger.warning(
-            "the labels of %s are those of --labels-as %s, not of the model's map, and stay so",
-            name,
-            " and ".join(of_file),
+    pairs = [part.rpartition("=")[::2] for part in text.split(",")]
+    new = {plain_word(old): plain_word(word) for old, word in pairs}
+    if len(new) < len(pairs) or "" in (*new, *new.values()):
+        raise InputError(
+            f"--labels-as must be LABEL=NEW,... with each label once, and * for all others, not "
+            f"{text!r}"
         )
-    return ()
+    return new
 
 
-def map_labels(source: RowSource, maps: Sequence[str]) -> LabelMap:
-    """Let a source have the labels that maps make of its own, all of which are looked at now."""
-    counted, again = LabelMap(maps), LabelMap(maps)
-    for start, labels in iter_labels(source):
-        check_labels(labels, start, source.name)
-        counted(labels, lambda k: f"row {start + k} of {source.name}")  # noqa: B023
-    source.relabel(lambda labels: again(labels, str), again.maps)
-    return counted
+def new_labels(labels: Iterable[object], new: Mapping[str, str], name: str) -> list[str]:
+    """New labels, as words, for those of the rows `name`, once mapped ones not among them."""
+    words = []
+    for old in map(plain_word, labels):
+        word = new.get(old, new.get("*"))
+        if word is None or (old not in new and old != word and old in new.values()):
+            raise InputError(f"{name} has the label {old}; name it in --labels-as, as {old}=NEW")
+        words.append(word)
+    return words
+
+
+def relabelled(labels: AnyArray, new: Mapping[str, str], name: str) -> AnyArray:
+    """New labels of the rows `name`, numbers if all in the map are."""
+    values, rows = np.unique(labels, return_inverse=True)
+    words = new_labels(values.tolist(), new, name)
+    return as_labels(words, are_numbers=all(map(is_label_number, new.values())))[rows]
 
 
 def are_missing(labels: AnyArray) -> npt.NDArray[np.bool_]:
@@ -405,47 +326,36 @@ def feature_places(
     name: str,
     warn: Callable[..., object] = logger.warning,
 ) -> Int64Array | None:
-    """Places of `features` among the `columns` of the rows `name`, in the order of the features.
+    """Places of `features` among the `columns` of the rows `name`; None if they are in order.
 
-    None if the columns are taken as they are: their names are equal, or only one side has names,
-    which `warn` says. Where no name is common, numbers from 0 on are no names. `warn` says also
-    which columns are left out. InputError is raised for features that are missing, and for names
-    that occur twice in another order.
+    Columns are taken by their position, which `warn` says, if only one side has names; numbers from
+    0 on are none. InputError is raised for features that are missing or occur twice.
     """
     if columns is None or features is None or not {*columns} & {*features}:
-        columns, features = (
-            None if names is None or are_numbers(names) else names for names in (columns, features)
-        )
+        columns = None if columns is None or are_numbers(columns) else columns
+        features = None if features is None or are_numbers(features) else features
+    if (columns is None and features is None) or columns == features:
+        return None
     if columns is None or features is None:
-        if columns is not None or features is not None:
-            sides = (name, "the training data") if columns is None else ("the training data", name)
-            warn(
-                "no names of features in %s, unlike %s (%s): columns are matched by their position",
-                *sides,
-                _some(features or columns or ()),
-            )
+        sides = [name, "the training data"] if columns is None else ["the training data", name]
+        said = "no names of features in %s, unlike %s (%s): columns are matched by their position"
+        warn(said, *sides, _some(columns or features or ()))
         return None
     if [*columns] == [*features]:
         return None
-    counts, known = Counter(columns), Counter(features)
-    missing = [feature for feature in features if feature not in counts]
-    if missing:
-        raise InputError(
-            f"{name} lacks {len(missing)} of the {len(features)} features of the training data "
-            f"({_some(missing)}); give rows with all of them, under the same names"
-        )
-    repeated = [feature for feature in known if max(known[feature], counts[feature]) > 1]
-    if repeated:
-        raise InputError(
-            f"{name} has other features than the training data, or others first, and they cannot "
-            f"be found by name, since some names occur twice ({_some(repeated)}); put the columns "
-            f"in the order of the training data"
-        )
-    extra = [feature for feature in columns if feature not in known]
-    if extra:
-        sentence = "%s has %d features that the training data do not have (%s); they are left out"
-        warn(sentence, name, len(extra), _some(extra))
     place = {feature: k for k, feature in enumerate(columns)}
+    missing = [feature for feature in features if feature not in place]
+    twice = {feature for feature, n in (Counter(columns) + Counter(features)).items() if n > 2}
+    if missing or twice & {*features}:
+        what = f"has names that occur twice ({_some(sorted(twice))}), so that none is found by name"
+        if missing:
+            n_missing, n = len(missing), len(features)
+            what = f"lacks {n_missing} of the {n} features of the training data ({_some(missing)})"
+        raise InputError(f"{name} {what}; give the columns of the training data")
+    extra = [column for column in columns if column not in {*features}]
+    if extra:
+        said = "%s has %d features that the training data do not have (%s); they are left out"
+        warn(said, name, len(extra), _some(extra))
     return np.array([place[feature] for feature in features], dtype=np.int64)
 
 

@@ -42,16 +42,13 @@ from ooc_fw.data.arrays import (
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import (
     WordLabels,
-    are_label,
     encode_labels,
-    iter_labels,
-    map_labels,
-    maps_left,
+    label_map,
+    relabelled,
 )
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
 from ooc_fw.data.views import StackedSource, SubsetSource, draw_parts
-from ooc_fw.options import missing_labels_of
 from ooc_fw.system.errors import DamageError, InputError, check_number
 
 logger = logging.getLogger(__name__)
@@ -78,12 +75,10 @@ def open_source(
     x_name, label : str
         Names of rows and labels in an HDF5 file, a zarr store or an AnnData object: paths such as
         "layers/counts", "obsm/X_pca" and "obs/cell_type", where "obs/" may be left out.
-    missing_labels : {"refuse", "drop"} or str
-        Whether rows without a label are an error, or left out; "drop=unknown" leaves out those
-        with the label "unknown", too.
+    missing_labels : {"refuse", "drop"}
+        Whether rows without a label are an error, or left out.
     labels_as : str, optional
-        New labels, such as "normal=normal,*=attack", where * is every label that is not named. A
-        model that is trained on the rows records it.
+        New labels, such as "normal=normal,*=attack", where * is every label that is not named.
 
     Returns
     -------
@@ -105,16 +100,16 @@ def open_source(
         label, labels = labels, None  # a name in the data
     elif labels is not None and label not in ("y", None):
         raise InputError("label and labels contradict each other; leave one of them out")
-    drops = missing_labels_of(missing_labels).startswith("drop")
-    names = (x_name, label if labels is None else None, "drop" if drops else "refuse")
+    if missing_labels not in ("refuse", "drop"):
+        raise InputError(f"missing_labels must be refuse or drop, not {missing_labels!r}")
+    names = (x_name, label if labels is None else None, missing_labels)
     given = None if labels is None else open_labels(labels)
     source = _open_all(data, given, names) if is_several(data) else _open_one(data, given, names)
-    if given is not None and drops:
+    if given is not None and missing_labels == "drop":
         source = stores.with_labels_only(source, stores.missing_in(given).missing)
-    source = _without_label(source, missing_labels)
-    maps = () if labels_as is None else maps_left(source.name, source.labels_as, labels_as)
-    if maps:
-        logger.info("%s", map_labels(source, maps))
+    if labels_as is not None:
+        new = label_map(labels_as)
+        source.relabel(lambda old: relabelled(old, new, source.name))
     return source
 
 
@@ -190,18 +185,6 @@ def _reopen(path: str, names: tuple[Any, ...], seen: tuple[Any, ...]) -> RowSour
             f"machines see one file, or copies of equal size and time of change (cp -p)"
         )
     source.recipe = _reopen, (path, names, seen)
-    return source
-
-
-def _without_label(source: RowSource, missing_labels: str) -> RowSource:
-    """The rows but those with the label that ``drop=LABEL`` names."""
-    if not missing_labels.startswith("drop="):
-        return source
-    found = np.concatenate([are_label(part, missing_labels) for _, part in iter_labels(source)])
-    if found.any():
-        return stores.with_labels_only(source, found)
-    # A misspelt label would leave a class in that the user wants out.
-    logger.warning("no row of %s has the label of --missing-labels %s", source.name, missing_labels)
     return source
 
 

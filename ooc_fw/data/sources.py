@@ -117,7 +117,6 @@ class RowSource(ABC):
     table: str | None = None  # how the columns of a table became them: `TableRecord` as JSON
     categories: Categories | None = None  # that became features by the labels of rows
     targets: bool | None = None  # whether labels are targets; None: nothing says so
-    labels_as: tuple[str, ...] = ()  # maps that made the labels, see `ooc_fw.data.labels.LabelMap`
     kept_bytes: int = 0  # most bytes of rows that stay in memory between two reads
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
     label_columns: Sequence[str] = ()  # which of the file may be the labels
@@ -153,7 +152,7 @@ class RowSource(ABC):
         if parents:
             first = parents[0]
             same = ["sparse", "shuffled", "scaling", "label_columns", "columns", "table"]
-            for fact in same if labels is not None else [*same, "labels_as", "targets"]:
+            for fact in same if labels is not None else [*same, "targets"]:
                 setattr(self, fact, getattr(first, fact))
             self.in_memory = all(parent.in_memory for parent in parents)
         self.stamps: list[FileStamp] = []  # files that the rows are in, which must not change
@@ -261,11 +260,10 @@ class RowSource(ABC):
             return f"name its labels (--label, or label= in Python): it has {has}"
         return "name them (--label), or give a file of them (--labels; labels= in Python)"
 
-    def relabel(self, new: Callable[[AnyArray], AnyArray], maps: tuple[str, ...]) -> None:
-        """Have the labels that `new` makes, by some `maps`, of those so far."""
+    def relabel(self, new: Callable[[AnyArray], AnyArray]) -> None:
+        """Have the labels that `new` makes of those so far."""
         old: Any = self._labels
         self._labels = ReadArray((self.n_rows,), object, lambda a, b: new(np.asarray(old[a:b])))
-        self.labels_as += maps
         self.targets = None
 
     def row_ids(self, start: int, stop: int) -> Int64Array:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ooc_fw.data import converted, hdf5, zarrs
 from ooc_fw.data.arrays import ReadArray, Sliceable, is_one_column, only_column
 from ooc_fw.data.converted import NO_SUMS, Sums, checked, is_converted
-from ooc_fw.data.formats import TARGETS, as_text, get_texts
+from ooc_fw.data.formats import TARGETS, as_text
 from ooc_fw.data.labels import are_missing, label_word, typed_words
 from ooc_fw.data.rows import AnyArray, check_real, check_shape
 from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowSource
@@ -103,11 +103,8 @@ def open_container(
             labels = None if named is None else named.values
         is_table = x_name == "X"  # what a converted file says is of these rows
         source = open_rows(rows, labels, sums if is_table else NO_SUMS)
-        own = find(root, "y") if named is not None and label == "y" else None
-        if own is not None and is_array(own):
-            source.labels_as = tuple(get_texts(own.attrs, converted.LABELS_AS) or ())
-            if is_converted(root):
-                source.targets = bool(root.attrs.get(TARGETS, False))
+        if named is not None and label == "y" and is_converted(root):
+            source.targets = bool(root.attrs.get(TARGETS, False))
         if is_table and is_converted(root):
             converted.adopt(source, root, sums)
         if source.columns is None:

@@ -325,8 +325,6 @@ def _like_first(part: RowSource, first: RowSource) -> RowSource:
         why = "one is sparse, the other dense"
     elif part.has_labels != first.has_labels:
         why = "one has labels, the other none"
-    elif part.labels_as != first.labels_as:
-        why = "their labels are not of the same --labels-as"
     elif kinds[0] != kinds[1]:
         why = "the labels of one are numbers, those of the other words"
     elif part.table != first.table or not scalings[0].same_as(scalings[1]):

@@ -108,9 +108,9 @@ class Trainer(CallbackSupportMixin, Parameters):
         sample_weight : array-like of shape (n_rows,), optional
             Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
             They must not be negative; rows of weight 0 are left out.
-        missing_labels : {"refuse", "drop"} or str
+        missing_labels : {"refuse", "drop"}
             Whether rows without a label in a column of a file are an error, or are left out and not
-            counted; "drop=unknown" leaves out those with the label "unknown", too.
+            counted.
         checkpoint, checkpoint_every : path, and seconds or text such as "5m"
             Model file that is written every so often with the weights so far.
         resume : path
@@ -140,8 +140,6 @@ class Trainer(CallbackSupportMixin, Parameters):
         kept = None if checkpoint is None else Checkpoint(checkpoint, every_s)
         X, *given, columns = self._checked(X, *given, **(self._checks_of_y or {}))
         y = given[0] if given else None
-        if is_array(y) and missing_labels.startswith("drop="):
-            raise InputError("missing_labels is for labels in files; leave such rows out of X, y")
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
         with (
             _reserved(log, checkpoint, resume, inputs),

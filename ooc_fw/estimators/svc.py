@@ -16,7 +16,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 
-from ooc_fw.data.labels import LabelMap, check_labels, codes_of, maps_left
+from ooc_fw.data.labels import check_labels, codes_of
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
@@ -218,8 +218,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             with borrow_source(X, y) as source:
                 y = source.labels(0, source.n_rows)
                 predicted = self.predict(source)
-                if maps := maps_left(source.name, source.labels_as, None, self.model_.labels_as):
-                    y = LabelMap(maps)(y, lambda row: f"row {row} of {source.name}")
         else:
             predicted = self.predict(X)
         return float(accuracy_score(y, predicted, sample_weight=sample_weight))

@@ -28,9 +28,9 @@ for path in ("donor-1.h5ad", "donor-2.h5ad"):
     cells.var_names = [f"gene {k}" for k in range(300)]
     cells.write_h5ad(path)
 end_example("""
-convert donor-1.h5ad cells.h5 --label cell_type --missing-labels drop=unknown --log1p --scale maxabs
+convert donor-1.h5ad cells.h5 --label cell_type --missing-labels drop --log1p --scale maxabs
 info cells.h5
-convert donor-2.h5ad test.h5 --like cells.h5 --label cell_type --missing-labels drop=unknown
+convert donor-2.h5ad test.h5 --like cells.h5 --label cell_type --missing-labels drop
 train cells.h5 -o types.h5 --C 10
 evaluate types.h5 test.h5
 predict types.h5 donor-2.h5ad -o types.csv

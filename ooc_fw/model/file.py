@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from ooc_fw.data.converted import CONTENT, LABELS_AS, content_crc32
+from ooc_fw.data.converted import CONTENT, content_crc32
 from ooc_fw.data.formats import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
 from ooc_fw.data.hdf5 import H5PY_ERRORS, check_plain_tree, open_file
 from ooc_fw.data.rows import CSRRows
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 FORMAT = 5  # of the files that are written; those of older ones are read, too
 
 _VECTORS = {"rows": np.int64, "penalties": np.float64, "weighted_rows": np.uint8}
-_TEXTS = {"columns": COLUMNS, "labels_as": LABELS_AS}
+_TEXTS = {"columns": COLUMNS}
 _LONG_TEXTS = {"table": RECORD, "run": "run"}
 _OF_TASKS = {
     "classification": (),

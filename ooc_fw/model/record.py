@@ -69,7 +69,6 @@ class Model:
     epsilon: float | None = None  # of regression: half the width of the tube without losses
     columns: tuple[str, ...] | None = None  # names of the features, if they have any
     table: str | None = None  # how the columns of a table became features: `TableRecord` as JSON
-    labels_as: tuple[str, ...] = ()  # maps of the labels, see `ooc_fw.data.labels.LabelMap`
     # A bit for each training row (`numpy.packbits`), 0 for weight 0; None if all have weight.
     weighted_rows: npt.NDArray[np.uint8] | None = None
     run: str | None = None  # of a checkpoint: what is needed to resume the run, as JSON
@@ -193,7 +192,6 @@ class Model:
             scaling=getattr(data, "scaling", None),
             columns=None if columns is None else tuple(columns),
             table=getattr(data, "table", None),
-            labels_as=getattr(data, "labels_as", ()),
             **trained,
             **given,
         )

@@ -171,7 +171,6 @@ def training_file(model: Model, name: str) -> TrainingFile:
         columns=model.columns,
         table=model.table,
         targets=model.spread is not None,
-        labels_as=model.labels_as,
     )
 
 

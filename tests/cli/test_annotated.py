@@ -154,45 +154,6 @@ def test_missing_numbers_are_missing_labels(ooc_fw, tmp_path, cells, name):
     assert ooc_fw("info", tmp_path / "d.h5", "--json").json()["classes"] == {"0": 96, "1": 96}
 
 
-@pytest.mark.parametrize("kind", ["h5ad", "csv"])
-def test_rows_of_a_named_label_are_left_out(ooc_fw, tmp_path, caplog, cells, kind):
-    """As rows without a label are, and not learned or counted as a class."""
-    own, path = cells.copy(), tmp_path / f"own.{kind}"
-    types = own.obs["cell_type"].astype(object)
-    types[::6] = "unknown"
-    n_named, n_left = 40, int((types.notna() & (types != "unknown")).sum())
-    own.obs["cell_type"] = pd.Categorical(types)
-    table = pd.DataFrame(own.X.toarray(), columns=own.var_names).assign(cell_type=types.to_numpy())
-    own.write_h5ad(path) if kind == "h5ad" else table.to_csv(path, index=False)
-    named = "--label", "cell_type", "--missing-labels", "drop=unknown"
-    rows, bare, model = tmp_path / "rows.h5", tmp_path / "bare.h5", tmp_path / "m.h5"
-    noted = f"{240 - n_left} rows without a label or with the label 'unknown' are left out"
-    assert noted in ooc_fw("convert", path, rows, *named, "--seed", "0").done().err
-    known = tmp_path / "known.csv"
-    table[(types.notna() & (types != "unknown")).to_numpy()].to_csv(known, index=False)
-    ooc_fw("convert", known, bare, "--label", "cell_type", "--seed", "0").done()
-    with open_source(rows) as found, open_source(bare) as expected:
-        assert {*found.labels(0, n_left)} == {*TYPES}
-        assert sorted(map(tuple, rows_of(found))) == sorted(map(tuple, rows_of(expected)))
-    ooc_fw("train", rows, "-o", model, "--quiet").done()
-    assert ooc_fw("evaluate", model, rows, "--json").json()["n_rows"] == n_left
-    ooc_fw("convert", path, rows, *NAMED, "--like", bare).done()
-    outcome = ooc_fw("evaluate", model, rows)
-    assert (
-        f"{n_named} of 226 rows in {rows} have labels unknown to the model (unknown)" in outcome.err
-    )
-    assert ooc_fw("info", rows, "--json").json()["next"] == [f"ooc-fw train {rows}"]
-
-
-def test_rows_of_a_number_are_left_out_of_all_but_text(ooc_fw, tmp_path, write_text):
-    rows, labels = np.random.default_rng(0).normal(size=(90, 3)), np.arange(90) % 3 - 9
-    with open_source(rows, labels, missing_labels="drop=-9") as source:
-        assert source.n_rows == 60
-    command = "convert", write_text(rows, labels), tmp_path / "x.h5", "--format", "libsvm"
-    outcome = ooc_fw(*command, "--missing-labels", "drop=-9")
-    outcome.assert_refused("--missing-labels", "LIBSVM text")
-
-
 @FORMATS
 def test_conversion_keeps_the_words(ooc_fw, tmp_path, places, name):
     data = tmp_path / "data.h5"
@@ -466,7 +427,7 @@ def test_genes_that_share_a_name(ooc_fw, tmp_path, cells):
         ooc_fw("predict", model, paths[1]),
         ooc_fw("convert", paths[1], tmp_path / "e.h5", *NAMED, "--like", data),
     ):
-        outcome.assert_refused("cannot be found by name, since some names occur twice (two)")
+        outcome.assert_refused("has names that occur twice (two)")
     outcome = ooc_fw("convert", paths[0], data, *NAMED, "--x-name", "layers/dense")
     outcome.assert_refused("has two columns 'two'; rename one of them")
 

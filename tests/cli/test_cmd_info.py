@@ -29,7 +29,7 @@ def test_data_file(ooc_fw, data_file, table):
     assert result == {
         **{"kind": "data", "n_rows": 200, "n_features": 4, "storage": "dense", "classes": counts},
         **{"scaling": "minmax", "log1p": False, "shuffled": True},
-        **{"columns": None, "labels_as": None, "n_looked_at": 200},
+        **{"columns": None, "n_looked_at": 200},
         **{"constant_columns": [], "outweighing_columns": []},
         **{"bad_rows": 0, "repeated_rows": 0, "advice": []},
         "next": [f"ooc-fw train {data_file}"],

@@ -45,7 +45,7 @@ def test_save_and_load_give_the_model_back(
     if more:
         names = ["B", "\u00e4" * 40_000, "\u00f6", "z"][:n_classes]
         model = with_numbers(model, sigmoid_a=-1.5 * ones, sigmoid_b=0.25 * ones)
-        own = {"penalties": np.arange(1.0, n + 1), "run": '{"next": "\u00e4"}', "labels_as": ("a",)}
+        own = {"penalties": np.arange(1.0, n + 1), "run": '{"next": "\u00e4"}'}
         words = {"table": None, "columns": tuple(f"c{k}" for k in range(d))}
         classes = np.array(sorted(names))
         model = dataclasses.replace(model, classes=classes, scaling=minmax(d), **own, **words)
