@@ -406,7 +406,7 @@ def test_columns_of_frames_are_found_by_name(tmp_path, table, kind, caplog):
         for lacking in (X.drop(columns="b"), X.rename(columns={"b": "z"})):
             with pytest.raises(InputError, match=r"lacks 1 of the 4 features .* \(b\)"):
                 call(lacking)
-        with pytest.raises(InputError, match="some names occur twice"):
+        with pytest.raises(InputError, match="names that occur twice"):
             call(X[["b", "a", "a", "c", "d"]])
     assert "has 1 features that the training data do not have (more)" in caplog.text
     caplog.clear()
