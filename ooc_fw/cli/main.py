@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import inspect
 import logging
 import os
 import sys
@@ -43,7 +42,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"ooc-fw {ooc_fw.__version__}")
     parsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        summary, _, description = (inspect.getdoc(command.declare) or "").partition("\n")
+        summary, _, description = command.help.partition("\n")
         short = summary[:1].lower() + summary[1:].removesuffix(".")
         own = parsers.add_parser(name, help=short, description=description or summary)
         command.declare(own)

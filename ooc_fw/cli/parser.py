@@ -1,4 +1,4 @@
-"""Parser of arguments: errors of one sentence, files and options in any order."""
+"""Parser of arguments, and how one that is declared in `ooc_fw.options` is added to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from ooc_fw.options import file_name
+from ooc_fw.options import Option, file_name, output_name
 from ooc_fw.system.errors import InputError
 
 
@@ -81,3 +81,31 @@ class Parser(argparse.ArgumentParser):
             given = getattr(parsed, action.dest, None) if action.type is INPUT else None
             parsed.inputs += [given] if isinstance(given, str) else given or []
         return parsed, unknown
+
+
+def add_option(group: argparse._ActionsContainer, name: str, declared: Option) -> None:
+    """Declare an argument; its help text ends with the default."""
+    default = declared.default
+    if declared.flags:
+        flags = group.add_mutually_exclusive_group() if len(declared.flags) > 1 else group
+        for flag, (value, text) in declared.flags.items():
+            how: dict[str, Any] = {"action": "store_const", "const": value, "default": default}
+            flags.add_argument(flag or declared.flag(name), dest=name, help=text, **how)
+        return
+    metavar: Any = declared.metavar
+    if declared.choices and declared.low is None and metavar is None:
+        metavar = f"{{{','.join(declared.choices)}}}"
+    kinds: dict[Any, Any] = {file_name: INPUT, output_name: OUTPUT}
+    shown = "" if default in (None, (), []) else f" (default: {default})"
+    how = {
+        "metavar": metavar,
+        "type": kinds.get(declared.read) or argument_type(declared.parse),
+        "default": list(default) if declared.many else default,
+        "help": declared.help + shown,
+    }
+    how |= {} if declared.nargs is None else {"nargs": declared.nargs}
+    if declared.name == "":
+        group.add_argument(name, **how)
+        return
+    names = ["-o"] * (name == "output") + [declared.flag(name)]
+    group.add_argument(*names, dest=name, action="extend" if declared.many else "store", **how)

@@ -62,7 +62,7 @@ def test_refused_inputs_and_outputs(ooc_fw, logs, data_file, tmp_path):
     [
         (["-o", "x.jpg"], "has to end in .png, .svg or .pdf"),
         (["--panels", "gap,size"], "--panels knows gap, support"),
-        (["--against", "rows"], "--against: invalid choice: 'rows'"),
+        (["--against", "rows"], "--against: must be one of time, iteration, not 'rows'"),
     ],
 )
 def test_unusable_options(ooc_fw, logs, arguments, message):

@@ -135,7 +135,7 @@ def test_help_names_every_kernel_and_step_rule(ooc_fw):
         (("--ordinary", "3"), "--ordinary goes with --task novelty"),
         (("--task", "novelty", "--ordinary", "8"), "has the label 8, or all have"),
         (("--task", "novelty", "--contamination", "0.7"), "must be a positive number, at most 0.5"),
-        (("--task", "clustering"), "invalid choice"),
+        (("--task", "clustering"), "--task: must be one of classification, novelty"),
         (("--memory", "10MiB"), "a limit that would do is"),
     ],
 )

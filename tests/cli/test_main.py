@@ -142,7 +142,7 @@ def test_help(ooc_fw, command):
 def test_a_command_is_described_alike_where_it_is_declared_and_run(name):
     command = COMMANDS[name]
     run = getattr(import_module(f"ooc_fw.cli.{command.module}"), command.function)
-    assert command.declare.__doc__.partition("\n")[0] == run.__doc__
+    assert command.help.partition("\n")[0] == run.__doc__
 
 
 def test_version(ooc_fw):
