@@ -37,6 +37,9 @@ _DEPENDENT = 1e-13  # share of k~(z, z) outside the span, below which rounding h
 _RIDGE = 1e-13  # of the diagonal: keeps c small where pivots are nearly dependent
 _OVERHEAD = 1.2  # time of a kernel value of a pivot, which serves two sums, over that of a vertex
 _WORTHWHILE = 0.75  # share of the time of a pass that few vertices may take, at most
+_HOPE = 3  # rounds like the last one that each of the next may be worth
+_FIRST_ROUNDS = 3  # which may promise nothing yet
+_LITTLE = 0.05  # share of what is left of w that all rounds together may leave of it
 _OUTWARDS = 1 + 1e-9  # covers the rounding of norms and distances
 
 
@@ -231,7 +234,7 @@ def cheapest(
     `attempt` makes one after each round and says what share of the rows it leaves open. None where
     none makes rows much cheaper than all vertices do. With it comes the time of a row, as a share.
     """
-    best, least = None, _WORTHWHILE
+    best, least, norms = None, _WORTHWHILE, np.full(1, np.inf)
     while len(span.places) + effort.step <= effort.most and span.grow(effort):
         few, share_open = attempt()
         cost = row_cost(len(few.places), len(span.sizes), share_open)
@@ -239,4 +242,10 @@ def cheapest(
             best, least = few, cost
         elif best is not None:
             break
+        # What is left of w falls ever faster where it falls at all.
+        rounds, done = (effort.most - len(few.places)) / effort.step, len(few.places) / effort.step
+        hopeless = (few.norms / norms).max() ** (_HOPE * rounds) > _LITTLE
+        if best is None and hopeless and done >= _FIRST_ROUNDS:
+            break
+        norms = few.norms
     return best, least
