@@ -103,9 +103,8 @@ def convert(
         ):
             writer = passes.write_rows(job, file, layout)
     found = writer.class_counts
-    mapped = []
     if not job.encoder.labelled:
-        mapped.append("there are no labels: the file is for prediction only (else give --label)")
+        notes.append("there are no labels: the file is for prediction only (else give --label)")
     known = found if like is None or like.classes is None else like.classes
     return ConversionReport(
         output=os.fspath(output),
@@ -121,7 +120,7 @@ def convert(
         n_skipped=job.n_skipped,
         skipped=tuple(job.skipped),
         unseen_labels=tuple(name for name in found if name not in known),
-        notes=(*job.encoder.notes(), *mapped, *notes),
+        notes=(*job.encoder.notes(), *notes),
         text_bytes=sum(reader.text_bytes for reader in job.inputs),
         seconds=time.perf_counter() - started,
         targets=layout.targets,

@@ -1,4 +1,4 @@
-"""What the conversion of a test file takes from its training file, or from a model (``--like``)."""
+"""What the conversion of a test file takes from its training file (``--like``)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import h5py
-import numpy as np
 
 from ooc_fw.data import formats
 from ooc_fw.data.converted import LABELS_AS
 from ooc_fw.data.hdf5 import open_file, structure_errors
-from ooc_fw.data.labels import iter_labels
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.system.errors import InputError
@@ -46,30 +44,22 @@ def read_like(path: str) -> TrainingFile:
             f"{path} does not exist, is damaged, or is neither a converted file nor a model; "
             f"--like takes what ooc-fw convert and train make"
         )
+    with structure_errors(path), open_file(path) as file:
+        labels = file.get("y")
+        attributes = labels.attrs if isinstance(labels, h5py.Dataset) else {}
+        maps = formats.get_texts(attributes, LABELS_AS) or (None,)
+        names: Any = formats.get_texts(attributes, formats.LABEL_NAMES)
+        if names is None and "class_names" in file.attrs:
+            names = file.attrs["class_names"].tolist()
     with open_source(path) as source:
-        classes = None
-        if source.has_labels and not source.targets and source.scaling is not None:
-            labels = {
-                label for _, part in iter_labels(source) for label in np.unique(part).tolist()
-            }
-            classes = tuple(sorted(labels))
         return TrainingFile(
             path,
             source.n_features,
             source.sparse,
             source.scaling or Scaling(),
-            classes,
+            None if names is None or source.targets else tuple(names),
             source.columns,
             source.table,
             bool(source.targets),
-            _map_of(path),
+            maps[0],
         )
-
-
-def _map_of(path: str) -> str | None:
-    with structure_errors(path), open_file(path) as file:
-        labels = file.get("y")
-        found = (
-            formats.get_texts(labels.attrs, LABELS_AS) if isinstance(labels, h5py.Dataset) else []
-        )
-        return found[0] if found else None
