@@ -60,7 +60,8 @@ def test_decision_function_is_the_sum_over_support_vectors(
 @pytest.mark.parametrize("one_class", [False, True])
 def test_decision_values_have_the_labels_of_predict(one_class):
     """On rows as near to where the decision value is 0 as float32 allows."""
-    model = make_model(random_rows(20), kernel=make_kernel("linear"), seed=0)
+    forms = {"landmarks": one_class, "size": 0.05}  # weights of either sign
+    model = make_model(random_rows(20), kernel=make_kernel("linear"), seed=0, **forms)
     X = random_rows(400, seed=5)
     if one_class:
         model = dataclasses.replace(model, offset=0.0, classes=np.array([-1.0, 1.0]))
