@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import compileall
 import contextlib
 import io
 import logging
@@ -14,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterator
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -85,24 +83,24 @@ def warm_up(args: argparse.Namespace) -> int:
     """Compile what the other commands need, once for each installation."""
     compiled: list[float] = []
     started = time.perf_counter()
-    compileall.compile_dir(str(files("ooc_fw")), quiet=2)  # fails in silence where it cannot write
     lines = Path(__file__).with_name("warm_up.txt").read_text(encoding="ascii").splitlines()
     work = [line for line in lines if line and not line.startswith("#")]
-    if find_spec("pyarrow") is None:
-        work = [command for command in work if "rows.csv" not in command]
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(noting_compilation(lambda: compiled.append(time.perf_counter())))
-        stack.enter_context(_sample())
+    with (
+        noting_compilation(lambda: compiled.append(time.perf_counter())),
+        _sample(),
+        RowProgress("warm-up", len(work), quiet=args.quiet, unit="commands") as done,
+    ):
         _write_classes()
-        stack.callback(logging.disable, logging.NOTSET)
         logging.disable(logging.WARNING)  # runs that end after a few steps say so
-        done = stack.enter_context(RowProgress("warm-up", len(work), quiet=args.quiet))
-        for place, command in enumerate(work):
-            done(place)
-            with contextlib.redirect_stdout(io.StringIO()):
-                status = main(shlex.split(command))
-            if status != DONE:
-                return status
+        try:
+            for place, command in enumerate(work):
+                done(place)
+                with contextlib.redirect_stdout(io.StringIO()):
+                    status = main(shlex.split(command))
+                if status != DONE:
+                    return status
+        finally:
+            logging.disable(logging.NOTSET)
     seconds = time.perf_counter() - started
     folder = weigh_rows.stats.cache_path
     result = {"compiled": bool(compiled), "seconds": seconds, "directory": folder}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-import shutil
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -27,7 +26,7 @@ from ooc_fw.system.errors import InputError, format_label, format_labels, format
 from ooc_fw.system.files import Output, check_outputs
 
 MOST_UNKNOWN = 1000  # different labels that the model does not know; more are no classes
-MOST_COLUMNS = 30  # classes of a confusion matrix that is shown as a table
+MOST_COLUMNS = 20  # classes of a confusion matrix that is shown as a table
 
 logger = logging.getLogger(__name__)
 
@@ -252,31 +251,27 @@ def _lines(result: dict[str, Any]) -> list[str]:
         rows.append([name, of_class.get("rows", ""), *cells])
     lines += ["", *common.table(rows), "", *_confusion_lines(result)]
     if "by" in result:
-        of_values = result["by"]["values"]
-        rows = [[result["by"]["column"], *next(iter(of_values.values()))]]
-        for word, of in of_values.items():
+        first, *others = result["by"]["values"].items()
+        rows = [[result["by"]["column"], *first[1]]]
+        for word, of in (first, *others):
             rows.append([word or "(missing)", *map(format_value, of.values())])
         lines += ["", *common.table(rows)]
     if "threshold" in result:
-        threshold = result["threshold"]
-        measure, least = next(iter(threshold.items()))
+        found = result["threshold"]
+        measure, least = next(iter(found.items()))
         words = f"{measure} {least:g} of {result['positive']} on these rows"
-        lines += ["", words if threshold["reached"] else f"no threshold gives {words}; most gives"]
-        rule = f"the decision is {threshold['positive_where']} {threshold['value']}"
-        lines += [f"{result['positive']} where {rule}", *common.aligned(threshold["gives"])]
-        lines.append(f"use it: ooc-fw predict --threshold {threshold['value']}")
+        lines += ["", words if found["reached"] else f"no threshold gives {words}; most gives"]
+        rule = f"the decision is {found['positive_where']} {found['value']}"
+        lines += [f"{result['positive']} where {rule}", *common.aligned(found["gives"])]
+        lines.append(f"use it: ooc-fw predict --threshold {found['value']}")
     return lines
 
 
 def _confusion_lines(result: dict[str, Any]) -> list[str]:
-    """The confusion matrix, in parts that the terminal has room for."""
+    """The confusion matrix, if there is room for it."""
     names = [*result["classes"]]
     if len(names) > MOST_COLUMNS:
         return [f"--json has the confusion matrix of {len(names)} x {len(names)}"]
-    lines = ["confusion (given below, predicted to the right)"]
-    step = max(1, shutil.get_terminal_size().columns // (3 + max(map(len, names))))
-    for first in range(0, len(names), step):
-        part = slice(first, first + step)
-        rows = zip(names, result["confusion"], strict=True)
-        lines += common.table([["", *names[part]], *([k, *row[part]] for k, row in rows)])
-    return lines
+    rows = zip(names, result["confusion"], strict=True)
+    title = "confusion (given below, predicted to the right)"
+    return [title, *common.table([["", *names], *([name, *row] for name, row in rows)])]

@@ -148,9 +148,7 @@ def test_rows_of_unknown_classes_count_as_the_smaller(ooc_fw, sure_model, table,
     assert found["brier_score"] == pytest.approx(metrics.brier_score_loss(table.y == 3, p))
 
 
-def test_many_classes_fit_the_terminal(ooc_fw, tmp_path, monkeypatch):
-    """In parts, or not at all; --json has all."""
-    monkeypatch.setenv("COLUMNS", "50")
+def test_many_classes_are_left_to_json(ooc_fw, tmp_path):
     rng = np.random.default_rng(0)
     for n in (14, 31):
         y = np.arange(20 * n) % n
@@ -163,7 +161,6 @@ def test_many_classes_fit_the_terminal(ooc_fw, tmp_path, monkeypatch):
         text = ooc_fw("evaluate", tmp_path / "m.h5", *data).out
         assert ("confusion (given below" in text) == (n == 14)
         assert (f"matrix of {n} x {n}" in text) == (n == 31)
-        assert max(map(len, text.splitlines())) <= 60
 
 
 @pytest.mark.grid
