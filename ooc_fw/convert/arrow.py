@@ -26,7 +26,14 @@ from ooc_fw.convert.tables import (
     place_from,
     seconds_in,
 )
-from ooc_fw.data.formats import check_parts, file_system, is_url, open_bytes, remote_errors
+from ooc_fw.data.formats import (
+    check_no_log,
+    file_system,
+    is_folder,
+    is_url,
+    open_bytes,
+    remote_errors,
+)
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.system.errors import InputError, unreadable
 
@@ -78,7 +85,8 @@ class PartsTable(ArrowTable):
             self._files = fs.PyFileSystem(fs.FSSpecHandler(system))
         elif not os.path.isdir(path):
             open_bytes(path).close()
-        check_parts(path)
+        if is_folder(path):
+            check_no_log(path)
         where: dict[str, Any] = {"format": "parquet" if self._is_parquet else "ipc"}
         if not self._files.get_file_info(place).is_file:
             where |= {"partitioning": "hive", "partition_base_dir": place}

@@ -22,7 +22,6 @@ from ooc_fw.data.formats import check_regular
 from ooc_fw.data.rows import AnyArray, Int64Array, check_shape
 from ooc_fw.system.errors import DamageError, InputError
 
-READ_BYTES = 8 << 20  # bytes fetched at once from a table whose rows have other data between them
 KEPT_BYTES = 32 << 20  # decoded bytes that are kept of one array, or two chunks if these are larger
 _WORD_BYTES = 512  # that the memory plan counts for a word
 # Decoded bytes that a chunk of a small array may take, and that any may.
@@ -176,11 +175,9 @@ class FileArray(ReadArray):
         self._chunk_rows = chunk_rows or max(1, shape[0])
         row_bytes = dtype.itemsize * math.prod(shape[1:])
         self.strides = strides or (row_bytes, dtype.itemsize)[: len(shape)]
-        self._rows_whole = len(shape) == 1 or self.strides[1] == dtype.itemsize
-        self._solid = self._rows_whole and self.strides[0] == row_bytes
-        gapped = self._rows_whole and self.strides[0] > row_bytes
+        self._solid = self.strides == (row_bytes, dtype.itemsize)[: len(shape)]
         in_columns = len(shape) == 2 and self.strides[0] == dtype.itemsize and self.strides[1] > 0
-        if not (self._solid or gapped or in_columns):
+        if not (self._solid or in_columns):
             raise InputError(
                 f"this view of {path} has neither its rows nor its columns in one piece; copy it"
             )
@@ -205,19 +202,11 @@ class FileArray(ReadArray):
         """Fill `out` with the elements or rows from byte `place` on."""
         if self._solid:
             self._fill(out, place)
-        elif not self._rows_whole:
-            column = np.empty(len(out), dtype=self.dtype)
-            for j in range(self.shape[1]):
-                self._fill(column, place + j * self.strides[1])
-                out[:, j] = column
-        else:  # rows with the gaps between them, a bounded part at a time
-            stride = self.strides[0]
-            step = max(1, READ_BYTES // stride)
-            for first in range(0, len(out), step):
-                part = out[first : first + step]
-                raw = np.empty((len(part) - 1) * stride + out.strides[0], dtype=np.uint8)
-                self._fill(raw, place + first * stride)
-                part[...] = np.ndarray(part.shape, self.dtype, raw.data, strides=self.strides)
+            return
+        column = np.empty(len(out), dtype=self.dtype)
+        for j in range(self.shape[1]):
+            self._fill(column, place + j * self.strides[1])
+            out[:, j] = column
 
     def _fill(self, out: AnyArray, offset: int) -> None:
         """Fill the C-contiguous array `out` with the bytes from `offset` on."""

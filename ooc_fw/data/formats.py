@@ -10,7 +10,7 @@ import io
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import h5py
@@ -32,29 +32,18 @@ _MAGIC = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"ooc-fw checkpoint": "checkpoint",  # of ooc-fw 0.2
 }
-_ZIP = rb"PK\x03\x04.{26}"  # before the name of the first file in the archive
-_SHEET = "; save its sheet as CSV"
 _IN_PYTHON = "; read it in Python and write Parquet, as by pandas"
 _FOREIGN = {
-    _ZIP + rb"(xl/|\[Content_Types|docProps/|_rels/)": "an Excel workbook" + _SHEET,
-    _ZIP + rb"mimetypeapplication/vnd": "an OpenDocument file" + _SHEET,
-    _ZIP: "a zip archive; convert the output of 'unzip -p FILE' from '-'",
-    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old Excel workbook" + _SHEET,
-    rb"(.{257}ustar|7z\xbc\xaf|Rar!)": "an archive; unpack it and convert the files in it",
+    rb"PK\x03\x04": "a zip archive or a workbook; unpack it, or save its sheet as CSV",
     rb"SQLite format 3\0": "a database of SQLite; convert what 'sqlite3 -csv -header' writes",
     rb"\x80[\x02-\x05]": "a pickle, which may run any code" + _IN_PYTHON,
     rb"MATLAB 5": "a file of MATLAB" + _IN_PYTHON,
-    rb"\xff\xff\xff\xff": "a stream of Arrow; write it as a file, as by pyarrow.feather",
-    rb"(FEA1|ORC|Obj\x01)": "old Feather, ORC or Avro" + _IN_PYTHON,
-    rb"version https://git-lfs": "a pointer of git-lfs, not the data; fetch them: git lfs pull",
-    rb"(?i)\s*(%[^\n]*\n\s*)*@relation\s": "ARFF" + _IN_PYTHON,
     rb"\s*(\{\s*\"|\[\s*[\[{])": "JSON" + _IN_PYTHON,
     rb"(?i)\s*<(!doctype|html|\?xml)": "a page of HTML or XML; fetch the data themselves",
-    rb"(?i)(\xef\xbb\xbf)?\"?sep=.\"?\r?\n": "CSV with a line sep= for Excel; remove that line",
 }
 """What files that are not read begin with, as patterns, and the way out."""
 
-_LOGS = {"Delta": "_delta_log", "Hudi": ".hoodie", "Iceberg": "metadata/*.metadata.json"}
+_LOGS = {"Delta": {"_delta_log"}, "Hudi": {".hoodie"}, "Iceberg": {"metadata", "data"}}
 _CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 _PAIR = re.compile(r"(^|\s)\d+:")
@@ -170,60 +159,31 @@ def is_folder(path: str) -> bool:
         return path.endswith("/") or bool(system.isdir(place) and not system.isfile(place))
 
 
+def _names_in(folder: str, *, below: bool = False) -> list[str]:
+    """Names in a folder, or all files below it."""
+    if not is_url(folder):
+        pattern = os.path.join(glob.escape(folder), "**" if below else "", "*")
+        return glob.glob(pattern, recursive=below, include_hidden=True)
+    system, place = file_system(folder)
+    with remote_errors(folder):
+        return [*system.find(place)] if below else [*system.ls(place, False)]
+
+
 def _format_inside(folder: str) -> str:
-    """Format of the files of a table in a folder; a dot or _ begins the names of other files."""
-    remote = is_url(folder)
-    with remote_errors(folder) if remote else nullcontext():
-        system, place = file_system(folder) if remote else (os, folder)
-        for _, _, files in system.walk(place):
-            for name in files:
-                suffix = os.path.splitext(name)[1]
-                if suffix in _SUFFIXES and name[0] not in "._":
-                    return _SUFFIXES[suffix]
+    """Format of the files of a table in a folder; InputError if there are none."""
+    for name in _names_in(folder, below=True):
+        if (suffix := os.path.splitext(name)[1]) in _SUFFIXES:
+            return _SUFFIXES[suffix]
     raise InputError(
         f"{folder} is a folder without files of Parquet or Arrow; name the files in it"
     )
 
 
-def check_parts(path: str) -> None:
-    """Raise InputError for a file or folder of Parquet whose rows are not those of its files.
-
-    A link that leads nowhere, or a pipe, would be left out of a folder without a word, and rows of
-    a folder that links lead to twice would be read twice. Table formats keep files whose rows were
-    removed, beside a log that says so.
-    """
-    if is_url(path):
-        system, place = file_system(path)
-        with remote_errors(path):
-            for folder in filter(system.isdir, (place, os.path.dirname(place.rstrip("/")))):
-                check_no_log(folder, [os.path.basename(one) for one in system.ls(folder, False)])
-        return
-    folder = os.path.dirname(os.path.realpath(path))
-    while folder != os.path.dirname(folder):
-        check_no_log(folder)
-        folder = os.path.dirname(folder)
-    seen: set[str] = set()
-    for place, folders, files in os.walk(path, followlinks=True):
-        if os.path.realpath(place) in seen:
-            raise InputError(f"{place} is a link to a folder that is read anyway; remove it")
-        seen.add(os.path.realpath(place))
-        check_no_log(place)
-        folders[:] = [name for name in folders if name[0] not in "._"]
-        for file in (os.path.join(place, name) for name in files if name[0] not in "._"):
-            if not os.path.isfile(file):
-                raise InputError(
-                    f"{file} is a link that leads nowhere, a pipe or a device; move it elsewhere"
-                )
-
-
-def check_no_log(folder: str, names: Sequence[str] | None = None) -> None:
-    """Raise InputError for the folder of a Delta, Hudi or Iceberg table; `names` are in it."""
+def check_no_log(folder: str) -> None:
+    """Raise InputError for the folder of a table whose files hold removed rows, as a log says."""
+    names = {os.path.basename(name.rstrip("/")) for name in _names_in(folder)}
     for kind, log in _LOGS.items():
-        if names is None:
-            found = bool(glob.glob(os.path.join(glob.escape(folder), log)))
-        else:
-            found = {log.split("/")[0]} | ({"data"} if "/" in log else set()) <= {*names}
-        if found:
+        if log <= names:
             raise InputError(
                 f"{folder} is a table of {kind}, whose files hold removed rows, too; export a "
                 f"snapshot of it, as by SELECT * in its own reader, to Parquet, and convert that"

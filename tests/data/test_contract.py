@@ -43,11 +43,11 @@ def raw_map(X, y, folder):
 
 
 def view_of_map(X, y, folder):
-    """Some rows and columns in the middle of a larger map, as a plain array."""
-    large = np.full((300, 40), 99, dtype=np.float32)
-    large[200 : 200 + len(X), 10 : 10 + X.shape[1]] = X
+    """Some rows in the middle of a larger map, as a plain array."""
+    large = np.full((300, X.shape[1]), 99, dtype=np.float32)
+    large[200 : 200 + len(X)] = X
     mapped = np.load(npy(folder, large), mmap_mode="r")
-    return open_source(np.asarray(mapped)[200 : 200 + len(X), 10 : 10 + X.shape[1]], y)
+    return open_source(np.asarray(mapped)[200 : 200 + len(X)], y)
 
 
 def csr_with_repeats(X, y, folder):

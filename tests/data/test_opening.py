@@ -94,7 +94,7 @@ def test_arrays_that_are_no_rows(tmp_path, array, message, stored):
         ),
         (lambda folder: mapped(folder, np.s_[::-1]), "X.npy has neither its rows nor its columns"),
         (lambda folder: mapped(folder, np.s_[:, ::-1]), "neither its rows nor its columns"),
-        (lambda folder: mapped(folder, np.s_[::2, ::2]), "neither its rows nor its columns"),
+        (lambda folder: mapped(folder, np.s_[::2, 1:3]), "neither its rows nor its columns"),
     ],
 )
 def test_objects_that_are_no_rows(tmp_path, make, message):
@@ -176,12 +176,6 @@ def test_other_numbers_become_float32():
     assert source.read(0, 1)[0, 0] == np.float32(1 + 2.0**-23)
     with pytest.raises(InputError, match=r"array: row 1 holds a value in column 0 .* too large"):
         source.read(0, 2)
-
-
-def test_gapped_rows_are_read_in_bounded_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr("ooc_fw.data.arrays.READ_BYTES", 100)
-    source = open_source(mapped(tmp_path, np.s_[::2, 1:3]))
-    np.testing.assert_array_equal(source.read(0, source.n_rows), X[::2, 1:3])
 
 
 @pytest.mark.parametrize("mode", ["r+", "c"])
@@ -320,5 +314,4 @@ def test_a_slice_of_a_map_says_that_it_is_one(tmp_path):
     whole = np.load(save(tmp_path, table), mmap_mode="r")
     assert open_source(whole).name.endswith("X.npy")
     with pytest.raises(InputError, match=r"this slice of .*X.npy: row 5 holds a value in column 2"):
-        open_source(whole[50:, :5]).read(0, 10)
-    assert open_source(whole[50:, :5]).n_features == 5
+        open_source(whole[50:]).read(0, 10)
