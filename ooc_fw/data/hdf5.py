@@ -184,36 +184,22 @@ def check_plain_tree(file: Stored) -> None:
 
 
 def check_storage(dataset: Stored) -> None:
-    """Raise InputError unless all values of a data set are stored in its file."""
-    path = dataset.file.filename
-    name = dataset.name
+    """Raise InputError unless all values of a data set were written, into its own file."""
+    what = f"{dataset.file.filename}: {dataset.name!r}"
     properties = dataset.id.get_create_plist()
-    if dataset.shape is None:
-        raise InputError(f"{path}: {name!r} holds no values at all; write it again")
-    if properties.get_external_count() or dataset.is_virtual:
-        raise InputError(
-            f"{path}: {name!r} keeps its values in other files, which are not followed; copy the "
-            f"data into this one"
-        )
-    layout = properties.get_layout()
-    if dataset.size == 0 or layout == h5py.h5d.COMPACT:
-        return
-    absent = ""
+    if dataset.shape is None or properties.get_external_count() or dataset.is_virtual:
+        raise InputError(f"{what} keeps its values in other files, or has none; copy them into it")
     stored = dataset.id.get_storage_size()
-    if layout == h5py.h5d.CHUNKED:
+    absent = ""
+    if properties.get_layout() == h5py.h5d.CHUNKED and dataset.size:
         lengths = zip(dataset.shape, dataset.chunks, strict=True)
         n_chunks = math.prod(-(-length // chunk) for length, chunk in lengths)
         n_absent = n_chunks - dataset.id.get_num_chunks()
         absent = f"{n_absent} of its {n_chunks} chunks were" if n_absent else ""
-    elif stored == 0 or (dataset.id.get_offset() is None and is_plain_file(dataset.file)):
-        absent = "its values were"
     elif stored < dataset.nbytes:
-        raise DamageError(
-            f"{path} is damaged: {name} has {stored} bytes for {dataset.nbytes} bytes of values; "
-            f"restore a copy or write it again"
-        )
+        absent = "its values were" if stored == 0 else f"all but {stored} bytes of its values were"
     if absent:
-        raise InputError(
-            f"{path}: {name!r} is said to have {dataset.shape[0]} rows, but {absent} never "
-            f"written; write all of it, or make it smaller"
+        raise DamageError(
+            f"{what} is said to have {dataset.shape[0]} rows, but {absent} never written; write "
+            f"all of it, or make it smaller"
         )

@@ -2,8 +2,7 @@
 
 Rows are an array of two dimensions, or a group with the three arrays of a CSR matrix. Labels are an
 array, or in AnnData a column of ``obs``: an array or a group, of codes and the categories that they
-stand for, or of values and a mask of the missing ones. Before version 0.8 an array of codes refers
-to its categories by an attribute. Names of columns are the index of ``var``.
+stand for, or of values and a mask of the missing ones. Names of columns are the index of ``var``.
 """
 
 from __future__ import annotations
@@ -254,9 +253,8 @@ def find_labels(root: Node, label: str, missing: str, sums: Sums) -> Labels | No
     for place in (label, f"obs/{label}"):
         node = find(root, place)
         if node is not None:
-            table = find(root, place.rstrip("/").rpartition("/")[0])
             own = sums if place == "y" else None
-            return labels_in(node, f"{path_of(root)}: {label!r}", missing, table, own)
+            return labels_in(node, f"{path_of(root)}: {label!r}", missing, own)
     if label == "y":
         return None
     has = ", ".join(column_names(root) or root)
@@ -274,21 +272,15 @@ def column_names(root: Node) -> list[str]:
     """Paths of the columns of ``obs``."""
     obs = find(root, "obs")
     names = () if obs is None or is_array(obs) else obs
-    return [f"obs/{name}" for name in names if name not in ("_index", "__categories")]
+    return [f"obs/{name}" for name in names if name != "_index"]
 
 
-def labels_in(
-    node: Node,
-    what: str,
-    missing: str = "refuse",
-    table: Node | None = None,
-    sums: Sums | None = None,
-) -> Labels:
-    """Labels in a column of a `table`, with `sums` if it is the "y" of a file.
+def labels_in(node: Node, what: str, missing: str = "refuse", sums: Sums | None = None) -> Labels:
+    """Labels in an array or a column of AnnData, with `sums` if it is the "y" of a file.
 
     All labels of another column are looked at, to see which are missing.
     """
-    labels = _labels_of_parts(node, table, what)
+    labels = _labels_of_parts(node, what)
     if labels is None:
         dtype = np.dtype(getattr(node, "dtype", "V"))
         if not (is_array(node) and is_one_column(node.shape)):
@@ -314,16 +306,12 @@ def check_labelled(labels: Labels, what: str, missing: str) -> None:
         )
 
 
-def _labels_of_parts(node: Node, table: Node | None, what: str) -> Labels | None:
+def _labels_of_parts(node: Node, what: str) -> Labels | None:
     """Labels that are codes of categories, or values with a mask; None for other columns."""
-    if is_array(node):
-        known = node.attrs.get("categories") if hasattr(node, "attrs") else None
-        if isinstance(known, h5py.Reference):
-            return _coded(node, node.file[known], what)
-        return _coded(node, find(table, as_text(known)), what) if isinstance(known, str) else None
-    if {"codes", "categories"} <= {*node}:
-        return _coded(find(node, "codes"), find(node, "categories"), what)
-    if not {"values", "mask"} <= {*node}:
+    if not is_array(node) and {"codes", "categories"} <= {*node}:
+        codes = check_vector(find(node, "codes"), "iu")
+        return coded_labels(_whole(codes), _whole(check_vector(find(node, "categories"))), what)
+    if is_array(node) or not {"values", "mask"} <= {*node}:
         return None
     values = check_vector(find(node, "values"))
     mask = check_vector(find(node, "mask"), length=values.shape[0])
@@ -336,13 +324,6 @@ def _labels_of_parts(node: Node, table: Node | None, what: str) -> Labels | None
 
 def _whole(node: Node) -> AnyArray:
     return np.asarray(open_array(node)[0 : node.shape[0]])
-
-
-def _coded(codes: Node, categories: Node | None, what: str) -> Labels:
-    codes, categories = check_vector(codes, "iu"), check_vector(categories)
-    if np.dtype(categories.dtype).kind not in "biuf" and not is_text(categories):
-        raise InputError(f"{what} are of type {np.dtype(categories.dtype)}; {_OTHER_LABELS}")
-    return coded_labels(_whole(codes), _whole(categories), what)
 
 
 def coded_labels(codes: AnyArray, categories: AnyArray, what: str) -> Labels:

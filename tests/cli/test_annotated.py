@@ -442,65 +442,6 @@ def test_certificate_of_reordered_genes(ooc_fw, tmp_path, places, reordered, nam
     assert first == second
 
 
-# -- files of older versions of AnnData ------------------------------------------------------------
-
-
-def write_old(cells, path):
-    """Write the cells as AnnData 0.7 did, to HDF5 or to a zarr store."""
-    is_zarr = path.suffix == ".zarr"
-    root = zarr.open_group(path, mode="w", zarr_format=2) if is_zarr else h5py.File(path, "w")
-
-    def put(group, name, values):
-        if is_zarr:
-            return group.create_array(name, data=values)
-        if values.dtype.kind == "U":
-            return group.create_dataset(name, data=values.astype(object))
-        return group.create_dataset(name, data=values)
-
-    X, types = root.create_group("X"), cells.obs["cell_type"].cat
-    for part in ("data", "indices", "indptr"):
-        put(X, part, getattr(cells.X, part))
-    X.attrs.update({"encoding-type": "csr_matrix", "shape": cells.shape})
-    codes, words = types.codes.to_numpy(), np.array(types.categories, dtype="U")
-    genes, donors = (np.array(names, dtype="U") for names in (cells.var_names, cells.obs["donor"]))
-    obs, var = root.create_group("obs"), root.create_group("var")
-    categories = put(obs.create_group("__categories"), "cell_type", words)
-    known = "__categories/cell_type" if is_zarr else categories.ref
-    put(obs, "cell_type", codes).attrs["categories"] = known
-    put(obs, "donor", donors)
-    put(var, "symbol", genes)
-    var.attrs["_index"] = "symbol"
-    if not is_zarr:
-        root.close()
-    return path
-
-
-@FORMATS
-def test_older_files(ooc_fw, tmp_path, cells, places, name):
-    path = write_old(cells, tmp_path / f"old.{name}")
-    named = {"label": "cell_type", "missing_labels": "drop"}
-    with open_source(path, **named) as found, open_source(places["h5ad"], **named) as expected:
-        assert found.columns == list(cells.var_names) == expected.columns
-        assert found.labels(0, 226).tolist() == expected.labels(0, 226).tolist()
-        np.testing.assert_array_equal(rows_of(found), rows_of(expected))
-    with open_source(path, label="donor") as source:
-        assert source.labels(0, 240).tolist() == cells.obs["donor"].tolist()
-    for command in (("train", path), ("convert", path, tmp_path / "d.h5"), ("info", path)):
-        ooc_fw(*command, "--label", "cell_type").assert_refused("14 of 240 rows have no label in")
-        outcome = ooc_fw(*command, "--label", "kind")
-        outcome.assert_refused("obs/cell_type")
-        assert "__categories" not in outcome.err
-    ooc_fw("convert", path, tmp_path / "d.h5", *NAMED).done()
-    for data, label, classes in (
-        (path, ("--label", "donor"), ["d0", "d1", "d2"]),
-        (tmp_path / "d.h5", (), TYPES.tolist()),
-    ):
-        ooc_fw("train", data, *label, "-o", tmp_path / "m.h5").done()
-        model = load_model(tmp_path / "m.h5")
-        assert model.classes.tolist() == classes
-        assert model.columns == tuple(cells.var_names)
-
-
 def test_names_of_genes_of_any_type(tmp_path, cells):
     names = np.array([f"g{k}" for k in range(8)])
     for stored in (
