@@ -10,7 +10,7 @@ from ooc_fw.cli.commands import DONE, NO
 from ooc_fw.cli.rows import open_model
 from ooc_fw.landmarks import relative_target
 from ooc_fw.model.certificate import Inquiry, certify_model
-from ooc_fw.report.progress import RowProgress
+from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import InputError
 
 
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
             f"the gap of the exact model {args.model} is that of the exact kernel already; leave "
             f"out --exact-kernel"
         )
-    show = partial(RowProgress, quiet=args.quiet)
+    show = partial(Waiting, quiet=args.quiet)
     how = {"threads": args.threads, "dask": args.dask, "exact_kernel": args.exact_kernel}
     with common.open_data(args, model=model) as source:
         found = certify_model(model, source, Inquiry(tol=args.tol, show=show, **how))

@@ -14,7 +14,7 @@ from ooc_fw.convert.convert import ConversionReport, convert
 from ooc_fw.model.record import load_model
 from ooc_fw.model.tables import training_file
 from ooc_fw.options import ConvertOptions
-from ooc_fw.report.progress import RowProgress
+from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import InputError, format_label, format_labels
 from ooc_fw.system.files import Output, check_outputs
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
                 f"{like.name} is a model that does not know how its training data were scaled; "
                 f"give the converted training file with --like"
             )
-    with RowProgress("convert", unit="B", quiet=args.quiet) as progress:
+    with Waiting("convert", unit="B", quiet=args.quiet) as progress:
         report = convert(inputs, output, options, like, progress=progress)
     scaling = {"scaling": report.scaling.kind, "log1p": report.scaling.log1p}
     common.print_report(args, with_classes(vars(report)) | scaling, _lines(report))

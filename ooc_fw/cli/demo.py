@@ -21,7 +21,7 @@ from ooc_fw._core.steps import weigh_rows
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.cli.main import main
-from ooc_fw.report.progress import RowProgress
+from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import scratch_directory, write_atomic
 
@@ -88,7 +88,7 @@ def warm_up(args: argparse.Namespace) -> int:
     with (
         noting_compilation(lambda: compiled.append(time.perf_counter())),
         _sample(),
-        RowProgress("warm-up", len(work), quiet=args.quiet, unit="commands") as done,
+        Waiting("warm-up", len(work), quiet=args.quiet, unit="commands") as done,
     ):
         _write_classes()
         logging.disable(logging.WARNING)  # runs that end after a few steps say so

@@ -11,7 +11,7 @@ from ooc_fw.cli.commands import DONE
 from ooc_fw.cli.rows import open_model
 from ooc_fw.model.importance import Importance
 from ooc_fw.report.figures import check_figure, draw_importance, save
-from ooc_fw.report.progress import RowProgress
+from ooc_fw.report.progress import Waiting
 from ooc_fw.system.files import Output, check_outputs
 
 
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     rows = None if args.rows == "all" else args.rows
     with common.open_data(args, labels=False) as source, common.open_workers(args) as workers:
         total = min(source.n_rows, rows or source.n_rows)
-        with RowProgress("importance", total, quiet=args.quiet) as progress:
+        with Waiting("importance", total, quiet=args.quiet) as progress:
             options = {"threads": args.threads, "dask": workers, "on_rows": progress}
             found = model.importance(source, rows=rows, by=args.by, **options)
     common.print_result(args, found.to_dict(), _lines(found, args.top))

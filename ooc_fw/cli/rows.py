@@ -20,7 +20,7 @@ from ooc_fw.model.prediction import Wanted, decide, like_training
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.model.tables import Table, rows_of_table, words_of_column
 from ooc_fw.options import ConvertOptions
-from ooc_fw.report.progress import RowProgress
+from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def apply_model(
         yield from _apply_to_source(model, args, wanted, with_labels)
         return
     first, second = tee(scaled(model, blocks))
-    with RowProgress("predict", quiet=args.quiet) as progress:
+    with Waiting("predict", quiet=args.quiet) as progress:
         rows = (part for _, part in second)
         decided = decide(model, rows, wanted, threads=args.threads, name=str(args.data))
         start = 0
@@ -75,7 +75,7 @@ def _apply_to_source(
             raise InputError(f"{source.name} has no labels; name them with --label or --labels")
         with (
             common.open_workers(args) as workers,
-            RowProgress("predict", source.n_rows, quiet=args.quiet) as progress,
+            Waiting("predict", source.n_rows, quiet=args.quiet) as progress,
         ):
             how: dict[str, Any] = {"threads": args.threads, "dask": workers}
             start = 0

@@ -23,7 +23,7 @@ from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import KernelOptions, TrainOptions
-from ooc_fw.report.progress import EventLog, Progress, RowProgress
+from ooc_fw.report.progress import EventLog, Progress, Waiting
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, format_value
 from ooc_fw.system.files import Output, check_outputs, reserved
@@ -135,7 +135,7 @@ def kernel_from(
     """Kernel of the arguments; gamma auto follows from statistics of the rows of `source`."""
 
     def value_of(statistic: Callable[..., float]) -> float:
-        with RowProgress("statistics", source.n_rows, quiet=args.quiet) as progress:
+        with Waiting("statistics", source.n_rows, quiet=args.quiet) as progress:
             return statistic(source, threads, dask=workers, on_rows=progress)
 
     average = partial(value_of, sigma2)

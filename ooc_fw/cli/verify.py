@@ -8,7 +8,7 @@ import logging
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE, NO
 from ooc_fw.convert.verify import verify_file
-from ooc_fw.report.progress import RowProgress
+from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import DamageError
 
 logger = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 def run(args: argparse.Namespace) -> int:
     """Check that a data file is undamaged."""
     try:
-        with RowProgress("verify", unit="B", quiet=args.quiet) as progress:
+        with Waiting("verify", unit="B", quiet=args.quiet) as progress:
             report = verify_file(args.data, progress=progress)
     except DamageError as error:
         if args.json:

@@ -41,23 +41,44 @@ class Waiting:
     """Says on standard error what is under way: on a terminal in one line, elsewhere line by line.
 
     A thread does so, since one step may last long. When nobody reads standard error any more, the
-    work continues without a display. `what` says what is done; `seconds` are those between two
-    lines that stay.
+    work continues without a display. `what` is what goes on. Calls say how much is done, in "rows"
+    or in another `unit` ("B" for bytes), and the total if it is known. `seconds` are those between
+    two lines that stay.
     """
 
     def __init__(
-        self, what: str, *, quiet: bool = False, in_place: bool = True, seconds: float | None = None
+        self,
+        what: str,
+        total: int | None = None,
+        *,
+        unit: str = "rows",
+        quiet: bool = False,
+        in_place: bool = True,
+        seconds: float | None = None,
     ) -> None:
         self._what = what
+        self._total = total
+        self._unit = unit
+        self._done: int | None = None
         self._started = time.monotonic()
         self._in_place = in_place and not quiet and sys.stderr.isatty()
         self._seconds = BAR_SECONDS if self._in_place else seconds or LINE_SECONDS
         self._ended = threading.Event()
         self._thread = None if quiet else threading.Thread(target=self._watch, daemon=True)
 
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """Say how much is done."""
+        self._total = self._total if total is None else total
+        self._done = done
+
     def line(self) -> str:
-        """What is under way, and how far it is."""
-        return self._what
+        """What is under way, its share that is done if the total is known, and what is done."""
+        if self._done is None:
+            return self._what
+        share = f" {self._done / self._total:.0%}" if self._total else ""
+        if self._unit == "B":
+            return f"{self._what}{share}, {self._done / 1e6:,.1f} MB"
+        return f"{self._what}{share}, {self._done:,} {self._unit}"
 
     def _watch(self) -> None:
         while not self._ended.wait(self._seconds):
@@ -85,34 +106,6 @@ class Waiting:
 
     def __exit__(self, *error: object) -> None:
         self.stop()
-
-
-class RowProgress(Waiting):
-    """Progress of one pass over data, called with what is done and the total if that is known.
-
-    `what` names the pass; `unit` is "rows", or "B" for bytes.
-    """
-
-    def __init__(
-        self, what: str, total: int | None = None, *, quiet: bool = False, unit: str = "rows"
-    ) -> None:
-        super().__init__(what, quiet=quiet)
-        self._done = 0
-        self._total = total
-        self._unit = unit
-
-    def __call__(self, done: int, total: int | None = None) -> None:
-        """Say how much is done."""
-        self._total = self._total if total is None else total
-        self._done = done
-
-    def line(self) -> str:
-        """The pass, its share that is done if the total is known, and what is done."""
-        share = f" {self._done / self._total:.0%}" if self._total else ""
-        done = (
-            f"{self._done / 1e6:,.1f} MB" if self._unit == "B" else f"{self._done:,} {self._unit}"
-        )
-        return f"{self._what}{share}, {done}"
 
 
 class Progress(Waiting):

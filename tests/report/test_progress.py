@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ooc_fw.report.progress import EventLog, Progress, RowProgress, Waiting, to_json
+from ooc_fw.report.progress import EventLog, Progress, Waiting, to_json
 from ooc_fw.solver.state import SolverState, StepKind
 
 
@@ -67,7 +67,7 @@ def test_lines_say_phase_gap_and_support():
     ("total", "unit", "line"), [(2000, "rows", "pass 75%, 1,500 rows"), (None, "B", "pass, 0.0 MB")]
 )
 def test_passes_say_how_far_they_are(total, unit, line):
-    progress = RowProgress("pass", total, unit=unit)
+    progress = Waiting("pass", total, unit=unit)
     progress(1500)
     assert progress.line() == line
     progress(1500, 3000)
@@ -121,7 +121,7 @@ def test_lines_on_a_terminal_are_no_wider_than_it(stderr, monkeypatch):
 def test_displays_that_are_quiet_or_unread_show_nothing_and_end_no_run(stderr, stream):
     shown = stderr(stream())
     quiet = stream is Terminal
-    with Progress(quiet=quiet) as progress, RowProgress("pass", 9, quiet=quiet) as rows:
+    with Progress(quiet=quiet) as progress, Waiting("pass", 9, quiet=quiet) as rows:
         assert len(progress.callbacks) == (not quiet)
         assert [callback(make_state()) for callback in progress.callbacks] == [None] * (not quiet)
         rows(5)
