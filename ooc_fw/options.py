@@ -1,6 +1,6 @@
 """Options of training and conversion, declared once: type, default, help, limits and choices.
 
-The checks of the records, the arguments of the commands (`ooc_fw.cli.arguments`) and the defaults
+The checks of the records, the arguments of the commands (``cli/arguments.py``) and the defaults
 of `FrankWolfeSVC` follow from the fields. To add an option, add a field, and its name to the
 commands that show it. Imports no numerical library.
 """
@@ -11,12 +11,8 @@ import csv
 import dataclasses
 import inspect
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
-from math import isfinite
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -25,8 +21,6 @@ from ooc_fw.system.memory import parse_bytes
 
 LARGEST = 2**63 - 1
 """Upper limit of whole numbers."""
-
-_MOST_VALUES = 1000  # of a range such as 2^-5..2^15
 
 START_ROWS = 20
 """Vertices that a run begins with; the papers call it p."""
@@ -183,15 +177,15 @@ def _delimiter(text: str) -> str:
     return "\t" if text in ("\\t", "tab") else text
 
 
-_POSITIVE: dict[str, Any] = {"low": 0, "above": True, "high": 1e100}
-_COUNT: dict[str, Any] = {"low": 1, "whole": True, "metavar": "N"}
-_SEED = _COUNT | {"low": 0}
-_INT32 = _COUNT | {"high": 2**31 - 1}
-_VERTICES = _COUNT | {"low": START_ROWS}
+POSITIVE: dict[str, Any] = {"low": 0, "above": True, "high": 1e100}
+COUNT: dict[str, Any] = {"low": 1, "whole": True, "metavar": "N"}
+_SEED = COUNT | {"low": 0}
+_INT32 = COUNT | {"high": 2**31 - 1}
+_VERTICES = COUNT | {"low": START_ROWS}
 _COLUMNS: dict[str, Any] = {"read": _column_names, "metavar": "COLUMNS", "many": True}
-DURATION = _POSITIVE | {"unit": " of seconds", "read": _duration, "metavar": "TIME"}
+DURATION = POSITIVE | {"unit": " of seconds", "read": _duration, "metavar": "TIME"}
 """Declaration of a duration: 90, or as text 90s, 30m or 2h."""
-SHARE = _POSITIVE | {"high": 0.999999, "metavar": "SHARE"}
+SHARE = POSITIVE | {"high": 0.999999, "metavar": "SHARE"}
 """Declaration of a share of the rows."""
 
 
@@ -206,7 +200,7 @@ class KernelOptions(_Checked):
         "auto",
         "auto, from the squared distances of rows; scale, as in scikit-learn; or a number",
         choices=("auto", "scale"),
-        **_POSITIVE,
+        **POSITIVE,
     )
     degree: int = option(2, "of the poly kernel", **_INT32)
     coef0: float = option(0.0, "of the poly kernel", low=0, high=1e100)
@@ -220,7 +214,7 @@ class TrainOptions(_Checked):
     `max_time` is in seconds, `memory_limit` in bytes, or text such as "30m" and "1GiB".
     """
 
-    C: float = option(1.0, "penalty of a unit squared slack", **_POSITIVE)
+    C: float = option(1.0, "penalty of a unit squared slack", **POSITIVE)
     # Names are checked against the registry of step rules, which this module cannot import.
     method: str = option("auto", "auto, fw, mfw, swap, swap2, partan, cvm or corrective")
     lmo: str = option(
@@ -231,8 +225,8 @@ class TrainOptions(_Checked):
         "first rows: random ones of both classes, or two that are far apart, as in the MEB paper",
         choices=("random", "farthest"),
     )
-    sample_size: int = option(194, "rows that a sampled step draws", **_COUNT)
-    tol: float = option(1e-3, "target tolerance of the duality gap", **_POSITIVE)
+    sample_size: int = option(194, "rows that a sampled step draws", **COUNT)
+    tol: float = option(1e-3, "target tolerance of the duality gap", **POSITIVE)
     stopping: str = option(
         "relative", "gap that is compared with tol", choices=("relative", "absolute", "meb")
     )
@@ -248,7 +242,7 @@ class TrainOptions(_Checked):
         **DURATION,
     )
     seed: int = option(0, "seed of every random draw", **_SEED)
-    threads: int = option(1, "threads", **_COUNT | {"high": 4096})
+    threads: int = option(1, "threads", **COUNT | {"high": 4096})
     memory_limit: int | None = option(
         None,
         "limit of the peak resident memory, such as 1GiB (default: half of the memory there is)",
@@ -306,7 +300,7 @@ class TaskOptions(_Checked):
     epsilon: float = option(
         0.1,
         "half the width of the tube around targets in which nothing is lost, in their units",
-        **_POSITIVE | {"above": False},
+        **POSITIVE | {"above": False},
     )
 
 
@@ -462,181 +456,3 @@ class ConvertOptions(_Checked):
         """Whether an option is given that only tables have."""
         given = (self.label, self.header, self.delimiter) != (None, None, None)
         return given or self.of_columns or self.missing_labels != "refuse"
-
-
-def _value_list(text: str, *, declared: Option) -> list[Any]:
-    """Values of an option: numbers, or powers of a number, such as 0.5,1,10 or 2^-5..2^15:2."""
-    return [value for part in text.split(",") for value in _powers(part, declared)]
-
-
-def _powers(part: str, declared: Option) -> list[Any]:
-    pattern = r"(\d+(?:\.\d+)?)\^(-?\d+)(?:\.\.\1\^(-?\d+))?(?::([1-9]\d*))?"
-    powers = re.fullmatch(pattern, part)
-    if powers is None:
-        return [declared.parse(part)]
-    base = float(powers[1])
-    first = int(powers[2])
-    last = int(powers[3] or first)
-    step = int(powers[4] or 1)
-    with suppress(ArithmeticError):
-        if first <= last < first + _MOST_VALUES:
-            return [declared.parse(repr(base**power)) for power in range(first, last + 1, step)]
-    raise InputError(f"must be values, or powers such as 2^-5..2^15:2, not {part!r}")
-
-
-def _kernels(text: str) -> str | list[str]:
-    """Names of kernels, or "auto"."""
-    return text if text == "auto" else [name.strip() for name in text.split(",")]
-
-
-def _class_weight(text: str) -> dict[str, float] | str:
-    """Weight of each class by its label, or "balanced"."""
-    if text == "balanced":
-        return text
-    with suppress(ValueError):
-        parts = [part.rpartition("=") for part in text.split(",")]
-        weights = {label: float(weight) for label, _, weight in parts}
-        if "" not in weights:
-            return weights
-    raise InputError(f"must be class weights LABEL=W,... or balanced, not {text!r}")
-
-
-def _threshold(text: str) -> float | tuple[str, float]:
-    """A decision value, or a measure and how much of it is wanted."""
-    measure, is_wanted, number = text.rpartition("=")
-    with suppress(ValueError):
-        value = float(number)
-        if not is_wanted and isfinite(value):
-            return value
-        if measure in ("recall", "precision") and 0 < value <= 1:
-            return measure, value
-    raise InputError(f"must be a number, recall=R or precision=P up to 1, not {text!r}")
-
-
-def flag(text: str) -> Option:
-    """Declaration of an option of commands without a value."""
-    return Option(False, flags={"": (True, text)})
-
-
-def place(text: str, metavar: str, nargs: str | None = None, *, written: bool = False) -> Option:
-    """Declaration of files that stand at their place among the arguments."""
-    read = output_name if written else file_name
-    default: list[str] | None = [] if nargs == "*" else None
-    return Option(default, text, name="", read=read, metavar=metavar, nargs=nargs)
-
-
-def _file(text: str, *, written: bool = False) -> Option:
-    return Option(None, text, read=output_name if written else file_name, metavar="FILE")
-
-
-def _values(text: str, declared: Option) -> Option:
-    return Option(None, text, read=partial(_value_list, declared=declared), metavar="VALUES")
-
-
-_TRAIN = option_fields(TrainOptions)
-_OF_NOVELTY = f"(default: {TrainOptions.C}; of novelty {NOVELTY_C})"
-
-ARGUMENTS = {
-    **option_fields(ConvertOptions),
-    **option_fields(KernelOptions),
-    **option_fields(TaskOptions),
-    **option_fields(SearchOptions),
-    **_TRAIN,
-    "data": place(
-        "a file of ooc-fw convert or other HDF5, AnnData, zarr or .npy, or several of them, one "
-        "below the other",
-        "DATA",
-    ),
-    "more": place("==SUPPRESS==", "[DATA ...]", "*"),
-    "model": place("file written by ooc-fw train or tune", "MODEL"),
-    "C": replace(_TRAIN["C"], default=None, help=f"penalty of a unit squared slack {_OF_NOVELTY}"),
-    "threads": replace(_TRAIN["threads"], default=None, help="threads (default: all CPUs)"),
-    "epsilon": replace(option_fields(TaskOptions)["epsilon"], default=None),
-    "task": Option(
-        "classification",
-        "classification, novelty (rows like these: 1, others: -1), or regression",
-        choices=TASKS,
-        metavar="TASK",
-    ),
-    "ordinary": Option(None, "of novelty: learn these rows alone", metavar="LABEL"),
-    "probability": flag("let the model give probabilities, in up to twice the time"),
-    "class_weight": Option(
-        None,
-        "factors of C for rows of some classes, such as --class-weight=-1=1,1=9, or balanced: "
-        "inversely proportional to the rows of each class",
-        read=_class_weight,
-        metavar="balanced|LABEL=W,...",
-    ),
-    "checkpoint": _file("write the model so far now and then", written=True),
-    "checkpoint_every": Option(None, "time between checkpoints (default: 60s)", **DURATION),
-    "resume": _file("go on from a checkpoint; with --stream from a model"),
-    "log": _file("write events as JSON; --resume appends", written=True),
-    "dry_run": flag("print the kind of model and the plan of memory, train nothing"),
-    "stream": flag("read DATA once, in bounded memory; also LIBSVM text, or - for standard input"),
-    "keep": KEEP,
-    "dask": Option(
-        None,
-        "where passes over the file run: on threads or processes of Dask, as many as --threads, "
-        "or on the cluster at tcp://HOST:PORT (default: without Dask)",
-        metavar="WHERE",
-    ),
-    "points": _file("write all candidates as JSON", written=True),
-    "test_share": Option(0.3, "share of the rows in the test file", **SHARE),
-    "rows": _file("numbers of the test rows, from 0: one a line, or .npy"),
-    "decision": flag(
-        "decision values (margin at -1 and 1, positive for the larger label); of more than two "
-        "classes for each pair, or, of a landmark model, for each class against the rest"
-    ),
-    "threshold": Option(
-        None,
-        "recall=R or precision=P: also find the decision value that gives so much of the positive "
-        "class here; a number: judge what ooc-fw predict --threshold gives",
-        read=_threshold,
-        metavar="T",
-    ),
-    "positive": Option(
-        None,
-        "the class to be found (default: the larger of two labels, or novel rows); of novelty "
-        "also any label of DATA, and rows of all other labels are ordinary",
-        metavar="LABEL",
-    ),
-    "by": Option(None, "the recall for each value of this column of a table", metavar="COLUMN"),
-    "figure": _file("draw it (.png, .svg, .pdf; matplotlib)", written=True),
-    "top": Option(20, "columns in table and figure; JSON has all", **_COUNT),
-    "exact_kernel": flag(
-        "of a landmark model: also the gap to all weights of all rows, what a larger model could "
-        "gain. It takes a kernel value for each pair of rows inside the margin"
-    ),
-    "float32_input": flag("let the input be of float32 (default: of float64)"),
-    "no_probabilities": flag("leave out the probabilities"),
-    "json": flag("print the result as one JSON object"),
-    "quiet": flag("no progress and no summary"),
-    "verbose": flag("more messages: sizes, choices, memory, phases; progress every second"),
-}
-"""All arguments of commands by name; `ooc_fw.cli.commands` says what some commands change."""
-
-OF_SPLIT = {"output": Option(None, "files to write", read=output_name, nargs=2)}
-OF_TUNE = {
-    "kernel": Option(None, "kernels (default: rbf,laplacian)", read=_kernels, metavar="NAMES"),
-    "C": _values("values of C", _TRAIN["C"]),
-    "gamma": _values("values of gamma, also auto and scale", option_fields(KernelOptions)["gamma"]),
-    "max_time": replace(_TRAIN["max_time"], help="end after this time (default: 10m)"),
-}
-OF_PREDICT = {
-    "threshold": Option(
-        None,
-        "decision value above which the larger of two labels is predicted (default: 0)",
-        low=-LARGEST,
-        metavar="T",
-    ),
-    "probability": flag("the probability of each class, of models that give them"),
-}
-OF_IMPORTANCE = {
-    "rows": Option(10_000, "rows that are looked at, or all", choices=("all",), **_COUNT),
-    "by": Option(
-        "auto",
-        "permutation, gradients, or auto: permutation of tables of up to 200 columns with labels",
-        choices=("auto", "permutation", "gradients"),
-        metavar="HOW",
-    ),
-}

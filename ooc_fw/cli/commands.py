@@ -1,6 +1,6 @@
 """The commands: what they are called, what they do, their arguments, and which function runs each.
 
-Arguments are declared in `ooc_fw.options`; a command names them, and a word that ends in a colon
+Arguments are declared in ``arguments.py``; a command names them, and a word that ends in a colon
 begins a titled group. A command is run by a function from parsed arguments to an exit status, in a
 module that is imported when the command is called: help and usage errors need no numbers.
 """
@@ -11,17 +11,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from ooc_fw.cli.parser import Parser, add_option
-from ooc_fw.options import (
+from ooc_fw.cli.arguments import (
     ARGUMENTS,
     OF_IMPORTANCE,
     OF_PREDICT,
     OF_SPLIT,
     OF_TUNE,
-    Option,
-    output_name,
     place,
 )
+from ooc_fw.cli.parser import Parser, add_option
+from ooc_fw.options import Option, output_name
 from ooc_fw.report.figures import AXES, PANELS
 from ooc_fw.system.threads import cpu_count
 
