@@ -122,8 +122,6 @@ def find_rows(root: Node, x_name: str) -> Node:
     if rows is None:
         if hdf5.is_model(root):
             raise InputError(f"{path} is a model; give data here, and see ooc-fw info {path}")
-        if x_name in {*root}:
-            raise InputError(f"{path}: the link {x_name!r} leads to nothing; {_OTHER_ROWS}")
         has = ", ".join(root) or "nothing"
         raise InputError(f"{path} has no {x_name!r} (it has: {has}); {_OTHER_ROWS}")
     if not is_array(rows) and not is_csr(rows):

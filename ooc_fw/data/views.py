@@ -310,29 +310,21 @@ class StackedSource(RowSource):
 
 def _like_first(part: RowSource, first: RowSource) -> RowSource:
     """A source with the columns of the first one in their order; InputError where they differ."""
+    both = part, first
     known, names = first.columns, part.columns
-    kinds = [s.has_labels and s.labels(0, 1).dtype.kind in "biuf" for s in (part, first)]
-    scalings = [s.scaling or Scaling() for s in (part, first)]
-    why = ""
-    if known is not None and names is not None and {*known} != {*names}:
-        lacks = [name for name in known if name not in {*names}]
-        extra = [name for name in names if name not in {*known}]
-        which = f"no column {lacks[0]!r}" if lacks else f"a column {extra[0]!r} more"
-        why = f"{part.name} has {which} ({len(lacks)} are missing, {len(extra)} in it only)"
-    elif part.n_features != first.n_features:
-        why = f"they have {part.n_features} and {first.n_features} columns"
-    elif part.sparse != first.sparse:
-        why = "one is sparse, the other dense"
-    elif part.has_labels != first.has_labels:
-        why = "one has labels, the other none"
-    elif kinds[0] != kinds[1]:
-        why = "the labels of one are numbers, those of the other words"
-    elif part.table != first.table or not scalings[0].same_as(scalings[1]):
-        why = "they are scaled, or made from tables, in different ways"
-    if why:
+    differs = {
+        "names of columns": known and names and {*known} != {*names},
+        "number of columns": part.n_features != first.n_features,
+        "storage, sparse or dense": part.sparse != first.sparse,
+        "labels, which one of them lacks": part.has_labels != first.has_labels,
+        "labels, numbers or words": len({s.has_labels and _is_number(s) for s in both}) > 1,
+        "scaling": not (part.scaling or Scaling()).same_as(first.scaling or Scaling()),
+        "record of a table": part.table != first.table,
+    }
+    for what in (what for what, is_so in differs.items() if is_so):
         raise InputError(
-            f"{part.name} and {first.name} differ, and cannot be one source: {why}; write both "
-            f"alike, as by convert --like"
+            f"{part.name} and {first.name} cannot be one source: they differ in the {what}; write "
+            f"both alike, as by convert --like"
         )
     places = feature_places(names, known, part.name)
     if places is None:
@@ -340,6 +332,10 @@ def _like_first(part: RowSource, first: RowSource) -> RowSource:
     words = "%s columns found by name: %s has another order than %s"
     logger.warning(words, len(places), part.name, first.name)
     return ColumnSource(part, places)
+
+
+def _is_number(source: RowSource) -> bool:
+    return source.labels(0, 1).dtype.kind in "biuf"
 
 
 class PairSource(RowSource):
