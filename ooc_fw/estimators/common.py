@@ -136,10 +136,11 @@ class Trainer(CallbackSupportMixin, Parameters):
             options = resumed.options(options)
             if self.random_state is None:
                 options = replace(options, seed=resumed.run["identity"]["options"]["seed"])
-        every_s = Option(None, **DURATION).check("checkpoint_every", checkpoint_every)
-        kept = None if checkpoint is None else Checkpoint(checkpoint, every_s)
+        kept = _checkpoint(checkpoint, checkpoint_every)
         X, *given, columns = self._checked(X, *given, **(self._checks_of_y or {}))
         y = given[0] if given else None
+        if is_array(y) and self._task == "classification":
+            check_classification_targets(y)
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
         with (
             _reserved(log, checkpoint, resume, inputs),
@@ -147,8 +148,6 @@ class Trainer(CallbackSupportMixin, Parameters):
             workers as dask,
             self._callbacks(X=X, y=y) as told,
         ):
-            if is_array(y) and self._task == "classification":
-                check_classification_targets(y)
             whole = without_offsets(whole, self.kernel)
             source, weights, places = _of_weight(whole, sample_weight, self.C)
             with source.limited(Deadline(options.max_time, started).check):
@@ -370,6 +369,11 @@ class Trainer(CallbackSupportMixin, Parameters):
             kernel=problem.kernel.to_dict(),
             options=options.to_dict(),
         )
+
+
+def _checkpoint(path: PathLike | None, every: float | str) -> Checkpoint | None:
+    every_s = Option(None, **DURATION).check("checkpoint_every", every)
+    return None if path is None else Checkpoint(path, every_s)
 
 
 def _reserved(

@@ -1,19 +1,22 @@
-"""The binary classifiers of a model: weights on shared rows, in one ragged table."""
+"""The binary classifiers of a model: weights on shared rows, in one ragged table; their checks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, check_pointers
 from ooc_fw.landmarks import LandmarkSolution
-from ooc_fw.model.pairs import PairSolution, union_of_rows, worst_status
+from ooc_fw.model.pairs import PairSolution, count_classifiers, union_of_rows, worst_status
 from ooc_fw.problem import WEIGHT_SUM_TOLERANCE
 from ooc_fw.system.errors import InputError
+
+if TYPE_CHECKING:
+    from ooc_fw.model.record import Model
 
 ARRAYS = {"indptr": np.int64, "sv": np.int64, "beta": np.float64}
 """Data types of the fields of `Machines` that are no numbers of each classifier."""
@@ -202,3 +205,47 @@ def trained_pairs(
         "support_vectors": own[0].support_vectors if vectors is None else vectors,
         "status": str(worst_status([one.status for one in own])),
     }
+
+
+def check_model(model: Model) -> None:
+    """Raise InputError for what no training gives, or what does not fit together."""
+    classes = model.classes
+    n_vectors = len(model.support_vectors)
+    exact = model.kind == "exact"
+    each = "pair of them" if model.decision == "ovo" else "of them against the rest"
+    demand(
+        len(classes) > 1 and len(model.machines) == count_classifiers(len(classes), model.decision),
+        f"a model needs two classes or more, and a binary classifier for each {each}, not "
+        f"{len(classes)} classes and {len(model.machines)} classifiers",
+    )
+    different = len(set(classes.tolist())) == len(classes)
+    finite = classes.dtype.kind != "f" or bool(np.isfinite(classes).all())
+    demand(different and finite, "classes must be words or finite numbers, all different")
+    of_task = model.task == "classification" or classes.tolist() == [-1, 1]
+    if model.task == "regression":
+        of_task &= not exact and None not in (model.offset, model.epsilon)
+    demand(of_task, f"its classes, classifiers or numbers are not those of {model.task}")
+    model.machines.check(n_vectors, exact=exact)
+    one_sided = model.task != "novelty" or not exact or bool((model.machines.beta >= 0).all())
+    demand(one_sided, "weights of novelty must not be negative")
+    rows = model.rows
+    demand(
+        len(rows) == n_vectors and rows.min() >= (0 if exact else -1),
+        f"{n_vectors} support vectors need as many numbers of rows",
+    )
+    rows = rows[rows != -1]
+    demand(len(np.unique(rows)) == len(rows), "two support vectors are the same row")
+    penalties = np.ones(n_vectors) if model.penalties is None else model.penalties
+    positive = bool(((penalties > 0) & (penalties < np.inf)).all())
+    demand(positive and len(penalties) == n_vectors, f"C must be {n_vectors} positive numbers")
+    for name in ("C", "jitter", "offset", "spread", "epsilon"):
+        value = 1.0 if getattr(model, name) is None else getattr(model, name)
+        least = -np.inf if name == "offset" else 0.0
+        possible = np.isfinite(value) and (
+            value > least if name in ("C", "spread") else value >= least
+        )
+        demand(possible, f"the {name} of a model cannot be {value}")
+    widths = {model.n_features, len(model.columns or range(model.n_features))}
+    if model.scaling is not None and model.scaling.n_features is not None:
+        widths.add(model.scaling.n_features)
+    demand(len(widths) == 1, f"it describes {widths} columns")
