@@ -7,6 +7,7 @@ module that is imported when the command is called: help and usage errors need n
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -49,16 +50,16 @@ class Command(NamedTuple):
 
     def declare(self, parser: Parser) -> None:
         """Add the arguments to a parser; those with a bar between them exclude each other."""
-        group = parser
+        group: argparse._ActionsContainer = parser
         known = {**ARGUMENTS, **self.own}
-        for word in self.arguments.replace("messages:", "messages: json").split():
+        for word in self.arguments.split():
             if word.endswith(":"):
-                group = parser.add_argument_group(word[:-1].replace("_", " "))  # type: ignore[assignment]
+                group = parser.add_argument_group(word[:-1].replace("_", " "))
                 continue
             names = word.split("|")
-            for_names = group.add_mutually_exclusive_group() if len(names) > 1 else group
+            place_of_names = group.add_mutually_exclusive_group() if len(names) > 1 else group
             for name in names:
-                add_option(for_names, name, known[name])
+                add_option(place_of_names, name, known[name])
         parser.set_defaults(declared={action.dest: action for action in parser._actions})
         if "threads" in self.arguments.split():
             parser.set_defaults(threads=cpu_count())
@@ -98,7 +99,7 @@ sample.
         columns_of_tables: target_encode target_counts dates drop impute
         labels_and_arrays: labels labels_as missing_labels x_name
         input: format zero_based n_features on_error log1p delimiter
-        output: dense shuffle seed compression messages: quiet|verbose""",
+        output: dense shuffle seed compression messages: json quiet|verbose""",
         {
             "files": place(
                 "IN [IN ...] OUT.h5: text or CSV (also compressed), Parquet or Arrow files or "
@@ -118,7 +119,7 @@ names. Both files keep the order of the rows, the scaling and the names of colum
 
   ooc-fw split data.h5 train.h5 test.h5 --test-share 0.2""",
         """data outputs output label test_share|rows seed compression
-        data: labels x_name messages: quiet|verbose""",
+        data: labels x_name messages: json quiet|verbose""",
         _outputs("files for the training rows and the test rows", "OUT.h5") | OF_SPLIT,
     ),
     "info": Command(
@@ -128,7 +129,7 @@ names. Both files keep the order of the rows, the scaling and the names of colum
 Describe a model, or inspect data before training: classes, columns that are constant or not scaled
 alike, missing values, repeated rows, and the advice that follows. Of large files a sample is read,
 of text and tables the beginning.""",
-        "data more label header data: labels x_name zero_based messages:",
+        "data more label header data: labels x_name zero_based messages: json",
         _TEXT,
     ),
     "verify": Command(
@@ -137,7 +138,7 @@ of text and tables the beginning.""",
 
 Compare every array with the checksums that ooc-fw convert stored. The exit status is 1 if the file
 is damaged. (ooc-fw certify checks how good a model is.)""",
-        "data messages: quiet|verbose",
+        "data messages: json quiet|verbose",
         {"data": place("a file of ooc-fw convert", "DATA")},
         computes=False,
     ),
@@ -156,7 +157,7 @@ duality gap over all rows.
         classes_and_kernels: class_weight degree coef0
         runs: checkpoint checkpoint_every resume seed log
         methods_of_papers: method lmo start sample_size stopping certify
-        messages: quiet|verbose stream: stream keep zero_based""",
+        messages: json quiet|verbose stream: stream keep zero_based""",
         _MODEL,
     ),
     "tune": Command(
@@ -173,7 +174,7 @@ A command at the end trains the same model again.
         """data more label output task kernel C gamma max_time memory_limit
         data: labels x_name single_tasks: contamination epsilon ordinary
         what_is_tried: degree coef0 validation: metric validation_share seed
-        training: tol landmarks exact threads results: points messages: quiet|verbose""",
+        training: tol landmarks exact threads results: points messages: json quiet|verbose""",
         _MODEL | OF_TUNE,
     ),
     "predict": Command(
@@ -183,7 +184,7 @@ A command at the end trains the same model again.
 Print the predicted label of each row, one a line, in the order of the rows before any shuffling.
 Text and tables are made like the training data.""",
         """model data more output decision probability threshold threads dask
-        data: x_name zero_based messages: quiet|verbose""",
+        data: x_name zero_based messages: json quiet|verbose""",
         _TEXT
         | OF_PREDICT
         | _output(
@@ -202,7 +203,7 @@ wrong. Of two classes, ROC AUC and average precision of the decision values, too
 probabilities, their Brier score. Of regression R^2, the root of the mean squared error, and the
 mean absolute error. Measures are those of scikit-learn.""",
         """model data more label positive by threshold threads dask figure
-        data: labels x_name zero_based messages: quiet|verbose""",
+        data: labels x_name zero_based messages: json quiet|verbose""",
         _TEXT,
     ),
     "importance": Command(
@@ -213,7 +214,7 @@ By permutation: what the model loses in ROC AUC (of two classes), accuracy or R^
 column are shuffled among the rows. By gradients: by how much the decision value changes, root mean
 square, with a standard deviation of the column; the effect says in which direction. The one-hot
 columns of a category count together. Columns that tell the same share what they matter.""",
-        "model data more rows by top figure threads dask data: x_name messages: quiet|verbose",
+        "model data more rows by top figure threads dask data: x_name messages: json quiet|verbose",
         OF_IMPORTANCE,
     ),
     "certify": Command(
@@ -225,7 +226,7 @@ The exit status is 0 if the tolerance is met, 1 if it is not; a tolerance T boun
 the objective by 1 - (1 - T)^2, for all models. The gap of a landmark model is that share itself,
 (primal - dual) / primal, within the span of the landmarks.""",
         """model data more label tol exact_kernel threads dask
-        data: labels x_name messages: quiet|verbose""",
+        data: labels x_name messages: json quiet|verbose""",
     ),
     "export": Command(
         "export",
@@ -233,7 +234,7 @@ the objective by 1 - (1 - T)^2, for all models. The gap of a landmark model is t
 
 The input X has rows before scaling. Outputs are label, decision and, of a model that gives them,
 probabilities; or prediction. Needs the package onnx: pip install 'ooc-fw[onnx]'.""",
-        "model outputs output float32_input no_probabilities messages:",
+        "model outputs output float32_input no_probabilities messages: json",
         _outputs("file to write", "OUT.onnx"),
     ),
     "plot": Command(
@@ -242,7 +243,7 @@ probabilities; or prediction. Needs the package onnx: pip install 'ooc-fw[onnx]'
 
 Draw what runs have written with ooc-fw train --log: several of them in the same axes. Needs
 matplotlib: pip install 'ooc-fw[plot]'.""",
-        "logs output panels against messages:",
+        "logs output panels against messages: json",
         {
             "logs": place("written by ooc-fw train --log; may still grow", "LOG", "+"),
             "panels": Option(",".join(PANELS), "with commas between them", metavar="NAMES"),
@@ -275,7 +276,7 @@ Without TOPIC, list the guides.""",
 
 Run the other commands on a small data set that comes with the program, so that all that they use is
 compiled, and say where the compiled code is kept. Nothing is compiled a second time.""",
-        "messages: quiet|verbose",
+        "messages: json quiet|verbose",
         function="warm_up",
     ),
 }
