@@ -37,7 +37,7 @@ from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model
-from ooc_fw.options import DURATION, Option, TaskOptions, TrainOptions, option_fields
+from ooc_fw.options import DURATION, Option, TrainOptions, option_fields
 from ooc_fw.problem import check_sample_weight, row_penalties
 from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.plan import Session, warn_of_gamma
@@ -128,7 +128,6 @@ class Trainer(CallbackSupportMixin, Parameters):
         started = time.perf_counter()
         options = self._options()
         check_options(self._task, options)
-        TaskOptions(**{name: getattr(self, name) for name in FIELDS[self._task]})  # checks them
         given = [] if self._checks_of_y is None else [y]
         inputs = [X, *given]
         resumed = None if resume is None else load_resumed(resume)
