@@ -141,6 +141,10 @@ class ArrayTable(Table):
         self.n_unlabelled = getattr(source, "source", source).n_rows - source.n_rows
         names = source.columns or [str(j) for j in range(source.n_features)]
         self._places = {} if self.sparse else {name: j for j, name in enumerate(names)}
+        if not self.sparse and len(self._places) < len(names):
+            self.close()
+            (twice, _), *_ = Counter(names).most_common(1)
+            raise InputError(f"{self.name} has two columns {twice!r}; rename one of them")
         self.kinds = dict.fromkeys(self._places, NUMBERS)
         if source.has_labels:
             kind = source.labels(0, 1).dtype.kind
