@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -42,8 +42,6 @@ from ooc_fw.system.interrupt import check_interrupt
 if TYPE_CHECKING:
     from ooc_fw.data.encoded import Categories
     from ooc_fw.data.scaling import Scaling
-
-_Found = TypeVar("_Found")
 
 CHUNK_BYTES = 2 << 20  # read unit, in decoded bytes, of storage that has no chunks of its own
 # Two rows at most this many bytes apart are read together: a second read would take longer.
@@ -176,7 +174,7 @@ class RowSource(ABC):
         With `exact`, rows to be scaled are of float64 if more digits are stored than float32 holds.
         """
         self._check_range(start, stop)
-        rows: Rows = self._converted(self._same_file(self._fetch, start, stop), exact)
+        rows: Rows = self._converted(self._fetch_unchanged(start, stop), exact)
         check_finite(rows, self.name, range(start, stop))
         self._count(stop - start)
         return rows
@@ -184,7 +182,7 @@ class RowSource(ABC):
     def read_unchecked(self, start: int, stop: int) -> StoredRows:
         """Rows as stored, whose values may not be finite."""
         self._check_range(start, stop)
-        return self._same_file(self._fetch, start, stop)
+        return self._fetch_unchanged(start, stop)
 
     def take(self, indices: Int64Array, *, exact: bool = False) -> Rows:
         """Rows at increasing `indices` without repeats, read in contiguous spans or chunks."""
@@ -199,7 +197,7 @@ class RowSource(ABC):
         pieces: list[Any] = []
         for span in split_spans(indices, self.max_gap, self.span_rows):
             first, stop = (int(span[0]), int(span[-1]) + 1) if len(span) else (0, 0)
-            rows: Any = self._converted(self._same_file(self._fetch, first, stop), exact)
+            rows: Any = self._converted(self._fetch_unchanged(first, stop), exact)
             piece = rows if stop - first == len(span) else take_rows(rows, span - first)
             check_finite(piece, self.name, span)
             pieces.append(piece)
@@ -210,10 +208,10 @@ class RowSource(ABC):
             self._count(0, rows_bytes(rows))
         return unrounded(rows) if exact else rounded(rows)
 
-    def _same_file(self, read: Callable[..., _Found], *part: Any) -> _Found:
-        """Read; the files must be as they were opened, or they explain damage that was met."""
+    def _fetch_unchanged(self, start: int, stop: int) -> StoredRows:
+        """Fetch rows of files that are as they were opened, which else explains damage."""
         try:
-            rows = read(*part)
+            rows = self._fetch(start, stop)
         except DamageError:
             self.check_unchanged()
             raise
@@ -250,7 +248,7 @@ class RowSource(ABC):
         self._check_range(start, stop)
         if self._labels is None:
             raise InputError(f"{self.name} has no labels; {self.labels_hint}")
-        return np.asarray(self._same_file(self._labels.__getitem__, slice(start, stop)))
+        return np.asarray(self._labels[start:stop])
 
     @property
     def labels_hint(self) -> str:
@@ -271,8 +269,7 @@ class RowSource(ABC):
         self._check_range(start, stop)
         if self.ids is None:
             return np.arange(start, stop, dtype=np.int64)
-        ids = self._same_file(self.ids.__getitem__, slice(start, stop))
-        return np.asarray(ids, dtype=np.int64)
+        return np.asarray(self.ids[start:stop], dtype=np.int64)
 
     @contextmanager
     def limited(self, check: Callable[[], None] | None) -> Iterator[None]:

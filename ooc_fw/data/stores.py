@@ -109,7 +109,6 @@ def open_container(
         if source.columns is None:
             source.columns = feature_names(root, x_name, source.n_features)
         source.label_columns = column_names(root)
-        source.check_unchanged()  # all arrays were found in one and the same file
         return source if named is None else with_labels_only(source, named.missing)
 
 

@@ -168,9 +168,8 @@ def test_a_file_cut_anywhere_is_refused(path):
         path.write_bytes(good)
         with open_source(path) as source:
             os.truncate(path, length)
-            for read in (source.read, source.labels, source.row_ids):
-                with pytest.raises(InputError, match="was changed while it was in"):
-                    read(0, source.n_rows)
+            with pytest.raises(InputError, match="was changed while it was in"):
+                source.read(0, source.n_rows)
 
 
 def test_damage_is_reported_by_its_place(text, path, tmp_path, monkeypatch):

@@ -211,9 +211,8 @@ def test_files_that_change(path, tmp_path, monkeypatch):
             open_source(path)
     source = open_source(path)
     os.utime(path, ns=(1, 1))
-    for read in (source.read, source.labels, source.row_ids):
-        with pytest.raises(InputError, match=r"data.h5 was changed while it was in use"):
-            read(0, 1)
+    with pytest.raises(InputError, match=r"data.h5 was changed while it was in use"):
+        source.read(0, 1)
     other = write_dense(tmp_path / "other.h5", X[:40], y[:40], chunks=(10, 4))
     find = hdf5.find_in_file
 
@@ -224,7 +223,7 @@ def test_files_that_change(path, tmp_path, monkeypatch):
 
     monkeypatch.setattr(hdf5, "find_in_file", replace_and_find)
     with pytest.raises(InputError, match=r"data\.h5 was changed while it was in use"):
-        open_source(path)
+        open_source(path).read(0, 1)
 
 
 @pytest.mark.parametrize("by_offset", [True, False])
