@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,30 +17,23 @@ from ooc_fw.cli.commands import OF_STREAM
 from ooc_fw.cli.rows import parsed
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import detect_format
-from ooc_fw.data.labels import MAX_CLASSES, codes_of, label_values
+from ooc_fw.data.labels import codes_of, label_values
 from ooc_fw.data.offsets import without_offsets
-from ooc_fw.data.rows import AnyArray, concat_rows
+from ooc_fw.data.rows import concat_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.model.prediction import like_training, suited
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
-from ooc_fw.report.progress import Progress
-from ooc_fw.solver.state import Status
+from ooc_fw.solver.state import Callback, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt, signal_of
 from ooc_fw.system.memory import peak_rss_bytes
-from ooc_fw.training.streams import CHUNK_BYTES, Stream, factors_of_classes
+from ooc_fw.training.streams import CHUNK_BYTES, Stream
 
 logger = logging.getLogger(__name__)
 
-
-class _Given(NamedTuple):
-    """What a stream learns from."""
-
-    chunks: Iterator[tuple[Any, Any]]  # labels and rows
-    like: RowSource | Model | None  # whose scaling, table and names of columns the model has
-    classes: AnyArray | None  # those of the first chunk, if they are not known before
+_Chunks: TypeAlias = Iterator[tuple[Any, Any]]  # labels and rows
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,12 +46,17 @@ def run(args: argparse.Namespace) -> int:
     options = common.record_from(TrainOptions, args, certify=False)
     with (
         runs.model_place(args) as place,
-        _open(args, before) as given,
+        _open(args, before) as (chunks, like),
         runs.run_progress(args, runs.open_log(args, options)) as progress,
         DeferredInterrupt() as interrupt,
     ):
         interrupt.defer()
-        model, n_rows, number = _learn(args, options, given, before, progress, interrupt)
+        stream = None
+        if before is not None:
+            # Rows beyond the last support vector are not known, and count as not seen.
+            stream = Stream.after(before, options, args.keep, int(before.rows.max()) + 1)
+        learned = _learn(args, options, (chunks, like), stream, progress.callbacks, interrupt)
+        model, n_rows, number = learned
         output = place.save(model, complete=number is None)
         result = {
             "status": model.status,
@@ -91,29 +89,26 @@ def run(args: argparse.Namespace) -> int:
 def _learn(
     args: argparse.Namespace,
     options: TrainOptions,
-    given: _Given,
-    before: Model | None,
-    progress: Progress,
+    given: tuple[_Chunks, RowSource | Model | None],
+    stream: Stream | None,
+    callbacks: Sequence[Callback],
     interrupt: DeferredInterrupt,
 ) -> tuple[Model, int, int | None]:
     """Model of all rows up to the end or a signal, their number, and that of the signal.
 
     The chunk in which the signal arrives counts as not read.
     """
+    chunks, like = given
     name = "standard input" if args.data == "-" else args.data
-    stream = None
-    n_before = 0
+    n_before = 0 if stream is None else stream.n_rows
     number = None
-    factors = np.ones(MAX_CLASSES)
-    if before is not None:
-        n_before = int(before.rows.max()) + 1  # as far as is known
-        stream = Stream.after(before, options, args.keep, n_before)
-        factors = factors_of_classes(before)
-    classes = given.classes
+    classes = like.classes if isinstance(like, Model) else None
+    if isinstance(like, RowSource):
+        classes = label_values(like)
     try:
         while True:
             with interrupt.waiting():
-                chunk = next(given.chunks, None)
+                chunk = next(chunks, None)
             if chunk is None:
                 break
             labels, rows = chunk
@@ -125,15 +120,15 @@ def _learn(
                 kernel = runs.kernel_from(args, source, options.threads, None)
                 stream = Stream(kernel, len(classes), options, args.keep)
             codes = codes_of(labels, classes, name, stream.n_rows - n_before)
-            stream = stream.learn(source, codes, factors[codes], progress.callbacks)
+            stream = stream.learn(source, codes, callbacks=callbacks)
     except KeyboardInterrupt as error:
         if stream is None or stream.n_rows == n_before:
             raise
         number = signal_of(error)
     assert stream is not None  # readers refuse what has no rows
     assert classes is not None
-    model = stream.model(classes, given.like)
-    if given.like is None:
+    model = stream.model(classes, like)
+    if like is None:
         model = replace(model, scaling=Scaling())
     if number is not None:
         model = replace(model, status=str(Status.INTERRUPTED))
@@ -160,35 +155,39 @@ def _model_before(args: argparse.Namespace) -> Model:
             f"{args.resume} is a {kind}, and a stream updates exact models of classes only; train "
             f"on the old and the new rows together (ooc-fw train OLD.h5 NEW.h5)"
         )
+    if model.penalties is not None:
+        raise InputError(
+            f"the training rows of {args.resume} had weights, and those of new rows are unknown; "
+            f"train on the old and the new rows together, or use partial_fit in Python"
+        )
     return model
 
 
 @contextmanager
-def _open(args: argparse.Namespace, before: Model | None) -> Iterator[_Given]:
-    """Chunks of DATA, whose rows are made like those of the model before."""
+def _open(
+    args: argparse.Namespace, before: Model | None
+) -> Iterator[tuple[_Chunks, RowSource | Model | None]]:
+    """Chunks of DATA, made like those of the model before, and what the new model is like."""
     if before is not None:
         applied = argparse.Namespace(**vars(args), model=args.resume)
         blocks = parsed(before, applied, with_labels=True)
         if blocks is not None:
-            chunks = (
-                (labels, concat_rows([*like_training(before, [rows])])) for labels, rows in blocks
-            )
-            yield _Given(chunks, before, before.classes)
+            like = ((labels, like_training(before, [rows])) for labels, rows in blocks)
+            yield ((labels, concat_rows([*parts])) for labels, parts in like), before
             return
     elif detect_format(args.data) == "libsvm":
         common.refuse_several(args, "text")
         of_arrays = "label", "labels", "x_name"
         _refuse(args, of_arrays, "has no part in --stream of LIBSVM text; leave it out")
         text = iter_libsvm(args.data, zero_based=args.zero_based, exact=True)
-        yield _Given(((labels, rows) for labels, rows, _ in text), None, None)
+        yield ((labels, rows) for labels, rows, _ in text), None
         return
     with common.open_data(args, model=before) as source:
         if not source.has_labels:
             raise InputError(f"{source.name} has no labels; name them with --label or --labels")
-        classes = label_values(source) if before is None else before.classes
         source = without_offsets(source, args.kernel) if before is None else suited(before, source)
         chunks = (
             (source.labels(start, start + len(rows)), rows)
             for start, rows in iter_blocks(source, 0, source.n_rows, CHUNK_BYTES)
         )
-        yield _Given(chunks, before or source, classes)
+        yield chunks, before or source

@@ -5,8 +5,7 @@ for each chunk of rows
     while there are more than `keep` support vectors: leave rows out, and train on the others
 
 Beyond `keep` a pair of classes learns from a random share of the rows: those whose hash is small.
-The share does not depend on the order of the rows. To keep the rows of largest weight instead would
-collect the outliers of noisy data.
+To keep the rows of largest weight instead would collect the outliers of noisy data.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from ooc_fw.data.rows import (
     Int64Array,
     Rows,
     concat_rows,
-    keep_stored,
     row_hashes,
     take_rows,
 )
@@ -39,7 +37,6 @@ from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.state import Callback, Solution, SolverState, Status, Warm, Work
-from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.interrupt import DeferredInterrupt, interruption
 
 logger = logging.getLogger(__name__)
@@ -48,11 +45,43 @@ CHUNK_BYTES = 64 << 20
 """Decoded rows of a source that make one chunk."""
 
 _DENSE_FROM = 0.25  # share of nonzero values from which sparse rows are held dense
-_FULL_ROWS = 2048  # rows up to which a run keeps the gradient of all, and needs no certificate
 _LEAST_ROOM = 512  # vertices beyond `keep` within a chunk, unless a quarter of it is more
-_HASHED_ROWS = 16384  # rows that are hashed together
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, so that multiplication by it permutes uint64
-_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)  # hash up to which all rows are learned
+
+
+@dataclass(frozen=True)
+class _Vertices:
+    """Rows that a pair learns from, with factors of C and places in the stream."""
+
+    rows: Rows
+    labels: Int8Array
+    factors: Float64Array
+    places: Int64Array
+
+    def take(self, chosen: Int64Array) -> _Vertices:
+        rows = take_rows(self.rows, chosen)
+        return _Vertices(rows, self.labels[chosen], self.factors[chosen], self.places[chosen])
+
+    def after(self, before: Solution, C: float) -> _Vertices:
+        """The support vectors of a solution, and then these."""
+        known = np.ones(len(before.rows)) if before.penalties is None else before.penalties / C
+        return _Vertices(
+            concat_rows([before.support_vectors, self.rows]),
+            np.concatenate([before.labels, self.labels]),
+            np.concatenate([known, self.factors]),
+            np.concatenate([before.rows, self.places]),
+        )
+
+    def draws(self) -> tuple[Float64Array, Int64Array, Int64Array]:
+        """Random numbers in [0, 1] that equal rows share, and what is equal, label and all.
+
+        That is the first of each group, and the group of each row. Rows of one 64-bit hash are
+        taken for equal: two others are not to be expected below a billion rows.
+        """
+        sparse = self.rows if isinstance(self.rows, CSRRows) else CSRRows.from_dense(self.rows)
+        hashes = row_hashes(sparse)  # that of a row does not depend on the form it is held in
+        keys = np.column_stack([hashes, self.labels == 1, self.factors.view(np.uint64)])
+        _, first, groups = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        return hashes[first] / 2.0**64, first, groups.reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -71,7 +100,7 @@ class Stream:
     n_features: int = 0  # of the widest row so far
     # Of each pair, None before its first row; `rows` are positions in the stream.
     solutions: tuple[Solution | None, ...] = ()
-    shares: tuple[np.uint64, ...] = ()  # hash up to which rows are learned, of each pair
+    shares: tuple[float, ...] = ()  # of the rows that are learned, of each pair
 
     @classmethod
     def after(cls, model: Model, options: TrainOptions, keep: int, n_rows: int) -> Stream:
@@ -117,19 +146,20 @@ class Stream:
         rows = _in_form(rows, width, sparse=sparse)
         pairs = class_pairs(self.n_classes)
         solutions = [*self.solutions] or [None] * len(pairs)
-        shares = [*self.shares] or [_ALL] * len(pairs)
-        for k, pair in enumerate(pairs):
+        shares = [*self.shares] or [1.0] * len(pairs)
+        for k, (negative, positive) in enumerate(pairs):
             before = solutions[k]
             if before is not None:
                 vectors = _in_form(before.support_vectors, width, sparse=sparse)
                 solutions[k] = before = replace(before, support_vectors=vectors)
-            chosen = np.flatnonzero(np.isin(codes, pair) & (weights > 0))
+            chosen = np.flatnonzero(((codes == negative) | (codes == positive)) & (weights > 0))
             if len(chosen) > 0:
-                labels = np.where(codes[chosen] == pair[1], 1, -1).astype(np.int8)
-                new = take_rows(rows, chosen), labels, weights[chosen], self.n_rows + chosen
+                labels = np.where(codes[chosen] == positive, 1, -1).astype(np.int8)
+                places = self.n_rows + chosen
+                new = _Vertices(take_rows(rows, chosen), labels, weights[chosen], places)
                 solutions[k], shares[k] = self._step(before, shares[k], new, callbacks)
         n_rows = self.n_rows + len(rows)
-        if min(shares) < _ALL == min(self.shares, default=_ALL):
+        if min(shares) < 1 == min(self.shares, default=1):
             logger.warning(
                 "after %d rows there are more support vectors than a stream keeps: it learns from "
                 "a random share of the rows, past and future; fit with landmarks learns from all",
@@ -141,68 +171,48 @@ class Stream:
     def _step(
         self,
         before: Solution | None,
-        share: np.uint64,
-        new: tuple[Rows, Int8Array, Float64Array, Int64Array],
+        share: float,
+        new: _Vertices,
         callbacks: Sequence[Callback],
-    ) -> tuple[Solution, np.uint64]:
+    ) -> tuple[Solution, float]:
         """Solution of the vertices before and further rows, and the share that it learned from."""
-        rows, labels, factors, places = new
-        alpha = np.zeros(len(labels))
+        whole = new if before is None else new.after(before, self.options.C)
+        draws, first, groups = whole.draws()
+        weights = np.zeros(len(first))
         if before is not None:
-            known = np.ones(len(before.rows))
-            if before.penalties is not None:
-                known = before.penalties / self.options.C
-            rows = concat_rows([before.support_vectors, rows])
-            labels = np.concatenate([before.labels, labels])
-            factors = np.concatenate([known, factors])
-            places = np.concatenate([before.rows, places])
-            alpha = np.concatenate([before.alpha, alpha])
-        # Equal rows of one label and weight are one vertex, the first of them.
-        hashes = vertex_hashes(rows, labels, factors)
-        hashes, first, groups = np.unique(hashes, return_index=True, return_inverse=True)
-        weights = np.asarray(np.bincount(groups, weights=alpha), dtype=np.float64)
+            np.add.at(weights, groups[: len(before.alpha)], before.alpha)
         while True:
-            learned = np.flatnonzero(hashes <= share)
-            chosen = first[learned]
-            vertices = take_rows(rows, chosen), labels[chosen], factors[chosen], weights[learned]
-            solution = self._solve(*vertices, callbacks)
+            learned = np.flatnonzero(draws <= share)
+            solution = self._solve(whole.take(first[learned]), weights[learned], callbacks)
             support = learned[solution.rows]
             if solution.status is not Status.SUPPORT_LIMIT and len(support) <= self.keep:
                 break
-            weights = np.zeros(len(first))
+            weights[:] = 0
             weights[support] = solution.alpha
             most = min(self.keep, len(support) * 4 // 5)
-            share = np.partition(hashes[support], most - 1)[most - 1]
-        gap = solution.sampled_gap if solution.certified_gap is None else solution.certified_gap
+            share = float(np.sort(draws[support])[most - 1])
         status = Status.STREAMED if solution.status.reached else Status.UNSETTLED
         if status == Status.UNSETTLED and (before is None or before.status != status):
             logger.warning(
                 "the stream does not settle at C = %g: the gap over the last rows is %.3g; lower C "
                 "or scale the columns",
                 self.options.C,
-                gap,
+                solution.certified_gap,
             )
-        gap = gap if len(learned) == len(first) else None  # that of rows left out is unknown
+        # The gap over rows that were left out is unknown.
+        gap = solution.certified_gap if len(learned) == len(first) else None
         solution = replace(solution, status=status, sampled_gap=gap, certified_gap=None)
-        return replace(solution, rows=places[first[support]]), share
+        return replace(solution, rows=whole.places[first[support]]), share
 
     def _solve(
-        self,
-        rows: Rows,
-        labels: Int8Array,
-        factors: Float64Array,
-        alpha: Float64Array,
-        callbacks: Sequence[Callback] = (),
+        self, given: _Vertices, alpha: Float64Array, callbacks: Sequence[Callback] = ()
     ) -> Solution:
         """Solution of some rows, beginning with these weights unless all are 0."""
-        given = self.options
-        penalties = None if (factors == 1).all() else given.C * factors
-        source = rows_source(rows, "the chunk")
-        problem = BinaryProblem(source, labels, self.kernel, penalties, partial=True)
-        many = len(labels) > _FULL_ROWS
-        how: dict[str, Any] = {"lmo": "sampled" if many else "full", "certify": many}
-        for name in ("C", "tol", "stopping", "threads"):
-            how[name] = getattr(given, name)
+        penalties = None if (given.factors == 1).all() else self.options.C * given.factors
+        source = rows_source(given.rows, "the chunk")
+        problem = BinaryProblem(source, given.labels, self.kernel, penalties, partial=True)
+        names = "C", "tol", "stopping", "threads"
+        how: dict[str, Any] = {name: getattr(self.options, name) for name in names}
         plan = plan_exact(problem, TrainOptions(**how))
         room = min(plan.memory.max_vertices, self.keep + max(_LEAST_ROOM, self.keep // 4))
         plan = replace(plan, memory=replace(plan.memory, max_vertices=room))
@@ -227,8 +237,10 @@ class Stream:
         stand_in = known
         if None in self.solutions:
             row = take_rows(known.support_vectors, np.arange(1))
-            stand_in = self._solve(row, np.array([-1], np.int8), np.ones(1), np.zeros(1))
-            stand_in = replace(stand_in, rows=known.rows[:1], status=Status.STREAMED)
+            one = _Vertices(row, np.array([-1], np.int8), np.ones(1), known.rows[:1])
+            stand_in = replace(self._solve(one, np.zeros(1)), rows=one.places)
+            stand_in = replace(stand_in, status=Status.STREAMED)
+            stand_in = replace(stand_in, sampled_gap=None, certified_gap=None)
         return [
             PairSolution(*pair, solution or stand_in, solution is None)
             for pair, solution in zip(class_pairs(self.n_classes), self.solutions, strict=True)
@@ -245,24 +257,6 @@ class Stream:
         return Model.of(pairs, like, classes=classes, vectors=vectors, **about)
 
 
-def vertex_hashes(rows: Rows, labels: Int8Array, factors: Float64Array) -> npt.NDArray[np.uint64]:
-    """A number for each row that equal rows of one label and weight share, shape (n_rows,).
-
-    Two different rows may share one, and one of them is ignored then, but that is not to be
-    expected below a billion rows. Zeros do not count: all forms of a row have the same number.
-    """
-    hashes = np.empty(len(rows), dtype=np.uint64)
-    for start in range(0, len(rows), _HASHED_ROWS):
-        part = rows[start : start + _HASHED_ROWS]
-        stored = part if isinstance(part, CSRRows) else CSRRows.from_dense(part)
-        nonzero = keep_stored(stored, stored.data != 0, stored.n_features)
-        hashes[start : start + len(part)] = row_hashes(nonzero)
-    for more in (factors.astype(np.float64).view(np.uint64), labels.astype(np.uint64)):
-        hashes = (hashes ^ more) * _MIX
-        hashes ^= hashes >> np.uint64(32)
-    return hashes
-
-
 def _in_form(rows: Rows, n_features: int, *, sparse: bool) -> Rows:
     """Rows of at least as many columns as they have, dense or sparse."""
     if rows.shape[1] == n_features and isinstance(rows, CSRRows) == sparse:
@@ -275,43 +269,19 @@ def _in_form(rows: Rows, n_features: int, *, sparse: bool) -> Rows:
 def solutions_of(model: Model) -> list[Solution | None]:
     """Solution of each classifier of an exact model, with its support vectors and no work.
 
-    None for a classifier that stands in for classes of which no row was seen: its only vector is of
-    its first class there, and of another one elsewhere.
+    None for a classifier that stands in for classes of which no row was seen: it has one vector,
+    and no gap.
     """
     names = "alpha", "labels", "rows", "rho", "objective", "certified_gap", "sampled_gap"
     about: dict[str, Any] = {"method": TrainOptions.method, "lmo": "", "choice": "", "steps": {}}
     about |= vars(Work.of(SolverState(), 1, 1)) | {"pair_gap": None, "status": model.status}
-    sides = {
-        (row, one.positive if label > 0 else one.negative)
-        for one in model.classifiers
-        for row, label in zip(one.rows.tolist(), one.labels.tolist(), strict=True)
-    }
-    several = [row for row, _ in sides]
     solutions: list[Solution | None] = []
     for one in model.classifiers:
         given = about | {name: getattr(one, name) for name in names} | {"penalties": one.C}
         given["support_vectors"] = take_rows(model.support_vectors, one.sv)
-        stands_in = len(one.rows) == 1 and one.labels[0] < 0 and several.count(one.rows[0]) > 1
+        stands_in = len(one.rows) == 1 and one.certified_gap is None and one.sampled_gap is None
         solutions.append(None if stands_in else Solution(**given))
     return solutions
-
-
-def factors_of_classes(model: Model) -> Float64Array:
-    """Factor of C of the rows of each class; InputError if rows of one class have several."""
-    factors = np.ones(len(model.classes))
-    if model.penalties is None:
-        return factors
-    for k, name in enumerate(model.classes.tolist()):
-        places = [one.sv[one.labels < 0] for one in model.classifiers if one.negative == name]
-        places += [one.sv[one.labels > 0] for one in model.classifiers if one.positive == name]
-        found = np.unique(model.penalties[np.concatenate(places)]) / model.C
-        if not np.allclose(found, found[:1]):
-            raise InputError(
-                f"the training rows of class {format_label(name)} had different weights, so that "
-                f"that of new rows is unknown; use partial_fit in Python, with sample_weight"
-            )
-        factors[k] = found[0] if len(found) else 1.0
-    return factors
 
 
 def support_of_classes(pairs: Sequence[PairSolution], n_classes: int) -> npt.NDArray[np.int32]:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw import FrankWolfeSVC, InputError, Status, TrainOptions, make_kernel, solve
-from ooc_fw.data.rows import CSRRows, take_rows
+from ooc_fw.data.rows import CSRRows, row_hashes
 from ooc_fw.data.sources import ArraySource, rows_source
 from ooc_fw.kernels.functions import RBF
 from ooc_fw.model.record import Model
 from ooc_fw.solver.loop import solve_problem
-from ooc_fw.training.streams import Stream, vertex_hashes
+from ooc_fw.training.streams import Stream
 from tests.support.contracts import to_dense
 from tests.support.reference import SmallProblem, make_problem, to_csr
 
@@ -46,10 +46,6 @@ def solution_of(stream):
     return stream.pairs()[0].solution
 
 
-def hashes_of(rows, labels):
-    return vertex_hashes(rows, labels, np.ones(len(labels)))
-
-
 def cut(problem, *ends, form=np.asarray):
     """The problem's rows in chunks that end at `ends`, and at the end."""
     starts = [0, *ends]
@@ -75,16 +71,14 @@ def assert_consistent(solution, problem):
 
 
 @pytest.mark.parametrize(
-    ("name", "forms", "full_rows"),
+    ("name", "forms"),
     [
-        *(("rbf", [np.asarray], 2048), ("rbf", [to_csr], 0), ("poly", [np.asarray], 0)),
-        *(("poly", [to_csr], 2048), ("linear", [np.asarray], 2048), ("linear", [to_csr], 0)),
-        *(("laplacian", [np.asarray, to_csr], 0), ("laplacian", [to_csr, np.asarray], 2048)),
+        *(("rbf", [np.asarray]), ("rbf", [to_csr]), ("poly", [np.asarray]), ("poly", [to_csr])),
+        *(("linear", [np.asarray]), ("linear", [to_csr]), ("laplacian", [np.asarray, to_csr])),
     ],
 )
-def test_chunks_that_come_again_lead_to_the_optimum(name, forms, full_rows, monkeypatch):
-    """Also if all chunks are trained on as large ones are, and kinds of rows take turns."""
-    monkeypatch.setattr("ooc_fw.training.streams._FULL_ROWS", full_rows)
+def test_chunks_that_come_again_lead_to_the_optimum(name, forms):
+    """Also if kinds of rows take turns."""
     problem = make_problem(make_kernel(name, gamma=0.5), n_rows=120, C=2.0, density=0.7)
     stream, forms = open_stream(problem), cycle(forms)
     for _ in range(12):
@@ -113,7 +107,8 @@ def test_any_chunks(problem, ends):
         gap = max(0.0, float(1 - truth.gradient[seen].min() / truth.rho))
         # Vertices without weight are among what the gap is over, but forgotten here.
         assert solution.sampled_gap == pytest.approx(gap, rel=1e-3, abs=1e-7)
-        assert solution.sampled_gap <= min(TOL, truth.gap + 1e-12)
+        # It includes a bound of rounding.
+        assert solution.sampled_gap <= min(TOL, truth.gap + 1e-9)
         assert problem.optimum.objective - 1e-12 <= solution.objective <= before * (1 + 1e-9)
         before = solution.objective
         start += len(y)
@@ -195,9 +190,7 @@ def test_a_signal_at_the_end_of_a_chunk_is_not_lost(problem, monkeypatch):
 # -- the bound ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("full_rows", [2048, 0])
-def test_support_stays_within_its_bound(full_rows, monkeypatch):
-    monkeypatch.setattr("ooc_fw.training.streams._FULL_ROWS", full_rows)
+def test_support_stays_within_its_bound():
     problem = big_problem()
     stream = open_stream(problem, keep=60, tol=1e-3)
     active = []
@@ -219,7 +212,7 @@ def test_beyond_the_bound_the_model_is_that_of_a_random_share():
     for order in (np.arange(2400), np.argsort(problem.y, kind="stable")):
         shuffled = SmallProblem(problem.kernel, problem.X[order], problem.y[order], problem.C)
         stream = taught(shuffled, 700, 1500, epochs=6, keep=80)
-        admitted = np.flatnonzero(hashes_of(shuffled.X, shuffled.y) <= stream.shares[0])
+        admitted = np.flatnonzero(row_hashes(to_csr(shuffled.X)) <= stream.shares[0] * 2.0**64)
         share = SmallProblem(problem.kernel, shuffled.X[admitted], shuffled.y[admitted], problem.C)
         assert 64 <= len(admitted) < 400
         assert solution_of(stream).objective == pytest.approx(share.optimum.objective, rel=1e-3)
@@ -277,23 +270,6 @@ def test_large_sources_come_in_chunks(monkeypatch, problem):
     stream = open_stream(problem).learn(ArraySource(problem.X), codes)
     assert len(sizes) == 12
     assert stream.n_rows == len(problem.X)
-
-
-def test_hashes_are_those_of_values_and_label(problem):
-    X, y = problem.X.copy(), problem.y
-    X[5] = X[7]
-    hashes, sparse = hashes_of(X, y), to_csr(X)
-    every = np.tile(np.arange(5, dtype=np.int32), 240), np.arange(0, 1201, 5, dtype=np.int64)
-    for same in (
-        CSRRows(sparse.data, sparse.indices, sparse.indptr, 99),
-        CSRRows(X.reshape(-1).copy(), *every, 5),  # zeros are stored
-        np.where(X == 0, np.float32(-0.0), X),
-    ):
-        np.testing.assert_array_equal(hashes_of(same, y), hashes)
-    assert (hashes_of(X, -y) != hashes).all()
-    assert len(np.unique(hashes)) == len(np.unique(np.column_stack([X, y]), axis=0))
-    one = hashes_of(take_rows(sparse, np.array([7])), y[7:8])
-    np.testing.assert_array_equal(one, hashes[[7]])
 
 
 # -- large penalties -----------------------------------------------------------------------------
