@@ -28,10 +28,9 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve
-from ooc_fw.solver.plan import Session, plan_exact, prepare
-from ooc_fw.solver.run import RunState, start
+from ooc_fw.solver.plan import Session, plan_exact
+from ooc_fw.solver.run import open_state, start
 from ooc_fw.solver.state import SolverState, Status
-from ooc_fw.solver.surroundings import Deadline
 
 Record = dict[str, Any]
 
@@ -258,9 +257,7 @@ def _watched(data: Data, kernel: Any, options: TrainOptions) -> Record:
         problem = BinaryProblem(source, signs, kernel)
         # With the full oracle all rows are vertices, and draws are made here.
         plan = plan_exact(problem, dataclasses.replace(options, lmo="full"))
-        with prepare(problem, plan, Session()) as workspace:
-            deadline, rng = Deadline(None, time.perf_counter()), np.random.default_rng(options.seed)
-            state = RunState(workspace, deadline, SolverState(), rng)
+        with open_state(problem, plan, Session()) as state:
             start(state, None)
             active, most = state.active, options.max_iter or math.inf
             began = time.perf_counter()

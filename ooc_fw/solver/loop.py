@@ -37,8 +37,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import FLOAT64_GAP, BinaryProblem, StoppingTest, check_weights, relative_gap
 from ooc_fw.solver import run
 from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
-from ooc_fw.solver.plan import Plan, Session, Workspace, plan_exact, prepare
-from ooc_fw.solver.run import EarlierWeights, Stagnation
+from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Stop, Warm, Work
 from ooc_fw.solver.steps import LEAST_BATCH, Effort, Steps
 from ooc_fw.solver.surroundings import POLISH_SHARE, Surroundings
@@ -50,6 +49,7 @@ _BRIEF = 1.0  # seconds for optimising the weights after an interrupt, and for c
 _LITTLE_ROOM = 64  # no vertices are sought with room for less than 1/64 of those allowed
 _IDLE_ROUNDS = 8  # rounds without a new violator or a smaller gap, which end a run as ROUNDING
 _UNFINISHED = 4  # corrective steps without progress, before kernel values become more precise
+_STILL = 1e-8  # relative decrease of rho that leads nowhere in thousands of steps
 _LONG = 5000  # rho must fall in so many steps, or in half of the steps before
 _LONG_CORRECTIVE = 500  # the same of corrective steps
 _VIOLATION_SHARE = 0.3  # of the violation just seen, to which corrective steps optimise
@@ -120,23 +120,24 @@ def solve_problem(
     session = session or Session()
     if warm is not None:
         check_weights(warm.rows, warm.alpha, problem.source.n_rows, scaled=False)
-    with prepare(problem, plan, session) as workspace:
+    with run.open_state(problem, plan, session) as state:
         logger.info("%s", plan.method)
         logger.info("memory plan: %s", plan.memory)
-        return _Run(workspace, session).solve(warm)
+        return _Run(state, session).solve(warm)
 
 
 class _Run(Surroundings):
     """One run: the outer loop."""
 
-    def __init__(self, workspace: Workspace, session: Session) -> None:
-        problem = workspace.problem
-        options = workspace.options
+    def __init__(self, state: run.RunState, session: Session) -> None:
+        problem = state.problem
+        options = state.options
         super().__init__(session, options, problem.source, SolverState())
-        self.workspace = workspace
-        self.engine = workspace.engine
-        self.state = run.RunState(workspace, self.deadline, self.progress, self.rng)
-        self.active = self.state.active
+        self.problem = problem
+        self.engine = state.engine
+        self.state = state
+        self.rng = state.rng
+        self.active = state.active
         diagonal = problem.constant_diagonal(options.C)
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal, problem.bias_share)
 
@@ -177,7 +178,7 @@ class _Run(Surroundings):
             # 3. Compute the gradient of the active set in float64. Steps see float32 kernel values
             #    and may have passed the test too early.
             state.renew()
-            state.stagnation = Stagnation()
+            state.trust_steps()
             state.renewed = True
             state.idle_rounds += 1
             tolerance = self.stopping.relative_tolerance(active.rho)
@@ -243,18 +244,11 @@ class _Run(Surroundings):
         self.interrupt.defer()
         steps = state.rule.walk(self.active, most, targets, draws)
         self.progress.sampled_gap = max(0.0, steps.gap)
-        self._count_steps(steps)
-        state.stagnation.note_objective(self.active.rho, steps.n_steps)
-        self._check_progress(max(_LONG, self.progress.iteration // 2))
+        self._note(steps)
         if most > 0 and not steps.passed:
             self.report()
         state.remember()
         return steps.passed
-
-    def _count_steps(self, steps: Steps) -> None:
-        self.progress.iteration += steps.n_steps
-        for kind, count in steps.counts.items():
-            self.progress.steps[kind] += count
 
     def _ask_oracle(self) -> tuple[Candidates, bool]:
         """Make room and have the oracle propose vertices; whether their gap passes the test."""
@@ -264,7 +258,11 @@ class _Run(Surroundings):
             candidates = nothing_outside(self.active, 0, exact=False)
         else:
             started = time.perf_counter()
-            candidates = state.oracle.propose(self.active, state.rng, self._request(room))
+            request = Request()
+            if state.rule.takes_many:
+                limit = min(max(LEAST_BATCH, len(self.active)), room)
+                request = Request(limit, self.active.rho * (1 - self._target_gap()))
+            candidates = state.oracle.propose(self.active, state.rng, request)
             seconds = time.perf_counter() - started
             self.deadline.measure(seconds, candidates.n_scanned * len(self.active))
         state.n_scanned = candidates.n_scanned
@@ -281,14 +279,6 @@ class _Run(Surroundings):
             if not passed or wanted <= 0 or candidates.n_scanned == 0 or self.deadline.left() <= 0:
                 return candidates, passed
 
-    def _request(self, room: int) -> Request:
-        """What the oracle is asked for, where `room` is left for so many vertices."""
-        state = self.state
-        if not state.rule.takes_many:
-            return Request()
-        limit = min(max(LEAST_BATCH, len(self.active)), room)
-        return Request(limit, self.active.rho * (1 - self._target_gap()))
-
     def _make_room(self) -> int:
         """Remove idle vertices where few may still be added; how many those are."""
         state = self.state
@@ -300,14 +290,14 @@ class _Run(Surroundings):
             state.rule.prune(self.active, spare=0.0)
         room = most - len(self.active)
         state.full = state.full or room <= little
-        if state.full and self.workspace.problem.partial:
+        if state.full and self.problem.partial:
             raise Stop(Status.SUPPORT_LIMIT)  # the stream forgets vertices and goes on
         return room
 
     def _step(self, candidates: Candidates) -> None:
         """Add the candidates to the active set, take a step, and report."""
         state = self.state
-        rule = self.state.rule
+        rule = state.rule
         state.n_scanned = 0
         worst = candidates.least
         before = len(self.active)
@@ -315,39 +305,36 @@ class _Run(Surroundings):
             self.active.add(candidates.row_ids, candidates.rows, candidates.labels)
             worst = float(np.median(candidates.grads))
         # In a small chunk of a stream another round costs more than steps on the vertices.
-        small_chunk = self.workspace.problem.partial and self.options.lmo == "full"
+        small_chunk = self.problem.partial and self.options.lmo == "full"
         share = 0.0 if small_chunk else _VIOLATION_SHARE
         violation = share * relative_gap(self.active.rho, worst)
-        effort = Effort(max(violation, _TARGET_SHARE * self._target_gap()), self._cuts_step)
-        steps = rule.step(self.active, effort)
-        self._watch(steps, effort, grown=bool(self.active.alpha[before:].any()))
+        wanted_gap = max(violation, _TARGET_SHARE * self._target_gap())
+        ends = Effort(wanted_gap, lambda: self.interrupt.noted is not None or self.is_over())
+        steps = rule.step(self.active, ends)
+        self._note(steps, wanted_gap, grown=bool(self.active.alpha[before:].any()))
         rule.prune(self.active)
-        self._count_steps(steps)
         self.interrupt.defer()
         self.report()
         state.remember()
 
-    def _cuts_step(self) -> bool:
-        """Whether a corrective step has to end before it is optimal."""
-        return self.interrupt.noted is not None or self.is_over()
-
-    def _watch(self, steps: Steps, effort: Effort, *, grown: bool) -> None:
-        """Turn to more precise kernel values where rounding misleads the steps, or end the run."""
-        signs = self.state.stagnation
-        optimises = self.state.rule.optimises
-        signs.note_objective(self.active.rho)
+    def _note(self, steps: Steps, wanted_gap: float = 0.0, *, grown: bool = False) -> None:
+        """Count steps; where they lead nowhere, make kernel values more precise, or end the run."""
+        state = self.state
+        self.progress.iteration += steps.n_steps
+        for kind, count in steps.counts.items():
+            self.progress.steps[kind] += count
+        state.still += steps.n_steps
+        if self.active.rho < state.fallen_rho * (1 - _STILL):
+            state.still = 0
+            state.fallen_rho = self.active.rho
+        optimises = state.rule.optimises
         long = max(_LONG_CORRECTIVE if optimises else _LONG, self.progress.iteration // 2)
-        if optimises and signs.still < long:
-            signs.note_correction(self.active, effort.tol, moved_on=grown or steps.cut)
-        self._check_progress(long)
-
-    def _check_progress(self, long: int) -> None:
-        """Turn to more precise kernel values after a `long` time without progress, or end."""
-        signs = self.state.stagnation
-        if signs.still >= long or signs.unfinished > _UNFINISHED:
+        if optimises and state.still < long:
+            state.note_correction(wanted_gap, moved_on=grown or steps.cut)
+        if state.still >= long or state.unfinished > _UNFINISHED:
             if not self.active.raise_precision():
                 raise Stop(Status.ROUNDING)
-            self.state.stagnation = Stagnation()
+            state.trust_steps()
 
     def is_over(self) -> bool:
         """Whether training has to stop now, so that the end fits the time limit."""
@@ -363,11 +350,11 @@ class _Run(Surroundings):
         self.progress.objective = active.rho / 2
         self.progress.n_active = len(active)
         self.progress.n_support = len(active.support)
-        return self.progress.without_bias(self.workspace.problem.bias_share)
+        return self.progress.without_bias(self.problem.bias_share)
 
     def _certify(self, tolerance: float) -> Certificate:
         self.interrupt.defer()
-        certificate = run.certify(self.state, tolerance, self.report)
+        certificate = run.certify(self.state, self, tolerance)
         self.tell()
         return certificate
 
@@ -384,7 +371,7 @@ class _Run(Surroundings):
         if certificate.certified_gap < state.least_gap:
             state.least_gap = certificate.certified_gap
             state.idle_rounds = 0
-            state.best = EarlierWeights.of(self.active)
+            state.best = state.weights
         if len(self.active.outside(worst)) == 0:
             return False
         state.add_vertices(worst[: self._make_room()])
@@ -393,18 +380,18 @@ class _Run(Surroundings):
     def _finish(self, status: Status) -> Solution:
         """Bring the weights to their best for the end; the result of the run."""
         state = self.state
-        goes_on = status is Status.SUPPORT_LIMIT and self.workspace.problem.partial
+        goes_on = status is Status.SUPPORT_LIMIT and self.problem.partial
         if not (status.reached or goes_on):
             self.interrupt.defer()
             self.progress.phase = Phase.POLISH
             with suppress(Stop):
                 self.report()
             if status is Status.ROUNDING:
-                run.polish(state, self._target_gap())
+                run.polish(state, self, self._target_gap())
                 status = self._certify_late(status)
                 last = state.certificate
                 if state.best and last and last.certified_gap > _WORSE * state.least_gap:
-                    state.return_to(state.best)
+                    state.take_weights(state.best.ids, state.best.alpha)
                     status = self._certify_late(status)
             else:
                 seconds = POLISH_SHARE / 2 * self.deadline.max_time
@@ -413,7 +400,9 @@ class _Run(Surroundings):
                 # The certificate of a full active set stays if its weights do.
                 if run.finish_early(state, seconds) or status is not Status.SUPPORT_LIMIT:
                     status = self._certify_late(status)
-        return self._solution(status)
+        sampled_gap = run.last_sampled_gap(state)
+        self.update()  # the gap comes first, since it may read rows, which count
+        return self._solution(status, sampled_gap, state.certificate)
 
     def _certify_late(self, status: Status) -> Status:
         """Certify weights that had to stop early, if there is time; they may pass all the same."""
@@ -427,26 +416,21 @@ class _Run(Surroundings):
             lambda: self._certify(tolerance).certified_gap <= tolerance,
         )
 
-    def _solution(self, status: Status) -> Solution:
-        """Weights of a run that has ended, and gaps that belong to them."""
-        sampled_gap = run.last_sampled_gap(self.state)
-        self.update()  # the gap comes first, since it may read rows, which count
-        return self._weights(status, sampled_gap, self.state.certificate)
-
     def weights_so_far(self) -> Solution:
         """The weights between two iterations, whose gap over all rows is not known."""
-        solution = self._weights(Status.RUNNING, self.progress.sampled_gap, None)
+        solution = self._solution(Status.RUNNING, self.progress.sampled_gap, None)
         return replace(solution, alpha=solution.alpha / solution.alpha.sum())
 
-    def _weights(
+    def _solution(
         self, status: Status, sampled_gap: float | None, certificate: Certificate | None
     ) -> Solution:
         """The present weights with these gaps; InputError if rounding hides that of one class."""
-        state, problem = self.state, self.workspace.problem
-        penalties = problem.penalties
-        active, support = self.active, self.active.support
-        rows, rho = active.ids[support], active.rho
-        if problem.one_class:  # the objective of one class is without the bias
+        active = self.active
+        penalties = self.problem.penalties
+        support = active.support
+        rows = active.ids[support]
+        rho = active.rho
+        if self.problem.one_class:  # the objective of one class is without the bias
             total = math.fsum(active.alpha)
             rho -= total**2
             if not rho > 0:  # rounding hides it; the exact value is positive
@@ -462,7 +446,7 @@ class _Run(Surroundings):
             status=status,
             method=self.options.method,
             lmo=self.options.lmo,
-            choice=self.workspace.plan.method,
+            choice=self.state.plan.method,
             alpha=active.alpha[support],
             labels=active.labels[support].astype(np.int8),
             rows=rows,
@@ -474,6 +458,6 @@ class _Run(Surroundings):
             sampled_gap=sampled_gap,
             certified_gap=None if certificate is None else certificate.certified_gap,
             pair_gap=None if certificate is None else certificate.pair_gap,
-            sweep_seconds=state.sweep_seconds,
+            sweep_seconds=self.state.sweep_seconds,
             signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
         )

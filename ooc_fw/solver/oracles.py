@@ -31,7 +31,7 @@ from ooc_fw.solver.few import FewVertices, Look
 from ooc_fw.solver.steps import STEP_RULES, StepRule
 
 if TYPE_CHECKING:
-    from ooc_fw.solver.plan import Workspace
+    from ooc_fw.solver.run import RunState
 
 _FIRST_BLOCK = 2048  # rows of the shortest block, unless few vertices are wanted
 _LEAST_PER_VERTEX = 4  # rows of the shortest block for each vertex wanted
@@ -71,10 +71,12 @@ class Candidates:
 class LMO(ABC):
     """An oracle; subclasses define `propose`."""
 
-    def __init__(self, workspace: Workspace, sample_size: int | None = None) -> None:
-        self._source, self._labels = workspace.rows, workspace.problem.labels
-        self._engine, self._sampler = workspace.engine, workspace.sampler
-        self._sample_size = sample_size or workspace.options.sample_size
+    def __init__(self, state: RunState, sample_size: int | None = None) -> None:
+        self._source = state.rows
+        self._labels = state.problem.labels
+        self._engine = state.engine
+        self._sampler = state.sampler
+        self._sample_size = sample_size or state.options.sample_size
 
     @abstractmethod
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
@@ -112,15 +114,21 @@ class SampledLMO(LMO):
         row_ids = row_ids[active.outside(row_ids)]
         if len(row_ids) == 0:
             return seen
-        rows, labels = self._source.take(row_ids), self._labels[row_ids]
+        rows = self._source.take(row_ids)
+        labels = self._labels[row_ids]
         grads = self._gradients(active, rows, labels, request)
         chosen = self._choose(row_ids, grads, request, active)
         k = int(grads.argmin())
         seen = replace(seen, least=min(seen.least, float(grads[k])), worst=int(row_ids[k]))
         if len(chosen) == 0:
             return seen
-        rows, row_ids = take_rows(rows, chosen), row_ids[chosen]
-        return replace(seen, row_ids=row_ids, rows=rows, labels=labels[chosen], grads=grads[chosen])
+        return replace(
+            seen,
+            row_ids=row_ids[chosen],
+            rows=take_rows(rows, chosen),
+            labels=labels[chosen],
+            grads=grads[chosen],
+        )
 
     def _gradients(
         self, active: ActiveSet, rows: Rows, labels: Int8Array, request: Request
@@ -154,17 +162,17 @@ class BlockLMO(SampledLMO):
     looked at.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
-        super().__init__(workspace)
-        self._blocks = block_sampler(workspace.sampler, self._source.n_rows)
-        self._max_block = workspace.plan.memory.max_block
+    def __init__(self, state: RunState) -> None:
+        super().__init__(state)
+        self._blocks = block_sampler(state.sampler, self._source.n_rows)
+        self._max_block = state.plan.memory.max_block
         self._unseen = self._source.n_rows  # rows left of the first pass
         self._margins = np.zeros(self._unseen, dtype=np.float32)  # g / rho when a row was last seen
         self._near = np.empty(0, dtype=np.int64)  # rows left of the present pass, after the first
         self._n_passes = 0  # over rows near the margin
         self._n_violators = self._n_rows = 0  # of the present pass so far
         self._share = 1.0  # of violators in the last block
-        self._few = FewVertices(workspace.plan.memory)
+        self._few = FewVertices(state.plan.memory)
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         size = min(self._max_block, block_rows(request.limit, self._share))
@@ -173,7 +181,8 @@ class BlockLMO(SampledLMO):
             self._unseen -= len(row_ids)
             return self._best_of(active, row_ids, request)
         self._begin_pass_if_due()
-        row_ids, self._near = self._near[:size], self._near[size:]
+        row_ids = self._near[:size]
+        self._near = self._near[size:]
         return self._best_of(active, row_ids, request)
 
     def _gradients(
@@ -182,7 +191,8 @@ class BlockLMO(SampledLMO):
         """Right for rows that may violate, and else estimated, where few vertices allow."""
         distinct, groups = distinct_rows(rows)
         x = active.prepare(distinct)
-        of_rows, has_label = np.arange(len(x))[groups], np.zeros((2, len(x)), dtype=np.bool_)
+        of_rows = np.arange(len(x))[groups]
+        has_label = np.zeros((2, len(x)), dtype=np.bool_)
         has_label[(labels > 0).astype(np.int64), of_rows] = True
         n_left = max(0, self._unseen) + len(self._near)
         look = Look(x, has_label, request.threshold, n_left)
@@ -199,8 +209,8 @@ class BlockLMO(SampledLMO):
     def _choose(
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
     ) -> npt.NDArray[np.intp]:
-        margins, visited = grads / active.rho, self._n_passes > 0
-        self._margins[row_ids] = 1 + _VISITED * (margins - 1) if visited else margins
+        margins = grads / active.rho
+        self._margins[row_ids] = 1 + _VISITED * (margins - 1) if self._n_passes > 0 else margins
         violators = np.flatnonzero(grads < request.threshold)
         self._n_violators += len(violators)
         self._n_rows += len(grads)
@@ -209,8 +219,10 @@ class BlockLMO(SampledLMO):
 
     def reset(self) -> None:
         """Propose nothing more: certifying passes find the violators from now on."""
-        self._unseen, self._n_passes = 0, len(_NEAR)
-        self._near, self._margins = self._near[:0], self._margins[:0].copy()
+        self._unseen = 0
+        self._n_passes = len(_NEAR)
+        self._near = self._near[:0]
+        self._margins = self._margins[:0].copy()
 
 
 class FullLMO(LMO):
@@ -219,8 +231,8 @@ class FullLMO(LMO):
     A pass brings the gradient of every row to the present weights.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
-        super().__init__(workspace)
+    def __init__(self, state: RunState) -> None:
+        super().__init__(state)
         self._alpha = np.zeros(self._source.n_rows)  # weights of all rows at the last pass
         self._grad = np.zeros(self._source.n_rows)  # their gradient, but for alpha_i / C_i
 
@@ -239,7 +251,8 @@ class FullLMO(LMO):
             best = np.sort(best[np.argpartition(grad[best], request.limit - 1)[: request.limit]])
         if len(best) == 0:
             return seen
-        rows, labels = self._source.take(best), self._labels[best]
+        rows = self._source.take(best)
+        labels = self._labels[best]
         return replace(seen, row_ids=best, rows=rows, labels=labels, grads=grad[best])
 
     def _update(self, active: ActiveSet) -> None:
@@ -277,8 +290,8 @@ def walks_on_all_rows(options: TrainOptions, n_rows: int, capacity: int) -> bool
     return STEP_RULES[options.method].walks and sees_all and n_rows <= capacity
 
 
-def make_oracle(workspace: Workspace, rule: StepRule) -> LMO:
+def make_oracle(state: RunState, rule: StepRule) -> LMO:
     """The oracle that the options of a run ask for; samples become blocks where steps take many."""
-    if workspace.options.lmo == "sampled" and rule.takes_many:
-        return BlockLMO(workspace)
-    return ORACLES[workspace.options.lmo](workspace)
+    if state.options.lmo == "sampled" and rule.takes_many:
+        return BlockLMO(state)
+    return ORACLES[state.options.lmo](state)

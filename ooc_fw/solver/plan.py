@@ -1,4 +1,4 @@
-"""What is decided before a run, in one frozen `Plan`; the `Session` around it; its `Workspace`.
+"""What is decided before a run, in one frozen `Plan`, and the `Session` around it.
 
 `plan_exact` plans binary classifiers; `ooc_fw.training.fit.make_plan` plans models of any kind.
 Nothing further down decides again.
@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.parallel import Workers, borrow_workers
-from ooc_fw.data.rows import AnyArray, Float64Array
+from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.sampling import ChunkSampler, Sampler, choose_sampler
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource, stretches
-from ooc_fw.data.views import CachedSource
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem, Problem
+from ooc_fw.problem import Problem
 from ooc_fw.solver.oracles import LARGEST_BLOCK
 from ooc_fw.solver.state import Callback
 from ooc_fw.solver.steps import STEP_RULES
@@ -40,7 +39,6 @@ _warn_once = cache(logger.warning)  # not for each of many runs on one file
 _FEW_BYTES = 32 << 20  # of rows that are looked at together where memory is short, or once
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 14  # rows whose kernel values with each other take 1 GiB in float32
-_PROBE_ROWS = 1024  # rows that the arithmetic of products is chosen by
 _UNRELATED = 1e-6  # largest kernel value between two rows that tell nothing of each other
 
 
@@ -116,16 +114,11 @@ def plan_exact(
     method = f"method {options.method}, {options.lmo} oracle: {why}"
     # Gradients between many vertices can be computed anew; single steps move more weight, and
     # round more. Of one class, rho may be far below 1.
-    fits = takes_many_vertices(options) and problem.kernel.constant_diagonal
+    fits = STEP_RULES[options.method].takes_many and problem.kernel.constant_diagonal
     fits = fits and problem.task != "novelty"
     quantised = fits and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
     options = replace(options, threads=min(options.threads, memory.max_threads))
     return Plan(options, given, memory, kind, method, quantised)
-
-
-def takes_many_vertices(options: TrainOptions) -> bool:
-    """Whether a step of the method takes many vertices."""
-    return STEP_RULES[options.method].takes_many
 
 
 def with_method(options: TrainOptions, n_rows: int) -> TrainOptions:
@@ -170,7 +163,7 @@ def sizes_of(
     options = with_method(replace(options, landmarks=None), source.n_rows)
     if held is None:
         held = source.decoded_bytes if source.in_memory else 0
-    takes_many = takes_many_vertices(options)
+    takes_many = STEP_RULES[options.method].takes_many
     block_rows = min(source.n_rows, LARGEST_BLOCK if takes_many else options.sample_size)
     return Workload(
         n_rows=source.n_rows,
@@ -187,45 +180,6 @@ def sizes_of(
         full_oracle=options.lmo == "full",
         **learned,
     )
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """What does not change during a run."""
-
-    problem: BinaryProblem
-    plan: Plan
-    sampler: Sampler  # draws rows of the source
-    engine: Engine  # computes kernel values
-    rows: CachedSource  # the source, with its rows kept in RAM where the plan has room
-    workers: Workers | None  # where passes over the data are made; None is this process
-
-    @property
-    def options(self) -> TrainOptions:
-        """Options of the plan, of which none is "auto"."""
-        return self.plan.options
-
-    @property
-    def penalties(self) -> float | Float64Array:
-        """C, or the penalty of each row, shape (n_rows,)."""
-        return self.options.C if self.problem.penalties is None else self.problem.penalties
-
-
-@contextmanager
-def prepare(problem: BinaryProblem, plan: Plan, session: Session) -> Iterator[Workspace]:
-    """Make what a run works with; a probe of the rows tells which arithmetic suits them."""
-    source = problem.source
-    options = plan.options
-    sampler = make_sampler(source, problem.labels)
-    n_probe = few_rows(source, _PROBE_ROWS)
-    probe = source.take(sampler.sample(n_probe, np.random.default_rng(options.seed)))
-    arithmetic = choose_arithmetic(problem.kernel, probe)
-    with (
-        Engine(problem.kernel, options.threads, arithmetic) as engine,
-        lend_workers(session, options.threads, source) as workers,
-    ):
-        rows = CachedSource(source, plan.memory.row_cache)
-        yield Workspace(problem, plan, sampler, engine, rows, workers)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A run on one binary problem: what it changes, its first weights, certificates, and its end.
+"""The state of a run on one binary problem: its first weights, certificates, and its end.
 
 `ooc_fw.solver.loop` is the algorithm that puts these together.
 """
@@ -8,32 +8,37 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
-from numpy.random import Generator
 
 from ooc_fw.certificate.screening import Screen
 from ooc_fw.certificate.sweep import Certificate, Search, SupportWeights, certificate_of_all
 from ooc_fw.certificate.sweep import certify as make_pass
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, take_rows
+from ooc_fw.data.parallel import Workers
+from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
+from ooc_fw.data.sampling import Sampler
 from ooc_fw.data.sources import iter_blocks
+from ooc_fw.data.views import CachedSource
+from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.low_rank import Effort
 from ooc_fw.options import START_ROWS
-from ooc_fw.problem import relative_gap
+from ooc_fw.problem import BinaryProblem, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.oracles import Request, SampledLMO, make_oracle, walks_on_all_rows
-from ooc_fw.solver.plan import Workspace
-from ooc_fw.solver.state import SolverState, Status, Stop, Warm
+from ooc_fw.solver.plan import Plan, Session, few_rows, lend_workers, make_sampler
+from ooc_fw.solver.state import Status, Stop, Warm
 from ooc_fw.solver.steps import INNER_STEPS_PER_VERTEX, STEP_RULES
-from ooc_fw.solver.surroundings import Deadline
+from ooc_fw.solver.surroundings import Surroundings
 
 logger = logging.getLogger(__name__)
 
+_PROBE_ROWS = 1024  # rows that the arithmetic of products is chosen by
 _STEPS_PER_VERTEX = 100  # most pairwise steps on the first vertices, for each of them
-_STILL = 1e-8  # relative decrease of rho that leads nowhere in thousands of steps
 _LEAST_PROGRESS = 1e-3  # share of the gap by which a corrective step must lower the objective
 _LEAST_VIOLATORS = 512  # violators that a pass may always return
 _MOST_UNSCREENED = 1 << 20  # and a share of many rows: their numbers take memory
@@ -46,47 +51,112 @@ _PASS_COST = 2.0  # time of a kernel value in a certifying pass, over one in tra
 _UNCERTIFIED_DRAW = 2048  # least number of rows over which an uncertified gap is known
 
 
-@dataclass(frozen=True)
-class EarlierWeights:
+class Weights(NamedTuple):
     """Weights at some moment of a run."""
 
     ids: Int64Array  # (k,): rows of positive weight
-    labels: Int8Array  # (k,): -1 or +1
     alpha: Float64Array  # (k,): their weights
     rho: float  # alpha' g
-    squared_norm: float  # |w|^2 + b^2
-
-    @classmethod
-    def of(cls, active: ActiveSet) -> EarlierWeights:
-        """Remember the current weights."""
-        support = active.support
-        labels = active.labels[support].astype(np.int8)
-        rho, norm = active.rho, active.squared_norm()
-        return cls(active.ids[support], labels, active.alpha[support], rho, norm)
 
 
-@dataclass
-class Stagnation:
-    """Signs that steps get nowhere, since kernel values of some precision are used."""
+class RunState:
+    """What a run works with and changes, from its first vertices to its solution."""
 
-    still: int = 0  # steps in which rho has hardly fallen below `fallen_rho`
-    fallen_rho: float = math.inf
-    unfinished: int = 0  # corrective steps on the same vertices that got nowhere
-    least_rho: float = math.inf  # rho with a gradient computed anew between two such steps
-    solved_gap: float = math.inf  # least gap at which a corrective step on them reached its target
+    def __init__(
+        self,
+        problem: BinaryProblem,
+        plan: Plan,
+        sampler: Sampler,
+        engine: Engine,
+        workers: Workers | None,
+    ) -> None:
+        options = plan.options
+        memory = plan.memory
+        self.problem = problem
+        self.plan = plan
+        self.options = options  # of which none is "auto"
+        self.sampler = sampler  # draws rows of the source
+        self.engine = engine  # computes kernel values
+        self.workers = workers  # where passes over the data are made; None is this process
+        self.rows = CachedSource(problem.source, memory.row_cache)
+        self.rng = np.random.default_rng(options.seed)
+        kernel_rows = KernelRows(
+            memory.max_vertices, memory.kernel_values, plan.quantised, memory.limit
+        )
+        self.active = ActiveSet(engine, options.C, kernel_rows, problem.penalties)
+        self.rule = STEP_RULES[options.method]()
+        self.oracle = make_oracle(self, self.rule)
+        self.earlier: list[Weights] = []  # at growing sizes, each twice the one before
+        self.best: Weights | None = None  # of the least certified gap above the tolerance
+        self.full = False  # whether the active set holds all the vertices that it may
+        self.target_share = 1.0  # of the tolerance, to which training goes
+        self.renewed = False  # whether the gradient is new since the oracle proposes nothing more
+        self.least_gap = math.inf  # least certified gap
+        self.idle_rounds = 0  # certificates since the least one
+        self.n_scanned = 0  # rows that the last proposal looked at, if for the present weights
+        self.worst = -1  # the worst of these rows, see `Candidates`
+        self.certificate: Certificate | None = None  # of the present weights
+        self.screen: Screen | None = None  # from the last pass over all rows
+        self.pass_share = 1.0  # share of the rows that the last certifying pass looked at
+        self.sweep_seconds: float | None = None  # of the last pass over all rows
+        self.trust_steps()
 
-    def note_objective(self, rho: float, n_steps: int = 1) -> None:
-        """Count steps after which the objective is rho / 2."""
-        self.still += n_steps
-        if rho < self.fallen_rho * (1 - _STILL):
-            self.still = 0
-            self.fallen_rho = rho
+    def trust_steps(self) -> None:
+        """Forget the signs that steps get nowhere, since other kernel values are used."""
+        self.still = 0  # steps in which rho has hardly fallen below `fallen_rho`
+        self.fallen_rho = math.inf
+        self.unfinished = 0  # corrective steps on the same vertices that got nowhere
+        self.least_rho = math.inf  # with a gradient computed anew between two such steps
+        self.solved_gap = math.inf  # least gap at which a corrective step on them was finished
 
-    def note_correction(self, active: ActiveSet, wanted_gap: float, *, moved_on: bool) -> None:
+    @property
+    def row_penalties(self) -> Float64Array:
+        """The penalty of each row of the source."""
+        given = self.problem.penalties
+        C = np.asarray(self.options.C if given is None else given)
+        return np.broadcast_to(C, self.rows.n_rows)
+
+    @property
+    def weights(self) -> Weights:
+        """The current weights, which do not change with the active set."""
+        support = self.active.support
+        return Weights(self.active.ids[support], self.active.alpha[support], self.active.rho)
+
+    def add_vertices(self, row_ids: Int64Array, *, fill: bool = True) -> None:
+        """Add rows of the source, whose numbers increase, as vertices of weight 0."""
+        labels = self.problem.labels[row_ids]
+        self.active.add(row_ids, self.rows.take(row_ids), labels, fill=fill)
+
+    def take_weights(self, row_ids: Int64Array, alpha: Float64Array) -> None:
+        """Take these weights, or the heaviest of them, in place of all others."""
+        heaviest = np.argsort(-alpha, kind="stable")[: self.active.kernel_rows.capacity]
+        chosen = heaviest[alpha[heaviest] > 0]
+        chosen = chosen[np.argsort(row_ids[chosen])]
+        self.active.keep(np.empty(0, dtype=np.int64))
+        self.add_vertices(row_ids[chosen])
+        self.active.set_weights(alpha[chosen])
+        self.certificate = None
+        self.screen = None
+        self.n_scanned = 0
+        self.pass_share = 1.0
+
+    def remember(self) -> None:
+        """Keep the current weights if the active set has grown enough; O(1) otherwise."""
+        least = 2 * len(self.earlier[-1].ids) if self.earlier else _FEWEST
+        if len(self.active) >= least and len(self.active.support) >= least:
+            self.earlier.append(self.weights)
+
+    def renew(self) -> None:
+        """Refresh; the oracle forgets what came from the gradient before."""
+        self.active.refresh()
+        self.oracle.reset()
+
+    def note_correction(self, wanted_gap: float, *, moved_on: bool) -> None:
         """Count a corrective step on the same vertices if it got nowhere.
 
         Its gap ends above the one wanted, or no lower than before, and the objective hardly falls.
         """
+        active = self.active
         gap = active.relative_gap()
         if moved_on or (gap <= wanted_gap and gap < self.solved_gap):
             self.unfinished = 0
@@ -102,113 +172,64 @@ class Stagnation:
                 self.unfinished = 1
                 self.least_rho = active.rho
 
-
-class RunState:
-    """What a run changes, from its first vertices to its solution."""
-
-    def __init__(
-        self, workspace: Workspace, deadline: Deadline, progress: SolverState, rng: Generator
-    ) -> None:
-        options = workspace.options
-        memory = workspace.plan.memory
-        penalties = workspace.problem.penalties
-        sizes = memory.max_vertices, memory.kernel_values
-        kernel_rows = KernelRows(*sizes, workspace.plan.quantised, memory.limit)
-        self.workspace = workspace
-        self.deadline = deadline
-        self.progress = progress  # what callbacks are told
-        self.rng = rng  # draws rows
-        self.active = ActiveSet(workspace.engine, options.C, kernel_rows, penalties)
-        self.rule = STEP_RULES[options.method]()
-        self.oracle = make_oracle(workspace, self.rule)
-        self.stagnation = Stagnation()
-        self.earlier: list[EarlierWeights] = []  # at growing sizes, each twice the one before
-        self.best: EarlierWeights | None = None  # of the least certified gap above the tolerance
-        self.full = False  # whether the active set holds all the vertices that it may
-        self.target_share = 1.0  # of the tolerance, to which training goes
-        self.renewed = False  # whether the gradient is new since the oracle proposes nothing more
-        self.least_gap = math.inf  # least certified gap
-        self.idle_rounds = 0  # certificates since the least one
-        self.n_scanned = 0  # rows that the last proposal looked at, if for the present weights
-        self.worst = -1  # the worst of these rows, see `Candidates`
-        self.certificate: Certificate | None = None  # of the present weights
-        self.screen: Screen | None = None  # from the last pass over all rows
-        self.pass_share = 1.0  # share of the rows that the last certifying pass looked at
-        self.sweep_seconds: float | None = None  # of the last pass over all rows
-
-    def add_vertices(self, row_ids: Int64Array, *, fill: bool = True) -> None:
-        """Add rows of the source, whose numbers increase, as vertices of weight 0."""
-        rows, labels = self.workspace.rows.take(row_ids), self.workspace.problem.labels[row_ids]
-        self.active.add(row_ids, rows, labels, fill=fill)
-
-    def remember(self) -> None:
-        """Keep the current weights if the active set has grown enough; O(1) otherwise."""
-        least = 2 * len(self.earlier[-1].ids) if self.earlier else _FEWEST
-        if len(self.active) >= least and len(self.active.support) >= least:
-            self.earlier.append(EarlierWeights.of(self.active))
-
-    def renew(self) -> None:
-        """Refresh; the oracle forgets what came from the gradient before."""
-        self.active.refresh()
-        self.oracle.reset()
-
-    def return_to(self, earlier: EarlierWeights) -> None:
-        """Take the weights of an earlier moment."""
-        order = np.argsort(earlier.ids)
-        self.active.keep(np.empty(0, dtype=np.int64))
-        self.add_vertices(earlier.ids[order])
-        self.active.set_weights(earlier.alpha[order])
-        self.certificate = None
-        self.screen = None
-        self.n_scanned = 0
-        self.pass_share = 1.0
-
     def pass_work(self) -> float:
         """Kernel values that the next certifying pass likely takes, as if in training."""
-        n_rows = self.workspace.problem.source.n_rows
-        if not self.workspace.options.certify or len(self.active) == n_rows:
+        n_rows = self.problem.source.n_rows
+        if not self.options.certify or len(self.active) == n_rows:
             return 0.0
         return _PASS_COST * self.pass_share * n_rows * len(self.active.support)
+
+
+@contextmanager
+def open_state(problem: BinaryProblem, plan: Plan, session: Session) -> Iterator[RunState]:
+    """The state of a run that begins; a probe of the rows tells which arithmetic suits them."""
+    source = problem.source
+    threads = plan.options.threads
+    sampler = make_sampler(source, problem.labels)
+    rng = np.random.default_rng(plan.options.seed)
+    probe = source.take(sampler.sample(few_rows(source, _PROBE_ROWS), rng))
+    arithmetic = choose_arithmetic(problem.kernel, probe)
+    with (
+        Engine(problem.kernel, threads, arithmetic) as engine,
+        lend_workers(session, threads, source) as workers,
+    ):
+        yield RunState(problem, plan, sampler, engine, workers)
 
 
 def start(state: RunState, warm: Warm | None) -> None:
     """Begin with the weights given, or random rows."""
     active = state.active
-    workspace = state.workspace
     if warm is not None:
-        heaviest = np.argsort(-warm.alpha, kind="stable")[: active.kernel_rows.capacity]
-        chosen = heaviest[warm.alpha[heaviest] > 0]
-        chosen = chosen[np.argsort(warm.rows[chosen])]
-        state.add_vertices(warm.rows[chosen])
-        active.set_weights(warm.alpha[chosen])
+        state.take_weights(warm.rows, warm.alpha)
     else:
-        farthest = workspace.options.start == "farthest"
+        farthest = state.options.start == "farthest"
         state.add_vertices(_farthest_pair(state) if farthest else _random_rows(state))
         active.set_weights(np.full(len(active), 1 / len(active)))
         active.optimise(0.0, _STEPS_PER_VERTEX * len(active))
         active.refresh()
-    n_rows = workspace.problem.source.n_rows
-    if walks_on_all_rows(workspace.options, n_rows, active.kernel_rows.capacity):
+    n_rows = state.problem.source.n_rows
+    if walks_on_all_rows(state.options, n_rows, active.kernel_rows.capacity):
         state.add_vertices(np.setdiff1d(np.arange(n_rows), active.ids), fill=False)
 
 
 def _farthest_pair(state: RunState) -> Int64Array:
     """The row farthest from a random one, and the row farthest from that (Badoiu and Clarkson)."""
-    first = _farthest(state, int(state.rng.integers(state.workspace.rows.n_rows)))
+    first = _farthest(state, int(state.rng.integers(state.rows.n_rows)))
     return np.unique([first, _farthest(state, first)])
 
 
 def _farthest(state: RunState, row: int) -> int:
     """The row i of largest Q_ii - 2 Q_ij for a row j: its distance, but for a constant."""
-    workspace = state.workspace
-    labels = workspace.problem.labels
-    engine = workspace.engine
-    source = workspace.rows
-    penalties = np.broadcast_to(np.asarray(workspace.penalties), source.n_rows)
+    labels = state.problem.labels
+    engine = state.engine
+    source = state.rows
+    penalties = state.row_penalties
     vertex = engine.prepare(source.take(np.array([row])), exact=True)
-    best, largest = row, -math.inf
+    best = row
+    largest = -math.inf
     for start, rows in iter_blocks(source, 0, source.n_rows):
-        x, part = engine.prepare(rows, exact=True), slice(start, start + len(rows))
+        x = engine.prepare(rows, exact=True)
+        part = slice(start, start + len(rows))
         values = np.empty((len(x), 1))
         engine.block(x, vertex, values)
         q = labels[part] * labels[row] * (values[:, 0] + 1.0)
@@ -223,7 +244,7 @@ def _farthest(state: RunState, row: int) -> int:
 
 def _random_rows(state: RunState) -> Int64Array:
     """Rows of both classes, half of each as far as there are enough."""
-    labels = state.workspace.problem.labels
+    labels = state.problem.labels
     chosen = [
         state.rng.choice(rows, min(len(rows), START_ROWS // 2), replace=False)
         for rows in (np.flatnonzero(labels == sign) for sign in (-1, 1))
@@ -231,97 +252,110 @@ def _random_rows(state: RunState) -> Int64Array:
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 
 
-def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]) -> Certificate:
+def certify(state: RunState, around: Surroundings, tolerance: float) -> Certificate:
     """Certify by a pass over all or unscreened rows; Stop is raised where it would end too late.
 
     If all rows are vertices, their gradients are known.
     """
-    workspace = state.workspace
-    deadline = state.deadline
     active = state.active
-    all_rows = workspace.problem.source.n_rows
-    if len(active) == all_rows:
+    if len(active) == state.problem.source.n_rows:
         slack = active.alpha / active.penalties
-        state.certificate = certificate_of_all(active.alpha, slack, active.grad, active.rounding)
-        state.progress.certified_gap = state.certificate.certified_gap
-        return state.certificate
-    support, unscreened = active.support, _unscreened(state)
-    ids, alpha = active.ids[support], active.alpha[support]
+        certificate = certificate_of_all(active.alpha, slack, active.grad, active.rounding)
+    else:
+        certificate = _pass(state, around, tolerance)
+    state.certificate = certificate
+    around.progress.certified_gap = certificate.certified_gap
+    return certificate
+
+
+def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificate:
+    """Certify by a pass over rows that no screen has left out."""
+    active = state.active
+    deadline = around.deadline
+    memory = state.plan.memory
+    support = active.support
+    unscreened = _unscreened(state)
+    ids = active.ids[support]
+    alpha = active.alpha[support]
+    all_rows = state.problem.source.n_rows
     n_rows = all_rows if unscreened is None else len(unscreened)
-    work = n_rows * len(support)
+    work = _PASS_COST * n_rows * len(support)
     started = time.perf_counter()
 
     def on_rows(rows_seen: int) -> None:
         share = rows_seen / n_rows
-        on_block(share)
+        around.report(share)
         seconds = time.perf_counter() - started
         if deadline.pass_is_late(seconds, share):
-            deadline.measure(seconds, _PASS_COST * share * work)
+            deadline.measure(seconds, share * work)
             raise Stop(Status.TIME_LIMIT)
 
     screen = None
     if unscreened is None:
-        plain, norm2 = active.plain_grad[support], active.squared_norm()
         state.screen = None  # two take much memory
         screen = Screen.empty(
             all_rows,
-            one_norm=workspace.problem.kernel.constant_diagonal,
-            **dict(row_ids=ids, alpha=alpha, plain=plain, norm2=norm2, rounding=active.rounding),
+            one_norm=state.problem.kernel.constant_diagonal,
+            row_ids=ids,
+            alpha=alpha,
+            plain=active.plain_grad[support],
+            norm2=active.squared_norm(),
+            rounding=active.rounding,
         )
     rows = take_rows(active.rows, support)
-    grad, penalty = active.grad[support], active.penalty_of(ids)
-    weights = SupportWeights(rows, ids, alpha, penalty, grad, active.rounding)
-    memory = workspace.plan.memory
+    penalty = active.penalty_of(ids)
+    weights = SupportWeights(rows, ids, alpha, penalty, active.grad[support], active.rounding)
     n_worst = max(_LEAST_VIOLATORS, len(active))
     search = Search(tolerance, n_worst, screen, unscreened, memory.kernel_values)
     # Without a limit there is memory beside the kernel rows.
     effort = Effort.of(n_rows, len(support), memory.kernel_values)
     lends = memory.limit is not None and effort is not None
     with active.kernel_rows_lent(if_=lends):
-        state.certificate = make_pass(
-            workspace.problem, workspace.engine, weights, search, on_rows, workspace.workers
+        certificate = make_pass(
+            state.problem, state.engine, weights, search, on_rows, state.workers
         )
     seconds = time.perf_counter() - started
-    deadline.measure(seconds, _PASS_COST * work)
-    state.progress.certified_gap = state.certificate.certified_gap
-    state.progress.sweep_fraction = None
+    deadline.measure(seconds, work)
+    around.progress.sweep_fraction = None
     state.pass_share = n_rows / all_rows
     if screen is not None:
         state.sweep_seconds = seconds
         state.screen = screen
         active.pinned[:] = False
         active.pinned[support] = True  # `_unscreened` needs the gradient of these vertices
-    return state.certificate
+    return certificate
 
 
 def _unscreened(state: RunState) -> Int64Array | None:
     """Rows that may be worse than the support, by the last screen; None for all rows."""
     if state.screen is None:
         return None
-    active, problem = state.active, state.workspace.problem
-    rounding, norm2 = active.rounding, active.squared_norm()
+    active = state.active
+    rounding = active.rounding
+    norm2 = active.squared_norm()
+    labels = state.problem.labels
     plain = active.plain_grad[active.places_of(state.screen.row_ids)]
     floor = float(active.grad[active.support].min()) + rounding
-    n_rows = problem.source.n_rows
     support = np.sort(active.ids[active.support])  # their gradients are known
-    most = min(_FEW_UNSCREENED * n_rows, _MOST_UNSCREENED + n_rows // 32)
-    how = problem.labels, norm2, plain, rounding, most + len(support)
-    row_ids = state.screen.unscreened(floor, *how)
-    if row_ids is None:
-        logger.info("screening leaves more than %d of %d rows", most, n_rows)
+    most = min(_FEW_UNSCREENED * len(labels), _MOST_UNSCREENED + len(labels) // 32)
+    row_ids = state.screen.unscreened(floor, labels, norm2, plain, rounding, most + len(support))
+    if row_ids is not None:
+        row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
+    if row_ids is None or len(row_ids) >= most:
+        logger.info("screening leaves more than %d of %d rows", most, len(labels))
         return None
-    row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
-    logger.info("screening leaves %d of %d rows", len(row_ids), n_rows)
-    return row_ids if len(row_ids) < most else None
+    logger.info("screening leaves %d of %d rows", len(row_ids), len(labels))
+    return row_ids
 
 
-def polish(state: RunState, gap: float) -> None:
+def polish(state: RunState, around: Surroundings, gap: float) -> None:
     """Optimise on the vertices to a relative gap, unless rounding makes the one there larger."""
     active = state.active
     active.refresh()
-    alpha, before = active.alpha.copy(), active.relative_gap()
+    alpha = active.alpha.copy()
+    before = active.relative_gap()
     most = INNER_STEPS_PER_VERTEX * len(active)
-    active.optimise(gap, most, lambda: state.deadline.left() <= 0)
+    active.optimise(gap, most, lambda: around.deadline.left() <= 0)
     active.refresh()
     if active.relative_gap() > before:
         active.set_weights(alpha)
@@ -333,7 +367,7 @@ def finish_early(state: RunState, seconds: float) -> bool:
     Each optimisation and the comparison take `seconds` at most. Tells whether weights changed.
     """
     active = state.active
-    if state.rule.walks and len(active) == state.workspace.problem.source.n_rows:
+    if state.rule.walks and len(active) == state.problem.source.n_rows:
         active.keep(active.support)
     end = time.perf_counter() + seconds
     most = INNER_STEPS_PER_VERTEX * len(active)
@@ -342,26 +376,23 @@ def finish_early(state: RunState, seconds: float) -> bool:
     smaller = [earlier for earlier in state.earlier if len(earlier.ids) < n_support]
     if not smaller:
         return steps > 0
-    last = EarlierWeights.of(active)
+    last = state.weights
     candidates = [*smaller, last]
-    objectives = primal_objectives(candidates, state.workspace, end + seconds)
+    objectives = primal_objectives(candidates, state, end + seconds)
     sizes = [len(weights.ids) for weights in candidates]
     logger.info("primal objectives of %s vertices: %s", sizes, objectives)
     best = candidates[int(objectives.argmin())]
     if best is not last:
-        state.return_to(best)
+        state.take_weights(best.ids, best.alpha)
         end = time.perf_counter() + seconds
         active.optimise(_POLISHED_GAP, most, lambda: time.perf_counter() > end)
         # An optimum on few vertices may be a worse model than the weights on the way to it.
-        candidates = [EarlierWeights.of(active), last]
-        if primal_objectives(candidates, state.workspace, end + seconds).argmin() == 1:
-            state.return_to(last)
+        if primal_objectives([state.weights, last], state, end + seconds).argmin() == 1:
+            state.take_weights(last.ids, last.alpha)
     return steps > 0 or best is not last
 
 
-def primal_objectives(
-    candidates: Sequence[EarlierWeights], workspace: Workspace, end: float
-) -> Float64Array:
+def primal_objectives(candidates: Sequence[Weights], state: RunState, end: float) -> Float64Array:
     """Primal objective P of each candidate, estimated over the same sample of rows.
 
     The dual objective of weights on few vertices says nothing of the other rows: more violators may
@@ -372,49 +403,53 @@ def primal_objectives(
 
     with the sum over the sample, scaled. Its first part is always taken, others before the `end`.
     """
-    engine, source = workspace.engine, workspace.rows
+    engine = state.engine
+    source = state.rows
+    labels = state.problem.labels
+    C = state.row_penalties
     ids = np.unique(np.concatenate([weights.ids for weights in candidates]))
     vertices = engine.prepare(source.take(ids))
-    betas = np.zeros((len(candidates), len(ids)))
-    for row, weights in zip(betas, candidates, strict=True):
-        row[np.searchsorted(ids, weights.ids)] = weights.alpha * weights.labels
+    alpha = np.zeros((len(candidates), len(ids)))
+    for row, weights in zip(alpha, candidates, strict=True):
+        row[np.searchsorted(ids, weights.ids)] = weights.alpha
     rho = np.array([weights.rho for weights in candidates])
-    losses, n_seen = np.zeros(len(candidates)), 0
-    C = np.broadcast_to(np.asarray(workspace.penalties), source.n_rows)
-    rng = np.random.default_rng(workspace.options.seed)
+    betas = alpha * labels[ids]
+    norms = (rho - alpha**2 @ (1 / C[ids])) / rho**2
+    losses = np.zeros(len(candidates))
+    n_seen = 0
+    rng = np.random.default_rng(state.options.seed)
     order = rng.permutation(source.n_rows) if source.n_rows <= _SAMPLE_ROWS else None
     while n_seen < min(_SAMPLE_ROWS, source.n_rows):
         if order is None:
-            row_ids = workspace.sampler.sample(_DRAW_ROWS, rng)
+            row_ids = state.sampler.sample(_DRAW_ROWS, rng)
         else:
             row_ids = np.sort(order[n_seen : n_seen + _DRAW_ROWS])
         x = engine.prepare(source.take(row_ids))
         margins = (engine.weighted_sum(x, vertices, betas) + betas.sum(axis=1)) / rho
-        slack = np.maximum(0.0, 1.0 - workspace.problem.labels[row_ids][:, None] * margins)
+        slack = np.maximum(0.0, 1.0 - labels[row_ids][:, None] * margins)
         losses += C[row_ids] @ slack**2
         n_seen += len(row_ids)
         if time.perf_counter() > end:
             break
-    norms = np.array([weights.squared_norm for weights in candidates]) / rho**2
     return np.asarray(norms / 2 + source.n_rows / n_seen * losses / 2)
 
 
 def last_sampled_gap(state: RunState) -> float:
     """Gap over the rows drawn last; the worst is taken in float64 and cannot exceed the truth."""
     active = state.active
+    engine = state.engine
     worst = state.worst
-    workspace = state.workspace
     if state.n_scanned == 0:
         # Without a certificate this draw is all that is known of rows outside the active set.
         least = _UNCERTIFIED_DRAW if state.certificate is None else 0
-        size = max(workspace.options.sample_size, least)
-        worst = SampledLMO(workspace, size).propose(active, state.rng, Request()).worst
+        size = max(state.options.sample_size, least)
+        worst = SampledLMO(state, size).propose(active, state.rng, Request()).worst
     grad = float(active.grad.min())
     if worst >= 0 and active.place_of(worst) is None:
-        places, engine = active.support, active.engine
-        x = engine.prepare(workspace.rows.take(np.array([worst])), exact=True)
-        z = engine.prepare(take_rows(active.rows, places), exact=True)
-        beta = active.alpha[places] * active.labels[places]
+        support = active.support
+        x = engine.prepare(state.rows.take(np.array([worst])), exact=True)
+        z = engine.prepare(take_rows(active.rows, support), exact=True)
+        beta = active.alpha[support] * active.labels[support]
         decision = float((engine.weighted_sum(x, z, beta) + beta.sum())[0])
-        grad = min(grad, int(workspace.problem.labels[worst]) * decision)
+        grad = min(grad, int(state.problem.labels[worst]) * decision)
     return relative_gap(active.rho, grad)

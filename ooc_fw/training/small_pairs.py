@@ -26,8 +26,9 @@ from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.partition import Partition
 from ooc_fw.problem import FLOAT64_GAP, StoppingTest, relative_gap
-from ooc_fw.solver.plan import Plan, takes_many_vertices
+from ooc_fw.solver.plan import Plan
 from ooc_fw.solver.state import Solution, Status, StepKind, Warm
+from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.memory import program_bytes
 from ooc_fw.system.threads import limit_this_thread
 
@@ -77,7 +78,7 @@ def _small_numbers(partition: Partition, plan: Plan) -> tuple[list[int], int]:
     """
     options = plan.given
     source = partition.whole.source
-    usual = takes_many_vertices(plan.options) and options.certify and options.lmo == "auto"
+    usual = STEP_RULES[plan.options.method].takes_many and options.certify and options.lmo == "auto"
     if not usual or options.max_iter is not None or options.start != "random":
         return [], 0
     pairs = class_pairs(partition.whole.n_classes)

@@ -25,7 +25,7 @@ def objectives(problem, state):
     ids = state.rows if hasattr(state, "rows") else state.ids
     distances = ((problem.X[:, None].astype(np.float64) - problem.X[ids]) ** 2).sum(2)
     K, C = np.exp(-problem.kernel.gamma * distances), penalties(problem)
-    plain = problem.y * ((K + 1) @ (state.alpha * state.labels))
+    plain = problem.y * ((K + 1) @ (state.alpha * problem.y[ids]))
     gradient = plain[ids] + state.alpha / C[ids]
     norm, rho = state.alpha @ plain[ids], state.alpha @ gradient
     primal = (norm / rho**2 + C @ np.maximum(0, 1 - plain / rho) ** 2) / 2

@@ -18,10 +18,8 @@ from ooc_fw import (
     solve,
 )
 from ooc_fw.problem import BinaryProblem, check_sample_weight, row_penalties
-from ooc_fw.solver.plan import Session, plan_exact, prepare
-from ooc_fw.solver.run import RunState, start
-from ooc_fw.solver.state import SolverState
-from ooc_fw.solver.surroundings import Deadline
+from ooc_fw.solver.plan import Session, plan_exact
+from ooc_fw.solver.run import open_state, start
 from tests.support.methods import METHODS
 from tests.support.reference import make_problem
 from tests.support.strategies import SEEDS, powers_of_ten, problems
@@ -93,9 +91,7 @@ def test_one_large_penalty_keeps_kernel_values_exact():
     kinds = []
     for _ in range(2):
         binary = BinaryProblem(problem.source(), problem.y, problem.kernel, problem.C)
-        with prepare(binary, plan_exact(binary, options), Session()) as workspace:
-            deadline, rng = Deadline(None, 0.0), np.random.default_rng(0)
-            state = RunState(workspace, deadline, SolverState(), rng)
+        with open_state(binary, plan_exact(binary, options), Session()) as state:
             start(state, None)
             kinds.append(state.active.quantised)
         problem.C[7] = 1e4
