@@ -94,10 +94,6 @@ def hinge_pair_gap(
     return float(minus_y_gradient[up].max() - minus_y_gradient[low].min())
 
 
-ARRAYS = {"alpha", "labels", "sv", "rows", "C"}
-"""Fields of a binary classifier that are arrays; all others are numbers or labels."""
-
-
 def model_gaps(model: Path, train: Path) -> tuple[Gaps, float | None]:
     """Gaps of a model file over its training file, and the certified gap that it states.
 
@@ -113,36 +109,43 @@ def model_gaps(model: Path, train: Path) -> tuple[Gaps, float | None]:
     with h5py.File(model) as file:
         if file.attrs["kernel"] not in (b"rbf", "rbf"):  # older files hold it as str
             raise ValueError(f"{model} has the kernel {file.attrs['kernel']}, not rbf")
-        C, gamma = float(file.attrs["C"]), float(file.attrs["gamma"])
+        gamma = float(file.attrs["gamma"])
         found: list[Gaps] = []
-        stated: list[Any] = []
-        for classifier in _classifiers(file["machines"]):
-            support, alpha = classifier["rows"], classifier["alpha"]
-            pair = classifier["negative"], classifier["positive"]
-            rows = np.flatnonzero(np.isin(labels, pair))
-            y = np.where(labels[rows] == pair[1], 1.0, -1.0)
-            places = np.searchsorted(rows, support)
-            if not np.isin(support, rows).all() or (classifier["labels"] != y[places]).any():
+        stated: list[float] = []
+        for one in _classifiers(file):
+            rows = np.flatnonzero(np.isin(labels, one.classes))
+            y = np.where(labels[rows] == one.classes[1], 1.0, -1.0)
+            places = np.searchsorted(rows, one.rows)
+            if not np.isin(one.rows, rows).all() or (np.sign(one.beta) != y[places]).any():
                 raise ValueError(f"the labels in {model} are not those of its rows in {train}")
-            penalties = classifier.get("C", C)
-            found.append(squared_hinge_gaps(X[rows], y, places, alpha, penalties, gamma))
-            stated.append(classifier.get("certified_gap"))
+            alpha = np.abs(one.beta)
+            found.append(squared_hinge_gaps(X[rows], y, places, alpha, one.penalties, gamma))
+            stated.append(one.certified_gap)
     worst = Gaps(max(gaps.relative for gaps in found), max(gaps.pair for gaps in found))
-    return worst, None if None in stated else max(stated)
+    return worst, None if np.isnan(stated).any() else max(stated)
 
 
-def _classifiers(group: h5py.Group) -> Iterator[dict[str, Any]]:
-    """Fields of each binary classifier, which has a group of its own, or a part of each array."""
-    if "indptr" not in group:
-        for classifier in group.values():
-            yield {name: own[:] for name, own in classifier.items()} | dict(classifier.attrs)
-        return
-    columns = {name: own[:] for name, own in group.items()}
-    indptr = columns.pop("indptr")
-    for k, (start, stop) in enumerate(itertools.pairwise(indptr.tolist())):
-        parts = {name: columns[name][start:stop] for name in ARRAYS & columns.keys()}
-        numbers = {name: columns[name][k] for name in columns.keys() - ARRAYS}
-        yield parts | {name: own for name, own in numbers.items() if own == own}  # not NaN
+class _Classifier(NamedTuple):
+    """What a model file holds of one binary classifier."""
+
+    classes: Vector  # the negative one, then the positive one
+    rows: npt.NDArray[np.int64]  # of the training file, that are its support vectors
+    beta: Vector  # weight times label
+    penalties: Vector | float
+    certified_gap: float  # NaN if unknown
+
+
+def _classifiers(file: h5py.File) -> Iterator[_Classifier]:
+    """Parts of the arrays that all classifiers share."""
+    machines = {name: own[:] for name, own in file["machines"].items()}
+    classes = file["classes"][:].astype(np.float64)
+    rows = file["rows"][:]
+    for k, (start, stop) in enumerate(itertools.pairwise(machines["indptr"].tolist())):
+        sv = machines["sv"][start:stop]
+        penalties = file["penalties"][:][sv] if "penalties" in file else float(file.attrs["C"])
+        pair = classes[[machines["negative"][k], machines["positive"][k]]]
+        gap = float(machines["certified_gap"][k])
+        yield _Classifier(pair, rows[sv], machines["beta"][start:stop], penalties, gap)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
