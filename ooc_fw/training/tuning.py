@@ -541,7 +541,7 @@ class _Search:
             late &= (of_all.model.certified_gap or 1.0) > PATH_TOL
             # It saw the rows held out, which the model of the sample did not.
             good = not late and self._error(of_all.model, part) <= error
-            if status.was_asked_for or good:
+            if status.was_asked_for or of_all.signal is not None or good:
                 return of_all, self.learned
         self.say(f"no model of all rows is better in time than that of {best.n_rows}")
         options = replace(fitted.plan.given, certify=self.given.certify)
@@ -549,7 +549,10 @@ class _Search:
         with suppress(OutOfTimeError):
             warm = _weights(fitted, np.arange(best.n_rows))
             certified = fit(fitted.problem, options, Session(self.callbacks), warm)
-            if Status(certified.model.status).reached:
+            status = Status(certified.model.status)
+            if status.was_asked_for:
+                raise interruption(certified.signal)
+            if status.reached:
                 fitted = certified
         return fitted, part.rows
 

@@ -7,9 +7,10 @@ import signal
 import numpy as np
 import pytest
 
-from ooc_fw.cli.arguments import value_list
+from ooc_fw.cli.arguments import _value_list
 from ooc_fw.model.record import load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
+from ooc_fw.system.errors import OutOfTimeError
 
 
 def test_table_and_model(ooc_fw, data_file, tmp_path):
@@ -73,7 +74,7 @@ def test_the_printed_command_trains_the_same_model(ooc_fw, tmp_path, write_text,
     np.testing.assert_allclose(other.decision_function(data), values, atol=0.02 * scale)
 
 
-@pytest.mark.parametrize("at", ["first", "training", "validation", "refit", "late"])
+@pytest.mark.parametrize("at", ["first", "training", "validation", "refit", "late", "sample"])
 def test_the_model_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, at):
     """Before anything is known there is a word; from then on there is what is known."""
     from ooc_fw.training import tuning
@@ -85,8 +86,12 @@ def test_the_model_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, at):
         if at == "first" or (at, len(scored)) == ("training", 1) or (at == "refit" and last):
             signal.raise_signal(signal.SIGINT)
 
+        if at == "sample" and last:
+            raise OutOfTimeError("the model of the sample is certified then")
+
         def raise_late(state):
-            if at == "late" and last and state.phase == "certify":
+            certified = last if at == "late" else at == "sample" and options.certify
+            if certified and state.phase == "certify":
                 signal.raise_signal(signal.SIGINT)
 
         session = tuning.Session([raise_late])
@@ -139,4 +144,5 @@ def test_mistakes(ooc_fw, data_file, arguments, parts):
 )
 def test_lists_of_values(text, values):
     fields = option_fields(KernelOptions if "auto" in text else TrainOptions)
-    assert value_list(text, fields["gamma" if "auto" in text else "C"]) == values
+    declared = fields["gamma" if "auto" in text else "C"]
+    assert _value_list(text, declared=declared) == values
