@@ -51,9 +51,8 @@ def value_type(m: int, largest_C: float, largest_value: float, quantised: bool) 
 class KernelRows:
     """Rows of kernel values between at most `n_max` vertices, in `budget` bytes.
 
-    They begin in 16 bits if `quantised`, else in float32. `values`, `unit`, `slots` and `used` are
-    what a `ooc_fw._core.steps.KernelBlock` has, and `clock` is the time that `used` notes. Rows are
-    given up where the process would exceed the `limit`, in bytes.
+    They begin in 16 bits if `quantised`, else in float32. Rows are given up where the process would
+    exceed the `limit`, in bytes. The rows held are the first of `values`.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class KernelRows:
         self._budget = budget
         self._limit = limit
         self.capacity = min(n_max, _WIDEST * self._side(dtype))  # most vertices, in any type
-        self.clock = 0
+        self.clock = 0  # the time that `used` notes
         self._slots = GrowingArray(np.int64)
         self._open(dtype)
 
@@ -77,8 +76,14 @@ class KernelRows:
         self.unit = np.float32(_STEP16) if dtype == np.uint16 else unit
         self._table = LazyTable(min(self.capacity, self._side(dtype)), self.capacity, dtype)
         self.values = self._table.values
+        self.dtype = dtype
         self.used = np.zeros(len(self.values), dtype=np.int64)
-        self._owners = np.full(len(self.values), -1, dtype=np.int64)  # vertex of each slot
+        self._owners = np.zeros(len(self.values), dtype=np.int64)  # vertex of each slot in use
+        self._forget()
+
+    def _forget(self) -> None:
+        """Hold no row."""
+        self._n_held = 0
         self.slots[:] = -1
 
     def __len__(self) -> int:
@@ -95,14 +100,9 @@ class KernelRows:
         return core.KernelBlock(self.values, np.array([self.unit]), self.slots, self.used)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values held."""
-        return self.values.dtype
-
-    @property
     def whole(self) -> bool:
         """Whether the rows of all vertices are held."""
-        return bool((self.slots >= 0).all())
+        return self._n_held == len(self)
 
     def change(self, dtype: npt.DTypeLike) -> None:
         """Hold values of another type from now on, but no row before `fill`."""
@@ -112,28 +112,27 @@ class KernelRows:
     def fill(self, engine: Engine, z: Operand) -> None:
         """Compute the rows of all vertices, if they fit; otherwise steps fetch what they need."""
         m = len(self)
-        if 0 < m <= self._make_room_for(m):
+        if 0 < m <= self._make_room():
             self._fill(np.arange(m), engine, z)
 
     def whole_fits(self, copies: int, m: int) -> bool:
         """Whether `copies` more blocks of m x m values fit the budget beside the rows held."""
-        held = np.count_nonzero(self._owners >= 0) * self._table.row_bytes(len(self))
+        held = self._n_held * self._table.row_bytes(len(self))
         return bool(held + copies * m * m * self.dtype.itemsize <= self._budget)
 
     def add(self, n_new: int, engine: Engine, z: Operand, *, fill: bool = True) -> None:
         """Add rows and columns of `n_new` more vertices, the last ones of `z`, up to `capacity`.
 
-        Unless they are to be filled, only those that are held get these columns.
+        Unless they are to be filled, no row is held from now on.
         """
         before = len(self)
-        m = before + n_new
         self._slots.append(np.full(n_new, -1, dtype=np.int64))
-        room = self._make_room_for(m)
         if not fill:
-            self._widen(before, engine, z)
+            self._forget()
             return
-        for start in range(before, m, room):
-            new = np.arange(start, min(start + room, m))
+        room = self._make_room()
+        for start in range(before, len(self), room):
+            new = np.arange(start, min(start + room, len(self)))
             slots = self._fill(new, engine, z)
 
             def mirror(part: slice, new: Int64Array = new, slots: Int64Array = slots) -> None:
@@ -141,26 +140,18 @@ class KernelRows:
 
             engine.pool.share(before, n_new * before, mirror)
 
-    def _widen(self, before: int, engine: Engine, z: Operand) -> None:
-        """Compute the columns of the vertices from `before` on in all rows held."""
-        slots = np.flatnonzero(self._owners >= 0)
-        values = np.empty((len(slots), len(self) - before), dtype=self.dtype)
-        engine.block(z.take(self._owners[slots]), z[before:], values)
-        self.values[slots, before : len(self)] = values
-
     @property
     def batch(self) -> int:
         """Rows that may be fetched together, so that the one used last stays."""
-        return max(1, self._room(len(self)) // 2)
+        return max(1, self._room() // 2)
 
     def fetch(self, places: Int64Array, engine: Engine, z: Operand) -> None:
         """Hold the rows of some vertices: of two, or no more than a batch."""
         self.clock += 1
-        missing = places[self.slots[places] < 0]
         held = self.slots[places]
         self.used[held[held >= 0]] = self.clock
-        if len(missing) > 0:
-            self._fill(missing, engine, z)
+        if (held < 0).any():
+            self._fill(places[held < 0], engine, z)
 
     def keep(self, places: Int64Array) -> None:
         """Forget all vertices but those at `places` (increasing), which move together."""
@@ -170,80 +161,72 @@ class KernelRows:
         sources = slots[held]
         core.keep_vertices(sources, places, self.values)
         self._slots.keep(places)
-        self.slots[:] = self._owners[:] = -1
+        self._forget()
+        self._n_held = len(held)
         self._own(np.arange(len(held)), held)
         self.used[: len(held)] = self.used[sources]
-        self._make_room_for(len(places))
+        self._make_room()
 
     def _fill(self, places: Int64Array, engine: Engine, z: Operand) -> Int64Array:
         """Compute the rows of vertices that are not held, and return their slots."""
         slots = self._take_slots(len(places))
         m = len(self)
-        whole = places[-1] - places[0] + 1 == len(places) and slots[-1] - slots[0] + 1 == len(slots)
-        if whole:
+        together = slots[-1] - slots[0] + 1 == len(slots)
+        if together and places[-1] - places[0] + 1 == len(places):
             first = z[int(places[0]) : int(places[-1]) + 1]
             engine.block(first, z, self.values[slots[0] : slots[-1] + 1, :m])
         else:
-            self._compute(places, slots, engine, z)
+            batch = max(1, _BATCH_BYTES // (m * self.dtype.itemsize))
+            for start in range(0, len(places), batch):
+                part = slice(start, start + batch)
+                rows = np.empty((len(places[part]), m), dtype=self.dtype)
+                engine.block(z.take(places[part]), z, rows)
+                self.values[slots[part], :m] = rows
         self._own(slots, places)
         self.used[slots] = self.clock
         return slots
 
-    def _compute(self, places: Int64Array, slots: Int64Array, engine: Engine, z: Operand) -> None:
-        """Put the rows of vertices anywhere into slots anywhere, some of them at a time."""
-        m = len(self)
-        batch = max(1, _BATCH_BYTES // (m * self.values.itemsize))
-        for start in range(0, len(places), batch):
-            part = slice(start, start + batch)
-            rows = np.empty((len(places[part]), m), dtype=self.values.dtype)
-            engine.block(z.take(places[part]), z, rows)
-            self.values[slots[part], :m] = rows
-
     def _take_slots(self, n: int) -> Int64Array:
         """Free slots, increasing; the rows used least recently give up theirs."""
-        m = len(self)
-        room = min(self._room(m), m)  # so many slots are enough for all rows
-        free = np.flatnonzero(self._owners[:room] < 0)
-        if len(free) < n:
-            held = np.flatnonzero(self._owners[:room] >= 0)
-            oldest = held[np.argsort(self.used[held], kind="stable")[: n - len(free)]]
-            self._release(oldest)
-            free = np.sort(np.concatenate([free, oldest]))
-        return free[:n]
+        room = min(self._room(), len(self))  # so many slots are enough for all rows
+        free = np.arange(self._n_held, min(self._n_held + n, room))
+        oldest = np.argsort(self.used[: self._n_held], kind="stable")[: n - len(free)]
+        self.slots[self._owners[oldest]] = -1
+        self._n_held += len(free)
+        return np.sort(np.concatenate([oldest, free]))
 
     def _own(self, slots: Int64Array, places: Int64Array) -> None:
         self._owners[slots] = places
         self.slots[places] = slots
 
-    def _release(self, slots: Int64Array) -> None:
-        self.slots[self._owners[slots]] = -1
-        self._owners[slots] = -1
+    def _room(self) -> int:
+        """Rows of the values of all vertices that fit the budget."""
+        row_bytes = max(1, self._table.row_bytes(len(self)))
+        return max(2, min(len(self.values), self._budget // row_bytes))
 
-    def _room(self, m: int) -> int:
-        """Rows of m values that fit the budget."""
-        return max(2, min(len(self.values), self._budget // max(1, self._table.row_bytes(m))))
-
-    def _make_room_for(self, m: int) -> int:
-        """Give up rows until those held fit with m values each; return how many may be added.
+    def _make_room(self) -> int:
+        """Give up rows until those held fit with all columns; return how many may be added.
 
         The rows used last stay and move to the front, and the memory behind them is released.
         """
+        m = len(self)
         above = bytes_above(self._limit)
         if above > 0:
-            n_held = int(np.count_nonzero(self._owners >= 0))
-            self._budget = min(self._budget, max(0, n_held * self._table.row_bytes(m) - above))
-        room = self._room(m)
-        if room < len(self.values):
-            held = np.flatnonzero(self._owners >= 0)
-            if len(held) > room:
-                recent = np.argsort(-self.used[held], kind="stable")
-                self._release(held[recent[room:]])
-            behind = np.flatnonzero(self._owners[room:] >= 0) + room
-            free = np.flatnonzero(self._owners[:room] < 0)[: len(behind)]
+            held_bytes = self._n_held * self._table.row_bytes(m)
+            self._budget = min(self._budget, max(0, held_bytes - above))
+        room = self._room()
+        if self._n_held > room:
+            recent = np.argsort(-self.used[: self._n_held], kind="stable")
+            gone = recent[room:]
+            self.slots[self._owners[gone]] = -1
+            behind = np.sort(recent[:room])
+            behind = behind[behind >= room]
+            free = np.sort(gone[gone < room])
             for old, new in zip(behind.tolist(), free.tolist(), strict=True):
                 self.values[new, :m] = self.values[old, :m]  # untouched pages take no memory
             self.used[free] = self.used[behind]
             self._own(free, self._owners[behind])
-            self._owners[behind] = -1
+            self._n_held = room
+        if room < len(self.values):
             self._table.release(room)
         return room if room >= m else max(1, room // 2)
