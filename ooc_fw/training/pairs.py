@@ -60,7 +60,7 @@ class _Training:
     """
 
     def __init__(
-        self, partition: Partition, plan: Plan, session: Session, small: SmallPairs
+        self, partition: Partition, plan: Plan, session: Session, small: SmallPairs | None
     ) -> None:
         self.partition = partition
         self.given = plan.given
@@ -80,26 +80,32 @@ class _Training:
         self.solutions = {k: one for k, one in enumerate(starts) if isinstance(one, Solution)}
         self._plan_of(int(self.work.argmax()))  # if memory suffices for this pair, it does for all
 
-        def solve_small(k: int) -> Solution | None:
-            start = starts[k]
-            if self._why_over() is not None:
-                return None
-            return self.small.solve(k, start if isinstance(start, Warm) else None)
-
-        small = [k for k in self.small.numbers if k not in self.solutions]
         with self.interrupt:
-            with threaded_map(self.small.threads) as map_all:
-                try:
-                    for k, found in zip(small, map_all(solve_small, small), strict=True):
-                        if found is not None:
-                            self._finish(k, found)
-                except BaseException:
-                    self.stopped = True  # for those that are under way
-                    raise
+            if self.small is not None:
+                self._solve_small(self.small, starts)
             for k, start in enumerate(starts):
                 if k not in self.solutions:
                     self._finish(k, self._solve(k, start if isinstance(start, Warm) else None))
         return self._all_pairs(self.solutions)
+
+    def _solve_small(self, small: SmallPairs, starts: Starts) -> None:
+        """Train those of few rows, side by side."""
+
+        def solve(k: int) -> Solution | None:
+            start = starts[k]
+            if self._why_over() is not None:
+                return None
+            return small.solve(k, start if isinstance(start, Warm) else None)
+
+        numbers = [k for k in small.numbers if k not in self.solutions]
+        with threaded_map(small.threads) as map_all:
+            try:
+                for k, found in zip(numbers, map_all(solve, numbers), strict=True):
+                    if found is not None:
+                        self._finish(k, found)
+            except BaseException:
+                self.stopped = True  # for those that are under way
+                raise
 
     def _all_pairs(self, solutions: Mapping[int, Solution]) -> list[PairSolution]:
         return [PairSolution(*pair, solutions[k]) for k, pair in enumerate(self.pairs)]
@@ -124,7 +130,8 @@ class _Training:
         )
         self._told_of(k)(state)
         checkpoint = self.session.checkpoint
-        many = len(self.solutions) < len(self.small.numbers)  # would stand in; they take no time
+        # While small ones are missing, many would stand in; they take no time.
+        many = self.small is not None and len(self.solutions) < len(self.small.numbers)
         if checkpoint is not None and checkpoint.is_due and not many:
             checkpoint.save(lambda: self._all_pairs(self._so_far()))
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ooc_fw._core.pairwise import optimise_pairwise
 from ooc_fw._core.steps import KernelBlock, Vertices
 from ooc_fw.certificate.sweep import Certificate, certificate_of_all
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows, concat_rows, rows_bytes, take_rows
-from ooc_fw.kernels.arithmetic import Operand, choose_arithmetic
+from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.model.pairs import class_pairs
@@ -40,7 +40,6 @@ _FIRST_ROWS = 60  # rows of each class that have weight in the beginning, at mos
 _ROUNDS = 8  # rounds of steps and a new gradient, after which a pair is trained in another way
 _STEPS_PER_ROW = 200  # steps in one round, for each row
 _TARGET_SHARE = 0.9  # share of the tolerance to which steps optimise
-_ACROSS_BYTES = 8 << 20  # of the kernel values of a class with larger ones, for each thread
 
 
 @contextmanager
@@ -54,20 +53,18 @@ def threaded_map(n_threads: int) -> Iterator[Callable[..., Iterator[Any]]]:
 
 
 @contextmanager
-def open_small_pairs(partition: Partition, plan: Plan) -> Iterator[SmallPairs]:
-    """What trains the classifiers of those pairs that have few rows, if there are any."""
+def open_small_pairs(partition: Partition, plan: Plan) -> Iterator[SmallPairs | None]:
+    """What trains the classifiers of those pairs that have few rows; None if there are none."""
     numbers, threads = _small_numbers(partition, plan)
-    pairs = SmallPairs(partition, plan, numbers, threads)
     if not numbers:
-        yield pairs
+        yield None
         return
     codes = sorted({code for k in numbers for code in class_pairs(partition.whole.n_classes)[k]})
     sources = [partition.sources[code] for code in codes]
     rows = concat_rows([source.read(0, source.n_rows) for source in sources])
     kernel = partition.whole.kernel
     with Engine(kernel, 1, choose_arithmetic(kernel, rows)) as engine:
-        pairs.load(partition, engine, codes, rows)
-        yield pairs
+        yield SmallPairs(partition, plan, (numbers, threads), engine, codes, rows)
 
 
 def _small_numbers(partition: Partition, plan: Plan) -> tuple[list[int], int]:
@@ -94,47 +91,54 @@ def _small_numbers(partition: Partition, plan: Plan) -> tuple[list[int], int]:
     classes = sorted({code for k in small for code in pairs[k]})
     share = float(class_rows[classes].sum()) / source.n_rows
     most -= _WITHIN_BYTES + int(_ROW_COPIES * share * source.decoded_bytes)
-    block = 16 * max((n_rows[k] for k in small), default=1) ** 2 + _ACROSS_BYTES
+    block = 20 * max((n_rows[k] for k in small), default=1) ** 2
     threads = min(options.threads, most // block)
     return (small, threads) if threads > 0 else ([], 0)
 
 
 class SmallPairs:
-    """Trains the classifiers of the pairs `numbers`, side by side on so many `threads`."""
+    """Trains the classifiers of the pairs `numbers`, side by side on so many `threads`.
 
-    def __init__(self, partition: Partition, plan: Plan, numbers: list[int], threads: int) -> None:
-        self.numbers = numbers
-        self.threads = threads
+    It has the rows of their classes, `codes`, one class after the other.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        plan: Plan,
+        chosen: tuple[list[int], int],
+        engine: Engine,
+        codes: list[int],
+        rows: Rows,
+    ) -> None:
+        self.numbers, self.threads = chosen
         self._problem = partition.whole
         self._plan = plan
         self._pairs = class_pairs(partition.whole.n_classes)
         self._local = threading.local()
-
-    def load(self, partition: Partition, engine: Engine, codes: list[int], rows: Rows) -> None:
-        """Take the rows of some classes, and compute the kernel values within each."""
         self._engine = engine
         self._rows = {code: partition.rows[code] for code in codes}
         self._row_bytes = rows_bytes(rows) / len(rows)
         self._none = take_rows(rows, np.empty(0, dtype=np.int64))
-        self._all = self._engine.prepare(rows, exact=True)
-        self._error = float(self._engine.error_bound(self._all, self._all).max())
-        # Where the rows of each class begin; classes that are not here have none.
-        n_rows = np.zeros(self._problem.n_classes + 1, dtype=np.int64)
-        n_rows[np.array(codes) + 1] = [len(self._rows[code]) for code in codes]
-        self._starts = np.cumsum(n_rows).tolist()
+        prepared = engine.prepare(rows, exact=True)
+        self._error = float(engine.error_bound(prepared, prepared).max())
+        ends = np.cumsum([len(of_class) for of_class in self._rows.values()]).tolist()
+        starts = [0, *ends[:-1]]
+        self._operands = {
+            code: prepared[start:end] for code, start, end in zip(codes, starts, ends, strict=True)
+        }
         self._within: dict[int, Float64Array] = {}  # kernel values within classes, if all fit
-        if 8 * (n_rows**2).sum() <= _WITHIN_BYTES:
+        if 8 * sum(len(of_class) ** 2 for of_class in self._rows.values()) <= _WITHIN_BYTES:
             with threaded_map(self.threads) as map_all:
-                self._within = dict(zip(codes, map_all(self._values_within, codes), strict=True))
+                within = map_all(self._kernel_values, codes, codes)
+                self._within = dict(zip(codes, within, strict=True))
 
-    def _operand(self, first: int, last: int) -> Operand:
-        """Rows of the classes from `first` to `last`, made ready for products."""
-        return self._all[self._starts[first] : self._starts[last + 1]]
-
-    def _values_within(self, code: int) -> Float64Array:
-        x = self._operand(code, code)
-        values = np.empty((len(x), len(x)))
-        self._engine.block(x, x, values)
+    def _kernel_values(self, first: int, second: int) -> Float64Array:
+        """Kernel values between the rows of two classes."""
+        x = self._operands[first]
+        z = self._operands[second]
+        values = np.empty((len(x), len(z)))
+        self._engine.block(x, z, values)
         return values
 
     def solve(self, k: int, warm: Warm | None) -> Solution | None:
@@ -226,43 +230,14 @@ class SmallPairs:
             self._local.values = np.empty(m * m)
         values: Float64Array = self._local.values[: m * m].reshape(m, m)
         first, second = (
-            self._within[code] if self._within else self._values_within(code) for code in pair
+            self._within[code] if self._within else self._kernel_values(code, code) for code in pair
         )
         n = len(first)
         values[:n, :n] = first
         values[n:, n:] = second
-        np.subtract(-2.0, self._values_across(*pair), out=values[:n, n:])
+        np.subtract(-2.0, self._kernel_values(*pair), out=values[:n, n:])
         values[n:, :n] = values[:n, n:].T
         return values
-
-    def _values_across(self, first: int, second: int) -> Float64Array:
-        """Kernel values between two classes, from those of the first with many larger ones."""
-        block: _Across | None = getattr(self._local, "across", None)
-        if block is None or block.code != first or not block.first <= second < block.stop:
-            x = self._operand(first, first)
-            last = second
-            while last < len(self._starts) - 2 and self._fits(len(x), second, last + 1):
-                last += 1
-            z = self._operand(second, last)
-            block = _Across(first, second, last + 1, np.empty((len(x), len(z))))
-            self._engine.block(x, z, block.values)
-            self._local.across = block
-        start = self._starts[block.first]
-        return block.values[:, self._starts[second] - start : self._starts[second + 1] - start]
-
-    def _fits(self, n: int, first: int, last: int) -> bool:
-        """Whether the values of n rows with those classes fit the memory of a thread."""
-        n_values = n * (self._starts[last + 1] - self._starts[first])
-        return bool(8 * n_values <= _ACROSS_BYTES)
-
-
-class _Across(NamedTuple):
-    """Kernel values between a class and larger ones, from `first` to before `stop`."""
-
-    code: int
-    first: int
-    stop: int
-    values: Float64Array
 
 
 def _first_weights(rows: Int64Array, n_first: int, warm: Warm | None) -> Float64Array:

@@ -104,9 +104,9 @@ def test_options_that_ask_for_another_way_get_it(options):
 
 @pytest.mark.parametrize("threads", [1, 3, 4])
 def test_memory_limits_the_threads(threads):
-    """A pair has 40 rows, whose matrix and kernel values take 25,600 bytes."""
+    """A pair has 40 rows, whose matrix and kernel values take 32,000 bytes."""
     fixed = small_pairs._WITHIN_BYTES + small_pairs.program_bytes()
-    each = 25_600 + small_pairs._ACROSS_BYTES
+    each = 32_000
     _, problem = make_classes(2)
     options = TrainOptions(threads=4, memory_limit=fixed + threads * each + 10_000)
     # As planned for a larger limit, since a whole run would not fit into this one.
