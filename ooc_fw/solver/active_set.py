@@ -63,8 +63,10 @@ class ActiveSet:
         kernel_rows: KernelRows,
         penalties: Float64Array | None = None,
     ) -> None:
-        self.engine, self.kernel_rows = engine, kernel_rows
-        self._C, self._penalties = C, penalties
+        self.engine = engine
+        self.kernel_rows = kernel_rows
+        self._C = C
+        self._penalties = penalties
         self._rho = math.nan
         self.rounding = math.inf  # bound on the error of the gradient at the last `refresh`
         self._places: dict[int, int] = {}  # by source row
@@ -129,10 +131,6 @@ class ActiveSet:
         """Places of the vertices of positive weight."""
         return np.flatnonzero(self.alpha)
 
-    def place_of(self, row_id: int) -> int | None:
-        """Place of the vertex of a source row, None when it is outside."""
-        return self._places.get(row_id)
-
     def places_of(self, row_ids: Int64Array) -> npt.NDArray[np.intp]:
         """Places of vertices, given by their source rows."""
         return np.array([self._places[row] for row in row_ids.tolist()], dtype=np.intp)
@@ -182,8 +180,10 @@ class ActiveSet:
 
     def gradient_at(self, first: int, alpha: Float64Array) -> Float64Array:
         """Gradient at the vertices from place `first` on, of weights `alpha` of those before it."""
-        x, rows = self.operand, self.kernel_rows
-        beta, slots = alpha * self.labels[:first], rows.slots[first:]
+        x = self.operand
+        rows = self.kernel_rows
+        beta = alpha * self.labels[:first]
+        slots = rows.slots[first:]
         sums = np.empty(len(slots))
         if (slots < 0).any():
             sums[:] = self.engine.weighted_sum(x[first:], x[:first], beta)
@@ -208,10 +208,12 @@ class ActiveSet:
             return
         if len(new) < len(row_ids):
             rows = take_rows(rows, new)
-        before, m = len(self), len(self) + len(new)
+        before = len(self)
+        m = before + len(new)
         if m > self.kernel_rows.capacity:
             raise MemoryError(f"there is no room for {m} vertices")
-        operand, row_ids = self.engine.prepare(rows), row_ids[new]
+        operand = self.engine.prepare(rows)
+        row_ids = row_ids[new]
         diagonal = self.engine.kernel.diagonal(operand.norms)
         wanted = self._type_for(m, float(max(diagonal.max(), self.diag.max(initial=0.0))))
         # Few vertices do not go back to less precise values.
@@ -221,7 +223,8 @@ class ActiveSet:
         self._rows.append(rows)
         if self._values is not self._rows:
             self._values.append(operand.values)
-        y, diag = labels[new].astype(np.float64), diagonal + 1 + 1 / self.penalty_of(row_ids)
+        y = labels[new].astype(np.float64)
+        diag = diagonal + 1 + 1 / self.penalty_of(row_ids)
         self._extend(ids=row_ids, labels=y, diag=diag, norms=operand.norms, terms=operand.terms)
         self._places.update(zip(row_ids.tolist(), range(before, m), strict=True))
         self.kernel_rows.add(len(new), self.engine, self.operand, fill=fill)
@@ -297,7 +300,8 @@ class ActiveSet:
         """
         x = self.engine.prepare(self.rows, exact=True)
         self.alpha[:] /= self.alpha.sum()
-        beta, support = self.alpha * self.labels, self.support
+        beta = self.alpha * self.labels
+        support = self.support
         if 2 * len(support) < len(self):
             sums = self.engine.weighted_sum(x, x.take(support), beta[support])
         else:

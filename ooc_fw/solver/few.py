@@ -69,7 +69,8 @@ class FewVertices:
         few = _fit(active, active.places_of(self._ids), look.x.take(known), exact)
         values, error = few.of_one(look.x)
         is_open = look.may_violate(values, error, np.arange(len(values)))
-        values[known], is_open[known] = exact, False
+        values[known] = exact
+        is_open[known] = False
         places = np.flatnonzero(is_open)
         if len(places) > 0:
             values[places] = active.decision_at(look.x.take(places))
@@ -82,11 +83,13 @@ class FewVertices:
 
     def _seek(self, active: ActiveSet, look: Look, known: Int64Array) -> None:
         """Choose other pivots, if any make passes cheaper."""
-        self._sought_at, n_bytes = len(active), self._memory.kernel_values
+        self._sought_at = len(active)
+        n_bytes = self._memory.kernel_values
         effort = Effort.of(look.n_left, len(active), n_bytes)
         if effort is None:
             return
-        x, engine = look.x.take(known), active.engine
+        x = look.x.take(known)
+        engine = active.engine
         exact = active.decision_at(x)
         with active.kernel_rows_lent(if_=self._memory.limit is not None):
             span = Span(engine, engine.prepare(active.rows, exact=True), active.alpha, effort.most)
@@ -98,17 +101,20 @@ class FewVertices:
 
             best, cost = low_rank.cheapest(span, effort, attempt)
         if best is not None:
-            self._ids, self._cost = active.ids[best.places], cost
+            self._ids = active.ids[best.places]
+            self._cost = cost
 
 
 def _fit(active: ActiveSet, places: Int64Array, x: Operand, exact: Float64Array) -> LowRank:
     """The active set by some of its vertices, given the decision values of some rows."""
-    engine, z = active.engine, active.operand.take(places)
+    engine = active.engine
+    z = active.operand.take(places)
     K = low_rank.kernel_matrix(engine, engine.prepare(take_rows(active.rows, places), exact=True))
     at_pivots = (active.labels * active.plain_grad)[places]
     ridge = _RIDGE * np.diag(np.diagonal(K))
     c = np.linalg.solve(K + ridge, at_pivots).astype(np.float64, copy=False)
-    residuals, one = at_pivots - K @ c, np.ones(1)
+    residuals = at_pivots - K @ c
+    one = np.ones(1)
     few = Compression(places, c[None], residuals[None], one, _NEAREST * one)
     values, distance = LowRank(engine, z, few).of_one(x)
     scale = _SAFE * one * (np.abs(values - exact) / distance).max(initial=0.0)

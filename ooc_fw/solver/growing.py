@@ -23,7 +23,8 @@ class GrowingArray:
 
     def hold(self, block: npt.NDArray[Any]) -> None:
         """Hold these elements in place of all others, without a copy."""
-        self._buffer, self._size = block, len(block)
+        self._buffer = block
+        self._size = len(block)
 
     @property
     def view(self) -> npt.NDArray[Any]:
@@ -52,7 +53,8 @@ class GrowingRows:
     def __init__(self) -> None:
         self._dense: GrowingArray | None = None
         self._n_features = 0
-        self._data, self._indices = GrowingArray(np.float32), GrowingArray(np.int32)
+        self._data = GrowingArray(np.float32)
+        self._indices = GrowingArray(np.int32)
         self._indptr = GrowingArray(np.int64)
         self._indptr.append(np.zeros(1, dtype=np.int64))
 

@@ -297,7 +297,6 @@ class _Run(Surroundings):
     def _step(self, candidates: Candidates) -> None:
         """Add the candidates to the active set, take a step, and report."""
         state = self.state
-        rule = state.rule
         state.n_scanned = 0
         worst = candidates.least
         before = len(self.active)
@@ -310,9 +309,9 @@ class _Run(Surroundings):
         violation = share * relative_gap(self.active.rho, worst)
         wanted_gap = max(violation, _TARGET_SHARE * self._target_gap())
         ends = Effort(wanted_gap, lambda: self.interrupt.noted is not None or self.is_over())
-        steps = rule.step(self.active, ends)
+        steps = state.rule.step(self.active, ends)
         self._note(steps, wanted_gap, grown=bool(self.active.alpha[before:].any()))
-        rule.prune(self.active)
+        state.rule.prune(self.active)
         self.interrupt.defer()
         self.report()
         state.remember()
@@ -362,12 +361,8 @@ class _Run(Surroundings):
         """Add violators of a pass, in the order of the rows; False where all are vertices."""
         state = self.state
         worst = certificate.worst
-        logger.info(
-            "certified gap %.3g above %.3g: training goes on from %d violators",
-            certificate.certified_gap,
-            tolerance,
-            len(worst),
-        )
+        words = "certified gap %.3g above %.3g: training goes on from %d violators"
+        logger.info(words, certificate.certified_gap, tolerance, len(worst))
         if certificate.certified_gap < state.least_gap:
             state.least_gap = certificate.certified_gap
             state.idle_rounds = 0

@@ -445,9 +445,10 @@ def last_sampled_gap(state: RunState) -> float:
         size = max(state.options.sample_size, least)
         worst = SampledLMO(state, size).propose(active, state.rng, Request()).worst
     grad = float(active.grad.min())
-    if worst >= 0 and active.place_of(worst) is None:
+    row_ids = np.array([worst])
+    if worst >= 0 and len(active.outside(row_ids)) > 0:
         support = active.support
-        x = engine.prepare(state.rows.take(np.array([worst])), exact=True)
+        x = engine.prepare(state.rows.take(row_ids), exact=True)
         z = engine.prepare(take_rows(active.rows, support), exact=True)
         beta = active.alpha[support] * active.labels[support]
         decision = float((engine.weighted_sum(x, z, beta) + beta.sum())[0])

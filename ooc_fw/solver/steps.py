@@ -80,12 +80,14 @@ class StepRule:
         draws: Int64Array = _ALL,
     ) -> Steps:
         """Take up to `most` single steps: see `ooc_fw._core.rules.take_steps`."""
-        rows, counts = active.kernel_rows, np.zeros(core.N_COUNTS, dtype=np.int64)
+        rows = active.kernel_rows
+        counts = np.zeros(core.N_COUNTS, dtype=np.int64)
         vertices = Vertices(active.alpha, active.grad, active.diag, active.labels)
         if self.extrapolates:
             active.learn_before()
         before = active.alpha_before, active.grad_before
-        rule, missing = int(self.rule), 0
+        rule = int(self.rule)
+        missing = 0
         while missing >= 0:
             rows.clock += 1  # rows of the next step are used after those just fetched
             left = most - int(counts[: core.DROPS].sum())
@@ -106,25 +108,29 @@ class StepRule:
 class FrankWolfe(StepRule):
     """Toward steps only (Frank and Wolfe 1956; MEB paper, algorithm 2)."""
 
-    name, rule = "fw", Rule.FW
+    name = "fw"
+    rule = Rule.FW
 
 
 class AwayFrankWolfe(StepRule):
     """Away steps where they have the larger slope (MFW; MEB paper, algorithm 3)."""
 
-    name, rule = "mfw", Rule.MFW
+    name = "mfw"
+    rule = Rule.MFW
 
 
 class Pairwise(StepRule):
     """Pairwise steps where, clipped, they lower f more than toward ones (SWAP paper, alg. 4)."""
 
-    name, rule = "swap", Rule.SWAP
+    name = "swap"
+    rule = Rule.SWAP
 
 
 class SecondOrderPairwise(StepRule):
     """Pairwise steps with the second-order choice of j (SWAP-2o; SWAP paper, algorithm 5)."""
 
-    name, rule = "swap2", Rule.SWAP2
+    name = "swap2"
+    rule = Rule.SWAP2
 
 
 class Partan(StepRule):
@@ -134,14 +140,16 @@ class Partan(StepRule):
     clipped so that all weights stay non-negative. Both gradients on the active set are held.
     """
 
-    name, rule = "partan", Rule.PARTAN
+    name = "partan"
+    rule = Rule.PARTAN
     extrapolates = True
 
 
 class FullyCorrective(StepRule):
     """Optimisation on the whole active set, by steps of SWAP-2o (CVM; MEB paper, algorithm 1)."""
 
-    name, walks = "cvm", False
+    name = "cvm"
+    walks = False
     optimises = True
 
     def step(self, active: ActiveSet, effort: Effort = NO_LIMIT) -> Steps:

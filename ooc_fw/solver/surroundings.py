@@ -9,7 +9,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,35 +35,23 @@ _EARLY = 0.02  # share of the limit during which the pace of a pass tells nothin
 POLISH_SHARE = 0.1
 """Share of the limit for optimising the weights on their vertices at the end."""
 
-Write: TypeAlias = Callable[[str | os.PathLike[str], Any, Draws | None], None]
-"""Writes the model of weights so far, a solution, to a file."""
 
-
+@dataclass
 class Checkpoint:
-    """A file to which a run writes the model of its weights so far, every so many seconds.
+    """A file to which a run writes the model of its weights so far, every so many seconds."""
 
-    `rows` are the numbers of the rows of its source, and that of all rows, if these are some alone.
-    """
+    path: str | os.PathLike[str]
+    every_s: float = 60.0
+    # Numbers of the rows of the source, and that of all rows, if these are some alone.
+    rows: tuple[Int64Array, int] | None = None
+    # Writes the model of weights so far, a solution, to the path.
+    write: Callable[[str | os.PathLike[str], Any, Draws | None], None] | None = None
+    _saved_at: float = field(init=False, default_factory=time.perf_counter)
+    _failed: bool = field(init=False, default=False)
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        every_s: float = 60.0,
-        rows: tuple[Int64Array, int] | None = None,
-        write: Write | None = None,
-    ) -> None:
-        if not 0 <= every_s < math.inf:
-            raise InputError(f"checkpoints must be some seconds apart, not {every_s}")
-        self.path = path
-        self.every_s = every_s
-        self.rows = rows
-        self._write = write
-        self._saved_at = time.perf_counter()
-        self._failed = False
-
-    def writing(self, write: Write) -> Checkpoint:
-        """The same, which writes by `write`."""
-        return Checkpoint(self.path, self.every_s, self.rows, write)
+    def __post_init__(self) -> None:
+        if not 0 <= self.every_s < math.inf:
+            raise InputError(f"checkpoints must be some seconds apart, not {self.every_s}")
 
     @property
     def is_due(self) -> bool:
@@ -71,9 +60,9 @@ class Checkpoint:
 
     def save(self, weights: Callable[[], Any], draws: Draws | None = None) -> None:
         """Write the file; where that fails is a warning, the first time."""
-        assert self._write is not None
+        assert self.write is not None
         try:
-            self._write(self.path, weights(), draws)
+            self.write(self.path, weights(), draws)
         except (OSError, InputError) as error:
             if not self._failed:
                 reason = error.strerror if isinstance(error, OSError) else error

@@ -36,23 +36,28 @@ def solve_systems(
     Badly conditioned problems would take millions of steps. The result counts as many steps as
     would have taken the same time, and vertices dropped.
     """
-    alpha, grad, rows = active.alpha, active.grad, active.kernel_rows
+    alpha = active.alpha
+    grad = active.grad
+    rows = active.kernel_rows
     n_free = np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol)))
     fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
     each = max(1, int(n_free) ** 2 // _SYSTEM_STEPS)
     if not fits or not rows.whole or max_steps < each or active.relative_gap() <= tol:
         return 0, 0
-    matrix, gradient = partial(_dual_matrix, active), partial(_gradient_on_rows, active)
+    matrix = partial(_dual_matrix, active)
+    gradient = partial(_gradient_on_rows, active)
     minimum = Minimum(matrix, gradient, alpha.copy(), tol, max_steps // each, is_late).search()
     drops = np.count_nonzero((alpha > 0) & (minimum.alpha == 0))
-    alpha[:], grad[:] = minimum.alpha, minimum.grad
+    alpha[:] = minimum.alpha
+    grad[:] = minimum.grad
     active.rho = float(alpha @ grad)
     return minimum.n_systems * each, int(drops)
 
 
 def _dual_matrix(active: ActiveSet, places: npt.NDArray[np.intp]) -> Float64Array:
     """Q between some vertices, whose kernel rows are held, shape (k, k)."""
-    y, rows = active.labels[places], active.kernel_rows
+    y = active.labels[places]
+    rows = active.kernel_rows
     block = rows.values[np.ix_(rows.slots[places], places)] * np.float64(rows.unit) + 1.0
     block *= y[:, None] * y
     np.fill_diagonal(block, active.diag[places])
@@ -62,7 +67,8 @@ def _dual_matrix(active: ActiveSet, places: npt.NDArray[np.intp]) -> Float64Arra
 def _gradient_on_rows(active: ActiveSet, alpha: Float64Array) -> Float64Array:
     """Gradient of weights at all vertices from the kernel rows, which are all held."""
     rows = active.kernel_rows
-    sums, beta = np.empty(len(alpha)), alpha * active.labels
+    sums = np.empty(len(alpha))
+    beta = alpha * active.labels
     core.weigh_rows(rows.values, rows.slots, beta, sums)
     sums *= rows.unit
     return np.asarray(active.labels * (sums + beta.sum()) + alpha / active.penalties)
@@ -145,12 +151,15 @@ class Minimum:
         grad = self.gradient(alpha)
         rho = float(alpha @ grad)
         if 0 < rho < self.rho:
-            self.alpha, self.grad, self.rho = alpha, grad, rho
+            self.alpha = alpha
+            self.grad = grad
+            self.rho = rho
 
     def _exchange_many(self) -> None:
         """Solve, free all vertices that violate, drop all of negative weight, and so on."""
         free = (self.alpha > 0) | (self.grad < self.rho * (1 - self.tol))
-        least, patience = len(free) + 1, _PATIENCE
+        least = len(free) + 1
+        patience = _PATIENCE
         while patience > 0 and self._goes_on():
             u = self._solve_system(free)
             self._offer(u)
@@ -179,5 +188,6 @@ class Minimum:
             step = ratios.min()
             u += step * (target - u)
             leaving = down[ratios == step]
-            u[leaving], free[leaving] = 0.0, False
+            u[leaving] = 0.0
+            free[leaving] = False
         self._offer(u)

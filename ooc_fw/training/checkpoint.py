@@ -51,7 +51,7 @@ def saving(
             model = model.renumbered(*checkpoint.rows)
         model.save(path)
 
-    return checkpoint.writing(write)
+    return replace(checkpoint, write=write)
 
 
 def identity(problem: Problem, options: TrainOptions) -> dict[str, dict[str, Any]]:

@@ -62,8 +62,7 @@ def assert_valid(active, problem, tolerance=2e-6):
         exact = problem.dual_matrix[np.ix_(ids, ids)] @ active.alpha
         np.testing.assert_allclose(active.grad, exact, atol=tolerance * scale)
         assert active.rho == pytest.approx(active.alpha @ exact, abs=tolerance * scale)
-    for place, row in enumerate(ids.tolist()):
-        assert active.place_of(row) == place
+    assert active.places_of(ids).tolist() == list(range(m))
 
 
 class ActiveSetMachine(RuleBasedStateMachine):
@@ -150,7 +149,7 @@ class ActiveSetMachine(RuleBasedStateMachine):
             assert row not in stay
             assert self.weights.pop(row) == pytest.approx(0, abs=1e-12)
             assert grad[place] >= self.active.rho
-            assert self.active.place_of(row) is None
+            assert len(self.active.outside(np.array([row]))) == 1
 
     @rule(seed=st.integers(0, 1000))
     def replace_weights(self, seed):
