@@ -199,11 +199,6 @@ def exact_bytes(work: Workload, n_vertices: int) -> int:
     return least_bytes(work) + 4 * more + _MARGIN_BYTES
 
 
-def landmark_bytes(work: Workload, n_landmarks: int) -> int:
-    """A limit that has room for so many landmarks."""
-    return sum(work.parts(landmarks=n_landmarks, threads=2).values()) + _MARGIN_BYTES
-
-
 def plan_landmarks(
     work: Workload, limit: int | None, available: int, fewest: int, most: int, threads: int = 1
 ) -> MemoryPlan:

@@ -32,7 +32,6 @@ from ooc_fw.system.memory import (
     OverLimitError,
     Workload,
     exact_bytes,
-    landmark_bytes,
     least_bytes,
     memory_total,
     plan_landmarks,
@@ -113,18 +112,6 @@ def _usual_landmarks(work: Workload) -> int:
     return min(max(START_ROWS, int(most)), work.n_rows)
 
 
-def _warn_of_memory(work: Workload, options: TrainOptions, n_landmarks: int) -> None:
-    """Warn if a memory limit leaves few landmarks, with one that gives a good model."""
-    usual = _usual_landmarks(work)
-    if options.memory_limit is not None and 2 * n_landmarks < usual:
-        logger.warning(
-            "memory has room for %d landmarks only, which may be too few for a good model; give "
-            "--memory %dMiB",
-            n_landmarks,
-            -(-landmark_bytes(work, usual) >> 20),
-        )
-
-
 # -- the choice ----------------------------------------------------------------------------------
 
 
@@ -142,31 +129,29 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
         return plan_span(problem, options, session, options.landmarks, f": as asked{_WAY_OUT}")
     work = workload(problem, options, session)
     memory = _least_memory(work, options)
-    enough = -(-exact_bytes(work, MOST_SUPPORT) >> 20)
+    enough = f"{-(-exact_bytes(work, MOST_SUPPORT) >> 20)}MiB"
     if memory.landmarks:
-        why = f": an exact model takes {enough}MiB of memory"
+        why = f": an exact model takes {enough} of memory"
         return plan_span(problem, options, session, None, why)
     most = MOST_SUPPORT
     whose = f"the {most} that an exact run takes on"
     if memory.max_vertices < min(most, work.n_rows):
         most = int(_ROOM * memory.max_vertices)
-        whose = f"the {most} that memory holds (all fit in {enough}MiB)"
+        whose = f"the {most} that memory holds (all fit in {enough})"
     why = f"there are {work.n_rows} rows"
-    why_not = None
     if work.n_rows > most or (options.max_time is not None and work.n_rows > SAMPLE_ROWS[0]):
         within = replace(options, threads=memory.max_threads)
         support = expect_support(problem, within, session, most, memory.max_vertices)
         why = f"{support.basis}, so that about {support.expected} are expected of "
         why += f"{work.n_rows} rows"
-        if support.expected > most:
-            why_not = f"{why}, more than {whose}"
-        elif support.seconds > session.deadline(options).left():
-            why_not = f"{why}, which would take longer than --max-time allows, at that pace"
-    if why_not is not None:
-        try:
-            return plan_span(problem, options, session, None, f": {why_not}{_WAY_OUT}")
-        except OverLimitError:
-            why = "there is no memory for landmarks"
+        too_many = support.expected > most
+        if too_many or support.seconds > session.deadline(options).left():
+            late = "which would take longer than --max-time allows, at that pace"
+            why_not = f": {why}, {f'more than {whose}' if too_many else late}{_WAY_OUT}"
+            try:
+                return plan_span(problem, options, session, None, why_not)
+            except OverLimitError:
+                why = "there is no memory for landmarks"
     kind = f"exact: {why}; --landmarks N takes landmarks"
     return plan_exact(problem, options, session, memory=memory, kind=kind)
 
@@ -203,27 +188,24 @@ def expect_support(
     the power law through the numbers of two samples is extrapolated.
     """
     n_rows = problem.source.n_rows
-    samples: list[tuple[int, int]] = []
+    models: list[tuple[int, int]] = []  # rows and support vectors of samples
     for wanted in SAMPLE_ROWS:
-        if samples and min(wanted, most, n_rows) <= samples[-1][0]:
+        if models and min(wanted, most, n_rows) <= models[-1][0]:
             break
         began = time.perf_counter()
         size, support, late = _solve_sample(problem, min(wanted, most, n_rows), options, session)
-        if late and not samples:  # The time may have gone into compiling.
-            began = time.perf_counter()
-            size, support, late = _solve_sample(problem, size, options, session)
-        seconds = time.perf_counter() - began
-        samples.append((size, support))
+        seconds = math.inf if late else time.perf_counter() - began
+        models.append((size, support))
         if late or support * n_rows <= enough * size:
             break
     power = 1.0
-    if len(samples) > 1:
-        small, few = samples[0]
+    if len(models) > 1:
+        small, few = models[0]
         power = float(np.clip(np.log(support / few) / np.log(size / small), 0.0, 1.0))
     expected = min(n_rows, round(support * (n_rows / size) ** power))
-    models = [f"of {rows} rows has {vectors} support vectors" for rows, vectors in samples]
-    seconds = math.inf if late else seconds * n_rows * expected / (size * support)
-    return Support(expected, f"the model {' and '.join(models)}", seconds)
+    words = [f"of {rows} rows has {vectors} support vectors" for rows, vectors in models]
+    seconds *= n_rows * expected / (size * support)
+    return Support(expected, f"the model {' and '.join(words)}", seconds)
 
 
 def _solve_sample(
@@ -248,10 +230,11 @@ def _solve_sample(
         pairs = train_exact(sample, plan_exact(sample, wanted, alone), alone)
     except OutOfTimeError:
         return len(ids), len(ids), True
-    for pair in pairs:
-        if pair.solution.signal is not None:
-            raise interruption(pair.solution.signal)
-    late = any(pair.solution.status is Status.TIME_LIMIT for pair in pairs)
+    solutions = [pair.solution for pair in pairs]
+    for solution in solutions:
+        if solution.signal is not None:
+            raise interruption(solution.signal)
+    late = any(solution.status is Status.TIME_LIMIT for solution in solutions)
     return len(ids), len(union_of_rows(pairs)), late
 
 
@@ -296,7 +279,6 @@ def plan_span(
     grows = n_landmarks is None and options.max_time is not None and session.checkpoint is None
     if n_landmarks is None:
         n_landmarks = _most_landmarks(work, options, grows=grows)
-        _warn_of_memory(work, options, n_landmarks)
     if grows:
         first = min(_FIRST_LANDMARKS, int(_FIRST_VALUES / work.n_rows))
         n_landmarks = min(n_landmarks, max(START_ROWS, first))
@@ -338,18 +320,14 @@ def train_span(
             break
         logger.info("%s", larger.kind)
         start = LandmarkStart(solution.rows, solution.beta, solution)
-        number = None
         try:
             found = solve_landmarks(problem, larger, session, start)
-            number = found.signal
-            better = found.status.reached and _objective(found) < _objective(solution)
         except OutOfTimeError:
-            better = False
+            break
         except KeyboardInterrupt as interrupt:
-            better = False
-            number = signal_of(interrupt)
-        if not better:
-            return plan, replace(solution, signal=number)
+            return plan, replace(solution, signal=signal_of(interrupt))
+        if not found.status.reached or _objective(found) >= _objective(solution):
+            return plan, replace(solution, signal=found.signal)
         plan = larger
         solution = found
     return plan, solution

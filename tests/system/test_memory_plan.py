@@ -14,7 +14,6 @@ from ooc_fw.system.memory import (
     Workload,
     exact_bytes,
     format_bytes,
-    landmark_bytes,
     least_bytes,
     memory_total,
     parse_bytes,
@@ -78,8 +77,6 @@ def test_landmarks_fit_or_a_limit_is_named_that_would_do(work, limit, fewest, th
     assert plan.max_threads <= threads
     if plan.limit is not None:
         assert plan_landmarks(work, plan.limit, 0, *sizes[:2]).landmarks == plan.landmarks
-    wanted = min(fewest, work.n_rows)
-    assert plan_landmarks(work, landmark_bytes(work, wanted), 0, 1, wanted).landmarks >= wanted
 
 
 def test_a_refusal_names_the_largest_part_and_the_way_out():

@@ -14,12 +14,11 @@ from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session, plan_exact, workload
 from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import OutOfTimeError
-from ooc_fw.system.memory import OverLimitError, landmark_bytes, least_bytes
+from ooc_fw.system.memory import OverLimitError, least_bytes
 from ooc_fw.training.choice import (
     _larger_plan,
     expect_support,
     plan_model,
-    plan_span,
 )
 from ooc_fw.training.fit import fit, read_answers
 
@@ -266,20 +265,3 @@ def test_an_exact_run_that_would_be_late_is_not_begun(monkeypatch, noisy, share,
     monkeypatch.setattr("ooc_fw.training.choice._solve_sample", lambda *_: (500, 250, False))
     monkeypatch.setattr("time.perf_counter", lambda: next(clock, 1.0))
     assert (plan_of(noisy, max_time=300.0).landmarks is not None) is landmarks
-
-
-def test_few_landmarks_for_want_of_memory_are_warned_of(noisy, monkeypatch, caplog):
-    """The limit in the warning has room for as many as there are without one."""
-    monkeypatch.setattr("ooc_fw.training.choice.LANDMARKS", 1000)
-    wide = replace(noisy, source=open_dataset(np.pad(rows()[0], ((0, 0), (0, 4000)))))
-    terms = workload(wide, TrainOptions(), Session()).parts(landmarks=40)
-    needed = sum(terms.values()) + (8 << 20)
-    few = plan_span(wide, TrainOptions(memory_limit=needed), Session(), None, "")
-    assert few.landmarks < 500
-    named = int(re.search(r"give --memory (\d+)MiB", caplog.text)[1]) << 20
-    caplog.clear()
-    monkeypatch.setattr("ooc_fw.training.choice.MOST_SUPPORT", 1)
-    named = max(named, landmark_bytes(few.memory.work, 1000))
-    good = plan_span(wide, TrainOptions(memory_limit=named), Session(), None, "")
-    assert good.landmarks == 1000
-    assert not caplog.text
