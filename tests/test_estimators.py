@@ -186,8 +186,8 @@ LARGE = np.array([2**53, 2**53 + 1])
         ([1, 1], {}, None, "have the label 1; .* one class"),
         (CLASSES, {}, [1, 0], "one class"),
         (CLASSES, {"max_time": "1e-9s"}, None, "before there was a model"),
-        (LARGE, {}, None, f"label {2**53 + 1} is a whole number"),
-        (LARGE.astype(np.uint64), {}, None, f"label {2**53 + 1} is a whole number"),
+        (LARGE, {}, None, "is a whole number"),
+        (LARGE.astype(np.uint64), {}, None, "is a whole number"),
     ],
 )
 def test_unusable_labels(table, classes, options, weights, message):
@@ -648,7 +648,7 @@ def test_classes_that_no_chunk_holds(table, n_classes, weighted):
         (CLASSES, [1, 2, 3], {}, r"has the label -7, but the classes are 1, 2, 3"),
         (CLASSES, [3], {}, "two classes or more, not 3"),
         (CLASSES, [-7, 3, np.nan], {}, "the label of row 2 of classes is missing"),
-        (LARGE, LARGE, {}, f"label {2**53 + 1} is a whole number"),
+        (LARGE, LARGE, {}, "is a whole number"),
         (CLASSES, CLASSES, {"class_weight": "balanced"}, "a weight for each label"),
         (
             *(CLASSES, CLASSES, {"stopping": "meb", "tol": 1e-2, "class_weight": {3: 2.0}}),

@@ -20,7 +20,7 @@ import numpy as np
 
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import MAX_NAME, Place, Reader, Words
-from ooc_fw.data.labels import MISSING_LABELS, inexact_label, inexact_labels, plain_word
+from ooc_fw.data.labels import INEXACT, MISSING_LABELS, inexact_labels, plain_word
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array
 from ooc_fw.data.sources import block_slices
@@ -174,7 +174,7 @@ class ArrayTable(Table):
             labels = rows[:, self._places[wanted.label]]
         if labels.dtype.kind in "biuf":
             for row in np.flatnonzero(inexact_labels(labels))[:1].tolist():
-                raise inexact_label(labels[row], f"{place(row)}: ")
+                raise InputError(f"{place(row)}: the label {INEXACT}")
             found: Any = np.ascontiguousarray(labels, dtype=np.float64)
         else:
             values, codes = np.unique(labels, return_inverse=True)

@@ -158,7 +158,6 @@ class FileArray(ReadArray):
     """
 
     _descriptor = -1
-    is_slice = False  # whether it is a part of what the file holds
 
     def __init__(
         self,
@@ -274,8 +273,6 @@ def find_in_map(array: AnyArray) -> FileArray | None:
     page_start = named.offset - named.offset % mmap.ALLOCATIONGRANULARITY
     mapped = np.frombuffer(base, dtype=np.uint8)
     offset = page_start + array.ctypes.data - mapped.ctypes.data
-    found = FileArray(
+    return FileArray(
         str(named.filename), array.shape, array.dtype, (offset,), strides=array.strides
     )
-    found.is_slice = array.nbytes < named.nbytes
-    return found

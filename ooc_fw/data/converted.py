@@ -21,7 +21,7 @@ from ooc_fw.data.arrays import ReadArray
 from ooc_fw.data.encoded import Categories
 from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, get_text, get_texts
 from ooc_fw.data.hdf5 import Stored, check_storage, find_node, open_dataset
-from ooc_fw.data.labels import WordLabels
+from ooc_fw.data.labels import word_labels
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, StoredStatistics
@@ -96,7 +96,7 @@ def label_words(labels: Any, node: Any, *, is_text: bool) -> Any:
     """Labels as words where they are text, or codes 0, 1, ... of the attribute `LABEL_NAMES`."""
     names = get_texts(getattr(node, "attrs", {}), LABEL_NAMES)
     if names is None:
-        return WordLabels(labels) if is_text else labels
+        return word_labels(labels) if is_text else labels
 
     def read(start: int, stop: int) -> AnyArray:
         values = np.asarray(labels[start:stop])

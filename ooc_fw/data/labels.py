@@ -15,7 +15,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,11 @@ _PART_LABELS = 1 << 14  # words that are read together to see whether they are n
 # More different labels than these are taken for the targets of a regression: one binary classifier
 # is trained for each pair of classes.
 MAX_CLASSES = 256
+# What is wrong with one of the `inexact_labels`.
+INEXACT = (
+    "is a whole number that float64 does not tell from its neighbours; give the labels as words, "
+    "or number the classes anew"
+)
 # Words in the place of a label that is not there, in tables, frames and arrays. "-" is none of
 # them, since it may be the opposite of "+".
 MISSING_LABELS = frozenset(
@@ -99,29 +104,26 @@ def typed_words(words: Iterable[object]) -> AnyArray:
     return as_labels(found, are_numbers=bool(used) and all(map(is_label_number, used)))
 
 
-class WordLabels(ReadArray):
-    """Labels of rows whose words are in an array, perhaps in a file, with numbers among them."""
+def word_labels(words: Any) -> ReadArray:
+    """Labels whose words are in an array, perhaps in a file: numbers if all words are."""
 
-    def __init__(self, words: Any) -> None:
-        super().__init__((len(words),), object, self._typed)
-        self._words = words
+    def read(start: int, stop: int) -> list[str]:
+        return [label_word(word) for word in np.asarray(words[start:stop]).tolist()]
 
-    @cached_property
-    def are_numbers(self) -> bool:
-        """Whether all words are numbers; they are read up to the first one that is not."""
-        found = False
-        for start in range(0, len(self), _PART_LABELS):
-            words = {*self._read_words(start, start + _PART_LABELS)} - {""}
-            if not all(map(is_label_number, words)):
+    @cache
+    def are_numbers() -> bool:
+        used = False
+        for start in range(0, len(words), _PART_LABELS):
+            found = {*read(start, start + _PART_LABELS)} - {""}
+            if not all(map(is_label_number, found)):
                 return False
-            found |= bool(words)
-        return found
+            used |= bool(found)
+        return used
 
-    def _typed(self, start: int, stop: int) -> AnyArray:
-        return as_labels(self._read_words(start, stop), are_numbers=self.are_numbers)
+    def typed(start: int, stop: int) -> AnyArray:
+        return as_labels(read(start, stop), are_numbers=are_numbers())
 
-    def _read_words(self, start: int, stop: int) -> list[str]:
-        return [label_word(word) for word in np.asarray(self._words[start:stop]).tolist()]
+    return ReadArray((len(words),), object, typed)
 
 
 def label_map(text: str) -> dict[str, str]:
@@ -174,28 +176,19 @@ def inexact_labels(labels: AnyArray) -> npt.NDArray[np.bool_]:
     return np.isin(labels, np.array(inexact, dtype=labels.dtype))
 
 
-def inexact_label(label: object, where: str = "") -> InputError:
-    """The error for one of the `inexact_labels`."""
-    return InputError(
-        f"{where}label {label} is a whole number that float64 does not tell from its neighbours; "
-        f"give the labels as words, or number the classes anew"
-    )
+def check_labels(labels: AnyArray, start: int, name: str, *, targets: bool = False) -> None:
+    """Raise InputError for a label that is missing, infinite, or merged with others by float64.
 
-
-def check_labels(labels: AnyArray, start: int, name: str) -> None:
-    """Raise InputError for a label that is missing, infinite, or merged with others by float64."""
-    for place in np.flatnonzero(inexact_labels(labels))[:1].tolist():
-        raise inexact_label(labels[place], f"row {start + place} of {name}: ")
-    check_no_missing(labels, start, name)
-    infinite = np.isinf(labels) if labels.dtype.kind == "f" else np.zeros(0)
-    for place in np.flatnonzero(infinite)[:1].tolist():
-        raise InputError(f"the label of row {start + place} of {name} is infinite; remove the row")
-
-
-def check_no_missing(labels: AnyArray, start: int, name: str) -> None:
-    """Raise InputError for a label that is missing."""
-    for place in np.flatnonzero(are_missing(labels))[:1].tolist():
-        raise InputError(f"the label of row {start + place} of {name} is missing; remove the row")
+    Of what may be `targets`, only missing ones are looked for.
+    """
+    wrong = {"is missing; remove the row": are_missing(labels)}
+    if not targets:
+        wrong[INEXACT] = inexact_labels(labels)
+    if not targets and labels.dtype.kind == "f":
+        wrong["is infinite; remove the row"] = np.isinf(labels)
+    for what, where in wrong.items():
+        if where.any():
+            raise InputError(f"the label of row {start + where.argmax()} of {name} {what}")
 
 
 def iter_labels(source: RowSource) -> Iterator[tuple[int, AnyArray]]:
@@ -245,7 +238,10 @@ def label_values(source: RowSource, codes: Codes | None = None) -> AnyArray:
         if codes is not None:
             codes[start : start + len(labels)] = places
     if len(classes) == 1:
-        raise one_class(source.name, classes[0])
+        raise InputError(
+            f"all rows of {source.name} have the label {format_label(classes[0])}; training needs "
+            f"rows of two classes, not of one class"
+        )
     return classes
 
 
@@ -280,14 +276,6 @@ def like_classes(labels: AnyArray, classes: AnyArray) -> AnyArray:
     values, rows = np.unique(labels, return_inverse=True)
     words = [known.get(format_label(value), format_label(value)) for value in values.tolist()]
     return np.array(words)[rows]
-
-
-def one_class(name: str, label: object) -> InputError:
-    """The error for rows that have one label only."""
-    return InputError(
-        f"all rows of {name} have the label {format_label(label)}; training needs rows of two "
-        f"classes, not of one class"
-    )
 
 
 def are_targets(source: RowSource) -> bool:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import operator
 import os
 import shlex
 from collections.abc import Iterator, Sequence
@@ -41,10 +40,10 @@ from ooc_fw.data.arrays import (
 )
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import (
-    WordLabels,
     encode_labels,
     label_map,
     relabelled,
+    word_labels,
 )
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
@@ -150,8 +149,8 @@ def _open_one(data: Any, given: Sliceable | None, names: tuple[Any, ...]) -> Row
             array = np.asarray(data.astype(np.float64))
     in_file = find_in_map(array) if array.size and array.ndim == 2 else None
     source = ArraySource(array, given) if in_file is None else stores.open_rows(in_file, given)
-    if in_file is not None and in_file.is_slice:
-        source.name = f"this slice of {source.name}"  # its rows have other numbers there
+    if in_file is not None:
+        source.name = f"this map of {source.name}"  # whose rows may have other numbers there
     source.columns = columns
     return source
 
@@ -244,13 +243,9 @@ def train_test_split(
     >>> train.n_rows, test.n_rows
     (7, 3)
     """
-    for name, value in (("test_share", test_share), ("stratify", stratify)):
-        if np.ndim(value) > 0:
-            kind = "True or False" if name == "stratify" else "a number"
-            raise InputError(f"{name} must be {kind}; give the labels as labels=")
-    with suppress(TypeError):
-        seed = operator.index(seed)
-    if not isinstance(seed, int) or seed < 0:
+    if not isinstance(stratify, bool):
+        raise InputError(f"stratify must be True or False, not {stratify!r}; see labels=")
+    if not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"seed must be a whole number from 0 on, not {seed!r}")
     names = {"labels": labels, "x_name": x_name, "label": label}
     first = open_source(data, **names)
@@ -294,27 +289,20 @@ def _kind_of(path: str) -> str:
     if formats.is_url(path):
         if path.endswith((".h5ad", ".h5", ".hdf5")):
             raise InputError(f"{path} is remote HDF5; download it, or use a zarr store")
-        raise InputError(
-            f"{path} is remote, where only zarr stores are trained on directly; convert it first: "
-            f"{conversion(path)}"
-        )
-    head = b""
-    if not os.path.isdir(path):
-        formats.check_regular(path)
-        head = formats.read_head(path)
-        if not head:
-            raise DamageError(f"{path} is empty; give a file with rows in it")
+        raise UnconvertedError(path, "remote, and no zarr store", "")
     kind = formats.detect_format(path)
-    if kind in ("hdf5", "npy"):
-        return kind
     if kind in formats.TABLES:  # of which only the user knows the column of labels
         raise UnconvertedError(path, "a table", " --label COLUMN")
+    formats.check_regular(path)
+    if kind in ("hdf5", "npy"):
+        return kind
+    head = formats.read_head(path)
     if formats.format_of(head) is not None:
         raise UnconvertedError(path, "compressed", "")
-    if b"\0" not in head:
+    if head and b"\0" not in head:
         raise UnconvertedError(path, "LIBSVM text", "")
     raise DamageError(
-        f"{path} is neither HDF5 nor .npy, or it is damaged; make it with ooc-fw convert"
+        f"{path} is neither HDF5 nor .npy, or it is empty or damaged; make it with ooc-fw convert"
     )
 
 
@@ -352,7 +340,7 @@ def open_labels(labels: Any) -> Sliceable:
             f"type {array.dtype}"
         )
     array = only_column(array)
-    return array if array.dtype.kind in "biuf" else WordLabels(array)
+    return array if array.dtype.kind in "biuf" else word_labels(array)
 
 
 def names_of_frame(data: Any) -> list[str] | None:
@@ -398,20 +386,20 @@ def _open_annotated(
     data: Any, given: Sliceable | None, x_name: str, label: str | None, missing: str
 ) -> RowSource:
     """Rows of an AnnData object, and a column of its ``obs`` or other labels."""
-    kind, _, name = x_name.partition("/")
-    rows = data.X if kind == "X" else None
-    if kind in ("layers", "obsm") and name in getattr(data, kind):
-        rows = getattr(data, kind)[name]
     this = f"this {type(data).__name__}"
+    kind, _, name = x_name.partition("/")
+    held = (
+        getattr(data, kind) if kind in ("layers", "obsm") else {"": data.X} if kind == "X" else {}
+    )
+    rows = held.get(name)
     if rows is None:
         paths = [f"{part}/{key}" for part in ("layers", "obsm") for key in getattr(data, part)]
-        has = ", ".join([*paths, *["X"] * (data.X is not None)]) or "none"
-        raise InputError(f"{this} has no rows {x_name!r}; it has {has}")
+        raise InputError(f"{this} has no rows {x_name!r}; it has {', '.join(paths) or 'X'}")
     named = stores.Labels(given) if given is not None else None
     if label not in ("y", None):
         column = str(label).removeprefix("obs/")
         if column not in data.obs:
-            has = ", ".join(map(str, data.obs.columns)) or "none"
+            has = ", ".join(map(str, data.obs))
             raise InputError(f"the obs of {this} has no {column!r}; it has {has}")
         codes, categories = data.obs[column].factorize()
         named = stores.coded_labels(codes, np.asarray(categories.to_numpy()), repr(label))

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +32,6 @@ logger = logging.getLogger(__name__)
 # Two labels at most this many rows apart are read together: a second read would take longer.
 _LABEL_GAP = 1 << 16
 
-_RowsAt: TypeAlias = Callable[[Int64Array], Int64Array]  # from positions
-_Read: TypeAlias = Callable[[int, int], AnyArray]
-
 
 class SubsetSource(RowSource):
     """Some of the rows of another source, which stays open when this one is closed.
@@ -60,7 +56,7 @@ class SubsetSource(RowSource):
             parents=(source,),
         )
         # No method of this source, which would keep it and its rows until garbage is collected.
-        pick = partial(_pick, partial(_rows_at, ranges, self._firsts))
+        pick = partial(_pick, ranges, self._firsts)
         if source._labels is not None:
             self._labels = ReadArray((n_rows,), object, partial(pick, source.labels))
         self.ids = ReadArray((n_rows,), np.int64, partial(pick, source.row_ids))
@@ -93,9 +89,15 @@ def _rows_at(ranges: Int64Array, firsts: Int64Array, positions: Int64Array) -> I
     return np.asarray(ranges[at, 0] + positions - firsts[at])
 
 
-def _pick(rows_at: _RowsAt, read: _Read, start: int, stop: int) -> AnyArray:
+def _pick(
+    ranges: Int64Array,
+    firsts: Int64Array,
+    read: Callable[[int, int], AnyArray],
+    start: int,
+    stop: int,
+) -> AnyArray:
     """Numbers at positions ``start:stop``; `read` returns those of ranges of the whole source."""
-    rows = rows_at(np.arange(start, stop, dtype=np.int64))
+    rows = _rows_at(ranges, firsts, np.arange(start, stop, dtype=np.int64))
     spans = split_spans(rows, _LABEL_GAP, int(rows[-1]) + 1) if len(rows) else []
     parts = [read(int(span[0]), int(span[-1]) + 1)[span - span[0]] for span in spans]
     return np.concatenate(parts) if parts else read(0, 0)
@@ -212,17 +214,17 @@ class ColumnSource(WholeSource):
         return rows[:, self._places]
 
 
+def cached(source: RowSource, max_bytes: int) -> RowSource:
+    """A source that reads rows from storage once, if all fit in `max_bytes`; else the same one."""
+    fits = not source.in_memory and source.decoded_bytes <= max_bytes
+    return CachedSource(source) if fits else source
+
+
 class CachedSource(WholeSource):
-    """A source whose rows are read from storage at most once, if all of them fit in `max_bytes`.
+    """All rows of a source, kept in RAM: blocks of whole chunks, once a row of them is needed."""
 
-    Blocks of whole chunks are read when a row of them is first asked for.
-    """
-
-    def __init__(self, source: RowSource, max_bytes: int) -> None:
+    def __init__(self, source: RowSource) -> None:
         super().__init__(source, source.n_features, sparse=source.sparse)
-        self.in_memory = source.in_memory
-        self.decoded_bytes = source.decoded_bytes
-        self.keeps = not source.in_memory and source.decoded_bytes <= max_bytes
         self.statistics = source.statistics
         self._block_rows = max(source.chunk_rows, self.rows_in(CHUNK_BYTES))
         self.max_gap = self.span_rows = self._block_rows
@@ -230,7 +232,7 @@ class CachedSource(WholeSource):
         self.on_close(self._blocks.clear)
 
     def _fetch(self, start: int, stop: int) -> Rows:
-        if not self.keeps or start == stop:
+        if start == stop:
             return self.source.read(start, stop)
         length = self._block_rows
         pieces = []
@@ -239,11 +241,6 @@ class CachedSource(WholeSource):
                 self._blocks[first] = self.source.read(first, min(first + length, self.n_rows))
             pieces.append(self._blocks[first][max(start - first, 0) : stop - first])
         return concat_rows(pieces)
-
-    def _take(self, indices: Int64Array, exact: bool) -> Rows:
-        if self.keeps:
-            return super()._take(indices, exact)
-        return self.source.take(indices, exact=exact)
 
 
 class StackedSource(RowSource):

@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ooc_fw.data.labels import are_numbers, check_no_missing
+from ooc_fw.data.labels import are_numbers, check_labels
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import (
     borrow_source,
@@ -312,7 +312,7 @@ class Trainer(CallbackSupportMixin, Parameters):
         check_unmasked(X, "array")
         for each in filter(is_array, y):
             check_unmasked(each, "labels")
-            check_no_missing(np.asarray(each).ravel(), 0, "y")
+            check_labels(np.asarray(each).ravel(), 0, "y", targets=True)
         names: Sequence[str] | None = names_of_frame(X)
         in_order = reset or names is None or self._of_frame
         by_name = names is not None and not in_order and self.model_.columns is not None

@@ -21,7 +21,7 @@ from ooc_fw.data.parallel import Workers
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
 from ooc_fw.data.sampling import Sampler
 from ooc_fw.data.sources import iter_blocks
-from ooc_fw.data.views import CachedSource
+from ooc_fw.data.views import cached
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.low_rank import Effort
@@ -78,7 +78,7 @@ class RunState:
         self.sampler = sampler  # draws rows of the source
         self.engine = engine  # computes kernel values
         self.workers = workers  # where passes over the data are made; None is this process
-        self.rows = CachedSource(problem.source, memory.row_cache)
+        self.rows = cached(problem.source, memory.row_cache)
         self.rng = np.random.default_rng(options.seed)
         kernel_rows = KernelRows(
             memory.max_vertices, memory.kernel_values, plan.quantised, memory.limit

@@ -28,7 +28,7 @@ from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
-from ooc_fw.data.views import CachedSource, SubsetSource, draw_parts, ranges_of
+from ooc_fw.data.views import SubsetSource, cached, draw_parts, ranges_of
 from ooc_fw.kernels.functions import KERNELS, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TASKS, SearchOptions, TrainOptions
@@ -509,8 +509,8 @@ class _Search:
                     f"another seed, or another validation share"
                 )
         room = min(_CACHE_BYTES, (self.given.memory_limit or 8 * _CACHE_BYTES) // 8)
-        train = CachedSource(SubsetSource(rest.source, ranges_of(rows)), room)
-        return _Part(self.problem.subset(train, rows), rows, CachedSource(judged, room), truth)
+        train = cached(SubsetSource(rest.source, ranges_of(rows)), room)
+        return _Part(self.problem.subset(train, rows), rows, cached(judged, room), truth)
 
     def _refit(self) -> tuple[Fit, Int64Array]:
         """The last model, and its rows: all, or those of the sample if there is no time for all."""

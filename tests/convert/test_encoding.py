@@ -16,7 +16,7 @@ from ooc_fw.convert.writer import split
 from ooc_fw.data import encoded
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.opening import draw_test_rows, open_source
-from ooc_fw.data.views import CachedSource, draw_parts
+from ooc_fw.data.views import cached, draw_parts
 from ooc_fw.system.errors import DamageError, InputError
 
 pytest.importorskip("pyarrow")
@@ -345,11 +345,11 @@ def test_novel_rows_are_encoded_by_the_ordinary_ones(tmp_path, monkeypatch, spar
     )
     parts = []
 
-    def cached(source, room):
+    def note(source, room):
         parts.append(source)
-        return CachedSource(source, room)
+        return cached(source, room)
 
-    monkeypatch.setattr("ooc_fw.training.tuning.CachedSource", cached)
+    monkeypatch.setattr("ooc_fw.training.tuning.cached", note)
     tune(tmp_path / "o.h5", task="novelty", ordinary="good", Cs=[1], gammas=[1], max_time=60)
     for train, judged in zip(parts[::2], parts[1::2], strict=True):
         assert judged.table == train.table

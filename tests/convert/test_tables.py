@@ -404,7 +404,7 @@ def test_large_whole_labels_stay_apart_or_are_refused(run, refused, save):
         (save("data.hdf5", X=np.eye(2), y=y), {}),
         (save("data.npy", np.eye(2)), {"labels": save("y.npy", y.astype(np.uint64))}),
     ):
-        refused(path, rf"row 1: label {LARGE + 1} is a whole number that float", **options)
+        refused(path, "row 1: the label is a whole number that float", **options)
 
 
 def test_labels_that_are_not_utf8_are_refused(refused, save, tmp_path):

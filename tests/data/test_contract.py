@@ -132,9 +132,9 @@ def zarr_store(version, as_group=False):
     return open_it
 
 
-def cached(write, max_bytes=1 << 20):
+def kept(write):
     def open_it(X, y, folder):
-        source = CachedSource(open_source(write(folder / "data.h5", X, y)), max_bytes)
+        source = CachedSource(open_source(write(folder / "data.h5", X, y)))
         source._block_rows = 10  # several blocks
         return source
 
@@ -239,9 +239,8 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
     "AnnData object": (RAM, annotated("object dense")),
     "AnnData object csr": (SPARSE_RAM, annotated("object csr")),
     "dask": (DISK, lambda X, y, _: open_source(da.from_array(X, (10, 2)), da.from_array(y, 8))),
-    "cached": (DISK, cached(write_dense)),
-    "cached csr": (SPARSE, cached(write_sparse)),
-    "too large to be cached": (DISK, cached(write_dense, 100)),
+    "cached": (DISK, kept(write_dense)),
+    "cached csr": (SPARSE, kept(write_sparse)),
     "scaled": (DISK, scaled(MOVING)),
     "scaled csr": (SPARSE, scaled(KEEPING)),
     "columns": (DISK, columns_of(write_dense)),
@@ -259,7 +258,7 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
 # The fast loop leaves out what another kind tries almost as well.
 SLOW = {name for name in SOURCES if name.startswith("AnnData")} - {"AnnData file csr"} | {
     *("zarr", "zarr store, version 2", "zarr group", "hdf5 zstd", "foreign", "foreign csr"),
-    *("cached", "too large to be cached", "float64", "big-endian view", "csc", "big-endian npy"),
+    *("cached", "float64", "big-endian view", "csc", "big-endian npy"),
     *("hdf5 contiguous", "hdf5 csr", "columns", "first rows", "rows in RAM", "open data set"),
     *("Fortran npy", "several files of csr"),
 }

@@ -165,7 +165,7 @@ def test_against_definition(labels, part):
 @pytest.mark.parametrize("kind", [np.int64, np.uint64])
 def test_whole_numbers_that_float64_merges(kind):
     labels = np.array([2**53, 2**53 + 1, 7, 2**62 + 1], dtype=kind)
-    with pytest.raises(InputError, match=f"row 1 of array: label {2**53 + 1} is a whole number"):
+    with pytest.raises(InputError, match="row 1 of array is a whole number"):
         encode_labels(open_source(np.eye(4), labels))
     encode_labels(open_source(np.eye(2), np.array([2**53, 2**53 + 2], dtype=kind)))
 

@@ -47,8 +47,8 @@ def unknown_lengths():
         ("a", b"x;y\n1;2\n", r"a is a table; .* ooc-fw convert \S*a a.h5 --label COLUMN$"),
         ("a.parquet", b"PAR1\x15\x04", "a.parquet is a table; .* a.h5 --label COLUMN$"),
         ("a.txt.gz", gzip.compress(b"1 1:1", mtime=0), "a.txt.gz is compressed; .*a.txt.gz a.h5"),
-        ("a.h5", b"\x00\x01\x02" * 9, "a.h5 is neither HDF5 nor .npy, or it is damaged"),
-        ("a.h5", b"", "a.h5 is empty; give a file with rows"),
+        ("a.h5", b"\x00\x01\x02" * 9, "a.h5 is neither HDF5 nor .npy, or it is empty or damaged"),
+        ("a.h5", b"", "a.h5 is neither HDF5 nor .npy, or it is empty"),
         ("a.npz", None, "a.npz does not exist"),
         (".", None, "is a folder without files of Parquet"),
         ("pipe.h5", None, "a pipe or a device"),
@@ -291,10 +291,10 @@ def test_wrong_arguments_of_public_functions_are_sentences(tmp_path):
     y = np.arange(57) % 2
     options, kernel = ooc_fw.TrainOptions(), ooc_fw.make_kernel("linear")
     for call, message in (
-        (lambda: ooc_fw.train_test_split(X, y), "test_share must be a number; give the labels as"),
+        (lambda: ooc_fw.train_test_split(X, y), "test_share must be a number"),
         (lambda: ooc_fw.train_test_split(X, "0.3"), "test_share must be a number"),
         (lambda: ooc_fw.train_test_split(X, float("nan")), "a share of nan"),
-        (lambda: ooc_fw.train_test_split(X, stratify=y), "stratify must be True or False; give"),
+        (lambda: ooc_fw.train_test_split(X, stratify=y), "stratify must be True or False"),
         (lambda: ooc_fw.train_test_split(X, seed="a"), "seed must be a whole number from 0 on"),
         (lambda: ooc_fw.train_test_split(X, seed=-1), "seed must be a whole number from 0 on"),
         (lambda: ooc_fw.solve(X, 2 * y - 1, "rbf", options), "kernel must be what ooc_fw.make_ker"),
@@ -310,10 +310,10 @@ def test_wrong_arguments_of_public_functions_are_sentences(tmp_path):
     assert solution.certified_gap <= 1e-3
 
 
-def test_a_slice_of_a_map_says_that_it_is_one(tmp_path):
+def test_a_map_says_that_it_is_one(tmp_path):
     table = np.eye(60, 10)
     table[55, 2] = np.nan
     whole = np.load(save(tmp_path, table), mmap_mode="r")
     assert open_source(whole).name.endswith("X.npy")
-    with pytest.raises(InputError, match=r"this slice of .*X.npy: row 5 holds a value in column 2"):
+    with pytest.raises(InputError, match=r"this map of .*X.npy: row 5 holds a value in column 2"):
         open_source(whole[50:]).read(0, 10)

@@ -13,6 +13,7 @@ from ooc_fw.data.views import (
     PairSource,
     ScaledSource,
     SubsetSource,
+    cached,
     complement,
     draw_parts,
     ranges_of,
@@ -136,21 +137,20 @@ def test_a_pair_of_files(write, tmp_path):
         pair.check_unchanged()
 
 
-@pytest.mark.parametrize("fits", [True, False])
-def test_rows_that_fit_are_fetched_once(tmp_path, fits):
+def test_rows_that_fit_are_fetched_once(tmp_path):
     X = small_table()
-    path = write_dense(tmp_path / "data.h5", X, np.ones(len(X)))
-    source = CachedSource(open_source(path), max_bytes=X.nbytes - (not fits))
+    within = open_source(write_dense(tmp_path / "data.h5", X, np.ones(len(X))))
+    source = cached(within, X.nbytes)
     source._block_rows = 10
     source.read(15, 25)
-    assert source.bytes_read == (X[10:30].nbytes if fits else X[15:25].nbytes)
+    assert source.bytes_read == X[10:30].nbytes
     for _ in range(3):
         source.read(0, len(X))
         source.take(np.array([1, 4]))
-    assert source.keeps == fits
     assert source.rows_read == 10 + 3 * (len(X) + 2)
-    assert source.bytes_read == X.nbytes if fits else source.bytes_read > 3 * X.nbytes
-    assert not CachedSource(open_source(X), 1 << 20).keeps  # the caller has them in RAM
+    assert source.bytes_read == X.nbytes
+    assert cached(within, X.nbytes - 1) is within
+    assert not isinstance(cached(open_source(X), 1 << 20), CachedSource)  # in RAM already
 
 
 def test_which_sources_close_the_one_within(tmp_path):
@@ -158,6 +158,6 @@ def test_which_sources_close_the_one_within(tmp_path):
     inner = open_source(write_dense(tmp_path / "data.h5", X, X[:, 0]))
     SubsetSource(inner, np.array([[0, 9]])).close()
     inner.read(0, 1)
-    CachedSource(ScaledSource(inner, MOVING), 0).close()
+    CachedSource(ScaledSource(inner, MOVING)).close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         inner.read(0, 1)
