@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -126,6 +128,47 @@ def test_a_signal_while_the_model_is_written_waits(ooc_fw, data_file, tmp_path, 
     monkeypatch.setattr(Model, "save", save)
     ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet").done()
     assert load_model(tmp_path / "m.h5").status == "converged"
+
+
+SIGNALLED = """
+import pkgutil, signal, sys
+from unittest.mock import patch
+from ooc_fw.cli import program
+
+place, times, *sys.argv[1:] = sys.argv[1:]
+original = pkgutil.resolve_name(place)
+
+def signalled(*arguments, **named):
+    for _ in range(int(times)):
+        signal.raise_signal(signal.SIGTERM)
+    return original(*arguments, **named)
+
+with patch(place, signalled):
+    sys.exit(program())
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("command", "place", "times", "status", "files"),
+    [
+        ("train", "ooc_fw.training.fit.encode_labels", 1, 143, []),
+        ("train", "ooc_fw.solver.loop._Run._finish", 2, 143, []),
+        ("train", "ooc_fw.model.record.Model.save", 1, 0, ["m.h5"]),
+        ("tune", "ooc_fw.training.tuning.fit", 1, 143, []),
+        ("tune", "ooc_fw.training.tuning.make_plan", 1, 143, ["m.h5"]),
+    ],
+    ids=["before the run", "twice", "while the model is written", "first", "last training"],
+)
+def test_sigterm(data_file, tmp_path, command, place, times, status, files):
+    """It is handled as Ctrl-C, which the other tests send."""
+    arguments = place, str(times), command, data_file, "-o", tmp_path / "m.h5", "--quiet"
+    program = [sys.executable, "-c", SIGNALLED, *arguments]
+    run = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert run.returncode == status, run.stderr
+    assert [path.name for path in tmp_path.iterdir()] == files
+    if not files:
+        assert (run.stdout, run.stderr) == ("", "ooc-fw: terminated\n")
 
 
 def test_resuming_by_command(ooc_fw, data_file, table, tmp_path, write_text):

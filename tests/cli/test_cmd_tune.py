@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import signal
 
 import numpy as np
@@ -74,9 +75,14 @@ def test_the_printed_command_trains_the_same_model(ooc_fw, tmp_path, write_text,
     np.testing.assert_allclose(other.decision_function(data), values, atol=0.02 * scale)
 
 
-@pytest.mark.parametrize("at", ["first", "training", "validation", "refit", "late", "sample"])
-def test_the_model_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, at):
-    """Before anything is known there is a word; from then on there is what is known."""
+@pytest.mark.parametrize(
+    "at", ["first", "training", "validation", "refit", "within", "late", "sample"]
+)
+def test_the_model_after_a_signal(ooc_fw, data_file, model_file, tmp_path, monkeypatch, at):
+    """Before anything is known there is a word; from then on there is what is known.
+
+    The model that stood at the output stays in any case.
+    """
     from ooc_fw.training import tuning
 
     fit, score, scored = tuning.fit, tuning.score, []
@@ -91,7 +97,8 @@ def test_the_model_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, at):
 
         def raise_late(state):
             certified = last if at == "late" else at == "sample" and options.certify
-            if certified and state.phase == "certify":
+            within = at == "within" and last and state.phase == "train"
+            if within or (certified and state.phase == "certify"):
                 signal.raise_signal(signal.SIGINT)
 
         session = tuning.Session([raise_late])
@@ -105,18 +112,20 @@ def test_the_model_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, at):
 
     monkeypatch.setattr(tuning, "fit", interrupted)
     monkeypatch.setattr(tuning, "score", validated)
-    outcome = ooc_fw(
-        "tune", data_file, "--gamma", "auto", "--C", "1,2", "-o", tmp_path / "m.h5", "--quiet"
-    )
+    model, unfinished = tmp_path / "m.h5", tmp_path / "m.unfinished.h5"
+    shutil.copy(model_file, model)
+    outcome = ooc_fw("tune", data_file, "--gamma", "auto", "--C", "1,2", "-o", model, "--quiet")
     assert outcome.status == 130
-    assert (tmp_path / "m.h5").exists() == (at != "first")
+    assert model.read_bytes() == model_file.read_bytes()
+    assert unfinished.exists() == (at != "first")
     if at == "first":
         assert outcome.out == ""
         assert outcome.err == "ooc-fw: interrupted\n"
     else:
         assert "best: rbf, C" in outcome.out
-        rows = "trained on all 200 rows" if at == "late" else "trained on 150 of 200 rows"
-        assert f"{rows}: interrupted" in outcome.out
+        rows = "all 200 rows" if at in ("within", "late") else "150 of 200 rows"
+        assert f"trained on {rows}: interrupted" in outcome.out
+        assert load_model(unfinished).status == "interrupted"
 
 
 @pytest.mark.parametrize(
