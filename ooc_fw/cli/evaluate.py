@@ -80,14 +80,13 @@ class Judged(NamedTuple):
     positive: npt.NDArray[np.bool_] | None = None
     scores: Float64Array | None = None  # of two classes, larger for the positive one
     chances: Float64Array | None = None  # probability of the larger of two labels
-    squares: Float64Array | None = None  # terms of the Brier score
 
 
 def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, Any], Judged]:
     """Measures of classes, and the rows."""
     words = None if args.by is None else column_words(model, args, args.by)
-    classes, place, word = _positive(args, model)
-    seen, names = _read(args, model, classes, place, word)
+    classes, place = _positive(args, model)
+    seen, names, brier = _read(args, model, classes, place)
     _check_unknown(args, names, seen.given, len(classes))
     result = class_measures(seen.given, seen.found, names)
     if words is not None:
@@ -105,54 +104,52 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
             result["average_precision"] = metrics.average_precision_score(*ranked)
             if isinstance(args.threshold, tuple):
                 result["threshold"] = _threshold(*ranked, args.threshold, model, place)
-    if seen.squares is not None:
-        result["brier_score"] = float(seen.squares.mean())
+    if model.calibrated:
+        result["brier_score"] = brier
     return result | {"n_rows": len(seen.given)}, seen
 
 
-def _positive(args: argparse.Namespace, model: Model) -> tuple[AnyArray, int, str | None]:
-    """Classes, the place of the positive one, and a label that only novel rows of DATA have."""
+def _positive(args: argparse.Namespace, model: Model) -> tuple[AnyArray, int]:
+    """Classes and the place of the positive one, which for novelty may be any label of DATA."""
     names = [format_label(value) for value in model.classes.tolist()]
     novelty = model.task == "novelty"
     if args.positive is None:
-        return model.classes, 0 if novelty else 1, None
+        return model.classes, 0 if novelty else 1
     if args.positive in names:
-        return model.classes, names.index(args.positive), None
+        return model.classes, names.index(args.positive)
     if novelty:
-        return np.array([args.positive, f"not {args.positive}"]), 0, args.positive
+        return np.array([args.positive, f"not {args.positive}"]), 0
     raise InputError(f"--positive {args.positive}: {args.model} knows {' and '.join(names)}")
 
 
 def _read(
-    args: argparse.Namespace, model: Model, classes: AnyArray, place: int, word: str | None
-) -> tuple[Judged, list[Any]]:
-    """All rows of DATA, and the names: classes first, then labels that the model does not know."""
+    args: argparse.Namespace, model: Model, classes: AnyArray, place: int
+) -> tuple[Judged, list[Any], float]:
+    """All rows, the names (classes first, then labels unknown to the model), the Brier score."""
+    of_two = len(classes) == 2
     cut = args.threshold if isinstance(args.threshold, float) else 0.0
-    wanted = Wanted(len(classes) > 2 and not model.calibrated, cut)
+    wanted = Wanted(not of_two and not model.calibrated, cut)
     places = {value: k for k, value in enumerate(classes.tolist())}
     parts = []
+    squares = 0.0
     for block in apply_model(model, args, wanted, with_labels=True):
-        labels = like_classes(as_class_values(block.labels), classes)
-        values, rows = np.unique(labels, return_inverse=True)
-        if word is not None:
-            is_word = [format_label(value) == word for value in values.tolist()]
-            values = classes[np.where(is_word, 0, 1)]
+        labels = as_class_values(block.labels)
+        values, rows = np.unique(like_classes(labels, classes), return_inverse=True)
+        if classes is not model.classes:
+            values = classes[[int(format_label(v) != args.positive) for v in values.tolist()]]
         codes = [places.setdefault(value, len(places)) for value in values.tolist()]
         given = np.array(codes, dtype=np.int32)[rows]
-        judged = Judged(given, model.class_places(block.values, cut).astype(np.int32))
-        if len(classes) == 2:
-            scores = block.values if place else -block.values
-            judged = judged._replace(positive=given == place, scores=scores)
+        columns: list[AnyArray] = [given, model.class_places(block.values, cut).astype(np.int32)]
+        if of_two:
+            columns += [given == place, block.values if place else -block.values]
         if model.calibrated:
             chances = model.probabilities(block.values)
-            squares = (chances - (given[:, None] == np.arange(len(classes)))) ** 2
-            judged = judged._replace(squares=squares.sum(axis=1))
-            if len(classes) == 2:
-                judged = judged._replace(squares=squares[:, 1], chances=chances[:, 1])
-        parts.append(judged)
-    columns = zip(*parts, strict=True)
-    whole = [None if each[0] is None else np.concatenate(each) for each in columns]
-    return Judged(*whole), [*places]  # type: ignore[arg-type]
+            errors = (chances - (given[:, None] == np.arange(len(classes)))) ** 2
+            squares += float(errors[:, 1:].sum() if of_two else errors.sum())
+            columns += [chances[:, 1]] if of_two else []
+        parts.append(columns)
+    seen = Judged(*map(np.concatenate, zip(*parts, strict=True)))
+    return seen, [*places], squares / len(seen.given)
 
 
 def _check_unknown(
@@ -239,23 +236,32 @@ def _threshold(
 
 
 def _lines(result: dict[str, Any]) -> list[str]:
-    hidden = "classes", "macro", "confusion", "threshold", "by"
-    shown = {k: v for k, v in result.items() if k not in hidden and v is not None}
-    lines = common.aligned(shown)
+    tables = "classes", "macro", "confusion", "threshold", "by"
+    lines = common.aligned({k: v for k, v in result.items() if k not in tables and v is not None})
     if "classes" not in result:
         return lines
+    names = [*result["classes"]]
     rows: list[list[Any]] = [["class", "rows", *result["macro"]]]
-    for name, of_class in (*result["classes"].items(), ("macro mean", {**result["macro"]})):
-        ratios = (of_class[measure] for measure in result["macro"])
-        cells = ["-" if math.isnan(ratio) else f"{ratio:.4f}" for ratio in ratios]
-        rows.append([name, of_class.get("rows", ""), *cells])
-    lines += ["", *common.table(rows), "", *_confusion_lines(result)]
+    for name, measures in [
+        *result["classes"].items(),
+        ("macro mean", {"rows": ""} | result["macro"]),
+    ]:
+        count, *ratios = measures.values()
+        rows.append([name, count, *("-" if math.isnan(x) else f"{x:.4f}" for x in ratios)])
+    lines += ["", *common.table(rows), ""]
+    if len(names) > MOST_COLUMNS:
+        lines.append(f"--json has the confusion matrix of {len(names)} x {len(names)}")
+    else:
+        rows = [[name, *row] for name, row in zip(names, result["confusion"], strict=True)]
+        lines.append("confusion (given below, predicted to the right)")
+        lines += common.table([["", *names], *rows])
     if "by" in result:
-        first, *others = result["by"]["values"].items()
-        rows = [[result["by"]["column"], *first[1]]]
-        for word, of in (first, *others):
-            rows.append([word or "(missing)", *map(format_value, of.values())])
-        lines += ["", *common.table(rows)]
+        values = result["by"]["values"]
+        rows = [
+            [word or "(missing)", *map(format_value, of.values())] for word, of in values.items()
+        ]
+        title = [result["by"]["column"], *next(iter(values.values()))]
+        lines += ["", *common.table([title, *rows])]
     if "threshold" in result:
         found = result["threshold"]
         measure, least = next(iter(found.items()))
@@ -265,13 +271,3 @@ def _lines(result: dict[str, Any]) -> list[str]:
         lines += [f"{result['positive']} where {rule}", *common.aligned(found["gives"])]
         lines.append(f"use it: ooc-fw predict --threshold {found['value']}")
     return lines
-
-
-def _confusion_lines(result: dict[str, Any]) -> list[str]:
-    """The confusion matrix, if there is room for it."""
-    names = [*result["classes"]]
-    if len(names) > MOST_COLUMNS:
-        return [f"--json has the confusion matrix of {len(names)} x {len(names)}"]
-    rows = zip(names, result["confusion"], strict=True)
-    title = "confusion (given below, predicted to the right)"
-    return [title, *common.table([["", *names], *([name, *row] for name, row in rows)])]

@@ -51,6 +51,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False, formatter_class=_Formatter)
+        self.add_argument("--help-all", action="help", help=argparse.SUPPRESS)
         self._mixes = False
 
     def shorten_usage(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from itertools import tee
 from typing import Any, NamedTuple
 
@@ -52,39 +53,33 @@ def apply_model(
     The values are as exact as is `wanted`.
     """
     blocks = parsed(model, args, with_labels=with_labels)
-    if blocks is None:
-        yield from _apply_to_source(model, args, wanted, with_labels)
-        return
-    first, second = tee(scaled(model, blocks))
-    with Waiting("predict", quiet=args.quiet) as progress:
-        rows = (part for _, part in second)
-        decided = decide(model, rows, wanted, threads=args.threads, name=str(args.data))
+    how: dict[str, Any] = {"threads": args.threads}
+    with ExitStack() as stack:
+        if blocks is None:
+            source = stack.enter_context(common.open_data(args, labels=with_labels, model=model))
+            if with_labels and not source.has_labels:
+                raise InputError(f"{source.name} has no labels; name them with --label or --labels")
+            how["dask"] = stack.enter_context(common.open_workers(args))
+            n_rows = source.n_rows
+            decided = decide(model, source, wanted, **how)
+        else:
+            first, second = tee(scaled(model, blocks))
+            how["name"] = str(args.data)
+            n_rows = None
+            decided = decide(model, (part for _, part in second), wanted, **how)
+        progress = stack.enter_context(Waiting("predict", n_rows, quiet=args.quiet))
         start = 0
-        for (labels, _), values in zip(first, decided, strict=True):
+        for values in decided:
             stop = start + len(values)
-            yield AppliedRows(values, np.arange(start, stop), labels, None)
+            if blocks is None:
+                labels = source.labels(start, stop) if with_labels else None
+                row_ids = source.row_ids(start, stop)
+            else:
+                labels, _ = next(first)
+                row_ids = np.arange(start, stop)
+            yield AppliedRows(values, row_ids, labels, n_rows)
             progress(stop)
             start = stop
-
-
-def _apply_to_source(
-    model: Model, args: argparse.Namespace, wanted: Wanted, with_labels: bool
-) -> Iterator[AppliedRows]:
-    with common.open_data(args, labels=with_labels, model=model) as source:
-        if with_labels and not source.has_labels:
-            raise InputError(f"{source.name} has no labels; name them with --label or --labels")
-        with (
-            common.open_workers(args) as workers,
-            Waiting("predict", source.n_rows, quiet=args.quiet) as progress,
-        ):
-            how: dict[str, Any] = {"threads": args.threads, "dask": workers}
-            start = 0
-            for values in decide(model, source, wanted, **how):
-                stop = start + len(values)
-                labels = source.labels(start, stop) if with_labels else None
-                yield AppliedRows(values, source.row_ids(start, stop), labels, source.n_rows)
-                progress(stop)
-                start = stop
 
 
 def scaled(
@@ -118,21 +113,21 @@ def parsed(
             f"{args.data} is {what}, which one process parses; leave --dask out, or convert it "
             f"first (ooc-fw convert)"
         )
-    return _parsed(model, args, kind, with_labels)
-
-
-def _parsed(
-    model: Model, args: argparse.Namespace, kind: str, with_labels: bool
-) -> Iterator[tuple[AnyArray, Rows]]:
-    """Blocks with labels as those of the model; what was left out is said in the end."""
     notes: list[str] = []
-    blocks = _rows_of_text(model, args, notes)
-    if kind != "libsvm":
-        options = common.record_from(ConvertOptions, args, like=args.model)
-        table = Table(args.data, kind, args.data)
-        blocks = rows_of_table(model, table, notes, options, with_labels=with_labels)
+    if not is_table:
+        return _with_notes(_rows_of_text(model, args, notes), notes, args.quiet)
+    options = common.record_from(ConvertOptions, args, like=args.model)
+    table = Table(args.data, kind, args.data)
+    parts = rows_of_table(model, table, notes, options, with_labels=with_labels)
+    return _with_notes(parts, notes, args.quiet)
+
+
+def _with_notes(
+    blocks: Iterable[tuple[AnyArray, Rows]], notes: list[str], quiet: bool
+) -> Iterator[tuple[AnyArray, Rows]]:
+    """The blocks; what was left out is said in the end."""
     yield from blocks
-    common.print_lines([] if args.quiet else notes)
+    common.print_lines([] if quiet else notes)
 
 
 def _rows_of_text(

@@ -153,11 +153,10 @@ def read_problem(
     known = {"weighted": args.class_weight is not None, "saved": args.checkpoint is not None}
     answers, threads = read_answers(args.task, source, options, **known)
     penalties = None if args.class_weight is None else _penalties(args, **answers)
-    given = {name: getattr(args, name) for name in FIELDS[args.task]}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: vars(args)[name] for name in FIELDS[args.task] if vars(args)[name] is not None}
     kernel = runs.kernel_from(args, source, threads, workers)
-    given |= {"source": source, "kernel": kernel, "penalties": penalties}
-    return make_problem(args.task, **answers, **given)
+    how = {"source": source, "kernel": kernel, "penalties": penalties}
+    return make_problem(args.task, **answers, **given, **how)
 
 
 def _penalties(
@@ -196,39 +195,37 @@ def _save(
     result = describe(fitted)
     if args.probability:
         started = time.perf_counter()
-        model = fitted.model
-        missing = "interrupted"
-        if number is None:
-            model, missing, number = _calibrate(args, fitted, options, session)
-        if number is None:
-            output = place.save(model)
+        missing = "interrupted" if number else ""
+        try:
+            if not missing:
+                output = place.save(_calibrated(args, fitted, options, session))
+        except OutOfTimeError:
+            missing = "no time left"
+            output = place.save(fitted.model)
+        except KeyboardInterrupt as interrupt:
+            missing = "interrupted"
+            number = signal_of(interrupt)
         if missing:
             note = place.note(output)
             logger.warning("%s: the model gives no probabilities%s", missing, note)
-        result["calibrated"] = model.calibrated
+        result["calibrated"] = not missing
         result["calibration_seconds"] = time.perf_counter() - started
     result["seconds"] = time.perf_counter() - args.started
     result["peak_rss_bytes"] = memory.peak_rss_bytes()
     return result | {"model": str(output)}, output, number
 
 
-def _calibrate(
+def _calibrated(
     args: argparse.Namespace, fitted: Fit, options: TrainOptions, session: Session
-) -> tuple[Model, str, int | None]:
-    """The model with sigmoids; or without, the reason, and the signal that is the reason."""
+) -> Model:
     if not args.quiet:
         print("calibrating on held-out rows", file=sys.stderr)
-    try:
-        # The log describes the training run only.
-        with runs.run_progress(args, what="calibration") as progress:
-            session = dataclasses.replace(session, callbacks=progress.callbacks)
-            model = calibrated(fitted, options, session)
-            check_interrupt()
-            return model, "", None
-    except OutOfTimeError:
-        return fitted.model, "no time left", None
-    except KeyboardInterrupt as interrupt:
-        return fitted.model, "interrupted", signal_of(interrupt)
+    # The log describes the training run only.
+    with runs.run_progress(args, what="calibration") as progress:
+        session = dataclasses.replace(session, callbacks=progress.callbacks)
+        model = calibrated(fitted, options, session)
+        check_interrupt()
+    return model
 
 
 def _print_plan(args: argparse.Namespace, plan: Plan) -> int:
@@ -243,8 +240,7 @@ def _print_plan(args: argparse.Namespace, plan: Plan) -> int:
         "max_vertices": room.max_vertices,
         "max_threads": room.max_threads,
     }
-    sizes = {**room.terms(), "in all": sum(room.terms().values())}
-    sizes |= {} if room.limit is None else {"limit": room.limit}
-    rows = [[name, memory.format_bytes(size)] for name, size in sizes.items()]
+    sizes = room.terms() | {"in all": sum(room.terms().values()), "limit": room.limit}
+    rows = [[name, memory.format_bytes(size)] for name, size in sizes.items() if size is not None]
     common.print_result(args, result, [*common.wrapped([plan.kind], 2), *common.table(rows)])
     return DONE

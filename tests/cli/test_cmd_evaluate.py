@@ -171,7 +171,7 @@ def test_figure(ooc_fw, sure_model, model_file, data_file, tmp_path, monkeypatch
         return ooc_fw("evaluate", model, data_file, "--figure", tmp_path / name)
 
     draw(sure_model, "r.gif").assert_refused(".png, .svg or .pdf", "r.gif")
-    draw(sure_model, "none/r.png").assert_refused("none does not exist")
+    draw(sure_model, "none/r.png").assert_refused("none/r.png cannot be written")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "matplotlib", None)
         draw(sure_model, "r.png").assert_refused("pip install", "matplotlib")
