@@ -215,7 +215,9 @@ class ActiveSet:
         operand = self.engine.prepare(rows)
         row_ids = row_ids[new]
         diagonal = self.engine.kernel.diagonal(operand.norms)
-        wanted = self._type_for(m, float(max(diagonal.max(), self.diag.max(initial=0.0))))
+        largest = float(max(diagonal.max(), self.diag.max(initial=0.0)))
+        wanted = value_type(m, self._largest_C, largest, self._may_quantise)
+        wanted = max(wanted, self._least_type)
         # Few vertices do not go back to less precise values.
         self._hold(max(wanted, self.kernel_rows.dtype) if m <= LARGEST_SYSTEM else wanted)
         if before == 0 and operand.values is not rows:
@@ -246,10 +248,6 @@ class ActiveSet:
         for vector in self._vectors.values():
             vector.keep(places)
         self._places = {row: place for place, row in enumerate(self.ids.tolist())}
-
-    def _type_for(self, m: int, largest: float) -> np.dtype[Any]:
-        """Type of the kernel values of m vertices with k(x, x) <= largest."""
-        return max(value_type(m, self._largest_C, largest, self._may_quantise), self._least_type)
 
     def _hold(self, dtype: np.dtype[Any]) -> bool:
         """Hold kernel values in some type; where it is another one, renew the gradient."""

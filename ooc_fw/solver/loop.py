@@ -187,7 +187,7 @@ class _Run(Surroundings):
                 return Status.SUPPORT_LIMIT if state.full else Status.SAMPLED
 
             # 4. Certify the gap by a pass over all rows.
-            certificate = self._certify(tolerance) if passed else None
+            certificate = run.certify(state, self, tolerance) if passed else None
             if certificate is not None and certificate.certified_gap <= tolerance:
                 return Status.CONVERGED
             if certificate is not None and state.full:
@@ -351,12 +351,6 @@ class _Run(Surroundings):
         self.progress.n_support = len(active.support)
         return self.progress.without_bias(self.problem.bias_share)
 
-    def _certify(self, tolerance: float) -> Certificate:
-        self.interrupt.defer()
-        certificate = run.certify(self.state, self, tolerance)
-        self.tell()
-        return certificate
-
     def _add_violators(self, certificate: Certificate, tolerance: float) -> bool:
         """Add violators of a pass, in the order of the rows; False where all are vertices."""
         state = self.state
@@ -408,7 +402,7 @@ class _Run(Surroundings):
         return self.certify_late(
             status,
             self.deadline.takes(state.pass_work()),
-            lambda: self._certify(tolerance).certified_gap <= tolerance,
+            lambda: run.certify(state, self, tolerance).certified_gap <= tolerance,
         )
 
     def weights_so_far(self) -> Solution:

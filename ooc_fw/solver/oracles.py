@@ -122,13 +122,9 @@ class SampledLMO(LMO):
         seen = replace(seen, least=min(seen.least, float(grads[k])), worst=int(row_ids[k]))
         if len(chosen) == 0:
             return seen
-        return replace(
-            seen,
-            row_ids=row_ids[chosen],
-            rows=take_rows(rows, chosen),
-            labels=labels[chosen],
-            grads=grads[chosen],
-        )
+        row_ids = row_ids[chosen]
+        rows = take_rows(rows, chosen)
+        return replace(seen, row_ids=row_ids, rows=rows, labels=labels[chosen], grads=grads[chosen])
 
     def _gradients(
         self, active: ActiveSet, rows: Rows, labels: Int8Array, request: Request

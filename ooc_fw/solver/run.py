@@ -258,6 +258,7 @@ def certify(state: RunState, around: Surroundings, tolerance: float) -> Certific
     If all rows are vertices, their gradients are known.
     """
     active = state.active
+    around.interrupt.defer()
     if len(active) == state.problem.source.n_rows:
         slack = active.alpha / active.penalties
         certificate = certificate_of_all(active.alpha, slack, active.grad, active.rounding)
@@ -265,6 +266,7 @@ def certify(state: RunState, around: Surroundings, tolerance: float) -> Certific
         certificate = _pass(state, around, tolerance)
     state.certificate = certificate
     around.progress.certified_gap = certificate.certified_gap
+    around.tell()
     return certificate
 
 
