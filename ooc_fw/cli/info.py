@@ -40,28 +40,44 @@ def run(args: argparse.Namespace) -> int:
     if kind != "data":
         common.refuse_several(args, "a model" if kind == "model" else "text")
     if kind == "model":
-        result = describe_model(load_model(args.data))
-        name = shlex.quote(args.data)
-        if result["status"] == Status.RUNNING:
-            way = f"resume the run with the command that began it and --resume {name}"
-            result["advice"] = [way]
-        result["next"] = [f"ooc-fw evaluate {name} DATA"]
-    elif kind in ("data", "text"):
-        result = (describe_data if kind == "data" else describe_text)(args)
+        result = describe_model(load_model(args.data), shlex.quote(args.data))
+    elif kind == "text":
+        result = describe_text(args)
+    elif kind == "data":
+        with Waiting("a look at a sample of the rows"), common.open_data(args) as source:
+            result = describe_source(args, source)
     else:
         result = describe_table(args, kind)
     apart = "advice", "classifiers", "next"
     shown = {k: value for k, value in result.items() if k not in apart and value is not None}
     if shown.get("certified_gap") is not None:
         shown.pop("sampled_gap", None)
-    if result["kind"] == "table":
+    if kind == result.get("format"):
         shown["columns"] = {name: _in_words(column) for name, column in shown["columns"].items()}
     indent = max(map(len, shown)) + 2
     lines = common.wrapped(common.aligned(gaps.with_scope(shown), SHOWN), indent)
     lines += gaps.gap_lines(result.get("classifiers", ()), SHOWN)
-    lines += common.wrapped([f"- {sentence}" for sentence in result.get("advice", ())], 2)
-    common.print_result(args, result, [*lines, *common.next_lines(result.get("next", ()))])
+    lines += common.wrapped([f"- {sentence}" for sentence in result["advice"]], 2)
+    common.print_result(args, result, [*lines, *common.next_lines(result["next"])])
     return DONE
+
+
+def _kind(args: argparse.Namespace) -> str:
+    """What DATA is: "model", "data" that training reads, "text", or the format of a table.
+
+    A file that cannot be opened is called data: `open_data` says what is wrong with it.
+    """
+    if formats.is_store(args.data):
+        return "data"
+    is_table = args.label is not None or args.header is not None
+    form = formats.detect_format(args.data, is_table=is_table)
+    if form == "hdf5":
+        with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(args.data) as file:
+            return "model" if "kernel" in file.attrs else "data"
+        return "data"
+    if form == "npy" and not is_table:
+        return "data"
+    return "text" if form == "libsvm" else form
 
 
 def _advised(
@@ -83,31 +99,29 @@ def _advised(
 
 def _in_words(column: dict[str, Any]) -> str:
     words: str = column["holds"]
-    if words == "numbers":
+    if "low" in column:
         words = f"{column['low']:g} to {column['high']:g}"
-    elif words == "words":
+    elif "different" in column:
         words = f"{column['different']} different words"
     return words + (f", {column['missing']} missing" if column["missing"] else "")
 
 
-def describe_model(model: Model) -> dict[str, Any]:
-    """Content of a model file, None for what is not known.
+def describe_model(model: Model, name: str) -> dict[str, Any]:
+    """Content of the model in the file `name`, None for what is not known.
 
     Of several binary classifiers, gaps are those of the worst; ``classifiers`` has each.
     """
-    several, first = len(model.classifiers) > 1, model.classifiers[0]
     objectives = ("primal", "dual") if model.kind == "landmarks" else ("rho", "objective")
     gaps = ("certified_gap", "sampled_gap")
-    of_model = (*gaps, "n_weighted", "status", "task", "offset", "spread")
-    kernel = model.kernel.to_dict()
     scope: str | None = model.gap_scope
     if model.status in (Status.STREAMED, Status.UNSETTLED):
         scope = "chunk"  # the rows that are kept, and those that came last
     elif model.certified_gap is None and scope == "all":
         scope = None
-    classes: Any = [] if model.task == "regression" else model.classes
+    kernel = model.kernel.to_dict()
     if model.kernel.name != "poly":
         kernel |= {"degree": None, "coef0": None}
+    of_model = (*gaps, "n_weighted", "status", "task", "offset", "spread")
     result: dict[str, Any] = {
         "kind": "model",
         "kernel": kernel.pop("name"),
@@ -116,26 +130,26 @@ def describe_model(model: Model) -> dict[str, Any]:
         "n_features": model.n_features,
         "model_kind": model.kind,
         "n_support": len(model.support_vectors),
-        **{name: None if several else getattr(first, name) for name in objectives},
-        **{name: getattr(model, name) for name in of_model},
+        **{each: getattr(model, each) for each in of_model},
         "gap_scope": scope,
-        "classes": [format_label(value) for value in classes],
+        "classes": [format_label(value) for value in model.classes],
         **_scaling(model.scaling),
+        "advice": [],
+        "next": [f"ooc-fw evaluate {name} DATA"],
     }
-    if several:
-        sides = ("negative", "positive")
-        result["classifiers"] = [
-            {name: getattr(classifier, name) for name in (*sides, *objectives, *gaps)}
-            | {"n_support": len(classifier.sv)}
-            for classifier in model.classifiers
-        ]
+    if model.task == "regression":
+        result["classes"] = []
+    if model.status == Status.RUNNING:
+        way = f"resume the run with the command that began it and --resume {name}"
+        result["advice"] = [way]
+    if len(model.classifiers) == 1:
+        return result | {each: getattr(model.classifiers[0], each) for each in objectives}
+    result["classifiers"] = [
+        {each: getattr(one, each) for each in ("negative", "positive", *objectives, *gaps)}
+        | {"n_support": len(one.sv)}
+        for one in model.classifiers
+    ]
     return result
-
-
-def describe_data(args: argparse.Namespace) -> dict[str, Any]:
-    """Content of a source."""
-    with Waiting("a look at a sample of the rows"), common.open_data(args) as source:
-        return describe_source(args, source)
 
 
 def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, Any]:
@@ -145,14 +159,16 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
     counts = None
     if found.counts is not None and not source.targets:
         counts = {format_label(value): count for value, count in found.counts.items()}
-    constant = np.flatnonzero(found.low == found.high)
-    is_whole = len(found.columns) == source.n_features  # and not those with values alone
-    heavy, _ = preflight.outweighing(found.low, found.high)
+    columns = source.columns
+    names = range(source.n_features) if columns is None else columns
+    constant = np.flatnonzero(found.low == found.high).tolist()
+    heavy = preflight.outweighing(found.low, found.high)[0].tolist()
+    is_measured = len(found.low) == source.n_features
     return {
         "kind": "data",
         "n_rows": source.n_rows,
         "n_features": source.n_features,
-        "columns": None if source.columns is None else list(source.columns),
+        "columns": None if columns is None else list(columns),
         **_scaling(source.scaling),
         "shuffled": source.shuffled,
         "sigma2": average,
@@ -161,8 +177,8 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
         "classes": counts,
         "n_looked_at": found.n_looked,
         "density": found.density,
-        "constant_columns": preflight.column_names(found, constant, source) if is_whole else None,
-        "outweighing_columns": preflight.column_names(found, heavy, source),
+        "constant_columns": [names[j] for j in constant] if is_measured else None,
+        "outweighing_columns": [names[j] for j in heavy] if is_measured else None,
         "bad_rows": found.n_bad,
         "repeated_rows": found.n_repeated,
         **_advised(args, preflight.advice(found, source), is_ready=source.scaling is not None),
@@ -191,42 +207,16 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         if args.label is not None:
             label = find_column(reader, args.label, "--label")
         n_looked, columns, bad = preflight.inspect_table(reader)
-    described = {}
-    for column in columns:
-        values = {"low": column.low, "high": column.high}
-        if column.kind == "words":
-            values = {"different": column.n_different}
-        described[column.name] = {"holds": column.kind, "missing": column.n_missing, **values}
     return {
         "kind": "table",
         "format": format_name,
         "n_columns": len(columns),
         "n_looked_at": n_looked,
         "bad_rows": len(bad),
-        "columns": described,
+        "columns": {column.name: column.facts() for column in columns},
         **_advised(args, preflight.advice_on_table(columns, n_looked, label, bad)),
     }
 
 
 def _scaling(scaling: Scaling | None) -> dict[str, Any]:
     return {"scaling": scaling and scaling.kind, "log1p": scaling and scaling.log1p}
-
-
-def _kind(args: argparse.Namespace) -> str:
-    """What DATA is: "model", "data" that training reads, "text", or another table.
-
-    Of a table, its format is returned. A file that cannot be opened is called data: `open_data`
-    says what is wrong with it.
-    """
-    if formats.is_store(args.data):
-        return "data"
-    path, is_table = args.data, args.label is not None or args.header is not None
-    form = formats.detect_format(path, is_table=is_table)
-    if form == "npy":
-        return "npy" if is_table else "data"
-    if form != "hdf5":
-        return "text" if form == "libsvm" else form
-    with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(path) as file:
-        if "kernel" in file.attrs:
-            return "model"
-    return "data"

@@ -238,7 +238,8 @@ def _choose_features(
     if record is None:
         raise InputError(
             f"{like.name} does not say how the columns of a table became its features; give the "
-            f"converted file of a table with --like"
+            f"converted file of a table with --like, or rows without names straight to ooc-fw "
+            f"predict or evaluate, which match columns by their position"
         )
     return record
 

@@ -1,8 +1,7 @@
 """A look at data before training: what would spoil a model or waste a run, and what to do.
 
-Small files are read whole. Of large ones, labels are read whole (8 bytes each), and rows are
-sampled from all parts of the file, at a cost that does not grow with it. Of tables, the first block
-is read.
+Of large files a sample of the rows is read, and all labels (8 bytes each); of tables, the first
+block.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from ooc_fw.data.rows import (
     Float64Array,
     Int64Array,
     Rows,
+    concat_rows,
     rounded,
     row_hashes,
     take_rows,
@@ -38,11 +38,9 @@ from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.system.errors import InputError
 
-WIDE = 1 << 16  # columns above which only those of sparse rows that hold values are measured
-SAMPLE_BYTES = 64 << 20  # bytes of rows, in RAM, that are sampled
-SAMPLE_ROWS = 1 << 20  # most rows of the sample, of which repeated ones are counted
-STRETCHES = 64  # parts of a large file from which its sample is read
-MAX_DECODED = 1 << 30  # bytes of chunks that are decoded for the sample, or one chunk
+SAMPLE_BYTES = 32 << 20  # bytes of rows, in RAM, that are sampled
+STRETCHES = 16  # parts of a large file from which its sample is read
+WIDE = 1 << 16  # columns above which those of sparse rows are not measured
 
 SWAMPED = 0.1  # share of the widest range below which a column hardly counts
 MANY_CLASSES = 100  # labels above which they are no classes
@@ -50,8 +48,6 @@ MANY_ORDERS = 1e4  # times its smallest value, or 1, above which logarithms suit
 MOST_HOT = 30  # words of a column that had better become features of 0 and 1
 MOST_NAMES = 0.9  # share of the rows with different words above which these are names of rows
 YEAR = 3e7  # seconds that dates are taken to range over
-FOREIGN = "numbers with commas"  # kind of a column: decimal commas, or separators of thousands
-DATES = "dates"  # kind of a column
 # Names of columns that number rows or things, if many of their values differ.
 IDENTIFIER = re.compile(
     r"(?i:(?:(?:^|[ _.])(?:id|key|no|nr|uuid|guid)|^index|^Unnamed: 0)$)|[a-z]I[Dd]$"
@@ -63,7 +59,7 @@ LABEL_NAMES = (
 ).split()
 
 Advice = Iterator[tuple[str, ...]]
-"""Sentences, each with the options of a conversion that follow from it."""
+"""Sentences, which may be empty, each with the options of a conversion that follow from it."""
 
 
 def likely_label(names: Sequence[str]) -> str | None:
@@ -83,7 +79,7 @@ def outweighing(low: Float64Array, high: Float64Array) -> tuple[Int64Array, int]
     return heavy[np.argsort(-spread[heavy], kind="stable")], int(np.count_nonzero(is_small))
 
 
-def _on_scales(names: Sequence[str], low: AnyArray, high: AnyArray, kind: str) -> Advice:
+def _on_scales(names: Sequence[object], low: AnyArray, high: AnyArray, kind: str) -> Advice:
     heavy, n_small = outweighing(low, high)
     if n_small:
         shown = listed([str(names[j]) for j in heavy.tolist()])
@@ -114,8 +110,7 @@ class Findings:
     n_bad: int  # those with a value that is not finite; the other measures leave them out
     n_repeated: int  # rows that equal an earlier one
     density: float  # share of values that are not zero
-    columns: Int64Array  # those that are measured: of wide sparse rows, those that hold a value
-    low: Float64Array  # range of each of them
+    low: Float64Array  # range of each column; empty for wide sparse rows
     high: Float64Array
     are_whole: bool  # whether all values are whole numbers
     counts: dict[Any, int] | None = None  # rows of each label, sorted; None without labels
@@ -124,31 +119,20 @@ class Findings:
 
 def inspect_source(source: RowSource) -> Findings:
     """Measure all rows of a small source, or a sample, and all labels."""
-    slices = sample_slices(source)
-    pieces = [piece for part in slices for piece in block_slices(source, *part)]
-    parts = [_finite(rounded(source.read_unchecked(first, last))) for first, last in pieces]
-    width = source.n_features
-    if width > WIDE and source.sparse:
-        stored = [rows.indices for rows in parts if isinstance(rows, CSRRows)]
-        columns = np.unique(np.concatenate(stored)).astype(np.int64)
-    else:
-        columns = np.arange(width)
-    ranges = ColumnRanges()
-    for rows in parts:
-        if isinstance(rows, CSRRows) and len(columns) < width:
-            places = np.searchsorted(columns, rows.indices).astype(np.int32)
-            rows = replace(rows, indices=places, n_features=len(columns))
-        ranges.add(rows)
-    values = [values_of(rows) for rows in parts]
-    n_looked = sum(stop - start for start, stop in slices)
+    pieces = [piece for part in sample_slices(source) for piece in block_slices(source, *part)]
+    rows = concat_rows([rounded(source.read_unchecked(*piece)) for piece in pieces])
+    n_looked = len(rows)
+    rows = _finite(rows)
+    values = values_of(rows)
+    is_wide = source.sparse and source.n_features > WIDE
+    ranges = ColumnRanges() if is_wide else ColumnRanges().add(rows)
     return Findings(
         n_looked,
-        n_looked - ranges.n_rows,
-        ranges.n_rows - len(np.unique(np.concatenate([row_hashes(rows) for rows in parts]))),
-        float(sum(map(np.count_nonzero, values))) / max(1, ranges.n_rows * width),
-        columns,
-        *ranges.range(len(columns)),
-        not any(np.mod(part, 1).any() for part in values),
+        n_looked - len(rows),
+        len(rows) - len(np.unique(row_hashes(rows))),
+        np.count_nonzero(values) / max(1, len(rows) * source.n_features),
+        *ranges.range(0 if is_wide else source.n_features),
+        not np.mod(values, 1).any(),
         *_count_labels(source),
     )
 
@@ -165,20 +149,12 @@ def _count_labels(source: RowSource) -> tuple[dict[Any, int] | None, int]:
 
 
 def sample_slices(source: RowSource) -> list[tuple[int, int]]:
-    """Rows to read: all of them, or short stretches from all parts of the file."""
+    """Rows to read: all of them, or stretches that are spaced evenly over the file."""
     n_rows = source.n_rows
-    wanted = max(STRETCHES, SAMPLE_BYTES * n_rows // max(1, source.decoded_bytes))
-    wanted = min(SAMPLE_ROWS, wanted)
-    if wanted >= n_rows:
+    length = max(1, SAMPLE_BYTES * n_rows // max(1, source.decoded_bytes) // STRETCHES)
+    if length * STRETCHES >= n_rows:
         return [(0, n_rows)]
-    n_stretches = STRETCHES
-    if source.compressed:  # each stretch decodes whole chunks
-        n_chunks = MAX_DECODED * n_rows // max(1, source.decoded_bytes * source.chunk_rows)
-        n_stretches = min(STRETCHES, max(1, n_chunks))
-    length = wanted // n_stretches
-    borders = n_rows * np.arange(n_stretches + 1) // n_stretches
-    rng = np.random.default_rng(0)
-    starts = rng.integers(borders[:-1], borders[1:] - length, endpoint=True)
+    starts = np.linspace(0, n_rows - length, STRETCHES).astype(np.int64)
     return [(start, start + length) for start in starts.tolist()]
 
 
@@ -189,15 +165,9 @@ def _finite(rows: Rows) -> Rows:
     return take_rows(rows, np.delete(np.arange(len(rows)), row_of))
 
 
-def column_names(found: Findings, places: Int64Array, source: RowSource) -> list[Any]:
-    """Names of measured columns, or their numbers where they have no names."""
-    names = source.columns
-    return [j if names is None else names[j] for j in found.columns[places].tolist()]
-
-
 def advice(found: Findings, source: RowSource) -> Advice:
     """What would spoil a model or slow a run, the most serious first."""
-    is_converted = source.scaling is not None
+    is_raw = source.scaling is None
     if found.n_bad:
         yield (
             f"{found.n_bad} of {found.n_looked} rows hold values that are missing or not finite: "
@@ -213,41 +183,36 @@ def advice(found: Findings, source: RowSource) -> Advice:
     else:
         are_amounts = len(found.counts) > MANY_CLASSES
         yield from _on_labels(len(found.counts), found.n_unlabelled, are_amounts=are_amounts)
-        yield from _on_classes(found.counts)
-    if not is_converted and merges(source):
+        for label, count in found.counts.items():
+            if str(label).lower() in NO_LABEL:
+                yield (
+                    f"class {label or repr('')} ({count} of {source.n_rows} rows) looks like a "
+                    f"missing label and would be learned as a class: leave its rows out",
+                )
+    if is_raw and merges(source):
         yield "", "--scale", "standard"
-    elif not is_converted and _are_counts(found, source):
+    elif is_raw and _are_counts(found, source):
         yield "", "--log1p", "--scale", "maxabs"
-    elif not is_converted or (source.scaling is not None and source.scaling.is_identity):
-        names = column_names(found, np.arange(len(found.columns)), source)
+    elif source.scaling is None or source.scaling.is_identity:
         kind = "maxabs" if found.density < 0.5 else "standard"
-        yield from _on_scales(names, found.low, found.high, kind)
+        columns: Sequence[object] = source.columns or range(source.n_features)
+        yield from _on_scales(columns, found.low, found.high, kind)
     if not source.shuffled:
         yield (
             "the rows may be in any order: training then samples from all over the file, which is "
             "slower; ooc-fw convert shuffles once (a test file needs no shuffling)",
         )
-    if not is_converted and source.sparse and found.density > 0.5:
+    if is_raw and source.sparse and found.density > 0.5:
         yield "", "--dense"
-    if not is_converted and not source.sparse and found.density < 0.1 and source.n_features > 10:
+    if is_raw and not source.sparse and found.density < 0.1:
         yield "", "--sparse"
-
-
-def _on_classes(counts: dict[Any, int]) -> Advice:
-    total = sum(counts.values())
-    for label, count in counts.items():
-        if str(label).lower() in NO_LABEL:
-            yield (
-                f"class {label or repr('')} ({count} of {total} rows) looks like a missing label "
-                f"and would be learned as a class: leave its rows out",
-            )
 
 
 def _are_counts(found: Findings, source: RowSource) -> bool:
     """Whether columns with names, as AnnData has, hold counts of molecules, words and the like."""
     if source.columns is None or source.table is not None or not found.are_whole:
         return False
-    return bool(found.low.min() >= 0 and found.high.max() > 1)
+    return bool(found.low.min(initial=0) >= 0 and found.high.max(initial=0) > 1)
 
 
 @dataclass(frozen=True)
@@ -255,18 +220,35 @@ class TableColumn:
     """What the first rows of a column of a table hold."""
 
     name: str
-    kind: str  # "numbers", "words", FOREIGN, DATES, or "type" and the name of another type
+    kind: str  # "numbers", "words", "dates", "numbers with commas", or "type" and another type
     n_missing: int = 0  # cells without a value, or with a word such as NA
     n_different: int = 0  # different values
-    low: float = 0.0  # range of the numbers
-    high: float = 0.0
-    are_whole: bool = True  # whether the numbers are whole
+    low: float = 0.0  # range of numbers, or of the 0 and 1 that words become
+    high: float = 1.0
+    are_whole: bool = True  # whether its numbers are whole
 
-    @property
-    def is_useful(self) -> bool:
-        """Whether it is not empty and does not number rows or things."""
-        many = self.n_different > MOST_HOT and self.are_whole
-        return self.n_different > 0 and not (many and IDENTIFIER.search(self.name))
+    def facts(self) -> dict[str, Any]:
+        """What it holds, as JSON has it."""
+        result: dict[str, Any] = {"holds": self.kind, "missing": self.n_missing}
+        if self.kind == "numbers":
+            result |= {"low": self.low, "high": self.high}
+        elif self.kind == "words":
+            result["different"] = self.n_different
+        return result
+
+    def option(self, most_words: float) -> str:
+        """Option that names it, "" for numbers; words are encoded up to so many different ones."""
+        if self.kind == "dates":
+            return "--dates"
+        many = self.n_different > MOST_HOT
+        is_empty = self.kind not in ("numbers", "words") or self.n_different == 0
+        if is_empty or (many and self.are_whole and IDENTIFIER.search(self.name)):
+            return "--drop"
+        if self.kind == "numbers":
+            return ""
+        if not many:
+            return "--one-hot"
+        return "--target-encode" if self.n_different <= most_words else "--drop"
 
 
 def inspect_table(table: Table) -> tuple[int, list[TableColumn], tuple[str, ...]]:
@@ -279,14 +261,14 @@ def inspect_table(table: Table) -> tuple[int, list[TableColumn], tuple[str, ...]
     if block is None:
         raise InputError(f"{table.name} holds no rows; give a table with rows in it")
     cells = table.cells(block)
+    assert not isinstance(cells.numbers, CSRRows)  # sparse rows are in stores, which are no tables
     found = {
-        name: TableColumn(name, DATES if tables.may_be_dates(kind) else f"type {kind}")
+        name: TableColumn(name, "dates" if tables.may_be_dates(kind) else f"type {kind}")
         for name, kind in table.kinds.items()
         if kind not in tables.USABLE
     }
-    if not isinstance(cells.numbers, CSRRows):
-        for name, column in zip(numbers, cells.numbers.T, strict=True):
-            found[name] = _number_column(name, column)
+    for name, column in zip(numbers, cells.numbers.T, strict=True):
+        found[name] = _number_column(name, column)
     for name, texts in zip(words, cells.words, strict=True):
         found[name] = _word_column(name, texts, is_text=kinds[name] == tables.TEXT)
     columns = [found[name] for name in table.columns if name in found]
@@ -299,11 +281,11 @@ def _word_column(name: str, column: Words, *, is_text: bool) -> TableColumn:
     strange = [word for word, number in numbers.items() if number is None]
     n_empty = int(np.count_nonzero(column.codes < 0))
     if strange and all(np.isfinite(tables.seconds_in(word)) for word in strange):
-        return TableColumn(name, DATES, n_empty)
+        return TableColumn(name, "dates", n_empty)
     if is_text and not strange:
         return _number_column(name, np.array([*numbers.values(), np.nan], float)[column.codes])
     if is_text and all(map(is_foreign_number, strange)):
-        return TableColumn(name, FOREIGN, n_empty)
+        return TableColumn(name, "numbers with commas", n_empty)
     known = [k for k, word in enumerate(column.values) if word not in MISSING_LABELS]
     n_missing = int(np.count_nonzero(~np.isin(column.codes, known)))
     return TableColumn(name, "words", n_missing, len(known))
@@ -330,43 +312,38 @@ def advice_on_table(
             f"out with --on-error skip",
             *("--on-error", "skip"),
         )
-    can_encode = True
+    of_label = next((c for c in columns if c.name == likely), TableColumn("", "words"))
+    are_amounts = of_label.kind == "numbers"
+    are_amounts &= not of_label.are_whole or of_label.n_different > MANY_CLASSES
+    yield from _on_labels(of_label.n_different, of_label.n_missing, are_amounts=are_amounts)
+    share = MOST_NAMES * (of_label.n_different != 1)  # target encoding needs two classes
+    uses: dict[str, list[TableColumn]] = {
+        option: [] for option in ("", "--one-hot", "--target-encode", "--dates", "--drop")
+    }
     for c in columns:
-        if c.name == likely:
-            can_encode = c.n_different != 1  # which needs two classes
-            are_amounts = not c.are_whole or c.n_different > MANY_CLASSES
-            are_amounts &= c.kind == "numbers"
-            yield from _on_labels(c.n_different, c.n_missing, are_amounts=are_amounts)
-    features = [c for c in columns if c.name != likely]
-    words = [c for c in features if c.kind == "words" and c.is_useful]
-    hot = [c for c in words if c.n_different <= MOST_HOT]
-    most = MOST_NAMES * can_encode
-    encoded = [c for c in words if MOST_HOT < c.n_different <= most * (n_looked - c.n_missing)]
-    dates = [c for c in features if c.kind == DATES]
-    numbers = [c for c in features if c.kind == "numbers" and c.is_useful]
-    for option, chosen in (("--one-hot", hot), ("--target-encode", encoded), ("--dates", dates)):
+        if c.name != likely:
+            uses[c.option(share * (n_looked - c.n_missing))].append(c)
+    numbers = uses.pop("")
+    hot = uses["--one-hot"]
+    dates = uses["--dates"]
+    said = (
+        "--drop leaves out what is empty, names the rows, or is neither numbers, dates nor "
+        f"categories: {', '.join(f'{c.name} ({c.kind})' for c in uses['--drop'])}"
+    )
+    for option, chosen in uses.items():
         if chosen:
-            yield "", option, _joined(chosen)
-    if dropped := [c for c in features if c not in (*hot, *encoded, *dates, *numbers)]:
-        yield (
-            f"--drop leaves out what is empty, names the rows, or is neither numbers, dates nor "
-            f"categories: {', '.join(f'{c.name} ({c.kind})' for c in dropped)}",
-            *("--drop", _joined(dropped)),
-        )
-    if any(c.n_missing for c in (*hot, *dates, *numbers)):
+            yield said * (option == "--drop"), option, _joined(chosen)
+    plain = [*numbers, *hot, *dates]
+    if any(c.n_missing for c in plain):
         yield "", "--impute", "mean"
-    if any(c.high > MANY_ORDERS * max(1, c.low) for c in numbers) and all(
-        c.low >= 0 for c in numbers
-    ):
+    is_steep = any(c.high > MANY_ORDERS * max(1, c.low) for c in numbers)
+    if is_steep and all(c.low >= 0 for c in numbers):
         yield "", "--log1p"
     # Rows that are mostly zeros stay sparse if the scaling leaves zeros what they are.
     is_thin = 3 * (len(numbers) + len(hot)) < sum(c.n_different for c in hot) and not dates
-    yield from _on_scales(
-        [c.name for c in (*numbers, *hot, *dates)],
-        np.array([c.low for c in numbers] + [0.0] * len(hot) + [0.0] * len(dates)),
-        np.array([c.high for c in numbers] + [1.0] * len(hot) + [YEAR] * len(dates)),
-        "maxabs" if is_thin else "standard",
-    )
+    low = np.array([c.low for c in plain])
+    high = np.array([YEAR if c.kind == "dates" else c.high for c in plain])
+    yield from _on_scales([c.name for c in plain], low, high, "maxabs" if is_thin else "standard")
 
 
 def _joined(columns: Sequence[TableColumn]) -> str:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ooc_fw.convert.preflight import WIDE
 from ooc_fw.convert.record import TableRecord
 from ooc_fw.data.parallel import borrow_workers, row_slices
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows, take_columns
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 SAMPLE_ROWS = 10_000
 _STRETCHES = 100  # stretches of consecutive rows that make up a sample
 _MOST_SHUFFLED = 200  # columns of a table that are shuffled one by one unless told otherwise
+_WIDE = 1 << 16  # columns above which only those of sparse rows that hold values are looked at
 _TASK_ROWS = 1 << 10  # rows of one task; fewer of them where rows are wide
 
 
@@ -93,7 +93,7 @@ def importance_of(
     """`Model.importance` of the rows of a source."""
     tell = on_rows or (lambda _: None)
     if by == "auto":
-        few = model.n_features <= WIDE and len(_columns_of(model, None)[0]) <= _MOST_SHUFFLED
+        few = model.n_features <= _WIDE and len(_columns_of(model, None)[0]) <= _MOST_SHUFFLED
         shuffles = model.table is not None and source.has_labels and few
         by = "permutation" if shuffles else "gradients"
     if by == "permutation" and (model.task == "novelty" or not source.has_labels):
@@ -132,7 +132,7 @@ def _narrowed(model: Model, source: RowSource) -> tuple[Model, RowSource, Int64A
     Rows that are dense, or not wide, and their model, are as they were, with None for all columns.
     """
     vectors = model.support_vectors
-    if model.n_features <= WIDE or not source.sparse or not isinstance(vectors, CSRRows):
+    if model.n_features <= _WIDE or not source.sparse or not isinstance(vectors, CSRRows):
         return model, source, None
     held = np.unique(vectors.indices)
     for _, rows in iter_blocks(source, 0, source.n_rows):

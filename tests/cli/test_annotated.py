@@ -399,8 +399,9 @@ def test_rows_without_names_are_said_to_be_taken_by_position(
             assert outcome.out == expected
             assert outcome.err.count("columns are matched by their position") == 1
             assert f"no names of features in {unnamed}, unlike the tr" in outcome.err
-        outcome = ooc_fw("convert", X, other, "--labels", y, "--like", data).done()
-        assert "no names of features in" in outcome.err
+        ways = {"X": "straight to ooc-fw predict", "layers/dense": "add or rename what is missing"}
+        outcome = ooc_fw("convert", X, other, "--labels", y, "--like", data)
+        outcome.assert_refused(ways[row_name])
     ooc_fw("convert", X, data, "--labels", y).done()
     ooc_fw("train", data, "-o", model).done()
     assert ooc_fw("predict", model, X).err == ""
@@ -408,9 +409,13 @@ def test_rows_without_names_are_said_to_be_taken_by_position(
         named = "--x-name", row_name
         predicted = ooc_fw("predict", model, places["h5ad"], *named)
         assert predicted.out == expected
+        said = "no names of features in the training data, unlike"
+        assert said in predicted.done().err
         converting = "convert", places["h5ad"], other, "--label", "batch", *named, "--like", data
-        for outcome in (predicted, ooc_fw(*converting)):
-            assert "no names of features in the training data, unlike" in outcome.done().err
+        if row_name == "X":
+            assert said in ooc_fw(*converting).done().err
+        else:
+            ooc_fw(*converting).assert_refused("add or rename what is missing")
 
 
 def test_genes_that_share_a_name(ooc_fw, tmp_path, cells):
