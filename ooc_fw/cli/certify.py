@@ -11,18 +11,12 @@ from ooc_fw.cli.rows import open_model
 from ooc_fw.landmarks import relative_target
 from ooc_fw.model.certificate import Inquiry, certify_model
 from ooc_fw.report.progress import Waiting
-from ooc_fw.system.errors import InputError
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure the duality gap of a model over its training data."""
     model = open_model(args)
     exact = model.kind == "exact"
-    if exact and args.exact_kernel:
-        raise InputError(
-            f"the gap of the exact model {args.model} is that of the exact kernel already; leave "
-            f"out --exact-kernel"
-        )
     show = partial(Waiting, quiet=args.quiet)
     how = {"threads": args.threads, "dask": args.dask, "exact_kernel": args.exact_kernel}
     with common.open_data(args, model=model) as source:

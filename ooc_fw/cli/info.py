@@ -113,7 +113,7 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
     """
     objectives = ("primal", "dual") if model.kind == "landmarks" else ("rho", "objective")
     gaps = ("certified_gap", "sampled_gap")
-    scope: str | None = model.gap_scope
+    scope: str | None = "all" if model.kind == "exact" else "span"
     if model.status in (Status.STREAMED, Status.UNSETTLED):
         scope = "chunk"  # the rows that are kept, and those that came last
     elif model.certified_gap is None and scope == "all":

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -24,10 +23,11 @@ from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.model import prediction
 from ooc_fw.model.machines import as_class_values, demand
-from ooc_fw.model.partition import ClassPair, partition_classes
+from ooc_fw.model.partition import partition_classes, places_among
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import (
     EXACT_ROWS,
+    BinaryProblem,
     ClassificationProblem,
     NoveltyProblem,
     Problem,
@@ -70,11 +70,6 @@ class ModelCertificate:
         return float(self.worst["certified_gap"])
 
 
-@contextmanager
-def _no_bar(*_: object, **__: object) -> Iterator[Callable[[int], None]]:
-    yield lambda _: None
-
-
 @dataclass(frozen=True)
 class Inquiry:
     """What is asked of a model, and how; see `Model.certify`."""
@@ -84,7 +79,7 @@ class Inquiry:
     threads: int = 1
     dask: Any = None
     exact_kernel: bool = False
-    show: Show = field(default=_no_bar, repr=False)
+    show: Show = field(default=lambda *_, **__: nullcontext(lambda _: None), repr=False)
 
 
 def certify_model(model: Model, source: RowSource, asked: Inquiry) -> ModelCertificate:
@@ -92,11 +87,17 @@ def certify_model(model: Model, source: RowSource, asked: Inquiry) -> ModelCerti
     exact = model.kind == "exact"
     demand(
         not exact or (asked.penalties is None and not asked.exact_kernel),
-        "an exact model holds its penalties, and its gap is that of the exact kernel; leave "
-        "penalties and exact_kernel out",
+        "an exact model holds its penalties, and its gap is that of the exact kernel; leave out "
+        "--exact-kernel (in Python penalties and exact_kernel)",
     )
     source = prediction.suited(model, source)
-    model, source, penalties = _of_weight(model, source, asked.penalties)
+    penalties = asked.penalties
+    if model.weighted_rows is not None:
+        rows = _rows_of_weight(model.weighted_rows, source)
+        numbers = np.where(model.rows < 0, -1, np.searchsorted(rows, model.rows))
+        model = replace(model, rows=numbers, weighted_rows=None)
+        penalties = None if penalties is None else penalties[rows]
+        source = SubsetSource(source, ranges_of(rows))
     problem = _problem_of(model, source, penalties)
     check_training_rows(model, source, problem.row_classes)
     with ExitStack() as stack:
@@ -104,19 +105,27 @@ def certify_model(model: Model, source: RowSource, asked: Inquiry) -> ModelCerti
             workers = stack.enter_context(borrow_workers(asked.dask, asked.threads))
             asked = replace(asked, dask=workers)
         engine = stack.enter_context(model.engine(asked.threads, sparse=source.sparse))
-        if exact:
-            return ModelCertificate("all", _certify_exact(model, problem, engine, asked))
-        return _certify_span(model, problem, engine, asked)
+        certified = _certify_exact if exact else _certify_span
+        return certified(model, problem, engine, asked)
+
+
+def _rows_of_weight(bits: Any, source: RowSource) -> Int64Array:
+    """Numbers of the rows of the training data that have weight."""
+    rows = np.flatnonzero(np.unpackbits(bits))
+    demand(
+        len(bits) == -(-source.n_rows // 8) and 0 <= rows.max(initial=-1) < source.n_rows,
+        f"{source.name} has {source.n_rows} rows, but the model was trained on another number of "
+        f"them, with those of weight 0; give the file it was trained on",
+    )
+    return rows
 
 
 def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None) -> Problem:
     """The problem that a model was trained on; InputError unless the labels are the model's."""
-    if model.task == "regression":
-        assert model.spread is not None
-        assert model.epsilon is not None
+    if model.spread is not None:
         # Targets in units of their spread.
         targets = (read_targets(source) - (model.offset or 0.0)) / model.spread
-        epsilon = model.epsilon / model.spread
+        epsilon = (model.epsilon or 0.0) / model.spread
         return RegressionProblem(source, targets, model.kernel, epsilon, penalties)
     if model.task == "novelty":
         return NoveltyProblem(source, model.kernel, penalties)
@@ -132,37 +141,65 @@ def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None)
     return ClassificationProblem(source, codes, model.kernel, penalties, expected)
 
 
+def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> None:
+    """Raise InputError unless each support vector and its class are those of the row it is from.
+
+    `codes` has the place in `classes` of the label of each row. Landmarks have no class, and may be
+    no rows.
+    """
+    numbers = model.rows
+    advice = "give the file it was trained on"
+    demand(
+        numbers.max() < source.n_rows,
+        f"{source.name} has {source.n_rows} rows but the model was trained on row "
+        f"{numbers.max()}; {advice}",
+    )
+    differs = np.zeros(len(numbers), dtype=bool)
+    order = np.argsort(numbers)[np.count_nonzero(numbers < 0) :]
+    step = prediction.rows_at_once(model.n_features)
+    for part in (order[start : start + step] for start in range(0, len(order), step)):
+        rows = source.take(numbers[part]), take_rows(model.support_vectors, part)
+        here, there = (each.toarray() if isinstance(each, CSRRows) else each for each in rows)
+        differs[part] = (here != there).any(axis=1)
+    if model.kind == "exact" and model.task == "classification":
+        machines = model.machines
+        sides = np.repeat(model.sides, np.diff(machines.indptr), axis=0)
+        expected = np.where(np.signbit(machines.beta), sides[:, 0], sides[:, 1])
+        differs[machines.sv[codes[numbers[machines.sv]] != expected]] = True
+    words = f"of {source.name} is not the model's support vector of that row; {advice}"
+    demand(not differs.any(), f"row {numbers[differs].min(initial=source.n_rows)} {words}")
+
+
 def _certify_exact(
     model: Model, problem: Problem, engine: Engine, asked: Inquiry
-) -> list[dict[str, Any]]:
+) -> ModelCertificate:
     """Certificates of the pairs of classes, or of one class, of a model over its rows."""
     certificates = []
     sides = model.sides.tolist()
-    # Other processes cannot read the rows of a partition.
-    workers = asked.dask if len(sides) == 1 else None
     with ExitStack() as stack:
-        pairs: Iterable[ClassPair]
-        if isinstance(problem, ClassificationProblem):
+        pairs: Iterable[tuple[BinaryProblem, Int64Array | None]]
+        workers = None  # other processes cannot read the rows of a partition
+        if isinstance(problem, ClassificationProblem) and len(sides) > 1:
             partition = stack.enter_context(partition_classes(problem))
             pairs = (partition.pair(*classes) for classes in sides)
         else:
-            assert isinstance(problem, NoveltyProblem)
-            pairs = [ClassPair(problem.binary())]
-        for k, (classifier, pair) in enumerate(zip(model.classifiers, pairs, strict=True)):
+            assert isinstance(problem, ClassificationProblem | NoveltyProblem)
+            pairs = [(problem.binary(), None)]
+            workers = asked.dask
+        for k, (classifier, (pair, among)) in enumerate(zip(model.classifiers, pairs, strict=True)):
             tol = asked.tol
-            rho = classifier.rho
-            if pair.problem.one_class:
-                tol = tol * rho / (rho + 1)  # of the problem with the bias
+            if pair.one_class:
+                tol *= classifier.rho / (classifier.rho + 1)  # of the problem with the bias
             vectors = take_rows(model.support_vectors, classifier.sv)
+            rows = classifier.rows if among is None else places_among(among, classifier.rows)
             C = model.C if classifier.C is None else classifier.C
-            own = SupportWeights(vectors, pair.pair_rows(classifier.rows), classifier.alpha, C)
+            own = SupportWeights(vectors, rows, classifier.alpha, C)
             label = "certify" if len(sides) == 1 else f"certify {k + 1}/{len(sides)}"
-            with asked.show(label, pair.problem.source.n_rows) as tell:
-                found = certify(pair.problem, engine, own, Search(tol), tell, workers)
-            if pair.problem.one_class:
-                found = found.without_bias()
+            with asked.show(label, pair.source.n_rows) as tell:
+                found = certify(pair, engine, own, Search(tol), tell, workers)
+            found = found.without_bias() if pair.one_class else found
             certificates.append({name: getattr(found, name) for name in _OF_EXACT})
-    return certificates
+    return ModelCertificate("all", certificates)
 
 
 def _certify_span(
@@ -188,33 +225,19 @@ def _certify_span(
     if asked.exact_kernel:
         total = span.exact_kernel.n_evaluations
         with asked.show("exact kernel", total, unit="kernel values") as tell:
-            shares = partial(_tell_share, tell, total)
-            dual = span.exact_kernel.dual(engine, asked.dask, shares)
+            dual = span.exact_kernel.dual(engine, asked.dask, lambda x: tell(round(x * total)))
         columns["exact_kernel_dual"] = dual
         columns["exact_kernel_gap"] = relative_gap(span.primal, dual)
     values = zip(*(column.tolist() for column in columns.values()), strict=True)
     return ModelCertificate(scope, [dict(zip(columns, row, strict=True)) for row in values])
 
 
-def _tell_share(tell: Callable[[int], None], total: int, share: float) -> None:
-    tell(round(share * total))
-
-
-@dataclass(frozen=True)
-class SpanCertificate:
-    """Objectives within the span of the landmarks, each of shape (n_classifiers,).
-
-    Both P have the norm b'Gb of `ooc_fw.landmarks.span`, which is |w|^2 plus jitter |b|^2.
-    """
+class SpanCertificate(NamedTuple):
+    """Objectives in the span of the landmarks, (n_classifiers,); the norm is b'Gb, with jitter."""
 
     primal: Float64Array  # upper bound on P of the weights
     dual: Float64Array  # lower bound on the least P that any weights of these landmarks have
     exact_kernel: ExactKernelView  # finds a bound on the least P without jitter
-
-    @property
-    def certified_gap(self) -> Float64Array:
-        """(P - D) / P of each classifier."""
-        return relative_gap(self.primal, self.dual)
 
 
 def certify_landmarks(
@@ -248,8 +271,8 @@ def certify_landmarks(
 
     source.check_unchanged()
     with borrow_workers(dask, engine.threads, here=1) as workers:
-        tell = partial(_tell_share, on_block, source.n_rows)
-        passes = Passes(span_problem, landmarks, workers, tell)
+        n_rows = source.n_rows
+        passes = Passes(span_problem, landmarks, workers, lambda x: on_block(round(x * n_rows)))
         beta = machines.beta.reshape(len(machines), -1)
         point = evaluate(span, passes, beta, exact=True)
     source.check_unchanged()
@@ -280,53 +303,3 @@ def derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
         demand(len(of_class) == 1, _WEIGHTS_OF_ROWS)
         per_class[place] = of_class[0]
     return np.asarray(per_class[codes])
-
-
-def _of_weight(
-    model: Model, source: RowSource, penalties: Float64Array | None
-) -> tuple[Model, RowSource, Float64Array | None]:
-    """A model, its suited training data, and penalties of all rows, without rows of weight 0."""
-    bits = model.weighted_rows
-    n_rows = source.n_rows
-    if bits is None:
-        return model, source, penalties
-    rows = np.flatnonzero(np.unpackbits(bits))
-    demand(
-        len(bits) == -(-n_rows // 8) and 0 <= rows.max(initial=-1) < n_rows,
-        f"{source.name} has {n_rows} rows, but the model was trained on another number of them, "
-        f"with those of weight 0; give the file it was trained on",
-    )
-    numbers = np.where(model.rows < 0, -1, np.searchsorted(rows, model.rows))
-    model = replace(model, rows=numbers, weighted_rows=None)
-    penalties = None if penalties is None else penalties[rows]
-    return model, SubsetSource(source, ranges_of(rows)), penalties
-
-
-def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> None:
-    """Raise InputError unless each support vector and its class are those of the row it is from.
-
-    `codes` has the place in `classes` of the label of each row. Landmarks have no class, and may be
-    no rows.
-    """
-    prediction.check_source(model, source)
-    numbers = model.rows
-    advice = "give the file it was trained on"
-    demand(
-        numbers.max() < source.n_rows,
-        f"{source.name} has {source.n_rows} rows but the model was trained on row "
-        f"{numbers.max()}; {advice}",
-    )
-    differs = np.zeros(len(numbers), dtype=bool)
-    order = np.argsort(numbers)[np.count_nonzero(numbers < 0) :]
-    step = prediction.rows_at_once(model.n_features)
-    for part in (order[start : start + step] for start in range(0, len(order), step)):
-        rows = source.take(numbers[part]), take_rows(model.support_vectors, part)
-        here, there = (each.toarray() if isinstance(each, CSRRows) else each for each in rows)
-        differs[part] = (here != there).any(axis=1)
-    if model.kind == "exact" and model.task == "classification":
-        machines = model.machines
-        sides = np.repeat(model.sides, np.diff(machines.indptr), axis=0)
-        expected = np.where(np.signbit(machines.beta), sides[:, 0], sides[:, 1])
-        differs[machines.sv[codes[numbers[machines.sv]] != expected]] = True
-    words = f"of {source.name} is not the model's support vector of that row; {advice}"
-    demand(not differs.any(), f"row {numbers[differs].min(initial=source.n_rows)} {words}")

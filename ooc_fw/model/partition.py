@@ -1,6 +1,6 @@
 """The rows of a source, partitioned by class in one pass: in RAM where they fit, else in files.
 
-Each pair of classes is then a binary problem of its own. Two classes are one pair, of all rows.
+Each pair of classes is then a binary problem of its own.
 """
 
 from __future__ import annotations
@@ -29,36 +29,19 @@ _RAM_SHARE = 0.25  # share of a memory limit that partitioned rows may take in R
 _SPARE_DISK = 1.1  # factor of the bytes needed on disk, which must be free
 
 
-@dataclass(frozen=True)
-class ClassPair:
-    """The rows of two classes as one binary problem."""
-
-    problem: BinaryProblem
-    rows: Int64Array | None = None  # their numbers in the whole data set; None where these are all
-
-    def whole_rows(self, rows: Int64Array) -> Int64Array:
-        """Numbers in the whole data set of rows of this pair."""
-        return rows if self.rows is None else self.rows[rows]
-
-    def pair_rows(self, rows: Int64Array) -> Int64Array:
-        """Numbers in this pair of rows of the whole data set."""
-        if self.rows is None:
-            return rows
-        order = np.argsort(self.rows)
-        return order[np.searchsorted(self.rows, rows, sorter=order)]
+def places_among(rows: Int64Array, wanted: Int64Array) -> Int64Array:
+    """Places of the `wanted` rows among others, all numbers in the whole data set."""
+    order = np.argsort(rows)
+    return order[np.searchsorted(rows, wanted, sorter=order)]
 
 
 @dataclass(frozen=True)
 class Partition:
-    """The rows of each class, by its code, of which any two are a binary problem.
-
-    `rows` are their numbers in the whole data set, and `sources` the rows themselves; both are
-    empty where the whole data set has two classes.
-    """
+    """The rows of each class, by its code, of which any two are a binary problem."""
 
     whole: ClassificationProblem
-    rows: Sequence[Int64Array] = ()
-    sources: Sequence[RowSource] = ()
+    rows: Sequence[Int64Array]  # of each class: their numbers in the whole data set
+    sources: Sequence[RowSource]  # the rows themselves
 
     @property
     def held_bytes(self) -> int:
@@ -66,11 +49,9 @@ class Partition:
         held = [source for source in (self.whole.source, *self.sources) if source.in_memory]
         return sum(source.decoded_bytes for source in held)
 
-    def pair(self, negative: int, positive: int) -> ClassPair:
-        """The problem of two classes, with the kernel and penalties of the whole."""
+    def pair(self, negative: int, positive: int) -> tuple[BinaryProblem, Int64Array]:
+        """The problem of two classes, and the numbers of its rows in the whole data set."""
         whole = self.whole
-        if not self.sources:
-            return ClassPair(whole.binary())
         first = self.sources[negative]
         second = self.sources[positive]
         source = PairSource(first, second, name=whole.source.name, shuffled=whole.source.shuffled)
@@ -81,24 +62,21 @@ class Partition:
         rows[~is_first] = self.rows[positive]
         labels = np.where(is_first, np.int8(-1), np.int8(1))
         penalties = None if whole.penalties is None else whole.penalties[rows]
-        return ClassPair(BinaryProblem(source, labels, whole.kernel, penalties), rows)
+        return BinaryProblem(source, labels, whole.kernel, penalties), rows
 
 
 @contextmanager
 def partition_classes(
     problem: ClassificationProblem, plan: Plan | None = None
 ) -> Iterator[Partition]:
-    """Partition the rows of a problem by class; those of two classes stay where they are.
+    """Partition the rows of a problem by class, each of which occurs.
 
-    Every class occurs. Rows that would take much of the memory limit of the `plan` go to disk;
-    InputError where there is no room for them.
+    Rows that would take much of the memory limit of the `plan` go to disk; InputError where there
+    is no room for them.
     """
     source = problem.source
     codes = problem.codes
     n_classes = problem.n_classes
-    if n_classes == 2:
-        yield Partition(problem)
-        return
     order = np.argsort(codes, kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(codes, minlength=n_classes))[:-1])
     most: float = _RAM_BYTES
@@ -130,11 +108,8 @@ def _in_ram(source: RowSource, codes: Int64Array, n_classes: int) -> list[RowSou
     pieces: list[list[Rows]] = [[] for _ in range(n_classes)]
     for code, _, piece in _by_class(source, codes):
         pieces[code].append(piece)
-    sources: list[RowSource] = []
-    for of_class in pieces:
-        sources.append(rows_source(concat_rows(of_class), source.name))
-        of_class.clear()  # so that only one class at a time is held twice
-    return sources
+    pieces.reverse()  # each is dropped once it is joined: one class at a time is held twice
+    return [rows_source(concat_rows(pieces.pop()), source.name) for _ in range(n_classes)]
 
 
 def _on_disk(

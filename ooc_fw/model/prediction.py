@@ -38,7 +38,7 @@ DECISION_ACCURACY = 1e-4
 PART_BYTES = 4 << 20  # of dense rows that are decided at once
 _PART_ROWS = 1 << 14  # rows decided at once by one classifier; more of them take fewer rows
 _LEAST_PART_ROWS = 32
-_HELD_BYTES = 16 << 20  # of support vectors whose predictors are held
+_HELD_BYTES = 16 << 20  # of support vectors whose predictors, of three times this, are held
 _FEW_ROWS = 8  # rows whose labels are found sooner in float64 than by two sums and their bounds
 _PROBE_VECTORS = 32  # support vectors that show whether float32 values decide most rows
 
@@ -51,40 +51,32 @@ def rows_at_once(n_features: int) -> int:
 def suited(model: Model, source: RowSource) -> RowSource:
     """Rows of `source` like the training rows: the features of the model by name, and scaled.
 
-    A source that records its scaling is used as it is; all others hold raw rows.
+    A source that records its scaling is used as it is; all others hold raw rows. InputError if its
+    rows cannot be compared with the support vectors.
     """
     places = feature_places(source.columns, model.columns, source.name, model.warn_once)
     if places is not None:
         source = ColumnSource(source, places)
-    check_source(model, source)
-    scaling = model.scaling
-    if scaling is None or scaling.is_identity:
-        return source
-    is_raw = source.scaling is None or scaling.applies_to(source.scaling)
-    return ScaledSource(source, scaling) if is_raw else source
-
-
-def check_source(model: Model, source: RowSource) -> None:
-    """Raise InputError unless rows of `source` can be compared with the support vectors."""
     if source.n_features != model.n_features:
         raise InputError(
             f"{source.name} has {source.n_features} features but the model was trained on "
             f"{model.n_features}; convert it with --like and the training file"
         )
-    if source.scaling is None:
-        return
-    if model.scaling is None:
-        logger.warning(
-            "%s is scaled (%s), and the model has no record of the scaling of its training data; "
-            "the values are taken as they are",
-            source.name,
-            source.scaling.kind,
-        )
-    elif not (source.scaling.same_as(model.scaling) or model.scaling.applies_to(source.scaling)):
+    known = source.scaling
+    scaling = model.scaling
+    if scaling is None:
+        words = "%s is scaled (%s), and the model has no record of the scaling of its training "
+        words += "data; the values are taken as they are"
+        if known is not None:
+            logger.warning(words, source.name, known.kind)
+        return source
+    is_raw = known is None or scaling.applies_to(known)
+    if known is not None and not is_raw and not known.same_as(scaling):
         raise InputError(
-            f"{source.name} is scaled ({source.scaling.kind}) in another way than the model's "
-            f"training data ({model.scaling.kind}); convert it with --like and the training file"
+            f"{source.name} is scaled ({known.kind}) in another way than the model's "
+            f"training data ({scaling.kind}); convert it with --like and the training file"
         )
+    return ScaledSource(source, scaling) if is_raw and not scaling.is_identity else source
 
 
 def like_training(model: Model, blocks: Iterable[Rows]) -> Iterator[Rows]:
@@ -114,10 +106,8 @@ class Decided(NamedTuple):
 class Predictor:
     """Computes decision values of a model, with the kernel values of an engine.
 
-    Rows whose label may be another one are computed again in float64 and, unless labels only are
-    wanted, those whose bound exceeds `DECISION_ACCURACY`: labels are the same in both ways. Where
-    that is most of a few support vectors, or the sums of many classifiers take longer than the
-    kernel values, all rows are computed in float64 at once.
+    Where most of a few support vectors would be computed again in float64, or the sums of many
+    classifiers take longer than the kernel values, all rows are computed in float64 at once.
     """
 
     def __init__(self, model: Model, wanted: Wanted, engine: Engine) -> None:
@@ -232,37 +222,33 @@ class Predictor:
         return is_open
 
 
-def decide_all(
-    model: Model,
-    source: RowSource,
-    wanted: Wanted,
-    threads: int = 1,
-    dask: Any = None,
-    on_rows: Callable[[int], None] | None = None,
+def joined(
+    parts: Iterable[Float64Array], n_classifiers: int, on_rows: Callable[[int], None] | None
 ) -> Float64Array:
-    """Decision values of all rows of a source, in its order."""
-    vectors = model.support_vectors
-    n_rows = source.n_rows
-    n_classifiers = len(model.machines)
-    little_work = threads == 1 or n_rows * len(vectors) <= SMALL_WORK
-    parts = decide(model, source, wanted, threads=threads, dask=dask)
-    if dask is None and little_work and source.in_memory and rows_bytes(vectors) <= _HELD_BYTES:
-        parts = _decide_few(model, source, wanted)
-    values = np.empty(n_rows if n_classifiers == 1 else (n_rows, n_classifiers))
-    start = 0
+    """Decision values of all rows in one array; `on_rows` is told the number of rows done."""
+    found = [np.empty(0 if n_classifiers == 1 else (0, n_classifiers))]
+    n_rows = 0
     for part in parts:
-        values[start : start + len(part)] = part
-        start += len(part)
+        found.append(part)
+        n_rows += len(part)
         if on_rows is not None:
-            on_rows(start)
-    return values
+            on_rows(n_rows)
+    return np.concatenate(found)
+
+
+def decide_all(
+    model: Model, source: RowSource, wanted: Wanted, threads: int = 1, dask: Any = None
+) -> Iterator[Float64Array]:
+    """Decision values of all rows of a source, in its order, in parts."""
+    vectors = model.support_vectors
+    little_work = threads == 1 or source.n_rows * len(vectors) <= SMALL_WORK
+    if dask is None and little_work and source.in_memory and rows_bytes(vectors) <= _HELD_BYTES:
+        return _decide_few(model, source, wanted)
+    return decide(model, source, wanted, threads=threads, dask=dask)
 
 
 def _decide_few(model: Model, source: RowSource, wanted: Wanted) -> Iterator[Float64Array]:
-    """All rows at once, by a predictor that the model keeps; any number of threads may call this.
-
-    Its copies of the support vectors take some three times their memory.
-    """
+    """All rows at once, by a predictor that the model keeps; any number of threads may call it."""
     rows = suited(model, source).read(0, source.n_rows)
     predictor = model.predictors.get(wanted)
     if predictor is None:
@@ -281,10 +267,7 @@ def decide(
     dask: Any = None,
     name: str = "the data",
 ) -> Iterator[Float64Array]:
-    """Yield the values of `Model.decision_function` for the rows of a source, block by block.
-
-    If `rows` are no source, they are blocks of rows like those of training, and have a `name`.
-    """
+    """Decision values of a source, or of blocks of rows like those of training, block by block."""
     with model.engine(threads) as engine:
         predictor = Predictor(model, wanted, engine)
         if not isinstance(rows, RowSource):
@@ -300,6 +283,11 @@ def decide(
         source.check_unchanged()
 
 
+def without_value(values: Float64Array) -> npt.NDArray[np.bool_]:
+    """Which rows have no decision value, since they are too large."""
+    return np.isnan(values.reshape(len(values), -1)[:, 0])
+
+
 def decide_rows(source: RowSource, block: tuple[int, int], predictor: Predictor) -> Decided:
     """Decision values of a range of rows."""
     return predictor(source.read(*block))
@@ -311,7 +299,7 @@ def _told(
     """Values of the parts of a pass; warnings of rows that cannot be decided, in the end."""
     n_rows = n_open = n_too_large = row = 0
     for values, open_rows in parts:
-        places = np.flatnonzero(np.isnan(values.reshape(len(values), -1)[:, 0]))
+        places = np.flatnonzero(without_value(values))
         if len(places) > 0 and n_too_large == 0:
             row = n_rows + int(places[0])
         n_too_large += len(places)

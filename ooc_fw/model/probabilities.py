@@ -24,19 +24,8 @@ def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[
     """Find a and b of P(positive | f) = 1 / (1 + exp(a f + b)), by maximum likelihood.
 
     `values` are finite decision values of rows that the classifier was not trained on, of either
-    class or both.
-
-    Notes
-    -----
-    Minimises the mean of -t log p - (1 - t) log(1 - p), which is convex. The targets t are
-    Platt's, (n+ + 1) / (n+ + 2) for positive and 1 / (n- + 2) for negative rows, so that separable
-    rows have a finite slope.
-
-    Examples
-    --------
-    >>> a, b = fit_sigmoid(np.array([-2.0, -1.0, 1.0, 2.0]), np.array([False, True, False, True]))
-    >>> sigmoid(np.array([-2.0, 0.0, 2.0]), a, b).round(3)
-    array([0.4, 0.5, 0.6])
+    class or both. Platt's targets t, (n+ + 1) / (n+ + 2) for positive and 1 / (n- + 2) for negative
+    rows, give separable rows a finite slope; the mean of -t log p - (1 - t) log(1 - p) is convex.
     """
     from scipy.optimize import minimize  # 0.1 s, for few commands
 
@@ -90,22 +79,13 @@ def class_probabilities(
 
 
 def couple(of_pairs: Float64Array, n_classes: int) -> Float64Array:
-    """Probabilities of classes that agree best with those of pairs, shape (n_rows, n_classes).
+    """Probabilities of classes that agree best with those `of_pairs`, (n_rows, n_classes).
 
-    `of_pairs` has the probability of the larger class of each pair, given that it is one of the
-    two, shape (n_rows, n_pairs).
-
-    Notes
-    -----
+    These, (n_rows, n_pairs), are of the larger class of each pair, given that it is one of the two.
     With r_ij the probability of class i rather than j, p minimises
     sum over i and j of (r_ji p_i - r_ij p_j)^2 subject to sum p = 1: Q p + c e = 0 with
     Q_ii = sum over j of r_ji^2 and Q_ij = -r_ji r_ij. The solution is positive (Wu, Lin and Weng
-    2004, theorem 2). These small systems are solved directly, O(n_classes^3) for each row.
-
-    Examples
-    --------
-    >>> couple(np.array([[0.25, 0.5, 0.75]]), 3).round(3)  # 1 against 0, 2 against 0, 2 against 1
-    array([[0.429, 0.143, 0.429]])
+    2004, theorem 2).
     """
     step = max(1, _SYSTEM_BYTES // (8 * (n_classes + 1) ** 2))
     result = np.empty((len(of_pairs), n_classes))

@@ -39,15 +39,13 @@ from ooc_fw.model.machines import (
 from ooc_fw.model.probabilities import class_probabilities
 from ooc_fw.model.tables import Table, decide_table, refuse_table
 from ooc_fw.solver.state import Solution
-from ooc_fw.system.errors import InputError, format_label
+from ooc_fw.system.errors import InputError, format_label, format_value
 from ooc_fw.system.files import write_atomic
 
 if TYPE_CHECKING:
     from ooc_fw.model.certificate import ModelCertificate
 
 logger = logging.getLogger(__name__)
-
-_SHOWN_CLASSES = 5  # in a representation
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,9 +79,8 @@ class Model:
         return model_from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
-        words = [format_label(value) for value in self.classes[:_SHOWN_CLASSES].tolist()]
-        words += ["..."] * (len(self.classes) > _SHOWN_CLASSES)
-        of_classes = f" of {', '.join(words)}" if self.task == "classification" else ""
+        words = format_value([format_label(value) for value in self.classes.tolist()], 5)
+        of_classes = f" of {words}" if self.task == "classification" else ""
         gamma = f"gamma={self.kernel.gamma:.4g}, " if self.kernel.uses_gamma else ""
         vectors = "support vectors" if self.kind == "exact" else "landmarks"
         gap = "not certified" if self.certified_gap is None else f"{self.certified_gap:.2g}"
@@ -104,11 +101,6 @@ class Model:
     def kind(self) -> Literal["exact", "landmarks"]:
         """Whether it is the exact model or was learned in the span of landmarks."""
         return "exact" if self.jitter is None else "landmarks"
-
-    @property
-    def gap_scope(self) -> str:
-        """What gaps are of: "all" weights of training rows, or those in the "span" of landmarks."""
-        return "all" if self.jitter is None else "span"
 
     @property
     def n_features(self) -> int:
@@ -175,10 +167,9 @@ class Model:
     ) -> Model:
         """Model of what training returned: of two classes, of landmarks, or of all pairs.
 
-        Scaling, names of features, table and maps of labels are those of `data`. Of several pairs,
-        `vectors` are the rows `ooc_fw.model.pairs.union_of_rows`; of landmarks, `penalties` are
-        those of all training rows, None where all have C. `given` has other fields of the model:
-        kernel, C, and what belongs to its task.
+        Scaling, names of features and table are those of `data`. Of several pairs, `vectors` are
+        the rows `ooc_fw.model.pairs.union_of_rows`; of landmarks, `penalties` are those of all
+        training rows. `given` has other fields: kernel, C, and what belongs to the task.
         """
         if isinstance(solution, Solution):
             solution = [pairs.PairSolution(0, 1, solution)]
@@ -232,15 +223,13 @@ class Model:
     ) -> Float64Array:
         """Decision values of all rows of `X`, as exact as `DECISION_ACCURACY` where float64 allows.
 
-        A converted file, and what is opened from one, records its scaling and is used as it is; all
-        other rows are raw, and the model scales them like the training rows. Where `X` and the
-        training data name their features, these are found by name.
+        A converted file records its scaling and is used as it is; all other rows are raw, and the
+        model scales them like the training rows. Features that have names are found by them.
 
         Parameters
         ----------
-        X : anything `ooc_fw.open_dataset` takes, or a table
-            Read block by block. If the training file was made from a table, `X` may be another one:
-            a frame, an Arrow table, or a path of CSV, Parquet or Arrow.
+        X : anything `ooc_fw.open_dataset` takes, or a table like the one the model was trained on
+            A frame, an Arrow table, or a path of CSV, Parquet or Arrow.
         threads, dask
             Where blocks are computed, see `ooc_fw.data.parallel.borrow_workers`.
         on_rows : callable, optional
@@ -255,24 +244,19 @@ class Model:
             rather than the rest. Of novelty: the score minus the offset. Of regression: the
             prediction. Rows of the path of a converted file come in the order of its source, those
             of an open source as its `labels` do.
-
-        Raises
-        ------
-        InputError
-            `X` has other features or another scaling, or cannot be read.
-        ChildProcessError
-            A worker died and could not be replaced.
         """
         wanted = prediction.Wanted(labels_only)
+        n = len(self.machines)
         with Table.of(self, X) as table:
             if table is not None and dask is not None:
                 raise InputError(
                     f"{table.name} is a table, which one process parses; leave dask out"
                 )
             if table is not None:
-                return decide_table(self, table, wanted, threads, on_rows)
+                return prediction.joined(decide_table(self, table, wanted, threads), n, on_rows)
         with borrow_source(X) as source:
-            values = prediction.decide_all(self, source, wanted, threads, dask, on_rows)
+            parts = prediction.decide_all(self, source, wanted, threads, dask)
+            values = prediction.joined(parts, n, on_rows)
             if X is not source and source.ids is not None:
                 values = values[np.argsort(source.row_ids(0, source.n_rows), kind="stable")]
             return values
@@ -285,10 +269,7 @@ class Model:
         return np.asarray(self.classes[self.class_places(values)])
 
     def predict_proba(self, X: Any, *, threads: int = 1, dask: Any = None) -> Float64Array:
-        """Probability of each class for all rows of `X`; see `decision_function`.
-
-        InputError where the model is not `calibrated`.
-        """
+        """Probability of each class for all rows of `X`; see `decision_function`."""
         return self.probabilities(self.decision_function(X, threads=threads, dask=dask))
 
     def class_places(self, decision_values: Float64Array, threshold: float = 0.0) -> Int64Array:
@@ -297,7 +278,7 @@ class Model:
         At the threshold it is the first of two classes, and that of ordinary rows. InputError for
         rows without a decision value, since they were too large.
         """
-        unknown = np.isnan(decision_values.reshape(len(decision_values), -1)[:, 0])
+        unknown = prediction.without_value(decision_values)
         if unknown.any():
             raise InputError(
                 f"{np.count_nonzero(unknown)} rows are too large for the {self.kernel.name} kernel "
@@ -306,9 +287,8 @@ class Model:
             )
         if len(self.machines) > 1:
             return np.asarray(self.class_scores(decision_values).argmax(axis=1))
-        if self.task == "novelty":
-            return (decision_values >= threshold).astype(np.int64)
-        return (decision_values > threshold).astype(np.int64)
+        is_above = np.greater_equal if self.task == "novelty" else np.greater
+        return np.asarray(is_above(decision_values, threshold), dtype=np.int64)
 
     def class_scores(self, decision_values: Float64Array) -> Float64Array:
         """Votes for each of more than two classes, or its decision values against the rest."""
@@ -346,15 +326,6 @@ class Model:
         square derivative of the decision value, or the prediction, by the column, times the
         standard deviation of the column; the sign of its mean, the effect, says in which direction.
         "auto" is permutation for labelled rows and the model of a table of up to 200 columns.
-
-        Examples
-        --------
-        >>> import ooc_fw
-        >>> X = np.random.default_rng(0).normal(size=(300, 3))
-        >>> model = ooc_fw.FrankWolfeSVC().fit(X, X[:, 1] > 0).model_
-        >>> found = model.importance(X)
-        >>> found.names[found.order[0]], bool(found.effects[0, 1] > 0)
-        ('1', True)
         """
         refuse_table(self, X, "convert it like the training data (convert --like TRAIN.h5)")
         with borrow_source(X) as source:
@@ -376,14 +347,6 @@ class Model:
         in the file `X`. `penalties` are needed for landmark models that were trained with weights
         of rows. `exact_kernel` asks for the gap without jitter in the kernel, too. InputError is
         raised if the rows are others or cannot be read, or penalties are unknown.
-
-        Examples
-        --------
-        >>> import ooc_fw
-        >>> X = np.random.default_rng(0).normal(size=(300, 3))
-        >>> model = ooc_fw.FrankWolfeSVC().fit(X, X[:, 1] > 0).model_
-        >>> model.certify(X, X[:, 1] > 0).certified_gap <= 1e-3
-        True
         """
         from ooc_fw.model.certificate import Inquiry, certify_model  # scipy.linalg takes 0.1 s
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -76,25 +76,14 @@ def refuse_table(model: Model, X: Any, way: str) -> None:
 
 
 def decide_table(
-    model: Model,
-    table: Table,
-    wanted: prediction.Wanted,
-    threads: int,
-    on_rows: Callable[[int], None] | None,
-) -> Float64Array:
-    """Decision values of the rows of a table."""
+    model: Model, table: Table, wanted: prediction.Wanted, threads: int
+) -> Iterator[Float64Array]:
+    """Decision values of the rows of a table, in parts."""
     notes: list[str] = []
     rows = prediction.like_training(model, (rows for _, rows in rows_of_table(model, table, notes)))
-    parts = []
-    n_rows = 0
-    for values in prediction.decide(model, rows, wanted, threads=threads):
-        parts.append(values)
-        n_rows += len(values)
-        if on_rows is not None:
-            on_rows(n_rows)
+    yield from prediction.decide(model, rows, wanted, threads=threads)
     for note in notes:
         logger.info("%s", note)
-    return np.concatenate(parts)
 
 
 def words_of_column(model: Model, table: Table, name: str) -> Iterator[str]:
@@ -126,10 +115,7 @@ def rows_of_table(
     *,
     with_labels: bool = False,
 ) -> Iterator[tuple[AnyArray, Rows]]:
-    """Labels and rows of a table, whose columns have the names of those of the training table.
-
-    In the end, `notes` get sentences about what was left out.
-    """
+    """Labels and rows of a table like that of training; `notes` say what was left out."""
     options = options or ConvertOptions(like="the model")
     like, record = _training_table(model, str(options.like or "the model"))
     options = replace(options, like=like.name, header=None if record.header else False)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ooc_fw.data.rows import take_rows
 from ooc_fw.model.pairs import PairSolution, class_pairs
-from ooc_fw.model.partition import Partition, partition_classes
+from ooc_fw.model.partition import Partition, partition_classes, places_among
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact
@@ -165,7 +165,7 @@ class _Training:
         return Status.TIME_LIMIT if self.deadline.left() <= 0 else None
 
     def _plan_of(self, k: int) -> Plan:
-        problem = self.partition.pair(*self.pairs[k]).problem
+        problem, _ = self.partition.pair(*self.pairs[k])
         return plan_exact(problem, self.given, Session(held=self.partition.held_bytes))
 
     def _seconds(self, k: int) -> float | None:
@@ -185,9 +185,9 @@ class _Training:
         If training is `over`, it is that of the first few rows.
         """
         over = over or self._why_over()
-        pair = self.partition.pair(*self.pairs[k])
+        problem, rows = self.partition.pair(*self.pairs[k])
         if warm is not None:
-            warm = Warm(pair.pair_rows(warm.rows), warm.alpha)
+            warm = Warm(places_among(rows, warm.rows), warm.alpha)
         callbacks = [self._told_of(k)]
         if over is None:
             plan = self._plan_of(k).with_options(max_time=self._seconds(k))
@@ -195,11 +195,11 @@ class _Training:
             plan = self._plan_of(k).with_options(max_iter=0, max_time=None, certify=False)
             callbacks = []
         session = Session(callbacks, held=self.partition.held_bytes, interrupt=self.interrupt)
-        solution = solve_problem(pair.problem, plan, session, warm)
+        solution = solve_problem(problem, plan, session, warm)
         return replace(
             solution,
             status=over or solution.status,
-            rows=pair.whole_rows(solution.rows),
+            rows=rows[solution.rows],
             support_vectors=take_rows(solution.support_vectors, np.empty(0, dtype=np.int64)),
         )
 

@@ -15,7 +15,6 @@ from ooc_fw.model.certificate import check_training_rows
 from ooc_fw.model.prediction import (
     DECISION_ACCURACY,
     Wanted,
-    check_source,
     decide,
     like_training,
     suited,
@@ -210,12 +209,12 @@ def test_data_must_be_like_the_training_data_if_that_is_known(caplog):
     model, source = make_model(random_rows(4), scaling=minmax()), open_dataset(random_rows(2))
     for scaling in (None, minmax()):
         source.scaling = scaling
-        check_source(model, source)
+        suited(model, source)
     assert caplog.text == ""
     source.scaling = Scaling("maxabs", False, np.zeros(D), np.ones(D))
     with pytest.raises(InputError, match=r"array is scaled \(maxabs\) in another way .*--like"):
-        check_source(model, source)
-    check_source(make_model(random_rows(4)), source)
+        suited(model, source)
+    suited(make_model(random_rows(4)), source)
     assert "array is scaled (maxabs), and the model has no record" in caplog.text
     with pytest.raises(InputError, match="has 5 features but the model was trained on 3"):
         model.decision_function(random_rows(2, d=5))

@@ -9,7 +9,7 @@ import pytest
 
 from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset
 from ooc_fw.model.pairs import class_pairs, union_of_rows
-from ooc_fw.model.partition import partition_classes
+from ooc_fw.model.partition import partition_classes, places_among
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import OutOfTimeError
@@ -76,13 +76,11 @@ def test_rows_are_read_once_for_the_partition(blobs, tmp_path):
         with partition_classes(problem) as partition:
             assert source.rows_read == 140
             for negative, positive in class_pairs(4):
-                pair = partition.pair(negative, positive)
-                source_of_pair, y = pair.problem.source, pair.problem.labels
-                rows = np.arange(len(y))
-                whole = pair.whole_rows(rows)
-                np.testing.assert_array_equal(to_dense(source_of_pair.read(0, len(y))), X[whole])
+                pair, whole = partition.pair(negative, positive)
+                y = pair.labels
+                np.testing.assert_array_equal(to_dense(pair.source.read(0, len(y))), X[whole])
                 np.testing.assert_array_equal(codes[whole], np.where(y > 0, positive, negative))
-                np.testing.assert_array_equal(pair.pair_rows(whole), rows)
+                np.testing.assert_array_equal(places_among(whole, whole), np.arange(len(y)))
         assert source.rows_read == 140
 
 

@@ -92,7 +92,7 @@ def test_several_classes(thirds, landmarks):
     X, y = thirds
     result = tune(X, y, Cs=[1, 4, 16], gammas=[0.7], landmarks=landmarks)
     assert result.model.status == "converged"
-    assert result.model.gap_scope == ("span" if landmarks else "all")
+    assert result.model.kind == ("landmarks" if landmarks else "exact")
     assert len(result.model.classifiers) == 3
     assert (result.model.predict(X) == y).mean() > 0.8
     rare = np.where(np.arange(450) == 7, "south", y)
@@ -254,7 +254,7 @@ def test_a_last_model_that_is_no_better_gives_way_to_the_one_of_the_sample(data,
 def test_landmarks_take_the_place_of_an_exact_model_that_there_is_no_time_for(data, monkeypatch):
     monkeypatch.setattr(tuning, "_REFIT_FACTOR", 1e9)
     result = tune(*data, Cs=[1, 8], gammas=[0.5], max_time=30)
-    assert (result.model.status, result.model.gap_scope) == ("converged", "span")
+    assert (result.model.status, result.model.kind) == ("converged", "landmarks")
 
 
 # -- other tasks ---------------------------------------------------------------------------------
