@@ -46,6 +46,8 @@ class ReadArray:
     """An array of which ``read(start, stop)`` returns a part."""
 
     kept_bytes = 0  # most bytes that stay in memory between two reads
+    chunk_rows: int | None = None  # rows or values of a chunk; None without chunks
+    compressed = False  # whether a chunk is decoded whole, whatever is asked of it
 
     def __init__(
         self, shape: tuple[int, ...], dtype: Any, read: Callable[[int, int], AnyArray]
@@ -97,6 +99,8 @@ class DecodedChunks(ReadArray):
     ``decode(start, stop)`` returns the rows of consecutive chunks. `borders` holds the first row of
     each chunk, and the number of rows.
     """
+
+    compressed = True
 
     def __init__(
         self,
@@ -171,7 +175,7 @@ class FileArray(ReadArray):
         super().__init__(shape, dtype, self._read_rows)
         self.path = path
         self.offsets = offsets
-        self._chunk_rows = chunk_rows or max(1, shape[0])
+        self.chunk_rows = chunk_rows
         row_bytes = dtype.itemsize * math.prod(shape[1:])
         self.strides = strides or (row_bytes, dtype.itemsize)[: len(shape)]
         self._solid = self.strides == (row_bytes, dtype.itemsize)[: len(shape)]
@@ -189,9 +193,10 @@ class FileArray(ReadArray):
         """Elements or rows as stored, in a buffer of their own."""
         out = np.empty((stop - start, *self.shape[1:]), dtype=self.dtype)
         position = start
+        length = self.chunk_rows or max(1, len(self))
         while out.size and position < stop:
-            chunk, inside = divmod(position, self._chunk_rows)
-            end = min(stop, position + self._chunk_rows - inside)
+            chunk, inside = divmod(position, length)
+            end = min(stop, position + length - inside)
             place = int(self.offsets[chunk]) + inside * self.strides[0]
             self._read_chunk(place, out[position - start : end - start])
             position = end

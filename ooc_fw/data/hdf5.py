@@ -133,7 +133,10 @@ def open_dataset(dataset: Stored) -> FileArray | ReadArray:
         if chunks[1:] == dataset.shape[1:] or band_bytes <= _LARGEST_BAND:
             borders = np.r_[np.arange(0, dataset.shape[0], chunks[0]), dataset.shape[0]]
             return DecodedChunks(dataset.shape, dataset.dtype, read, borders)
-    return ReadArray(dataset.shape, dataset.dtype, read)
+    array = ReadArray(dataset.shape, dataset.dtype, read)
+    array.chunk_rows = chunks[0] if chunks else None
+    array.compressed = bool(filters_of(dataset))
+    return array
 
 
 def find_in_file(dataset: Stored) -> FileArray | None:
@@ -149,7 +152,7 @@ def find_in_file(dataset: Stored) -> FileArray | None:
         or 0 in shape
     ):
         return None
-    length = shape[0]
+    length = None
     layout = properties.get_layout()
     if layout == h5py.h5d.CONTIGUOUS:
         offsets = np.array([dataset.id.get_offset()], dtype=np.int64)

@@ -143,33 +143,18 @@ def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums = NO_SUMS)
     if is_array(node):
         check_shape(path, node.shape or ())
         check_real(path, np.dtype(node.dtype))
-        values = node
         arrays = [open_array(node)]
         rows = checked(arrays[0], path, "X", sums)
-        source = ArraySource(rows, labels, name=path, chunk_rows=_chunk_rows(node))
+        source = ArraySource(rows, labels, name=path, chunk_rows=arrays[0].chunk_rows)
     else:
         source, arrays = _open_csr(node, labels, sums)
-        values = find(node, "data")
-    source.stamps += _stamps(values)
-    source.compressed = _is_compressed(values)
+    source.stamps += _stamps(node if is_array(node) else find(node, "data"))
+    source.compressed = arrays[0].compressed
     if source.compressed:
         source.max_gap = source.span_rows = source.chunk_rows
     for array in arrays:
         source.hold(array)
     return source
-
-
-def _chunk_rows(node: Node) -> int | None:
-    """Rows or values of a chunk, None without chunks."""
-    chunks = getattr(node, "chunks", None)
-    return int(chunks[0]) if chunks else getattr(node, "chunk_rows", None)
-
-
-def _is_compressed(node: Node) -> bool:
-    """Whether a chunk is decoded whole, whatever is asked of it."""
-    if isinstance(node, h5py.Dataset):
-        return bool(hdf5.filters_of(node))
-    return zarrs.is_zarr(node) or getattr(node, "chunk_rows", None) is not None
 
 
 def _stamps(node: Node) -> list[FileStamp]:
@@ -210,7 +195,7 @@ def _open_csr(group: Node, labels: Sliceable | None, sums: Sums) -> tuple[CSRSou
         )
     arrays = {part: open_array(node) for part, node in nodes.items()}
     parts = {part: checked(array, path, f"X/{part}", sums) for part, array in arrays.items()}
-    chunk = _chunk_rows(nodes["data"])
+    chunk = arrays["data"].chunk_rows
     chunk_rows = None if chunk is None else max(1, chunk * n_rows // max(1, n_stored))
     matrix = SimpleNamespace(**parts, shape=(n_rows, n_features))
     source = CSRSource(matrix, labels, name=path, chunk_rows=chunk_rows)

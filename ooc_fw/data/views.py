@@ -275,18 +275,15 @@ class StackedSource(RowSource):
 
     def _split(self, start: int, stop: int) -> list[tuple[RowSource, int, int, int]]:
         """Parts that hold rows ``start:stop``: each with its range and its first row here."""
-        held = []
-        for part, end in zip(self._parents, self._ends.tolist(), strict=True):
-            first = end - part.n_rows
-            low = max(start, first)
-            high = min(stop, end)
-            if low < high:
-                held.append((part, low - first, high - first, first))
-        return held or [(self._parents[0], 0, 0, 0)]
+        firsts = self._ends - [part.n_rows for part in self._parents]
+        lows = np.maximum(start - firsts, 0).tolist()
+        highs = (np.minimum(stop, self._ends) - firsts).tolist()
+        split = zip(self._parents, lows, highs, firsts.tolist(), strict=True)
+        return [one for one in split if one[1] < one[2]] or [(self._parents[0], 0, 0, 0)]
 
     def _stacked_labels(self, start: int, stop: int) -> AnyArray:
-        parts = [part.labels(low, high) for part, low, high, _ in self._split(start, stop)]
-        return np.concatenate(parts)
+        split = self._split(start, stop)
+        return np.concatenate([part.labels(low, high) for part, low, high, _ in split])
 
     def _stacked_ids(self, start: int, stop: int) -> AnyArray:
         split = self._split(start, stop)
@@ -361,17 +358,6 @@ class PairSource(RowSource):
         """Whether each of these rows comes from `first`."""
         return self._before(rows + 1) > self._before(rows)
 
-    def origin(self, rows: Int64Array) -> Int64Array:
-        """Row number in `first` or `second` of each of these rows."""
-        before = self._before(rows)
-        return np.where(self.is_first(rows), before, rows - before)
-
-    def place(self, origin: Int64Array, is_first: npt.NDArray[np.bool_]) -> Int64Array:
-        """Inverse of `origin` and `is_first`: the rows here."""
-        in_first = -(-(origin + 1) * self.n_rows // self.first.n_rows) - 1
-        in_second = origin * self.n_rows // self.second.n_rows
-        return np.where(is_first, in_first, in_second)
-
     def _before(self, rows: Int64Array) -> Int64Array:
         """How many of the first `rows` rows come from `first`."""
         return rows * self.first.n_rows // self.n_rows
@@ -380,7 +366,8 @@ class PairSource(RowSource):
         return self._take(np.arange(start, stop), exact=False)
 
     def _take(self, indices: Int64Array, exact: bool) -> Rows:
-        is_first, origin = self.is_first(indices), self.origin(indices)
-        parts = [self.first.take(origin[is_first]), self.second.take(origin[~is_first])]
+        is_first = self.is_first(indices)
+        before = self._before(indices)
+        parts = [self.first.take(before[is_first]), self.second.take((indices - before)[~is_first])]
         places = np.concatenate([np.flatnonzero(is_first), np.flatnonzero(~is_first)])
         return take_rows(concat_rows(parts), np.argsort(places))

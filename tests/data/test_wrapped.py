@@ -108,14 +108,12 @@ def test_rows_of_a_pair_are_spread_evenly_and_found_again(n_first, n_second):
     pair = PairSource(first, second, name="pair", shuffled=None)
     n = n_first + n_second
     rows = np.arange(n)
-    is_first, origin = pair.is_first(rows), pair.origin(rows)
+    is_first = pair.is_first(rows)
     for k in range(n + 1):
         assert is_first[:k].sum() == k * n_first // n
-    assert origin[is_first].tolist() == list(range(n_first))
-    assert origin[~is_first].tolist() == list(range(n_second))
-    np.testing.assert_array_equal(pair.place(origin, is_first), rows)
     values = to_dense(pair.read(0, n))[:, 0]
-    np.testing.assert_array_equal(values, np.where(is_first, origin, -1 - origin))
+    assert values[is_first].tolist() == list(range(n_first))
+    assert values[~is_first].tolist() == [-1 - k for k in range(n_second)]
 
 
 @both_writers
