@@ -17,7 +17,7 @@ from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.convert.convert import convert
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.sampling import SliceSampler
+from ooc_fw.data.sampling import Sampler
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
@@ -123,7 +123,7 @@ def test_reads(benchmark: Any, text: Path, how: str) -> None:
     path = text.with_suffix(".h5")
     convert([text], path)
     with open_source(path) as source:
-        drawn = SliceSampler(source.n_rows).sample(194, np.random.default_rng(0))
+        drawn = Sampler(source.n_rows).sample(194, np.random.default_rng(0))
         if how == "slice":
             benchmark(source.read, 1000, 1194)
         else:

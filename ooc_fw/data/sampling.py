@@ -6,8 +6,6 @@ of a data set give the same run.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
 import numpy as np
 
 from ooc_fw.data.rows import AnyArray, Int64Array
@@ -20,21 +18,50 @@ MAX_CHUNKS = 16  # largest number of chunks that a draw from an ordered file tou
 SORTED_RUNS, SORTED_ROOTS = 10, 3
 
 
-class Sampler(ABC):
-    """A policy for drawing from `n_rows` rows."""
+class Sampler:
+    """Draws of different rows, each with the same chance, out of `n_rows`.
 
-    def __init__(self, n_rows: int) -> None:
+    Rows in random order are drawn as a few slices at random offsets. One slice would be a uniform
+    sample, but two draws that share a row would probably share a slice's worth of rows.
+
+    With `chunk_rows`, the rows are in an order in which neighbours resemble each other: a slice
+    would be a biased sample, and scattered rows would each cost a chunk. Rows are then drawn at
+    random out of a few stretches as long as a chunk. If that is all rows, as in RAM, any are drawn.
+
+    Slices and stretches begin anywhere on a circle of all rows.
+    """
+
+    def __init__(self, n_rows: int, chunk_rows: int | None = None) -> None:
         self.n_rows = n_rows
+        self.chunk_rows = chunk_rows
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Increasing numbers of `size` different rows, or of all if there are no more."""
         if size >= self.n_rows:
             return np.arange(self.n_rows, dtype=np.int64)
-        return np.sort(self._draw(size, rng))
+        if self.chunk_rows is None:
+            counts = split_evenly(size, min(MAX_SLICES, -(-size // SLICE_ROWS)))
+            return self._draw(counts, counts, rng)
+        if self.chunk_rows >= self.n_rows:
+            return np.sort(rng.choice(self.n_rows, size, replace=False, shuffle=False))
+        counts = split_evenly(size, min(MAX_CHUNKS, size, self.n_rows // self.chunk_rows))
+        return self._draw(counts, np.maximum(counts, self.chunk_rows), rng)
 
-    @abstractmethod
-    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
-        """Draw fewer than all rows, in any order."""
+    def _draw(
+        self, counts: Int64Array, lengths: Int64Array, rng: np.random.Generator
+    ) -> Int64Array:
+        """So many rows of each stretch, which are all of a slice."""
+        starts = place_arcs(self.n_rows, lengths, rng)
+        parts = [
+            start
+            + (
+                rng.choice(length, count, replace=False, shuffle=False)
+                if count < length
+                else np.arange(length)
+            )
+            for start, length, count in zip(starts, lengths, counts, strict=True)
+        ]
+        return np.sort(np.concatenate(parts) % self.n_rows)
 
 
 class BlockSampler(Sampler):
@@ -44,62 +71,10 @@ class BlockSampler(Sampler):
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Draw the next `size` rows; see `Sampler.sample`."""
-        return np.sort(self._draw(min(size, self.n_rows), rng))
-
-    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
-        if self.next_row is None:
-            self.next_row = int(rng.integers(self.n_rows))
-        rows = (self.next_row + np.arange(size, dtype=np.int64)) % self.n_rows
-        self.next_row = (self.next_row + size) % self.n_rows
-        return rows
-
-
-def block_sampler(sampler: Sampler, n_rows: int) -> Sampler:
-    """Sampler of whole blocks for a source from which `sampler` draws a few rows."""
-    return BlockSampler(n_rows) if isinstance(sampler, SliceSampler) else sampler
-
-
-class ScatteredSampler(Sampler):
-    """Uniform draws without replacement, for rows in RAM."""
-
-    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
-        return rng.choice(self.n_rows, size, replace=False, shuffle=False)
-
-
-class SliceSampler(Sampler):
-    """A few slices at random offsets, for rows that are in random order already.
-
-    One slice of a shuffled file is a uniform sample without replacement. Two draws that share a row
-    probably share a slice's worth of rows; several slices per draw keep that small.
-    """
-
-    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
-        lengths = split_evenly(size, min(MAX_SLICES, -(-size // SLICE_ROWS)))
-        starts = place_arcs(self.n_rows, lengths, rng)
-        return np.concatenate([*map(np.arange, starts, starts + lengths)]) % self.n_rows
-
-
-class ChunkSampler(Sampler):
-    """Random rows out of stretches as long as a chunk from all over an ordered file.
-
-    Neighbours resemble each other there, so that a slice would be a biased sample, and scattered
-    rows would each cost a chunk. The stretches begin anywhere on a circle of all rows.
-    """
-
-    def __init__(self, n_rows: int, chunk_rows: int) -> None:
-        super().__init__(n_rows)
-        self.chunk_rows = chunk_rows
-
-    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
-        n_chunks = max(1, min(MAX_CHUNKS, size, self.n_rows // self.chunk_rows))
-        counts = split_evenly(size, n_chunks)
-        lengths = np.minimum(np.maximum(counts, self.chunk_rows), self.n_rows)
-        starts = place_arcs(self.n_rows, lengths, rng)
-        parts = [
-            start + rng.choice(length, count, replace=False, shuffle=False)
-            for start, length, count in zip(starts, lengths, counts, strict=True)
-        ]
-        return np.concatenate(parts) % self.n_rows
+        size = min(size, self.n_rows)
+        first = int(rng.integers(self.n_rows)) if self.next_row is None else self.next_row
+        self.next_row = (first + size) % self.n_rows
+        return np.sort((first + np.arange(size, dtype=np.int64)) % self.n_rows)
 
 
 def choose_sampler(
@@ -107,12 +82,11 @@ def choose_sampler(
 ) -> Sampler:
     """Pick the sampler that suits the storage of the rows.
 
-    The order of the labels tells whether rows are shuffled if the file does not say so. A
-    `ChunkSampler` means that the file should be shuffled, which the caller tells the user.
+    The order of the labels tells whether rows are shuffled if the file does not say so.
     """
     if shuffled or looks_shuffled(labels):
-        return SliceSampler(n_rows)
-    return ScatteredSampler(n_rows) if in_memory else ChunkSampler(n_rows, chunk_rows)
+        return Sampler(n_rows)
+    return Sampler(n_rows, n_rows if in_memory else chunk_rows)
 
 
 def looks_shuffled(labels: AnyArray) -> bool:

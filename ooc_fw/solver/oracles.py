@@ -23,7 +23,7 @@ from ooc_fw.data.rows import (
     distinct_rows,
     take_rows,
 )
-from ooc_fw.data.sampling import block_sampler
+from ooc_fw.data.sampling import BlockSampler
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.active_set import ActiveSet
@@ -160,7 +160,9 @@ class BlockLMO(SampledLMO):
 
     def __init__(self, state: RunState) -> None:
         super().__init__(state)
-        self._blocks = block_sampler(state.sampler, self._source.n_rows)
+        self._blocks = state.sampler
+        if state.sampler.chunk_rows is None:  # rows in random order
+            self._blocks = BlockSampler(self._source.n_rows)
         self._max_block = state.plan.memory.max_block
         self._unseen = self._source.n_rows  # rows left of the first pass
         self._margins = np.zeros(self._unseen, dtype=np.float32)  # g / rho when a row was last seen

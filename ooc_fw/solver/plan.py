@@ -18,7 +18,7 @@ import numpy as np
 
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import AnyArray
-from ooc_fw.data.sampling import ChunkSampler, Sampler, choose_sampler
+from ooc_fw.data.sampling import Sampler, choose_sampler
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource, stretches
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
@@ -198,7 +198,7 @@ def make_sampler(source: RowSource, labels: AnyArray) -> Sampler:
     sampler = choose_sampler(
         source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, labels
     )
-    if isinstance(sampler, ChunkSampler):
+    if sampler.chunk_rows is not None and not source.in_memory:
         _warn_once(
             "%s is not marked as shuffled and its labels are not in random order: rows are drawn "
             "from whole chunks, which is slow; ooc-fw convert shuffles a file once",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import take_rows
-from ooc_fw.data.sampling import BlockSampler, ScatteredSampler
+from ooc_fw.data.sampling import BlockSampler, Sampler
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.solver import oracles
 from ooc_fw.solver.oracles import Request
@@ -49,7 +49,7 @@ class Bench:
             rows=self.source,
             problem=SimpleNamespace(labels=self.problem.y),
             engine=self.engine,
-            sampler=ScatteredSampler(N_ROWS),
+            sampler=Sampler(N_ROWS, N_ROWS),
             options=SimpleNamespace(sample_size=size),
             plan=SimpleNamespace(memory=memory),
         )
