@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     shown = {k: value for k, value in result.items() if k not in apart and value is not None}
     if shown.get("certified_gap") is not None:
         shown.pop("sampled_gap", None)
-    if kind == result.get("format"):
-        shown["columns"] = {name: _in_words(column) for name, column in shown["columns"].items()}
+    if result["kind"] == "table":
+        shown["columns"] = {name: _in_words(**column) for name, column in shown["columns"].items()}
     indent = max(map(len, shown)) + 2
     lines = common.wrapped(common.aligned(gaps.with_scope(shown), SHOWN), indent)
     lines += gaps.gap_lines(result.get("classifiers", ()), SHOWN)
@@ -97,13 +97,10 @@ def _advised(
     return {"advice": said[:MOST_ADVICE], "next": [shlex.join(command)]}
 
 
-def _in_words(column: dict[str, Any]) -> str:
-    words: str = column["holds"]
-    if "low" in column:
-        words = f"{column['low']:g} to {column['high']:g}"
-    elif "different" in column:
-        words = f"{column['different']} different words"
-    return words + (f", {column['missing']} missing" if column["missing"] else "")
+def _in_words(holds: str, missing: int, **more: float) -> str:
+    ways = {"numbers": "{low:g} to {high:g}", "words": "{different} different words"}
+    words = ways[holds].format(**more) if holds in ways else holds
+    return words + f", {missing} missing" * bool(missing)
 
 
 def describe_model(model: Model, name: str) -> dict[str, Any]:

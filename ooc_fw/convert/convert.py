@@ -15,10 +15,9 @@ import numpy as np
 
 from ooc_fw.convert import passes
 from ooc_fw.convert.features import TableEncoder
-from ooc_fw.convert.like import TrainingFile, read_like
 from ooc_fw.convert.passes import Job, Spool, shuffle_bits
 from ooc_fw.convert.readers import Encoder, LabelNumbers, ParseOptions, Progress, Reader
-from ooc_fw.convert.record import TableRecord, choose_columns
+from ooc_fw.convert.record import TableRecord, TrainingFile, choose_columns, read_like
 from ooc_fw.convert.tables import ArrayTable, Table
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import Layout, OutputFile, filter_options

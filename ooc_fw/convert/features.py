@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from ooc_fw.convert import readers
 from ooc_fw.convert.encoding import TargetEncoding
-from ooc_fw.convert.like import TrainingFile
 from ooc_fw.convert.readers import LabelNumbers, ParsedBlock, ParseOptions, WordCodes, Words
-from ooc_fw.convert.record import TableRecord, find_label
+from ooc_fw.convert.record import TableRecord, TrainingFile, find_label
 from ooc_fw.convert.tables import Cells, Table, Wanted, listed
 from ooc_fw.data.encoded import NO_WORD, Encoding
 from ooc_fw.data.labels import (

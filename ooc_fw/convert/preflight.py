@@ -229,12 +229,12 @@ class TableColumn:
 
     def facts(self) -> dict[str, Any]:
         """What it holds, as JSON has it."""
-        result: dict[str, Any] = {"holds": self.kind, "missing": self.n_missing}
+        more: dict[str, Any] = {}
         if self.kind == "numbers":
-            result |= {"low": self.low, "high": self.high}
+            more = {"low": self.low, "high": self.high}
         elif self.kind == "words":
-            result["different"] = self.n_different
-        return result
+            more = {"different": self.n_different}
+        return {"holds": self.kind, "missing": self.n_missing, **more}
 
     def option(self, most_words: float) -> str:
         """Option that names it, "" for numbers; words are encoded up to so many different ones."""

@@ -14,9 +14,8 @@ import numpy as np
 
 from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.features import TableEncoder
-from ooc_fw.convert.like import TrainingFile
 from ooc_fw.convert.readers import LabelNumbers, ParseOptions, Words, ordered_map
-from ooc_fw.convert.record import TableRecord, find_column
+from ooc_fw.convert.record import TableRecord, TrainingFile, find_column
 from ooc_fw.convert.tables import USABLE, Wanted
 from ooc_fw.data.formats import TABLES, detect_format, is_store
 from ooc_fw.data.labels import label_word
