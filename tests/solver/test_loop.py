@@ -121,9 +121,9 @@ def test_absolute_stopping():
 @pytest.mark.parametrize(("method", "lmo", "certify"), grid(IN_TURN))
 def test_time_limit(method, lmo, certify):
     problem = rbf(n_rows=300, overlap=3)
-    how = {"method": method, "lmo": lmo, "tol": 1e-13, "certify": certify}
-    train(problem, **how, max_iter=2)  # compiles, which no time limit cuts short
-    solution = train(problem, **how, max_time=0.05)
+    how = {"method": method, "lmo": lmo, "tol": 1e-13, "max_time": 0.05, "certify": certify}
+    train(problem, **how)  # compiles, which no time limit cuts short
+    solution = train(problem, **how)
     assert_consistent(solution, problem)
     early = Status.TIME_LIMIT, Status.MAX_ITER, Status.ROUNDING  # of a gap below float64's
     assert solution.status.reached or solution.status in early
