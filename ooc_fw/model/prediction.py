@@ -239,16 +239,16 @@ def joined(
 def decide_all(
     model: Model, source: RowSource, wanted: Wanted, threads: int = 1, dask: Any = None
 ) -> Iterator[Float64Array]:
-    """Decision values of all rows of a source, in its order, in parts."""
+    """Decision values of all rows of a source, in its order, in parts.
+
+    Few rows are decided at once, by a predictor that the model keeps; any thread may call it.
+    """
     vectors = model.support_vectors
     little_work = threads == 1 or source.n_rows * len(vectors) <= SMALL_WORK
-    if dask is None and little_work and source.in_memory and rows_bytes(vectors) <= _HELD_BYTES:
-        return _decide_few(model, source, wanted)
-    return decide(model, source, wanted, threads=threads, dask=dask)
-
-
-def _decide_few(model: Model, source: RowSource, wanted: Wanted) -> Iterator[Float64Array]:
-    """All rows at once, by a predictor that the model keeps; any number of threads may call it."""
+    is_held = source.in_memory and rows_bytes(vectors) <= _HELD_BYTES
+    if dask is not None or not little_work or not is_held:
+        yield from decide(model, source, wanted, threads=threads, dask=dask)
+        return
     rows = suited(model, source).read(0, source.n_rows)
     predictor = model.predictors.get(wanted)
     if predictor is None:

@@ -37,7 +37,7 @@ from ooc_fw.model.machines import (
     trained_pairs,
 )
 from ooc_fw.model.probabilities import class_probabilities
-from ooc_fw.model.tables import Table, decide_table, refuse_table
+from ooc_fw.model.tables import Table, decide_table
 from ooc_fw.solver.state import Solution
 from ooc_fw.system.errors import InputError, format_label, format_value
 from ooc_fw.system.files import write_atomic
@@ -327,7 +327,6 @@ class Model:
         standard deviation of the column; the sign of its mean, the effect, says in which direction.
         "auto" is permutation for labelled rows and the model of a table of up to 200 columns.
         """
-        refuse_table(self, X, "convert it like the training data (convert --like TRAIN.h5)")
         with borrow_source(X) as source:
             return importance_of(self, source, rows, by, on_rows, threads=threads, dask=dask)
 
@@ -352,7 +351,6 @@ class Model:
 
         given = None if penalties is None else np.asarray(penalties, dtype=np.float64)
         asked = Inquiry(given, threads=threads, dask=dask, exact_kernel=exact_kernel)
-        refuse_table(self, X, "give the converted file that the model was trained on")
         with borrow_source(X, y) as source:
             return certify_model(self, source, asked)
 

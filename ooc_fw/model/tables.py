@@ -67,13 +67,6 @@ class Table:
             yield cls(path, "arrow", f"this {type(X).__name__}")
 
 
-def refuse_table(model: Model, X: Any, way: str) -> None:
-    """Raise InputError for a table whose columns are not the features yet."""
-    with Table.of(model, X) as table:
-        if table is not None:
-            raise InputError(f"{table.name} is a table of raw columns; {way}")
-
-
 def decide_table(
     model: Model, table: Table, wanted: prediction.Wanted, threads: int
 ) -> Iterator[Float64Array]:

@@ -63,10 +63,10 @@ def test_tables_that_are_not_like_others(table_model):
     ):
         with pytest.raises(InputError, match=message):
             model.predict(wrong)
-    for rows in (frame, str(folder / "t.csv")):
-        with pytest.raises(InputError, match="table of raw columns; convert it like the training"):
+    for rows, message in ((frame, "convert"), (str(folder / "t.csv"), "is a table; convert it")):
+        with pytest.raises(InputError, match=message):
             model.importance(rows)
-        with pytest.raises(InputError, match="table of raw columns; give the converted file"):
+        with pytest.raises(InputError, match=message):
             model.certify(rows)
 
 
