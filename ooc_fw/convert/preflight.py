@@ -112,7 +112,7 @@ class Findings:
     density: float  # share of values that are not zero
     low: Float64Array  # range of each column; empty for wide sparse rows
     high: Float64Array
-    are_whole: bool  # whether all values are whole numbers
+    are_counts: bool  # whether values are counts of molecules, words and the like
     counts: dict[Any, int] | None = None  # rows of each label, sorted; None without labels
     n_unlabelled: int = 0  # labels that are NaN
 
@@ -132,7 +132,7 @@ def inspect_source(source: RowSource) -> Findings:
         len(rows) - len(np.unique(row_hashes(rows))),
         np.count_nonzero(values) / max(1, len(rows) * source.n_features),
         *ranges.range(0 if is_wide else source.n_features),
-        not np.mod(values, 1).any(),
+        bool(values.min(initial=0) >= 0 and values.max(initial=0) > 1 and not (values % 1).any()),
         *_count_labels(source),
     )
 
@@ -191,7 +191,7 @@ def advice(found: Findings, source: RowSource) -> Advice:
                 )
     if is_raw and merges(source):
         yield "", "--scale", "standard"
-    elif is_raw and _are_counts(found, source):
+    elif is_raw and found.are_counts and source.columns is not None and source.table is None:
         yield "", "--log1p", "--scale", "maxabs"
     elif source.scaling is None or source.scaling.is_identity:
         kind = "maxabs" if found.density < 0.5 else "standard"
@@ -202,17 +202,8 @@ def advice(found: Findings, source: RowSource) -> Advice:
             "the rows may be in any order: training then samples from all over the file, which is "
             "slower; ooc-fw convert shuffles once (a test file needs no shuffling)",
         )
-    if is_raw and source.sparse and found.density > 0.5:
-        yield "", "--dense"
-    if is_raw and not source.sparse and found.density < 0.1:
-        yield "", "--sparse"
-
-
-def _are_counts(found: Findings, source: RowSource) -> bool:
-    """Whether columns with names, as AnnData has, hold counts of molecules, words and the like."""
-    if source.columns is None or source.table is not None or not found.are_whole:
-        return False
-    return bool(found.low.min(initial=0) >= 0 and found.high.max(initial=0) > 1)
+    if is_raw and (found.density > 0.5 if source.sparse else found.density < 0.1):
+        yield "", "--dense" if source.sparse else "--sparse"
 
 
 @dataclass(frozen=True)
