@@ -34,8 +34,6 @@ from ooc_fw.data.arrays import (
     ReadArray,
     Sliceable,
     find_in_map,
-    is_one_column,
-    only_column,
     open_npy,
 )
 from ooc_fw.data.encoded import hold_out
@@ -43,7 +41,6 @@ from ooc_fw.data.labels import (
     encode_labels,
     label_map,
     relabelled,
-    word_labels,
 )
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
@@ -243,7 +240,7 @@ def train_test_split(
     >>> train.n_rows, test.n_rows
     (7, 3)
     """
-    if not isinstance(stratify, bool):
+    if not isinstance(stratify, bool | np.bool_):
         raise InputError(f"stratify must be True or False, not {stratify!r}; see labels=")
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"seed must be a whole number from 0 on, not {seed!r}")
@@ -318,29 +315,23 @@ def open_labels(labels: Any) -> Sliceable:
     """Labels given apart from the rows: a .npy file by its path, a data set, or an array."""
     if isinstance(labels, ReadArray):
         return labels
+    name = "the labels"
+    array = labels
     if isinstance(labels, h5py.Dataset) or zarrs.is_zarr(labels):
-        return stores.labels_in(labels, f"the labels {stores.place_of(labels)}", sums={}).values
-    name = os.fspath(labels) if isinstance(labels, (str, os.PathLike)) else "labels"
-    array: Any
-    if zarrs.is_dask(labels):
+        name = f"{name} {stores.place_of(labels)}"
+    elif zarrs.is_dask(labels):
         array = zarrs.open_dask(labels)
-    elif name == "labels":
-        array = _as_array(labels, name)
-    elif formats.format_of(formats.read_head(name)) == "npy":
+    elif isinstance(labels, (str, os.PathLike)):
+        name = os.fspath(labels)
+        if formats.format_of(formats.read_head(name)) != "npy":
+            raise InputError(
+                f"the labels {name} must be a .npy file; write them with numpy.save, or name a "
+                f"column of labels beside the rows"
+            )
         array = open_npy(name)
     else:
-        raise InputError(
-            f"the labels {name} must be a .npy file; write them with numpy.save, or name a "
-            f"column of labels beside the rows"
-        )
-    shape = tuple(array.shape)
-    if not is_one_column(shape) or array.dtype.kind not in "biufSUOT":
-        raise InputError(
-            f"{name} must be one number or text for each row, not an array of shape {shape} and "
-            f"type {array.dtype}"
-        )
-    array = only_column(array)
-    return array if array.dtype.kind in "biuf" else word_labels(array)
+        array = _as_array(labels, "labels")
+    return stores.labels_in(array, name, sums={}).values
 
 
 def names_of_frame(data: Any) -> list[str] | None:

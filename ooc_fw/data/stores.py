@@ -264,12 +264,12 @@ def labels_in(node: Node, what: str, missing: str = "refuse", sums: Sums | None 
     """
     labels = _labels_of_parts(node, what)
     if labels is None:
+        shape = getattr(node, "shape", None) or ()
         dtype = np.dtype(getattr(node, "dtype", "V"))
-        if not (is_array(node) and is_one_column(node.shape)):
-            raise InputError(f"{what} must be an array of one dimension; {_OTHER_LABELS}")
-        if dtype.kind not in "biuf" and not is_text(node):
+        if not is_one_column(shape) or not (dtype.kind in "biuf" or is_text(node)):
             raise InputError(
-                f"{what} are of type {dtype}, but must be numbers or text; {_OTHER_LABELS}"
+                f"{what} must be one number or text for each row, not of shape {shape} and type "
+                f"{dtype}; {_OTHER_LABELS}"
             )
         array = only_column(checked(open_array(node), path_of(node), "y", sums or NO_SUMS))
         labels = Labels(converted.label_words(array, node, is_text=is_text(node)))
@@ -290,22 +290,23 @@ def check_labelled(labels: Labels, what: str, missing: str) -> None:
 
 def _labels_of_parts(node: Node, what: str) -> Labels | None:
     """Labels that are codes of categories, or values with a mask; None for other columns."""
-    if not is_array(node) and {"codes", "categories"} <= {*node}:
-        codes = check_vector(find(node, "codes"), "iu")
-        return coded_labels(_whole(codes), _whole(check_vector(find(node, "categories"))), what)
-    if is_array(node) or not {"values", "mask"} <= {*node}:
+    parts = set() if is_array(node) else {*node}
+    if {"codes", "categories"} <= parts:
+        codes = _whole(find(node, "codes"), "iu")
+        return coded_labels(codes, _whole(find(node, "categories")), what)
+    if not {"values", "mask"} <= parts:
         return None
-    values = check_vector(find(node, "values"))
-    mask = check_vector(find(node, "mask"), length=values.shape[0])
-    found = _whole(values)
-    is_missing = _whole(mask).astype(bool)
-    if is_text(values):
+    found = _whole(find(node, "values"))
+    is_missing = _whole(find(node, "mask"), length=len(found)).astype(bool)
+    if is_text(find(node, "values")):
         found = typed_words(np.where(is_missing, "", found.astype(object)).tolist())
     return _labels(found, is_missing)
 
 
-def _whole(node: Node) -> AnyArray:
-    return np.asarray(open_array(node)[0 : node.shape[0]])
+def _whole(node: Node | None, kinds: str = "", length: int | None = None) -> AnyArray:
+    """All values of what passes `check_vector`."""
+    vector = check_vector(node, kinds, length)
+    return np.asarray(open_array(vector)[0 : vector.shape[0]])
 
 
 def coded_labels(codes: AnyArray, categories: AnyArray, what: str) -> Labels:
@@ -355,12 +356,11 @@ def feature_names(root: Node, x_name: str, n_features: int) -> list[str] | None:
 
 def names_in(node: Node) -> list[str] | None:
     """Names in the index of a table, as they stand there."""
-    if is_array(node):
-        values = _whole(check_vector(node))
-    elif {"codes", "categories"} <= {*node}:
-        values = _whole(find(node, "categories"))[_whole(find(node, "codes"))]
-    elif "values" in {*node}:
-        values = _whole(check_vector(find(node, "values")))
+    parts = set() if is_array(node) else {*node}
+    if {"codes", "categories"} <= parts:
+        values = _whole(find(node, "categories"))[_whole(find(node, "codes"), "iu")]
+    elif is_array(node) or "values" in parts:
+        values = _whole(node if is_array(node) else find(node, "values"))
     else:
         return None
     return [as_text(name) for name in values.tolist()]

@@ -163,12 +163,12 @@ def never_written(n_rows, **storage):
         ({"X": np.float32(1)}, "two dimensions, not of 0"),
         ({"X": h5py.Empty("f4")}, "two dimensions, not of 0"),
         ({"X": X, "y": np.ones(59)}, "data.h5 has 60 rows but 59 labels"),
-        ({"X": X, "y": np.ones((60, 2))}, "'y' must be an array of one dimension"),
-        ({"X": X, "y": y.astype(complex)}, "must be numbers or text"),
-        ({"X": X, "y": np.zeros(60, [("a", "f4"), ("b", "i4")])}, "must be numbers or text"),
-        ({"X": X, "y": np.zeros(60, "V4")}, "must be numbers or text"),
-        ({"X": X, "y": REFERENCES}, "must be numbers or text"),
-        ({"X": X, "y": RAGGED}, "must be numbers or text"),
+        ({"X": X, "y": np.ones((60, 2))}, "'y' must be one number or text for each row"),
+        ({"X": X, "y": y.astype(complex)}, "must be one number or text"),
+        ({"X": X, "y": np.zeros(60, [("a", "f4"), ("b", "i4")])}, "must be one number or text"),
+        ({"X": X, "y": np.zeros(60, "V4")}, "must be one number or text"),
+        ({"X": X, "y": REFERENCES}, "must be one number or text"),
+        ({"X": X, "y": RAGGED}, "must be one number or text"),
     ],
 )
 def test_files_that_cannot_be_used(make, tmp_path, contents, message):

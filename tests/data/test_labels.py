@@ -131,7 +131,7 @@ def test_labels_and_rows_that_no_array_can_be_are_refused(tmp_path):
         file["X"], file["y"] = np.eye(3), 1.0
     options = ConvertOptions(label="y")
     for use in (open_source, lambda path: convert([path], tmp_path / "c.h5", options)):
-        with pytest.raises(InputError, match="'y' must be an array of one dimension"):
+        with pytest.raises(InputError, match="'y' must be one number or text for each row"):
             use(tmp_path / "t.h5")
     X, y = np.eye(4), np.array([0, 1, 0, 1])
     fitted = FrankWolfeSVC().fit(X, y)
