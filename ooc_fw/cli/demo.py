@@ -44,12 +44,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("demo keeps its files in one folder; name one")
     with _sample(*wanted) as directory:
         print(f"$ cd {shlex.quote(str(directory))}")
-        status = run_commands(DEMO)
-        if status != DONE:
-            return status
-        lines = Path("predictions.txt").read_text(encoding="ascii").splitlines()
-    print("\n$ head -3 predictions.txt", *lines[:3], sep="\n")
-    return DONE
+        return run_commands(DEMO)
 
 
 def run_commands(commands: str) -> int:
@@ -81,49 +76,46 @@ def end_example(commands: str) -> NoReturn:
 
 def warm_up(args: argparse.Namespace) -> int:
     """Compile what the other commands need, once for each installation."""
-    compiled: list[float] = []
-    started = time.perf_counter()
+    compiled: list[bool] = []
     lines = Path(__file__).with_name("warm_up.txt").read_text(encoding="ascii").splitlines()
     work = [line for line in lines if line and not line.startswith("#")]
     with (
-        noting_compilation(lambda: compiled.append(time.perf_counter())),
+        noting_compilation(lambda: compiled.append(True)),
         _sample(),
         Waiting("warm-up", len(work), quiet=args.quiet, unit="commands") as done,
+        contextlib.ExitStack() as stack,
     ):
         _write_classes()
         logging.disable(logging.WARNING)  # runs that end after a few steps say so
-        try:
-            for place, command in enumerate(work):
-                done(place)
-                with contextlib.redirect_stdout(io.StringIO()):
-                    status = main(shlex.split(command))
-                if status != DONE:
-                    return status
-        finally:
-            logging.disable(logging.NOTSET)
-    seconds = time.perf_counter() - started
+        stack.callback(logging.disable, logging.NOTSET)
+        for place, command in enumerate(work):
+            done(place)
+            with contextlib.redirect_stdout(io.StringIO()):
+                status = main(shlex.split(command))
+            if status != DONE:
+                return status
+    seconds = time.perf_counter() - args.started
     folder = weigh_rows.stats.cache_path
     result = {"compiled": bool(compiled), "seconds": seconds, "directory": folder}
     what = f"compiled in {seconds:.0f} s" if compiled else "all was compiled before"
-    line = f"{what}; the code is kept in {folder}"
-    common.print_result(args, result, [] if args.quiet else [line])
+    common.print_result(args, result, [f"{what}; the code is kept in {folder}"][args.quiet :])
     return DONE
 
 
 @contextlib.contextmanager
 def _sample(directory: str | None = None) -> Iterator[Path]:
     """Work in a directory with a1a in it, which by default is removed at the end."""
-    with contextlib.ExitStack() as stack:
-        if directory is None:
-            folder = stack.enter_context(scratch_directory())
-        else:
-            folder = Path(directory)
-            if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-                raise InputError(f"{folder} is not empty; give the name of a new folder")
-            folder.mkdir(parents=True, exist_ok=True)
-        for name in ("a1a.xz", "a1a.t.xz"):
-            write_atomic(folder / name, (files("ooc_fw.data") / "samples" / name).read_bytes())
-        stack.enter_context(contextlib.chdir(folder))
+    if directory is None:
+        with scratch_directory() as folder, _sample(str(folder)):
+            yield folder
+        return
+    folder = Path(directory)
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise InputError(f"{folder} is not empty; give the name of a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("a1a.xz", "a1a.t.xz"):
+        write_atomic(folder / name, (files("ooc_fw.data") / "samples" / name).read_bytes())
+    with contextlib.chdir(folder):
         yield folder
 
 

@@ -14,7 +14,8 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 
@@ -57,20 +58,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     results = Stream(sys.stdout, "standard output")
     messages = Stream(sys.stderr)
+    message = ""
     try:
-        with redirect_stdout(results), redirect_stderr(messages):
-            with _messages_on_stderr():
-                status = _run(argv)
-                results.flush()
-        _drop_unwritten()
-        return status
+        with redirect_stdout(results), redirect_stderr(messages), _messages_on_stderr():
+            status = _run(argv)
+            results.flush()
     except BrokenPipeError:
-        _drop_unwritten()
-        return CLOSED_PIPE
+        status = CLOSED_PIPE
     except (KeyboardInterrupt, Exception) as error:
         message, status = _failure(error)
-    with suppress(OSError):
-        print(f"ooc-fw: {printable(message)}", file=sys.stderr)
+    if message:
+        with suppress(OSError):
+            print(f"ooc-fw: {printable(message)}", file=sys.stderr)
     _drop_unwritten()
     return status
 
@@ -110,9 +109,9 @@ def _run(argv: Sequence[str] | None) -> int:
         gc.freeze()
         gc.enable()
     announces = command.computes and not getattr(args, "quiet", False)
+    run: Callable[[Namespace], int] = getattr(module, command.function)
     with noting_compilation(_announce_compilation) if announces else nullcontext():
-        status: int = getattr(module, command.function)(args)
-    return status
+        return run(args)
 
 
 @functools.cache  # once
