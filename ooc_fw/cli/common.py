@@ -96,40 +96,35 @@ def named_outputs(args: argparse.Namespace, names: str) -> list[str]:
     return outputs
 
 
-def is_converted(path: Path) -> bool:
-    """Whether a file looks like one of ``ooc-fw convert``."""
-    return has_attributes(path, "format_version", "n_features")
-
-
-def has_attributes(path: Path, *names: str) -> bool:
-    """Whether a file is HDF5 with such attributes."""
+def is_own(path: Path, attribute: str = "n_features") -> bool:
+    """Whether a file is HDF5 of this program: of ``convert``, or with the attribute of a model."""
     try:
         with h5py.File(path) as file:
-            return {*names} <= {*file.attrs}
+            return {"format_version", attribute} <= {*file.attrs}
     except H5PY_ERRORS:
         return False
 
 
+def is_model(path: Path) -> bool:
+    """Whether a file looks like a model."""
+    return is_own(path, "kernel")
+
+
 def print_result(
-    args: argparse.Namespace, result: Mapping[str, Any], lines: Iterable[object] | None = None
-) -> None:
-    """Print one JSON object with ``--json``, else lines for people: by default names and values."""
-    if args.json:
-        print(to_json(result))
-    else:
-        print_lines(aligned(result) if lines is None else lines, sys.stdout)
-
-
-def print_report(
     args: argparse.Namespace,
     result: Mapping[str, Any],
-    report: Iterable[object],
-    lines: Iterable[object] = (),
+    lines: Iterable[object] | None = None,
+    report: Iterable[object] = (),
 ) -> None:
-    """Print a result, or lines, and unless it is quiet a report on standard error."""
-    if not (args.json or getattr(args, "quiet", False)):
-        print_lines(report)
-    print_result(args, result, lines)
+    """Print one JSON object with ``--json``, else lines for people: by default names and values.
+
+    Unless the command is quiet, people see the report first, on standard error.
+    """
+    if args.json:
+        print(to_json(result))
+        return
+    print_lines([] if getattr(args, "quiet", False) else report)
+    print_lines(aligned(result) if lines is None else lines, sys.stdout)
 
 
 def print_lines(lines: Iterable[object], file: Any = None) -> None:

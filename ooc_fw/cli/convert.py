@@ -27,11 +27,11 @@ def run(args: argparse.Namespace) -> int:
     inputs = args.files if args.output else args.files[:-1]
     if not inputs:
         raise InputError("convert needs IN and OUT.h5; see ooc-fw convert --help")
-    is_own = None if args.output else common.is_converted
+    is_own = None if args.output else common.is_own
     check_outputs([Output("output", output, is_own=is_own)], inputs)
     options = common.record_from(ConvertOptions, args)
     like = None
-    if options.like is not None and common.has_attributes(Path(options.like), "kernel"):
+    if options.like is not None and common.is_model(Path(options.like)):
         model = load_model(options.like)
         like = training_file(model, os.fspath(options.like))
         if model.scaling is None:
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     with Waiting("convert", unit="B", quiet=args.quiet) as progress:
         report = convert(inputs, output, options, like, progress=progress)
     scaling = {"scaling": report.scaling.kind, "log1p": report.scaling.log1p}
-    common.print_report(args, with_classes(vars(report)) | scaling, _lines(report))
+    common.print_result(args, with_classes(vars(report)) | scaling, (), _lines(report))
     return DONE
 
 

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         "probabilities": model.calibrated,
         "bytes": len(content),
     }
-    common.print_report(args, result, common.aligned(result), [output])
+    common.print_result(args, result, [output], common.aligned(result))
     return DONE
 
 

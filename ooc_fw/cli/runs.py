@@ -104,11 +104,7 @@ def _free(path: Path) -> Path:
 def model_output(args: argparse.Namespace) -> Output:
     """Where a model is written; a default name replaces an older model only."""
     output = common.output_of(args, args.data, ".model.h5")
-    return Output("model", output, is_own=None if args.output else _is_model)
-
-
-def _is_model(path: Path) -> bool:
-    return common.has_attributes(path, "format_version", "kernel")
+    return Output("model", output, is_own=None if args.output else common.is_model)
 
 
 @contextmanager
@@ -185,8 +181,8 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         worst = max(each, key=lambda one: math.inf if one[name] is None else one[name])
         sides = gaps.sides_of(worst, of_one=landmarks)
         kind += f", the worst of {len(each)} classifiers: {sides}"
-    size = f"{result['n_support']} {'landmarks' if landmarks else 'support vectors'} of "
-    size += f"{result['n_rows']} rows"
+    what = "landmarks" if landmarks else "support vectors"
+    size = f"{result['n_support']} {what} of {result['n_rows']} rows"
     epsilon = ""
     if "epsilon" in result:
         size = result["choice"]

@@ -18,7 +18,7 @@ from ooc_fw.system.files import Output, reserved
 def run(args: argparse.Namespace) -> int:
     """Split a data file into a training and a test file."""
     paths = common.named_outputs(args, "TRAIN.h5 TEST.h5")
-    is_own = None if args.output else common.is_converted
+    is_own = None if args.output else common.is_own
     names = zip(("training file", "test file"), paths, strict=True)
     outputs = [Output(what, path, is_own=is_own) for what, path in names]
     with reserved(outputs, args.inputs), common.open_data(args) as source:
@@ -33,5 +33,6 @@ def run(args: argparse.Namespace) -> int:
         f"{report.output}: {report.n_rows} rows; classes: {classes_of(report.class_counts)}"
         for report in reports
     ]
-    common.print_report(args, {"parts": [with_classes(asdict(each)) for each in reports]}, lines)
+    parts = [with_classes(asdict(each)) for each in reports]
+    common.print_result(args, {"parts": parts}, (), lines)
     return DONE
