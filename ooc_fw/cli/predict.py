@@ -26,6 +26,7 @@ from ooc_fw.cli.rows import AppliedRows, apply_model, open_model
 from ooc_fw.convert.writer import OutputFile
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array
+from ooc_fw.data.sources import RowSource
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import Wanted
 from ooc_fw.model.record import Model
@@ -57,18 +58,14 @@ def run(args: argparse.Namespace) -> int:
     n_rows = 0
     n_unknown = 0
     with files.reserved(outputs, ()), ExitStack() as stack:
-        names = None
-        with suppress(InputError):  # all but AnnData have none
-            how = {"x_name": args.x_name, "label": "obs/_index"}
-            names = stack.enter_context(open_source(common.data_of(args), **how))
-        named = form != "lines" and names is not None and names.has_labels
+        names = None if form == "lines" else _row_names(args, stack)
         labels = _labels_for(model, form)
         write = stack.enter_context(_open(output, form, model, labels))
         streams = output is None or files.is_stream(output)
         folder = None if streams or output is None else output.resolve().parent
         for row_ids, results in in_order(blocks, args.data, folder):
             columns: Columns = {"row": row_ids}
-            if named and names is not None:
+            if names is not None:
                 columns["name"] = names.labels(n_rows, n_rows + len(results))
             columns |= _columns(args, model, labels, results)
             write(columns)
@@ -80,6 +77,15 @@ def run(args: argparse.Namespace) -> int:
         result = {"output": str(output), "n_rows": n_rows, "n_unknown": n_unknown}
         common.print_result(args, result | {"seconds": seconds})
     return NO if n_unknown else DONE
+
+
+def _row_names(args: argparse.Namespace, stack: ExitStack) -> RowSource | None:
+    """Source whose labels are the names of the rows, which AnnData alone has."""
+    with suppress(InputError):
+        how = {"x_name": args.x_name, "label": "obs/_index"}
+        source = stack.enter_context(open_source(common.data_of(args), **how))
+        return source if source.has_labels else None
+    return None
 
 
 def _check(args: argparse.Namespace, model: Model, in_lines: bool) -> None:
@@ -123,8 +129,7 @@ def _labels_for(model: Model, form: str) -> AnyArray:
     if model.classes.dtype.kind == "f":
         return np.append(model.classes, np.nan)
     words = np.char.encode(np.append(model.classes, ""), "utf-8")  # as HDF5 stores them
-    labels: AnyArray = words.astype(h5py.string_dtype("utf-8", words.dtype.itemsize))
-    return labels
+    return np.asarray(words, h5py.string_dtype("utf-8", words.dtype.itemsize))
 
 
 def _columns(args: argparse.Namespace, model: Model, labels: AnyArray, results: Any) -> Columns:
@@ -204,11 +209,10 @@ def _open(
             file.attrs["classes"] = labels[:-1]
             yield partial(_write_datasets, file)
     else:
+        write = partial(_write_table, model) if form == "csv" else _write_lines
         how: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
         with files.open_output(output, **how) as text:
-            yield (
-                partial(_write_table, text, model) if form == "csv" else partial(_write_lines, text)
-            )
+            yield partial(write, text)
 
 
 def _write_lines(file: IO[str], columns: Columns, shown: Callable[[str], str] = str) -> None:
@@ -220,7 +224,7 @@ def _write_lines(file: IO[str], columns: Columns, shown: Callable[[str], str] = 
     file.write("".join([f"{shown(line)}\n" for line in lines]))
 
 
-def _write_table(file: IO[str], model: Model, columns: Columns) -> None:
+def _write_table(model: Model, file: IO[str], columns: Columns) -> None:
     """Write CSV: row, name, label, decision values, probabilities, and a header at first."""
     table = csv.writer(file, lineterminator="\n")
     if len(columns["row"]) and columns["row"][0] == 0:

@@ -144,9 +144,8 @@ def _rows_of_text(
         yield labels, rows
     missing = model.n_features - width
     if missing > 0:
-        notes.append(
-            f"zero: {missing} of {model.n_features} features, which no row of the text has"
-        )
+        few = f"{missing} of {model.n_features} features"
+        notes.append(f"zero: {few}, which no row of the text has")
     elif missing:
         beyond = f"{-missing} features beyond {model.n_features}"
         notes.append(f"dropped: {beyond}, {n_dropped} values in them")

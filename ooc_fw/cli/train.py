@@ -25,13 +25,13 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.model.record import Model
 from ooc_fw.options import KEEP, NOVELTY_C, TrainOptions
-from ooc_fw.problem import Problem, row_penalties
+from ooc_fw.problem import row_penalties
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.system import memory
-from ooc_fw.system.errors import OutOfTimeError, format_value
+from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt, signal_of
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.fit import (
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         with source.limited(Deadline(options.max_time, args.started).check):
             problem = read_problem(args, source, options, workers)
         within = before_calibration(problem, options) if args.probability else options
-        _describe_data(problem)
+        warn_of_gamma(source, problem.kernel)
         some = None if ordinary is None else (ordinary, whole.n_rows)
         checkpoint = None
         if args.checkpoint is not None:
@@ -166,16 +166,6 @@ def _penalties(
     if isinstance(weights, dict) and class_labels.dtype.kind in "biuf":
         weights = {float(k) if is_label_number(k) else k: weight for k, weight in weights.items()}
     return row_penalties(args.C, class_labels, codes, weights)
-
-
-def _describe_data(problem: Problem) -> None:
-    """Log what the problem is, and warn of a gamma that does not fit the rows."""
-    source = problem.source
-    size = memory.format_bytes(source.decoded_bytes)
-    words = [f"{name} {format_value(v)}" for name, v in problem.kernel.to_dict().items()]
-    line = "%s: %d rows, %d features, %s as held in memory; kernel %s"
-    logger.info(line, source.name, source.n_rows, source.n_features, size, ", ".join(words))
-    warn_of_gamma(source, problem.kernel)
 
 
 def _save(
