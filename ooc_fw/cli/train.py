@@ -23,6 +23,7 @@ from ooc_fw.data.parallel import Workers
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, ranges_of
+from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.record import Model
 from ooc_fw.options import KEEP, NOVELTY_C, TrainOptions
 from ooc_fw.problem import row_penalties
@@ -31,7 +32,7 @@ from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.system import memory
-from ooc_fw.system.errors import OutOfTimeError
+from ooc_fw.system.errors import OutOfTimeError, format_value
 from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt, signal_of
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.fit import (
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         with source.limited(Deadline(options.max_time, args.started).check):
             problem = read_problem(args, source, options, workers)
         within = before_calibration(problem, options) if args.probability else options
-        warn_of_gamma(source, problem.kernel)
+        _describe(source, problem.kernel)
         some = None if ordinary is None else (ordinary, whole.n_rows)
         checkpoint = None
         if args.checkpoint is not None:
@@ -166,6 +167,13 @@ def _penalties(
     if isinstance(weights, dict) and class_labels.dtype.kind in "biuf":
         weights = {float(k) if is_label_number(k) else k: weight for k, weight in weights.items()}
     return row_penalties(args.C, class_labels, codes, weights)
+
+
+def _describe(source: RowSource, kernel: Kernel) -> None:
+    """Log what is trained, and warn of a gamma that does not fit the rows."""
+    size = f"{source.n_rows} rows, {source.n_features} features"
+    logger.info("%s: %s, %s", source.name, size, format_value(kernel.to_dict()))
+    warn_of_gamma(source, kernel)
 
 
 def _save(
