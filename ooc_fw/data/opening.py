@@ -125,12 +125,7 @@ def _open_one(data: Any, given: Sliceable | None, names: tuple[Any, ...]) -> Row
     if isinstance(data, RowSource):
         return data
     if isinstance(data, (str, os.PathLike)):
-        path = os.fspath(data)
-        source = _open_path(path, given, *names)
-        place = path if formats.is_url(path) else os.path.abspath(path)
-        seen = tuple(stamp.seen for stamp in source.stamps[:1])
-        source.recipe = _reopen, (place, names, seen)
-        return source
+        return _open_path(os.fspath(data), given, *names)
     if is_annotated(data):
         return _open_annotated(data, given, *names)
     if isinstance(data, h5py.Group | h5py.Dataset) or zarrs.is_zarr(data):
@@ -167,6 +162,9 @@ def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
             source = stores.open_container(root, labels, *names)
             source.name = path
         source.on_close(resources.pop_all().close)
+    place = path if formats.is_url(path) else os.path.abspath(path)
+    seen = tuple(stamp.seen for stamp in source.stamps[:1])
+    source.recipe = _reopen, (place, names, seen)
     return source
 
 
@@ -174,13 +172,12 @@ def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
 def _reopen(path: str, names: tuple[Any, ...], seen: tuple[Any, ...]) -> RowSource:
     """One open source per file and process, shared by all tasks that were sent there."""
     source = _open_path(path, None, *names)
-    if tuple(stamp.seen for stamp in source.stamps[:1]) != seen:
+    if source.recipe != (_reopen, (path, names, seen)):
         source.close()
         raise InputError(
             f"{source.name} is not the file it was when the work began; start again, and let all "
             f"machines see one file, or copies of equal size and time of change (cp -p)"
         )
-    source.recipe = _reopen, (path, names, seen)
     return source
 
 
@@ -379,10 +376,8 @@ def _open_annotated(
     """Rows of an AnnData object, and a column of its ``obs`` or other labels."""
     this = f"this {type(data).__name__}"
     kind, _, name = x_name.partition("/")
-    held = (
-        getattr(data, kind) if kind in ("layers", "obsm") else {"": data.X} if kind == "X" else {}
-    )
-    rows = held.get(name)
+    held = {"": data.X} if kind == "X" else {}
+    rows = (getattr(data, kind) if kind in ("layers", "obsm") else held).get(name)
     if rows is None:
         paths = [f"{part}/{key}" for part in ("layers", "obsm") for key in getattr(data, part)]
         raise InputError(f"{this} has no rows {x_name!r}; it has {', '.join(paths) or 'X'}")
