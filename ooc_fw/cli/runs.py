@@ -101,20 +101,18 @@ def _free(path: Path) -> Path:
     return next(name for name in chain([path], others) if not os.path.lexists(name))
 
 
-def model_output(args: argparse.Namespace) -> Output:
-    """Where a model is written; a default name replaces an older model only."""
-    output = common.output_of(args, args.data, ".model.h5")
-    return Output("model", output, is_own=None if args.output else common.is_model)
-
-
 @contextmanager
 def model_place(args: argparse.Namespace, *others: Output) -> Iterator[ModelPlace]:
-    """Place of a model, after a check of all outputs, which no other run takes."""
+    """Place of a model, after a check of all outputs, which no other run takes.
+
+    A default name replaces an older model only.
+    """
     given = vars(args)
     if args.output is None and args.data == "-":
         raise InputError("a model trained on standard input needs a name; give one with -o")
-    model = model_output(args)
-    outputs = [model, *others]
+    model = common.output_of(args, args.data, ".model.h5")
+    is_own = None if args.output else common.is_model
+    outputs = [Output("model", model, is_own=is_own), *others]
     if given.get("log") is not None:
         outputs.append(Output("log", args.log, streamed=True))
     resume = given.get("resume")
@@ -122,7 +120,7 @@ def model_place(args: argparse.Namespace, *others: Output) -> Iterator[ModelPlac
     if given.get("checkpoint") is not None:
         outputs.append(Output("checkpoint", args.checkpoint))
     with reserved(outputs, [name for name in args.inputs if name != resume]):
-        yield ModelPlace(Path(model.path))
+        yield ModelPlace(model)
 
 
 def kernel_from(
