@@ -203,12 +203,6 @@ OF_PREDICT = {
 }
 OF_IMPORTANCE = {
     "rows": Option(10_000, "rows that are looked at, or all", choices=("all",), **COUNT),
-    "by": Option(
-        "auto",
-        "permutation, gradients, or auto: permutation of tables of up to 200 columns with labels",
-        choices=("auto", "permutation", "gradients"),
-        metavar="HOW",
-    ),
 }
 
 

@@ -210,11 +210,10 @@ mean absolute error. Measures are those of scikit-learn.""",
         "importance",
         """Which columns matter to a model.
 
-By permutation: what the model loses in ROC AUC (of two classes), accuracy or R^2 if the values of a
-column are shuffled among the rows. By gradients: by how much the decision value changes, root mean
-square, with a standard deviation of the column; the effect says in which direction. The one-hot
-columns of a category count together. Columns that tell the same share what they matter.""",
-        "model data more rows by top figure threads dask data: x_name messages: json quiet|verbose",
+By how much the decision value changes, root mean square, with a standard deviation of the column;
+the effect says in which direction. The one-hot columns of a category count together. Columns that
+tell the same share what they matter.""",
+        "model data more rows top figure threads dask data: x_name messages: json quiet|verbose",
         OF_IMPORTANCE,
     ),
     "certify": Command(

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
         total = min(source.n_rows, rows or source.n_rows)
         with Waiting("importance", total, quiet=args.quiet) as progress:
             options = {"threads": args.threads, "dask": workers, "on_rows": progress}
-            found = model.importance(source, rows=rows, by=args.by, **options)
+            found = model.importance(source, rows=rows, **options)
     common.print_result(args, found.to_dict(), _lines(found, args.top))
     if args.figure is not None:
         save(draw_importance(found, args.top), args.figure)
@@ -37,9 +37,6 @@ def _lines(found: Importance, top: int) -> list[str]:
     """The most important columns, of two classes with their effects."""
     most = found.order[:top]
     rows = [[found.names[k], f"{found.values[k]:.4g}"] for k in most]
-    if found.permuted:
-        title = f"{found.what} where a column is shuffled, {found.n_rows} rows"
-        return [title, *common.table([["column", "importance"], *rows])]
     lines = [f"change of {found.what} by one standard deviation, {found.n_rows} rows"]
     if len(found.classes) > 1:
         lines.append("--json has the effects on each class")

@@ -13,7 +13,7 @@ from ooc_fw._core import maps
 from ooc_fw.data.rows import AnyArray, Float64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
 from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, LEAST_FLOAT32, Kernel, Sizes
-from ooc_fw.kernels.products import FEW_ROWS, TILE, Workspace
+from ooc_fw.kernels.products import TILE, Workspace
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import Result, Threads
 
@@ -54,8 +54,7 @@ class Engine:
     Rows from `prepare` have float32 values for the bulk of the work or, with ``exact=True``,
     float64 values for what a certificate rests on. Sums are float64 in both. BLAS is held to one
     thread while the engine is open, so that the two do not compete. `evaluations` counts the kernel
-    values of both precisions. One that `serves` meets the same vertices again and again, whose
-    tiles stay loaded for few rows at a time.
+    values of both precisions.
     """
 
     def __init__(
@@ -63,13 +62,10 @@ class Engine:
         kernel: Kernel,
         threads: int = 1,
         arithmetic: Arithmetic | None = None,
-        *,
-        serves: bool = False,
     ) -> None:
         self.kernel, self.threads = kernel, threads
         self.arithmetic = (arithmetic or Arithmetic()).suited_to(kernel)
         self.evaluations = 0
-        self._serves = serves
         self._counting = threading.Lock()
         self.pool = Threads(threads)
         self._workspace = Workspace(kernel, self.arithmetic.center)
@@ -284,10 +280,6 @@ class Engine:
 
         def run(part: slice) -> None:
             all_rows = x[part]
-            if self._serves and len(all_rows) <= FEW_ROWS:
-                for cols, zt, tile in self._workspace.strip(all_rows, z):
-                    use(part, cols, tile, all_rows, zt)
-                return
             for start in range(0, len(z), width):
                 cols = slice(start, min(start + width, len(z)))
                 zt = z[cols]

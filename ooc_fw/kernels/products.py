@@ -29,7 +29,6 @@ _CACHE_LINE = 64  # bytes, as many as the widest vectors have
 _LEAST_WIDTH = 16  # vertices of a tile, however many features there are
 
 _LOADED_BYTES = 8 << 20  # of vertices as dense rows up to which they stay loaded between strips
-FEW_ROWS = 16  # rows up to which loading the vertices takes longer than their products
 
 
 class _Product(ABC):

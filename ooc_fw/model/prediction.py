@@ -1,7 +1,7 @@
 """Decision values of a model on rows that pass block by block.
 
-All rows are first computed from float32 kernel values, whose error is bounded; what the bound
-leaves open is computed again in float64, and what that leaves open from differences of rows. A
+All rows are first computed from float32 kernel values, whose error is bounded; rows that the bound
+leaves open are computed again in float64, and those that are still open from differences of rows. A
 warning says how many rows stay open even then.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.labels import feature_places
 from ooc_fw.data.parallel import borrow_workers
-from ooc_fw.data.rows import CSRRows, Float64Array, Rows, rows_bytes, take_rows
+from ooc_fw.data.rows import CSRRows, Float64Array, Rows, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, block_slices, sampled_rows
 from ooc_fw.data.views import ColumnSource, ScaledSource
@@ -26,7 +27,6 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.model.pairs import is_decided
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.threads import SMALL_WORK
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
@@ -36,10 +36,7 @@ logger = logging.getLogger(__name__)
 # Largest error of a decision value where the margin (rho of one class, the spread of targets) is 1.
 DECISION_ACCURACY = 1e-4
 PART_BYTES = 4 << 20  # of dense rows that are decided at once
-_PART_ROWS = 1 << 14  # rows decided at once by one classifier; more of them take fewer rows
-_LEAST_PART_ROWS = 32
-_HELD_BYTES = 16 << 20  # of support vectors whose predictors, of three times this, are held
-_FEW_ROWS = 8  # rows whose labels are found sooner in float64 than by two sums and their bounds
+_PART_VALUES = 1 << 14  # decision values of all classifiers that are computed at once
 _PROBE_VECTORS = 32  # support vectors that show whether float32 values decide most rows
 
 
@@ -54,7 +51,7 @@ def suited(model: Model, source: RowSource) -> RowSource:
     A source that records its scaling is used as it is; all others hold raw rows. InputError if its
     rows cannot be compared with the support vectors.
     """
-    places = feature_places(source.columns, model.columns, source.name, model.warn_once)
+    places = feature_places(source.columns, model.columns, source.name)
     if places is not None:
         source = ColumnSource(source, places)
     if source.n_features != model.n_features:
@@ -104,10 +101,11 @@ class Decided(NamedTuple):
 
 
 class Predictor:
-    """Computes decision values of a model, with the kernel values of an engine.
+    """Computes decision values of a model, with the kernel values of an engine, in stages.
 
-    Where most of a few support vectors would be computed again in float64, or the sums of many
-    classifiers take longer than the kernel values, all rows are computed in float64 at once.
+    Each stage takes the rows that the one before leaves open: values in float32, in float64, and
+    from differences. There is none in float32 if that would leave most of a few support vectors
+    open, or if the sums of many classifiers take longer than the kernel values.
     """
 
     def __init__(self, model: Model, wanted: Wanted, engine: Engine) -> None:
@@ -135,17 +133,18 @@ class Predictor:
             self._accuracy *= machines.rho[0]
             self._shift = model.offset + math.fsum(machines.beta)
         self._has_labels = model.task != "regression"
-        self.labels_only = wanted.labels_only and self._has_labels
+        self._labels_only = wanted.labels_only and self._has_labels
         self._threshold = wanted.threshold
         self._n_classes = len(model.classes)
         self._decision = model.decision
-        self._sparse = engine.arithmetic.sparse
-        self._all_exact = self.function.sums_dominate
-        if not self._all_exact:
+        self._stages = [self.function.exact]
+        if self.function.has_differences:
+            self._stages.append(self.function.by_differences)
+        if not self.function.sums_dominate:
             step = -(-len(vectors) // _PROBE_VECTORS)
             probe = take_rows(vectors, np.arange(0, len(vectors), step))
-            is_open = self._is_open(*self.function.approximate(probe)[:2])
-            self._all_exact = bool(np.count_nonzero(is_open) > len(is_open) / 2)
+            if self._is_open(*self._in_float32(probe)).mean() <= 0.5:
+                self._stages.insert(0, self._in_float32)
 
     def prepare_for(self, source: RowSource) -> None:
         """Find a shorter way to the labels of many rows."""
@@ -154,56 +153,41 @@ class Predictor:
             rows = source.take(sampled_rows(source, source.n_rows))
             return self._stored(rows), self._is_open
 
-        if self.labels_only and not self._all_exact:
+        if self._labels_only and self._in_float32 in self._stages:
             self.function.compress(sample, source.n_rows)
 
     def __call__(self, block: Rows) -> Decided:
         """Decision values of some rows."""
-        step = max(_LEAST_PART_ROWS, _PART_ROWS // np.size(self._scale))
-        if not self._sparse or not isinstance(block, CSRRows):
-            step = min(step, rows_at_once(block.shape[1]))
-        parts = [
-            self._decide_part(self._stored(block[start : start + step]))
-            for start in range(0, max(1, len(block)), step)
-        ]
-        values = np.concatenate([part.values for part in parts])
-        return Decided(values, sum(part.n_open for part in parts))
-
-    def _decide_part(self, rows: Rows) -> Decided:
-        too_large = self.engine.too_large(rows)
-        if too_large.any():
-            values = np.full((len(rows), *np.shape(self._scale)), np.nan)
-            places = np.flatnonzero(~too_large)
-            values[places], n_open = self._decide_part(take_rows(rows, places))
-            return Decided(values, n_open)
-        if self._all_exact or (self.labels_only and len(rows) <= _FEW_ROWS):
-            return self._exact(rows)
-        values, bound = self.function.approximate(rows, is_open=self._is_open)[:2]
-        places = np.flatnonzero(self._is_open(values, bound))
-        values = self._scaled(values)
+        values = np.full((len(block), *np.shape(self._scale)), np.nan)
         n_open = 0
-        if len(places) > 0:
-            values[places], n_open = self._exact(take_rows(rows, places))
+        step = max(32, _PART_VALUES // np.size(self._scale))
+        if not self.engine.arithmetic.sparse or not isinstance(block, CSRRows):
+            step = min(step, rows_at_once(block.shape[1]))
+        for start in range(0, len(block), step):
+            rows = self._stored(block[start : start + step])
+            places = np.flatnonzero(~self.engine.too_large(rows))
+            for stage in self._stages:
+                if len(places) == 0:
+                    break
+                found, bound = stage(rows if len(places) == len(rows) else take_rows(rows, places))
+                values[start + places] = self._scaled(found)
+                places = places[self._is_open(found, bound)]
+            n_open += len(places)
         return Decided(values, n_open)
 
     def _stored(self, rows: Rows) -> Rows:
         """Rows that the engine takes: dense ones, unless it takes sparse ones."""
-        return rows.toarray() if isinstance(rows, CSRRows) and not self._sparse else rows
+        sparse = self.engine.arithmetic.sparse
+        return rows.toarray() if isinstance(rows, CSRRows) and not sparse else rows
 
-    def _exact(self, rows: Rows) -> Decided:
-        """Decision values in float64, by differences for rows that products leave open."""
-        values, bound = self.function.exact(rows)
-        places = np.flatnonzero(self._is_open(values, bound))
-        if len(places) > 0 and self.function.has_differences:
-            values[places], bound = self.function.by_differences(take_rows(rows, places))
-            places = places[self._is_open(values[places], bound)]
-        return Decided(self._scaled(values), len(places))
+    def _in_float32(self, rows: Rows) -> tuple[Float64Array, Float64Array]:
+        return self.function.approximate(rows, is_open=self._is_open)[:2]
 
     def _scaled(self, values: Float64Array) -> Float64Array:
         return np.asarray(values / self._scale - self._shift)
 
     def _is_open(self, values: Float64Array, bound: Float64Array) -> npt.NDArray[np.bool_]:
-        """Which rows may have another label, or another decision value where that is wanted."""
+        """Which rows may have another label, or another decision value if that is wanted."""
         values = self._scaled(values)
         scale = self._scale
         if values.ndim > bound.ndim:
@@ -213,49 +197,13 @@ class Predictor:
         largest = np.abs(values) if values.ndim == 1 else np.abs(values).max(axis=1, keepdims=True)
         bound = bound + 2 * FLOAT64_UNIT * (largest + abs(self._shift))
         is_open = np.zeros(len(values), dtype=bool)
-        if not self.labels_only:
+        if not self._labels_only:
             is_open |= bound.reshape(len(values), -1).max(axis=1) > self._accuracy
         if self._has_labels and values.ndim == 1:
             is_open |= np.abs(values - self._threshold) <= bound
         elif self._has_labels:
             is_open |= ~is_decided(values, bound, self._n_classes, self._decision)
         return is_open
-
-
-def joined(
-    parts: Iterable[Float64Array], n_classifiers: int, on_rows: Callable[[int], None] | None
-) -> Float64Array:
-    """Decision values of all rows in one array; `on_rows` is told the number of rows done."""
-    found = [np.empty(0 if n_classifiers == 1 else (0, n_classifiers))]
-    n_rows = 0
-    for part in parts:
-        found.append(part)
-        n_rows += len(part)
-        if on_rows is not None:
-            on_rows(n_rows)
-    return np.concatenate(found)
-
-
-def decide_all(
-    model: Model, source: RowSource, wanted: Wanted, threads: int = 1, dask: Any = None
-) -> Iterator[Float64Array]:
-    """Decision values of all rows of a source, in its order, in parts.
-
-    Few rows are decided at once, by a predictor that the model keeps; any thread may call it.
-    """
-    vectors = model.support_vectors
-    little_work = threads == 1 or source.n_rows * len(vectors) <= SMALL_WORK
-    is_held = source.in_memory and rows_bytes(vectors) <= _HELD_BYTES
-    if dask is not None or not little_work or not is_held:
-        yield from decide(model, source, wanted, threads=threads, dask=dask)
-        return
-    rows = suited(model, source).read(0, source.n_rows)
-    predictor = model.predictors.get(wanted)
-    if predictor is None:
-        with model.engine(serves=True) as engine:
-            predictor = model.predictors[wanted] = Predictor(model, wanted, engine)
-    with predictor.engine.pool.reopened():
-        yield from _told(model, source, iter([predictor(rows)]))
 
 
 def decide(
@@ -267,52 +215,52 @@ def decide(
     dask: Any = None,
     name: str = "the data",
 ) -> Iterator[Float64Array]:
-    """Decision values of a source, or of blocks of rows like those of training, block by block."""
-    with model.engine(threads) as engine:
+    """Decision values of a source, or of blocks of rows like those of training, block by block.
+
+    Warnings say in the end for which rows they, or their labels, are not known.
+    """
+    source = suited(model, rows) if isinstance(rows, RowSource) else None
+    n_rows = 0
+    n_open = 0
+    n_too_large = 0
+    first = 0  # of these rows
+    with ExitStack() as opened:
+        engine = opened.enter_context(model.engine(threads))
         predictor = Predictor(model, wanted, engine)
-        if not isinstance(rows, RowSource):
-            yield from _told(model, name, map(predictor, rows))
-            return
-        source = suited(model, rows)
-        predictor.prepare_for(source)
-        slices = block_slices(source, 0, source.n_rows)
-        # The engine has threads of its own.
-        with borrow_workers(dask, threads, here=1) as workers:
-            found = workers.over(source, decide_rows, slices, predictor)
-            yield from _told(model, source, (decided for _, decided in found))
+        if source is None:
+            parts: Iterable[Decided] = map(predictor, rows)  # type: ignore[arg-type]
+        else:
+            name = source.name
+            predictor.prepare_for(source)
+            # The engine has threads of its own.
+            workers = opened.enter_context(borrow_workers(dask, threads, here=1))
+            slices = block_slices(source, 0, source.n_rows)
+            parts = (found for _, found in workers.over(source, _decide_rows, slices, predictor))
+        for part in parts:
+            places = np.flatnonzero(without_value(part.values))
+            if len(places) > 0 and n_too_large == 0:
+                first = n_rows + int(places[0])
+            n_too_large += len(places)
+            n_open += part.n_open
+            n_rows += len(part.values)
+            yield part.values
+    if source is not None:
         source.check_unchanged()
+    if n_too_large > 0:
+        row = first if source is None else source.row_ids(first, first + 1)[0]
+        words = "row %d of %s is too large for the %s kernel in float32, and has no prediction, as "
+        words += "%d rows in all; scale the columns as for training, or leave them out"
+        logger.warning(words, row, name, model.kernel.name, n_too_large)
+    if n_open > 0:
+        words = "%d of %d rows of %s are so near the boundary, or so large, that float64 "
+        words += "arithmetic does not settle their labels or values"
+        logger.warning(words, n_open, n_rows, name)
+
+
+def _decide_rows(source: RowSource, block: tuple[int, int], predictor: Predictor) -> Decided:
+    return predictor(source.read(*block))
 
 
 def without_value(values: Float64Array) -> npt.NDArray[np.bool_]:
     """Which rows have no decision value, since they are too large."""
     return np.isnan(values.reshape(len(values), -1)[:, 0])
-
-
-def decide_rows(source: RowSource, block: tuple[int, int], predictor: Predictor) -> Decided:
-    """Decision values of a range of rows."""
-    return predictor(source.read(*block))
-
-
-def _told(
-    model: Model, source: RowSource | str, parts: Iterator[Decided]
-) -> Iterator[Float64Array]:
-    """Values of the parts of a pass; warnings of rows that cannot be decided, in the end."""
-    n_rows = n_open = n_too_large = row = 0
-    for values, open_rows in parts:
-        places = np.flatnonzero(without_value(values))
-        if len(places) > 0 and n_too_large == 0:
-            row = n_rows + int(places[0])
-        n_too_large += len(places)
-        n_open += open_rows
-        n_rows += len(values)
-        yield values
-    name = source if isinstance(source, str) else source.name
-    if n_too_large > 0:
-        number = row if isinstance(source, str) else source.row_ids(row, row + 1)[0]
-        words = "row %d of %s is too large for the %s kernel in float32, and has no prediction, as "
-        words += "%d rows in all; scale the columns as for training, or leave them out"
-        logger.warning(words, number, name, model.kernel.name, n_too_large)
-    if n_open > 0:
-        words = "%d of %d rows of %s are so near the boundary, or so large, that float64 "
-        words += "arithmetic does not settle their labels or values"
-        logger.warning(words, n_open, n_rows, name)

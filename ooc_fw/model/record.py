@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -44,8 +43,6 @@ from ooc_fw.system.files import write_atomic
 
 if TYPE_CHECKING:
     from ooc_fw.model.certificate import ModelCertificate
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, repr=False)
@@ -202,16 +199,6 @@ class Model:
         a, b = np.full((2, n), np.nan) if sigmoids is None else np.array(sigmoids).reshape(n, 2).T
         return replace(self, machines=replace(self.machines, sigmoid_a=a, sigmoid_b=b))
 
-    @cached_property
-    def predictors(self) -> dict[prediction.Wanted, prediction.Predictor]:
-        """Those that are kept, since to make one takes time."""
-        return {}
-
-    @cached_property
-    def warn_once(self) -> Callable[..., object]:
-        """Log a warning; each one once, however often the model is applied."""
-        return cache(logger.warning)
-
     def decision_function(
         self,
         X: Any,
@@ -246,20 +233,33 @@ class Model:
             of an open source as its `labels` do.
         """
         wanted = prediction.Wanted(labels_only)
-        n = len(self.machines)
         with Table.of(self, X) as table:
             if table is not None and dask is not None:
                 raise InputError(
                     f"{table.name} is a table, which one process parses; leave dask out"
                 )
             if table is not None:
-                return prediction.joined(decide_table(self, table, wanted, threads), n, on_rows)
+                return self._joined(decide_table(self, table, wanted, threads), on_rows)
         with borrow_source(X) as source:
-            parts = prediction.decide_all(self, source, wanted, threads, dask)
-            values = prediction.joined(parts, n, on_rows)
+            parts = prediction.decide(self, source, wanted, threads=threads, dask=dask)
+            values = self._joined(parts, on_rows)
             if X is not source and source.ids is not None:
                 values = values[np.argsort(source.row_ids(0, source.n_rows), kind="stable")]
             return values
+
+    def _joined(
+        self, parts: Iterable[Float64Array], on_rows: Callable[[int], None] | None
+    ) -> Float64Array:
+        """Decision values of all rows, whose number `on_rows` is told after each part."""
+        n = len(self.machines)
+        found = [np.empty((0, n) if n > 1 else 0)]
+        n_rows = 0
+        for part in parts:
+            found.append(part)
+            n_rows += len(part)
+            if on_rows is not None:
+                on_rows(n_rows)
+        return np.concatenate(found)
 
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
         """Class values of all rows of `X`, or predictions; see `decision_function`."""
@@ -314,21 +314,18 @@ class Model:
         X: Any,
         *,
         rows: int | None = SAMPLE_ROWS,
-        by: str = "auto",
         threads: int = 1,
         dask: Any = None,
         on_rows: Callable[[int], None] | None = None,
     ) -> Importance:
         """How much each column matters, over as many `rows` of `X`, or all of them for None.
 
-        By permutation it is what the model loses in ROC AUC (of two classes), accuracy or R^2 where
-        the values of the column are shuffled among the rows. By gradients it is the root mean
-        square derivative of the decision value, or the prediction, by the column, times the
-        standard deviation of the column; the sign of its mean, the effect, says in which direction.
-        "auto" is permutation for labelled rows and the model of a table of up to 200 columns.
+        It is the root mean square derivative of the decision value, or the prediction, by the
+        column, times the standard deviation of the column; the sign of its mean, the effect, says
+        in which direction.
         """
         with borrow_source(X) as source:
-            return importance_of(self, source, rows, by, on_rows, threads=threads, dask=dask)
+            return importance_of(self, source, rows, on_rows, threads, dask)
 
     def certify(
         self,
@@ -365,13 +362,13 @@ class Model:
         weights[machines.sv, columns] = machines.beta
         return weights if self.task == "novelty" else weights / machines.rho
 
-    def engine(self, threads: int = 1, *, sparse: bool = False, serves: bool = False) -> Engine:
+    def engine(self, threads: int = 1, *, sparse: bool = False) -> Engine:
         """Open an engine that suits the support vectors, or takes them as `sparse`, too."""
         vectors = self.support_vectors
         if sparse and not isinstance(vectors, CSRRows):
             vectors = CSRRows.from_dense(vectors)
         arithmetic = choose_arithmetic(self.kernel, vectors)
-        return Engine(self.kernel, threads, arithmetic, serves=serves)
+        return Engine(self.kernel, threads, arithmetic)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file, replacing `path` atomically."""

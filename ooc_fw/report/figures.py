@@ -190,7 +190,5 @@ def draw_importance(found: Importance, top: int) -> Figure:
         ax.invert_yaxis()
         ax.grid(visible=False, axis="y")
         what = f"change of {found.what} by one standard deviation of the column"
-        if found.permuted:
-            what = f"{found.what} where the column is shuffled"
         ax.set_xlabel(what, parse_math=False)
     return figure

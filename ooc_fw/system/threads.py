@@ -14,7 +14,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,15 +78,6 @@ class Threads:
         if self._pool is not None:
             self._pool.shutdown()
         self._release_blas()
-
-    @contextmanager
-    def reopened(self) -> Iterator[None]:
-        """Hold BLAS to one thread within, after `close`; in any number of threads at a time."""
-        release = _hold_blas(self)
-        try:
-            yield
-        finally:
-            release()
 
     def share(self, n: int, work: int, run: Callable[[slice], None], least: int = 16) -> None:
         """Call `run`, which releases the GIL where it matters, on ranges that make up range(n).

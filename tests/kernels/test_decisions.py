@@ -1,6 +1,5 @@
 """Decision values in two stages, against their definition in extended precision."""
 
-from functools import partial
 
 import numpy as np
 import pytest
@@ -107,16 +106,6 @@ def test_few_kernel_values_are_computed_twice_and_vertices_prepared_once(n_class
         engine.evaluations = 0
         decide(problem.X)
         assert engine.evaluations < 1.1 * 150 * 1000
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_labels_of_few_rows_are_those_of_many(n_classes):
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=400, n_features=10)
-    model = model_of(problem.kernel, problem.X[:150], n_classes, 1e-2, np.random.default_rng(0))
-    decide = partial(model.decision_function, labels_only=True)
-    values, few = decide(problem.X), np.concatenate([*map(decide, np.split(problem.X, 100))])
-    assert (few != values).any()  # those of few are of float64
-    np.testing.assert_array_equal(model.class_places(few), model.class_places(values))
 
 
 @pytest.mark.parametrize("form", [np.asarray, to_csr])

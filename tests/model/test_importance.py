@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse
 from scipy.stats import spearmanr
 from sklearn.inspection import permutation_importance
-from sklearn.metrics import r2_score, roc_auc_score
 
 from ooc_fw import (
     FrankWolfeOneClass,
@@ -15,9 +14,7 @@ from ooc_fw import (
     FrankWolfeSVR,
     InputError,
     load_model,
-    open_dataset,
 )
-from tests.support.contracts import to_dense
 
 
 def made(n, d, seed=0):
@@ -105,10 +102,9 @@ def test_encoded_category_is_one_column(ooc_fw, tmp_path):
     encode = ("--target-encode", "town", "--scale", "standard")
     ooc_fw("convert", tmp_path / "t.csv", data, "--label", "y", *encode).done()
     ooc_fw("train", data, "-o", model, "--quiet").done()
-    for by, what in (("auto", "ROC AUC lost"), ("gradients", "the decision value for 1")):
-        found = ooc_fw("importance", model, data, "--by", by, "--json", "--quiet").json()
-        assert [one["name"] for one in found["columns"]] == ["town", "noise"]
-        assert found["of"] == what
+    found = ooc_fw("importance", model, data, "--json", "--quiet").json()
+    assert [one["name"] for one in found["columns"]] == ["town", "noise"]
+    assert found["of"] == "the decision value for 1"
 
 
 def test_scaled_and_raw_rows_give_the_same(ooc_fw, tmp_path):
@@ -124,8 +120,7 @@ def test_scaled_and_raw_rows_give_the_same(ooc_fw, tmp_path):
     options = ("--label", "y", "--one-hot", "town", "--scale", "standard")
     ooc_fw("convert", tmp_path / "t.csv", data, *options).done()
     ooc_fw("train", data, "-o", model, "--kernel", "linear", "--C", 1e4, "--quiet").done()
-    slopes = "--by", "gradients", "--json", "--quiet"
-    found = ooc_fw("importance", model, data, *slopes).json()
+    found = ooc_fw("importance", model, data, "--json", "--quiet").json()
     columns = {one["name"]: one for one in found["columns"]}
     assert [one["name"] for one in found["columns"]] == ["size", "town", "noise"]
     assert columns["town"]["effect"] is None
@@ -138,51 +133,8 @@ def test_scaled_and_raw_rows_give_the_same(ooc_fw, tmp_path):
     np.testing.assert_allclose(of_raw.values, values, rtol=1e-4)
 
 
-@pytest.mark.parametrize("storage", ["--dense", "--sparse"])
-@pytest.mark.parametrize("kind", ["classes", "targets", "words"])
-def test_columns_of_a_table_are_shuffled(ooc_fw, tmp_path, storage, kind):
-    """What is lost is that of scikit-learn; a category is one column, and noise the last."""
-    rng = np.random.default_rng(0)
-    size, noise = rng.normal(size=600), rng.normal(size=600)
-    job = rng.integers(0, 12, 600)
-    score = size + 3 * (job % 3 == 0) - 3 * (job % 3 == 1)
-    y = {"classes": score > 0.5, "targets": score, "words": np.digitize(score, [-1, 1.5])}[kind]
-    words = [f"{a:.4f},j{b},{c:.4f},{d}" for a, b, c, d in zip(size, job, noise, y, strict=True)]
-    (tmp_path / "t.csv").write_text("size,job,noise,y\n" + "\n".join(words) + "\n")
-    data, model = tmp_path / "data.h5", tmp_path / "model.h5"
-    task = ("--task", "regression") if kind == "targets" else ()
-    how = ("--label", "y", "--one-hot", "job", storage, *task)
-    ooc_fw("convert", tmp_path / "t.csv", data, *how).done()
-    ooc_fw("train", data, "-o", model, "--C", 10, "--quiet", *task).done()
-    found = ooc_fw("importance", model, data, "--json", "--quiet").json()
-    name = {"classes": "ROC AUC", "targets": "R^2", "words": "accuracy"}[kind]
-    assert (found["of"], found["n_rows"]) == (f"{name} lost", 600)
-    columns = {one["name"]: one["importance"] for one in found["columns"]}
-    assert list(columns) == ["job", "size", "noise"]
-    shown = ooc_fw("importance", model, data, "--quiet").done().out.splitlines()
-    assert shown[0] == f"{name} lost where a column is shuffled, 600 rows"
-
-    with open_dataset(data) as source:
-        X, truth = to_dense(source.read(0, 600)), np.asarray(source.labels(0, 600))
-    loaded = load_model(model)
-
-    def score(rows):
-        values = loaded.decision_function(rows)
-        if kind == "classes":
-            return roc_auc_score(truth == loaded.classes[1], values)
-        if kind == "targets":
-            return r2_score(truth, values)
-        return (loaded.classes[loaded.class_places(values)] == truth).mean()
-
-    for k, column in ((0, "size"), (X.shape[1] - 1, "noise")):
-        mixed = X.copy()
-        mixed[:, k] = rng.permutation(mixed[:, k])
-        assert columns[column] == pytest.approx(score(X) - score(mixed), abs=0.05)
-
-
-@pytest.mark.parametrize("by", ["gradients", "permutation"])
 @pytest.mark.parametrize("scale", ["none", "maxabs"])
-def test_wide_rows_are_looked_at_where_they_hold_values(ooc_fw, tmp_path, scale, by):
+def test_wide_rows_are_looked_at_where_they_hold_values(ooc_fw, tmp_path, scale):
     """In time and memory that do not grow with the number of a column."""
     X, score = made(200, 6)
     X = np.round(X * (np.abs(X) > 0.5), 3)
@@ -197,9 +149,8 @@ def test_wide_rows_are_looked_at_where_they_hold_values(ooc_fw, tmp_path, scale,
         text.write_text("\n".join(lines) + "\n")
         ooc_fw("convert", text, data, "--sparse", "--scale", scale, "--quiet").done()
         ooc_fw("train", data, "-o", model, "--quiet").done()
-        how = "--by", by, "--json", "--quiet"
         tracemalloc.start()
-        columns = ooc_fw("importance", model, data, *how).json()["columns"]
+        columns = ooc_fw("importance", model, data, "--json", "--quiet").json()["columns"]
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         found.append({int(one["name"]) % last: one["importance"] for one in columns})
@@ -208,19 +159,6 @@ def test_wide_rows_are_looked_at_where_they_hold_values(ooc_fw, tmp_path, scale,
     wide[5] = wide.pop(1_999_999)
     narrow[5] = narrow.pop(5)
     assert wide == pytest.approx(narrow, abs=2e-2)
-
-
-def test_permutation_needs_labels():
-    X, score = made(1200, 8)
-    y = score > np.median(score)
-    model = FrankWolfeSVC(C=10, random_state=0).fit(X, y).model_
-    with pytest.raises(InputError, match="take gradients"):
-        model.importance(X, by="permutation")
-    with open_dataset(X, y) as source:
-        assert model.importance(source).permuted is False
-        found = model.importance(source, by="permutation")
-    assert found.permuted
-    assert found.order[:4].tolist() == [0, 1, 2, 3]
 
 
 def test_other_columns_are_refused():

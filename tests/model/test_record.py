@@ -99,7 +99,7 @@ def test_decision_values_have_the_labels_of_predict(one_class):
 def test_a_row_alone_has_the_decision_value_it_has_among_others(
     name, sparse, labels_only, landmarks
 ):
-    """By the predictor that is kept, in any thread, and by that of passes over files.
+    """In any thread.
 
     Values for labels only give it the label that it has among others.
     """
