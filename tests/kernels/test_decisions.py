@@ -1,6 +1,5 @@
 """Decision values in two stages, against their definition in extended precision."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given, reject
