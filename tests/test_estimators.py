@@ -33,7 +33,6 @@ from ooc_fw.model.record import model_from_bytes
 from ooc_fw.options import NOVELTY_C, KernelOptions, TaskOptions, option_fields
 from ooc_fw.report.progress import Progress
 from ooc_fw.system.errors import OutOfTimeError
-from ooc_fw.system.files import Output, reserved
 from ooc_fw.testing import EXPECTED_FAILED_CHECKS, EXPECTED_FAILED_CHECKS_WITH_PROBABILITY
 from tests.support.contracts import to_dense
 from tests.support.methods import grid
@@ -356,12 +355,6 @@ def test_files_of_a_run_that_are_refused(table, tmp_path):
             FrankWolfeSVC(C=4).fit(*table, **options)
     with pytest.raises(InputError, match="would replace the input"):
         FrankWolfeSVC().fit(checkpoint, log=checkpoint)
-    before = checkpoint.read_bytes()
-    for name in ("checkpoint", "log"):
-        with reserved([Output("output", str(checkpoint))], ()):
-            with pytest.raises(InputError, match="is being written by another run"):
-                FrankWolfeSVC(C=4).fit(*table, **{name: checkpoint})
-    assert checkpoint.read_bytes() == before
     FrankWolfeSVC(C=4).fit(*table, checkpoint=checkpoint, log=log)
     assert {path.name for path in tmp_path.iterdir()} == {"log", "checkpoint"}
 

@@ -4,24 +4,28 @@ Arguments are declared without numpy, h5py and the trainer, which the modules of
 that ``ooc-fw --help`` starts at once.
 """
 
-import atexit
 import gc
+import sys
 
-from ooc_fw.system.interrupt import ignore_signals, leave_at_signals
+from ooc_fw.system.interrupt import ignore_signals, raise_at_signals, signal_of, word_for
 
 
 def program() -> int:
     """Run the command of this process.
 
-    A signal that arrives before the command begins, or after its end, ends the process at once.
-    The memory goes back to the system as a whole: a search for garbage would only take time.
+    When it is over, a signal changes its status no more. The memory goes back to the system as a
+    whole: a search for garbage would only take time.
     """
-    leave_at_signals()
+    raise_at_signals()
     gc.disable()  # until the command begins: imports leave no garbage
-    atexit.register(ignore_signals)  # the last thing to be called before the interpreter goes
-    from ooc_fw.cli.main import main  # takes most of the time before a command begins
+    try:
+        from ooc_fw.cli.main import main  # takes most of the time before a command begins
 
-    status = main()
-    leave_at_signals()
+        status = main()
+    except KeyboardInterrupt as interrupt:
+        number = signal_of(interrupt)
+        print(f"ooc-fw: {word_for(number)}", file=sys.stderr)
+        status = 128 + number
+    ignore_signals()
     gc.freeze()
     return status

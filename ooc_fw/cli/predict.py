@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         blocks = (block._replace(values=_places(model, block.values, wanted)) for block in blocks)
     n_rows = 0
     n_unknown = 0
-    with files.reserved(outputs, ()), ExitStack() as stack:
+    with ExitStack() as stack:
         names = None if form == "lines" else _row_names(args, stack)
         labels = _labels_for(model, form)
         write = stack.enter_context(_open(output, form, model, labels))

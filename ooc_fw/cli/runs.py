@@ -7,8 +7,8 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
@@ -26,7 +26,7 @@ from ooc_fw.options import KernelOptions, TrainOptions
 from ooc_fw.report.progress import EventLog, Progress, Waiting
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, format_value
-from ooc_fw.system.files import Output, check_outputs, reserved
+from ooc_fw.system.files import Output, check_outputs
 
 logger = logging.getLogger(__name__)
 
@@ -101,9 +101,8 @@ def _free(path: Path) -> Path:
     return next(name for name in chain([path], others) if not os.path.lexists(name))
 
 
-@contextmanager
-def model_place(args: argparse.Namespace, *others: Output) -> Iterator[ModelPlace]:
-    """Place of a model, after a check of all outputs, which no other run takes.
+def model_place(args: argparse.Namespace, *others: Output) -> ModelPlace:
+    """Place of a model, after a check of all outputs.
 
     A default name replaces an older model only.
     """
@@ -119,8 +118,8 @@ def model_place(args: argparse.Namespace, *others: Output) -> Iterator[ModelPlac
     check_outputs(outputs, [resume])  # the checkpoint may replace what it resumes from
     if given.get("checkpoint") is not None:
         outputs.append(Output("checkpoint", args.checkpoint))
-    with reserved(outputs, [name for name in args.inputs if name != resume]):
-        yield ModelPlace(model)
+    check_outputs(outputs, [name for name in args.inputs if name != resume])
+    return ModelPlace(model)
 
 
 def kernel_from(

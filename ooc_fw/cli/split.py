@@ -12,7 +12,7 @@ from ooc_fw.convert.writer import read_test_rows, split
 from ooc_fw.data.labels import are_targets
 from ooc_fw.data.opening import draw_test_rows
 from ooc_fw.report.progress import Waiting
-from ooc_fw.system.files import Output, reserved
+from ooc_fw.system.files import Output, check_outputs
 
 
 def run(args: argparse.Namespace) -> int:
@@ -21,7 +21,8 @@ def run(args: argparse.Namespace) -> int:
     is_own = None if args.output else common.is_own
     names = zip(("training file", "test file"), paths, strict=True)
     outputs = [Output(what, path, is_own=is_own) for what, path in names]
-    with reserved(outputs, args.inputs), common.open_data(args) as source:
+    check_outputs(outputs, args.inputs)
+    with common.open_data(args) as source:
         if args.rows is not None:
             ranges = read_test_rows(args.rows, source)
         else:

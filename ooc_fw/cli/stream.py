@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
     if args.C is None:
         args.C = TrainOptions.C if before is None else before.C
     options = common.record_from(TrainOptions, args, certify=False)
+    place = runs.model_place(args)
     with (
-        runs.model_place(args) as place,
         _open(args, before) as (chunks, like),
         runs.run_progress(args, runs.open_log(args, options)) as progress,
         DeferredInterrupt() as interrupt,
@@ -107,7 +107,7 @@ def _learn(
         classes = label_values(like)
     try:
         while True:
-            with interrupt.waiting():
+            with interrupt.raising():
                 chunk = next(chunks, None)
             if chunk is None:
                 break

@@ -33,7 +33,7 @@ from ooc_fw.solver.state import Status
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.system import memory
 from ooc_fw.system.errors import OutOfTimeError, format_value
-from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt, signal_of
+from ooc_fw.system.interrupt import DeferredInterrupt, signal_of
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.fit import (
     FIELDS,
@@ -61,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
     with (
         common.open_data(args, labels=labels) as opened,
         common.open_workers(args) as workers,
-        model_place(args) as place,
     ):
+        place = model_place(args)
         resumed = None
         if args.resume is not None:
             resumed = load_resumed(args.resume)
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         log = runs.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
         with (
             runs.run_progress(args, log) as progress,
-            DeferredInterrupt(checked=True) as interrupt,
+            DeferredInterrupt() as interrupt,
         ):
             session = dataclasses.replace(session, callbacks=progress.callbacks)
             if resumed is not None:
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
             progress.stop()  # calibration has a display of its own
             if ordinary is not None:
                 fitted = fitted.renumbered(ordinary, whole.n_rows)
-            result, output, number = _save(args, fitted, options, session, place)
+            result, output, number = _save(args, fitted, options, session, place, interrupt)
             progress.end(result)
     if not args.quiet:
         exact = fitted.landmarks is None
@@ -151,8 +151,8 @@ def read_problem(
     args: argparse.Namespace, source: RowSource, options: TrainOptions, workers: Workers | None
 ) -> Any:
     """Problem of the arguments, after passes over labels and for statistics."""
-    known = {"weighted": args.class_weight is not None, "saved": args.checkpoint is not None}
-    answers, threads = read_answers(args.task, source, options, **known)
+    weighted = args.class_weight is not None
+    answers, threads = read_answers(args.task, source, options, weighted=weighted)
     penalties = None if args.class_weight is None else _penalties(args, **answers)
     given = {name: vars(args)[name] for name in FIELDS[args.task] if vars(args)[name] is not None}
     kernel = runs.kernel_from(args, source, threads, workers)
@@ -182,6 +182,7 @@ def _save(
     options: TrainOptions,
     session: Session,
     place: ModelPlace,
+    interrupt: DeferredInterrupt,
 ) -> tuple[dict[str, Any], Path, int | None]:
     """Save the model, calibrate it; its description, its file, and a signal that ended the run."""
     number = fitted.signal
@@ -196,13 +197,15 @@ def _save(
         missing = "interrupted" if number else ""
         try:
             if not missing:
-                output = place.save(_calibrated(args, fitted, options, session))
+                with interrupt.raising():
+                    model = _calibrated(args, fitted, options, session)
+                output = place.save(model)
         except OutOfTimeError:
             missing = "no time left"
             output = place.save(fitted.model)
-        except KeyboardInterrupt as interrupt:
+        except KeyboardInterrupt as error:
             missing = "interrupted"
-            number = signal_of(interrupt)
+            number = signal_of(error)
         if missing:
             note = place.note(output)
             logger.warning("%s: the model gives no probabilities%s", missing, note)
@@ -221,9 +224,7 @@ def _calibrated(
     # The log describes the training run only.
     with runs.run_progress(args, what="calibration") as progress:
         session = dataclasses.replace(session, callbacks=progress.callbacks)
-        model = calibrated(fitted, options, session)
-        check_interrupt()
-    return model
+        return calibrated(fitted, options, session)
 
 
 def _print_plan(args: argparse.Namespace, plan: Plan) -> int:
@@ -234,11 +235,11 @@ def _print_plan(args: argparse.Namespace, plan: Plan) -> int:
         "kind": "exact" if plan.landmarks is None else "landmarks",
         "landmarks": plan.landmarks,
         "memory_limit": room.limit,
-        "memory": room.terms(),
+        "memory": room.parts,
         "max_vertices": room.max_vertices,
         "max_threads": room.max_threads,
     }
-    sizes = room.terms() | {"in all": sum(room.terms().values()), "limit": room.limit}
+    sizes = room.parts | {"in all": sum(room.parts.values()), "limit": room.limit}
     rows = [[name, memory.format_bytes(size)] for name, size in sizes.items() if size is not None]
     common.print_result(args, result, [*common.wrapped([plan.kind], 2), *common.table(rows)])
     return DONE

@@ -29,13 +29,12 @@ def run(args: argparse.Namespace) -> int:
     options = common.record_from(TrainOptions, args, C=TrainOptions.C).to_dict()
     del options["C"]
     points = [Output("points", args.points, streamed=True)] if args.points else []
+    place = runs.model_place(args, *points)
     with (
         common.open_data(args) as source,
-        runs.model_place(args, *points) as place,
         Progress(quiet=args.quiet, verbose=args.verbose, in_place=False) as progress,
-        DeferredInterrupt(checked=True) as interrupt,
+        DeferredInterrupt() as interrupt,
     ):
-        interrupt.defer()
         result = tune(
             source,
             callbacks=progress.callbacks,
@@ -45,8 +44,9 @@ def run(args: argparse.Namespace) -> int:
             **wanted,
             **options,
         )
-    status = Status(result.model.status)
-    path = place.save(result.model, complete=status != Status.INTERRUPTED)
+        interrupt.defer()  # the model is not lost any more
+        status = Status(result.model.status)
+        path = place.save(result.model, complete=status != Status.INTERRUPTED)
     names = "status", "certified_gap", "gap_scope", "n_rows", "n_support"
     described = describe(result.fitted)
     values = {

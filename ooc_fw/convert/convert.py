@@ -28,7 +28,7 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import Output, atomic_path, reserved
+from ooc_fw.system.files import Output, atomic_path, check_outputs
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -208,7 +208,7 @@ def _prepare(
         labels = LabelNumbers(() if like is None else like.words, new)
         encoder = TableEncoder(tables, record, options, parsing, like, labels)
     read = [*names, options.like, options.labels]
-    stack.enter_context(reserved([Output("output", target)], read))
+    check_outputs([Output("output", target)], read)
     sizes = [one.size for one in inputs if one.size is not None]
     n_bytes = sum(sizes) if len(sizes) == len(inputs) else None
     seed = options.seed if options.shuffle and like is None else None

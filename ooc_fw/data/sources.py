@@ -37,7 +37,6 @@ from ooc_fw.data.rows import (
     unrounded,
 )
 from ooc_fw.system.errors import DamageError, InputError
-from ooc_fw.system.interrupt import check_interrupt
 
 if TYPE_CHECKING:
     from ooc_fw.data.encoded import Categories
@@ -282,8 +281,7 @@ class RowSource(ABC):
             self._check_time = before
 
     def check_time(self) -> None:
-        """Raise after Ctrl-C, or what the check of `limited` raises."""
-        check_interrupt()
+        """Raise what the check of `limited` raises."""
         if self._check_time is not None:
             self._check_time()
 

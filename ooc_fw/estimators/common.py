@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self, TypeAlias
@@ -44,7 +44,7 @@ from ooc_fw.solver.plan import Session, warn_of_gamma
 from ooc_fw.solver.state import Callback, Solution, SolverState, Status
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import Output, check_outputs, reserved
+from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.checkpoint import EVERY_S, Resumed, load_resumed
 from ooc_fw.training.fit import (
@@ -141,8 +141,8 @@ class Trainer(CallbackSupportMixin, Parameters):
         if is_array(y) and self._task == "classification":
             check_classification_targets(y)
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
+        _check_files(log, checkpoint, resume, inputs)
         with (
-            _reserved(log, checkpoint, resume, inputs),
             borrow_source(X, y, columns, missing_labels) as whole,
             workers as dask,
             self._callbacks(X=X, y=y) as told,
@@ -375,16 +375,16 @@ def _checkpoint(path: PathLike | None, every: float | str) -> Checkpoint | None:
     return None if path is None else Checkpoint(path, every_s)
 
 
-def _reserved(
+def _check_files(
     log: PathLike | None, checkpoint: PathLike | None, resume: PathLike | None, inputs: list[Any]
-) -> AbstractContextManager[None]:
-    """Keep outputs from other runs; InputError if one would replace an input, or is in use."""
+) -> None:
+    """InputError if an output cannot be written, or would replace an input."""
     outputs = [] if log is None else [Output("log", os.fspath(log), streamed=True)]
     check_outputs(outputs, [None if resume is None else os.fspath(resume)])
     if checkpoint is not None:
         outputs.append(Output("checkpoint", os.fspath(checkpoint)))
     files = [file for given in inputs for file in (given if is_several(given) else [given])]
-    return reserved(outputs, [path for path in files if isinstance(path, str | os.PathLike)])
+    check_outputs(outputs, [path for path in files if isinstance(path, str | os.PathLike)])
 
 
 def _of_weight(

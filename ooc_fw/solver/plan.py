@@ -152,12 +152,16 @@ def workload(problem: Problem, options: TrainOptions, session: Session) -> Workl
         n_classifiers=problem.n_classifiers,
         weighted=problem.penalties is not None or problem.task == "regression",
         in_unit=problem.kernel.shift_invariant,
-        saved=session.checkpoint is not None,
     )
 
 
 def sizes_of(
-    source: RowSource, options: TrainOptions, held: int | None = None, **learned: Any
+    source: RowSource,
+    options: TrainOptions,
+    held: int | None = None,
+    *,
+    weighted: bool = False,
+    **learned: Any,
 ) -> Workload:
     """The same before there is a problem; `learned` are the sizes of what is learned of rows."""
     options = with_method(replace(options, landmarks=None), source.n_rows)
@@ -177,7 +181,7 @@ def sizes_of(
         held_bytes=held,
         sparse=source.sparse,
         cacheable=not source.in_memory,
-        full_oracle=options.lmo == "full",
+        weighted=weighted or options.lmo == "full",
         **learned,
     )
 

@@ -20,7 +20,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.state import Draws, Phase, SolverState, Status, Stop
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.system.interrupt import DeferredInterrupt, check_interrupt
+from ooc_fw.system.interrupt import DeferredInterrupt
 
 if TYPE_CHECKING:
     from ooc_fw.solver.plan import Session
@@ -194,7 +194,6 @@ class Surroundings(ABC):
 
     def report(self, share: float | None = None) -> None:
         """Tell the callbacks; a signal, a False from one of them, or the clock raises Stop."""
-        check_interrupt()
         self.progress.sweep_fraction = share
         self.tell()
         if not self.has_model:
@@ -222,7 +221,7 @@ class Surroundings(ABC):
             return stop.status
         except KeyboardInterrupt as interrupt:
             nothing_to_return = not (self.interrupt.defers and self.has_model)
-            if self.interrupt.urgent or nothing_to_return:  # urgent: a second signal
+            if self.interrupt.noted is not None or nothing_to_return:  # a second signal
                 raise
             self.interrupt.noted = interrupt.args[0] if interrupt.args else None
             return Status.INTERRUPTED

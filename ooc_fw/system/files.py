@@ -3,38 +3,20 @@
 A regular file appears whole or not at all, even after a power cut, and replaces the target of a
 symbolic link, not the link. Devices, pipes and standard streams (``/dev/stdout``) are never
 replaced: text and figures go into them as a stream; HDF5, which is not written in order, cannot.
-
-The outputs of a run are locked (`flock`). The system releases a lock however the process ends, so
-that the next run may remove what a killed one left beside them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
-import re
-import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.interrupt import TEMPORARY
-
-_STEM_BYTES = 241  # of a file's name in the names of files beside it, which have 255 at most
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFCHR: "a character device",
-    stat.S_IFBLK: "a block device",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFREG: "the file of a standard stream",
-}
 
 ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray")  # one of them is in the folder of a store
 
@@ -77,24 +59,20 @@ def _locate(path: StrPath, *, streamed: bool = False) -> tuple[Path, bool]:
     name = os.fspath(path)
     if name in ("", "-") or name.endswith(os.sep):
         raise InputError(f"the output {name!r} must be a file; give the name of one")
-    kind = 0
     try:
-        kind = stat.S_IFMT(os.stat(name).st_mode)
+        mode = os.stat(name).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        mode = stat.S_IFREG
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EBADF):
-            raise _refused(path, error) from None
-    stream = kind in (stat.S_IFCHR, stat.S_IFIFO) or _standard_stream(name) is not None
-    if not (streamed if stream else kind in (0, stat.S_IFREG)):
-        raise InputError(f"{name} is {_KINDS[kind]}; give the name of a regular file")
+        raise _refused(path, error) from None
+    stream = stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or _standard_stream(name) is not None
+    if not (streamed if stream else stat.S_ISREG(mode)):
+        raise InputError(f"{name} is a folder, a device or a stream; give the name of a file")
     return Path(name if stream else os.path.realpath(name)), stream
 
 
 def _refused(path: StrPath, error: OSError) -> InputError:
     return InputError(f"{path} cannot be written ({error.strerror}); give another name")
-
-
-def _taken(path: StrPath) -> InputError:
-    return InputError(f"{path} is being written by another run; wait for it, or give another name")
 
 
 def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> None:
@@ -107,13 +85,10 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
     for what, path, streamed, is_own in outputs:
         target, stream = _locate(path, streamed=streamed)
         for name in names:
-            is_folder = name != "-" and Path(os.path.realpath(name)) in target.parents
-            if is_folder or (_same(target, 0 if name == "-" else name) and not stream):
+            is_within = name != "-" and Path(os.path.realpath(name)) in target.parents
+            if is_within or (_same(target, 0 if name == "-" else name) and not stream):
                 read = "standard input" if name == "-" else name
-                raise InputError(
-                    f"the output {path} would replace the input {read}, or a part of it; give "
-                    f"another name"
-                )
+                raise InputError(f"{path} would replace the input {read}; give another name")
         if is_own is not None and target.is_file() and not is_own(target):
             raise InputError(
                 f"{path} exists, and this command writes no such files; give -o {path} to replace "
@@ -139,64 +114,10 @@ def _try_to_write(path: StrPath, target: Path, stream: bool) -> None:
         raise _refused(path, error) from None
 
 
-@contextlib.contextmanager
-def reserved(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> Iterator[None]:
-    """Check outputs as `check_outputs` does, and keep them from other runs within the block."""
-    check_outputs(outputs, inputs)
-    with contextlib.ExitStack() as held:
-        for output in outputs:
-            target, stream = _locate(output.path, streamed=True)
-            if not stream:
-                _reserve(output.path, target, held)
-        yield
-
-
-def _reserve(path: StrPath, target: Path, held: contextlib.ExitStack) -> None:
-    """Lock a file beside an output, and remove what killed runs left there."""
-    lock = _beside(target, "lock")
-    try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    except OSError:  # the lock is a file of another user
-        return
-    held.callback(os.close, descriptor)
-    if not _lock(descriptor):
-        raise _taken(path)
-    held.enter_context(_held(lock, Path.unlink))
-    left = re.compile(re.escape(_beside(target, "").name) + "[0-9a-f]{8}[.]tmp")
-    for name in filter(left.fullmatch, os.listdir(target.parent)):
-        (target.parent / name).unlink(missing_ok=True)
-
-
-def _lock(descriptor: int) -> bool:
-    """Lock a file until it is closed, and say whether nobody else has locked it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass  # not every file system has locks
-    return True
-
-
-@contextlib.contextmanager
-def _held(path: Path, remove: Callable[[Path], object]) -> Iterator[Path]:
-    """Remove a file or folder at the end, or where a signal ends the process."""
-    TEMPORARY.add(path)
-    try:
-        yield path
-    finally:
-        with contextlib.suppress(OSError):  # it was renamed, or the folder is gone
-            remove(path)
-        TEMPORARY.discard(path)
-
-
-def _beside(target: Path, suffix: str) -> Path:
-    stem = os.fsdecode(os.fsencode(target.name)[:_STEM_BYTES])
-    return target.with_name(f".{stem}.{suffix}")
-
-
 def _temporary(target: Path) -> Path:
-    return _beside(target, f"{os.urandom(4).hex()}.tmp")
+    """A name beside a file; names have 255 bytes at most."""
+    stem = os.fsdecode(os.fsencode(target.name)[:241])
+    return target.with_name(f".{stem}.{os.urandom(4).hex()}.tmp")
 
 
 @contextlib.contextmanager
@@ -211,25 +132,27 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
     target, _ = _locate(path)
     temporary = _temporary(target)
     with naming(target, temporary):
-        with _held(temporary, Path.unlink):
+        try:
             # Not tempfile.mkstemp: its files are for the owner only, whatever the umask says.
             temporary.touch(0o600 if target.exists() else 0o666, exist_ok=False)
             yield temporary
             flush_to_disk(temporary)
             target, _ = _locate(path)  # refuses what has appeared meanwhile
-            _keep_permissions(temporary, target)
+            if target.exists():
+                _keep_permissions(temporary, target.stat())
             os.replace(temporary, target)
+        finally:
+            with contextlib.suppress(OSError):  # it was renamed, or the folder is gone
+                temporary.unlink()
         flush_to_disk(target.parent)
 
 
-def _keep_permissions(temporary: Path, target: Path) -> None:
+def _keep_permissions(temporary: Path, old: os.stat_result) -> None:
     """Give a temporary file the owner and permissions of the file that it will replace."""
-    with contextlib.suppress(FileNotFoundError):
-        old = target.stat()
-        with contextlib.suppress(OSError):  # only root may give files away
-            os.chown(temporary, old.st_uid, old.st_gid)
-        with contextlib.suppress(OSError):  # not every file system has permissions
-            temporary.chmod(stat.S_IMODE(old.st_mode))
+    with contextlib.suppress(OSError):  # only root may give files away
+        os.chown(temporary, old.st_uid, old.st_gid)
+    with contextlib.suppress(OSError):  # not every file system has permissions
+        temporary.chmod(stat.S_IMODE(old.st_mode))
 
 
 def flush_to_disk(path: Path) -> None:
@@ -281,17 +204,11 @@ def write_output(path: StrPath, data: bytes) -> None:
 def open_growing(path: StrPath, *, append: bool = False) -> IO[str]:
     """Open text that others may read while it grows line by line; it is not written atomically.
 
-    A file is emptied unless `append`. InputError for one that another process writes to.
+    A file is emptied unless `append`.
     """
     target, stream = _locate(path, streamed=True)
     where = _open_stream(target) if stream else target
-    file = open(where, "w" if stream else "a", encoding="utf-8", buffering=1)
-    if not stream and not _lock(file.fileno()):
-        file.close()
-        raise _taken(path)
-    if not stream and not append:
-        file.truncate(0)
-    return file
+    return open(where, "a" if append and not stream else "w", encoding="utf-8", buffering=1)
 
 
 def _open_stream(path: Path) -> int:
@@ -311,12 +228,13 @@ class Stream:
 
     def __init__(self, stream: IO[Any], name: str | None = None) -> None:
         self._stream = stream
-        self._errors: Callable[[], Any] = partial(contextlib.suppress, OSError)
-        if name is not None:
-            self._errors = partial(naming, name)
+        self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(self._stream, attribute)
+
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.suppress(OSError) if self._name is None else naming(self._name)
 
     def write(self, text: str) -> int:
         """Write all of the text."""
@@ -333,5 +251,5 @@ class Stream:
 @contextlib.contextmanager
 def scratch_directory() -> Iterator[Path]:
     """Yield a new directory under TMPDIR, private to this user; it is removed afterwards."""
-    with _held(Path(tempfile.mkdtemp(prefix="ooc-fw-")), shutil.rmtree) as path:
-        yield path
+    with tempfile.TemporaryDirectory(prefix="ooc-fw-", ignore_cleanup_errors=True) as name:
+        yield Path(name)

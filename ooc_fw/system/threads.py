@@ -40,8 +40,7 @@ def group_limits(
     """Limits, of so many numbers, that the groups of this process state and those around them.
 
     `files` hold the numbers together: those of version 2, and those of version 1. A container often
-    sees its own group as the uppermost one, while ``/proc/self/cgroup`` has its name on the host:
-    folders may not exist.
+    sees its own group as the uppermost one, under a name that ``/proc/self/cgroup`` does not have.
     """
     for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
@@ -71,7 +70,9 @@ class Threads:
         self._pool: ThreadPoolExecutor | None = None
         if n_threads > 1:
             self._pool = ThreadPoolExecutor(n_threads, initializer=limit_this_thread)
-        self._release_blas = _hold_blas(self)
+        with _lock:
+            _limits.append(limit_this_thread())
+        self._release_blas = weakref.finalize(self, _release_blas)
 
     def close(self) -> None:
         """Release the threads and give BLAS its own back."""
@@ -82,9 +83,8 @@ class Threads:
     def share(self, n: int, work: int, run: Callable[[slice], None], least: int = 16) -> None:
         """Call `run`, which releases the GIL where it matters, on ranges that make up range(n).
 
-        Each range has its thread, and `least` items at least but for the last. A single one takes
-        little `work`, the count of numbers computed or moved in all: waking another costs as much
-        as some ten thousand of them.
+        Each thread has one, of `least` items at least. One thread is enough for little `work`, the
+        count of numbers computed or moved: waking another costs as much as ten thousand of them.
         """
         parts = self._n_threads if work > SMALL_WORK else 1
         step = max(least, -(-n // (parts * 16)) * 16)  # multiples of 16 but for the last range
@@ -110,30 +110,18 @@ def _blas(n_modules: int) -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
-def _blas_unclaimed() -> Any:
-    """BLAS, whose newer controllers otherwise obey the thread alone that was first."""
-    blas = _blas(len(sys.modules))
-    for library in blas.lib_controllers:
-        if hasattr(library, "clear_controlling_thread"):
-            library.clear_controlling_thread(force=True)
-    return blas
-
-
 def limit_this_thread() -> Any:
     """Limit BLAS to one thread; some kinds of it (OpenMP) have a limit for each calling thread."""
-    return _blas_unclaimed().limit(limits=1)
-
-
-def _hold_blas(holder: object) -> weakref.finalize[[], Any]:
-    """Limit BLAS to one thread until the returned value is called or `holder` is collected."""
-    with _lock:
-        _limits.append(limit_this_thread())
-    return weakref.finalize(holder, _release_blas)
+    blas = _blas(len(sys.modules))
+    for library in blas.lib_controllers:  # newer ones obey the thread alone that was first
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
+    return blas.limit(limits=1)
 
 
 def _release_blas() -> None:
     with _lock:
         limit = _limits.pop()
         if not _limits:
-            _blas_unclaimed()
+            limit_this_thread()  # which lets this thread restore the limits
             limit.restore_original_limits()

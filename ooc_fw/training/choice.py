@@ -31,7 +31,6 @@ from ooc_fw.system.memory import (
     MemoryPlan,
     OverLimitError,
     Workload,
-    exact_bytes,
     least_bytes,
     memory_total,
     plan_landmarks,
@@ -129,15 +128,14 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
         return plan_span(problem, options, session, options.landmarks, f": as asked{_WAY_OUT}")
     work = workload(problem, options, session)
     memory = _least_memory(work, options)
-    enough = f"{-(-exact_bytes(work, MOST_SUPPORT) >> 20)}MiB"
     if memory.landmarks:
-        why = f": an exact model takes {enough} of memory"
+        why = ": an exact model does not fit into memory"
         return plan_span(problem, options, session, None, why)
     most = MOST_SUPPORT
     whose = f"the {most} that an exact run takes on"
     if memory.max_vertices < min(most, work.n_rows):
         most = int(_ROOM * memory.max_vertices)
-        whose = f"the {most} that memory holds (all fit in {enough})"
+        whose = f"the {most} that memory holds"
     why = f"there are {work.n_rows} rows"
     if work.n_rows > most or (options.max_time is not None and work.n_rows > SAMPLE_ROWS[0]):
         within = replace(options, threads=memory.max_threads)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from itertools import pairwise
 from signal import SIGINT, raise_signal
 
@@ -15,6 +16,7 @@ import ooc_fw
 from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset, solve
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC
 from ooc_fw.solver import kernel_rows, loop, oracles, plan
+from ooc_fw.system.memory import plan_memory
 from tests.support.contracts import to_dense
 from tests.support.methods import IN_TURN, LMOS, METHODS, SLOW, grid
 from tests.support.reference import DEFINITIONS, SmallProblem, make_problem
@@ -208,8 +210,11 @@ def test_the_sampled_gap_is_that_of_the_rows_drawn(method, lmo, n_rows, options)
 
 def test_a_full_kernel_block_ends_the_run_with_a_model(monkeypatch):
     monkeypatch.setattr("ooc_fw.solver.kernel_rows._WIDEST", 1)
-    monkeypatch.setattr("ooc_fw.solver.plan.memory_total", lambda: 0)
-    monkeypatch.setattr("ooc_fw.system.memory._LEAST_KERNEL_BYTES", 4 * 25**2)
+
+    def plan_little(*sizes):
+        return replace(plan_memory(*sizes), kernel_values=4 * 25**2)
+
+    monkeypatch.setattr(plan, "plan_memory", plan_little)
     problem = rbf(C=100.0, overlap=5)
     solution = train(problem, method="corrective", lmo="sampled")
     assert_consistent(solution, problem)

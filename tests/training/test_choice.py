@@ -140,7 +140,7 @@ def test_the_limit_that_is_named_is_that_of_the_model_that_is_trained(n_classes,
     classes, codes = answers["class_labels"], answers["codes"]
     problem = ClassificationProblem(source, codes, KERNEL, class_labels=classes)
     plan = plan_model(problem, options, Session())
-    assert sum(plan.memory.terms().values()) <= least
+    assert sum(plan.memory.parts.values()) <= least
     if asked:  # the kind that there is without a limit
         assert plan.landmarks == asked.get("landmarks")
     less = TrainOptions(memory_limit=(100 << 20), **asked)
@@ -155,7 +155,7 @@ def test_without_room_for_an_exact_model_there_are_landmarks():
     limit = least_bytes(workload(wide, TrainOptions(), Session())) - 1
     plan = plan_of(wide, memory_limit=limit)
     assert plan.landmarks >= 20
-    assert "an exact model takes" in plan.kind
+    assert "an exact model does not fit" in plan.kind
     assert wide.source.rows_read == 0
     with pytest.raises(OverLimitError):
         plan_of(wide, memory_limit=limit, exact=True)
