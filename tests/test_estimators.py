@@ -519,7 +519,7 @@ def test_reprs_are_short(fitted, table, thirds):
         lines = repr(each).splitlines()
         assert len(lines) <= 2
         assert max(map(len, lines)) <= 100
-    assert "of low, mid, top, kernel=linear, C=1," in repr(sparse.model_)
+    assert "linear kernel, C=1," in repr(sparse.model_)
     assert {*dir(ooc_fw)} == {*ooc_fw.__all__, "__version__"}
 
 

@@ -27,7 +27,7 @@ from ooc_fw.convert.writer import OutputFile
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.model.pairs import class_pairs
+from ooc_fw.model.machines import class_pairs
 from ooc_fw.model.prediction import Wanted
 from ooc_fw.model.record import Model
 from ooc_fw.system import files

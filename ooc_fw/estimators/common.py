@@ -35,7 +35,7 @@ from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.estimators.parameters import Parameters
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution
-from ooc_fw.model.pairs import PairSolution
+from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.record import Model
 from ooc_fw.options import DURATION, Option, TrainOptions, option_fields
 from ooc_fw.problem import check_sample_weight, row_penalties

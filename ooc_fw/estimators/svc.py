@@ -70,14 +70,14 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     classes_ : ndarray of shape (n_classes,)
         Labels; of two, the second one is positive. So is the larger class of a pair: the opposite
         of scikit-learn's sign for more than two classes. The order of classifiers is that of
-        `ooc_fw.model.pairs.class_pairs`.
+        `ooc_fw.model.machines.class_pairs`.
     coef_ : ndarray of float64, shape (n_classifiers, n_features)
         Weights of the features, of the linear kernel only.
     n_support_ : ndarray of int32, shape (n_classes,)
         Number of rows of each class among the support vectors.
     class_weight_ : ndarray of float64, shape (n_classes,)
         Factor of `C` of each class.
-    pairs_ : list of ooc_fw.model.pairs.PairSolution
+    pairs_ : list of ooc_fw.model.machines.PairSolution
         Classes and solution of each binary classifier of an exact model.
     landmarks_ : ooc_fw.landmarks.LandmarkSolution or None
         The solution of a landmark model.

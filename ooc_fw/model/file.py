@@ -1,7 +1,9 @@
-"""The model file: an HDF5 file of a few megabytes, read without running any code.
+"""The model file: an HDF5 file of a few megabytes, read without running any code; its checks.
 
 ``ooc-fw help files`` describes its layout. The attribute ``content_crc32`` covers all of it and is
-compared on loading; a file without it is read nevertheless.
+compared on loading; a file without it is read nevertheless. Files of ooc-fw 0.2, in formats 1 to 4,
+are read, too: ``/machines/k`` is classifier k, with rows and penalties of its own, and format 3
+has arrays of all classifiers. Formats 1 and 3 are exact, 2 is of landmarks, and 4 may be either.
 """
 
 from __future__ import annotations
@@ -15,18 +17,25 @@ from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw.data.converted import CONTENT, content_crc32
 from ooc_fw.data.formats import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
 from ooc_fw.data.hdf5 import H5PY_ERRORS, check_plain_tree, open_file
-from ooc_fw.data.rows import CSRRows
+from ooc_fw.data.rows import CSRRows, check_pointers
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.stores import open_rows
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.model import old_files
-from ooc_fw.model.machines import ARRAYS, NUMBERS, Machines, demand
-from ooc_fw.model.old_files import number_of, vector_of
-from ooc_fw.model.pairs import class_sides, count_classifiers, decision_of
+from ooc_fw.model.machines import (
+    ARRAYS,
+    NUMBERS,
+    Machines,
+    class_sides,
+    count_classifiers,
+    decision_of,
+    demand,
+)
+from ooc_fw.problem import WEIGHT_SUM_TOLERANCE
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import DamageError, InputError, unreadable
 
@@ -36,7 +45,6 @@ if TYPE_CHECKING:
 FORMAT = 5  # of the files that are written; those of older ones are read, too
 
 _VECTORS = {"rows": np.int64, "penalties": np.float64, "weighted_rows": np.uint8}
-_TEXTS = {"columns": COLUMNS}
 _LONG_TEXTS = {"table": RECORD, "run": "run"}
 _OF_TASKS = {
     "classification": (),
@@ -78,9 +86,8 @@ def _write(file: h5py.File, model: Model) -> None:
     for name in _VECTORS:
         if getattr(model, name) is not None:
             file[name] = getattr(model, name)
-    for name, place in _TEXTS.items():
-        if getattr(model, name):
-            put_texts(file, place, getattr(model, name))
+    if model.columns:
+        put_texts(file, COLUMNS, model.columns)
     for name, place in _LONG_TEXTS.items():
         if getattr(model, name) is not None:
             file[place] = np.frombuffer(getattr(model, name).encode("utf-8"), dtype=np.uint8)
@@ -119,62 +126,213 @@ def read_fields(file: h5py.File) -> dict[str, Any]:
         kind = "holds data" if "X" in file else "holds something else"
         raise InputError(f"it {kind}; give the file that ooc-fw train wrote")
     version = index(attributes["format_version"])
-    if not 1 <= version <= FORMAT:
-        raise InputError(f"its format is {version}; this ooc-fw reads 1 to {FORMAT}")
+    demand(1 <= version <= FORMAT, f"its format is {version}; this ooc-fw reads 1 to {FORMAT}")
     check_plain_tree(file)
     if CONTENT in attributes and content_crc32(file) != int(attributes[CONTENT]):
         raise DamageError("it does not match its checksum; restore a copy or train again")
     task = get_text(attributes, "task") if "task" in attributes else "classification"
     names = tuple(name for name in _OF_TASKS["regression"] if name in attributes)
-    if names != _OF_TASKS.get(task):
-        raise InputError(f"it has {names}, which are not the numbers of a model of {task}")
+    known = _OF_TASKS.get(task)
+    demand(names == known, f"it has {names}, which are not the numbers of a model of {task}")
     scaling = Scaling.read(file)
-    if "scaling" in file and scaling is None:
-        raise InputError("it lacks the kind of its scaling")
+    demand(scaling or "scaling" not in file, "it lacks the kind of its scaling")
     with open_rows(file["support_vectors"]) as source:
         vectors = source.read(0, source.n_rows)
     fields: dict[str, Any] = {
         "kernel": make_kernel(
             get_text(attributes, "kernel"),
-            gamma=number_of(attributes, "gamma"),
+            gamma=_number_of(attributes, "gamma"),
             degree=index(attributes["degree"]),
-            coef0=number_of(attributes, "coef0"),
+            coef0=_number_of(attributes, "coef0"),
         ),
         "scaling": scaling,
         "status": str(Status(get_text(attributes, "status"))),
         "support_vectors": vectors,
     }
     for name in ("C", *names, *(["jitter"] if "jitter" in attributes else [])):
-        fields[name] = number_of(attributes, name)
+        fields[name] = _number_of(attributes, name)
     for name, dtype in _VECTORS.items():
         if name in file:
-            fields[name] = vector_of(file[name], dtype)
-    for name, place in _TEXTS.items():
-        if place in file:
-            fields[name] = tuple(get_texts(file, place) or ())
+            fields[name] = _vector_of(file[name], dtype)
+    if COLUMNS in file:
+        fields["columns"] = tuple(get_texts(file, COLUMNS) or ())
     for name, place in _LONG_TEXTS.items():
         if place in file:
-            fields[name] = vector_of(file[place], np.uint8).tobytes().decode("utf-8")
+            fields[name] = _vector_of(file[place], np.uint8).tobytes().decode("utf-8")
     if version < FORMAT:
-        return fields | old_files.read_trained(file, len(vectors))
+        return fields | _read_trained(file, fields)
     if file["classes"].dtype.kind == "S":
-        fields["classes"] = np.array(get_texts(file, "classes"))
+        classes = np.array(get_texts(file, "classes"))
     else:
-        fields["classes"] = vector_of(file["classes"], np.float64)
-    n_classes = len(fields["classes"])
-    landmarks = "jitter" in fields
-    fields["machines"] = _read_machines(file["machines"], n_classes, landmarks)
-    return fields
-
-
-def _read_machines(group: h5py.Group, n_classes: int, landmarks: bool) -> Machines:
-    """The classifiers of so many classes."""
-    sides = [vector_of(group[name], np.int64) for name in ("negative", "positive")]
-    decision = decision_of(n_classes, landmarks=landmarks)
+        classes = _vector_of(file["classes"], np.float64)
+    group = file["machines"]
+    sides = [_vector_of(group[name], np.int64) for name in ("negative", "positive")]
+    decision = decision_of(len(classes), landmarks="jitter" in fields)
     demand(
-        len(sides[0]) == count_classifiers(n_classes, decision)
-        and np.array_equal(np.column_stack(sides), class_sides(n_classes, decision)),
+        len(sides[0]) == count_classifiers(len(classes), decision)
+        and np.array_equal(np.column_stack(sides), class_sides(len(classes), decision)),
         "its classifiers are not those of its classes",
     )
     kinds = ARRAYS | dict.fromkeys(NUMBERS, np.float64)
-    return Machines(**{name: vector_of(group[name], kind) for name, kind in kinds.items()})
+    machines = {name: _vector_of(group[name], kind) for name, kind in kinds.items()}
+    return fields | {"classes": classes, "machines": Machines(**machines)}
+
+
+def _number_of(attributes: Any, name: str) -> float:
+    value = np.asarray(attributes[name])
+    demand(value.ndim == 0 and value.dtype.kind in "iuf", f"its {name} is not a number")
+    return float(value)
+
+
+def _vector_of(stored: h5py.Dataset, dtype: type) -> npt.NDArray[Any]:
+    """One-dimensional array of `dtype`; InputError for numbers that it does not hold."""
+    kinds = "iu" if issubclass(dtype, np.integer) else "f"
+    if stored.ndim != 1 or stored.dtype.kind not in kinds:
+        raise InputError(f"{stored.name} is {stored.ndim}-dimensional, of type {stored.dtype}")
+    values = stored[...]
+    converted: npt.NDArray[Any] = np.ascontiguousarray(values, dtype=dtype)
+    if kinds == "iu" and (converted != values).any():
+        raise InputError(f"{stored.name} has a number that {np.dtype(dtype)} does not hold")
+    return converted
+
+
+def _read_trained(file: h5py.File, fields: dict[str, Any]) -> dict[str, Any]:
+    """Classes, classifiers and what they share, of a file of 0.2."""
+    group = file["machines"]
+    parts = _parts_of_table(group) if "indptr" in group else _parts_of_groups(group)
+    n_vectors = len(fields["support_vectors"])
+    rows = np.full(n_vectors, -1)
+    penalties = np.full(n_vectors, fields["C"])
+    for part in parts:
+        if "landmarks" in part:
+            part["sv"] = part["landmarks"]
+            part["rho"] = 1.0
+        else:
+            part["beta"] = part["alpha"] * part["labels"]
+        inside = ((part["sv"] >= 0) & (part["sv"] < n_vectors)).all()
+        demand(inside, f"a classifier points outside the {n_vectors} vectors")
+        rows[part["sv"]] = part["rows"]
+        penalties[part["sv"]] = part.get("C", fields["C"])
+    numbers = {name: [part.get(name, np.nan) for part in parts] for name in NUMBERS}
+    places = [part["sv"] for part in parts]
+    names = np.asarray(file.attrs["class_names"])
+    is_text = names.dtype.kind == "S"
+    return {
+        "classes": np.char.decode(names, "utf-8") if is_text else names.astype(np.float64),
+        "machines": Machines.of(places, [part["beta"] for part in parts], **numbers),
+        "rows": rows,
+        "penalties": penalties if "C" in parts[0] else None,
+        "jitter": parts[0].get("jitter"),
+    }
+
+
+def _parts_of_groups(group: h5py.Group) -> list[dict[str, Any]]:
+    """Arrays and numbers of each classifier by name, from a group for each."""
+    parts = []
+    for k in range(len(group)):
+        own = group[str(k)]
+        names = own.attrs.keys() - {"positive", "negative", "kind"}
+        numbers = {name: _number_of(own.attrs, name) for name in names}
+        parts.append(numbers | {name: _as_stored(stored) for name, stored in own.items()})
+    return parts
+
+
+def _parts_of_table(group: h5py.Group) -> list[dict[str, Any]]:
+    """The same from arrays of all classifiers, which are exact."""
+    indptr = _vector_of(group["indptr"], np.int64)
+    columns: dict[str, Any] = {}
+    for name in group.keys() - {"indptr", "positive", "negative"}:
+        columns[name] = _as_stored(group[name])
+        if name in ("alpha", "labels", "rows", "sv", "C"):
+            check_pointers(indptr, len(columns[name]), f"{group.name}/indptr of {name}")
+            columns[name] = np.split(columns[name], indptr[1:-1])
+    return [dict(zip(columns, own, strict=True)) for own in zip(*columns.values(), strict=True)]
+
+
+def _as_stored(stored: h5py.Dataset) -> npt.NDArray[Any]:
+    return _vector_of(stored, np.float64 if stored.dtype.kind == "f" else np.int64)
+
+
+def check_model(model: Model) -> None:
+    """Raise InputError for what no training gives, or what does not fit together."""
+    classes = model.classes
+    exact = model.kind == "exact"
+    each = "pair of them" if model.decision == "ovo" else "of them against the rest"
+    demand(
+        len(classes) > 1 and len(model.machines) == count_classifiers(len(classes), model.decision),
+        f"a model needs two classes or more, and a binary classifier for each {each}, not "
+        f"{len(classes)} classes and {len(model.machines)} classifiers",
+    )
+    different = len(set(classes.tolist())) == len(classes)
+    finite = classes.dtype.kind != "f" or bool(np.isfinite(classes).all())
+    demand(different and finite, "classes must be words or finite numbers, all different")
+    of_task = model.task == "classification" or classes.tolist() == [-1, 1]
+    if model.task == "regression":
+        of_task &= not exact and None not in (model.offset, model.epsilon)
+    demand(of_task, f"its classes, classifiers or numbers are not those of {model.task}")
+    _check_machines(model.machines, len(model.support_vectors), exact)
+    one_sided = model.task != "novelty" or not exact or bool((model.machines.beta >= 0).all())
+    demand(one_sided, "weights of novelty must not be negative")
+    _check_vectors(model, exact)
+    for name in ("C", "jitter", "offset", "spread", "epsilon"):
+        value = 1.0 if getattr(model, name) is None else getattr(model, name)
+        possible = value > 0 if name in ("C", "spread") else value >= 0 or name == "offset"
+        demand(possible and np.isfinite(value), f"the {name} of a model cannot be {value}")
+
+
+def _check_vectors(model: Model, exact: bool) -> None:
+    """Raise InputError for rows, penalties and widths that are not those of support vectors."""
+    n_vectors = len(model.support_vectors)
+    rows = model.rows
+    demand(
+        len(rows) == n_vectors and rows.min() >= (0 if exact else -1),
+        f"{n_vectors} support vectors need as many numbers of rows",
+    )
+    rows = rows[rows != -1]
+    demand(len(np.unique(rows)) == len(rows), "two support vectors are the same row")
+    penalties = np.ones(n_vectors) if model.penalties is None else model.penalties
+    positive = bool(((penalties > 0) & (penalties < np.inf)).all())
+    demand(positive and len(penalties) == n_vectors, f"C must be {n_vectors} positive numbers")
+    widths = {model.n_features, len(model.columns or range(model.n_features))}
+    if model.scaling is not None and model.scaling.n_features is not None:
+        widths.add(model.scaling.n_features)
+    demand(len(widths) == 1, f"it describes {widths} columns")
+
+
+def _check_machines(machines: Machines, n_vectors: int, exact: bool) -> None:
+    """Raise InputError for arrays and numbers of classifiers that no training gives."""
+    n = len(machines)
+    sv = machines.sv
+    check_pointers(machines.indptr, len(sv), "indptr of the classifiers")
+    lengths = np.diff(machines.indptr)
+    numbers = np.array([getattr(machines, name) for name in NUMBERS])
+    demand(
+        len(machines.beta) == len(sv) and numbers.shape[1:] == (n,) and lengths.all(),
+        "the arrays of classifiers must be of one length above 0",
+    )
+    demand(
+        0 <= sv.min() <= sv.max() < n_vectors,
+        f"a classifier points outside the {n_vectors} vectors",
+    )
+    places = np.repeat(np.arange(n), lengths) * n_vectors + sv
+    demand(len(np.unique(places)) == len(sv), "a classifier has a support vector twice")
+    demand(np.isfinite(machines.beta).all(), "weights must be finite numbers")
+    positive = (machines.rho >= np.finfo(np.float64).tiny) & (machines.rho < np.inf)
+    demand(positive.all(), "rho must be a positive number")
+    if exact:
+        sums = np.add.reduceat(np.abs(machines.beta), machines.indptr[:-1])
+        near = np.abs(sums - 1) <= WEIGHT_SUM_TOLERANCE
+        demand(near.all(), f"absolute weights must have the sum 1, not {sums}")
+    else:
+        same = np.array_equal(sv, np.tile(sv[: lengths[0]], n))
+        demand(same, "all classifiers of a landmark model must have the same landmarks")
+        demand((machines.rho == 1).all(), "rho of landmarks must be 1")
+    for name in ("certified_gap", "primal", "dual"):
+        values = getattr(machines, name)
+        possible = (values >= 0) & (np.isfinite(values) | (name == "certified_gap"))
+        demand(
+            (possible | np.isnan(values)).all(), f"{name} must be a number from 0 on, not {values}"
+        )
+    sigmoids = np.array([machines.sigmoid_a, machines.sigmoid_b])
+    possible = np.isfinite(sigmoids).all(axis=0) | np.isnan(sigmoids).all(axis=0)
+    demand(possible.all(), f"sigmoids cannot have the numbers {sigmoids}")

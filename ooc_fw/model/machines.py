@@ -1,25 +1,89 @@
-"""The binary classifiers of a model: weights on shared rows, in one ragged table; their checks."""
+"""The binary classifiers of a model: their classes, weights, votes and probabilities.
+
+Exact models have one classifier for each pair of classes ("ovo"): most votes win, and the sums of
+decision values decide between equal votes. Landmark models have one for each class against the rest
+("ovr"): the largest decision value wins. Two classes have one classifier in both.
+
+References
+----------
+Platt (1999), Probabilistic outputs for support vector machines.
+Wu, Lin and Weng (2004), Probability estimates for multi-class classification by pairwise coupling.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from itertools import combinations
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, check_pointers
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows
 from ooc_fw.landmarks import LandmarkSolution
-from ooc_fw.model.pairs import PairSolution, count_classifiers, union_of_rows, worst_status
-from ooc_fw.problem import WEIGHT_SUM_TOLERANCE
+from ooc_fw.solver.state import Solution, Status
 from ooc_fw.system.errors import InputError
 
-if TYPE_CHECKING:
-    from ooc_fw.model.record import Model
+Decision: TypeAlias = Literal["ovo", "ovr"]
 
+REST = -1  # place of the negative "class" of one class against the rest
+CLIP = 1e-7  # pairwise probabilities are at least this far from 0 and 1, as in LIBSVM
+_SYSTEM_BYTES = 8 << 20  # of the linear systems that are solved at once
 ARRAYS = {"indptr": np.int64, "sv": np.int64, "beta": np.float64}
 """Data types of the fields of `Machines` that are no numbers of each classifier."""
+
+
+@dataclass(frozen=True)
+class PairSolution:
+    """The solution for a pair of classes, of which the `positive` one is larger and is +1."""
+
+    negative: int
+    positive: int
+    solution: Solution  # in rows of the whole data set; one of several has no support vectors
+    stands_in: bool = False  # whether a stream has seen no row of the classes
+
+
+def class_pairs(n_classes: int) -> list[tuple[int, int]]:
+    """All pairs of classes, in the order of their classifiers: (0, 1), (0, 2), ..., (1, 2), ..."""
+    return list(combinations(range(n_classes), 2))
+
+
+def count_classifiers(n_classes: int, decision: Decision) -> int:
+    """Number of binary classifiers of so many classes."""
+    return n_classes if decision == "ovr" else n_classes * (n_classes - 1) // 2
+
+
+def class_sides(n_classes: int, decision: Decision) -> Int64Array:
+    """Places of the negative and the positive class of each classifier, (n_classifiers, 2)."""
+    if decision == "ovo":
+        return np.array(class_pairs(n_classes), dtype=np.int64).reshape(-1, 2)
+    return np.column_stack([np.full(n_classes, REST), np.arange(n_classes)])
+
+
+def decision_of(n_classes: int, *, landmarks: bool) -> Decision:
+    """How the classifiers of a model decide between its classes."""
+    return "ovr" if n_classes > 2 and landmarks else "ovo"
+
+
+def union_of_rows(pairs: Sequence[PairSolution]) -> Int64Array:
+    """Rows of the whole data set that support any classifier; of several, increasing."""
+    if len(pairs) == 1:
+        return pairs[0].solution.rows
+    return np.unique(np.concatenate([pair.solution.rows for pair in pairs]))
+
+
+def worst_status(statuses: Sequence[Status]) -> Status:
+    """The status of all classifiers together: an interrupt, or the first that stopped early."""
+    early = [status for status in statuses if not status.reached]
+    order = [Status.INTERRUPTED, Status.STOPPED, *early, Status.SAMPLED]
+    return next((status for status in order if status in statuses), Status.CONVERGED)
+
+
+def worst_gap(gaps: Iterable[float | None]) -> float | None:
+    """The largest of the gaps of all classifiers; None when one is unknown."""
+    known = list(gaps)
+    return None if None in known else max(gap for gap in known if gap is not None)
 
 
 @dataclass(frozen=True)
@@ -65,49 +129,6 @@ class Machines:
     def part(self, k: int) -> slice:
         """Entries of classifier `k`."""
         return slice(self.indptr[k], self.indptr[k + 1])
-
-    def check(self, n_vectors: int, *, exact: bool) -> None:
-        """Raise InputError for arrays and numbers that no training gives."""
-        n = len(self)
-        n_entries = len(self.sv)
-        check_pointers(self.indptr, n_entries, "indptr of the classifiers")
-        lengths = np.diff(self.indptr)
-        numbers = np.array([getattr(self, name) for name in NUMBERS])
-        demand(
-            len(self.beta) == n_entries and numbers.shape[1:] == (n,) and lengths.all(),
-            "the arrays of classifiers must be of one length above 0",
-        )
-        demand(
-            0 <= self.sv.min() <= self.sv.max() < n_vectors,
-            f"a classifier points outside the {n_vectors} vectors",
-        )
-        places = np.repeat(np.arange(n), lengths) * n_vectors + self.sv
-        demand(len(np.unique(places)) == n_entries, "a classifier has a support vector twice")
-        demand(np.isfinite(self.beta).all(), "weights must be finite numbers")
-        positive = (self.rho >= np.finfo(np.float64).tiny) & (self.rho < np.inf)
-        demand(positive.all(), "rho must be a positive number")
-        if exact:
-            sums = np.add.reduceat(np.abs(self.beta), self.indptr[:-1])
-            near = np.abs(sums - 1) <= WEIGHT_SUM_TOLERANCE
-            demand(near.all(), f"absolute weights must have the sum 1, not {sums}")
-        else:
-            same = np.array_equal(self.sv, np.tile(self.sv[: lengths[0]], n))
-            demand(same, "all classifiers of a landmark model must have the same landmarks")
-            demand((self.rho == 1).all(), "rho of landmarks must be 1")
-        largest = np.finfo(np.float64).max
-        for name, most in (("certified_gap", np.inf), ("primal", largest), ("dual", largest)):
-            values = getattr(self, name)
-            possible = np.isnan(values) | ((values >= 0) & (values <= most))
-            demand(possible.all(), f"{name} must be a number that is not negative, not {values}")
-        sigmoids = np.array([self.sigmoid_a, self.sigmoid_b])
-        possible = np.isfinite(sigmoids).all(axis=0) | np.isnan(sigmoids).all(axis=0)
-        demand(possible.all(), f"sigmoids cannot have the numbers {sigmoids}")
-
-
-def demand(holds: Any, message: str) -> None:
-    """Raise InputError unless a condition holds."""
-    if not holds:
-        raise InputError(message)
 
 
 NUMBERS = tuple(field.name for field in fields(Machines) if field.name not in ARRAYS)
@@ -207,45 +228,142 @@ def trained_pairs(
     }
 
 
-def check_model(model: Model) -> None:
-    """Raise InputError for what no training gives, or what does not fit together."""
-    classes = model.classes
-    n_vectors = len(model.support_vectors)
-    exact = model.kind == "exact"
-    each = "pair of them" if model.decision == "ovo" else "of them against the rest"
-    demand(
-        len(classes) > 1 and len(model.machines) == count_classifiers(len(classes), model.decision),
-        f"a model needs two classes or more, and a binary classifier for each {each}, not "
-        f"{len(classes)} classes and {len(model.machines)} classifiers",
-    )
-    different = len(set(classes.tolist())) == len(classes)
-    finite = classes.dtype.kind != "f" or bool(np.isfinite(classes).all())
-    demand(different and finite, "classes must be words or finite numbers, all different")
-    of_task = model.task == "classification" or classes.tolist() == [-1, 1]
-    if model.task == "regression":
-        of_task &= not exact and None not in (model.offset, model.epsilon)
-    demand(of_task, f"its classes, classifiers or numbers are not those of {model.task}")
-    model.machines.check(n_vectors, exact=exact)
-    one_sided = model.task != "novelty" or not exact or bool((model.machines.beta >= 0).all())
-    demand(one_sided, "weights of novelty must not be negative")
-    rows = model.rows
-    demand(
-        len(rows) == n_vectors and rows.min() >= (0 if exact else -1),
-        f"{n_vectors} support vectors need as many numbers of rows",
-    )
-    rows = rows[rows != -1]
-    demand(len(np.unique(rows)) == len(rows), "two support vectors are the same row")
-    penalties = np.ones(n_vectors) if model.penalties is None else model.penalties
-    positive = bool(((penalties > 0) & (penalties < np.inf)).all())
-    demand(positive and len(penalties) == n_vectors, f"C must be {n_vectors} positive numbers")
-    for name in ("C", "jitter", "offset", "spread", "epsilon"):
-        value = 1.0 if getattr(model, name) is None else getattr(model, name)
-        least = -np.inf if name == "offset" else 0.0
-        possible = np.isfinite(value) and (
-            value > least if name in ("C", "spread") else value >= least
-        )
-        demand(possible, f"the {name} of a model cannot be {value}")
-    widths = {model.n_features, len(model.columns or range(model.n_features))}
-    if model.scaling is not None and model.scaling.n_features is not None:
-        widths.add(model.scaling.n_features)
-    demand(len(widths) == 1, f"it describes {widths} columns")
+def demand(holds: Any, message: str) -> None:
+    """Raise InputError unless a condition holds."""
+    if not holds:
+        raise InputError(message)
+
+
+def class_scores(
+    values: Float64Array, n_classes: int, for_negative: Float64Array | None = None
+) -> Float64Array:
+    """Votes for each class, plus fractions that follow the sums of decision values.
+
+    `values`, (n_rows, n_pairs), are positive for the larger class of a pair; the smaller ones may
+    have others. In the result, (n_rows, n_classes), a vote is 1; the sum of the decision values for
+    a class, mapped monotonously into (-1/3, 1/3), decides between equal votes.
+    """
+    negatives = values if for_negative is None else for_negative
+    votes = np.zeros((len(values), n_classes))
+    sums = np.zeros((len(values), n_classes))
+    start = 0
+    for smaller in range(n_classes - 1):  # the pairs of a class with all larger ones
+        stop = start + n_classes - 1 - smaller
+        of_larger = values[:, start:stop]
+        of_smaller = negatives[:, start:stop]
+        votes[:, smaller + 1 :] += of_larger > 0
+        votes[:, smaller] += np.count_nonzero(of_smaller <= 0, axis=1)
+        sums[:, smaller + 1 :] += of_larger
+        sums[:, smaller] -= of_smaller.sum(axis=1)
+        start = stop
+    return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))
+
+
+def is_decided(
+    values: Float64Array, bound: Float64Array, n_classes: int, decision: Decision = "ovo"
+) -> npt.NDArray[np.bool_]:
+    """Whether no error within `bound` changes the class that is predicted, shape (n_rows,).
+
+    Decision values and the bounds on their errors have the shape (n_rows, n_classifiers).
+    """
+    # Scores are rounded, too: two large sums of decision values may differ in their last bits only.
+    rounding = 4 * n_classes * np.finfo(np.float64).eps
+    bound = bound + rounding * np.abs(values).max(axis=1, keepdims=True)
+    scores = values
+    lower = values - bound
+    upper = values + bound
+    if decision == "ovo":
+        scores = class_scores(values, n_classes)
+        lower = class_scores(values - bound, n_classes, values + bound)
+        upper = class_scores(values + bound, n_classes, values - bound)
+    rows = np.arange(len(values))
+    first = scores.argmax(axis=1)
+    least = lower[rows, first]
+    upper[rows, first] = -np.inf
+    return np.asarray(least > upper.max(axis=1) + rounding)
+
+
+def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Find a and b of P(positive | f) = 1 / (1 + exp(a f + b)), by maximum likelihood.
+
+    `values` are finite decision values of rows that the classifier was not trained on, of either
+    class or both. Platt's targets t, (n+ + 1) / (n+ + 2) for positive and 1 / (n- + 2) for negative
+    rows, give separable rows a finite slope; the mean of -t log p - (1 - t) log(1 - p) is convex.
+    """
+    from scipy.optimize import minimize  # 0.1 s, for few commands
+
+    n_positive = int(positive.sum())
+    n_negative = len(positive) - n_positive
+    targets = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
+    # The tolerance suits values of the order of 1.
+    scale = float(np.abs(values).max(initial=0))
+    if scale < 1e-300:
+        scale = 1.0
+    design = np.column_stack([values / scale, np.ones(len(values))])
+
+    def loss(parameters: Float64Array) -> tuple[float, Float64Array]:
+        z = design @ parameters
+        slopes = targets - sigmoid(z, 1.0, 0.0)
+        # The loss of a row is log(1 + exp(z)) - (1 - t) z, which does not overflow.
+        return (np.logaddexp(0, z) - (1 - targets) * z).mean(), slopes @ design / len(z)
+
+    def curvature(parameters: Float64Array) -> Float64Array:
+        p = sigmoid(design @ parameters, 1.0, 0.0)
+        return np.asarray(design.T @ (design * (p * (1 - p))[:, None]) / len(p))
+
+    start = np.array([0.0, np.log((n_negative + 1) / (n_positive + 1))])
+    options = {"gtol": 1e-10}  # of the mean loss, which is of the order of 1
+    found = minimize(loss, start, jac=True, hess=curvature, method="trust-ncg", options=options)
+    return float(found.x[0] / scale), float(found.x[1])
+
+
+def sigmoid(values: Float64Array, a: float | Float64Array, b: float | Float64Array) -> Float64Array:
+    """1 / (1 + exp(a f + b)) for each decision value f, without overflow."""
+    z = a * values + b
+    small = np.exp(-np.abs(z))
+    return np.asarray(np.where(z >= 0, small, 1.0) / (1 + small))
+
+
+def class_probabilities(
+    values: Float64Array, a: Float64Array, b: Float64Array, n_classes: int, decision: Decision
+) -> Float64Array:
+    """Probability of each class, (n_rows, n_classes), from values and sigmoids of classifiers."""
+    values = values.reshape(len(values), -1)
+    if decision == "ovr":
+        logs = -np.logaddexp(0, a * values + b)
+        # Divided by the largest share, so that they do not all underflow to 0.
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+    of_pairs = sigmoid(values, a, b)
+    if n_classes == 2:
+        # 1 - p would be exactly 0 where the other class is almost certain.
+        return np.hstack([sigmoid(values, -a, -b), of_pairs])
+    return couple(of_pairs, n_classes)
+
+
+def couple(of_pairs: Float64Array, n_classes: int) -> Float64Array:
+    """Probabilities of classes that agree best with those `of_pairs`, (n_rows, n_classes).
+
+    These, (n_rows, n_pairs), are of the larger class of each pair, given that it is one of the two.
+    With r_ij the probability of class i rather than j, p minimises
+    sum over i and j of (r_ji p_i - r_ij p_j)^2 subject to sum p = 1: Q p + c e = 0 with
+    Q_ii = sum over j of r_ji^2 and Q_ij = -r_ji r_ij. The solution is positive (Wu, Lin and Weng
+    2004, theorem 2).
+    """
+    step = max(1, _SYSTEM_BYTES // (8 * (n_classes + 1) ** 2))
+    result = np.empty((len(of_pairs), n_classes))
+    for start in range(0, len(of_pairs), step):
+        part = np.clip(of_pairs[start : start + step], CLIP, 1 - CLIP)
+        system = np.zeros((len(part), n_classes + 1, n_classes + 1))
+        for r, (i, j) in zip(part.T, class_pairs(n_classes), strict=True):
+            # r is the probability of j rather than i.
+            system[:, i, i] += r * r
+            system[:, j, j] += (1 - r) * (1 - r)
+            system[:, i, j] = system[:, j, i] = -r * (1 - r)
+        system[:, :-1, -1] = system[:, -1, :-1] = 1
+        right = np.zeros((len(part), n_classes + 1, 1))
+        right[:, -1] = 1
+        shares = np.linalg.solve(system, right)[:, :-1, 0]
+        shares = np.maximum(shares, 0)  # only rounding makes it negative
+        result[start : start + step] = shares / shares.sum(axis=1, keepdims=True)
+    return result

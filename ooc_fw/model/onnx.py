@@ -254,7 +254,7 @@ def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
 
 
 def _votes(model: Model, decision: _Tensor) -> _Tensor:
-    """Scores of the classes, as `ooc_fw.model.pairs.class_scores` gives them."""
+    """Scores of the classes, as `ooc_fw.model.machines.class_scores` gives them."""
     negative, positive = np.eye(len(model.classes))[model.sides.T]
     won = decision.apply("Greater", 0.0).apply("Cast", to=_DOUBLE)
     sums: _Tensor = decision @ (positive - negative)

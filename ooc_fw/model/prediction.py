@@ -25,7 +25,7 @@ from ooc_fw.data.views import ColumnSource, ScaledSource
 from ooc_fw.kernels.decisions import DecisionFunctions, IsOpen, Weights
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.model.pairs import is_decided
+from ooc_fw.model.machines import is_decided
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:

@@ -22,23 +22,28 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.landmarks import LandmarkSolution
-from ooc_fw.model import pairs, prediction
-from ooc_fw.model.file import content_of, opened, read_fields
+from ooc_fw.model import prediction
+from ooc_fw.model.file import check_model, content_of, opened, read_fields
 from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
 from ooc_fw.model.machines import (
     NUMBERS,
     Classifier,
+    Decision,
     Machines,
+    PairSolution,
     as_class_values,
-    check_model,
+    class_probabilities,
+    class_scores,
+    class_sides,
+    decision_of,
     known,
     trained_landmarks,
     trained_pairs,
+    worst_gap,
 )
-from ooc_fw.model.probabilities import class_probabilities
 from ooc_fw.model.tables import Table, decide_table
 from ooc_fw.solver.state import Solution
-from ooc_fw.system.errors import InputError, format_label, format_value
+from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 
 if TYPE_CHECKING:
@@ -53,7 +58,7 @@ class Model:
     C: float  # penalty in training, before weights of rows and classes
     classes: npt.NDArray[Any]  # (n_classes,): float64 or text, increasing; of two, the second is +1
     scaling: Scaling | None  # of the training rows; None when it is unknown
-    status: str  # how training ended, by `ooc_fw.model.pairs.worst_status` of all classifiers
+    status: str  # how training ended, by `ooc_fw.model.machines.worst_status` of all classifiers
     support_vectors: Rows  # scaled as in training; all classifiers share them
     rows: Int64Array  # (n_support,): their numbers in the training data; -1 for what is no row
     machines: Machines  # weights of the classifiers, in the order of `class_sides`
@@ -76,15 +81,10 @@ class Model:
         return model_from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
-        words = format_value([format_label(value) for value in self.classes.tolist()], 5)
-        of_classes = f" of {words}" if self.task == "classification" else ""
-        gamma = f"gamma={self.kernel.gamma:.4g}, " if self.kernel.uses_gamma else ""
         vectors = "support vectors" if self.kind == "exact" else "landmarks"
-        gap = "not certified" if self.certified_gap is None else f"{self.certified_gap:.2g}"
         return (
-            f"Model({self.task}{of_classes}, kernel={self.kernel.name}, {gamma}C={self.C:g},\n"
-            f"      {len(self.support_vectors)} {vectors} of {self.n_features} features, "
-            f"gap={gap}, {self.status})"
+            f"Model({self.task}, {self.kernel.name} kernel, C={self.C:g}, "
+            f"{len(self.support_vectors)} {vectors}, {self.status})"
         )
 
     @property
@@ -111,40 +111,41 @@ class Model:
         return None if bits is None else int(np.bitwise_count(bits).sum())
 
     @property
-    def decision(self) -> pairs.Decision:
+    def decision(self) -> Decision:
         """Whether classifiers are of pairs of classes, as of two, or of one against the rest."""
-        return pairs.decision_of(len(self.classes), landmarks=self.jitter is not None)
+        return decision_of(len(self.classes), landmarks=self.jitter is not None)
 
     @property
     def sides(self) -> Int64Array:
         """Places of the negative and positive class of each classifier, (n_classifiers, 2)."""
-        return pairs.class_sides(len(self.classes), self.decision)
+        return class_sides(len(self.classes), self.decision)
 
     @cached_property
     def classifiers(self) -> list[Classifier]:
         """The binary classifiers one by one."""
         machines = self.machines
+        values = [*self.classes.tolist(), "rest"]  # which is at the place `REST`
         numbers = {name: known(getattr(machines, name)) for name in NUMBERS}
         numbers["objective"] = known(machines.rho / 2 if self.kind == "exact" else machines.dual)
         found = []
-        for k, (negative, positive) in enumerate(pairs.side_names(self.classes, self.decision)):
+        for k, (negative, positive) in enumerate(self.sides.tolist()):
             part = machines.part(k)
             places = machines.sv[part]
             C = None if self.penalties is None else self.penalties[places]
-            own: dict[str, Any] = {name: values[k] for name, values in numbers.items()}
+            own: dict[str, Any] = {name: each[k] for name, each in numbers.items()}
             arrays = (places, self.rows[places], machines.beta[part], C)
-            found.append(Classifier(positive, negative, *arrays, **own))
+            found.append(Classifier(values[positive], values[negative], *arrays, **own))
         return found
 
     @property
     def certified_gap(self) -> float | None:
         """Certified relative gap of the worst classifier; None when one was not certified."""
-        return pairs.worst_gap(known(self.machines.certified_gap))
+        return worst_gap(known(self.machines.certified_gap))
 
     @property
     def sampled_gap(self) -> float | None:
         """Sampled relative gap of the worst classifier, no certificate; None when unknown."""
-        return pairs.worst_gap(known(self.machines.sampled_gap))
+        return worst_gap(known(self.machines.sampled_gap))
 
     @property
     def calibrated(self) -> bool:
@@ -154,7 +155,7 @@ class Model:
     @classmethod
     def of(
         cls,
-        solution: Solution | LandmarkSolution | Sequence[pairs.PairSolution],
+        solution: Solution | LandmarkSolution | Sequence[PairSolution],
         data: RowSource | Model | None,
         *,
         classes: npt.ArrayLike = (-1.0, 1.0),
@@ -165,11 +166,11 @@ class Model:
         """Model of what training returned: of two classes, of landmarks, or of all pairs.
 
         Scaling, names of features and table are those of `data`. Of several pairs, `vectors` are
-        the rows `ooc_fw.model.pairs.union_of_rows`; of landmarks, `penalties` are those of all
+        the rows `ooc_fw.model.machines.union_of_rows`; of landmarks, `penalties` are those of all
         training rows. `given` has other fields: kernel, C, and what belongs to the task.
         """
         if isinstance(solution, Solution):
-            solution = [pairs.PairSolution(0, 1, solution)]
+            solution = [PairSolution(0, 1, solution)]
         if isinstance(solution, LandmarkSolution):
             trained = trained_landmarks(solution, penalties)
         else:
@@ -294,7 +295,7 @@ class Model:
         """Votes for each of more than two classes, or its decision values against the rest."""
         if self.decision == "ovr":
             return decision_values
-        return pairs.class_scores(decision_values, len(self.classes))
+        return class_scores(decision_values, len(self.classes))
 
     def probabilities(self, decision_values: Float64Array) -> Float64Array:
         """Probability of each class, shape (n_rows, n_classes), from `decision_function`'s values.
@@ -306,8 +307,9 @@ class Model:
                 "the model gives no probabilities; train it with --probability (in Python "
                 "probability=True)"
             )
-        sigmoids = self.machines.sigmoid_a, self.machines.sigmoid_b
-        return class_probabilities(decision_values, *sigmoids, len(self.classes), self.decision)
+        a = self.machines.sigmoid_a
+        b = self.machines.sigmoid_b
+        return class_probabilities(decision_values, a, b, len(self.classes), self.decision)
 
     def importance(
         self,

@@ -19,7 +19,7 @@ from ooc_fw.data.rows import Codes, Int64Array, rows_bytes
 from ooc_fw.data.sampling import choose_sampler
 from ooc_fw.data.sources import RowSource, rows_source
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
-from ooc_fw.model.pairs import PairSolution, union_of_rows
+from ooc_fw.model.machines import PairSolution, union_of_rows
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import NoveltyProblem, Problem
 from ooc_fw.solver.loop import solve_problem

@@ -17,8 +17,7 @@ from ooc_fw.data.labels import encode_labels, read_targets
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target
-from ooc_fw.model.machines import Classifier
-from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows, worst_gap
+from ooc_fw.model.machines import Classifier, PairSolution, class_pairs, union_of_rows, worst_gap
 from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import (

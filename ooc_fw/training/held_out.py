@@ -14,9 +14,8 @@ import numpy as np
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.views import ranges_of
-from ooc_fw.model.pairs import REST
+from ooc_fw.model.machines import REST, fit_sigmoid
 from ooc_fw.model.prediction import decide
-from ooc_fw.model.probabilities import fit_sigmoid
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem

@@ -1,6 +1,6 @@
 """Binary classifiers of all pairs of classes (one-versus-one).
 
-The predicted class is the one that most classifiers vote for, see `ooc_fw.model.pairs`.
+The predicted class is the one that most classifiers vote for, see `ooc_fw.model.machines`.
 
 References
 ----------
@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from ooc_fw.data.rows import take_rows
-from ooc_fw.model.pairs import PairSolution, class_pairs
+from ooc_fw.model.machines import PairSolution, class_pairs
 from ooc_fw.model.partition import Partition, partition_classes, places_among
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.loop import solve_problem

@@ -23,7 +23,7 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows, concat_rows, rows_b
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.model.pairs import class_pairs
+from ooc_fw.model.machines import class_pairs
 from ooc_fw.model.partition import Partition
 from ooc_fw.problem import FLOAT64_GAP, StoppingTest, relative_gap
 from ooc_fw.solver.plan import Plan

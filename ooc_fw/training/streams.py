@@ -30,7 +30,7 @@ from ooc_fw.data.rows import (
 )
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.kernels.functions import Kernel
-from ooc_fw.model.pairs import PairSolution, class_pairs
+from ooc_fw.model.machines import PairSolution, class_pairs
 from ooc_fw.model.record import Model
 from ooc_fw.options import KEEP, TrainOptions
 from ooc_fw.problem import BinaryProblem

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import KERNELS, make_kernel
-from ooc_fw.model.pairs import class_scores, is_decided
+from ooc_fw.model.machines import class_scores, is_decided
 from ooc_fw.model.prediction import DECISION_ACCURACY, Predictor, Wanted, decide
 from ooc_fw.system.errors import InputError
 from tests.support.models import make_model, with_numbers

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import ooc_fw.training.held_out
 from ooc_fw import InputError, TrainOptions, make_kernel, open_dataset
-from ooc_fw.model.pairs import class_pairs
-from ooc_fw.model.probabilities import fit_sigmoid
+from ooc_fw.model.machines import class_pairs, fit_sigmoid
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.system.interrupt import signal_of
