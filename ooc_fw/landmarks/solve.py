@@ -330,7 +330,7 @@ class _Run(Surroundings):
             self.point = self.newton.evaluate(point.b, exact=True)
             return self._passes()
 
-        return self.certify_late(status, 0.0, passes)
+        return self.certify_late(status, passes)
 
     def weights_so_far(self) -> LandmarkSolution:
         """The weights of the last point."""

@@ -22,8 +22,7 @@ from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.problem import relative_gap
-from ooc_fw.solver.growing import GrowingArray, GrowingRows
-from ooc_fw.solver.kernel_rows import KernelRows, value_type
+from ooc_fw.solver.kernel_rows import GrowingArray, GrowingRows, KernelRows, value_type
 from ooc_fw.solver.systems import LARGEST_SYSTEM, never, solve_systems
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -40,12 +39,14 @@ from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
 from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Stop, Warm, Work
 from ooc_fw.solver.steps import LEAST_BATCH, Effort, Steps
-from ooc_fw.solver.surroundings import POLISH_SHARE, Surroundings
+from ooc_fw.solver.surroundings import Surroundings
 from ooc_fw.system.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-_BRIEF = 1.0  # seconds for optimising the weights after an interrupt, and for comparing candidates
+_PASS_SHARE = 0.3  # share of a time limit that is left to a certifying pass and what follows
+_POLISH_SHARE = 0.1  # the same where there is no pass: for optimising on the vertices at the end
+_BRIEF = 1.0  # seconds for that after an interrupt
 _LITTLE_ROOM = 64  # no vertices are sought with room for less than 1/64 of those allowed
 _IDLE_ROUNDS = 8  # rounds without a new violator or a smaller gap, which end a run as ROUNDING
 _UNFINISHED = 4  # corrective steps without progress, before kernel values become more precise
@@ -54,11 +55,8 @@ _LONG = 5000  # rho must fall in so many steps, or in half of the steps before
 _LONG_CORRECTIVE = 500  # the same of corrective steps
 _VIOLATION_SHARE = 0.3  # of the violation just seen, to which corrective steps optimise
 _TARGET_SHARE = 0.8  # of the target gap, but no farther
-_SURE_ROWS = 8 << 20  # rows for which two draws that pass the test suffice
-_SURE_PART = 64  # of those beyond, one in so many has to pass
 _WALK_STEPS = 64  # steps from one report to the next, or fewer
 _WALK_VALUES = 1 << 22  # fewer steps, so that a report takes at most so many kernel values
-_FLOAT64 = 1.5  # time of a kernel value in the gradient in float64, half of which is computed
 _WORSE = 1.01  # if the last gap is so many times the least, the weights of the least are restored
 _TIGHTER = 0.8  # factor of the tolerance of training after rounding has hidden a violation
 
@@ -222,7 +220,7 @@ class _Run(Surroundings):
             state.renewed = True
             candidates, passed = self._ask_oracle()
         if passed and not candidates.exact:
-            candidates, passed = self._ask_again()
+            candidates, passed = self._ask_oracle()  # one draw may have missed all violators
         if not passed and not last:
             self._step(candidates)
         return passed
@@ -247,7 +245,6 @@ class _Run(Surroundings):
         self._note(steps)
         if most > 0 and not steps.passed:
             self.report()
-        state.remember()
         return steps.passed
 
     def _ask_oracle(self) -> tuple[Candidates, bool]:
@@ -257,27 +254,15 @@ class _Run(Surroundings):
         if state.full:
             candidates = nothing_outside(self.active, 0, exact=False)
         else:
-            started = time.perf_counter()
             request = Request()
             if state.rule.takes_many:
                 limit = min(max(LEAST_BATCH, len(self.active)), room)
                 request = Request(limit, self.active.rho * (1 - self._target_gap()))
             candidates = state.oracle.propose(self.active, state.rng, request)
-            seconds = time.perf_counter() - started
-            self.deadline.measure(seconds, candidates.n_scanned * len(self.active))
         state.n_scanned = candidates.n_scanned
         state.worst = candidates.worst
         self.progress.sampled_gap = gap = relative_gap(self.active.rho, candidates.least)
         return candidates, gap <= self._target_gap()
-
-    def _ask_again(self) -> tuple[Candidates, bool]:
-        """Ask once more, or until a share of very many rows has passed: they may hide violators."""
-        wanted = self.state.rule.takes_many * (self.source.n_rows - _SURE_ROWS) // _SURE_PART
-        while True:
-            candidates, passed = self._ask_oracle()
-            wanted -= candidates.n_scanned
-            if not passed or wanted <= 0 or candidates.n_scanned == 0 or self.deadline.left() <= 0:
-                return candidates, passed
 
     def _make_room(self) -> int:
         """Remove idle vertices where few may still be added; how many those are."""
@@ -314,7 +299,6 @@ class _Run(Surroundings):
         state.rule.prune(self.active)
         self.interrupt.defer()
         self.report()
-        state.remember()
 
     def _note(self, steps: Steps, wanted_gap: float = 0.0, *, grown: bool = False) -> None:
         """Count steps; where they lead nowhere, make kernel values more precise, or end the run."""
@@ -339,8 +323,7 @@ class _Run(Surroundings):
         """Whether training has to stop now, so that the end fits the time limit."""
         if self.progress.phase is Phase.CERTIFY:
             return False
-        gradient_work = _FLOAT64 * len(self.active.support) ** 2
-        return self.deadline.is_over(gradient_work, self.state.pass_work())
+        return self.deadline.is_near(_PASS_SHARE if self.options.certify else _POLISH_SHARE)
 
     def update(self) -> SolverState:
         """Bring the progress up to date; what callbacks are told, without the bias of one class."""
@@ -380,10 +363,10 @@ class _Run(Surroundings):
                 status = self._certify_late(status)
                 last = state.certificate
                 if state.best and last and last.certified_gap > _WORSE * state.least_gap:
-                    state.take_weights(state.best.ids, state.best.alpha)
+                    state.take_weights(state.best.rows, state.best.alpha)
                     status = self._certify_late(status)
             else:
-                seconds = POLISH_SHARE / 2 * self.deadline.max_time
+                seconds = _POLISH_SHARE / 2 * self.deadline.max_time
                 if status.was_asked_for:
                     seconds = min(_BRIEF, seconds)
                 # The certificate of a full active set stays if its weights do.
@@ -400,9 +383,7 @@ class _Run(Surroundings):
         state.certificate = None
         tolerance = self.stopping.relative_tolerance(self.active.rho)
         return self.certify_late(
-            status,
-            self.deadline.takes(state.pass_work()),
-            lambda: run.certify(state, self, tolerance).certified_gap <= tolerance,
+            status, lambda: run.certify(state, self, tolerance).certified_gap <= tolerance
         )
 
     def weights_so_far(self) -> Solution:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,13 @@ from ooc_fw.data.rows import (
 )
 from ooc_fw.data.sampling import BlockSampler
 from ooc_fw.data.sources import iter_blocks
+from ooc_fw.kernels import low_rank
+from ooc_fw.kernels.arithmetic import Operand
+from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.few import FewVertices, Look
 from ooc_fw.solver.steps import STEP_RULES, StepRule
+from ooc_fw.system.memory import MemoryPlan
 
 if TYPE_CHECKING:
     from ooc_fw.solver.run import RunState
@@ -43,6 +46,14 @@ _NEAR = (1.2, 1.5, 2.0, 3.0)  # margins below which rows are seen again, in one 
 _VISITED = 8.0
 _RARE = 0.005  # share of violators in such a pass below which no other follows
 _FEW_ROWS = 256  # rows for each one drawn up to which the gradient of all is kept: no more work
+_KNOWN = 400  # rows of a look, about, that are seen by all vertices
+_SAFE = 1.5  # factor of the largest error among these
+_NEAREST = 0.05  # distance from a pivot that is added to all of them: errors do not vanish there
+_RIDGE = 1e-10  # of the diagonal, since the gradient of steps is rounded
+_LEAST_VERTICES = 500  # fewer are quickly looked at
+_GROWN = 1.4  # factor of the vertices from which others may be better pivots
+_LEAST_GROWN = 1.1  # the same once later passes cost more than
+_WORSE = 1.5  # times what they cost when the pivots were chosen
 
 
 @dataclass(frozen=True)
@@ -146,6 +157,103 @@ def block_rows(limit: int, share: float) -> int:
     wanted = int(_SPARE_ROWS * limit / max(share, _LEAST_SHARE))
     least = min(_FIRST_BLOCK, _LEAST_PER_VERTEX * limit)
     return min(max(least, wanted), LARGEST_BLOCK)
+
+
+class Look(NamedTuple):
+    """Rows that are looked at together."""
+
+    x: Operand  # distinct ones
+    has_label: npt.NDArray[np.bool_]  # (2, n): whether a row like it has the label -1, and +1
+    threshold: float  # gradient below which a row violates
+    n_left: int  # rows that later passes will see
+
+    def may_violate(
+        self, values: Float64Array, error: Float64Array, part: Int64Array
+    ) -> npt.NDArray[np.bool_]:
+        """Whether some of the rows may, given their decision values and errors of these."""
+        negative, positive = self.has_label[:, part]
+        limit = self.threshold + error
+        return np.asarray((positive & (values < limit)) | (negative & (-values < limit)))
+
+
+class FewVertices:
+    """Decision values of an active set from those of its vertices that nearly span it.
+
+    Certifying passes need bounds. Looks choose the violators to train on, for which estimates will
+    do: those of `ooc_fw.kernels.low_rank`, with the largest error seen on some rows of the same
+    look in place of what is left of w. A violator that a look misses is found by the next pass.
+    """
+
+    def __init__(self, memory: MemoryPlan) -> None:
+        self._memory = memory
+        self._ids = np.empty(0, dtype=np.int64)  # rows of the pivots; none where all take part
+        self._sought_at = 0  # vertices when pivots were last sought
+        self._cost = 0.0  # of a row with them then, as a share of that with all vertices
+
+    def decisions(self, active: ActiveSet, look: Look) -> Float64Array:
+        """Decision values of the rows of a look, estimated where they cannot violate."""
+        if active.precise or not look.threshold < np.inf:
+            return active.decision_at(look.x)
+        known = np.arange(0, len(look.x), max(1, len(look.x) // _KNOWN))
+        if len(active) > max(_LEAST_VERTICES, _GROWN * self._sought_at):
+            self._seek(active, look, known)
+        self._ids = np.delete(self._ids, active.outside(self._ids))
+        if len(self._ids) == 0:
+            return active.decision_at(look.x)
+        exact = active.decision_at(look.x.take(known))
+        few = _fit(active, active.places_of(self._ids), look.x.take(known), exact)
+        values, error = few.of_one(look.x)
+        is_open = look.may_violate(values, error, np.arange(len(values)))
+        values[known] = exact
+        is_open[known] = False
+        places = np.flatnonzero(is_open)
+        if len(places) > 0:
+            values[places] = active.decision_at(look.x.take(places))
+        cost = low_rank.row_cost(len(few), len(active), (len(known) + len(places)) / len(values))
+        if cost > _WORSE * self._cost:
+            self._sought_at = min(self._sought_at, int(len(active) / _GROWN * _LEAST_GROWN))
+        if cost > 1:
+            self._ids = self._ids[:0]
+        return values
+
+    def _seek(self, active: ActiveSet, look: Look, known: Int64Array) -> None:
+        """Choose other pivots, if any make passes cheaper."""
+        self._sought_at = len(active)
+        n_bytes = self._memory.kernel_values
+        effort = Effort.of(look.n_left, len(active), n_bytes)
+        if effort is None:
+            return
+        x = look.x.take(known)
+        engine = active.engine
+        exact = active.decision_at(x)
+        with active.kernel_rows_lent(if_=self._memory.limit is not None):
+            span = Span(engine, engine.prepare(active.rows, exact=True), active.alpha, effort.most)
+
+            def attempt() -> tuple[Compression, float]:
+                few = _fit(active, span.places, x, exact)
+                is_open = look.may_violate(*few.of_one(x), known)
+                return few.compression, np.count_nonzero(is_open) / len(known)
+
+            best, cost = low_rank.cheapest(span, effort, attempt)
+        if best is not None:
+            self._ids = active.ids[best.places]
+            self._cost = cost
+
+
+def _fit(active: ActiveSet, places: Int64Array, x: Operand, exact: Float64Array) -> LowRank:
+    """The active set by some of its vertices, given the decision values of some rows."""
+    engine = active.engine
+    z = active.operand.take(places)
+    K = low_rank.kernel_matrix(engine, engine.prepare(take_rows(active.rows, places), exact=True))
+    at_pivots = (active.labels * active.plain_grad)[places]
+    ridge = _RIDGE * np.diag(np.diagonal(K))
+    c = np.linalg.solve(K + ridge, at_pivots).astype(np.float64, copy=False)
+    residuals = at_pivots - K @ c
+    one = np.ones(1)
+    few = Compression(places, c[None], residuals[None], one, _NEAREST * one)
+    values, distance = LowRank(engine, z, few).of_one(x)
+    scale = _SAFE * one * (np.abs(values - exact) / distance).max(initial=0.0)
+    return LowRank(engine, z, few._replace(norms=scale, rounding=_NEAREST * scale))
 
 
 class BlockLMO(SampledLMO):

@@ -8,9 +8,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import numpy as np
 
@@ -43,20 +42,8 @@ _LEAST_PROGRESS = 1e-3  # share of the gap by which a corrective step must lower
 _LEAST_VIOLATORS = 512  # violators that a pass may always return
 _MOST_UNSCREENED = 1 << 20  # and a share of many rows: their numbers take memory
 _FEW_UNSCREENED = 0.25  # share of unscreened rows from which a pass looks at all, for a new screen
-_FEWEST = 64  # vertices of the first weights that are remembered
-_SAMPLE_ROWS = 20_000  # rows over which the primal objective is estimated, or all if fewer
-_DRAW_ROWS = 500  # rows of the sample between two looks at the clock
 _POLISHED_GAP = 1e-2  # relative gap on the vertices to which a run that stops early optimises
-_PASS_COST = 2.0  # time of a kernel value in a certifying pass, over one in training
 _UNCERTIFIED_DRAW = 2048  # least number of rows over which an uncertified gap is known
-
-
-class Weights(NamedTuple):
-    """Weights at some moment of a run."""
-
-    ids: Int64Array  # (k,): rows of positive weight
-    alpha: Float64Array  # (k,): their weights
-    rho: float  # alpha' g
 
 
 class RunState:
@@ -86,8 +73,7 @@ class RunState:
         self.active = ActiveSet(engine, options.C, kernel_rows, problem.penalties)
         self.rule = STEP_RULES[options.method]()
         self.oracle = make_oracle(self, self.rule)
-        self.earlier: list[Weights] = []  # at growing sizes, each twice the one before
-        self.best: Weights | None = None  # of the least certified gap above the tolerance
+        self.best: Warm | None = None  # weights of the least certified gap above the tolerance
         self.full = False  # whether the active set holds all the vertices that it may
         self.target_share = 1.0  # of the tolerance, to which training goes
         self.renewed = False  # whether the gradient is new since the oracle proposes nothing more
@@ -97,7 +83,6 @@ class RunState:
         self.worst = -1  # the worst of these rows, see `Candidates`
         self.certificate: Certificate | None = None  # of the present weights
         self.screen: Screen | None = None  # from the last pass over all rows
-        self.pass_share = 1.0  # share of the rows that the last certifying pass looked at
         self.sweep_seconds: float | None = None  # of the last pass over all rows
         self.trust_steps()
 
@@ -117,10 +102,10 @@ class RunState:
         return np.broadcast_to(C, self.rows.n_rows)
 
     @property
-    def weights(self) -> Weights:
+    def weights(self) -> Warm:
         """The current weights, which do not change with the active set."""
         support = self.active.support
-        return Weights(self.active.ids[support], self.active.alpha[support], self.active.rho)
+        return Warm(self.active.ids[support], self.active.alpha[support])
 
     def add_vertices(self, row_ids: Int64Array, *, fill: bool = True) -> None:
         """Add rows of the source, whose numbers increase, as vertices of weight 0."""
@@ -138,13 +123,6 @@ class RunState:
         self.certificate = None
         self.screen = None
         self.n_scanned = 0
-        self.pass_share = 1.0
-
-    def remember(self) -> None:
-        """Keep the current weights if the active set has grown enough; O(1) otherwise."""
-        least = 2 * len(self.earlier[-1].ids) if self.earlier else _FEWEST
-        if len(self.active) >= least and len(self.active.support) >= least:
-            self.earlier.append(self.weights)
 
     def renew(self) -> None:
         """Refresh; the oracle forgets what came from the gradient before."""
@@ -171,13 +149,6 @@ class RunState:
             if active.rho < self.least_rho * (1 - least_progress):
                 self.unfinished = 1
                 self.least_rho = active.rho
-
-    def pass_work(self) -> float:
-        """Kernel values that the next certifying pass likely takes, as if in training."""
-        n_rows = self.problem.source.n_rows
-        if not self.options.certify or len(self.active) == n_rows:
-            return 0.0
-        return _PASS_COST * self.pass_share * n_rows * len(self.active.support)
 
 
 @contextmanager
@@ -273,7 +244,6 @@ def certify(state: RunState, around: Surroundings, tolerance: float) -> Certific
 def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificate:
     """Certify by a pass over rows that no screen has left out."""
     active = state.active
-    deadline = around.deadline
     memory = state.plan.memory
     support = active.support
     unscreened = _unscreened(state)
@@ -281,15 +251,12 @@ def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificat
     alpha = active.alpha[support]
     all_rows = state.problem.source.n_rows
     n_rows = all_rows if unscreened is None else len(unscreened)
-    work = _PASS_COST * n_rows * len(support)
     started = time.perf_counter()
 
     def on_rows(rows_seen: int) -> None:
         share = rows_seen / n_rows
         around.report(share)
-        seconds = time.perf_counter() - started
-        if deadline.pass_is_late(seconds, share):
-            deadline.measure(seconds, share * work)
+        if around.deadline.pass_is_late(time.perf_counter() - started, share):
             raise Stop(Status.TIME_LIMIT)
 
     screen = None
@@ -316,12 +283,9 @@ def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificat
         certificate = make_pass(
             state.problem, state.engine, weights, search, on_rows, state.workers
         )
-    seconds = time.perf_counter() - started
-    deadline.measure(seconds, work)
     around.progress.sweep_fraction = None
-    state.pass_share = n_rows / all_rows
     if screen is not None:
-        state.sweep_seconds = seconds
+        state.sweep_seconds = time.perf_counter() - started
         state.screen = screen
         active.pinned[:] = False
         active.pinned[support] = True  # `_unscreened` needs the gradient of these vertices
@@ -364,76 +328,14 @@ def polish(state: RunState, around: Surroundings, gap: float) -> None:
 
 
 def finish_early(state: RunState, seconds: float) -> bool:
-    """Take the best weights of a run that stops early: optimal on their vertices, of least P.
-
-    Each optimisation and the comparison take `seconds` at most. Tells whether weights changed.
-    """
+    """Optimise on the vertices for so many seconds at most; whether the weights changed."""
     active = state.active
     if state.rule.walks and len(active) == state.problem.source.n_rows:
         active.keep(active.support)
     end = time.perf_counter() + seconds
     most = INNER_STEPS_PER_VERTEX * len(active)
     steps, _ = active.optimise(_POLISHED_GAP, most, lambda: time.perf_counter() > end)
-    n_support = len(active.support)
-    smaller = [earlier for earlier in state.earlier if len(earlier.ids) < n_support]
-    if not smaller:
-        return steps > 0
-    last = state.weights
-    candidates = [*smaller, last]
-    objectives = primal_objectives(candidates, state, end + seconds)
-    sizes = [len(weights.ids) for weights in candidates]
-    logger.info("primal objectives of %s vertices: %s", sizes, objectives)
-    best = candidates[int(objectives.argmin())]
-    if best is not last:
-        state.take_weights(best.ids, best.alpha)
-        end = time.perf_counter() + seconds
-        active.optimise(_POLISHED_GAP, most, lambda: time.perf_counter() > end)
-        # An optimum on few vertices may be a worse model than the weights on the way to it.
-        if primal_objectives([state.weights, last], state, end + seconds).argmin() == 1:
-            state.take_weights(last.ids, last.alpha)
-    return steps > 0 or best is not last
-
-
-def primal_objectives(candidates: Sequence[Weights], state: RunState, end: float) -> Float64Array:
-    """Primal objective P of each candidate, estimated over the same sample of rows.
-
-    The dual objective of weights on few vertices says nothing of the other rows: more violators may
-    make a worse model. On the scale where the margin is 1, a / rho is the solution of a squared
-    hinge, the minimum of
-
-        P(a) = 1/2 (|w|^2 + b^2) / rho^2 + 1/2 sum_i C_i max(0, 1 - y_i h(x_i) / rho)^2,
-
-    with the sum over the sample, scaled. Its first part is always taken, others before the `end`.
-    """
-    engine = state.engine
-    source = state.rows
-    labels = state.problem.labels
-    C = state.row_penalties
-    ids = np.unique(np.concatenate([weights.ids for weights in candidates]))
-    vertices = engine.prepare(source.take(ids))
-    alpha = np.zeros((len(candidates), len(ids)))
-    for row, weights in zip(alpha, candidates, strict=True):
-        row[np.searchsorted(ids, weights.ids)] = weights.alpha
-    rho = np.array([weights.rho for weights in candidates])
-    betas = alpha * labels[ids]
-    norms = (rho - alpha**2 @ (1 / C[ids])) / rho**2
-    losses = np.zeros(len(candidates))
-    n_seen = 0
-    rng = np.random.default_rng(state.options.seed)
-    order = rng.permutation(source.n_rows) if source.n_rows <= _SAMPLE_ROWS else None
-    while n_seen < min(_SAMPLE_ROWS, source.n_rows):
-        if order is None:
-            row_ids = state.sampler.sample(_DRAW_ROWS, rng)
-        else:
-            row_ids = np.sort(order[n_seen : n_seen + _DRAW_ROWS])
-        x = engine.prepare(source.take(row_ids))
-        margins = (engine.weighted_sum(x, vertices, betas) + betas.sum(axis=1)) / rho
-        slack = np.maximum(0.0, 1.0 - labels[row_ids][:, None] * margins)
-        losses += C[row_ids] @ slack**2
-        n_seen += len(row_ids)
-        if time.perf_counter() > end:
-            break
-    return np.asarray(norms / 2 + source.n_rows / n_seen * losses / 2)
+    return steps > 0
 
 
 def last_sampled_gap(state: RunState) -> float:

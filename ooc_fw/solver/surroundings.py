@@ -27,13 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LEAST_WORK = 1e6  # kernel values from which on time is proportional to their number
-_PASS_SHARE = 0.5  # share of the limit above which a certificate is not worth its time
-_SPARE = 1.2  # factor of every estimate
 _GRACE = 0.1  # share of the limit by which a pass that is under way may exceed it
 _EARLY = 0.02  # share of the limit during which the pace of a pass tells nothing
-POLISH_SHARE = 0.1
-"""Share of the limit for optimising the weights on their vertices at the end."""
 
 
 @dataclass
@@ -73,10 +68,7 @@ class Checkpoint:
 
 
 class Deadline:
-    """Time left to a run of `max_time` seconds, or without a limit, from a reading of `clock` on.
-
-    What ends a run takes time as well: it is estimated by the pace of kernel values so far.
-    """
+    """Time left to a run of `max_time` seconds, or without a limit, from a reading of `clock`."""
 
     def __init__(
         self, max_time: float | None, started: float, clock: Callable[[], float] = time.perf_counter
@@ -85,7 +77,6 @@ class Deadline:
         self.limited = self.max_time < math.inf
         self._started = started
         self._clock = clock
-        self._pace = 0.0  # seconds for a kernel value
 
     def left(self) -> float:
         """Seconds until the limit."""
@@ -99,14 +90,9 @@ class Deadline:
                 f"that nothing was written; allow more time"
             )
 
-    def measure(self, seconds: float, work: float) -> None:
-        """Take note of the time for so many kernel values, unless they are few."""
-        if work >= _LEAST_WORK:
-            self._pace = seconds / work
-
-    def takes(self, work: float) -> float:
-        """Seconds for so many kernel values, with a margin; 0 while nothing was measured."""
-        return _SPARE * self._pace * work
+    def is_near(self, share: float) -> bool:
+        """Whether no more than a share of the limit is left."""
+        return self.limited and self.left() <= share * self.max_time
 
     def allows_pass(self, seconds: float = 0.0) -> bool:
         """Whether a pass that takes so many more seconds will end in time, or soon after."""
@@ -116,16 +102,6 @@ class Deadline:
         """Whether a pass that has done `fraction` of its work in `seconds` will end too late."""
         rest = seconds / fraction * (1 - fraction)
         return seconds >= _EARLY * self.max_time and not self.allows_pass(rest)
-
-    def is_over(self, gradient_work: float, pass_work: float) -> bool:
-        """Whether training has to stop now, so that the end fits: it computes so many values."""
-        if not self.limited:
-            return False
-        certificate = self.takes(pass_work)
-        if certificate > _PASS_SHARE * self.max_time:
-            certificate = 0.0
-        end = self.takes(gradient_work) + certificate + POLISH_SHARE * self.max_time
-        return self.left() <= end
 
 
 class Surroundings(ABC):
@@ -226,13 +202,12 @@ class Surroundings(ABC):
             self.interrupt.noted = interrupt.args[0] if interrupt.args else None
             return Status.INTERRUPTED
 
-    def certify_late(self, status: Status, seconds: float, passes: Callable[[], bool]) -> Status:
+    def certify_late(self, status: Status, passes: Callable[[], bool]) -> Status:
         """Certify the weights of a run that stopped early, if there is time; its last status.
 
-        `passes` makes the pass, of so many `seconds`, and tells whether the gap is within the
-        tolerance, which it may be all the same.
+        `passes` makes the pass, and tells whether the gap is within the tolerance all the same.
         """
-        in_time = self.deadline.allows_pass(seconds)
+        in_time = self.deadline.allows_pass()
         if not self.options.certify or status.was_asked_for or not in_time:
             return status
         self.progress.phase = Phase.CERTIFY

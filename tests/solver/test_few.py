@@ -5,8 +5,8 @@ import pytest
 
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.kernels.low_rank import Effort
-from ooc_fw.solver import few
-from ooc_fw.solver.few import FewVertices, Look
+from ooc_fw.solver import oracles
+from ooc_fw.solver.oracles import FewVertices, Look
 from ooc_fw.system.memory import MemoryPlan
 from tests.support.reference import SmallProblem, make_problem
 from tests.support.solving import activate, train_in_session
@@ -17,7 +17,7 @@ NO_LIMIT = MemoryPlan(None, {}, None, 2, kernel_values=1 << 28)
 @pytest.fixture
 def looked_at(monkeypatch):
     """500 vertices near few centres, at their optimum, and a look at 4,000 such rows."""
-    monkeypatch.setattr(few, "_LEAST_VERTICES", 0)
+    monkeypatch.setattr(oracles, "_LEAST_VERTICES", 0)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(12, 4))[rng.integers(0, 12, 4500)] + 0.1 * rng.normal(size=(4500, 4))
     X = X.astype(np.float32)
@@ -74,12 +74,12 @@ def test_a_run_by_few_vertices_has_the_same_optimum(memory_limit, monkeypatch):
             sought.append(n_vertices)
             return Effort(6, 60, min(n_vertices, 40)) if n_vertices > 40 else None
 
-    monkeypatch.setattr(few, "_KNOWN", 50)
-    monkeypatch.setattr(few, "_LEAST_VERTICES", 0)
+    monkeypatch.setattr(oracles, "_KNOWN", 50)
+    monkeypatch.setattr(oracles, "_LEAST_VERTICES", 0)
     problem = make_problem(make_kernel("rbf", gamma=0.3), n_rows=3000, overlap=1)
     options = {"method": "corrective", "lmo": "sampled", "tol": 1e-3, "memory_limit": memory_limit}
     usual = train_in_session(problem, **options)
-    monkeypatch.setattr(few, "Effort", Eager)
+    monkeypatch.setattr(oracles, "Effort", Eager)
     expected = train_in_session(problem, **options)
     assert len(sought) > 2
     assert expected.status.reached

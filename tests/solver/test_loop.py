@@ -15,7 +15,7 @@ from sklearn import datasets
 import ooc_fw
 from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset, solve
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC
-from ooc_fw.solver import kernel_rows, loop, oracles, plan
+from ooc_fw.solver import kernel_rows, loop, plan
 from ooc_fw.system.memory import plan_memory
 from tests.support.contracts import to_dense
 from tests.support.methods import IN_TURN, LMOS, METHODS, SLOW, grid
@@ -340,29 +340,6 @@ def test_values_in_16_bits_lead_to_the_same_optimum_and_give_way_as_vertices_gro
 
 
 # -- certification -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("n_sure", "part", "least"), [(1000, 1, 2), (0, 5, 5)])
-def test_of_very_many_rows_a_share_has_to_pass(n_sure, part, least, monkeypatch):
-    """Else the pass over all rows, which costs most, is likely to find what two draws did not."""
-    monkeypatch.setattr("ooc_fw.solver.loop._SURE_ROWS", n_sure)
-    monkeypatch.setattr("ooc_fw.solver.loop._SURE_PART", part)
-    monkeypatch.setattr("ooc_fw.solver.oracles.LARGEST_BLOCK", 50)
-    problem, states = rbf(n_rows=1000), []
-    problem.y[:] = np.where(problem.X[:, 0] > 0, 1, -1)  # clean, so that draws pass
-    options = {"method": "corrective", "lmo": "sampled", "tol": 0.3}
-    propose = oracles.BlockLMO.propose
-
-    def noting(oracle, active, rng, request):
-        found = propose(oracle, active, rng, request)
-        states.append((found.n_scanned, found.least >= request.threshold))
-        return found
-
-    monkeypatch.setattr(oracles.BlockLMO, "propose", noting)
-    solution = train(problem, certify=False, **options)
-    assert_consistent(solution, problem)
-    n_last = next(k for k, (_, passes) in enumerate(states[::-1]) if not passes)
-    assert n_last >= least
 
 
 @pytest.mark.parametrize("certify", [False, True])
