@@ -146,9 +146,9 @@ def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> E
     return EventLog(args.log, data=data, **begin, **facts, options=options.to_dict())
 
 
-def run_progress(args: argparse.Namespace, log: EventLog | None = None, what: str = "") -> Progress:
-    """Display of a run."""
-    return Progress(quiet=args.quiet, verbose=args.verbose, log=log, what=what)
+def run_progress(args: argparse.Namespace, log: EventLog | None = None) -> Progress:
+    """Display of a run; other lines of a verbose one would break a line in place."""
+    return Progress(quiet=args.quiet, in_place=not args.verbose, log=log)
 
 
 def warn_inexact(why: str | None, result: Mapping[str, Any], note: str = "") -> None:

@@ -222,7 +222,7 @@ def _calibrated(
     if not args.quiet:
         print("calibrating on held-out rows", file=sys.stderr)
     # The log describes the training run only.
-    with runs.run_progress(args, what="calibration") as progress:
+    with runs.run_progress(args) as progress:
         session = dataclasses.replace(session, callbacks=progress.callbacks)
         return calibrated(fitted, options, session)
 

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     place = runs.model_place(args, *points)
     with (
         common.open_data(args) as source,
-        Progress(quiet=args.quiet, verbose=args.verbose, in_place=False) as progress,
+        Progress(quiet=args.quiet, in_place=False) as progress,
         DeferredInterrupt() as interrupt,
     ):
         result = tune(

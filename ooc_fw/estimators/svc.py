@@ -119,7 +119,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         if not self.probability:
             return fitted
         # The log describes the training only.
-        with Progress(quiet=not self.verbose, what="calibration") as progress:
+        with Progress(quiet=not self.verbose) as progress:
             later = Session(progress.callbacks, session.dask, session.started)
             try:
                 return replace(fitted, model=calibrated(fitted, options, later))

@@ -31,11 +31,6 @@ PANELS = {
 }
 """What can be drawn of a run: column of a run, label and unit."""
 
-_LABEL_LETTERS = 24  # of a run's name in a legend, so that its columns fit
-_LIMIT: dict[str, Any] = {"color": "black", "linestyle": "dashed", "linewidth": 0.9}
-_KEY_INCHES = 0.2  # height of a line of the legend
-_MOST_COUNTED = 10  # classes of a confusion matrix in which rows are written
-
 
 def check_figure(path: str | os.PathLike[str]) -> str:
     """Format of a figure by its suffix; InputError unless it can be drawn."""
@@ -88,8 +83,7 @@ def _drawing(inches: tuple[float, float], n_panels: int = 1) -> Iterator[tuple[F
 
 def _name(label: str) -> str:
     """A name of the user's data, which is shown as it is, as far as there is room."""
-    short = label if len(label) <= _LABEL_LETTERS else f"...{label[3 - _LABEL_LETTERS :]}"
-    return printable(short).replace("$", r"\$")
+    return printable(label if len(label) <= 24 else f"...{label[-21:]}").replace("$", r"\$")
 
 
 def draw_runs(
@@ -115,24 +109,24 @@ def draw_runs(
             handles |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
         if handles:
             figure.legend(handles.values(), handles, loc="outside lower left")
-            figure.set_figheight(figure.get_figheight() + _KEY_INCHES * (1 + len(handles)))
+            figure.set_figheight(figure.get_figheight() + 0.2 * (1 + len(handles)))
     return figure
 
 
 def _draw_run(ax: Any, name: str, run: Run, x: Any) -> None:
-    """Draw one run, whose events are at `x`; a single value becomes a dot."""
+    """Draw one run, whose events are at `x`; a single event becomes a dot."""
     field, _, unit = PANELS[name]
-    values = run.columns[field] / unit
-    single = (values == values).sum() == 1  # others are NaN
-    (line,) = ax.plot(x, values, marker="o" if single else None, label=_name(run.label))
+    marker = "o" if run.n_events == 1 else None
+    (line,) = ax.plot(x, run.columns[field] / unit, marker=marker, label=_name(run.label))
+    limit = {"color": "black", "linestyle": "dashed", "linewidth": 0.9}
     gaps = run.columns["certified_gap"]
-    if name == "gap" and (gaps == gaps).any():
+    if name == "gap" and (gaps == gaps).any():  # others are NaN
         look = {"linestyle": ":", "marker": "*", "markersize": 9, "markevery": [run.n_events - 1]}
         ax.plot(x, gaps, color=line.get_color(), label="certified gap", **look)
     if name == "gap" and run.tolerance is not None:
-        ax.axhline(run.tolerance, label="tolerance", **_LIMIT)
+        ax.axhline(run.tolerance, label="tolerance", **limit)
     if name == "memory" and run.memory_limit is not None:
-        ax.axhline(run.memory_limit / unit, label="memory limit", **_LIMIT)
+        ax.axhline(run.memory_limit / unit, label="memory limit", **limit)
 
 
 def draw_measures(measures: dict[str, Any], seen: Any) -> Figure:
@@ -145,29 +139,25 @@ def draw_measures(measures: dict[str, Any], seen: Any) -> Figure:
     from sklearn.metrics import ConfusionMatrixDisplay, PrecisionRecallDisplay, RocCurveDisplay
 
     names = [_name(name) for name in measures["classes"]]
-    few = len(names) <= _MOST_COUNTED
+    few = len(names) <= 10  # else there is no room for numbers of rows
     matrix = ConfusionMatrixDisplay(np.array(measures["confusion"]), display_labels=names)
-    panels: list[tuple[Any, Any, str]] = []
-    if measures.get("roc_auc") is not None:
-        ranked = (seen.positive, seen.scores)
-        title = f"Precision and recall of {_name(measures['positive'])}"
-        panels.append((RocCurveDisplay, ranked, "ROC"))
-        panels.append((PrecisionRecallDisplay, ranked, title))
-    if seen.chances is not None:
-        score = f"Brier score {measures['brier_score']:.4f}"
-        title = f"How often the probability of the larger label comes true, {score}"
-        panels.append((CalibrationDisplay, (seen.given == 1, seen.chances), title))
-    side = 4.0 if few else 12.0
-    with _drawing((side, side), 1 + len(panels)) as (figure, (first, *others)):
+    ranked = measures.get("roc_auc") is not None
+    likely = seen.chances is not None
+    with _drawing((4.0, 4.0) if few else (12.0, 12.0), 1 + 2 * ranked + likely) as (figure, axes):
         look = {"cmap": "Blues", "colorbar": not few, "xticks_rotation": "vertical"}
-        matrix.plot(ax=first, include_values=few, values_format=",", **look)
-        first.tick_params(labelsize=8 if few else 6)
-        first.grid(visible=False)
-        first.set_title(f"Accuracy {measures['accuracy']:.4f}")
-        for ax, (display, rows, title) in zip(others, panels, strict=True):
-            how = {"n_bins": 10} if display is CalibrationDisplay else {"drop_intermediate": True}
-            display.from_predictions(*rows, ax=ax, name="model", **how)
-            ax.set_title(title, wrap=True)
+        matrix.plot(ax=axes[0], include_values=few, values_format=",", **look)
+        axes[0].grid(visible=False)
+        axes[0].set_title(f"Accuracy {measures['accuracy']:.4f}")
+        if ranked:
+            how = {"name": "model", "drop_intermediate": True}
+            RocCurveDisplay.from_predictions(seen.positive, seen.scores, ax=axes[1], **how)
+            PrecisionRecallDisplay.from_predictions(seen.positive, seen.scores, ax=axes[2], **how)
+            axes[1].set_title("ROC")
+            axes[2].set_title(f"Precision and recall of {_name(measures['positive'])}", wrap=True)
+        if likely:
+            how = {"name": "model", "n_bins": 10}
+            CalibrationDisplay.from_predictions(seen.given == 1, seen.chances, ax=axes[-1], **how)
+            axes[-1].set_title(f"Reliability, Brier score {measures['brier_score']:.4f}", wrap=True)
     return figure
 
 

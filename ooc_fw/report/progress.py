@@ -1,8 +1,7 @@
 """Progress of a run while it is under way: lines of text, and a log of events.
 
 Callbacks read `ooc_fw.solver.state.SolverState` and never change the run. tqdm is not used: its
-import takes a tenth of a second, it writes carriage returns into logs, and it fails when nobody
-reads standard error any more.
+import takes a twentieth of a second, and it shows nothing new while one step lasts long.
 """
 
 from __future__ import annotations
@@ -30,20 +29,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LINE_SECONDS = 5.0  # between two lines of text
-VERBOSE_SECONDS = 1.0  # between two lines of a verbose run
-BAR_SECONDS = 0.2  # between two lines in the same place
-LOG_SECONDS = 0.1  # between two events of a log, unless something changes that is always logged
-_STOP_SECONDS = 1.0  # that the end of a display waits for a line that nobody reads
-_ERASE = "\r\x1b[K"  # erases the line of a terminal
+BAR_SECONDS = 0.2  # between two lines in the same place of a terminal
 
 
 class Waiting:
-    """Says on standard error what is under way: on a terminal in one line, elsewhere line by line.
+    """Shows on standard error what is under way: on a terminal in place, unless told otherwise.
 
     A thread does so, since one step may last long. When nobody reads standard error any more, the
-    work continues without a display. `what` is what goes on. Calls say how much is done, in "rows"
-    or in another `unit` ("B" for bytes), and the total if it is known. `seconds` are those between
-    two lines that stay.
+    work continues without a display. Calls say how much is done, in rows or another unit ("B" for
+    bytes).
     """
 
     def __init__(
@@ -54,39 +48,31 @@ class Waiting:
         unit: str = "rows",
         quiet: bool = False,
         in_place: bool = True,
-        seconds: float | None = None,
     ) -> None:
+        self.line = what
         self._what = what
         self._total = total
         self._unit = unit
-        self._done: int | None = None
         self._started = time.monotonic()
-        self._in_place = in_place and not quiet and sys.stderr.isatty()
-        self._seconds = BAR_SECONDS if self._in_place else seconds or LINE_SECONDS
+        self._in_place = in_place and sys.stderr.isatty()
         self._ended = threading.Event()
         self._thread = None if quiet else threading.Thread(target=self._watch, daemon=True)
 
     def __call__(self, done: int, total: int | None = None) -> None:
-        """Say how much is done."""
-        self._total = self._total if total is None else total
-        self._done = done
-
-    def line(self) -> str:
-        """What is under way, its share that is done if the total is known, and what is done."""
-        if self._done is None:
-            return self._what
-        share = f" {self._done / self._total:.0%}" if self._total else ""
-        if self._unit == "B":
-            return f"{self._what}{share}, {self._done / 1e6:,.1f} MB"
-        return f"{self._what}{share}, {self._done:,} {self._unit}"
+        """Say how much is done, and of how much."""
+        self._total = total or self._total
+        share = f" {done / self._total:.0%}" if self._total else ""
+        amount = f"{done / 1e6:,.1f} MB" if self._unit == "B" else f"{done:,} {self._unit}"
+        self.line = f"{self._what}{share}, {amount}"
 
     def _watch(self) -> None:
-        while not self._ended.wait(self._seconds):
-            line = f"{time.monotonic() - self._started:.0f} s, {self.line()}"
-            columns = shutil.get_terminal_size().columns - 1
-            self._write(f"{_ERASE}{line[:columns]}" if self._in_place else f"{line}\n")
+        while not self._ended.wait(BAR_SECONDS if self._in_place else LINE_SECONDS):
+            self._write(f"{time.monotonic() - self._started:.0f} s, {self.line}")
 
-    def _write(self, text: str) -> None:
+    def _write(self, line: str) -> None:
+        text = f"{line}\n"
+        if self._in_place:  # erase the line before
+            text = f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}"
         with contextlib.suppress(OSError):
             print(text, end="", file=sys.stderr, flush=True)
 
@@ -94,10 +80,10 @@ class Waiting:
         """Show nothing any more."""
         self._ended.set()
         if self._thread is not None:
-            self._thread.join(_STOP_SECONDS)
+            self._thread.join(1.0)  # nobody may read the last line
             self._thread = None
             if self._in_place:
-                self._write(_ERASE)
+                self._write("")
 
     def __enter__(self) -> Self:
         if self._thread is not None:
@@ -111,56 +97,40 @@ class Waiting:
 class Progress(Waiting):
     """What a run shows and logs; a context manager whose `callbacks` the run gets.
 
-    A `quiet` run shows nothing; its `log` is still written, and is closed at the end. A `verbose`
-    one shows a line that stays each second. Unless `in_place`, no line is replaced by the next,
-    since other text would break it. `what` is what the run is a part of.
+    The `log` of a `quiet` run is written, too; it is closed at the end.
     """
 
     def __init__(
         self,
+        what: str = "the first step",
         *,
         quiet: bool = False,
-        verbose: bool = False,
         in_place: bool = True,
         log: EventLog | None = None,
-        what: str = "",
     ) -> None:
-        self._prefix = f"{what}: " if what else ""
-        quiet = quiet and not verbose
-        seconds = VERBOSE_SECONDS if verbose else None
-        what = f"{self._prefix}the first step"
-        super().__init__(what, quiet=quiet, in_place=in_place and not verbose, seconds=seconds)
-        self.callbacks: list[Callback] = [] if quiet else [self._show]
-        self._last: SolverState | None = None
+        super().__init__(what, quiet=quiet, in_place=in_place)
         self._log = log
+        self.callbacks: list[Callback] = [] if quiet else [self._show]
         if log is not None:
             self.callbacks.append(log)
 
     def _show(self, state: SolverState) -> None:
-        self._last = state
+        several = f"classifier {state.classifier + 1}/{state.n_classifiers} "
+        parts = [several * (state.n_classifiers > 1) + state.phase]
+        if state.sweep_fraction is not None:
+            parts[0] += f" {state.sweep_fraction:.0%}"
+        if state.sampled_gap is not None:
+            kinds = {"all": "sampled gap", "span": "gap in the span", "sample": "gap on a sample"}
+            parts.append(f"{kinds[state.gap_scope]} {state.sampled_gap:.1e}")
+        if state.n_support:
+            vectors = "support vectors" if state.gap_scope == "all" else "landmarks"
+            parts.append(f"{state.n_support:,} {vectors}")
+        self.line = ", ".join(parts)
 
     def end(self, result: Mapping[str, Any]) -> None:
         """Log the end of the run."""
         if self._log is not None:
             self._log.write("end", result)
-
-    def line(self) -> str:
-        """What runs, on what, and how far it is."""
-        state = self._last
-        if state is None:
-            return super().line()
-        several = f"classifier {state.classifier + 1}/{state.n_classifiers} "
-        line = self._prefix + several * (state.n_classifiers > 1) + state.phase
-        line += " on a sample" * (state.gap_scope == "sample")
-        if state.sweep_fraction is not None:
-            line += f" {state.sweep_fraction:.0%}"
-        if state.sampled_gap is not None:
-            kinds = {"all": "sampled gap", "span": "gap in the span", "sample": "gap"}
-            line += f", {kinds[state.gap_scope]} {state.sampled_gap:.1e}"
-        if state.n_support:
-            vectors = "support vectors" if state.gap_scope == "all" else "landmarks"
-            line += f", {state.n_support:,} {vectors}"
-        return line
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
@@ -184,7 +154,7 @@ class EventLog:
         self._failed = False
         self._next = 0.0  # when another event is due
         self._last: tuple[object, ...] = ()
-        if resume is not None and self._file.seekable() and self._file.tell() > 0:
+        if resume is not None:
             self._print("")  # the run before may have died within a line
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.write("start", {"time": now, "resume": resume, **facts})
@@ -195,7 +165,7 @@ class EventLog:
         now = time.monotonic()
         if now >= self._next or kind != self._last:
             self._last = kind
-            self._next = now + LOG_SECONDS
+            self._next = now + 0.1
             rss = rss_bytes()  # the system may count the peak a moment later
             memory = {"rss_bytes": rss, "peak_rss_bytes": max(rss, peak_rss_bytes())}
             self.write("progress", dataclasses.asdict(state) | memory)

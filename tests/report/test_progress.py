@@ -25,7 +25,7 @@ class Gone(io.StringIO):
 @pytest.fixture
 def stderr(monkeypatch):
     """Replace standard error by a stream of some kind, which is shown a line each 10 ms."""
-    for name in ("LINE_SECONDS", "VERBOSE_SECONDS", "BAR_SECONDS"):
+    for name in ("LINE_SECONDS", "BAR_SECONDS"):
         monkeypatch.setattr(f"ooc_fw.report.progress.{name}", 0.01)
 
     def replace(stream):
@@ -49,18 +49,17 @@ def test_lines_say_phase_gap_and_support():
         ),
         "certify 10%": make_state(phase="certify", sweep_fraction=0.1),
         "classifier 2/3 train": make_state(classifier=1, n_classifiers=3),
-        "certify on a sample 50%, gap 2.0e-01, 40 landmarks": make_state(
+        "certify 50%, gap on a sample 2.0e-01, 40 landmarks": make_state(
             sweep_fraction=0.5, **span | {"gap_scope": "sample"}
         ),
         "certify 60%, gap in the span 2.0e-01, 40 landmarks": make_state(
             sweep_fraction=0.6, **span
         ),
     }
-    for what, prefix in (("", ""), ("calibration", "calibration: ")):
-        progress = Progress(what=what)
-        for line, state in expected.items():
-            assert [callback(state) for callback in progress.callbacks] == [None]
-            assert progress.line() == prefix + line
+    progress = Progress()
+    for line, state in expected.items():
+        assert [callback(state) for callback in progress.callbacks] == [None]
+        assert progress.line == line
 
 
 @pytest.mark.parametrize(
@@ -69,9 +68,9 @@ def test_lines_say_phase_gap_and_support():
 def test_passes_say_how_far_they_are(total, unit, line):
     progress = Waiting("pass", total, unit=unit)
     progress(1500)
-    assert progress.line() == line
+    assert progress.line == line
     progress(1500, 3000)
-    assert progress.line().startswith("pass 50%, ")
+    assert progress.line.startswith("pass 50%, ")
 
 
 def wait_for(stream, words):
@@ -88,8 +87,6 @@ def wait_for(stream, words):
         (Terminal, {}, True),
         (io.StringIO, {}, False),
         (Terminal, {"in_place": False}, False),
-        (Terminal, {"verbose": True}, False),
-        (Terminal, {"quiet": True, "verbose": True}, False),
     ],
 )
 def test_a_long_step_is_not_silent_and_nothing_is_shown_after_the_end(
