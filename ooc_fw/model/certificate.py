@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -21,19 +21,18 @@ from ooc_fw.landmarks.certificate import ExactKernelView, certify_point
 from ooc_fw.landmarks.newton import evaluate
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
-from ooc_fw.model import prediction
 from ooc_fw.model.machines import as_class_values, demand
 from ooc_fw.model.partition import partition_classes, places_among
+from ooc_fw.model.prediction import rows_at_once, suited
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import (
     EXACT_ROWS,
-    BinaryProblem,
     ClassificationProblem,
     NoveltyProblem,
     Problem,
     RegressionProblem,
 )
-from ooc_fw.system.errors import InputError, format_labels
+from ooc_fw.system.errors import format_labels
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
@@ -41,11 +40,6 @@ if TYPE_CHECKING:
 Show: TypeAlias = Callable[..., AbstractContextManager[Callable[[int], None]]]
 """Makes a bar of a name, a total and a unit, which is told what is done."""
 
-_OF_EXACT = ("certified_gap", "pair_gap", "objective", "rho", "n_violators")
-_SAME = 1e-6  # relative difference of bounds that differ by rounding
-# Relative difference that the primal may have when it is computed again with the same penalties:
-_ACCURACY = 1e-6  # if training certified it from float64 kernel values
-_APPROXIMATE = 1e-4  # if it is known from float32 ones only
 _WEIGHTS_OF_ROWS = (
     "the model was trained with weights of rows, of which its file has those of landmarks only; in "
     "Python give the penalties of all rows to model.certify"
@@ -85,15 +79,21 @@ class Inquiry:
 def certify_model(model: Model, source: RowSource, asked: Inquiry) -> ModelCertificate:
     """Certificate of a model over the rows it was trained on; see `Model.certify`."""
     exact = model.kind == "exact"
+    penalties = asked.penalties
     demand(
-        not exact or (asked.penalties is None and not asked.exact_kernel),
+        not exact or (penalties is None and not asked.exact_kernel),
         "an exact model holds its penalties, and its gap is that of the exact kernel; leave out "
         "--exact-kernel (in Python penalties and exact_kernel)",
     )
-    source = prediction.suited(model, source)
-    penalties = asked.penalties
+    source = suited(model, source)
     if model.weighted_rows is not None:
-        rows = _rows_of_weight(model.weighted_rows, source)
+        rows = np.flatnonzero(np.unpackbits(model.weighted_rows))
+        demand(
+            len(model.weighted_rows) == -(-source.n_rows // 8)
+            and rows.max(initial=-1) < source.n_rows,
+            f"{source.name} has {source.n_rows} rows, but the model was trained on another number "
+            f"of them, with those of weight 0; give the file it was trained on",
+        )
         numbers = np.where(model.rows < 0, -1, np.searchsorted(rows, model.rows))
         model = replace(model, rows=numbers, weighted_rows=None)
         penalties = None if penalties is None else penalties[rows]
@@ -101,23 +101,12 @@ def certify_model(model: Model, source: RowSource, asked: Inquiry) -> ModelCerti
     problem = _problem_of(model, source, penalties)
     check_training_rows(model, source, problem.row_classes)
     with ExitStack() as stack:
+        workers = None
         if asked.dask is not None:
             workers = stack.enter_context(borrow_workers(asked.dask, asked.threads))
-            asked = replace(asked, dask=workers)
         engine = stack.enter_context(model.engine(asked.threads, sparse=source.sparse))
         certified = _certify_exact if exact else _certify_span
-        return certified(model, problem, engine, asked)
-
-
-def _rows_of_weight(bits: Any, source: RowSource) -> Int64Array:
-    """Numbers of the rows of the training data that have weight."""
-    rows = np.flatnonzero(np.unpackbits(bits))
-    demand(
-        len(bits) == -(-source.n_rows // 8) and 0 <= rows.max(initial=-1) < source.n_rows,
-        f"{source.name} has {source.n_rows} rows, but the model was trained on another number of "
-        f"them, with those of weight 0; give the file it was trained on",
-    )
-    return rows
+        return certified(model, problem, engine, replace(asked, dask=workers))
 
 
 def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None) -> Problem:
@@ -132,11 +121,11 @@ def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None)
     classes, codes = encode_labels(source)
     labels = like_classes(as_class_values(classes), model.classes)
     expected = model.classes
-    if sorted(labels.tolist()) != sorted(expected.tolist()):
-        raise InputError(
-            f"{source.name} has labels {format_labels(labels.tolist())} but the model was trained "
-            f"on {format_labels(expected.tolist())}; give the file it was trained on"
-        )
+    demand(
+        sorted(labels.tolist()) == sorted(expected.tolist()),
+        f"{source.name} has labels {format_labels(labels.tolist())} but the model was trained on "
+        f"{format_labels(expected.tolist())}; give the file it was trained on",
+    )
     codes = codes_of(labels, expected, source.name)[codes]
     return ClassificationProblem(source, codes, model.kernel, penalties, expected)
 
@@ -156,7 +145,7 @@ def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> N
     )
     differs = np.zeros(len(numbers), dtype=bool)
     order = np.argsort(numbers)[np.count_nonzero(numbers < 0) :]
-    step = prediction.rows_at_once(model.n_features)
+    step = rows_at_once(model.n_features)
     for part in (order[start : start + step] for start in range(0, len(order), step)):
         rows = source.take(numbers[part]), take_rows(model.support_vectors, part)
         here, there = (each.toarray() if isinstance(each, CSRRows) else each for each in rows)
@@ -170,35 +159,33 @@ def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> N
     demand(not differs.any(), f"row {numbers[differs].min(initial=source.n_rows)} {words}")
 
 
-def _certify_exact(
-    model: Model, problem: Problem, engine: Engine, asked: Inquiry
-) -> ModelCertificate:
+def _certify_exact(model: Model, problem: Any, engine: Engine, asked: Inquiry) -> ModelCertificate:
     """Certificates of the pairs of classes, or of one class, of a model over its rows."""
     certificates = []
-    sides = model.sides.tolist()
+    several = len(model.machines) > 1
     with ExitStack() as stack:
-        pairs: Iterable[tuple[BinaryProblem, Int64Array | None]]
-        workers = None  # other processes cannot read the rows of a partition
-        if isinstance(problem, ClassificationProblem) and len(sides) > 1:
+        if several:
             partition = stack.enter_context(partition_classes(problem))
-            pairs = (partition.pair(*classes) for classes in sides)
-        else:
-            assert isinstance(problem, ClassificationProblem | NoveltyProblem)
-            pairs = [(problem.binary(), None)]
-            workers = asked.dask
-        for k, (classifier, (pair, among)) in enumerate(zip(model.classifiers, pairs, strict=True)):
-            tol = asked.tol
-            if pair.one_class:
-                tol *= classifier.rho / (classifier.rho + 1)  # of the problem with the bias
+        for k, classifier in enumerate(model.classifiers):
+            rows = classifier.rows
+            if several:
+                pair, among = partition.pair(*model.sides[k].tolist())
+                rows = places_among(among, rows)
+            else:
+                pair = problem.binary()
+            # Of one class it is the problem with the bias.
+            tol = asked.tol * (classifier.rho / (classifier.rho + 1) if pair.one_class else 1.0)
             vectors = take_rows(model.support_vectors, classifier.sv)
-            rows = classifier.rows if among is None else places_among(among, classifier.rows)
             C = model.C if classifier.C is None else classifier.C
             own = SupportWeights(vectors, rows, classifier.alpha, C)
-            label = "certify" if len(sides) == 1 else f"certify {k + 1}/{len(sides)}"
+            label = f"certify {k + 1}/{len(model.machines)}" if several else "certify"
+            # Other processes cannot read the rows of a partition.
+            workers = None if several else asked.dask
             with asked.show(label, pair.source.n_rows) as tell:
                 found = certify(pair, engine, own, Search(tol), tell, workers)
             found = found.without_bias() if pair.one_class else found
-            certificates.append({name: getattr(found, name) for name in _OF_EXACT})
+            names = "certified_gap", "pair_gap", "objective", "rho", "n_violators"
+            certificates.append({name: getattr(found, name) for name in names})
     return ModelCertificate("all", certificates)
 
 
@@ -213,23 +200,21 @@ def _certify_span(
     n_rows = problem.source.n_rows
     with asked.show("certify", n_rows) as tell:
         span = certify_landmarks(model, problem, engine, dask=asked.dask, on_block=tell)
-        dual = span.dual
-        scope = "span"
-        if model.task == "regression" and n_rows <= EXACT_ROWS:
-            of_all = span.exact_kernel.dual(engine, asked.dask, exact=True)
-            if model.machines.dual[0] <= of_all[0] * (1 + _SAME):
-                dual = of_all
-                scope = "all"
-    gap = relative_gap(span.primal, dual)
-    columns = {"certified_gap": gap, "primal": span.primal, "dual": dual}
+    dual = span.dual
+    scope = "span"
+    if model.task == "regression" and n_rows <= EXACT_ROWS:
+        of_all = span.exact_kernel.dual(engine, asked.dask, exact=True)
+        if model.machines.dual[0] <= of_all[0] * (1 + 1e-6):  # but for rounding
+            dual = of_all
+            scope = "all"
+    found = {"certified_gap": relative_gap(span.primal, dual), "primal": span.primal, "dual": dual}
     if asked.exact_kernel:
         total = span.exact_kernel.n_evaluations
         with asked.show("exact kernel", total, unit="kernel values") as tell:
             dual = span.exact_kernel.dual(engine, asked.dask, lambda x: tell(round(x * total)))
-        columns["exact_kernel_dual"] = dual
-        columns["exact_kernel_gap"] = relative_gap(span.primal, dual)
-    values = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return ModelCertificate(scope, [dict(zip(columns, row, strict=True)) for row in values])
+        found |= {"exact_kernel_dual": dual, "exact_kernel_gap": relative_gap(span.primal, dual)}
+    each = [{name: values[k].item() for name, values in found.items()} for k in range(len(dual))]
+    return ModelCertificate(scope, each)
 
 
 class SpanCertificate(NamedTuple):
@@ -255,29 +240,27 @@ def certify_landmarks(
     on rounding rests, or if penalties are unknown or others than in training. Kernel values are
     float64, and a bound on all rounding is part of the result: `certify_point`.
     """
-    derived = None  # penalties that follow from those of the landmarks
+    derived = None
     if problem.penalties is None:
         derived = derived_penalties(model, problem.row_classes)
         given: Any = problem
         problem = replace(given, penalties=derived)
-    span_problem = SpanProblem.of(problem, model.C)
+    of_span = SpanProblem.of(problem, model.C)
     source = problem.source
     jitter = model.jitter or 0.0
     demand(jitter > 0, "a landmark model without jitter cannot be certified; train it again")
     machines = model.machines
     vectors = take_rows(model.support_vectors, machines.sv[machines.part(0)])
-    landmarks = Landmarks(engine, vectors, span_problem.bias)
+    landmarks = Landmarks(engine, vectors, of_span.bias)
     span = Span(landmarks, jitter)
-
     source.check_unchanged()
     with borrow_workers(dask, engine.threads, here=1) as workers:
-        n_rows = source.n_rows
-        passes = Passes(span_problem, landmarks, workers, lambda x: on_block(round(x * n_rows)))
-        beta = machines.beta.reshape(len(machines), -1)
-        point = evaluate(span, passes, beta, exact=True)
+        passes = Passes(of_span, landmarks, workers, lambda x: on_block(round(x * source.n_rows)))
+        point = evaluate(span, passes, machines.beta.reshape(len(machines), -1), exact=True)
     source.check_unchanged()
-    primal, dual = certify_point(span, point, span_problem)
-    accuracy = _APPROXIMATE if model.certified_gap is None else _ACCURACY
+    primal, dual = certify_point(span, point, of_span)
+    # Training certified the primal from float64 kernel values, or knows it from float32 ones only.
+    accuracy = 1e-4 if model.certified_gap is None else 1e-6
     rounding = accuracy * primal + 2 * (primal - point.primal)
     if (np.abs(machines.primal - primal) > rounding).any():
         demand(derived is None, _WEIGHTS_OF_ROWS)
@@ -286,7 +269,7 @@ def certify_landmarks(
             f"the weights have another objective over the rows of {source.name} than in training; "
             f"give the file the model was trained on, and its penalties",
         )
-    return SpanCertificate(primal, dual, ExactKernelView(span_problem, point.gradient.decisions))
+    return SpanCertificate(primal, dual, ExactKernelView(of_span, point.gradient.decisions))
 
 
 def derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:

@@ -5,10 +5,9 @@ Each pair of classes is then a binary problem of its own.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +19,10 @@ from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.data.views import PairSource
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.solver.plan import Plan
-from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import scratch_directory
-from ooc_fw.system.memory import format_bytes, least_bytes
+from ooc_fw.system.memory import least_bytes
 
 _RAM_BYTES = 256 << 20  # rows of up to so many bytes are partitioned in RAM, more on disk
-_RAM_SHARE = 0.25  # share of a memory limit that partitioned rows may take in RAM
-_SPARE_DISK = 1.1  # factor of the bytes needed on disk, which must be free
 
 
 def places_among(rows: Int64Array, wanted: Int64Array) -> Int64Array:
@@ -71,69 +67,62 @@ def partition_classes(
 ) -> Iterator[Partition]:
     """Partition the rows of a problem by class, each of which occurs.
 
-    Rows that would take much of the memory limit of the `plan` go to disk; InputError where there
-    is no room for them.
+    Rows that would take much of the memory limit of the `plan` go to disk.
     """
     source = problem.source
-    codes = problem.codes
-    n_classes = problem.n_classes
-    order = np.argsort(codes, kind="stable")
-    rows = np.split(order, np.cumsum(np.bincount(codes, minlength=n_classes))[:-1])
+    order = np.argsort(problem.codes, kind="stable")
+    counts = np.bincount(problem.codes, minlength=problem.n_classes)
+    rows = np.split(order, np.cumsum(counts)[:-1])
     most: float = _RAM_BYTES
     if plan is not None and plan.options.memory_limit is not None:
         limit = plan.options.memory_limit
-        most = min(most, _RAM_SHARE * limit, limit - least_bytes(plan.memory.work))
+        most = min(most, limit / 4, limit - least_bytes(plan.memory.work))
     with ExitStack() as opened:
         if source.in_memory or source.decoded_bytes <= most:
-            sources = _in_ram(source, codes, n_classes)
+            sources = _in_ram(problem)
         else:
             folder = opened.enter_context(scratch_directory())
-            sources = _on_disk(source, codes, rows, folder)
-            for part in sources:
-                opened.callback(part.close)
+            sources = [opened.enter_context(part) for part in _on_disk(problem, rows, folder)]
         yield Partition(problem, rows, sources)
 
 
-def _by_class(source: RowSource, codes: Int64Array) -> Iterator[tuple[int, Int64Array, Rows]]:
+def _by_class(problem: ClassificationProblem) -> Iterator[tuple[int, Int64Array, Rows]]:
     """All rows as (class, numbers of rows, these rows), block by block."""
+    source = problem.source
     for start, block in iter_blocks(source, 0, source.n_rows):
-        here = codes[start : start + len(block)]
+        here = problem.codes[start : start + len(block)]
         for code in np.unique(here).tolist():
             places = np.flatnonzero(here == code)
             yield code, start + places, take_rows(block, places)
     source.check_unchanged()
 
 
-def _in_ram(source: RowSource, codes: Int64Array, n_classes: int) -> list[RowSource]:
-    pieces: list[list[Rows]] = [[] for _ in range(n_classes)]
-    for code, _, piece in _by_class(source, codes):
+def _in_ram(problem: ClassificationProblem) -> list[RowSource]:
+    pieces: list[list[Rows]] = [[] for _ in range(problem.n_classes)]
+    for code, _, piece in _by_class(problem):
         pieces[code].append(piece)
     pieces.reverse()  # each is dropped once it is joined: one class at a time is held twice
-    return [rows_source(concat_rows(pieces.pop()), source.name) for _ in range(n_classes)]
+    return [
+        rows_source(concat_rows(pieces.pop()), problem.source.name)
+        for _ in range(problem.n_classes)
+    ]
 
 
 def _on_disk(
-    source: RowSource, codes: Int64Array, rows: Sequence[Int64Array], folder: Path
+    problem: ClassificationProblem, rows: Sequence[Int64Array], folder: Path
 ) -> list[RowSource]:
     from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile  # 6 ms, rarely needed
 
+    source = problem.source
     n_stored = source.decoded_bytes // 8 if source.sparse else 0
-    shape = source.n_rows, source.n_features
-    layout = Layout(*shape, n_stored, source.sparse, source.name, Scaling())
-    free = shutil.disk_usage(folder).free
-    if free < _SPARE_DISK * layout.n_bytes:
-        raise InputError(
-            f"{source.name} has {len(rows)} classes, whose rows are set apart in {folder.parent}: "
-            f"that takes {format_bytes(layout.n_bytes)}, and {format_bytes(free)} are free; name a "
-            f"larger disk in the environment variable TMPDIR"
-        )
     with ExitStack() as files:
         writers = []
         for code, ids in enumerate(rows):
-            part = replace(layout, n_rows=len(ids))
             file = files.enter_context(OutputFile(folder / f"{code}.h5"))
-            writers.append(DatasetWriter(file, part))
-        for code, ids, piece in _by_class(source, codes):
+            shape = len(ids), source.n_features
+            layout = Layout(*shape, n_stored, source.sparse, source.name, Scaling())
+            writers.append(DatasetWriter(file, layout))
+        for code, ids, piece in _by_class(problem):
             writers[code].append(piece, np.full(len(piece), float(code)), ids)
         for writer in writers:
             writer.finish()

@@ -125,12 +125,3 @@ def test_what_is_refused_before_the_first_classifier(blobs, change, message):
     with pytest.raises((InputError, OutOfTimeError), match=message):
         train(open_dataset(X), codes, replace(OPTIONS, **change), callbacks=[states.append])
     assert states == []
-
-
-def test_a_full_disk_is_noticed_before_the_partition(blobs, tmp_path, monkeypatch):
-    X, codes = blobs
-    monkeypatch.setattr("ooc_fw.model.partition._RAM_BYTES", 0)
-    monkeypatch.setattr("ooc_fw.model.partition._SPARE_DISK", 1e15)
-    with open_dataset(write_dense(tmp_path / "d.h5", X, codes.astype(float))) as source:
-        with pytest.raises(InputError, match=r"d\.h5 has 4 classes.* are free; .*TMPDIR"):
-            train(source, codes)
