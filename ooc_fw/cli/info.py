@@ -1,11 +1,18 @@
-"""``ooc-fw info``: what data or a model hold, and what to do before training."""
+"""``ooc-fw info``: what data or a model hold, what would spoil a model, and the command to go on.
+
+Of large files a sample of the rows is read, and all labels (8 bytes each); of text and tables, the
+first block.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
+import io
 import shlex
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,23 +20,32 @@ import numpy as np
 from ooc_fw.cli import common, gaps
 from ooc_fw.cli.arguments import data_arguments
 from ooc_fw.cli.commands import DONE
-from ooc_fw.convert import preflight
+from ooc_fw.convert import tables
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.record import find_column
+from ooc_fw.convert.tables import Table, Wanted, find_column, listed
 from ooc_fw.convert.text import iter_libsvm
+from ooc_fw.convert.writer import count_labels
 from ooc_fw.data import formats
 from ooc_fw.data.hdf5 import H5PY_ERRORS, open_file
+from ooc_fw.data.labels import MISSING_LABELS, iter_labels
+from ooc_fw.data.offsets import merges
 from ooc_fw.data.opening import conversion
-from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import CSRSource, RowSource
+from ooc_fw.data.rows import AnyArray, CSRRows, Rows, concat_rows, rounded, take_rows, values_of
+from ooc_fw.data.sources import CSRSource, RowSource, block_slices
+from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, format_label
 
-MOST_ADVICE = 5  # sentences
 SHOWN = 12  # classes, columns and the like that are listed for people; --json lists all
+SAMPLE_BYTES = 32 << 20  # bytes of rows, in RAM, that are sampled, from so many
+STRETCHES = 16  # parts of a large file
+MANY_CLASSES = 100  # labels above which they are no classes
+
+Advice = Iterator[tuple[str, ...]]
+"""Sentences, which may be empty, each with the options of a conversion that follow from it."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,8 +68,9 @@ def run(args: argparse.Namespace) -> int:
     shown = {k: value for k, value in result.items() if k not in apart and value is not None}
     if shown.get("certified_gap") is not None:
         shown.pop("sampled_gap", None)
-    if result["kind"] == "table":
-        shown["columns"] = {name: _in_words(**column) for name, column in shown["columns"].items()}
+    if kind in formats.TABLES:
+        facts = shown.pop("columns").items()
+        shown |= {name: ", ".join(f"{k} {v}" for k, v in held.items()) for name, held in facts}
     indent = max(map(len, shown)) + 2
     lines = common.wrapped(common.aligned(gaps.with_scope(shown), SHOWN), indent)
     lines += gaps.gap_lines(result.get("classifiers", ()), SHOWN)
@@ -74,33 +91,9 @@ def _kind(args: argparse.Namespace) -> str:
     if form == "hdf5":
         with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(args.data) as file:
             return "model" if "kernel" in file.attrs else "data"
-        return "data"
-    if form == "npy" and not is_table:
+    if form == "hdf5" or (form == "npy" and not is_table):
         return "data"
     return "text" if form == "libsvm" else form
-
-
-def _advised(
-    args: argparse.Namespace, advice: Iterable[tuple[str, ...]], *, is_ready: bool = False
-) -> dict[str, list[str]]:
-    """Sentences, and the command that converts with the options beside them, or trains."""
-    said, options = [], []
-    for sentence, *more in advice:
-        said += [sentence] * bool(sentence)
-        # Of rows that are ready for training, labels may still be elsewhere.
-        options += more if not is_ready or more[:1] in (["--label"], ["--task"]) else []
-    if args.label is not None and "--label" in options:
-        options[options.index("--label") + 1] = args.label  # which may be a number
-    data = common.data_of(args)
-    words = ["ooc-fw", "train", *data] if is_ready else shlex.split(conversion(*data))
-    command = [*words, *data_arguments(args, options), *options]
-    return {"advice": said[:MOST_ADVICE], "next": [shlex.join(command)]}
-
-
-def _in_words(holds: str, missing: int, **more: float) -> str:
-    ways = {"numbers": "{low:g} to {high:g}", "words": "{different} different words"}
-    words = ways[holds].format(**more) if holds in ways else holds
-    return words + f", {missing} missing" * bool(missing)
 
 
 def describe_model(model: Model, name: str) -> dict[str, Any]:
@@ -118,7 +111,8 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
     kernel = model.kernel.to_dict()
     if model.kernel.name != "poly":
         kernel |= {"degree": None, "coef0": None}
-    of_model = (*gaps, "n_weighted", "status", "task", "offset", "spread")
+    advice = f"resume the run with the command that began it and --resume {name}"
+    classes = () if model.task == "regression" else model.classes
     result: dict[str, Any] = {
         "kind": "model",
         "kernel": kernel.pop("name"),
@@ -127,18 +121,14 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         "n_features": model.n_features,
         "model_kind": model.kind,
         "n_support": len(model.support_vectors),
-        **{each: getattr(model, each) for each in of_model},
+        **{each: getattr(model, each) for each in (*gaps, "n_weighted", "status", "task")},
         "gap_scope": scope,
-        "classes": [format_label(value) for value in model.classes],
-        **_scaling(model.scaling),
-        "advice": [],
+        "classes": [format_label(value) for value in classes],
+        "scaling": model.scaling and model.scaling.kind,
+        "log1p": model.scaling and model.scaling.log1p,
+        "advice": [advice] if model.status == Status.RUNNING else [],
         "next": [f"ooc-fw evaluate {name} DATA"],
     }
-    if model.task == "regression":
-        result["classes"] = []
-    if model.status == Status.RUNNING:
-        way = f"resume the run with the command that began it and --resume {name}"
-        result["advice"] = [way]
     if len(model.classifiers) == 1:
         return result | {each: getattr(model.classifiers[0], each) for each in objectives}
     result["classifiers"] = [
@@ -152,34 +142,49 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
 def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, Any]:
     """Content of a source, of which all labels and a sample of the rows are read."""
     average = source.statistics and source.statistics.average_squared_distance
-    found = preflight.inspect_source(source)
-    counts = None
-    if found.counts is not None and not source.targets:
-        counts = {format_label(value): count for value, count in found.counts.items()}
-    columns = source.columns
-    names = range(source.n_features) if columns is None else columns
-    constant = np.flatnonzero(found.low == found.high).tolist()
-    heavy = preflight.outweighing(found.low, found.high)[0].tolist()
-    is_measured = len(found.low) == source.n_features
+    pieces = [piece for part in sample_slices(source) for piece in block_slices(source, *part)]
+    looked_at = concat_rows([rounded(source.read_unchecked(*piece)) for piece in pieces])
+    values = values_of(looked_at)
+    bad = np.flatnonzero(~np.isfinite(values))
+    bad_rows = bad // source.n_features
+    if isinstance(looked_at, CSRRows):
+        bad_rows = looked_at.row_numbers()[bad]
+    bad_rows = np.unique(bad_rows)
+    rows = take_rows(looked_at, np.delete(np.arange(len(looked_at)), bad_rows))
+    counts = Counter[Any]()
+    for _, labels in iter_labels(source) if source.has_labels else ():
+        counts.update(count_labels(labels))
+    known = {label: n for label, n in counts.items() if label == label}  # not NaN
+    classes = {format_label(label): known[label] for label in sorted(known)}
+    is_ready = source.scaling is not None
+    advice = _on_source(source, rows, len(bad_rows), counts)
     return {
         "kind": "data",
         "n_rows": source.n_rows,
         "n_features": source.n_features,
-        "columns": None if columns is None else list(columns),
-        **_scaling(source.scaling),
+        "columns": None if source.columns is None else list(source.columns),
+        "scaling": source.scaling and source.scaling.kind,
+        "log1p": source.scaling and source.scaling.log1p,
         "shuffled": source.shuffled,
         "sigma2": average,
         "gamma_auto": 1 / (2 * average) if average else None,  # of the RBF kernel
         "storage": "csr" if source.sparse else "dense",
-        "classes": counts,
-        "n_looked_at": found.n_looked,
-        "density": found.density,
-        "constant_columns": [names[j] for j in constant] if is_measured else None,
-        "outweighing_columns": [names[j] for j in heavy] if is_measured else None,
-        "bad_rows": found.n_bad,
-        "repeated_rows": found.n_repeated,
-        **_advised(args, preflight.advice(found, source), is_ready=source.scaling is not None),
+        "classes": classes if source.has_labels and not source.targets else None,
+        "n_looked_at": len(looked_at),
+        "density": np.count_nonzero(values_of(rows)) / max(1, len(rows) * source.n_features),
+        "bad_rows": len(bad_rows),
+        **_advised(args, advice, is_ready=is_ready),
     }
+
+
+def sample_slices(source: RowSource) -> list[tuple[int, int]]:
+    """Rows to read: all of them, or stretches that are spaced evenly over the file."""
+    n_rows = source.n_rows
+    length = max(1, SAMPLE_BYTES * n_rows // max(1, source.decoded_bytes) // STRETCHES)
+    if length * STRETCHES >= n_rows:
+        return [(0, n_rows)]
+    starts = np.linspace(0, n_rows - length, STRETCHES).astype(np.int64)
+    return [(start, start + length) for start in starts.tolist()]
 
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:
@@ -187,13 +192,96 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
     stream: Any = iter_libsvm(args.data, zero_based=args.zero_based)
     with contextlib.closing(stream):
         labels, rows, _ = next(stream)
-        whole = next(stream, None) is None
+        is_whole = next(stream, None) is None
     result = describe_source(args, CSRSource(rows, labels)) | {"kind": "text"}
-    if not whole:
-        result |= {"n_rows": None, "n_features": None}
-    if args.data == "-":
-        result["next"] = []
-    return result
+    return result if is_whole else result | {"n_rows": None, "n_features": None}
+
+
+def _advised(
+    args: argparse.Namespace, advice: Iterable[tuple[str, ...]], *, is_ready: bool = False
+) -> dict[str, list[str]]:
+    """Five sentences, and the command that converts with the options beside them, or trains."""
+    said: list[str] = []
+    options: list[str] = []
+    for sentence, *more in advice:
+        said += [sentence] if sentence else []
+        # Of rows that are ready for training, labels may still be elsewhere.
+        options += more if not is_ready or more[:1] in (["--label"], ["--task"]) else []
+    if args.label is not None and "--label" in options:
+        options[options.index("--label") + 1] = args.label  # which may be a number
+    data = common.data_of(args)
+    words = ["ooc-fw", "train", *data] if is_ready else shlex.split(conversion(*data))
+    command = [*words, *data_arguments(args, options), *options]
+    return {"advice": said[:5], "next": [shlex.join(command)]}
+
+
+def likely_label(names: Sequence[str]) -> str | None:
+    """Which column holds the labels, by its name; None if no name tells."""
+    words = "label class target category outcome type annotation cluster leiden louvain".split()
+    lower = {name: name.rpartition("/")[2].lower() for name in names}
+    found = [name for word in [*words, "y"] for name in names if lower[name] == word]
+    found += [name for word in words for name in names if word in lower[name]]
+    return found[0].removeprefix("obs/") if found else None
+
+
+def _on_source(source: RowSource, rows: Rows, n_bad: int, counts: Mapping[Any, int]) -> Advice:
+    """What would spoil a model or slow a run, the most serious first."""
+    if n_bad:
+        yield (
+            f"{n_bad} of the rows that were read hold values that are missing or not finite: "
+            f"training refuses them; replace them, or convert with --impute mean",
+            *("--impute", "mean"),
+        )
+    if not source.has_labels:
+        names = source.label_columns
+        more = ("--label", likely_label(names) or "COLUMN") if names else ()
+        yield f"there are no labels: {source.labels_hint}", *more
+    elif source.targets:
+        yield "", "--task", "regression"
+    else:
+        n_missing = sum(n for label, n in counts.items() if label != label)  # NaN
+        n_different = len(counts) - (n_missing > 0)
+        yield from _on_labels(n_different, n_missing, are_amounts=n_different > MANY_CLASSES)
+    is_scaled = source.scaling is not None and not source.scaling.is_identity
+    if source.scaling is None and merges(source):
+        yield "", "--scale", "standard"
+    elif not is_scaled and source.n_features <= 1 << 16:
+        low, high = ColumnRanges().add(rows).range(source.n_features)
+        is_thin = np.count_nonzero(values_of(rows)) < 0.5 * len(rows) * source.n_features
+        columns = source.columns or [str(j) for j in range(source.n_features)]
+        yield from _on_scales(columns, low, high, "maxabs" if is_thin else "standard")
+    if not source.shuffled:
+        yield (
+            "the rows may be in any order: training then samples from all over the file, which is "
+            "slower; ooc-fw convert shuffles once (a test file needs no shuffling)",
+        )
+
+
+def _on_scales(names: Sequence[str], low: AnyArray, high: AnyArray, kind: str) -> Advice:
+    """A column hardly counts below a tenth of the widest range."""
+    spread = high - low
+    is_small = (spread > 0) & (spread < 0.1 * spread.max(initial=0))
+    if not is_small.any():
+        return
+    heavy = np.flatnonzero(~is_small & (spread > 0))
+    heavy = heavy[np.argsort(-spread[heavy], kind="stable")]
+    yield (
+        f"the columns are not scaled alike: next to {listed([names[j] for j in heavy.tolist()])} "
+        f"(from {low[heavy[0]]:g} to {high[heavy[0]]:g}) {np.count_nonzero(is_small)} others "
+        f"hardly count in distances and RBF kernels; convert with --scale {kind}",
+        *("--scale", kind),
+    )
+
+
+def _on_labels(n_different: int, n_missing: int, *, are_amounts: bool) -> Advice:
+    if n_missing:
+        way = "training refuses them; --missing-labels drop leaves out their rows"
+        yield f"{n_missing} labels are missing: {way}", "--missing-labels", "drop"
+    if n_different == 1:
+        yield ("all labels that were read are the same: training needs two classes or more",)
+    if are_amounts:
+        said = f"there are {n_different} different labels: if they are amounts, --task regression"
+        yield f"{said} makes them targets", "--task", "regression"
 
 
 def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]:
@@ -203,17 +291,110 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         label = reader.own_label
         if args.label is not None:
             label = find_column(reader, args.label, "--label")
-        n_looked, columns, bad = preflight.inspect_table(reader)
+        n_looked, columns, bad = inspect_table(reader)
     return {
         "kind": "table",
         "format": format_name,
         "n_columns": len(columns),
         "n_looked_at": n_looked,
         "bad_rows": len(bad),
-        "columns": {column.name: column.facts() for column in columns},
-        **_advised(args, preflight.advice_on_table(columns, n_looked, label, bad)),
+        "columns": columns,
+        **_advised(args, _on_table(columns, n_looked, label, bad)),
     }
 
 
-def _scaling(scaling: Scaling | None) -> dict[str, Any]:
-    return {"scaling": scaling and scaling.kind, "log1p": scaling and scaling.log1p}
+def inspect_table(table: Table) -> tuple[int, dict[str, dict[str, Any]], tuple[str, ...]]:
+    """Rows of the first block that can be read, its columns, and what is wrong with other rows."""
+    kinds = {name: table.kinds[name] for name in table.proper_columns}
+    numbers = [name for name, kind in kinds.items() if kind == tables.NUMBERS]
+    words = [name for name, kind in kinds.items() if kind in (tables.WORDS, tables.TEXT)]
+    table.choose(Wanted(numbers=tuple(numbers), words=tuple(words)))
+    block = next(iter(table.blocks()), None)
+    if block is None:
+        raise InputError(f"{table.name} holds no rows; give a table with rows in it")
+    cells = table.cells(block)
+    columns: dict[str, dict[str, Any]] = {
+        name: {"holds": "dates" if kind.startswith(("timestamp", "date")) else kind, "missing": 0}
+        for name, kind in kinds.items()
+    }
+    for name, values in zip(numbers, np.asarray(cells.numbers).T, strict=True):
+        columns[name] = _of_numbers(values)
+    for name, column in zip(words, cells.words, strict=True):
+        parsed = {word: tables.parse_number(word) for word in column.values}
+        strange = [word for word, number in parsed.items() if number is None]
+        known = [k for k, word in enumerate(column.values) if word not in MISSING_LABELS]
+        missing = int(np.count_nonzero(~np.isin(column.codes, known)))
+        if kinds[name] == tables.TEXT and not strange:
+            values = np.array([*parsed.values(), np.nan], dtype=np.float64)
+            columns[name] = _of_numbers(values[column.codes])
+        elif strange and all(np.isfinite(tables.seconds_in(word)) for word in strange):
+            columns[name] = {"holds": "dates", "missing": missing}
+        else:
+            columns[name] = {"holds": "words", "missing": missing, "different": len(known)}
+    return len(cells.labels), columns, cells.skipped
+
+
+def _of_numbers(column: AnyArray) -> dict[str, Any]:
+    there = column[~np.isnan(column)]
+    ends = {"low": float(there.min()), "high": float(there.max())} if len(there) else {}
+    different = len(np.unique(there))
+    missing = len(column) - len(there)
+    return {"holds": "numbers", "missing": missing, "different": different, **ends}
+
+
+def _on_table(
+    columns: Mapping[str, dict[str, Any]], n_looked: int, label: str | None, bad: Sequence[str]
+) -> Advice:
+    """How to convert a table whose first rows were looked at."""
+    likely = label or likely_label([*columns])
+    said = f"no column is named as the labels, and {likely!r} may hold them; else give --label"
+    yield said * (label is None and likely is not None), "--label", likely or "COLUMN"
+    if bad:
+        yield (
+            f"{len(bad)} of the first rows cannot be read ({bad[0]}): correct them, or leave them "
+            f"out with --on-error skip",
+            *("--on-error", "skip"),
+        )
+    of_label = columns.get(likely or "", {"holds": "", "missing": 0})
+    n_classes = of_label.get("different", 0)
+    are_amounts = of_label["holds"] == "numbers" and n_classes > MANY_CLASSES
+    yield from _on_labels(n_classes, of_label["missing"], are_amounts=are_amounts)
+    options = "", "--one-hot", "--target-encode", "--dates", "--drop"
+    uses: dict[str, list[str]] = {option: [] for option in options}
+    for name, facts in columns.items():
+        if name != likely:  # one class has no share to encode words by
+            most = 0.9 * (n_looked - facts["missing"]) * (n_classes != 1)
+            uses[_option(facts, most)].append(name)
+    plain = [*uses.pop(""), *uses["--one-hot"], *uses["--dates"]]
+    said = (
+        "--drop leaves out what is empty, names the rows, or is neither numbers, dates nor "
+        f"categories: {listed(uses['--drop'])}"
+    )
+    for option, chosen in uses.items():
+        if chosen:
+            names = io.StringIO()  # with quotes around those that hold a comma
+            csv.writer(names, lineterminator="").writerow(chosen)
+            yield said * (option == "--drop"), option, names.getvalue()
+    if any(columns[name]["missing"] for name in plain):
+        yield "", "--impute", "mean"
+    # Rows that are mostly zeros stay sparse if the scaling leaves zeros what they are.
+    n_words = sum(columns[name]["different"] for name in uses["--one-hot"])
+    is_thin = 3 * len(plain) < n_words and not uses["--dates"]
+    low = np.array([columns[name].get("low", 0.0) for name in plain])
+    year = {"dates": 3e7}  # seconds
+    ends = [columns[name].get("high", year.get(columns[name]["holds"], 1.0)) for name in plain]
+    high = np.array(ends)
+    yield from _on_scales(plain, low, high, "maxabs" if is_thin else "standard")
+
+
+def _option(facts: Mapping[str, Any], most_words: float) -> str:
+    """Option for a column, "" for numbers; where most rows have a word of their own, it is none."""
+    if facts["holds"] == "dates":
+        return "--dates"
+    if facts.get("different", 0) == 0:
+        return "--drop"
+    if facts["holds"] == "numbers":
+        return ""
+    if facts["different"] <= 30:
+        return "--one-hot"
+    return "--target-encode" if facts["different"] <= most_words else "--drop"

@@ -1,11 +1,11 @@
-"""Record batches of Arrow as cells: columns of every type, and files of Parquet and Arrow."""
+"""Columns of Arrow as cells, and tables in files of Parquet and Arrow."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,15 +14,13 @@ from pyarrow import dataset, fs, parquet, types
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import Place, Words
 from ooc_fw.convert.tables import (
-    BOOLEANS,
-    NULLS,
     NUMBERS,
+    TEXT,
     WORDS,
     Cells,
     Table,
     Wanted,
     collect_words,
-    name_columns,
     place_from,
     seconds_in,
 )
@@ -39,27 +37,10 @@ from ooc_fw.system.errors import InputError, unreadable
 
 MAX_BLOCK_ROWS = 1 << 16  # rows of a table that are read at once, however narrow they are
 
+Block: TypeAlias = tuple[Mapping[str, Any], int, Place]  # columns, number of rows, their places
+
 
 class ArrowTable(Table):
-    """A table whose blocks have columns of Arrow."""
-
-    def _cells_of(self, columns: Mapping[str, Any], n_rows: int, place: Place) -> Cells:
-        """Wanted cells of columns of Arrow."""
-        wanted = self.wanted
-        labels: Float64Array | Words = np.zeros(n_rows)
-        if wanted.label is not None:
-            are_numbers = wanted.targets and self.kinds[wanted.label] == NUMBERS
-            labels = (numbers_of if are_numbers else words_of)(columns[wanted.label], place)
-        numbers = np.empty((n_rows, len(wanted.numbers) + len(wanted.dates)))
-        for j, name in enumerate(wanted.numbers):
-            numbers[:, j] = numbers_of(columns[name])
-        for j, name in enumerate(wanted.dates, len(wanted.numbers)):
-            numbers[:, j] = _seconds_of(columns[name], place)
-        words = tuple(words_of(columns[name], place) for name in wanted.words)
-        return Cells(labels, numbers, words, place)
-
-
-class PartsTable(ArrowTable):
     """Parquet or Arrow IPC: a file, or all files of a folder in the order of their names.
 
     If names of folders below it are like ``year=2024``, ``year`` is a column, too.
@@ -72,10 +53,13 @@ class PartsTable(ArrowTable):
         try:
             with remote_errors(path) if is_url(path) else nullcontext():
                 self._find_parts(path)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
             raise InputError(
-                f"{path} cannot be read as {kind.capitalize()} ({error}); write it again"
+                f"{path} cannot be read as {kind.capitalize()} ({error}); write it again, with one "
+                f"type for each column in all files"
             ) from None
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{path} cannot be read ({error}); write it again") from None
 
     def _find_parts(self, path: str) -> None:
         self._files = fs.LocalFileSystem()
@@ -92,21 +76,12 @@ class PartsTable(ArrowTable):
             where |= {"partitioning": "hive", "partition_base_dir": place}
         found = dataset.dataset(place, filesystem=self._files, **where)
         self._parts = sorted(found.get_fragments(), key=lambda one: one.path)
-        # Columns that names of folders tell, and their values there.
-        self._keys = [dataset.get_partition_keys(one.partition_expression) for one in self._parts]
-        kinds: dict[str, Any] = {}
-        for part in self._parts:
-            for column in part.physical_schema:
-                if _kind(kinds.setdefault(column.name, column.type)) == NULLS:
-                    kinds[column.name] = column.type
-        for name in dict.fromkeys(name for keys in self._keys for name in keys):
-            kinds[name] = found.schema.field(name).type
-        self._types = kinds
-        infos = self._files.get_file_info([part.path for part in self._parts])
-        self.size = sum(info.size or 0 for info in infos)
+        schemas = [part.physical_schema for part in self._parts]
+        schema = pa.unify_schemas([*schemas, found.schema], promote_options="permissive")
+        self._types = {column.name: column.type for column in schema}
+        self.kinds = {name: _kind(kind) for name, kind in self._types.items()}
+        self.size = sum(info.size for info in self._files.get_file_info(found.files))
         self._n_rows = sum(part.count_rows() for part in self._parts)
-        self._stored = dict(zip(name_columns(path, list(kinds)), kinds, strict=True))
-        self.kinds = {name: _kind(kinds[stored]) for name, stored in self._stored.items()}
         named = (found.schema.pandas_metadata or {}).get("index_columns", ())
         # A range index is stored as a record, without a column.
         self.index = frozenset(one for one in named if isinstance(one, str) and one in self.kinds)
@@ -116,41 +91,28 @@ class PartsTable(ArrowTable):
         """Share of the files that belongs to the rows read."""
         return int((self.size or 0) * self._row // max(1, self._n_rows))
 
-    def choose(self, wanted: Wanted) -> None:
-        """Raise InputError where a part lacks a column, or has one of another type."""
-        super().choose(wanted)
-        for part, keys in zip(self._parts, self._keys, strict=True):
-            own = {column.name: column.type for column in part.physical_schema}
-            for name in wanted.columns:
-                stored = self._stored[name]
-                if stored in keys:
-                    continue
-                if stored not in own:
-                    raise InputError(
-                        f"{part.path} lacks column {name!r} of the other files of {self.name}; "
-                        f"leave the column out, write the file again, or move it elsewhere"
-                    )
-                if _kind(own[stored]) not in (NULLS, self.kinds[name]):
-                    raise InputError(
-                        f"column {name!r} of {part.path} is of type {own[stored]}, unlike that of "
-                        f"the other files of {self.name}; write them with one type"
-                    )
-
-    def blocks(self) -> Iterator[tuple[Mapping[str, Any], int, Place]]:  # noqa: D102
-        for part, keys in zip(self._parts, self._keys, strict=True):
+    def blocks(self) -> Iterator[Block]:  # noqa: D102
+        for part in self._parts:
+            # Columns that names of folders tell, and their values there.
+            keys = dataset.get_partition_keys(part.partition_expression)
+            stored = [name for name in self.wanted.columns if name not in keys]
+            if lacking := {*stored} - {*part.physical_schema.names}:
+                raise InputError(
+                    f"{part.path} lacks column {min(lacking)!r} of the other files of {self.name}; "
+                    f"leave the column out, write the file again, or move it elsewhere"
+                )
+            told = {name: pa.scalar(keys[name], self._types[name]) for name in keys}
             first = 0
             try:
-                for batch in self._batches(part, keys):
-                    self._row += batch.num_rows
+                for batch in self._batches(part, stored):
+                    n_rows = batch.num_rows
+                    self._row += n_rows
                     self.text_bytes += batch.nbytes
                     # A column is found by its name in a dict: a schema looks at all of them.
-                    stored = dict(zip(batch.schema.names, batch.columns, strict=True))
-                    columns = {
-                        name: self._column(self._stored[name], stored, keys, batch.num_rows)
-                        for name in self.wanted.columns
-                    }
-                    yield columns, batch.num_rows, place_from(part.path, first)
-                    first += batch.num_rows
+                    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+                    columns |= {name: pa.repeat(value, n_rows) for name, value in told.items()}
+                    yield columns, n_rows, place_from(part.path, first)
+                    first += n_rows
             except MemoryError:
                 raise
             except (pa.ArrowException, OSError) as error:
@@ -158,23 +120,11 @@ class PartsTable(ArrowTable):
                     f"{part.path} is damaged after row {first} ({error}); fetch it again"
                 ) from error
 
-    def cells(self, block: tuple[Mapping[str, Any], int, Place]) -> Cells:  # noqa: D102
-        return self._cells_of(*block)
+    def cells(self, block: Block) -> Cells:  # noqa: D102
+        return cells_of(*block, self.wanted)
 
-    def _column(
-        self, name: str, stored: Mapping[str, pa.Array], keys: Mapping[str, Any], n_rows: int
-    ) -> pa.Array:
-        """A column of some rows, of which a part may hold no value at all."""
-        if name in keys:
-            return pa.repeat(pa.scalar(keys[name], self._types[name]), n_rows)
-        if _kind(stored[name].type) == NULLS:
-            return pa.nulls(n_rows, _value_type(self._types[name]))
-        return _decoded(stored[name])
-
-    def _batches(self, part: Any, keys: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Record batches of a part, of bounded size, with the columns to be read."""
-        stored = [self._stored[name] for name in self.wanted.columns]
-        stored = [name for name in stored if name not in keys]
+    def _batches(self, part: Any, stored: list[str]) -> Iterator[pa.RecordBatch]:
+        """Record batches of a part, of bounded size, with some columns."""
         size = _block_rows(8 * len(stored))
         if not self._is_parquet:
             for batch in part.to_batches(columns=stored, use_threads=False):
@@ -183,7 +133,7 @@ class PartsTable(ArrowTable):
             return
         # Pages are streamed: a whole row group need not fit the memory. A text that many rows share
         # is stored once, and stays so in a dictionary.
-        texts = [name for name in stored if _kind(self._types[name]) == WORDS]
+        texts = [name for name in stored if self.kinds[name] == WORDS]
         with self._files.open_input_file(part.path) as file:
             pages = parquet.ParquetFile(
                 file, buffer_size=1 << 20, pre_buffer=False, read_dictionary=texts
@@ -201,35 +151,33 @@ def _block_rows(row_bytes: int) -> int:
 
 def _kind(kind: Any) -> str:
     """What a column of a type of Arrow holds."""
-    value = _value_type(kind)
-    if types.is_boolean(value):
-        return BOOLEANS
-    if any(test(value) for test in (types.is_integer, types.is_floating, types.is_decimal)):
-        return NUMBERS
-    texts = [types.is_string, types.is_large_string, types.is_binary, types.is_large_binary]
-    texts += [types.is_string_view, types.is_binary_view, types.is_fixed_size_binary]
-    return WORDS if any(test(value) for test in texts) else str(value)
+    value = kind.value_type if types.is_dictionary(kind) else kind
+    if types.is_null(value):
+        return TEXT
+    if types.is_boolean(value) or types.is_primitive(value) or types.is_decimal(value):
+        return str(value) if types.is_temporal(value) else NUMBERS
+    return WORDS if "string" in str(value) or "binary" in str(value) else str(value)
 
 
-def _value_type(kind: Any) -> Any:
-    """Type of the values in a column that may be of codes."""
-    return kind.value_type if types.is_dictionary(kind) else kind
+def cells_of(columns: Mapping[str, Any], n_rows: int, place: Place, wanted: Wanted) -> Cells:
+    """Wanted cells of columns of Arrow."""
+    labels: Float64Array | Words = np.zeros(n_rows)
+    if wanted.label is not None:
+        column = columns[wanted.label]
+        labels = numbers_of(column) if wanted.targets else words_of(column, place)
+    numbers = np.empty((n_rows, len(wanted.numbers) + len(wanted.dates)))
+    for j, name in enumerate(wanted.numbers):
+        numbers[:, j] = numbers_of(columns[name])
+    for j, name in enumerate(wanted.dates, len(wanted.numbers)):
+        numbers[:, j] = _seconds_of(columns[name], place)
+    words = tuple(words_of(columns[name], place) for name in wanted.words)
+    return Cells(labels, numbers, words, place)
 
 
-def _decoded(column: pa.Array) -> pa.Array:
-    """A column with its values in the place of views, and of codes of numbers."""
-    if types.is_dictionary(column.type):
-        return column if _kind(column.type) == WORDS else column.dictionary_decode()
-    plain = {"string_view": "string", "binary_view": "binary"}
-    kind = str(column.type)
-    return column.cast(plain[kind]) if kind in plain else column
-
-
-def numbers_of(column: Any, _place: Place = str) -> Float64Array:
+def numbers_of(column: Any) -> Float64Array:
     """Numbers of a column of Arrow, missing ones as NaN."""
-    found = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
-    # Compiled code knows writable arrays only; those of Arrow are not.
-    return np.require(found, requirements="W")
+    found: Float64Array = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
+    return found if found.flags.writeable else found.copy()
 
 
 def words_of(column: Any, place: Place) -> Words:
@@ -242,7 +190,8 @@ def words_of(column: Any, place: Place) -> Words:
     used = np.flatnonzero(np.bincount(codes + 1)[1:])
     places = np.full(len(coded.dictionary) + 1, -1)  # of used codes; -1 takes the last of them
     places[used] = np.arange(len(used))
-    return collect_words(coded.dictionary.take(used).to_pylist(), places[codes], place)
+    values = [coded.dictionary[code].as_py() for code in used.tolist()]
+    return collect_words(values, places[codes], place)
 
 
 def _seconds_of(column: Any, place: Place) -> Float64Array:

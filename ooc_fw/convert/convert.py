@@ -17,8 +17,14 @@ from ooc_fw.convert import passes
 from ooc_fw.convert.features import TableEncoder
 from ooc_fw.convert.passes import Job, Spool, shuffle_bits
 from ooc_fw.convert.readers import Encoder, LabelNumbers, ParseOptions, Progress, Reader
-from ooc_fw.convert.record import TableRecord, TrainingFile, choose_columns, read_like
-from ooc_fw.convert.tables import ArrayTable, Table
+from ooc_fw.convert.tables import (
+    ArrayTable,
+    Table,
+    TableRecord,
+    TrainingFile,
+    choose_columns,
+    read_like,
+)
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import Layout, OutputFile, filter_options
 from ooc_fw.data.formats import detect_format
@@ -138,9 +144,9 @@ def open_table(path: str, kind: str, options: ConvertOptions) -> Table:
         return ArrayTable(path, options)
     if options.labels is not None:
         raise InputError(f"{path} has named columns: name the one of the labels with --label")
-    from ooc_fw.convert.arrow import PartsTable
+    from ooc_fw.convert.arrow import ArrowTable
 
-    return PartsTable(path, kind)
+    return ArrowTable(path, kind)
 
 
 def _choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingFile | None) -> str:
@@ -198,11 +204,9 @@ def _prepare(
     if kind == "libsvm":
         inputs = [stack.enter_context(TextInput(name)) for name in names]
     else:
-        record = None
-        if like is not None and like.table is not None:
-            record = TableRecord.from_json(like.table, like.name, like.columns, like.n_features)
-            if not record.header:
-                options = replace(options, header=bool(options.header))
+        record = None if like is None else like.record
+        if record is not None and not record.header:
+            options = replace(options, header=bool(options.header))
         inputs = tables = [stack.enter_context(open_table(one, kind, options)) for one in names]
         record = _choose_features(tables[0], record, options, like)
         labels = LabelNumbers(() if like is None else like.words, new)

@@ -1,28 +1,41 @@
-"""Features from the cells of tables; what they need of all rows is learned in the first pass."""
+"""Features from the cells of tables; what they need of all rows is learned in the first pass.
+
+For target encoding, labels of categories are added up in that pass. What becomes of the sums is in
+`ooc_fw.data.encoded`.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.convert import readers
-from ooc_fw.convert.encoding import TargetEncoding
-from ooc_fw.convert.readers import LabelNumbers, ParsedBlock, ParseOptions, WordCodes, Words
-from ooc_fw.convert.record import TableRecord, TrainingFile, find_label
-from ooc_fw.convert.tables import Cells, Table, Wanted, listed
-from ooc_fw.data.encoded import NO_WORD, Encoding
-from ooc_fw.data.labels import (
-    MISSING_LABELS,
-    feature_places,
-    is_label_number,
-    plain_word,
+from ooc_fw.convert.readers import (
+    EXAMPLES,
+    Encoder,
+    LabelNumbers,
+    ParsedBlock,
+    ParseOptions,
+    Reader,
+    WordCodes,
+    Words,
 )
+from ooc_fw.convert.tables import (
+    Cells,
+    Table,
+    TableRecord,
+    TrainingFile,
+    Wanted,
+    find_label,
+    listed,
+)
+from ooc_fw.data.encoded import FOLDS, NO_WORD, Encoding, add_labels, encode
+from ooc_fw.data.labels import MISSING_LABELS, plain_word
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -31,24 +44,22 @@ from ooc_fw.data.rows import (
     Int64Array,
     append_columns,
     keep_stored,
-    take_columns,
     take_rows,
     values_of,
 )
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_label
 
-MAX_CATEGORIES = 4096  # different words; a column with more holds names or numbers
+MAX_CATEGORIES = 4096  # different words of a column of --one-hot; one with more holds names
+MAX_CELLS = 1 << 24  # words x folds x classes of a column of --target-encode, of 8 bytes
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 logger = logging.getLogger(__name__)
 
-_TRUTH = {"True": "1", "False": "0"}  # as numbers
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
-
-class TableEncoder(readers.Encoder):
+class TableEncoder(Encoder):
     """Makes rows of open tables, by a record, or of one array of sparse rows without.
 
     A parsed row has a value for each column of the record: a number, NaN if it is to become the
@@ -67,95 +78,77 @@ class TableEncoder(readers.Encoder):
         like: TrainingFile | None = None,
         labels: LabelNumbers | None = None,
     ) -> None:
-        self.record = record
+        self.labels = labels or LabelNumbers()
+        self._record = record
         self._tables = inputs
         self._options = parsing
         self._like = like
-        self._missing_labels = options.missing_labels
-        self._targets = options.targets
+        self._drops_unlabelled = options.missing_labels != "refuse"
         self._counts: Counter[str] = Counter()  # of what notes say
         self._codes: list[WordCodes] = []  # of each column of categories
-        self._names = inputs[0].feature_names if like is None else like.columns
-        self._places: dict[Any, Int64Array | None] = {}  # of features in sparse rows
-        self.labels = labels or LabelNumbers()
+        names = ", ".join(table.name for table in inputs)
         if record is None:
-            if all(table.feature_names is not None for table in inputs):
-                self.columns = self._names
+            self.columns = inputs[0].feature_names if like is None else like.columns
         else:
+            self._sums = np.zeros((2, len(record.numbers)))  # of known numbers, and of missing ones
             self._codes = [
-                WordCodes(map(plain_word, words), grows=like is None)
-                for words in record.categories
+                WordCodes(
+                    map(plain_word, words),
+                    grows=like is None,
+                    most=MAX_CATEGORIES,
+                    what=f"column {name!r} of {names}",
+                )
+                for name, words in zip(record.columns, record.categories, strict=True)
                 if words is not None
             ]
-            self._sums = np.zeros((2, len(record.numbers)))  # of known numbers, and of missing ones
             if record.encodings:
                 self.encoding = TargetEncoding(
-                    record.encodings, targets=options.targets, counts=options.target_counts
+                    record.encodings, names, targets=options.targets, counts=options.target_counts
                 )
             if like is not None:
                 self._complete(record)
-        self._label_of: dict[Any, str | None] = {
-            table: self._find_label(table, options.label) if labels else None for table in inputs
-        }
-        self.labelled = any(self._label_of.values())
-        for table in inputs:
-            self._choose(table)
+        self._labels = {table: self._label(table, options) if labels else None for table in inputs}
+        self.labelled = any(self._labels.values())
+        for table, label in self._labels.items():
+            wanted = Wanted(label, tuple(self.columns or ()), targets=options.targets)
+            if record is not None:
+                of = "" if like is None else like.name
+                wanted = record.wanted(table, label, of, targets=options.targets)
+            table.choose(wanted)
 
-    def _find_label(self, table: Table, wanted: str | None) -> str | None:
+    def _label(self, table: Table, options: ConvertOptions) -> str | None:
         """Column of the labels; None if new rows have no labels yet."""
-        recorded = None if self.record is None else self.record.label
-        name = wanted or table.own_label
-        if name is None and recorded in table.kinds:
-            name = recorded
-        if name is None and self._like is not None:
-            return None
-        label = find_label(table, name)
-        if self._like is not None and self.record is not None and label in self.record.columns:
-            raise InputError(
-                f"column {label!r} of {table.name} is a feature of {self._like.name}: name the "
-                f"column of labels with --label, and look whether a column is missing"
-            )
-        return label
+        name = options.label or table.own_label
+        if name is None and self._record is not None and self._record.label in table.kinds:
+            name = self._record.label
+        return None if name is None and self._like is not None else find_label(table, name)
 
-    def _choose(self, table: Table) -> None:
-        """Tell a table which columns are wanted of it."""
-        label = self._label_of[table]
-        wanted = Wanted(label)
-        if self.record is None:
-            self._places[table] = feature_places(table.feature_names, self._names, table.name)
-        else:
-            name = "" if self._like is None else self._like.name
-            wanted = self.record.wanted(table, label, self._tables[0].name, name)
-        table.choose(replace(wanted, targets=self._targets))
-
-    def parse(self, reader: readers.Reader, block: Any) -> ParsedBlock:  # noqa: D102
+    def parse(self, reader: Reader, block: Any) -> ParsedBlock:  # noqa: D102
         assert isinstance(reader, Table)
         cells = reader.cells(block)
-        numbers: Any = cells.numbers
-        if (places := self._places.get(reader)) is not None:
-            numbers = take_columns(numbers, places)
-        dropped = _unlabelled(cells.labels)
-        dropped &= self._missing_labels != "refuse"
-        wrong = np.flatnonzero(self._bad_rows(cells, numbers) & ~dropped)
-        if len(wrong) and not self._options.skip:
-            raise InputError(self._reason(cells, numbers, int(wrong[0])))
-        skipped = [self._reason(cells, numbers, row) for row in wrong[: readers.EXAMPLES].tolist()]
         labels = cells.labels
-        words = cells.words
-        dropped[wrong] = True
-        taken = np.flatnonzero(~dropped)
+        unlabelled = _unlabelled(labels)
+        dropped = unlabelled & self._drops_unlabelled
+        wrong = np.flatnonzero(self._bad_rows(cells, unlabelled) & ~dropped)
+        if len(wrong) and not self._options.skip:
+            raise InputError(self._reason(cells, int(wrong[0])))
+        skipped = [self._reason(cells, row) for row in wrong[:EXAMPLES].tolist()]
+        taken = np.delete(np.arange(len(labels)), np.union1d(np.flatnonzero(dropped), wrong))
+        numbers: Any = cells.numbers
+        words: Sequence[Words] = cells.words
         if len(taken) < len(labels):
             labels = labels[taken]
-            words = tuple(column[taken] for column in words)
             numbers = take_rows(numbers, taken)
-        if isinstance(labels, Words) and self._targets:
-            labels = _targets_of(labels)
-        counts = Counter(
-            {"rows": len(labels), "unlabelled": len(dropped) - len(taken) - len(wrong)}
-        )
-        rows, sums = self._columns(numbers, words, counts)
-        codes = None if self.encoding is None else self._encoded(words, counts)
-        width = rows.n_features if self.record is None else 0  # which a record tells
+            words = [column[taken] for column in words]
+        counts = Counter(rows=len(taken), unlabelled=int(np.count_nonzero(dropped)))
+        sums = None
+        if self._record is None:
+            rows = numbers
+        else:
+            if self._record.means is not None:
+                sums = np.stack([np.nansum(numbers, axis=0), np.isnan(numbers).sum(axis=0)])
+            rows = self._columns(self._record, numbers, words, counts)
+        width = rows.n_features if self._record is None else 0  # which a record tells
         n_stored = len(rows.data)
         limit = self._options.n_features
         if limit is not None and width > limit:
@@ -166,50 +159,38 @@ class TableEncoder(readers.Encoder):
             width,
             n_stored - len(rows.data),
             len(cells.skipped) + len(wrong),
-            (*cells.skipped, *skipped)[: readers.EXAMPLES],
-            codes,
+            (*cells.skipped, *skipped)[:EXAMPLES],
+            self._encoded(words, counts),
             counts,
             sums,
         )
 
     def _columns(
-        self, numbers: Any, words: Sequence[Words], counts: Counter[str]
-    ) -> tuple[CSRRows, Float64Array | None]:
-        """Rows with a value for each column; sums of known numbers, and how many are missing."""
-        record = self.record
-        if record is None:
-            return numbers, None
-        sums = None
-        if record.means is not None:
-            sums = np.stack([np.nansum(numbers, axis=0), np.isnan(numbers).sum(axis=0)])
+        self,
+        record: TableRecord,
+        numbers: Float64Array,
+        words: Sequence[Words],
+        counts: Counter[str],
+    ) -> CSRRows:
+        """Rows with a value for each column."""
         if not self._codes:
-            return CSRRows.from_dense(numbers), sums
+            return CSRRows.from_dense(numbers)
         values = np.empty((len(numbers), len(record.columns)))
         values[:, ~record.is_hot] = numbers
-        hot = np.flatnonzero(record.is_hot).tolist()
-        for j, known, column in zip(hot, self._codes, words, strict=False):
+        places = np.flatnonzero(record.is_hot).tolist()
+        for j, known, column in zip(places, self._codes, words, strict=False):
             values[:, j] = 1 + known.of(column)
-            if len(known) > MAX_CATEGORIES or len(known.longest) > readers.MAX_NAME:
-                raise self._useless_column(
-                    record.columns[j],
-                    f"has more than {MAX_CATEGORIES} words, or more than {readers.MAX_NAME} "
-                    f"letters in one",
-                )
-            counts[f"column {record.columns[j]}"] = int(np.count_nonzero(values[:, j] == 0))
-        return CSRRows.from_dense(values), sums
+            counts[record.columns[j]] = int(np.count_nonzero(values[:, j] == 0))
+        return CSRRows.from_dense(values)
 
-    def _encoded(self, words: Sequence[Words], counts: Counter[str]) -> Int32Array:
+    def _encoded(self, words: Sequence[Words], counts: Counter[str]) -> Int32Array | None:
         """Codes of the columns that are target-encoded."""
-        assert self.record is not None
-        assert self.encoding is not None
-        codes = self.encoding.codes_of(words[len(self.record.hot) :])
-        for name, column in zip(self.record.encodings, codes.T, strict=True):
-            counts[f"column {name}"] = int(np.count_nonzero(column == NO_WORD))
+        if self._record is None or self.encoding is None:
+            return None
+        codes = self.encoding.codes_of(words[len(self._codes) :])
+        for name, column in zip(self._record.encodings, codes.T, strict=True):
+            counts[name] = int(np.count_nonzero(column == NO_WORD))
         return codes
-
-    def _useless_column(self, name: str, reason: str) -> InputError:
-        names = ", ".join(table.name for table in self._tables)
-        return InputError(f"column {name!r} of {names} {reason}; leave it out with --drop {name}")
 
     def learn(self, block: ParsedBlock) -> None:  # noqa: D102
         self._counts.update(block.counts)
@@ -218,52 +199,55 @@ class TableEncoder(readers.Encoder):
 
     def measured(self, rows: CSRRows, scaling: Scaling) -> tuple[CSRRows, CSRRows]:  # noqa: D102
         logs = scaling.log_values(rows.data)
-        if scaling.log1p and self.record is not None and self._codes:  # codes have no logarithm
-            logs = np.where(self.record.is_hot[rows.indices], rows.data, logs)
+        if scaling.log1p and self._record is not None and self._codes:  # codes have no logarithm
+            logs = np.where(self._record.is_hot[rows.indices], rows.data, logs)
         rows = replace(rows, data=logs)
-        if self.record is None or self.record.means is None:
+        if self._record is None or self._record.means is None:
             return rows, rows
         return rows, keep_stored(rows, ~np.isnan(logs), rows.n_features)
 
     def end_learning(self, ranges: ColumnRanges, log: Scaling, n_columns: int) -> Int64Array:  # noqa: D102
-        record = self.record
+        record = self._record
         if record is None:
             return super().end_learning(ranges, log, n_columns)
-        is_known = self._like is not None
-        if not is_known:
+        if self._like is None:
             words = (tuple(sorted(codes.words)) for codes in self._codes)
             categories = tuple(None if one is None else next(words) for one in record.categories)
             record = replace(record, categories=categories)
         if record.means is not None:
             missing = np.zeros(len(record.columns))
             missing[~record.is_hot] = self._sums[1]
-            record = record if is_known else replace(record, means=self._means(record))
+            record = record if self._like else replace(record, means=self._means(record))
             ranges.fill(log.log_values(np.array(record.means)), missing)
-        if self.encoding is not None and not is_known:
-            record = replace(record, encodings=self._fit_encodings(ranges, log))
+        n_columns = len(record.columns)
+        if self.encoding is not None and self._like is None:
+            record = replace(record, encodings=self._fit_encodings(ranges, log, n_columns))
         elif self.encoding is not None:  # room for features that are known
-            n_more = len(record.widths) - len(record.columns)
-            ranges.append(len(record.columns), np.ones((1, n_more)), np.array([ranges.n_rows]))
+            n_more = len(record.widths) - n_columns
+            ranges.append(n_columns, np.ones((1, n_more)), np.array([ranges.n_rows]))
         self._complete(record)
         return record.widths
 
     def _means(self, record: TableRecord) -> tuple[float, ...]:
         sums, n_missing = self._sums
         n_known = self._counts["rows"] - n_missing
-        for name, count in zip(record.numbers, n_known.tolist(), strict=True):
-            if count == 0:
-                raise self._useless_column(name, "holds no number at all that can be taken")
+        if not n_known.all():
+            name = record.numbers[int(n_known.argmin())]
+            raise InputError(
+                f"column {name!r} of {self._tables[0].name} holds no number at all that can be "
+                f"taken; leave it out with --drop {name}"
+            )
         means = np.zeros(len(record.columns))
         means[~record.is_hot] = sums / n_known
         return tuple(means.tolist())
 
-    def _fit_encodings(self, ranges: ColumnRanges, log: Scaling) -> dict[str, Encoding]:
-        assert self.record is not None
+    def _fit_encodings(
+        self, ranges: ColumnRanges, log: Scaling, n_columns: int
+    ) -> dict[str, Encoding]:
         assert self.encoding is not None
-        n_columns = len(self.record.columns)
         encodings = {}
         for name, (encoding, values, rows) in self.encoding.fit(*self.labels.values()).items():
-            if not _can_be_taken(values, self._options.log1p).all():
+            if not self._can_be_taken(values).all():
                 raise InputError(
                     f"the mean targets of column {name!r} are beyond float32 (3.4e38), or not "
                     f"above -1 as --log1p needs; use another unit, or leave it out"
@@ -275,8 +259,8 @@ class TableEncoder(readers.Encoder):
 
     def _complete(self, record: TableRecord) -> None:
         """Take a record whose categories are known, and find the feature of each code."""
-        self.record = record
-        self.columns = record.features
+        self._record = record
+        self.columns = [name for name, _ in record.columns_of_features]
         self.table = record.to_json()
         starts = np.cumsum(record.widths) - record.widths
         codes = iter(self._codes)
@@ -289,14 +273,14 @@ class TableEncoder(readers.Encoder):
         self._feature_of = np.concatenate([*features, np.empty(0)]).astype(np.int32)
 
     def kept(self, n_columns: int) -> AnyArray | None:  # noqa: D102
-        if not self._codes or self.record is None:
+        if not self._codes or self._record is None:
             return None
-        return np.pad(self.record.is_hot, (0, n_columns - len(self.record.columns)))
+        return np.pad(self._record.is_hot, (0, n_columns - len(self._record.columns)))
 
     def features(  # noqa: D102
         self, rows: CSRRows, cells: Int32Array | None, scaling: Scaling
     ) -> CSRRows:
-        record = self.record
+        record = self._record
         if record is None:
             return rows
         data = rows.data
@@ -315,7 +299,7 @@ class TableEncoder(readers.Encoder):
         return append_columns(rows, scaling.log_values(self.encoding.values(cells)))
 
     def column_name(self, column: int) -> str:  # noqa: D102
-        names = self.columns if self.record is None else self.record.columns
+        names = self.columns if self._record is None else self._record.columns
         return f"column {column if names is None else repr(names[column])}"
 
     def notes(self) -> Iterator[str]:
@@ -326,72 +310,72 @@ class TableEncoder(readers.Encoder):
         count = self._counts["unlabelled"] + sum(table.n_unlabelled for table in self._tables)
         if count:
             yield f"{count} rows without a label are left out"
-        record = self.record
-        like = self._like
+        record = self._record
         if record is None:
             return
         if count := int(self._sums[1].sum()):
             yield f"{count} missing values became the means of their columns"
-        other = f", or with one that {like.name} does not have" if like else ""
+        of = self._tables[0].name if self._like is None else self._like.name
         for name in (*record.hot, *record.encodings):
+            count = self._counts[name]
             what = "it has its mean" if name in record.encodings else "its features are all 0"
-            count = self._counts[f"column {name}"]
-            if like is not None and 0 < count == self._counts["rows"]:
-                message = "column %r: no row of %d has a category that %s knows; %s in all of them"
-                logger.warning(message, name, count, like.name, what)
+            said = f"column {name!r}: {count} rows without a category that {of} knows; {what} there"
+            if self._like is not None and 0 < count == self._counts["rows"]:
+                logger.warning("%s, in no row it is known", said)
             elif count:
-                yield f"column {name!r}: {count} rows without a category{other}; {what} there"
-        first = self._tables[0]
-        used = {*self._label_of.values(), *record.columns, *record.encodings, record.label}
-        used |= {*(first.proper_columns if like is None else ())}
-        names = (name for table in self._tables for name in table.columns)
-        if extra := list(dict.fromkeys(name for name in names if name not in used)):
-            of = first.name if like is None else like.name
+                yield said
+        used = {*self._labels.values(), *record.columns, *record.encodings, record.label}
+        used |= {*(self._tables[0].proper_columns if self._like is None else ())}
+        names = (name for table in self._tables for name in table.kinds if name not in used)
+        if extra := list(dict.fromkeys(names)):
             what = f"columns that {of} does not use, or that number rows,"
             yield f"{what} are left out: {listed(extra)}"
 
-    def _bad_rows(self, cells: Cells, numbers: Any) -> npt.NDArray[np.bool_]:
+    def _bad_rows(self, cells: Cells, unlabelled: AnyArray) -> npt.NDArray[np.bool_]:
         """Rows without a label, or with values that cannot be taken."""
-        bad = _unlabelled(cells.labels)
+        bad = unlabelled.copy()
         if not isinstance(cells.labels, Words):
             bad |= np.isinf(cells.labels)
-        wrong = self._wrong_values(numbers)
-        if isinstance(numbers, CSRRows):
-            bad[numbers.row_numbers()[wrong]] = True
+        wrong = self._wrong_values(cells.numbers)
+        if isinstance(cells.numbers, CSRRows):
+            bad[cells.numbers.row_numbers()[wrong]] = True
         else:
             bad |= wrong.any(axis=1)
-        if self.record is not None and self.record.means is None:
-            for words in cells.words[: len(self.record.hot)]:
+        if self._record is not None and self._record.means is None:
+            for words in cells.words[: len(self._codes)]:
                 bad |= words.codes < 0
         return bad
 
     def _wrong_values(self, numbers: Any) -> AnyArray:
         """Which values cannot be taken."""
         values = values_of(numbers)
-        wrong = ~_can_be_taken(values, self._options.log1p)
-        if self.record is not None and self.record.means is not None:
+        wrong = ~self._can_be_taken(values)
+        if self._record is not None and self._record.means is not None:
             wrong &= ~np.isnan(values)
         return wrong
 
-    def _reason(self, cells: Cells, numbers: Any, row: int) -> str:
+    def _can_be_taken(self, values: AnyArray) -> npt.NDArray[np.bool_]:
+        """Which values float32 can hold, and have a logarithm if that is wanted."""
+        fine: npt.NDArray[np.bool_] = np.abs(values) <= _FLOAT32_MAX
+        return fine & (values > -1) if self._options.log1p else fine
+
+    def _reason(self, cells: Cells, row: int) -> str:
         """What is wrong with a bad row: one sentence with the file, the row and the column."""
         place = cells.place(row)
-        labels = cells.labels
-        record = self.record
-        if _unlabelled(labels)[row]:
-            way = "leave such rows out (convert --missing-labels drop)"
-            return f"{place}: the label is missing; {way}"
-        if not isinstance(labels, Words) and np.isinf(labels[row]):
-            return f"{place}: the label is not finite; every row needs a finite one"
-        one = numbers[row : row + 1]
+        record = self._record
+        if _unlabelled(cells.labels)[row]:
+            return f"{place}: the label is missing; leave it out (convert --missing-labels drop)"
+        one: Any = cells.numbers[row : row + 1]
+        wrong = np.flatnonzero(self._wrong_values(one))
         value = np.nan
-        name = ""
-        for k in np.flatnonzero(self._wrong_values(one))[:1].tolist():
-            value = float(values_of(one).ravel()[k])
-            column = int(one.indices[k]) if isinstance(one, CSRRows) else k
+        if len(wrong):
+            value = float(values_of(one).ravel()[wrong[0]])
+            column = int(one.indices[wrong[0]]) if isinstance(one, CSRRows) else int(wrong[0])
             name = str(column) if record is None else record.numbers[column]
-        if not name and record is not None:
-            hot = zip(record.hot, cells.words, strict=False)
+        elif not isinstance(cells.labels, Words) and np.isinf(cells.labels[row]):
+            return f"{place}: the label is not finite; every row needs a finite one"
+        else:
+            hot = zip(record.hot if record else (), cells.words, strict=False)
             name = next(name for name, words in hot if words.codes[row] < 0)
         way = "delete the row"
         if np.isnan(value):
@@ -410,12 +394,6 @@ class TableEncoder(readers.Encoder):
         return f"{place}: the value in column {name!r} {reason}; {way}"
 
 
-def _can_be_taken(values: AnyArray, log1p: bool) -> npt.NDArray[np.bool_]:
-    """Which values float32 can hold, and have a logarithm if that is wanted."""
-    fine: npt.NDArray[np.bool_] = np.abs(values) <= _FLOAT32_MAX
-    return fine & (values > -1) if log1p else fine
-
-
 def _unlabelled(labels: Float64Array | Words) -> AnyArray:
     """Which labels are missing."""
     if not isinstance(labels, Words):
@@ -425,12 +403,129 @@ def _unlabelled(labels: Float64Array | Words) -> AnyArray:
     return missing[labels.codes]
 
 
-def _targets_of(labels: Words) -> Float64Array:
-    words = [_TRUTH.get(word, word) for word in labels.values]
-    for word in words:
-        if not is_label_number(word):
+class TargetEncoding:
+    """Codes of categories in some columns, and the features that they become.
+
+    For K classes, a column has the share of each class but the first; for targets of a regression,
+    their mean. With `counts`, another feature is the logarithm of 1 + the rows of the category.
+    Labels of rows are added block by block, unless the features of the `columns` are known.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, Encoding], names: str, *, targets: bool, counts: bool
+    ) -> None:
+        self._names = names  # of the tables
+        self._targets = targets
+        self._counts = counts
+        self._classes: dict[float, int] = {}  # label -> its place in the order of arrival
+        is_known = all(encoding["features"] for encoding in columns.values())
+        self.n_added = 0 if is_known else len(columns)  # columns whose labels are added
+        # Of each column: codes of its words, where that of NO_WORD, the empty one, is 0;
+        self._codes: dict[str, WordCodes] = {}
+        # for each code x FOLDS + fold rows of each class, or of targets, rows and their sum;
+        self._sums = {name: np.zeros((FOLDS, 2)) for name in columns}
+        # features of each code, or of each code x FOLDS + fold in the order of the words;
+        self._values: dict[str, Float64Array] = {}
+        # and the place of each code in this order.
+        self._order: dict[str, Int64Array] = {}
+        for name, encoding in columns.items():
+            words = ["", *map(plain_word, encoding["words"])]
+            what = f"column {name!r} of {names}"
+            self._codes[name] = WordCodes(words, grows=not is_known, what=what)
+            values = np.array([*encoding["features"].values()])
+            self._values[name] = np.roll(values.T, 1, axis=0)  # those of NO_WORD come first
+
+    def codes_of(self, words: Sequence[Words]) -> Int32Array:
+        """Code of each row's category in each column, shape (n_rows, n_columns)."""
+        pairs = zip(self._codes.values(), words, strict=True)
+        codes = np.column_stack([known.of(column) for known, column in pairs])
+        return np.maximum(codes, NO_WORD).astype(np.int32)
+
+    def add(
+        self, labels: Float64Array, found: Iterable[float], codes: Int32Array, keys: AnyArray
+    ) -> Int32Array:
+        """Add the labels of rows, block by block in their order; returns cells for `sorted_cells`.
+
+        All labels of the block are `found`; random `keys`, uint64, put its rows into folds.
+        """
+        cells = codes * np.int32(FOLDS) + (keys % np.uint64(FOLDS)).astype(np.int32)[:, None]
+        places: AnyArray = labels
+        if not self._targets:
+            of_block = sorted(found)
+            known = [self._classes.setdefault(label, len(self._classes)) for label in of_block]
+            places = np.array(known)[np.searchsorted(of_block, labels)]
+        for name, column in zip(self._sums, cells.T, strict=True):
+            self._widen(name, int(column.max()) + 1)
+            add_labels(self._sums[name], column, places, targets=self._targets)
+        return cells
+
+    def fit(
+        self, label_values: Float64Array | None, names: Sequence[str] | None
+    ) -> dict[str, tuple[Encoding, Float64Array, Float64Array]]:
+        """Of each column its encoding, the values of training rows, and the rows that have each.
+
+        Labels that were added are codes of `label_values`, or the values themselves; these may
+        stand for `names`.
+        """
+        ends = [".mean"]  # names of features; those of columns may be categories that are numbers
+        order = [0, 1]
+        if not self._targets:
+            values = {
+                label: label if label_values is None else float(label_values[int(label)])
+                for label in self._classes
+            }
+            labels = sorted(self._classes, key=values.__getitem__)
+            order = [self._classes[label] for label in labels]
+            if len(labels) > 2:
+                numbers = [values[label] for label in labels[1:]]
+                ends = [f"={format_label(x) if names is None else names[int(x)]}" for x in numbers]
+        if len(order) < 2:
             raise InputError(
-                f"the label {word!r} is no number, and the targets of a regression are numbers; "
-                f"name another column with --label"
+                "--target-encode needs rows of two classes, or --task regression; leave it out"
             )
-    return np.array([float(word) for word in words])[labels.codes]
+        return {name: self._fit_column(name, order, ends) for name in self._codes}
+
+    def _fit_column(
+        self, name: str, order: Sequence[int], ends: Sequence[str]
+    ) -> tuple[Encoding, Float64Array, Float64Array]:
+        words = self._codes[name].words
+        self._widen(name, FOLDS * len(words))
+        sums = self._sums[name][: FOLDS * len(words), order].reshape(len(words), FOLDS, -1)
+        codes = np.array(sorted(range(len(words)), key=words.__getitem__))
+        of_others, of_all, rows = encode(sums[codes], targets=self._targets, counts=self._counts)
+        features = [name + end for end in ends] + [f"{name}.count"] * self._counts
+        self._order[name] = np.argsort(codes)
+        self._values[name] = of_others.reshape(-1, len(features))
+        table = np.roll(of_all, -1, axis=0).T.tolist()  # NO_WORD comes last
+        encoding: Encoding = {
+            "words": [words[code] for code in codes.tolist()][1:],
+            "features": dict(zip(features, table, strict=True)),
+        }
+        return encoding, self._values[name], rows.reshape(-1)
+
+    def sorted_cells(self, cells: Int32Array) -> Int32Array:
+        """Cells of rows that were added, by the order of the words in their encoding."""
+        pairs = zip(self._order.values(), cells.T, strict=True)
+        return np.column_stack(
+            [order[column // FOLDS] * FOLDS + column % FOLDS for order, column in pairs]
+        ).astype(np.int32)
+
+    def values(self, places: Int32Array) -> Float64Array:
+        """Features, shape (n_rows, n_features), of codes, or of `sorted_cells`."""
+        pairs = zip(self._values.values(), places.T, strict=True)
+        return np.hstack([values[column] for values, column in pairs])
+
+    def _widen(self, name: str, n_cells: int) -> None:
+        """Give the sums of a column room for so many cells, and for all classes."""
+        n_rows, n_sums = self._sums[name].shape
+        if n_cells <= n_rows and len(self._classes) <= n_sums:
+            return
+        wide = n_rows if n_cells <= n_rows else max(n_cells, 2 * n_rows)
+        sums = np.zeros((wide, max(len(self._classes), n_sums)))
+        if sums.size > 2 * MAX_CELLS:
+            raise InputError(
+                f"column {name!r} of {self._names} has too many words for --target-encode, which "
+                f"takes {MAX_CELLS // FOLDS} words x classes; leave it out with --drop {name}"
+            )
+        sums[:n_rows, :n_sums] = self._sums[name]
+        self._sums[name] = sums

@@ -20,14 +20,13 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
 
 if TYPE_CHECKING:
-    from ooc_fw.convert.encoding import TargetEncoding
+    from ooc_fw.convert.features import TargetEncoding
     from ooc_fw.data.statistics import ColumnRanges
 
 BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at once
 MAX_ROW_BYTES = 64 << 20  # a row is parsed whole, and memory must not depend on the input
 MAX_NAME = 4096  # letters of a name of a column, of a category or of a label
 EXAMPLES = 3  # skipped lines of a block that are reported word for word
-MAX_THREADS = 4  # with more threads, the one thread that reads and writes is the bottleneck
 THREADS_NAME = "ooc-fw-prep"
 
 Place = Callable[[int], str]  # the input and the place there of a row of a block
@@ -93,17 +92,22 @@ class Words:
 
 
 class WordCodes:
-    """Codes of words in the order in which threads meet them, or of given words alone."""
+    """Codes of words in the order in which threads meet them, or of given words alone.
 
-    def __init__(self, words: Iterable[str] = (), *, grows: bool = True) -> None:
+    InputError for the column `what`, if it has more than `most` words, or too many letters.
+    """
+
+    max_letters = 1 << 26  # in all words
+
+    def __init__(
+        self, words: Iterable[str] = (), *, grows: bool = True, most: int = 1 << 20, what: str = ""
+    ) -> None:
         self._codes = {word: code for code, word in enumerate(words)}
         self._grows = grows
+        self._most = most
+        self._what = what
         self._lock = threading.Lock()
-        self.n_letters = 0  # of the words that were added
-        self.longest = ""
-
-    def __len__(self) -> int:
-        return len(self._codes)
+        self._n_letters = 0
 
     @property
     def words(self) -> list[str]:
@@ -121,10 +125,16 @@ class WordCodes:
         return np.array([*codes, -1], dtype=np.int64)[column.codes]
 
     def _add(self, word: str) -> None:
-        if word not in self._codes:
-            self._codes[word] = len(self._codes)
-            self.n_letters += len(word)
-            self.longest = max(self.longest, word, key=len)
+        if word in self._codes:
+            return
+        self._codes[word] = len(self._codes)
+        self._n_letters += len(word)
+        is_full = len(self._codes) > self._most or self._n_letters > self.max_letters
+        if is_full or len(word) > MAX_NAME:
+            raise InputError(
+                f"{self._what} has more than {self._most} different words, {self.max_letters} "
+                f"letters in all, or {MAX_NAME} in one; leave it out with --drop, or name another"
+            )
 
 
 class LabelNumbers:
@@ -134,9 +144,8 @@ class LabelNumbers:
     """
 
     def __init__(self, words: Sequence[str] = (), new: Mapping[str, str] | None = None) -> None:
-        self._codes = WordCodes(words)
+        self._codes = WordCodes(words, what="the column of the labels")
         self._spelled = {plain_word(word): word for word in words}  # as the training file has them
-        self._are_words = bool(words)
         self._are_coded = False
         self.new = new
 
@@ -153,13 +162,7 @@ class LabelNumbers:
             return labels
         self._are_coded = True
         names = tuple(self._spelled.get(word, word) for word in labels.values)
-        codes = self._codes.of(Words(labels.codes, names))
-        if len(longest := self._codes.longest) > MAX_NAME:
-            raise InputError(
-                f"a label is {len(longest)} letters long ({longest[:12]!r}...), and may have "
-                f"{MAX_NAME}; name another column with --label"
-            )
-        return codes.astype(np.float64)
+        return self._codes.of(Words(labels.codes, names)).astype(np.float64)
 
     def values(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
         """Value of each code, None if labels are values; words of the values, if any.
@@ -169,7 +172,7 @@ class LabelNumbers:
         words = self.words
         if words is None:
             return None, None
-        if not self._are_words and all(map(is_label_number, words)):
+        if not self._spelled and all(map(is_label_number, words)):
             return np.array([float(word) for word in words]), None
         names = sorted(words)
         places = {word: place for place, word in enumerate(names)}
@@ -177,15 +180,14 @@ class LabelNumbers:
 
     @staticmethod
     def _mapped(labels: Float64Array | Words, new: Mapping[str, str], place: Place) -> Words:
-        values: Any
-        if isinstance(labels, Words):
-            values, codes = labels.values, labels.codes
-        else:
-            values, codes = np.unique(labels, return_inverse=True)
-        used, codes = np.unique(codes, return_inverse=True)
-        words: list[str] = []
-        for k, code in enumerate(used.tolist()):
-            words += new_labels([values[code]], new, place(int((codes == k).argmax())))
+        if not isinstance(labels, Words):
+            numbers, codes = np.unique(labels, return_inverse=True)
+            labels = Words(codes, tuple(map(plain_word, numbers.tolist())))
+        used, rows, codes = np.unique(labels.codes, return_index=True, return_inverse=True)
+        words = [
+            new_labels([labels.values[code]], new, place(row))[0]
+            for code, row in zip(used.tolist(), rows.tolist(), strict=True)
+        ]
         return Words(codes, tuple(words))
 
 
@@ -244,7 +246,8 @@ def ordered_map(
     The thread of the caller advances `items`, at most ``threads + 1`` ahead of the result in use.
     An exception in `function` is raised where its result would be.
     """
-    threads = threads or min(MAX_THREADS, cpu_count())
+    # With more threads, the one thread that reads and writes is the bottleneck.
+    threads = threads or min(4, cpu_count())
     pending: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix=THREADS_NAME) as pool:
         try:

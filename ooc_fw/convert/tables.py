@@ -1,73 +1,74 @@
-"""Tables: what they hold, which of it is wanted, and arrays that `open_source` opens.
+"""Tables: what they hold, which columns become which features, and the record of it.
 
 A block of a table becomes `Cells`: numbers, and words of which each different one is written once.
-`ooc_fw.convert.features` makes features of them.
+By the record, a test file gets the features of its training file (``--like``).
 """
 
 from __future__ import annotations
 
-import re
+import json
+import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cached_property
+from itertools import compress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import h5py
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import MAX_NAME, Place, Reader, Words
-from ooc_fw.data.labels import INEXACT, MISSING_LABELS, inexact_labels, plain_word
+from ooc_fw.data import formats
+from ooc_fw.data.converted import LABELS_AS
+from ooc_fw.data.encoded import Encoding
+from ooc_fw.data.hdf5 import open_file, structure_errors
+from ooc_fw.data.labels import MISSING_LABELS, are_numbers, feature_places, plain_word
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, take_columns
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import block_slices
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import DamageError, InputError
 
-if TYPE_CHECKING:
-    pass
-
-MAX_COLUMNS = 1 << 16  # each takes pyarrow some 10 kB in a block
 MAX_LISTED = 12  # columns that a message lists
 # As a number; of categories, only the empty cell is missing.
 MISSING = (*sorted(MISSING_LABELS), "-")
-NUMBERS, BOOLEANS, WORDS, TEXT = USABLE = ("numbers", "booleans", "words", "text")
+NUMBERS, WORDS, TEXT = USABLE = ("numbers", "words", "text")
 """What a column holds. Text may turn out to be numbers or words; a label is read as words."""
-NULLS = "null"  # what a column of Arrow holds if all of its values are missing
-
-_FOREIGN_NUMBER = re.compile(r"[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d*)?(?:[eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The columns to read."""
 
-    label: str | None  # None makes all labels 0
+    label: str | None = None  # None leaves labels out
     numbers: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()  # which become numbers, too
     words: tuple[str, ...] = ()
-    dates: tuple[str, ...] = ()  # columns of dates, which become numbers, too
-    targets: bool = False  # whether labels are targets of a regression
+    targets: bool = False  # whether labels are numbers
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """Those of words and dates, and that of the labels."""
-        return (*self.words, *self.dates, *(() if self.label is None else (self.label,)))
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """All of them."""
-        return (*self.numbers, *self.texts)
+    def columns(self) -> dict[str, str]:
+        """All of them, and what is read there: "numbers", "dates" or "words"."""
+        used = dict.fromkeys(self.numbers, "numbers") | dict.fromkeys(self.dates, "dates")
+        used |= dict.fromkeys(self.words, "words")
+        label = {} if self.label is None else {self.label: "numbers" if self.targets else "words"}
+        return used | label
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
     """Some rows of a table."""
 
-    labels: Float64Array | Words  # missing ones are NaN or -1
-    numbers: Float64Array | CSRRows  # (n_rows, n_numbers), of float64; missing ones are NaN
+    labels: Float64Array | Words  # missing ones are NaN or -1; all 0 if they are left out
+    numbers: Float64Array | CSRRows  # of float64, with dates as the last ones; missing ones are NaN
     words: tuple[Words, ...]  # one for each column of words
     place: Place
     skipped: tuple[str, ...] = ()  # what was wrong with rows that were left out
@@ -81,17 +82,10 @@ class Table(Reader):
     own_label: str | None = None  # column that holds the labels because of its name
     index: frozenset[str] = frozenset()  # columns that only number or name the rows: no features
     header = True  # whether the columns have names of their own
-    label_names: Sequence[str] = ()  # what else could hold the labels, but is no column
     sparse = False  # whether the numbers arrive as `CSRRows`, of all columns
-    feature_names: Sequence[str] | None = None  # of rows in one array; None: nothing says them
-    takes_label_file = False  # whether labels may come from a file of their own
+    feature_names: Sequence[str] | None = None  # of sparse rows; None: nothing says them
     n_unlabelled = 0  # rows without a label that were left out when it was opened
     wanted: Wanted  # the columns to read, which `choose` tells
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(self.kinds)
 
     @property
     def proper_columns(self) -> tuple[str, ...]:
@@ -107,93 +101,83 @@ class Table(Reader):
         """Wanted cells of a block, for any thread; InputError for one that cannot be read."""
 
 
-def place_from(name: str, first: int) -> Place:
-    """Places of rows of a block that begins at row `first` of a file."""
-    return lambda row: f"{name}, row {first + row}"
-
-
 class ArrayTable(Table):
     """Rows and labels that `open_source` finds in a file; the columns of dense rows are its own."""
-
-    takes_label_file = True
 
     def __init__(self, path: str, options: ConvertOptions) -> None:
         super().__init__(path)
         label = options.label or "y"
         if label.removeprefix("-").isdigit():  # a column of the rows
             label = "y"
-        source = open_source(
-            path,
-            options.labels,
-            x_name=options.x_name,
-            label=label,
-            missing_labels=options.missing_labels,
-        )
-        self._source = self.enter_context(source)
+        names = {"x_name": options.x_name, "label": label, "missing_labels": options.missing_labels}
+        source = self.enter_context(open_source(path, options.labels, **names))
+        self._source = source
         if source.scaling is not None:
             self.close()
-            raise InputError(f"{self.name} is a converted file already: use it as it is")
+            raise InputError(f"{path} is a converted file already: use it as it is")
         self.size = source.decoded_bytes
-        self._row = 0
         self.sparse = source.sparse
         self.feature_names = source.columns
-        self.label_names = source.label_columns
         self.n_unlabelled = getattr(source, "source", source).n_rows - source.n_rows
-        names = source.columns or [str(j) for j in range(source.n_features)]
-        self._places = {} if self.sparse else {name: j for j, name in enumerate(names)}
-        if not self.sparse and len(self._places) < len(names):
-            self.close()
-            (twice, _), *_ = Counter(names).most_common(1)
-            raise InputError(f"{self.name} has two columns {twice!r}; rename one of them")
-        self.kinds = dict.fromkeys(self._places, NUMBERS)
+        self._row = 0
+        self._places: Int64Array | None = None  # of the wanted columns
+        columns = source.columns or [str(j) for j in range(source.n_features)]
+        self._columns = () if self.sparse else name_columns(path, columns)
+        self.kinds = dict.fromkeys(self._columns, NUMBERS)
         if source.has_labels:
-            kind = source.labels(0, 1).dtype.kind
+            is_number = source.labels(0, 1).dtype.kind in "biuf"
             self.own_label = label
-            self.kinds[self.own_label] = NUMBERS if kind in "biuf" else WORDS
+            self.kinds[label] = NUMBERS if is_number else WORDS
 
     @property
     def bytes_read(self) -> int:
         """Share of the file that belongs to the rows read."""
         return int((self.size or 0) * self._row // self._source.n_rows)
 
+    def choose(self, wanted: Wanted) -> None:  # noqa: D102
+        super().choose(wanted)
+        names = wanted.numbers
+        if self.sparse:
+            self._places = feature_places(self.feature_names, names or None, self.name)
+        else:
+            self._places = np.array([self._columns.index(name) for name in names], dtype=np.int64)
+
     def blocks(self) -> Iterator[tuple[Any, Any, int]]:  # noqa: D102
         source = self._source
+        label = self.wanted.label
         for start, stop in block_slices(source, 0, source.n_rows, readers.BLOCK_BYTES):
             rows: Any = source.read_unchecked(start, stop)
-            is_own = self.wanted.label is not None and self.wanted.label == self.own_label
-            labels = source.labels(start, stop) if is_own else np.zeros(stop - start)
+            labels = np.zeros(stop - start)
+            if label is not None and label == self.own_label:
+                labels = source.labels(start, stop)
+            elif label is not None:
+                labels = rows[:, self._columns.index(label)]
             self._row = stop
             self.text_bytes += (rows.data if self.sparse else rows).nbytes
             yield rows, labels, start
 
     def cells(self, block: tuple[Any, Any, int]) -> Cells:  # noqa: D102
         rows, labels, start = block
-        wanted = self.wanted
         place = place_from(self.name, start)
-        if wanted.label in self._places and wanted.label != self.own_label:
-            labels = rows[:, self._places[wanted.label]]
-        if labels.dtype.kind in "biuf":
-            for row in np.flatnonzero(inexact_labels(labels))[:1].tolist():
-                raise InputError(f"{place(row)}: the label {INEXACT}")
-            found: Any = np.ascontiguousarray(labels, dtype=np.float64)
-        else:
+        if self.wanted.label is not None and not self.wanted.targets:
             values, codes = np.unique(labels, return_inverse=True)
-            found = collect_words(values.tolist(), codes, place)
-        if self.sparse:
-            data = np.ascontiguousarray(rows.data, dtype=np.float64)
-            numbers: Any = CSRRows(data, rows.indices, rows.indptr, rows.n_features)
-            return Cells(found, numbers, (), place)
-        places = [self._places[name] for name in wanted.numbers]
-        return Cells(found, np.asarray(rows[:, places], dtype=np.float64), (), place)
+            labels = collect_words(values.tolist(), codes, place)
+        elif self.wanted.targets:
+            labels = labels.astype(np.float64)
+        if not self.sparse:
+            return Cells(labels, rows[:, self._places].astype(np.float64), (), place)
+        numbers = CSRRows(rows.data.astype(np.float64), rows.indices, rows.indptr, rows.n_features)
+        numbers = numbers if self._places is None else take_columns(numbers, self._places)
+        return Cells(labels, numbers, (), place)
+
+
+def place_from(name: str, first: int) -> Place:
+    """Places of rows of a block that begins at row `first` of a file."""
+    return lambda row: f"{name}, row {first + row}"
 
 
 def name_columns(reader: str, names: Sequence[str], hint: str = "") -> tuple[str, ...]:
     """Names of columns, numbers in place of empty names; InputError where two are alike."""
-    if len(names) > MAX_COLUMNS:
-        raise InputError(
-            f"{reader} has {len(names)} columns, and tables may have {MAX_COLUMNS}; write its rows "
-            f"as LIBSVM text, or as an array"
-        )
     longest = max(names, key=len, default="")
     if len(longest) > MAX_NAME:
         raise InputError(
@@ -232,45 +216,8 @@ def parse_number(text: str) -> float | None:
         return None
 
 
-def is_foreign_number(text: str) -> bool:
-    """Whether a cell holds a number with a decimal comma or separators of thousands."""
-    return _FOREIGN_NUMBER.fullmatch(text.strip()) is not None
-
-
-def collect_words(values: Sequence[Any], codes: AnyArray, place: Place) -> Words:
-    """Words of a column of different values, given the position of each row's value in them."""
-    names: dict[str, int] = {}
-    places = np.full(len(values) + 1, -1)
-    for code, value in enumerate(values):
-        try:
-            word = _word_of(value)
-            word.encode("utf-8")
-        except UnicodeError:
-            shown = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
-            raise InputError(
-                f"{place(int((codes == code).argmax()))}: {shown!r} is not UTF-8 text; write the "
-                f"file again in UTF-8"
-            ) from None
-        places[code] = names.setdefault(word, len(names)) if word else -1
-    return Words(places[codes], tuple(names))
-
-
-def _word_of(value: object) -> str:
-    """Write a value as a word, by the rule of `plain_word`; missing ones as nothing."""
-    if value is None or value != value:  # NaN
-        return ""
-    if isinstance(value, int | Decimal) and not isinstance(value, bool):
-        value = str(value)  # float64 may not hold it
-    return plain_word(value.decode("utf-8") if isinstance(value, bytes) else value)
-
-
-def may_be_dates(kind: str) -> bool:
-    """Whether a column of this kind holds dates and times, or text that may be some."""
-    return kind in (WORDS, TEXT) or kind.startswith(("timestamp", "date"))
-
-
 def seconds_in(word: str) -> float:
-    """Seconds since 1970 of a date or time of ISO 8601, which is in UTC unless it has a zone."""
+    """Seconds since 1970 of a date or time of ISO 8601, in UTC unless it has a zone; else inf."""
     if word in MISSING:
         return np.nan
     try:
@@ -278,3 +225,278 @@ def seconds_in(word: str) -> float:
     except ValueError:
         return np.inf
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def collect_words(values: Sequence[Any], codes: AnyArray, place: Place) -> Words:
+    """Words of a column of different values, given the position of each row's value in them.
+
+    A word is written by the rule of `plain_word`; missing values are no words.
+    """
+    names: dict[str, int] = {}
+    places = np.full(len(values) + 1, -1)
+    for code, value in enumerate(values):
+        if value is None or value != value:  # NaN
+            continue
+        if isinstance(value, int | Decimal) and not isinstance(value, bool):
+            value = str(value)  # float64 may not hold it
+        try:
+            word = plain_word(value.decode("utf-8") if isinstance(value, bytes) else value)
+            word.encode("utf-8")
+        except UnicodeError:
+            shown = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+            raise InputError(
+                f"{place(int((codes == code).argmax()))}: {shown!r} is not UTF-8 text; write the "
+                f"file again in UTF-8"
+            ) from None
+        if word:
+            places[code] = names.setdefault(word, len(names))
+    return Words(places[codes], tuple(names))
+
+
+@dataclass(frozen=True)
+class TableRecord:
+    """How the columns of a table become features."""
+
+    label: str  # column of the labels
+    columns: tuple[str, ...]  # columns that are used, in order
+    # Categories of each column, sorted; None for a column of numbers.
+    categories: tuple[tuple[str, ...] | None, ...]
+    # What a missing number of each column becomes (0 for categories); None when it is an error.
+    means: tuple[float, ...] | None = None
+    header: bool = True  # whether the columns had names of their own
+    dates: tuple[str, ...] = ()  # columns of dates, the last of those of numbers
+    encodings: Mapping[str, Encoding] = field(default_factory=dict)  # of more columns
+    width: int | None = None  # columns of the table, which have no names
+
+    @cached_property
+    def is_hot(self) -> npt.NDArray[np.bool_]:
+        """Which columns are of categories."""
+        return np.array([words is not None for words in self.categories], dtype=bool)
+
+    @property
+    def hot(self) -> tuple[str, ...]:
+        """Columns of categories."""
+        return tuple(compress(self.columns, self.is_hot))
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Columns of numbers, the dates among them."""
+        return tuple(compress(self.columns, ~self.is_hot))
+
+    @cached_property
+    def widths(self) -> Int64Array:
+        """Features of each column, and of each feature of the columns that are target-encoded."""
+        widths = [1 if words is None else len(words) for words in self.categories]
+        n_encoded = sum(len(one["features"]) for one in self.encodings.values())
+        return np.array([*widths, *[1] * n_encoded], dtype=np.int64)
+
+    @property
+    def columns_of_features(self) -> list[tuple[str, str]]:
+        """Name of each feature, and its column; those that are target-encoded are the last."""
+        found = [
+            (column if word is None else f"{column}={word}", column)
+            for column, words in zip(self.columns, self.categories, strict=True)
+            for word in ((None,) if words is None else words)
+        ]
+        encodings = self.encodings.items()
+        return found + [(name, column) for column, one in encodings for name in one["features"]]
+
+    @property
+    def features(self) -> list[str]:
+        """Name of each feature."""
+        return [name for name, _ in self.columns_of_features]
+
+    def to_json(self) -> str:
+        """Write the record."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(
+        text: str, name: str, features: Sequence[str] | None, n_features: int
+    ) -> TableRecord:
+        """Read the JSON of a record in the file `name`; DamageError if it makes other features."""
+        try:
+            stored = json.loads(text)
+            for part in ("columns", "dates", "means"):
+                if stored.get(part) is not None:
+                    stored[part] = tuple(stored[part])
+            words = stored["categories"]
+            stored["categories"] = tuple(None if one is None else tuple(one) for one in words)
+            record = TableRecord(**stored)
+            np.array(record.means or (), dtype=np.float64)
+            if not {*record.dates} <= {*record.columns}:
+                raise ValueError("dates are in other columns")
+            named = record.features if features is None else list(features)
+            if record.features != named or len(named) != n_features:
+                raise ValueError("the features are others")
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise DamageError(
+                f"{name} is damaged: what it says of the columns of its table makes no sense "
+                f"({error}); restore a copy or write it again"
+            ) from None
+        return record
+
+    def wanted(self, table: Table, label: str | None, like: str, *, targets: bool) -> Wanted:
+        """Columns to read from a table; InputError if it lacks some, or they have other types.
+
+        Messages name the training file or model `like`, if there is one.
+        """
+        self._check_width(table, label, like)
+        numbers = self.numbers[: len(self.numbers) - len(self.dates)]
+        wanted = Wanted(label, numbers, self.dates, (*self.hot, *self.encodings), targets)
+        if missing := [repr(name) for name in wanted.columns if name not in table.kinds]:
+            raise InputError(
+                f"{table.name} lacks column{'s' * (len(missing) > 1)} {listed(missing)}, which "
+                f"{like or 'the first table'} needs; it has {listed([*table.kinds])}: add or "
+                f"rename what is missing"
+            )
+        for name, what in wanted.columns.items():
+            kind = table.kinds[name]
+            fits = (
+                kind in {"numbers": (NUMBERS, TEXT), "words": USABLE, "dates": (WORDS, TEXT)}[what]
+            )
+            if not fits and not (what == "dates" and kind.startswith(("timestamp", "date"))):
+                way = f"{like} needs {what} there"
+                if not like:
+                    way = f"name it in --one-hot or --dates, or leave it out with --drop {name}"
+                raise InputError(f"column {name!r} of {table.name} holds {kind}, not {what}; {way}")
+        return wanted
+
+    def _check_width(self, table: Table, label: str | None, like: str) -> None:
+        """Raise InputError for more or fewer columns than those of a training file without names.
+
+        New rows may lack a last column of labels.
+        """
+        places = [name for name in table.kinds if name != table.own_label]
+        if self.width is None or not are_numbers(places):
+            return
+        wanted = self.width
+        if self.label == str(wanted - 1) and label in (None, table.own_label):
+            wanted -= label is not None or len(places) == wanted - 1
+        if len(places) != wanted:
+            raise InputError(
+                f"{table.name} has {len(places)} columns and {like or 'the first table'} has "
+                f"{wanted}; without names they are known by their place: give rows with as many, "
+                f"in the same order"
+            )
+
+
+def find_column(table: Table, name: str, option: str) -> str:
+    """Column by its name or number; negative numbers count from the last, without an index."""
+    if name in table.kinds:
+        return name
+    try:
+        place = int(name)
+        return (table.proper_columns if place < 0 else tuple(table.kinds))[place]
+    except (ValueError, IndexError):
+        known = listed([*table.kinds]) or "no columns with names"
+        raise InputError(f"{option}: {table.name} has no column {name!r}; it has {known}") from None
+
+
+def find_label(table: Table, wanted: str | None) -> str:
+    """Column of the labels; InputError if there is none, or it cannot hold labels."""
+    label = table.own_label if wanted is None else find_column(table, wanted, "--label")
+    if label is None:
+        raise InputError(
+            f"{table.name} is a table: name the column of its labels with --label (it has "
+            f"{listed(table.proper_columns) or 'none'}), or an array's with --labels FILE.npy"
+        )
+    if table.kinds[label] not in USABLE:
+        raise InputError(
+            f"the labels in column {label!r} of {table.name} are of type {table.kinds[label]}; "
+            f"write them as numbers or words"
+        )
+    return label
+
+
+def choose_columns(table: Table, options: ConvertOptions) -> TableRecord:
+    """Features of a table by the options alone, before its categories and means are known."""
+    label = find_label(table, options.label)
+    uses = dict.fromkeys(table.index, "index")
+    uses |= dict.fromkeys([find_column(table, name, "--drop") for name in options.drop], "--drop")
+    if table.own_label is not None:
+        uses[table.own_label] = "--drop"
+    uses[label] = "--label"
+    for option, names in (
+        ("--one-hot", options.one_hot),
+        ("--target-encode", options.target_encode),
+        ("--dates", options.dates),
+    ):
+        for name in [find_column(table, name, option) for name in names]:
+            if uses.get(name, "index") not in ("index", option):
+                raise InputError(
+                    f"column {name!r} is named by {option} and by {uses[name]}; choose one"
+                )
+            uses[name] = option
+    dates = tuple(name for name in table.kinds if uses.get(name) == "--dates")
+    columns = tuple(name for name in table.kinds if uses.get(name) in (None, "--one-hot"))
+    columns = (*columns, *dates)
+    encoded = [name for name in table.kinds if uses.get(name) == "--target-encode"]
+    if not (columns or encoded):
+        raise InputError(f"{table.name} has no column left for features; drop fewer")
+    empty: Encoding = {"words": (), "features": {}}
+    return TableRecord(
+        label,
+        columns,
+        tuple(() if uses.get(name) == "--one-hot" else None for name in columns),
+        None if options.impute is None else (0.0,) * len(columns),
+        table.header,
+        dates,
+        dict.fromkeys(encoded, empty),
+        None if table.header else len(table.kinds),
+    )
+
+
+@dataclass(frozen=True)
+class TrainingFile:
+    """What is known of training rows."""
+
+    name: str  # the file, for messages
+    n_features: int  # its width
+    sparse: bool  # whether its rows are sparse
+    scaling: Scaling  # what was done to its values
+    classes: tuple[Any, ...] | None = None  # its labels; None where they are unknown
+    columns: Sequence[str] | None = None  # names of its features
+    table: str | None = None  # how a table became its features, as JSON
+    targets: bool = False  # whether its labels are targets of a regression
+    labels_as: str | None = None  # map that made its labels
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Labels that are words."""
+        return tuple(name for name in self.classes or () if isinstance(name, str))
+
+    @property
+    def record(self) -> TableRecord | None:
+        """How the columns of a table became its features."""
+        if self.table is None:
+            return None
+        return TableRecord.from_json(self.table, self.name, self.columns, self.n_features)
+
+
+def read_like(path: str) -> TrainingFile:
+    """Read a converted file, or another HDF5 file with rows; InputError if it is damaged."""
+    if not (os.path.isfile(path) and formats.is_hdf5(path)):
+        raise InputError(
+            f"{path} does not exist, is damaged, or is neither a converted file nor a model; "
+            f"--like takes what ooc-fw convert and train make"
+        )
+    with structure_errors(path), open_file(path) as file:
+        labels = file.get("y")
+        attributes = labels.attrs if isinstance(labels, h5py.Dataset) else {}
+        maps = formats.get_texts(attributes, LABELS_AS) or (None,)
+        names: Any = formats.get_texts(attributes, formats.LABEL_NAMES)
+        if names is None and "class_names" in file.attrs:
+            names = file.attrs["class_names"].tolist()
+    with open_source(path) as source:
+        return TrainingFile(
+            path,
+            source.n_features,
+            source.sparse,
+            source.scaling or Scaling(),
+            None if names is None or source.targets else tuple(names),
+            source.columns,
+            source.table,
+            bool(source.targets),
+            maps[0],
+        )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ooc_fw.convert.record import TableRecord
+from ooc_fw.convert.tables import TableRecord
 from ooc_fw.data.parallel import borrow_workers, row_slices
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, take_columns
 from ooc_fw.data.sources import RowSource, iter_blocks, stretches

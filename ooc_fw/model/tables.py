@@ -14,9 +14,8 @@ import numpy as np
 
 from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.features import TableEncoder
-from ooc_fw.convert.readers import LabelNumbers, ParseOptions, Words, ordered_map
-from ooc_fw.convert.record import TableRecord, TrainingFile, find_column
-from ooc_fw.convert.tables import USABLE, Wanted
+from ooc_fw.convert.readers import LabelNumbers, ParseOptions, ordered_map
+from ooc_fw.convert.tables import USABLE, TrainingFile, Wanted, find_column
 from ooc_fw.data.formats import TABLES, detect_format, is_store
 from ooc_fw.data.labels import label_word
 from ooc_fw.data.opening import names_of_frame
@@ -80,7 +79,8 @@ def decide_table(
 
 def words_of_column(model: Model, table: Table, name: str) -> Iterator[str]:
     """Words of a column of a table, row by row; "" for missing ones."""
-    _, record = _training_table(model, "the model")
+    record = training_file(model, "the model").record
+    assert record is not None
     options = ConvertOptions(like="the model", header=None if record.header else False)
     with open_table(table.path, table.format, options) as reader:
         column = find_column(reader, name, "--by")
@@ -89,14 +89,11 @@ def words_of_column(model: Model, table: Table, name: str) -> Iterator[str]:
                 f"column {name!r} of {table.name} is of type {reader.kinds[column]}; give --by a "
                 f"column of words or numbers"
             )
-        reader.choose(Wanted(column))
+        reader.choose(Wanted(words=(column,)))
         for cells in ordered_map(reader.cells, reader.blocks()):
-            labels = cells.labels
-            if isinstance(labels, Words):
-                words = [*map(label_word, labels.values), ""]
-                yield from (words[code] for code in labels.codes.tolist())
-            else:
-                yield from map(label_word, labels.tolist())
+            (found,) = cells.words
+            words = [*map(label_word, found.values), ""]
+            yield from (words[code] for code in found.codes.tolist())
 
 
 def rows_of_table(
@@ -109,12 +106,15 @@ def rows_of_table(
 ) -> Iterator[tuple[AnyArray, Rows]]:
     """Labels and rows of a table like that of training; `notes` say what was left out."""
     options = options or ConvertOptions(like="the model")
-    like, record = _training_table(model, str(options.like or "the model"))
-    options = replace(options, like=like.name, header=None if record.header else False)
+    like = training_file(model, str(options.like or "the model"))
+    record = like.record
+    assert record is not None
+    header = None if record.header else False
+    task = "regression" if like.targets else "classification"
+    options = replace(options, like=like.name, header=header, task=task)
     with open_table(table.path, table.format, options) as reader:
         reader.name = table.name
-        log1p = model.scaling is not None and model.scaling.log1p
-        parsing = ParseOptions(n_features=model.n_features, log1p=log1p)
+        parsing = ParseOptions(n_features=model.n_features, log1p=like.scaling.log1p)
         labels_of = LabelNumbers(like.words) if with_labels else None
         encoder = TableEncoder([reader], record, options, parsing, like, labels_of)
         if with_labels and not encoder.labelled:
@@ -150,10 +150,3 @@ def training_file(model: Model, name: str) -> TrainingFile:
         table=model.table,
         targets=model.spread is not None,
     )
-
-
-def _training_table(model: Model, name: str) -> tuple[TrainingFile, TableRecord]:
-    """What a model of this name knows of the table that it was trained on."""
-    assert model.table is not None
-    record = TableRecord.from_json(model.table, name, model.columns, model.n_features)
-    return training_file(model, name), record

@@ -9,9 +9,9 @@ from converted import convert_files, read
 from sklearn.metrics import roc_auc_score
 
 from ooc_fw import FrankWolfeSVC, train_test_split, tune
-from ooc_fw.convert import encoding, readers
+from ooc_fw.convert import features, readers
 from ooc_fw.convert.passes import shuffle_keys
-from ooc_fw.convert.record import TableRecord
+from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.writer import split
 from ooc_fw.data import encoded
 from ooc_fw.data.encoded import hold_out
@@ -157,7 +157,7 @@ def test_everything_beside(caplog, tmp_path):
     )
     report = convert_files([new], tmp_path / "n.h5", like=tmp_path / "o.h5", missing_labels="drop")
     assert report.n_rows == 1
-    assert "'d': no row of 1 has a category that" in caplog.text
+    assert "in no row it is known" in caplog.text
 
 
 def test_records_that_make_no_sense_are_damage(tmp_path):
@@ -197,11 +197,14 @@ def test_what_cannot_be_encoded(tmp_path, monkeypatch):
     both = {"target_encode": ["c", "d"]}
     refused("comes from .* here", like=tmp_path / "x.h5", **both)
     refused("not 'best'", scale="best", **both)
-    refused("label .* is no number", task="regression", **both)
-    for limit in ("MAX_LETTERS", "MAX_CELLS"):
+    refused("column 'y' does not hold a number but", task="regression", **both)
+    for owner, limit, said in (
+        (readers.WordCodes, "max_letters", "8 letters in all"),
+        (features, "MAX_CELLS", "too many words for --target-encode"),
+    ):
         with monkeypatch.context() as patch:
-            patch.setattr(encoding, limit, 8)
-            refused("'c' has too many words for --target-encode", **both)
+            patch.setattr(owner, limit, 8)
+            refused(f"column .* has .*{said}", **both)
     path = write(tmp_path / "t.csv", made(labels=["no"]))
     refused("needs rows of two classes, or --task regression", **both)
     path = write(tmp_path / "t.csv", made(labels=[2**130, 2]))
@@ -243,7 +246,7 @@ def test_dates_that_are_none(tmp_path):
     assert read(tmp_path / "o.h5").X.tolist() == [[1704096000], [1704096000]]
     with h5py.File(tmp_path / "o.h5") as file:
         assert json.loads(file.attrs["table"])["dates"] == ["t"]
-    with pytest.raises(InputError, match=r"hold a number but '2024-.*; give --dates t for seconds"):
+    with pytest.raises(InputError, match=r"hold a number but '2024-.* --dates t,"):
         convert_files([path], tmp_path / "o.h5", **Y)
     np.save(tmp_path / "a.npy", np.eye(2))
     with pytest.raises(InputError, match="holds numbers, not dates"):

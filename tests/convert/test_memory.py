@@ -38,7 +38,7 @@ for name, options in json.loads(sys.argv[2]):
     os.wait()
 """
 
-TABLE = {"label": "20", "one_hot": ["0"], "dense": True}
+TABLE = {"label": "c20", "one_hot": ["c0"], "dense": True}
 CASES = [
     ("data.txt", {"dense": True}),
     ("data.txt", {"dense": False}),
@@ -58,12 +58,12 @@ def write_files(folder, size, repeats):
     (folder / f"{size}-data.txt").write_text(libsvm_lines(wide, y) * repeats)
     table = np.column_stack([X, y])
     lines = "".join(",".join(map(repr, row)) + "\n" for row in table.tolist())
-    header = ",".join(map(str, range(21))) + "\n"
+    header = ",".join(f"c{j}" for j in range(21)) + "\n"
     (folder / f"{size}-data.csv").write_text(header + lines * repeats)
     table = np.tile(table, (repeats, 1))
     np.save(folder / f"{size}-data.npy", table)
     # One row group, which the reader must not take whole, of pages that are full in both files.
-    columns = pa.table({str(j): table[:, j].astype(np.float32) for j in range(21)})
+    columns = pa.table({f"c{j}": table[:, j].astype(np.float32) for j in range(21)})
     path = folder / f"{size}-data.parquet"
     parquet.write_table(
         columns, path, row_group_size=len(table), use_dictionary=False, data_page_size=1 << 16

@@ -168,7 +168,7 @@ def test_several_files_in_one_and_columns_in_any_order(run, refused, tmp_path):
     _, found = run(paths, **Y)
     assert (found.X.tolist(), found.y.tolist()) == ([[1, 2], [3, 4]], [0, 1])
     paths[1].write_text("a,y\n1,1\n")
-    refused(paths, r"second\.csv lacks column 'b', which .*first\.csv has", **Y)
+    refused(paths, r"second\.csv lacks column 'b', which the first table needs", **Y)
 
 
 def test_standard_input_and_pipes(run, monkeypatch, tmp_path):
@@ -219,7 +219,7 @@ def test_cells_are_those_of_a_slow_parser(tmp_path_factory, rows):
     slow = [*csv.reader(path.read_text().splitlines()[1:])]
     numbers = [parse_number(row[0]) for row in slow]
     with open_table(str(path), "csv", ConvertOptions(on_error="skip")) as table:
-        table.choose(Wanted("y", ("a",), ("b",)))
+        table.choose(Wanted("y", ("a",), words=("b",)))
         (block,) = table.blocks()
         found = table.cells(block)
     kept = [k for k, number in enumerate(numbers) if number is not None]
@@ -251,11 +251,11 @@ def test_one_hot_and_like(run, refused, save, ooc_fw, tmp_path, caplog):
     assert test.y.tolist() == [0, 1]
     assert test.attrs["columns"].tolist() == names
     unknown, extra = report.notes
-    assert "column 'colour': 1 rows without a category, or with one that" in unknown
+    assert unknown.startswith("column 'colour': 1 rows without a category that ")
     assert extra.endswith("or that number rows, are left out: extra")
-    assert "knows" not in caplog.text
+    assert "in no row" not in caplog.text
     run(text.replace("blue", "azure"), like=like)
-    assert "column 'colour': no row of 2 has a category that" in caplog.text
+    assert "in no row it is known" in caplog.text
     # New rows need no labels.
     new = {"age": [1], "colour": ["red"], "size": [2]}
     for inputs in ("age,colour,size\n1,red,2\n", save("n.parquet", **new)):
@@ -268,7 +268,7 @@ def test_one_hot_and_like(run, refused, save, ooc_fw, tmp_path, caplog):
     assert ooc_fw("verify", tmp_path / "out.h5").status == 0
     # Other columns and options are refused.
     for text, message, options in (
-        ("age,buys\n1,no\n", r"lacks columns 'colour', 'size', which .*train\.h5 needs", {}),
+        ("age,buys\n1,no\n", r"lacks columns 'size', 'colour', which .*train\.h5 needs", {}),
         (TRAIN, r"--one-hot comes from .*train\.h5 here", {"one_hot": ["colour"]}),
         (TRAIN.replace("30", ""), r"correct or delete the row, as .*train\.h5 takes no such", {}),
     ):
@@ -289,10 +289,8 @@ def test_impute_mean_and_like(run, tmp_path):
     text = "a,b,c,y\n1,,x,0\nNA,4,,1\n3,8,z,0\n"
     report, found = run(text, **Y, one_hot=["c"], impute="mean")
     assert found.X.tolist() == [[1, 6, 1, 0], [2, 4, 0, 0], [3, 8, 0, 1]]
-    assert report.notes == (
-        "2 missing values became the means of their columns",
-        "column 'c': 1 rows without a category; its features are all 0 there",
-    )
+    assert report.notes[0] == "2 missing values became the means of their columns"
+    assert report.notes[1].startswith("column 'c': 1 rows without a category that ")
     _, found = run("a,b,c,y\n?,,x,0\n", "test.h5", like=tmp_path / "out.h5")
     assert found.X.tolist() == [[2, 6, 1, 0]]
 
@@ -332,15 +330,12 @@ def test_the_index_of_pandas_is_no_feature(run, save, tmp_path, names):
     assert report.notes[0].endswith("or that number rows, are left out: 0")
 
 
-NO_HEADERS = ("5.1,3.5,setosa", "39, Gov, 7", "1,red", "0.5,1.5,2.5", "2010,class", "?,7,x")
-
-
-@pytest.mark.parametrize("line", [*NO_HEADERS, "0,1,2,label", ",0,1,2", "1,2", "x1,x2", "0,1,2"])
-def test_a_first_line_with_numbers_is_no_header_but_names_that_tools_give_are(run, refused, line):
+@pytest.mark.parametrize("line", ["5.1,3.5,setosa", "39, Gov, 7", "2010,class", "?,7,x", "0,1,y"])
+def test_a_first_line_with_numbers_is_no_header(run, refused, line):
     text = line + "\n" + ",".join(["1"] * (line.count(",") + 1)) + "\n"
-    if line in NO_HEADERS:
-        refused(text, r"holds numbers, .* --no-header .*, or --header if", label="0")
-    assert run(text, label="-1", header=True if line in NO_HEADERS else None)[0].n_rows == 1
+    refused(text, r"holds numbers, .* --no-header .*, or --header if", label="0")
+    assert run(text, label="-1", header=True)[0].n_rows == 1
+    assert run("x1,?\n1,2\n", label="-1")[0].n_rows == 1
 
 
 def test_labels_that_are_words(run, tmp_path):
@@ -391,7 +386,7 @@ def test_missing_labels_are_refused_or_dropped(run, refused):
 LARGE = 2**53
 
 
-def test_large_whole_labels_stay_apart_or_are_refused(run, refused, save):
+def test_large_whole_labels_stay_apart(run, save):
     y = np.array([LARGE, LARGE + 1])
     decimal = pa.array(y).cast(pa.decimal128(20, 0))
     for table in (
@@ -400,11 +395,11 @@ def test_large_whole_labels_stay_apart_or_are_refused(run, refused, save):
         save("decimal.parquet", a=[1.0, 2.0], y=decimal),
     ):
         assert run(table, **Y)[0].class_counts == {f"{LARGE}": 1, f"{LARGE + 1}": 1}
-    for path, options in (
-        (save("data.hdf5", X=np.eye(2), y=y), {}),
-        (save("data.npy", np.eye(2)), {"labels": save("y.npy", y.astype(np.uint64))}),
-    ):
-        refused(path, "row 1: the label is a whole number that float", **options)
+    path = save("data.hdf5", X=np.eye(2), y=y)
+    assert run(path)[0].class_counts == {f"{LARGE}": 1, f"{LARGE + 1}": 1}
+    path = save("data.npy", np.eye(2))
+    labels = save("y.npy", y.astype(np.uint64))
+    assert run(path, labels=labels)[0].class_counts == {f"{LARGE}": 1, f"{LARGE + 1}": 1}
 
 
 def test_labels_that_are_not_utf8_are_refused(refused, save, tmp_path):
@@ -433,7 +428,6 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
         (TRAIN, {**BUYS, "drop": ["age", "colour", "size"]}, "has no column left"),
         (TRAIN, {**BUYS, "one_hot": ["buys"]}, "named by --one-hot and by --label"),
         (TRAIN, BUYS, r"line 2: column 'colour' does not hold a number but 'red'; give --one-h"),
-        (TRAIN, {"label": "age"}, r"'red' \(nor do 'buys'\); give --one-hot colour,buys for"),
         ("a,y\n1,0\n\n,1\n", Y, r"line 4: .* column 'a' is missing; give --impute"),
         ("a,y\n1,0\n1,\n", Y, r"line 3: the label is missing"),
         ("a,y\ninf,0\n", Y, "line 2: .* column 'a' is not finite"),
@@ -445,17 +439,17 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
         ("", Y, r"data\.csv is empty"),
         ("a,a,y\n1,2,0\n", Y, "has two columns 'a'"),
         ("a,y\n1,0\n", {**Y, "delimiter": "ab"}, "must be one character of ASCII, not 'ab'"),
-        ("a,y\n" + MANY, {**Y, "one_hot": ["a"]}, "'a' of .* more than 4096 words, .* --drop a"),
+        ("a,y\n" + MANY, {**Y, "one_hot": ["a"]}, "'a' of .* than 4096 different words, .* --drop"),
         (LONG.replace("b", "x" * 200_000), Y, r"name is 200000 letters long .*at most 4096"),
-        (LONG, {**Y, "one_hot": ["b", "a"]}, r"'b' .* more than 4096 letters.*--drop b"),
-        (LONG, {"label": "b", "one_hot": ["a"]}, r"a label is 200000 letters long"),
+        (LONG, {**Y, "one_hot": ["b", "a"]}, "'b' of .* or 4096 in one; leave it out"),
+        (LONG, {"label": "b", "one_hot": ["a"]}, "column of the labels has .* 4096 in one"),
         ("y,a\n" + MANY, Y, "different labels above 4096"),
         ("a,c,y\n,x,0\n", {**Y, "impute": "mean", "drop": ["c"]}, "holds no number at"),
         ("a,c,y\n1,,0\n", {**Y, "one_hot": ["c"]}, "column 'c' is missing"),
         (b"a,y\n1,caf\xe9\n", Y, "line 2: it is not UTF-8 text; convert it"),
-        (b"a,b,y\r1,2,x\r3,4,z\r", Y, "end in carriage returns alone; convert it by tr"),
+        (b"a,b,y\r1,2,x\r3,4,z\r", Y, r"carriage return alone; convert it"),
         ("größe,y\n1,2\n".encode("utf-16"), Y, "is not UTF-8 text.* iconv"),
-        (b'a,y\n"1,234",x\n', Y, "'1,234'; write numbers with decimal points and without"),
+        (b'a,y\n"1,234",x\n', Y, "line 2: column 'a' does not hold a number but '1,234'"),
         ("a,y\n1,0\n", {**Y, "zero_based": True}, "--n-features are for LIBSVM text"),
         ("a,y\n1,0\n", {**Y, "labels": "y.npy"}, "--label and --labels contradict each other"),
         ("a,y\n1,0\n", {"labels": "y.npy"}, "labels in a column: name it with --label"),
@@ -487,7 +481,7 @@ def test_options_that_do_not_fit_the_input(refused, save, tmp_path):
     refused([text, table], r"several formats \(.*t\.txt: libsvm, .*t\.csv: csv\)")
     refused(table, "format must be one of auto, libsvm, csv", format="xml")
     refused(["-", "-"], "can be read only once", **Y)
-    refused(x, r"of its labels with --label or --labels FILE\.npy")
+    refused(x, r"of its labels with --label .* with --labels FILE\.npy")
     refused(x, r"none\.npy does not exist", labels=tmp_path / "none.npy")
     refused(tmp_path / "none.csv", r"none\.csv does not exist", **Y)
 
@@ -554,7 +548,7 @@ def test_text_of_parquet_is_read_as_it_is_stored(tmp_path, monkeypatch, coded):
     column = pa.array(texts, pa.dictionary(pa.int32(), pa.string()) if coded else pa.string())
     parquet.write_table(pa.table({"t": column, "y": np.arange(400) % 2}), path, row_group_size=150)
     with open_table(str(path), "parquet", ConvertOptions()) as reader:
-        reader.choose(Wanted("y", (), ("t",)))
+        reader.choose(Wanted("y", words=("t",)))
         blocks = list(reader.blocks())
         for columns, _, _ in blocks:
             assert sum(column.nbytes for column in columns.values()) < 200_000
@@ -621,12 +615,12 @@ def test_every_type_of_arrow(run, refused, tmp_path, column, suffix):
     np.testing.assert_allclose(found, np.array(values, dtype=float), rtol=1e-6)
 
 
-def test_columns_of_lists_and_fields_say_how_to_spread_them(refused, tmp_path):
+def test_columns_of_lists_and_fields_are_refused(refused, tmp_path):
     table = pa.table({"v": [[1.0, 2.0], [3.0, 4.0]], "s": [{"k": 1}, {"k": 2}], "y": [0, 1]})
     path = tmp_path / "t.parquet"
     parquet.write_table(table, path)
-    refused(path, r"'v' of .* holds list<.*give each element or field a column.*--drop v", **Y)
-    refused(path, r"'s' of .* holds struct<.*each element or field", **Y, drop=["v"])
+    refused(path, r"'v' of .* holds list<.*--drop v", **Y)
+    refused(path, r"'s' of .* holds struct<.*--drop s", **Y, drop=["v"])
 
 
 def test_equal_names_of_parquet_columns_are_told(refused, tmp_path):
