@@ -11,9 +11,9 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any, TypeVar
 
 from ooc_fw.data.sources import RowSource
@@ -23,9 +23,7 @@ Block = TypeVar("Block")
 Result = TypeVar("Result")
 
 _AHEAD = 4  # blocks that wait for each thread or worker
-_CONNECT_SECONDS = 10  # time limit for the connection to a cluster
-# A terminal sends Ctrl-C to all processes; workers leave it to the one that decides.
-_IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+_CONNECT_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -34,14 +32,6 @@ class Workers:
 
     threads: int
     client: Any = None
-
-    @property
-    def n_ahead(self) -> int:
-        """Blocks that are begun before the first one is needed."""
-        n_workers = self.threads
-        if self.client is not None:
-            n_workers = max(1, sum(self.client.nthreads().values()))
-        return _AHEAD * n_workers
 
     def check_travels(self, source: RowSource) -> None:
         """Raise InputError for rows that the workers cannot open."""
@@ -65,55 +55,18 @@ class Workers:
                 pool = ThreadPoolExecutor(self.threads)
                 stack.callback(pool.shutdown, cancel_futures=True)
                 submit = pool.submit
+                n_workers = self.threads
             else:
                 self.check_travels(source)
                 submit = partial(self.client.submit, pure=False)
                 # A task of its own instead of scattered data: the scheduler can repeat it when the
                 # workers that hold its result die.
                 shared = submit(partial(tuple, shared))
+                n_workers = max(1, sum(self.client.nthreads().values()))
             futures = (submit(_work, work, shared, block) for block in blocks)
-            for block, future in zip(blocks, _begun(futures, self.n_ahead), strict=True):
+            for block, future in zip(blocks, _begun(futures, _AHEAD * n_workers), strict=True):
                 yield block, future.result()
                 source.check_time()
-
-
-def over_blocks(
-    source: RowSource,
-    work: Callable[[RowSource, tuple[int, int]], Result],
-    merge: Callable[[Result, Result], Result],
-    blocks: Sequence[tuple[int, int]],
-    workers: Workers,
-    on_rows: Callable[[int], None] | None = None,
-) -> Result:
-    """Merge what ``work(source, block)`` finds in ranges of rows, by graphs of Dask.
-
-    `merge` takes what was found in neighbouring blocks and modifies neither. `on_rows` is told the
-    number of rows done. A single block needs no Dask.
-    """
-    source.check_unchanged()
-    workers.check_travels(source)
-    total: Any = None
-    for first, last in row_slices(len(blocks), workers.n_ahead):
-        part = blocks[first:last]
-        if workers.client is None and len(blocks) == 1:
-            found = _work(work, (source,), blocks[0])
-        else:
-            import dask
-
-            shared = dask.delayed(partial(tuple, (source,)), pure=False)()
-            leaves = [dask.delayed(_work, pure=False)(work, shared, block) for block in part]
-            graph = reduce(dask.delayed(merge, pure=False), leaves)
-            if workers.client is not None:
-                found = workers.client.compute(graph, optimize_graph=False).result()
-            else:
-                with ThreadPoolExecutor(workers.threads) as pool:
-                    found = graph.compute(scheduler="threads", pool=pool, optimize_graph=False)
-        total = found if total is None else merge(total, found)
-        source.check_time()
-        if on_rows is not None:
-            on_rows(part[-1][1])
-    source.check_unchanged()
-    return total  # type: ignore[no-any-return]
 
 
 def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:
@@ -148,16 +101,27 @@ def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator
     A `distributed.Client` or a cluster of Dask is taken, too, and stays open.
     `threads` are the blocks at a time, and `here` those for None if several threads work on each.
     """
-    if not hasattr(dask, "submit"):  # it is not a client
+    is_client = hasattr(dask, "submit")
+    if not is_client:
         dask = getattr(dask, "scheduler_address", dask)
-    is_place = isinstance(dask, str) and (dask == "processes" or ":" in dask)
     if isinstance(dask, Workers):
         yield dask
     elif dask in (None, "threads"):
         yield Workers(threads if dask or here is None else here)
-    elif is_place or hasattr(dask, "submit"):
-        with _explained(_connected(dask, threads) if is_place else nullcontext(dask)) as client:
-            yield Workers(threads, client)
+    elif is_client or (isinstance(dask, str) and (dask == "processes" or ":" in dask)):
+        with nullcontext(dask) if is_client else _connected(dask, threads) as client:
+            from dask.config import set as configured
+            from distributed import CancelledError, KilledWorker
+
+            try:
+                # A model that all tasks share is no mistake, as distributed would warn.
+                with configured({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
+                    yield Workers(threads, client)
+            except (KilledWorker, CancelledError) as error:
+                raise ChildProcessError(
+                    f"the cluster gave a task up ({error}); its workers may have died of lack of "
+                    f"memory"
+                ) from error
     else:
         raise InputError(
             f"dask must be threads, processes, the address tcp://HOST:PORT, or in Python a client "
@@ -182,7 +146,8 @@ def _connected(where: str, threads: int) -> Iterator[Any]:
             memory_limit=0,  # workers are not ended for what they need
             dashboard_address="127.0.0.1:0",  # a free port, without a page to look at
             scheduler_kwargs={"dashboard": False},
-            preload=_IGNORE_INTERRUPTS,
+            # A terminal sends Ctrl-C to all processes; workers leave it to the one that decides.
+            preload="import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
             silence_logs=logging.CRITICAL,  # errors are raised in this process
         )
     with cluster as address:
@@ -194,19 +159,3 @@ def _connected(where: str, threads: int) -> Iterator[Any]:
             if not client.nthreads():
                 raise InputError(f"the Dask cluster at {where} has no workers; start: dask worker")
             yield client
-
-
-@contextmanager
-def _explained(connection: AbstractContextManager[Any]) -> Iterator[Any]:
-    """Say why a cluster gives up; nothing is said of large graphs."""
-    with connection as client:
-        import dask
-        from distributed import CancelledError, KilledWorker
-
-        try:
-            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
-                yield client
-        except (KilledWorker, CancelledError) as error:
-            raise ChildProcessError(
-                f"the cluster gave a task up ({error}); its workers may have died of lack of memory"
-            ) from error

@@ -1,4 +1,4 @@
-"""Statistics of columns, gathered in one pass: sigma^2 and the variance.
+"""Statistics of columns: their ranges and moments, and what gamma is chosen by.
 
 Moments are gathered block by block and merged (Chan, Golub and LeVeque, 1983, "Algorithms for
 computing the sample variance"): another cut into blocks changes their last bits.
@@ -7,20 +7,20 @@ computing the sample variance"): another cut into blocks changes their last bits
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ooc_fw._core import rows as core
-from ooc_fw.data.parallel import borrow_workers, over_blocks, row_slices
+from ooc_fw.data.parallel import borrow_workers, row_slices
 from ooc_fw.data.rows import Float64Array, Rows, StoredRows, stored_arrays
 from ooc_fw.data.scaling import check_kind
 from ooc_fw.data.sources import ROUNDING, RowSource, StoredStatistics, iter_blocks
 from ooc_fw.system.errors import InputError
 
 TASK_ROWS = 16384  # rows of one task
+
+OnRows: TypeAlias = Callable[[int], None] | None  # told the number of rows seen so far
 
 
 class ColumnSums:
@@ -37,12 +37,11 @@ class ColumnSums:
         data, columns, _ = stored_arrays(rows)
         core.add_values(data, columns, self._sums, self._squares)
 
-    def merge(self, other: ColumnSums) -> ColumnSums:
-        """Add the sums of other rows; returns itself."""
+    def merge(self, other: ColumnSums) -> None:
+        """Add the sums of other rows."""
         self.n_rows += other.n_rows
         self._sums += other._sums
         self._squares += other._squares
-        return self
 
     @property
     def statistics(self) -> StoredStatistics:
@@ -85,13 +84,13 @@ class ColumnRanges:
 
     def fill(self, values: Float64Array, counts: Float64Array) -> None:
         """Have so many rows of each column, which counted as zeros, hold these values."""
+        self._widen(len(values))
         others = np.zeros((len(values), self._records.shape[1]))
         there = (values != 0) & (counts > 0)
-        for place, kind in ((core.COUNT, counts), (core.MINIMUM, values), (core.MAXIMUM, values)):
-            others[there, place] = kind[there]
+        others[there, core.COUNT] = counts[there]
+        others[there, core.MINIMUM] = others[there, core.MAXIMUM] = values[there]
         if self.kind == "standard":
             others[there, core.MEAN] = values[there]
-        self._widen(len(values))
         core.merge_records(self._records, others)
 
     def _widen(self, n_features: int) -> None:
@@ -130,33 +129,24 @@ class ColumnRanges:
         return of_others * share, np.sqrt(spread)
 
 
-OnRows: TypeAlias = Callable[[int], None] | None  # told the number of rows seen so far
-
-
 def sigma2(
     source: RowSource, threads: int = 1, *, dask: Any = None, on_rows: OnRows = None
 ) -> float:
     """Average squared distance of two rows.
 
     It comes from the statistics stored in the file, if there are any, else from one pass over all
-    rows. If the spread is lost in the rounding of the mean squared norm, one more pass finds it.
-    For `dask` see `borrow_workers`. InputError is raised when all rows are equal, so that no kernel
-    width follows from them.
+    rows. For `dask` see `borrow_workers`. InputError is raised when rows are equal, or nearly so,
+    so that no kernel width follows from them.
     """
     value = _statistics(source, threads, dask, on_rows).average_squared_distance
-    if value > 0:
-        return value
-    found = _over_rows(source, threads, dask, on_rows, partial(ColumnRanges, "standard"))
-    low, high = found.range(source.n_features)
-    _, deviation = found.moments(source.n_features)
-    value = 2 * float(np.sum(np.where(low < high, deviation, 0.0) ** 2))
     if value > 0:
         return value
     if source.n_rows == 1:
         raise InputError(f"{source.name} has n_samples=1 row; give more, or gamma as a number")
     raise InputError(
-        f"all rows of {source.name} are equal in float32, so that no gamma follows from their "
-        f"distances; convert their source with --scale standard, or give gamma as a number"
+        f"all rows of {source.name} are equal, or differ by no more than rounding, so that no "
+        f"gamma follows from their distances; convert their source with --scale standard, or give "
+        f"gamma as a number"
     )
 
 
@@ -179,25 +169,20 @@ def _statistics(source: RowSource, threads: int, dask: Any, on_rows: OnRows) -> 
     """Those of the file, or of a pass over all rows."""
     if source.statistics is not None:
         return source.statistics
-    empty = partial(ColumnSums, source.n_features)
-    return _over_rows(source, threads, dask, on_rows, empty).statistics  # type: ignore[no-any-return]
-
-
-def _over_rows(
-    source: RowSource, threads: int, dask: Any, on_rows: OnRows, empty: Callable[[], Any]
-) -> Any:
-    """`empty()` with all rows added, as rounded."""
+    total = ColumnSums(source.n_features)
     blocks = row_slices(source.n_rows, TASK_ROWS)
     with borrow_workers(dask, threads) as workers:
-        return over_blocks(source, partial(_add_rows, empty), _merged, blocks, workers, on_rows)
+        for (_, stop), sums in workers.over(source, _sums_of_block, blocks):
+            total.merge(sums)
+            if on_rows is not None:
+                on_rows(stop)
+    source.check_unchanged()
+    return total.statistics
 
 
-def _add_rows(empty: Callable[[], Any], source: RowSource, block: tuple[int, int]) -> Any:
-    total = empty()
+def _sums_of_block(source: RowSource, block: tuple[int, int]) -> ColumnSums:
+    """Sums of the columns over a range of rows."""
+    sums = ColumnSums(source.n_features)
     for _, rows in iter_blocks(source, *block):
-        total.add(rows)
-    return total
-
-
-def _merged(one: Any, other: Any) -> Any:
-    return deepcopy(one).merge(other)
+        sums.add(rows)
+    return sums

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.parallel import Workers, borrow_workers, over_blocks, row_slices
+from ooc_fw.data.parallel import borrow_workers, row_slices
 from ooc_fw.system.errors import InputError
 from tests.support.files import write_dense
 
@@ -29,33 +29,9 @@ def work(source, block, base=0):
     return base + block * block
 
 
-@pytest.mark.parametrize(("n", "threads"), [(1, 3), (2, 1), (33, 1), (257, 3)])
-def test_over_blocks_merges_in_their_order(source, n, threads):
-    seen, blocks = [], row_slices(10 * n, 10)
-
-    def rows_of(source, block):
-        if block == (2550, 2560):
-            raise InputError("block 255")
-        return list(range(*block))
-
-    def merge(left, right):
-        return [*left, *right]
-
-    def pass_over():
-        return over_blocks(source, rows_of, merge, blocks, Workers(threads), seen.append)
-
-    if n > 255:
-        with pytest.raises(InputError, match=r"^block 255$"):
-            pass_over()
-    else:
-        assert pass_over() == list(range(10 * n))
-        assert seen[-1] == 10 * n
-    assert seen == sorted(seen)
-
-
 @pytest.mark.parametrize(("dask", "threads"), [(None, 1), (None, 3), ("threads", 3)])
 def test_results_come_in_the_order_of_the_blocks(source, dask, threads, monkeypatch):
-    """Without Dask, which graphs need; few of them wait, and errors come through."""
+    """Without Dask; few of them wait, and errors come through."""
     monkeypatch.setitem(sys.modules, "dask", None)
     begun = []
 
