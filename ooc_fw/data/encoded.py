@@ -28,7 +28,7 @@ from ooc_fw.data.rows import (
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, WholeSource, complement
-from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.errors import InputError
 
 FOLDS = 5
 PRIOR_ROWS = 20.0
@@ -67,17 +67,10 @@ class Categories:
     labels: ReadArray  # as the file stores them
     classes: Float64Array | None  # their values, in increasing order; None for targets
 
-    def at(self, n_rows: int, pick: Callable[..., AnyArray]) -> Categories:
-        """Those of some of the rows, which `pick` finds for a function that reads a range."""
+    def viewed(self, view: Callable[[ReadArray], ReadArray]) -> Categories:
+        """Those of the rows that are in a `view` of the arrays."""
         if self.cells is None:
             return self
-
-        def view(array: ReadArray) -> ReadArray:
-            def read(start: int, stop: int) -> AnyArray:
-                return pick(lambda a, b: np.asarray(array[a:b]), start, stop)
-
-            return ReadArray((n_rows, *array.shape[1:]), array.dtype, read)
-
         return replace(self, cells=view(self.cells), labels=view(self.labels))
 
 
@@ -142,53 +135,32 @@ class EncodedSource(WholeSource):
         self._cells = categories.cells
         record = json.loads(source.table)
         encodings: dict[str, Encoding] = record["encodings"]
-        self._sizes = [FOLDS * (len(one["words"]) + 1) for one in encodings.values()]
-        self._of_others: list[Float64Array] = []  # features of each cell, for every column
-        self._of_all: list[Float64Array] = []  # and of each code
+        # Of every column, shape (n_codes, FOLDS + 1, n): features in each fold, and of later rows.
+        self._features: list[Float64Array] = []
         targets = categories.classes is None
-        for (name, one), sums in zip(encodings.items(), self._sums(categories), strict=True):
+        n_codes = [len(one["words"]) + 1 for one in encodings.values()]
+        found = zip(encodings.items(), _sums(categories, training, n_codes), strict=True)
+        for (name, one), sums in found:
             names = [*one["features"]]
             counts = names[-1] == f"{name}.count"
-            by_fold = sums.reshape(-1, FOLDS, sums.shape[1])
-            of_others, of_all, _ = encode(by_fold, targets=targets, counts=counts)
-            self._of_others.append(of_others.reshape(-1, len(names)))
-            self._of_all.append(of_all)
+            of_others, of_all, _ = encode(sums, targets=targets, counts=counts)
+            self._features.append(np.concatenate([of_others, of_all[:, None]], axis=1))
             table = np.roll(of_all, -1, axis=0).T.tolist()  # NO_WORD comes last
             one["features"] = dict(zip(names, table, strict=True))
         self.table = json.dumps(record)
-        self._n_before = source.n_features - sum(values.shape[1] for values in self._of_all)
+        self._n_before = source.n_features - sum(values.shape[2] for values in self._features)
         self.recipe = EncodedSource, (source, training)
-
-    def _sums(self, categories: Categories) -> list[Float64Array]:
-        """Sums of the labels of training rows, for every column."""
-        classes = categories.classes
-        sums = [np.zeros((size, 2 if classes is None else len(classes))) for size in self._sizes]
-        for first, end in self._training.tolist():
-            for start in range(first, end, _PART_ROWS):
-                stop = min(end, start + _PART_ROWS)
-                labels = np.asarray(categories.labels[start:stop])
-                places = labels if classes is None else np.searchsorted(classes, labels)
-                for total, column in zip(sums, self._cells_of(start, stop).T, strict=True):
-                    add_labels(total, column, places, targets=classes is None)
-        return sums
-
-    def _cells_of(self, start: int, stop: int) -> Int32Array:
-        cells: Int32Array = np.asarray(self._cells[start:stop])
-        if len(cells) and not (cells.min() >= 0 and (cells.max(axis=0) < self._sizes).all()):
-            raise DamageError(
-                f"{self.name} is damaged: rows {start} to {stop - 1} have categories that its "
-                f"table does not have; restore a copy or convert the data again"
-            )
-        return cells
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
         rows = self.source.read(start, stop, exact=True)
-        numbers = np.arange(start, stop)
-        places = np.searchsorted(self._training[:, 0], numbers, side="right") - 1
-        is_training = ((places >= 0) & (numbers < self._training[places, 1]))[:, None]
-        columns = zip(self._of_others, self._of_all, self._cells_of(start, stop).T, strict=True)
+        borders = np.searchsorted(self._training.reshape(-1), np.arange(start, stop), side="right")
+        is_training = borders % 2 == 1
+        columns = zip(self._features, np.asarray(self._cells[start:stop]).T, strict=True)
         values = np.hstack(
-            [np.where(is_training, one[cell], of[cell // FOLDS]) for one, of, cell in columns]
+            [
+                one[cell // FOLDS, np.where(is_training, cell % FOLDS, FOLDS)]
+                for one, cell in columns
+            ]
         )
         scaling = self.scaling or Scaling()
         features = np.arange(self._n_before, self.n_features)
@@ -198,3 +170,22 @@ class EncodedSource(WholeSource):
             rows = append_columns(rows, scaled)
             return keep_stored(rows, rows.data != 0, self.n_features)
         return np.concatenate([rows[:, : self._n_before], scaled], axis=1)
+
+
+def _sums(
+    categories: Categories, training: Int64Array, n_codes: Sequence[int]
+) -> list[Float64Array]:
+    """Sums of labels of training rows: of every column, shape (its n_codes, FOLDS, n)."""
+    assert categories.cells is not None
+    classes = categories.classes
+    width = 2 if classes is None else len(classes)
+    sums = [np.zeros((FOLDS * number, width)) for number in n_codes]
+    for first, end in training.tolist():
+        for start in range(first, end, _PART_ROWS):
+            part = slice(start, min(end, start + _PART_ROWS))
+            labels = np.asarray(categories.labels[part])
+            places = labels if classes is None else np.searchsorted(classes, labels)
+            columns = np.asarray(categories.cells[part]).T
+            for total, cells in zip(sums, columns, strict=True):
+                add_labels(total, cells, places, targets=classes is None)
+    return [total.reshape(-1, FOLDS, width) for total in sums]

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +33,82 @@ logger = logging.getLogger(__name__)
 # Two labels at most this many rows apart are read together: a second read would take longer.
 _LABEL_GAP = 1 << 16
 
+# For increasing positions in a source: the rows there of each source that it is made of, and the
+# order that puts these, one source after the other, at their positions; None if they are there.
+Place: TypeAlias = Callable[[Int64Array], tuple[list[Int64Array], Int64Array | None]]
+ReadNumbers: TypeAlias = Callable[[int, int], AnyArray]
 
-class SubsetSource(RowSource):
+
+class GatheredSource(RowSource):
+    """Rows of other sources, found by a `Place`, which holds on to no source."""
+
+    def __init__(
+        self,
+        name: str,
+        parents: tuple[RowSource, ...],
+        n_rows: int,
+        place: Place,
+        labels: Sliceable | None = None,
+    ) -> None:
+        lengths = [parent.n_rows for parent in parents]
+        n_bytes = sum(parent.decoded_bytes for parent in parents)
+        super().__init__(
+            name,
+            (n_rows, parents[0].n_features),
+            labels=labels,
+            chunk_rows=max(parent.chunk_rows for parent in parents),
+            decoded_bytes=-(-n_bytes * n_rows // sum(lengths)),
+            parents=parents,
+        )
+        self._place = place
+        if labels is None and parents[0].has_labels:
+            readers: list[ReadNumbers] = [parent.labels for parent in parents]
+            self._labels = _gathered(readers, place, (n_rows,), object)
+        firsts = (np.cumsum(lengths) - lengths).tolist()
+        readers = [partial(_ids_of, *pair) for pair in zip(parents, firsts, strict=True)]
+        self.ids = _gathered(readers, place, (n_rows,), np.int64)
+
+    def _fetch(self, start: int, stop: int) -> StoredRows:
+        return self._take(np.arange(start, stop, dtype=np.int64), exact=True)
+
+    def _take(self, indices: Int64Array, exact: bool) -> Rows:
+        places, order = self._place(indices)
+        found = []
+        for parent, rows in zip(self._parents, places, strict=True):
+            if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+                found.append(parent.read(int(rows[0]), int(rows[-1]) + 1, exact=exact))
+            elif len(rows):
+                found.append(parent.take(rows, exact=exact))
+        gathered = concat_rows(found or [self._parents[0].read(0, 0)])
+        return gathered if order is None else take_rows(gathered, order)
+
+
+def _gathered(
+    readers: Sequence[ReadNumbers], place: Place, shape: tuple[int, ...], dtype: npt.DTypeLike
+) -> ReadArray:
+    """An array whose rows are in those that `readers` read, one for each source of a `Place`."""
+
+    def read(start: int, stop: int) -> AnyArray:
+        places, order = place(np.arange(start, stop, dtype=np.int64))
+        parts = [_numbers(*pair) for pair in zip(readers, places, strict=True)]
+        numbers = np.concatenate(parts)
+        return numbers if order is None else numbers[order]
+
+    return ReadArray(shape, dtype, read)
+
+
+def _numbers(read: ReadNumbers, rows: Int64Array) -> AnyArray:
+    """Numbers of increasing rows."""
+    spans = split_spans(rows, _LABEL_GAP, int(rows[-1]) + 1) if len(rows) else []
+    parts = [read(int(span[0]), int(span[-1]) + 1)[span - span[0]] for span in spans]
+    return np.concatenate(parts) if parts else read(0, 0)
+
+
+def _ids_of(source: RowSource, first: int, start: int, stop: int) -> Int64Array:
+    return source.row_ids(start, stop) + first
+
+
+class SubsetSource(GatheredSource):
     """Some of the rows of another source, which stays open when this one is closed.
 
     `ranges`, int64 of shape (k, 2), holds the first row, and the row after the last, of each run of
@@ -45,23 +120,19 @@ class SubsetSource(RowSource):
         n_rows = int(lengths.sum())
         if n_rows == 0:
             raise InputError(f"a part of {source.name} has no rows; take more of them")
+        place = partial(_rows_in, ranges, np.cumsum(lengths) - lengths)
+        super().__init__(source.name, (source,), n_rows, place)
         self.source = source
         self.ranges = ranges
-        self._firsts = np.cumsum(lengths) - lengths  # position here of each range's first row
-        super().__init__(
-            source.name,
-            (n_rows, source.n_features),
-            chunk_rows=source.chunk_rows,
-            decoded_bytes=int(n_rows / source.n_rows * source.decoded_bytes) + 1,
-            parents=(source,),
-        )
-        # No method of this source, which would keep it and its rows until garbage is collected.
-        pick = partial(_pick, ranges, self._firsts)
-        if source._labels is not None:
-            self._labels = ReadArray((n_rows,), object, partial(pick, source.labels))
-        self.ids = ReadArray((n_rows,), np.int64, partial(pick, source.row_ids))
         if source.categories is not None:
-            self.categories = source.categories.at(n_rows, pick)
+            self.categories = source.categories.viewed(
+                lambda array: _gathered(
+                    [lambda start, stop: np.asarray(array[start:stop])],
+                    place,
+                    (n_rows, *array.shape[1:]),
+                    array.dtype,
+                )
+            )
         self.recipe = SubsetSource, (source, ranges)
 
     @property
@@ -71,83 +142,107 @@ class SubsetSource(RowSource):
 
     def rows_at(self, positions: Int64Array) -> Int64Array:
         """Rows of the whole source at positions in this one."""
-        return _rows_at(self.ranges, self._firsts, positions)
-
-    def _fetch(self, start: int, stop: int) -> StoredRows:
-        return self._take(np.arange(start, stop, dtype=np.int64), exact=True)
-
-    def _take(self, indices: Int64Array, exact: bool) -> Rows:
-        rows = self.rows_at(indices)
-        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
-            return self.source.read(int(rows[0]), int(rows[-1]) + 1, exact=exact)
-        return self.source.take(rows, exact=exact)
+        return self._place(positions)[0][0]
 
 
-def _rows_at(ranges: Int64Array, firsts: Int64Array, positions: Int64Array) -> Int64Array:
-    """Rows at positions in the rows of `ranges`, whose first ones are at the positions `firsts`."""
+def _rows_in(
+    ranges: Int64Array, firsts: Int64Array, positions: Int64Array
+) -> tuple[list[Int64Array], None]:
+    """The `Place` of rows in `ranges`, whose first ones are at the positions `firsts`."""
     at = np.searchsorted(firsts, positions, side="right") - 1
-    return np.asarray(ranges[at, 0] + positions - firsts[at])
+    return [ranges[at, 0] + positions - firsts[at]], None
 
 
-def _pick(
-    ranges: Int64Array,
-    firsts: Int64Array,
-    read: Callable[[int, int], AnyArray],
-    start: int,
-    stop: int,
-) -> AnyArray:
-    """Numbers at positions ``start:stop``; `read` returns those of ranges of the whole source."""
-    rows = _rows_at(ranges, firsts, np.arange(start, stop, dtype=np.int64))
-    spans = split_spans(rows, _LABEL_GAP, int(rows[-1]) + 1) if len(rows) else []
-    parts = [read(int(span[0]), int(span[-1]) + 1)[span - span[0]] for span in spans]
-    return np.concatenate(parts) if parts else read(0, 0)
+class StackedSource(GatheredSource):
+    """Rows of several sources, one below the other; they are closed with this one.
 
-
-def draw_parts(
-    n_rows: int,
-    sizes: Sequence[int],
-    shuffled: bool,
-    rng: np.random.Generator,
-    codes: Int64Array | None = None,
-) -> list[Int64Array]:
-    """Ranges of disjoint random parts, of these sizes, of the rows of a source.
-
-    Consecutive rows of a shuffled source are a random sample: its parts are consecutive on a circle
-    of all rows, from a random row on. With `codes`, the class of each row, every part has the same
-    share of each class, as far as whole rows allow; its rows are then nearly consecutive.
+    Columns of later sources are found by name where both sides have names. InputError names the
+    first source that differs from the first of all in columns, storage, scaling or kind of labels.
     """
-    if shuffled:
-        order = (np.arange(n_rows) + rng.integers(n_rows)) % n_rows
-    else:
-        order = rng.permutation(n_rows)
-    if codes is not None:
-        order = order[np.argsort(_shares(codes[order]), kind="stable")]
-    ends = np.cumsum(sizes)
-    return [
-        ranges_of(np.sort(order[end - size : end])) for end, size in zip(ends, sizes, strict=True)
-    ]
+
+    def __init__(self, *parts: RowSource, labels: Sliceable | None = None) -> None:
+        first = parts[0]
+        parts = (first, *(_like_first(part, first) for part in parts[1:]))
+        n_more = len(parts) - 1
+        name = f"{first.name} and {n_more} more {'files' if n_more > 1 else 'file'}"
+        ends = np.cumsum([part.n_rows for part in parts])
+        super().__init__(name, parts, int(ends[-1]), partial(_rows_above, ends), labels)
+        self.shuffled = None if self.shuffled is None else False
+        for part in parts:
+            if part.categories is not None:  # labels of other parts may be in it
+                self.categories = replace(part.categories, cells=None)
+            self.on_close(part.close)
+        self.recipe = StackedSource, parts
 
 
-def _shares(codes: Int64Array) -> Float64Array:
-    """Which share of its class comes before each row, shape (n_rows,)."""
-    shares = np.empty(len(codes))
-    for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
-        shares[codes == code] = (np.arange(count) + 0.5) / count
-    return shares
+def _rows_above(ends: Int64Array, positions: Int64Array) -> tuple[list[Int64Array], None]:
+    """The `Place` of rows in sources one below the other, which end at `ends`."""
+    parts = np.split(positions, np.searchsorted(positions, ends[:-1]))
+    return [part - first for part, first in zip(parts, [0, *ends[:-1]], strict=True)], None
 
 
-def ranges_of(rows: Int64Array) -> Int64Array:
-    """Runs of consecutive numbers in increasing row numbers, shape (k, 2)."""
-    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
-    starts = rows[np.r_[0, breaks]]
-    stops = rows[np.r_[breaks, len(rows)] - 1] + 1
-    return np.stack([starts, stops], axis=1)
+def _like_first(part: RowSource, first: RowSource) -> RowSource:
+    """A source with the columns of the first one in their order; InputError where they differ."""
+    differs = [what for what, fact in _facts(part).items() if fact != _facts(first)[what]]
+    if part.columns and first.columns and {*part.columns} != {*first.columns}:
+        differs.append("names of columns")
+    if not (part.scaling or Scaling()).same_as(first.scaling or Scaling()):
+        differs.append("scaling")
+    if differs:
+        raise InputError(
+            f"{part.name} and {first.name} cannot be one source: they differ in the {differs[0]}; "
+            f"write both alike, as by convert --like"
+        )
+    places = feature_places(part.columns, first.columns, part.name)
+    if places is None:
+        return part
+    words = "%s columns found by name: %s has another order than %s"
+    logger.warning(words, len(places), part.name, first.name)
+    return ColumnSource(part, places)
 
 
-def complement(ranges: Int64Array, n_rows: int) -> Int64Array:
-    """Ranges of the rows that are in none of `ranges`."""
-    between = np.r_[0, ranges.reshape(-1), n_rows].reshape(-1, 2)
-    return np.asarray(between[between[:, 0] < between[:, 1]])
+def _facts(source: RowSource) -> dict[str, object]:
+    """What sources have in common that become one."""
+    are_numbers = source.has_labels and source.labels(0, 1).dtype.kind in "biuf"
+    return {
+        "number of columns": source.n_features,
+        "storage, sparse or dense": source.sparse,
+        "labels, which one of them lacks": source.has_labels,
+        "labels, numbers or words": are_numbers,
+        "record of a table": source.table,
+    }
+
+
+class PairSource(GatheredSource):
+    """Rows of two sources, evenly interleaved: each holds one class, in random order if `shuffled`.
+
+    Of the first k rows, floor(k n_first / n) come from `first`. Any stretch of rows therefore holds
+    both classes in the proportion of all rows, contiguous rows are contiguous in both sources, and
+    random samples of both are a random sample here. The sources stay open when this one is closed.
+    """
+
+    def __init__(
+        self, first: RowSource, second: RowSource, *, name: str, shuffled: bool | None
+    ) -> None:
+        n_rows = first.n_rows + second.n_rows
+        place = partial(_rows_in_turn, first.n_rows, n_rows)
+        super().__init__(name, (first, second), n_rows, place)
+        self.shuffled = shuffled
+
+    def is_first(self, rows: Int64Array) -> npt.NDArray[np.bool_]:
+        """Whether each of these rows comes from the first source."""
+        n_first = self._parents[0].n_rows
+        return (rows + 1) * n_first // self.n_rows > rows * n_first // self.n_rows
+
+
+def _rows_in_turn(
+    n_first: int, n_rows: int, positions: Int64Array
+) -> tuple[list[Int64Array], Int64Array]:
+    """The `Place` of rows of two sources, evenly interleaved."""
+    before = positions * n_first // n_rows  # rows of the first source above each position
+    is_first = (positions + 1) * n_first // n_rows > before
+    order = np.argsort(np.r_[np.flatnonzero(is_first), np.flatnonzero(~is_first)])
+    return [before[is_first], (positions - before)[~is_first]], order
 
 
 class WholeSource(RowSource):
@@ -179,11 +274,6 @@ class ScaledSource(WholeSource):
         before = source.scaling
         if before is not None and not before.is_identity:
             raise InputError(f"{source.name} is scaled already ({before.kind}); use it as it is")
-        if scaling.n_features not in (None, source.n_features):
-            raise InputError(
-                f"the scaling is for {scaling.n_features} features, and {source.name} has "
-                f"{source.n_features}; give the file that it was made for"
-            )
         sparse = source.sparse and not scaling.moves_zero
         super().__init__(source, source.n_features, sparse=sparse)
         self.scaling = scaling
@@ -232,10 +322,8 @@ class CachedSource(WholeSource):
         self.on_close(self._blocks.clear)
 
     def _fetch(self, start: int, stop: int) -> Rows:
-        if start == stop:
-            return self.source.read(start, stop)
         length = self._block_rows
-        pieces = []
+        pieces = [self.source.read(start, start)] if start == stop else []
         for first in range(start // length * length, stop, length):
             if first not in self._blocks:
                 self._blocks[first] = self.source.read(first, min(first + length, self.n_rows))
@@ -243,131 +331,43 @@ class CachedSource(WholeSource):
         return concat_rows(pieces)
 
 
-class StackedSource(RowSource):
-    """Rows of several sources, one below the other; they are closed with this one.
+def draw_parts(
+    n_rows: int,
+    sizes: Sequence[int],
+    shuffled: bool,
+    rng: np.random.Generator,
+    codes: Int64Array | None = None,
+) -> list[Int64Array]:
+    """Ranges of disjoint random parts, of these sizes, of the rows of a source.
 
-    Columns of later sources are found by name where both sides have names. InputError names the
-    first source that differs from the first of all in columns, storage, scaling or kind of labels.
+    Consecutive rows of a shuffled source are a random sample: its parts are consecutive on a circle
+    of all rows, from a random row on. With `codes`, the class of each row, every part has the same
+    share of each class, as far as whole rows allow; its rows are then nearly consecutive.
     """
-
-    def __init__(self, *parts: RowSource, labels: Sliceable | None = None) -> None:
-        first = parts[0]
-        parts = (first, *(_like_first(part, first) for part in parts[1:]))
-        self._ends = np.cumsum([part.n_rows for part in parts])
-        n_more = len(parts) - 1
-        super().__init__(
-            f"{first.name} and {n_more} more {'files' if n_more > 1 else 'file'}",
-            (int(self._ends[-1]), first.n_features),
-            labels=labels,
-            chunk_rows=max(part.chunk_rows for part in parts),
-            decoded_bytes=sum(part.decoded_bytes for part in parts),
-            parents=parts,
-        )
-        self.shuffled = None if self.shuffled is None else False
-        if labels is None and first.has_labels:
-            self._labels = ReadArray((self.n_rows,), object, self._stacked_labels)
-        self.ids = ReadArray((self.n_rows,), np.int64, self._stacked_ids)
-        for categories in (part.categories for part in parts if part.categories is not None):
-            self.categories = replace(categories, cells=None)  # labels of other parts may be in it
-        for part in parts:
-            self.on_close(part.close)
-        self.recipe = StackedSource, parts
-
-    def _split(self, start: int, stop: int) -> list[tuple[RowSource, int, int, int]]:
-        """Parts that hold rows ``start:stop``: each with its range and its first row here."""
-        firsts = self._ends - [part.n_rows for part in self._parents]
-        lows = np.maximum(start - firsts, 0).tolist()
-        highs = (np.minimum(stop, self._ends) - firsts).tolist()
-        split = zip(self._parents, lows, highs, firsts.tolist(), strict=True)
-        return [one for one in split if one[1] < one[2]] or [(self._parents[0], 0, 0, 0)]
-
-    def _stacked_labels(self, start: int, stop: int) -> AnyArray:
-        split = self._split(start, stop)
-        return np.concatenate([part.labels(low, high) for part, low, high, _ in split])
-
-    def _stacked_ids(self, start: int, stop: int) -> AnyArray:
-        split = self._split(start, stop)
-        return np.concatenate([part.row_ids(low, high) + at for part, low, high, at in split])
-
-    def _fetch(self, start: int, stop: int) -> StoredRows:
-        split = self._split(start, stop)
-        return concat_rows([part.read(low, high, exact=True) for part, low, high, _ in split])
-
-    def _take(self, indices: Int64Array, exact: bool) -> Rows:
-        cuts = np.searchsorted(indices, self._ends)
-        parts = zip(self._parents, self._ends, np.split(indices, cuts[:-1]), strict=True)
-        rows = [
-            part.take(own - end + part.n_rows, exact=exact) for part, end, own in parts if len(own)
-        ]
-        return concat_rows(rows or [self._parents[0].read(0, 0)])
+    if shuffled:
+        order = (np.arange(n_rows) + rng.integers(n_rows)) % n_rows
+    else:
+        order = rng.permutation(n_rows)
+    if codes is not None:
+        shares: Float64Array = np.empty(n_rows)  # which share of its class comes before a row
+        for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
+            shares[codes[order] == code] = (np.arange(count) + 0.5) / count
+        order = order[np.argsort(shares, kind="stable")]
+    ends = np.cumsum(sizes)
+    return [
+        ranges_of(np.sort(order[end - size : end])) for end, size in zip(ends, sizes, strict=True)
+    ]
 
 
-def _like_first(part: RowSource, first: RowSource) -> RowSource:
-    """A source with the columns of the first one in their order; InputError where they differ."""
-    both = part, first
-    known, names = first.columns, part.columns
-    differs = {
-        "names of columns": known and names and {*known} != {*names},
-        "number of columns": part.n_features != first.n_features,
-        "storage, sparse or dense": part.sparse != first.sparse,
-        "labels, which one of them lacks": part.has_labels != first.has_labels,
-        "labels, numbers or words": len({s.has_labels and _is_number(s) for s in both}) > 1,
-        "scaling": not (part.scaling or Scaling()).same_as(first.scaling or Scaling()),
-        "record of a table": part.table != first.table,
-    }
-    for what in (what for what, is_so in differs.items() if is_so):
-        raise InputError(
-            f"{part.name} and {first.name} cannot be one source: they differ in the {what}; write "
-            f"both alike, as by convert --like"
-        )
-    places = feature_places(names, known, part.name)
-    if places is None:
-        return part
-    words = "%s columns found by name: %s has another order than %s"
-    logger.warning(words, len(places), part.name, first.name)
-    return ColumnSource(part, places)
+def ranges_of(rows: Int64Array) -> Int64Array:
+    """Runs of consecutive numbers in increasing row numbers, shape (k, 2)."""
+    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+    starts = rows[np.r_[0, breaks]]
+    stops = rows[np.r_[breaks, len(rows)] - 1] + 1
+    return np.stack([starts, stops], axis=1)
 
 
-def _is_number(source: RowSource) -> bool:
-    return source.labels(0, 1).dtype.kind in "biuf"
-
-
-class PairSource(RowSource):
-    """Rows of two sources, evenly interleaved: each holds one class, in random order if `shuffled`.
-
-    Of the first k rows, floor(k n_first / n) come from `first`. Any stretch of rows therefore holds
-    both classes in the proportion of all rows, contiguous rows are contiguous in both sources, and
-    random samples of both are a random sample here. The sources stay open when this one is closed.
-    """
-
-    def __init__(
-        self, first: RowSource, second: RowSource, *, name: str, shuffled: bool | None
-    ) -> None:
-        super().__init__(
-            name,
-            (first.n_rows + second.n_rows, first.n_features),
-            chunk_rows=first.chunk_rows + second.chunk_rows,
-            decoded_bytes=first.decoded_bytes + second.decoded_bytes,
-            parents=(first, second),
-        )
-        self.first = first
-        self.second = second
-        self.shuffled = shuffled
-
-    def is_first(self, rows: Int64Array) -> npt.NDArray[np.bool_]:
-        """Whether each of these rows comes from `first`."""
-        return self._before(rows + 1) > self._before(rows)
-
-    def _before(self, rows: Int64Array) -> Int64Array:
-        """How many of the first `rows` rows come from `first`."""
-        return rows * self.first.n_rows // self.n_rows
-
-    def _fetch(self, start: int, stop: int) -> Rows:
-        return self._take(np.arange(start, stop), exact=False)
-
-    def _take(self, indices: Int64Array, exact: bool) -> Rows:
-        is_first = self.is_first(indices)
-        before = self._before(indices)
-        parts = [self.first.take(before[is_first]), self.second.take((indices - before)[~is_first])]
-        places = np.concatenate([np.flatnonzero(is_first), np.flatnonzero(~is_first)])
-        return take_rows(concat_rows(parts), np.argsort(places))
+def complement(ranges: Int64Array, n_rows: int) -> Int64Array:
+    """Ranges of the rows that are in none of `ranges`."""
+    between = np.r_[0, ranges.reshape(-1), n_rows].reshape(-1, 2)
+    return np.asarray(between[between[:, 0] < between[:, 1]])
