@@ -25,8 +25,6 @@ from ooc_fw.landmarks.newton import Point
 from ooc_fw.landmarks.passes import SpanProblem, dual_terms, slacks
 from ooc_fw.landmarks.span import Span
 
-_TARGET_UNITS = 4  # rounding of a slack in units of |y_i| + epsilon, see `certify_point`
-
 
 def certify_point(
     span: Span, point: Point, problem: SpanProblem
@@ -62,7 +60,7 @@ def certify_point(
     slacks = delta * beta_sum
     if problem.epsilon is not None:
         delta = delta + size * FLOAT64_UNIT * largest
-        of_targets = _TARGET_UNITS * FLOAT64_UNIT
+        of_targets = 4 * FLOAT64_UNIT
         slacks = delta * beta_sum + of_targets * linear
         delta = delta + of_targets * (np.abs(problem.targets).max(axis=0) + problem.epsilon)
     slacks = slacks + delta**2 / 2 * problem.penalties.sum()

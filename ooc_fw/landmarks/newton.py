@@ -15,32 +15,11 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from ooc_fw._core.steps import slack_slopes, tube_slopes
+from ooc_fw.data.parallel import row_slices
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.landmarks import relative_gap
 from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, add_to_hessian
 from ooc_fw.landmarks.span import Span, factorise
-
-_MOST_PRODUCTS = 50  # products with the Hessian in one Newton step
-# Conjugate gradients end where the quadratic model promises a gap of this part of the target, or
-# squares of the residual of these parts of the first, preconditioned and as the gap has them.
-_NEEDED = 0.3
-_SHARE = 0.1
-_GAP_SHARE = 0.05
-_MOST_STEPS = 100  # steps of Newton's method, which needs some ten
-_HALVINGS = 30  # halvings of the interval in a line search
-_SLOPE_ROWS = 1 << 16  # rows whose slopes are added up at once
-_LONGEST = 2.0  # longest step of a line search, in Newton steps
-_SAME = 1e-12  # relative difference up to which factors differ by rounding alone
-# Best lengths of a step beyond which another gradient is worth its pass: below, once gradients are
-# from float64 kernel values, then before; above.
-_SHORT_EXACT = 0.75
-_SHORT = 0.5
-_LONG = 1.5
-# Gap after a step over the promised one, from which on products with the Hessian are from float64
-# kernel values: residuals that float32 hides count most where landmarks are many.
-_MISSED = 3.0
-_ROUNDING = 1e-3  # relative difference of P from float32 and from float64 kernel values
-_LEAST_DECREASE = 1e-10  # relative decrease of P; a step that gains less is lost in rounding
 
 
 @dataclass(frozen=True)
@@ -118,7 +97,7 @@ class Preconditioner:
     def _take(self, c: int, factors: Float64Array) -> None:
         """Bring H of a classifier to these factors of the rows."""
         change = factors - self._factors[:, c]
-        change[np.abs(change) <= _SAME * factors] = 0.0
+        change[np.abs(change) <= 1e-12 * factors] = 0.0  # rounding alone
         if np.count_nonzero(change) >= np.count_nonzero(factors):  # anew is less work
             self._matrices[c] = 0.0
             self._diagonals[c] = 0.0
@@ -190,7 +169,7 @@ class Newton:
         from gaps below it lead to gradients from float64 kernel values, and the last gradient is
         one of these; products with the Hessian are from float32 while steps keep their promise.
         """
-        for _ in range(_MOST_STEPS):
+        for _ in range(100):  # it needs some ten
             wanted = (point.gap > target) | ~point.b.any(axis=1)
             exact = point.exact or bool((point.gap < exact_below).all())
             if not wanted.any():
@@ -201,9 +180,10 @@ class Newton:
                 continue
             there, promised = self._best_step(point, target, wanted, exact)
             promised = np.maximum(target * point.primal, promised)
-            missed = bool((wanted & (there.gap * point.primal > _MISSED * promised)).any())
+            # Residuals that float32 hides count most where landmarks are many.
+            missed = bool((wanted & (there.gap * point.primal > 3 * promised)).any())
             self.exact_products |= point.exact and missed
-            gained = point.primal - there.primal > _LEAST_DECREASE * point.primal
+            gained = point.primal - there.primal > 1e-10 * point.primal
             stuck = not gained[wanted].any()
             ended = stuck and (point.exact or exact_below == 0)
             if stuck and not (ended or there.exact):  # rounding hides what a step gains
@@ -224,13 +204,14 @@ class Newton:
 
         And the gap times P that the quadratic model promises there.
         """
-        step, promised = self._step(point, _NEEDED * target, wanted)
+        step, promised = self._step(point, 0.3 * target, wanted)
         there = self.evaluate(point.b + step, exact=exact)
         if exact and not point.exact:  # float32 and float64 objectives compare only roughly
-            if (there.primal <= (1 + _ROUNDING) * point.primal).all():
+            if (there.primal <= (1 + 1e-3) * point.primal).all():
                 return there, promised
         lengths = self._best_lengths(point, there)
-        far = (lengths < (_SHORT_EXACT if exact else _SHORT)) | (lengths > _LONG)
+        # Another gradient is worth its pass.
+        far = (lengths < (0.75 if exact else 0.5)) | (lengths > 1.5)
         if ((far | ~(there.primal <= point.primal)) & wanted).any():
             there = self.evaluate(point.b + lengths[:, None] * step, exact=exact)
         better = (there.primal < point.primal) | ~point.b.any(axis=1)
@@ -246,8 +227,8 @@ class Newton:
         """Solve (G + H) d = u - Gb for the classifiers `wanted`, by conjugate gradients.
 
         Were P quadratic, the gap after the step would be 1/2 r'G^-1 r for the residual r that is
-        left. Ends where it is at most a share `target` of P, or has become small. The gap times P
-        at which it may end is returned, too.
+        left. Ends where it is at most a share `target` of P, or a twentieth of the first one and
+        r'(G + H)^-1 r a tenth. The gap times P at which it may end is returned, too.
         """
         active = self.passes.problem.inside(point.gradient.decisions)
         inside = active if self.sample is None else active[self.sample]
@@ -256,15 +237,15 @@ class Newton:
         residual = np.where(wanted[:, None], point.residual, 0.0)
         z = self.preconditioner.solve(residual)
         targets = target * point.primal
-        promised = np.maximum(targets, _GAP_SHARE * 0.5 * self.span.inverse_norm(residual))
+        promised = np.maximum(targets, 0.025 * self.span.inverse_norm(residual))
         if self.sample is None and self.preconditioner.exact:
             return z, promised
         active &= wanted
         step = np.zeros_like(z)
         direction = z
         rz = (residual * z).sum(axis=1)
-        accepted = _SHARE * rz
-        for _ in range(_MOST_PRODUCTS):
+        accepted = 0.1 * rz
+        for _ in range(50):
             product = self.passes.hessian_product(active, direction, exact=self.exact_products)
             product += self.span.times(direction)
             length = _ratio(rz, (direction * product).sum(axis=1))
@@ -289,12 +270,12 @@ class Newton:
         before = here.gradient.decisions
         after = there.gradient.decisions
         low = np.zeros(len(step))
-        high = np.full(len(step), _LONGEST)
-        for _ in range(_HALVINGS):
+        high = np.full(len(step), 2.0)  # Newton steps
+        for _ in range(30):
             t = (low + high) / 2
             slopes = slope + t * curvature
-            for start in range(0, problem.n_rows, _SLOPE_ROWS):
-                rows = slice(start, start + _SLOPE_ROWS)
+            for part in row_slices(problem.n_rows, 1 << 16):
+                rows = slice(*part)
                 penalties = np.ascontiguousarray(problem.penalties[rows])
                 line = problem.targets[rows], before[rows], after[rows], penalties, t
                 if problem.epsilon is None:

@@ -30,10 +30,7 @@ from ooc_fw.system.memory import bytes_above
 BoolArray = npt.NDArray[np.bool_]
 
 _UNIT = 1 / 65535  # distance between two kernel values in 16 bits
-_STRIP_BYTES = 2 << 20  # of 16-bit kernel values of the rows whose products one thread sums
-_HESSIAN_ROWS = 512  # rows whose products are added to a Hessian together
-_HESSIAN_COLUMNS = 256  # columns of a Hessian that one thread computes together
-_KERNEL_ROWS = 128  # rows whose kernel values are computed in float32 together, a part of those
+_KERNEL_ROWS = 128  # whose kernel values one thread computes, or multiplies, at once
 
 
 @dataclass(frozen=True)
@@ -209,7 +206,7 @@ def _product(
             maps.add_products(kept, places[part], d, factors[part], (_UNIT, bias), sums)
             return np.asarray(sums * _UNIT + bias * factors[part].sum(axis=0)[:, None])
 
-        height = max(_KERNEL_ROWS, _STRIP_BYTES // (2 * len(landmarks)))
+        height = max(_KERNEL_ROWS, (1 << 20) // len(landmarks))
         for sums in engine.pool.map(run, row_slices(len(places), height)):
             product += sums
         return product
@@ -349,8 +346,8 @@ def add_to_hessian(
     """
     engine = landmarks.engine
     places, weights = factors
-    strips = row_slices(len(landmarks), _HESSIAN_COLUMNS)
-    for part in row_slices(len(places), _HESSIAN_ROWS):
+    strips = row_slices(len(landmarks), 256)
+    for part in row_slices(len(places), 512):
         x = engine.prepare(take_rows(rows, places[slice(*part)]))
         values = np.empty((len(x), len(landmarks)))
         for start, stop in row_slices(len(x), _KERNEL_ROWS):

@@ -30,19 +30,6 @@ from ooc_fw.solver.state import Phase, SolverState, Status, Stop, Work
 from ooc_fw.solver.surroundings import Surroundings
 from ooc_fw.system.errors import InputError
 
-_PILOT_FACTOR = 10  # rows of the pilot for each of its landmarks
-_PILOT_GAP = 0.05  # relative gap at which the pilot is left,
-_SAMPLE_GAP = 0.02  # the sample,
-_POOL_GAP = 0.5  # and the pool
-# Relative gap down to which gradients come from float32 kernel values. Their rounding alone is a
-# gap of 0.02 at 2,000 landmarks on covtype.
-_FAST_GAP = 0.5
-_LAST_GAP = 0.05  # relative gap at which float32 values end if no gap is to be certified
-_PROBE_ROWS = 1024  # rows of the trial that chooses the arithmetic of products
-_EXACT_SHARE = 0.9  # share of the target gap that steps with float64 kernel values aim at
-_ROUNDS = 3  # rounds of steps from float64 gradients, each to a smaller gap
-_PASS_SHARE = 0.2  # share of a time limit that is left to the certifying pass
-
 
 def solve_landmarks(
     problem: Problem,
@@ -111,7 +98,7 @@ class _Run(Surroundings):
             self.go_on_from(warm.draws)
         given = None if warm is None else warm.rows
         self.sample = Sample.draw(self.source, self.codes, self.n_landmarks, self.rng, given)
-        arithmetic = choose_arithmetic(problem.kernel, self.sample.rows[:_PROBE_ROWS])
+        arithmetic = choose_arithmetic(problem.kernel, self.sample.rows[:1024])
         self.engine = stack.enter_context(Engine(problem.kernel, self.options.threads, arithmetic))
         self.workers = stack.enter_context(lend_workers(session, self.options.threads, self.source))
         self.kept = KeptValues(plan.memory.kernel_values, plan.memory.limit)
@@ -132,23 +119,24 @@ class _Run(Surroundings):
         target = relative_target(self.options.tol)
         whole = self.warm is not None and self.warm.whole
         if len(self.sample.rows) < self.source.n_rows and not whole:
-            b = self._minimise(newton, self._begin(newton, b), _SAMPLE_GAP).b
+            b = self._minimise(newton, self._begin(newton, b), 0.02).b
 
         # 2. Weights for more rows.
         if len(self.sample.pool) > len(self.sample.rows) and not whole:
             pool = self.problem.part(self.sample.pool, self.sample.pool_ids)
             newton = self._over(newton, pool, self.sample.in_pool)
-            b = self._minimise(newton, self._begin(newton, b), _POOL_GAP).b
+            b = self._minimise(newton, self._begin(newton, b), 0.5).b
 
         # 3. Weights for all rows, with a gradient from float64 kernel values in the end.
         newton = self._over_all_rows(newton)
         point = self._begin(newton, b)
         if not self.options.certify:
-            self._minimise(newton, point, max(_LAST_GAP, target))
+            self._minimise(newton, point, max(0.05, target))
             return Status.SAMPLED
-        for number in range(_ROUNDS):
-            steps_target = _EXACT_SHARE * target / 4**number  # the rest is the bound on rounding
-            point = self._minimise(newton, point, steps_target, _FAST_GAP)
+        for number in range(3):
+            steps_target = 0.9 * target / 4**number  # the rest is the bound on rounding
+            # The rounding of float32 alone is a gap of 0.02 at 2,000 landmarks on covtype.
+            point = self._minimise(newton, point, steps_target, exact_below=0.5)
             if self._passes():
                 return Status.CONVERGED
         return Status.ROUNDING
@@ -173,7 +161,7 @@ class _Run(Surroundings):
         codes = self.codes[self.sample.ids]
         if self.warm is None:
             half = max(1, self.n_landmarks // 2)
-            pilot = draw_random(codes, min(len(codes), _PILOT_FACTOR * half), self.rng)
+            pilot = draw_random(codes, min(len(codes), 10 * half), self.rng)
             span, first = self._span(pilot[:half])
             start = np.zeros((self.problem.n_classifiers, len(span)))
         else:
@@ -187,7 +175,7 @@ class _Run(Surroundings):
         part = self.problem.part(take_rows(self.sample.rows, pilot), self.sample.ids[pilot])
         taken = np.isin(pilot, first)
         newton = self._newton(span, first, part, np.flatnonzero(taken))
-        point = self._minimise(newton, self._begin(newton, start), _PILOT_GAP)
+        point = self._minimise(newton, self._begin(newton, start), 0.05)
         newton.preconditioner.release()
         self.interrupt.defer()
         losses = part.losses(point.gradient.decisions)
@@ -306,7 +294,7 @@ class _Run(Surroundings):
             return self.deadline.left() <= 0
         if self.progress.phase is Phase.CERTIFY:
             return not self.deadline.allows_pass()
-        return self.deadline.left() <= _PASS_SHARE * (self.options.max_time or 0.0)
+        return self.deadline.left() <= 0.2 * (self.options.max_time or 0.0)
 
     def _passes(self) -> bool:
         """Whether the certified gap of the weights, for all rows, is within the tolerance."""

@@ -53,10 +53,8 @@ JITTER = 1e-6
 """Share of the mean diagonal of G that is added to it. It bounds the norm of G^-1, and with it what
 the rounding of float32 kernel values, 1e-7, does to the gap. On covtype it changes P by 1e-5."""
 
-_CLOSE = 100.0  # jitters: squared distance from the span of the others below which one is close
 _COLUMNS = 256  # of a matrix that are computed at once
 _PANEL = 512  # columns of a factor whose products are subtracted from the rest at once
-_MANY = 0.1  # if more of the landmarks are that close, it pays to leave some out
 
 
 class Landmarks:
@@ -114,9 +112,9 @@ def _factor_lower(matrix: Float64Array, pool: Threads) -> bool:
 
     BLAS has one thread; those of the pool share the work in strips.
     """
-    for first in range(0, len(matrix), _PANEL):
-        here = slice(first, first + _PANEL)
-        below = slice(first + _PANEL, None)
+    for first, stop in row_slices(len(matrix), _PANEL):
+        here = slice(first, stop)
+        below = slice(stop, None)
         square = matrix[here, here]
         factor, failed = lapack.dpotrf(square, lower=1, clean=1)
         if failed:
@@ -190,10 +188,10 @@ class Span:
     def independent(self) -> Int64Array:
         """Places of landmarks whose span is that of all, up to a distance of jitter^1/2.
 
-        All places where nearly all are needed: jitter takes care of a few that are not.
+        All places unless a tenth is close to the span of others: jitter takes care of a few.
         """
         distances = np.square(np.diagonal(self._factor)) - self.jitter
-        if np.count_nonzero(distances < _CLOSE * self.jitter) < _MANY * len(self):
+        if np.count_nonzero(distances < 100 * self.jitter) < 0.1 * len(self):
             return np.arange(len(self))
         matrix = self.landmarks.inner_products()
         _, order, rank, _ = lapack.dpstrf(matrix, tol=self.jitter, lower=1, overwrite_a=1)

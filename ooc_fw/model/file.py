@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.converted import CONTENT, content_crc32
-from ooc_fw.data.formats import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
+from ooc_fw.data.formats import COLUMNS, get_text, get_texts, put_text, put_texts
 from ooc_fw.data.hdf5 import H5PY_ERRORS, check_plain_tree, open_file
 from ooc_fw.data.rows import CSRRows, check_pointers
 from ooc_fw.data.scaling import Scaling
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 FORMAT = 5  # of the files that are written; those of older ones are read, too
 
 _VECTORS = {"rows": np.int64, "penalties": np.float64, "weighted_rows": np.uint8}
-_LONG_TEXTS = {"table": RECORD, "run": "run"}
 _OF_TASKS = {
     "classification": (),
     "novelty": ("offset",),
@@ -88,9 +87,9 @@ def _write(file: h5py.File, model: Model) -> None:
             file[name] = getattr(model, name)
     if model.columns:
         put_texts(file, COLUMNS, model.columns)
-    for name, place in _LONG_TEXTS.items():
+    for name in ("table", "run"):
         if getattr(model, name) is not None:
-            file[place] = np.frombuffer(getattr(model, name).encode("utf-8"), dtype=np.uint8)
+            file[name] = np.frombuffer(getattr(model, name).encode("utf-8"), dtype=np.uint8)
     if model.classes.dtype.kind == "f":
         file["classes"] = model.classes
     else:
@@ -156,9 +155,9 @@ def read_fields(file: h5py.File) -> dict[str, Any]:
             fields[name] = _vector_of(file[name], dtype)
     if COLUMNS in file:
         fields["columns"] = tuple(get_texts(file, COLUMNS) or ())
-    for name, place in _LONG_TEXTS.items():
-        if place in file:
-            fields[name] = _vector_of(file[place], np.uint8).tobytes().decode("utf-8")
+    for name in ("table", "run"):
+        if name in file:
+            fields[name] = _vector_of(file[name], np.uint8).tobytes().decode("utf-8")
     if version < FORMAT:
         return fields | _read_trained(file, fields)
     if file["classes"].dtype.kind == "S":
@@ -257,11 +256,9 @@ def check_model(model: Model) -> None:
     """Raise InputError for what no training gives, or what does not fit together."""
     classes = model.classes
     exact = model.kind == "exact"
-    each = "pair of them" if model.decision == "ovo" else "of them against the rest"
     demand(
         len(classes) > 1 and len(model.machines) == count_classifiers(len(classes), model.decision),
-        f"a model needs two classes or more, and a binary classifier for each {each}, not "
-        f"{len(classes)} classes and {len(model.machines)} classifiers",
+        f"no model has {len(classes)} classes and {len(model.machines)} classifiers",
     )
     different = len(set(classes.tolist())) == len(classes)
     finite = classes.dtype.kind != "f" or bool(np.isfinite(classes).all())

@@ -28,7 +28,6 @@ from ooc_fw.system.errors import InputError
 Decision: TypeAlias = Literal["ovo", "ovr"]
 
 REST = -1  # place of the negative "class" of one class against the rest
-CLIP = 1e-7  # pairwise probabilities are at least this far from 0 and 1, as in LIBSVM
 _SYSTEM_BYTES = 8 << 20  # of the linear systems that are solved at once
 ARRAYS = {"indptr": np.int64, "sv": np.int64, "beta": np.float64}
 """Data types of the fields of `Machines` that are no numbers of each classifier."""
@@ -353,7 +352,7 @@ def couple(of_pairs: Float64Array, n_classes: int) -> Float64Array:
     step = max(1, _SYSTEM_BYTES // (8 * (n_classes + 1) ** 2))
     result = np.empty((len(of_pairs), n_classes))
     for start in range(0, len(of_pairs), step):
-        part = np.clip(of_pairs[start : start + step], CLIP, 1 - CLIP)
+        part = np.clip(of_pairs[start : start + step], 1e-7, 1 - 1e-7)  # as in LIBSVM
         system = np.zeros((len(part), n_classes + 1, n_classes + 1))
         for r, (i, j) in zip(part.T, class_pairs(n_classes), strict=True):
             # r is the probability of j rather than i.

@@ -22,11 +22,7 @@ from ooc_fw.system.errors import InputError
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
-OPSET = 17  # versions of the operators and of the file, of 2022
-IR_VERSION = 8
-_LARGEST_FILE = 2**31 - 1  # bytes of a file without external data
-_MOST_EXPONENT = 1e4  # gamma |x|^2 up to which products of float64 keep ten digits of a distance
-_SAMPLE_ROWS = 500  # support vectors at which slopes by raw columns are looked at
+OPSET = 17  # version of the operators, of 2022
 
 
 def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
@@ -124,7 +120,7 @@ class _Graph:
         model = helper.make_model(
             helper.make_graph(self._nodes, "ooc-fw", inputs, self._outputs, self._constants),
             opset_imports=[helper.make_opsetid("", OPSET)],
-            ir_version=IR_VERSION,
+            ir_version=8,
             producer_name="ooc-fw",
         )
         _check_size(model.ByteSize())
@@ -134,7 +130,7 @@ class _Graph:
 
 
 def _check_size(n_bytes: int) -> None:
-    if n_bytes > _LARGEST_FILE:
+    if n_bytes >= 2**31:  # there are no external data
         raise InputError(
             "the model has too many support vectors, or columns, for one ONNX file of 2 GB, whose "
             "rows are dense; train one with landmarks (--landmarks N)"
@@ -199,7 +195,7 @@ def _check_float32(model: Model) -> None:
     if scaling is None or scaling.offset is None or scaling.factor is None:
         return  # the model saw such values as float32 in training
     gradients = Gradients(model.kernel, vectors, np.ascontiguousarray(model.weights().T))
-    sample = vectors[:: -(-len(vectors) // _SAMPLE_ROWS)]
+    sample = vectors[:: -(-len(vectors) // 500)]
     slopes = np.max([np.abs(part).max(axis=(0, 1)) for part in gradients(sample)], axis=0)
     changes = slopes * FLOAT32_UNIT * np.abs(scaling.offset * scaling.factor)
     if changes.max(initial=0) > DECISION_ACCURACY:
@@ -233,7 +229,8 @@ def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
         rows = rows - centre
         exact = exact - centre
         largest = np.square(exact).sum(axis=1).max()
-        if kernel.name == "laplacian" or kernel.gamma * largest > _MOST_EXPONENT:
+        # Up to this exponent products of float64 keep ten digits of a distance.
+        if kernel.name == "laplacian" or kernel.gamma * largest > 1e4:
             apart = rows.apply("Unsqueeze", np.array([1])) - exact
             sizes = apart.apply("Abs") if kernel.uses_distance else apart * apart
             distances: _Tensor = sizes.sum(2, keepdims=0)
@@ -263,7 +260,7 @@ def _votes(model: Model, decision: _Tensor) -> _Tensor:
 
 
 def _probabilities(model: Model, decision: _Tensor) -> _Tensor:
-    """Probabilities of the classes, as `ooc_fw.model.prediction.class_probabilities`."""
+    """Probabilities of the classes, as `ooc_fw.model.machines.class_probabilities`."""
     exponent = decision * model.machines.sigmoid_a + model.machines.sigmoid_b
     if model.decision == "ovr":
         # log(1 / (1 + exp(z))) without overflow

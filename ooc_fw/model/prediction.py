@@ -36,8 +36,6 @@ logger = logging.getLogger(__name__)
 # Largest error of a decision value where the margin (rho of one class, the spread of targets) is 1.
 DECISION_ACCURACY = 1e-4
 PART_BYTES = 4 << 20  # of dense rows that are decided at once
-_PART_VALUES = 1 << 14  # decision values of all classifiers that are computed at once
-_PROBE_VECTORS = 32  # support vectors that show whether float32 values decide most rows
 
 
 def rows_at_once(n_features: int) -> int:
@@ -141,7 +139,7 @@ class Predictor:
         if self.function.has_differences:
             self._stages.append(self.function.by_differences)
         if not self.function.sums_dominate:
-            step = -(-len(vectors) // _PROBE_VECTORS)
+            step = -(-len(vectors) // 32)
             probe = take_rows(vectors, np.arange(0, len(vectors), step))
             if self._is_open(*self._in_float32(probe)).mean() <= 0.5:
                 self._stages.insert(0, self._in_float32)
@@ -160,7 +158,7 @@ class Predictor:
         """Decision values of some rows."""
         values = np.full((len(block), *np.shape(self._scale)), np.nan)
         n_open = 0
-        step = max(32, _PART_VALUES // np.size(self._scale))
+        step = max(32, (1 << 14) // np.size(self._scale))
         if not self.engine.arithmetic.sparse or not isinstance(block, CSRRows):
             step = min(step, rows_at_once(block.shape[1]))
         for start in range(0, len(block), step):

@@ -22,7 +22,6 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.landmarks import LandmarkSolution
-from ooc_fw.model import prediction
 from ooc_fw.model.file import check_model, content_of, opened, read_fields
 from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
 from ooc_fw.model.machines import (
@@ -41,8 +40,8 @@ from ooc_fw.model.machines import (
     trained_pairs,
     worst_gap,
 )
+from ooc_fw.model.prediction import Wanted, decide, without_value
 from ooc_fw.model.tables import Table, decide_table
-from ooc_fw.solver.state import Solution
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 
@@ -155,7 +154,7 @@ class Model:
     @classmethod
     def of(
         cls,
-        solution: Solution | LandmarkSolution | Sequence[PairSolution],
+        solution: LandmarkSolution | Sequence[PairSolution],
         data: RowSource | Model | None,
         *,
         classes: npt.ArrayLike = (-1.0, 1.0),
@@ -163,14 +162,12 @@ class Model:
         penalties: Float64Array | None = None,
         **given: Any,
     ) -> Model:
-        """Model of what training returned: of two classes, of landmarks, or of all pairs.
+        """Model of what training returned: of landmarks, or of all pairs of classes.
 
         Scaling, names of features and table are those of `data`. Of several pairs, `vectors` are
         the rows `ooc_fw.model.machines.union_of_rows`; of landmarks, `penalties` are those of all
         training rows. `given` has other fields: kernel, C, and what belongs to the task.
         """
-        if isinstance(solution, Solution):
-            solution = [PairSolution(0, 1, solution)]
         if isinstance(solution, LandmarkSolution):
             trained = trained_landmarks(solution, penalties)
         else:
@@ -206,7 +203,6 @@ class Model:
         *,
         threads: int = 1,
         dask: Any = None,
-        on_rows: Callable[[int], None] | None = None,
         labels_only: bool = False,
     ) -> Float64Array:
         """Decision values of all rows of `X`, as exact as `DECISION_ACCURACY` where float64 allows.
@@ -219,9 +215,8 @@ class Model:
         X : anything `ooc_fw.open_dataset` takes, or a table like the one the model was trained on
             A frame, an Arrow table, or a path of CSV, Parquet or Arrow.
         threads, dask
-            Where blocks are computed, see `ooc_fw.data.parallel.borrow_workers`.
-        on_rows : callable, optional
-            Called after each block with the number of rows done.
+            Where blocks are computed, see `ooc_fw.data.parallel.borrow_workers`. One process
+            parses a table.
         labels_only : bool
             The values serve for `class_places` only, and fewer rows are computed in float64.
 
@@ -233,34 +228,20 @@ class Model:
             prediction. Rows of the path of a converted file come in the order of its source, those
             of an open source as its `labels` do.
         """
-        wanted = prediction.Wanted(labels_only)
+        wanted = Wanted(labels_only)
         with Table.of(self, X) as table:
-            if table is not None and dask is not None:
-                raise InputError(
-                    f"{table.name} is a table, which one process parses; leave dask out"
-                )
             if table is not None:
-                return self._joined(decide_table(self, table, wanted, threads), on_rows)
+                return self._joined(decide_table(self, table, wanted, threads))
         with borrow_source(X) as source:
-            parts = prediction.decide(self, source, wanted, threads=threads, dask=dask)
-            values = self._joined(parts, on_rows)
+            parts = decide(self, source, wanted, threads=threads, dask=dask)
+            values = self._joined(parts)
             if X is not source and source.ids is not None:
                 values = values[np.argsort(source.row_ids(0, source.n_rows), kind="stable")]
             return values
 
-    def _joined(
-        self, parts: Iterable[Float64Array], on_rows: Callable[[int], None] | None
-    ) -> Float64Array:
-        """Decision values of all rows, whose number `on_rows` is told after each part."""
+    def _joined(self, parts: Iterable[Float64Array]) -> Float64Array:
         n = len(self.machines)
-        found = [np.empty((0, n) if n > 1 else 0)]
-        n_rows = 0
-        for part in parts:
-            found.append(part)
-            n_rows += len(part)
-            if on_rows is not None:
-                on_rows(n_rows)
-        return np.concatenate(found)
+        return np.concatenate([np.empty((0, n) if n > 1 else 0), *parts])
 
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
         """Class values of all rows of `X`, or predictions; see `decision_function`."""
@@ -279,7 +260,7 @@ class Model:
         At the threshold it is the first of two classes, and that of ordinary rows. InputError for
         rows without a decision value, since they were too large.
         """
-        unknown = prediction.without_value(decision_values)
+        unknown = without_value(decision_values)
         if unknown.any():
             raise InputError(
                 f"{np.count_nonzero(unknown)} rows are too large for the {self.kernel.name} kernel "

@@ -5,6 +5,7 @@ import pytest
 
 import ooc_fw
 from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.model.machines import PairSolution
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.state import Status
 from tests.support.methods import grid
@@ -51,7 +52,9 @@ def test_gap_and_predictions_are_those_of_exact_arithmetic(case):
     assert solution.status is Status.CONVERGED
     truth = problem.truth(solution.rows, solution.alpha)
     assert truth.gap <= solution.certified_gap <= min(1e-3, truth.gap * 1.01 + 1e-6)
-    model = ooc_fw.Model.of(solution, None, kernel=problem.kernel, C=problem.C, classes=[-1.0, 1.0])
+    pairs = [PairSolution(0, 1, solution)]
+    given = {"kernel": problem.kernel, "C": problem.C, "classes": [-1.0, 1.0]}
+    model = ooc_fw.Model.of(pairs, None, **given)
     exact = problem.y * (truth.gradient - truth.alpha / problem.C) / truth.rho
     assert np.abs(model.decision_function(problem.X) - exact).max() <= 1e-4
     np.testing.assert_array_equal(model.predict(problem.X), np.where(exact > 0, 1.0, -1.0))

@@ -188,7 +188,7 @@ REGRESSION = NOVELTY | {"spread": 2.0, "epsilon": 0.1}
         (EXACT, {"beta": np.array([0.5, 0.6, 0.1, 0.0])}, "weights must have the sum 1"),
         (EXACT, {"beta": np.array([np.nan, 1, 0, 0])}, "weights must be finite"),
         (EXACT, {"beta": np.ones(1)}, "of one length"),
-        (EXACT, {"indptr": np.array([0, 0, 4])}, "not 2 classes and 2 classifiers"),
+        (EXACT, {"indptr": np.array([0, 0, 4])}, "has 2 classes and 2 classifiers"),
         (EXACT, {"indptr": np.array([0, 3])}, "row pointers"),
         (EXACT, {"indptr": np.array([1, 4])}, "row pointers"),
         (EXACT, {"rho": np.zeros(1)}, "rho must be a positive number"),

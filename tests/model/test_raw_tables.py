@@ -78,5 +78,3 @@ def test_rows_of_an_open_source_come_as_they_are_stored(table_model):
         opened = model.predict(source)
     assert (ids != np.arange(300)).any()
     assert opened.tolist() == model.predict(data)[ids].tolist()
-    with pytest.raises(InputError, match="is a table, which one process parses; leave dask out"):
-        model.predict(str(folder / "t.csv"), dask="threads")

@@ -12,6 +12,7 @@ from ooc_fw import FrankWolfeSVC, InputError, Status, TrainOptions, make_kernel,
 from ooc_fw.data.rows import CSRRows, row_hashes
 from ooc_fw.data.sources import ArraySource, rows_source
 from ooc_fw.kernels.functions import RBF
+from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.record import Model
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.training.streams import Stream
@@ -240,7 +241,7 @@ def test_a_model_with_equal_rows_is_gone_on_from(problem):
     options = TrainOptions(C=problem.C, tol=TOL, lmo="full")
     fitted = solve(double.source(), double.y, problem.kernel, options)
     assert len(fitted.rows) > len(np.unique(fitted.rows % 240))
-    model = Model.of(fitted, None, kernel=problem.kernel, C=problem.C)
+    model = Model.of([PairSolution(0, 1, fitted)], None, kernel=problem.kernel, C=problem.C)
     stream = learn(Stream.after(model, options, 10_000, 480), [*cut(problem, 100)] * 3)
     assert assert_consistent(solution_of(stream), problem).gap <= TOL
     bounded = learn(Stream.after(model, options, 40, 480), cut(problem, 100))
