@@ -98,7 +98,7 @@ class ClassificationProblem(Problem):
 
 @dataclass(frozen=True)
 class RegressionProblem(Problem):
-    """What a model of regression is trained on: see `ooc_fw.training.regression`."""
+    """What a model of regression is trained on: see `ooc_fw.training.tasks`."""
 
     source: RowSource
     targets: Float64Array  # (n_rows,), finite
@@ -124,7 +124,7 @@ class NoveltyProblem(Problem):
     kernel: Kernel
     penalties: Float64Array | None = None
     # Largest share of the training rows, above 0 and at most 0.5, that the model takes for novel:
-    # see `ooc_fw.training.novelty`. None: the offset is the score at the margin.
+    # see `ooc_fw.training.tasks`. None: the offset is the score at the margin.
     contamination: float | None = None
     task: ClassVar[str] = "novelty"
 

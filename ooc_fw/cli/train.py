@@ -35,19 +35,18 @@ from ooc_fw.system import memory
 from ooc_fw.system.errors import OutOfTimeError, format_value
 from ooc_fw.system.interrupt import DeferredInterrupt, signal_of
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
+from ooc_fw.training.choice import check_options, plan_model
 from ooc_fw.training.fit import (
     FIELDS,
     Fit,
-    check_options,
     describe,
     fit,
-    make_plan,
     make_problem,
     read_answers,
 )
 from ooc_fw.training.held_out import before_calibration, calibrated
-from ooc_fw.training.novelty import ordinary_rows
 from ooc_fw.training.pairs import describe_method
+from ooc_fw.training.tasks import ordinary_rows
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             checkpoint = Checkpoint(args.checkpoint, args.checkpoint_every or EVERY_S, some)
         session = Session((), workers, args.started, checkpoint)
         with Waiting("the choice of the model", quiet=args.quiet):
-            plan = make_plan(problem, within, session)
+            plan = plan_model(problem, within, session)
         if args.dry_run:
             return _print_plan(args, plan)
         if not args.quiet and plan.kind and args.task != "regression":

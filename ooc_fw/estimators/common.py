@@ -47,11 +47,11 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.checkpoint import EVERY_S, Resumed, load_resumed
+from ooc_fw.training.choice import check_options
 from ooc_fw.training.fit import (
     FIELDS,
     Fit,
     WarmStart,
-    check_options,
     describe,
     fit,
     make_problem,

@@ -26,7 +26,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     """Novelty detection by the L2 one-class machine, on data of any size.
 
     The score of a row is its kernel value with the centre of a ball around the training rows, see
-    `ooc_fw.training.novelty`. Rows are novel where it is below `offset_`. This is scikit-learn's
+    `ooc_fw.training.tasks`. Rows are novel where it is below `offset_`. This is scikit-learn's
     ``OneClassSVM`` with squared slacks, for which ``nu`` has no meaning: give `contamination`. Then
     `offset_` is that quantile of the scores of the training rows, and lower where equal scores
     would put more rows below it; else it is the score at the margin. What matters is `C` times the
@@ -113,7 +113,7 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
 
     Exact on a few thousand rows (`ooc_fw.problem.EXACT_ROWS`); on more, the weights of landmarks,
     N rows of the data, are learned from all rows, and a certified duality gap says how far they are
-    from the best ones (`ooc_fw.training.regression`). With ``epsilon=0`` it is kernel ridge
+    from the best ones (`ooc_fw.training.tasks`). With ``epsilon=0`` it is kernel ridge
     regression with ``alpha = 1 / C`` and a bias. `C` does not depend on the unit of the targets.
 
     Parameters

@@ -1,6 +1,6 @@
 """What is decided before a run, in one frozen `Plan`, and the `Session` around it.
 
-`plan_exact` plans binary classifiers; `ooc_fw.training.fit.make_plan` plans models of any kind.
+`plan_exact` plans binary classifiers; `ooc_fw.training.choice.plan_model` plans models of any kind.
 Nothing further down decides again.
 """
 

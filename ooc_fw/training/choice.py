@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ooc_fw.data.rows import Codes, Int64Array, rows_bytes
+from ooc_fw.data.rows import rows_bytes
 from ooc_fw.data.sampling import choose_sampler
 from ooc_fw.data.sources import RowSource, rows_source
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
@@ -25,7 +25,7 @@ from ooc_fw.problem import NoveltyProblem, Problem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact, sizes_of, workload
 from ooc_fw.solver.state import Solution, Status, Warm
-from ooc_fw.system.errors import OutOfTimeError
+from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import interruption, signal_of
 from ooc_fw.system.memory import (
     MemoryPlan,
@@ -37,6 +37,7 @@ from ooc_fw.system.memory import (
     plan_memory,
 )
 from ooc_fw.training.pairs import train_pairs
+from ooc_fw.training.tasks import takes_all_rows
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +49,6 @@ LANDMARKS = 5_000
 """Landmarks, if the limits allow as many. For k > 2 classes this is divided by sqrt(k): each of
 them has matrices of its own between the landmarks."""
 
-MOST_LANDMARKS = 30_000
-"""Landmarks at most, while a time limit lets their number grow."""
-
 SAMPLE_ROWS = 2_000, 8_000
 """Rows of the samples that are solved; the second one only if the first does not decide."""
 
@@ -58,10 +56,7 @@ _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for mor
 _FIRST_LANDMARKS = 500  # of the first model of a growing one
 _FIRST_VALUES = 1e8  # most kernel values in a pass of that
 _ROOM = 0.8  # share of the vertices that fit, up to which support vectors may be expected
-_SAMPLE_TOL = 1e-2  # relative gap of the models of samples
-_SAMPLE_TIME = 0.1  # share of the time left for each of these models
-
-_WAY_OUT = "; --exact takes the optimum"
+_SAMPLE_TIME = 0.1  # share of the time left for the model of a sample
 
 
 # -- memory --------------------------------------------------------------------------------------
@@ -87,7 +82,7 @@ def _least_memory(work: Workload, options: TrainOptions) -> MemoryPlan:
             memory = plan_memory(work, options.memory_limit, memory_total())
             return replace(memory, max_threads=min(options.threads, memory.max_threads))
         except OverLimitError as error:
-            if _why_exact(options) is not None:
+            if why_exact(options) is not None:
                 raise
             refused = error
     try:
@@ -114,18 +109,52 @@ def _usual_landmarks(work: Workload) -> int:
 # -- the choice ----------------------------------------------------------------------------------
 
 
+def check_options(task: str, options: TrainOptions) -> None:
+    """Raise InputError for options that have no meaning for a task."""
+    reason = why_exact(replace(options, exact=False))
+    if task == "regression" and reason is not None:
+        raise InputError(
+            f"regression learns weights of landmarks by Newton steps, for which {reason} has no "
+            f"meaning; leave it out (landmarks= or --landmarks N is the size of the model)"
+        )
+
+
+def why_exact(options: TrainOptions) -> str | None:
+    """Why the model is exact whatever the rows are; None if that depends on them."""
+    reasons = {
+        "as asked": options.exact,
+        f"method {options.method}": options.method != "auto",
+        f"the {options.lmo} oracle": options.lmo != "auto",
+        "the start from the farthest pair": options.start != "random",
+        f"stopping by the {options.stopping} gap": options.stopping != "relative",
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
 def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Plan:
-    """Plan of a model of classes, one or more, exact or with landmarks.
+    """Plan of a model of any task, exact or with landmarks.
 
     Landmarks are taken if they are asked for, and if the exact model would have more support
     vectors than `MOST_SUPPORT` or than memory holds, or would take far longer than the time limit.
-    An exact method or another stopping test mean an exact model.
+    An exact method or another stopping test mean an exact model. A regression has landmarks: all
+    rows of few.
+
+    OverLimitError if the memory limit cannot be met, and InputError for options that have no
+    meaning for the task.
     """
-    reason = _why_exact(options)
+    check_options(problem.task, options)
+    n_rows = problem.source.n_rows
+    if problem.task == "regression":
+        if takes_all_rows(n_rows, options):
+            kind = f"exact: there are {n_rows} rows; --landmarks N takes landmarks"
+            return replace(plan_span(problem, options, session, n_rows, ""), kind=kind)
+        return plan_span(problem, options, session, options.landmarks, f" of {n_rows} rows")
+    reason = why_exact(options)
     if reason is not None:
         return plan_exact(problem, options, session, kind=f"exact: {reason}")
+    way_out = "; --exact takes the optimum"
     if options.landmarks is not None:
-        return plan_span(problem, options, session, options.landmarks, f": as asked{_WAY_OUT}")
+        return plan_span(problem, options, session, options.landmarks, f": as asked{way_out}")
     work = workload(problem, options, session)
     memory = _least_memory(work, options)
     if memory.landmarks:
@@ -133,37 +162,24 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
         return plan_span(problem, options, session, None, why)
     most = MOST_SUPPORT
     whose = f"the {most} that an exact run takes on"
-    if memory.max_vertices < min(most, work.n_rows):
+    if memory.max_vertices < min(most, n_rows):
         most = int(_ROOM * memory.max_vertices)
         whose = f"the {most} that memory holds"
-    why = f"there are {work.n_rows} rows"
-    if work.n_rows > most or (options.max_time is not None and work.n_rows > SAMPLE_ROWS[0]):
+    why = f"there are {n_rows} rows"
+    if n_rows > most or (options.max_time is not None and n_rows > SAMPLE_ROWS[0]):
         within = replace(options, threads=memory.max_threads)
         support = expect_support(problem, within, session, most, memory.max_vertices)
-        why = f"{support.basis}, so that about {support.expected} are expected of "
-        why += f"{work.n_rows} rows"
+        why = f"{support.basis}, so that about {support.expected} are expected of {n_rows} rows"
         too_many = support.expected > most
         if too_many or support.seconds > session.deadline(options).left():
             late = "which would take longer than --max-time allows, at that pace"
-            why_not = f": {why}, {f'more than {whose}' if too_many else late}{_WAY_OUT}"
+            why_not = f": {why}, {f'more than {whose}' if too_many else late}{way_out}"
             try:
                 return plan_span(problem, options, session, None, why_not)
             except OverLimitError:
                 why = "there is no memory for landmarks"
     kind = f"exact: {why}; --landmarks N takes landmarks"
     return plan_exact(problem, options, session, memory=memory, kind=kind)
-
-
-def _why_exact(options: TrainOptions) -> str | None:
-    """Why the model is exact whatever the rows are; None if that depends on them."""
-    reasons = {
-        "as asked": options.exact,
-        f"method {options.method}": options.method != "auto",
-        f"{options.lmo} oracle": options.lmo != "auto",
-        "start from the farthest pair": options.start != "random",
-        f"stopping by the {options.stopping} gap": options.stopping != "relative",
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 # -- samples -------------------------------------------------------------------------------------
@@ -212,11 +228,15 @@ def _solve_sample(
     """Rows of a sample, support vectors of its model, and whether time did not suffice for it."""
     source = problem.source
     codes = problem.row_classes
-    small, ids = _draw_sample(source, codes, size, options.seed)
+    stored = source.n_rows, source.chunk_rows, source.shuffled, source.in_memory
+    ids = choose_sampler(*stored, codes).sample(size, np.random.default_rng(options.seed))
+    lacking = np.setdiff1d(np.arange(codes.max() + 1), codes[ids])  # one at least of each class
+    ids = np.union1d(ids, [int(np.argmax(codes == code)) for code in lacking]).astype(np.int64)
+    small = rows_source(source.take(ids), source.name)
     held = small.decoded_bytes + codes.nbytes + source.in_memory * source.decoded_bytes
     sample: Any = problem.subset(small, ids)
     alone = Session(held=held)
-    wanted = TrainOptions(C=options.C, tol=_SAMPLE_TOL, threads=options.threads)
+    wanted = TrainOptions(C=options.C, tol=1e-2, threads=options.threads)
     if options.memory_limit is not None:
         # The plan of the run has room for these rows, if only as its vertices.
         least = least_bytes(workload(sample, wanted, alone))
@@ -234,18 +254,6 @@ def _solve_sample(
             raise interruption(solution.signal)
     late = any(solution.status is Status.TIME_LIMIT for solution in solutions)
     return len(ids), len(union_of_rows(pairs)), late
-
-
-def _draw_sample(
-    source: RowSource, codes: Codes, size: int, seed: int
-) -> tuple[RowSource, Int64Array]:
-    """Random rows, with one at least of each class, and their increasing numbers."""
-    stored = source.n_rows, source.chunk_rows, source.shuffled, source.in_memory
-    ids = choose_sampler(*stored, codes).sample(size, np.random.default_rng(seed))
-    counts = np.bincount(codes[ids], minlength=int(codes.max()) + 1)
-    more = [np.argmax(codes == code) for code in np.flatnonzero(counts == 0)]
-    ids = np.union1d(ids, np.array(more, dtype=np.int64))
-    return rows_source(source.take(ids), source.name), ids
 
 
 # -- models of either kind -----------------------------------------------------------------------
@@ -294,7 +302,7 @@ def _most_landmarks(work: Workload, options: TrainOptions, *, grows: bool) -> in
     """Largest number of landmarks within the limits of size and memory; it `grows` to more."""
     wanted = _usual_landmarks(work)
     if grows:
-        most = min(MOST_LANDMARKS / math.sqrt(work.n_classifiers), work.n_rows / 4)
+        most = min(30_000 / math.sqrt(work.n_classifiers), work.n_rows / 4)
         wanted = max(wanted, int(most))
     return _landmark_memory(work, options, min(START_ROWS, wanted), wanted).landmarks
 
@@ -310,7 +318,9 @@ def train_span(
     from ooc_fw.landmarks.solve import solve_landmarks  # imports SciPy, which takes 0.1 s
 
     start = warm if isinstance(warm, LandmarkStart) else None
-    solution = solve_landmarks(problem, plan, session, start)
+    # Of all rows, as a regression may have them, the gap is one to the exact optimum.
+    whole = problem.task == "regression" and plan.landmarks == problem.source.n_rows
+    solution = solve_landmarks(problem, plan, session, start, to_optimum=whole)
     # If landmarks depend on each other, more of them hardly enlarge the span.
     while plan.grows and solution.status.reached and 2 * len(solution.rows) > plan.memory.landmarks:
         larger = _larger_plan(problem, plan, session, solution)

@@ -29,11 +29,9 @@ from ooc_fw.problem import (
 )
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Solution, Status, Warm
-from ooc_fw.training import regression
 from ooc_fw.training.checkpoint import Resumed, saving
 from ooc_fw.training.choice import check_memory, plan_model, train_exact, train_span
-from ooc_fw.training.novelty import settled
-from ooc_fw.training.regression import is_exact
+from ooc_fw.training.tasks import scaled, settled, takes_all_rows
 
 logger = logging.getLogger(__name__)
 
@@ -43,13 +41,6 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "regression": ("epsilon",),
 }
 """The `TaskOptions` that each task has, which are fields of its problem."""
-
-_PROBLEMS = {
-    "classification": ClassificationProblem,
-    "novelty": NoveltyProblem,
-    "regression": RegressionProblem,
-}
-_MANY_LABELS = 32 << 20  # bytes of labels that are not read before memory is checked
 
 WarmStart: TypeAlias = Sequence[Warm | Solution | None] | LandmarkStart | None
 """What each exact classifier begins with, or is already, or a landmark model."""
@@ -89,9 +80,9 @@ class Fit:
     def why_inexact(self) -> str | None:
         """Why the gap is above the tolerance; None where it is not."""
         status = Status(self.model.status)
-        options = self.plan.options
         if status.reached:
             return None
+        options = self.plan.options
         tol = options.tol if self.landmarks is None else relative_target(options.tol)
         return status.explain(options.stopping, float(f"{tol:.3g}"))
 
@@ -113,11 +104,11 @@ def read_answers(
         return {}, check_memory(source, options, **learned)
     if task == "regression":
         n_rows = source.n_rows
-        fewest = n_rows if is_exact(n_rows, options) else options.landmarks or START_ROWS
+        fewest = n_rows if takes_all_rows(n_rows, options) else options.landmarks or START_ROWS
         asked = replace(options, exact=False, landmarks=max(fewest, START_ROWS))
         threads = check_memory(source, asked, **learned | {"weighted": True})
         return {"targets": read_targets(source)}, threads
-    if source.label_bytes > _MANY_LABELS:  # which may exceed the limit alone
+    if source.label_bytes > 32 << 20:  # which may exceed the limit alone
         check_memory(source, options, **learned)
     classes, codes = encode_labels(source)
     threads = check_memory(source, options, n_classifiers=classifiers_of(len(classes)), **learned)
@@ -126,26 +117,8 @@ def read_answers(
 
 def make_problem(task: str, **fields: Any) -> Any:
     """The problem of a task: source, kernel, penalties, what was read, and its `FIELDS`."""
-    return _PROBLEMS[task](**fields)
-
-
-def check_options(task: str, options: TrainOptions) -> None:
-    """Raise InputError for options that have no meaning for a task."""
-    if task == "regression":
-        regression.check_options(options)
-
-
-def make_plan(problem: Problem, options: TrainOptions, session: Session | None = None) -> Plan:
-    """Decide how a model of `problem` is trained.
-
-    OverLimitError if the memory limit cannot be met, and InputError for options that have no
-    meaning for the task.
-    """
-    check_options(problem.task, options)
-    session = Session() if session is None else session
-    if isinstance(problem, RegressionProblem):
-        return regression.plan_regression(problem, options, session)
-    return plan_model(problem, options, session)
+    problems = {"novelty": NoveltyProblem, "regression": RegressionProblem}
+    return problems.get(task, ClassificationProblem)(**fields)
 
 
 def fit(
@@ -160,14 +133,14 @@ def fit(
     Limits of time and memory are those of all classifiers together, `max_iter` is that of each. The
     certifying passes of several exact classifiers are not made by Dask. What `warm` has for the
     other kind of model, or for more landmarks than there will be, is left out. The `plan` is that
-    of `make_plan`.
+    of `plan_model`.
 
     InputError as there, for a checkpoint of another run, and for data that nothing can be learned
     from; OutOfTimeError when time is over before there is a model.
     """
     session = Session() if session is None else session
     if plan is None:
-        plan = make_plan(problem, options, session)
+        plan = plan_model(problem, options, session)
         logger.info("%s", plan.kind)
     if isinstance(warm, Resumed):
         warm = warm.start(problem, plan.options)
@@ -177,13 +150,13 @@ def fit(
         session = replace(session, checkpoint=checkpoint)
     scope = "all"
     found: Any
-    if isinstance(problem, RegressionProblem):
-        plan, found, scope = regression.train_regression(problem, plan, session, warm)
-    elif plan.landmarks is None:
+    if plan.landmarks is None:
         found = train_exact(problem, plan, session, warm if isinstance(warm, Sequence) else None)
     else:
-        plan, found = train_span(problem, plan, session, warm)
-        scope = "span"
+        spanned = scaled(problem)[0] if isinstance(problem, RegressionProblem) else problem
+        all_rows = problem.task == "regression" and plan.landmarks == problem.source.n_rows
+        plan, found = train_span(spanned, plan, session, warm)
+        scope = "all" if all_rows and found.certified_gap is not None else "span"
     model = model_of(problem, plan.options.C, found)
     if isinstance(problem, NoveltyProblem):
         model = settled(model, problem, plan.options, session)
@@ -206,8 +179,8 @@ def model_of(problem: Any, C: float, found: Any) -> Model:
     elif isinstance(problem, NoveltyProblem):
         learned["offset"] = 1.0 if on_landmarks else found[0].solution.rho
     else:
-        scaled = regression.Scaled.of(problem)
-        learned |= {"offset": scaled.mean, "spread": scaled.spread, "epsilon": problem.epsilon}
+        _, mean, spread = scaled(problem)
+        learned |= {"offset": mean, "spread": spread, "epsilon": problem.epsilon}
     return Model.of(found, problem.source, **learned)
 
 
@@ -225,20 +198,12 @@ def describe(fit: Fit) -> dict[str, Any]:
     exact = fit.landmarks is None
     alone = len(solutions) == 1
     classifiers = [_describe_classifier(each, exact) for each in model.classifiers]
-    several = len(classifiers) > 1
+    one = classifiers[0] if len(classifiers) == 1 else {}
     n_support = len(model.support_vectors)
-    steps = None
-    if exact:
-        steps = {str(kind): sum(each.steps[kind] for each in solutions) for kind in first.steps}
-    if exact and several:
-        for described, solution in zip(classifiers, solutions, strict=True):
-            described["status"] = str(solution.status)
-            described["iterations"] = solution.iterations
-            described["seconds"] = solution.seconds
     evaluations = sum(each.kernel_evaluations for each in solutions)
-    read = first if alone else source
     result: dict[str, Any] = {
-        **_facts(fit),
+        "task": model.task,
+        "n_classes": len(model.classes),
         "status": model.status,
         "kind": model.kind,
         "gap_scope": fit.gap_scope,
@@ -250,31 +215,32 @@ def describe(fit: Fit) -> dict[str, Any]:
         "n_rows": source.n_rows,
         "n_features": source.n_features,
         "n_support": n_support,
-        **{n: None if several else classifiers[0][n] for n in ("objective", "primal", "dual")},
+        **{name: one.get(name) for name in ("objective", "primal", "dual")},
         "sampled_gap": model.sampled_gap,
         "certified_gap": model.certified_gap,
-        "method": first.method if exact else None,
-        "lmo": first.lmo if exact else None,
-        "rho": first.rho if exact and alone else None,
-        "pair_gap": worst_gap(each.pair_gap for each in solutions) if exact else None,
         "iterations": sum(each.iterations for each in solutions),
-        "steps": steps,
         "kernel_evaluations": evaluations,
-        "rows_read": read.rows_read,
-        "bytes_read": read.bytes_read,
+        "rows_read": first.rows_read if alone else source.rows_read,
+        "bytes_read": first.bytes_read if alone else source.bytes_read,
         "sweep_seconds": first.sweep_seconds if alone else None,
         "passes": evaluations / (source.n_rows * n_support),
         "choice": fit.plan.kind or None,
     }
-    return result | ({"classifiers": classifiers} if several else {})
-
-
-def _facts(fit: Fit) -> dict[str, Any]:
-    """What `describe` says of one task alone."""
-    if fit.problem.task == "classification":
-        return {"n_classes": len(fit.model.classes)}
-    name = "offset" if fit.problem.task == "novelty" else "epsilon"
-    return {"task": fit.problem.task, name: getattr(fit.model, name)}
+    for name in FIELDS[model.task]:
+        result |= {"offset": model.offset} if name == "contamination" else {name: model.epsilon}
+    if exact:
+        result["method"] = first.method
+        result["lmo"] = first.lmo
+        result["rho"] = first.rho if alone else None
+        result["pair_gap"] = worst_gap(each.pair_gap for each in solutions)
+        result["steps"] = {k: sum(each.steps[k] for each in solutions) for k in first.steps}
+    if len(classifiers) > 1:
+        for described, solution in zip(classifiers if exact else [], solutions, strict=False):
+            described["status"] = str(solution.status)
+            described["iterations"] = solution.iterations
+            described["seconds"] = solution.seconds
+        result["classifiers"] = classifiers
+    return result
 
 
 def _describe_classifier(classifier: Classifier, exact: bool) -> dict[str, Any]:

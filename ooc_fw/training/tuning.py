@@ -38,17 +38,15 @@ from ooc_fw.solver.state import Callback, Solution, Status, Warm
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import interruption, signal_of
 from ooc_fw.system.memory import OverLimitError
-from ooc_fw.training.choice import MOST_SUPPORT, plan_span
+from ooc_fw.training.choice import MOST_SUPPORT, check_options, plan_model, plan_span
 from ooc_fw.training.fit import (
     FIELDS,
     Fit,
-    check_options,
     fit,
-    make_plan,
     make_problem,
     read_answers,
 )
-from ooc_fw.training.novelty import ordinary_rows
+from ooc_fw.training.tasks import ordinary_rows
 
 logger = logging.getLogger(__name__)
 
@@ -532,7 +530,7 @@ class _Search:
             if free and (seconds > left or support > MOST_SUPPORT):
                 plan = plan_span(problem, options, session, None, ": as many as the time affords")
             else:
-                plan = make_plan(problem, replace(options, exact=free or options.exact), session)
+                plan = plan_model(problem, replace(options, exact=free or options.exact), session)
             self.say(f"the best, {best}, on all {n_rows} rows: {plan.kind}")
             warm = _weights(fitted, np.searchsorted(self.learned, part.rows))
             of_all = fit(problem, options, session, warm, plan)

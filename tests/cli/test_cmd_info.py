@@ -274,11 +274,9 @@ def test_a_regression_model_counts_its_own_landmarks_and_has_no_classes(ooc_fw, 
     y = X @ [1.0, 2.0, 3.0] + 0.1 * rng.normal(size=200)
     data, model = write_dense(tmp_path / "d.h5", X, y), tmp_path / "m.h5"
     options = "--task", "regression", "--kernel", "linear", "--landmarks", 50
-    said = ooc_fw("train", data, *options, "-o", model).done().err
+    ooc_fw("train", data, *options, "-o", model).done()
     found = describe(ooc_fw, model)
     assert found["n_support"] < 50
-    expected = "landmarks (50 asked for, the others depend on them) of 200 rows"
-    assert f"{found['n_support']} {expected}" in said
     assert found["classes"] == []
     assert re.search(r"^classes +none$", ooc_fw("info", model).out, re.MULTILINE)
 

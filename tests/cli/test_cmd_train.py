@@ -10,8 +10,17 @@ from ooc_fw.solver.steps import STEP_RULES
 from tests.support.reference import SmallProblem
 
 KEYS = {
-    *("status", "method", "lmo", "kernel", "gamma", "C", "tol", "stopping", "n_rows", "n_features"),
-    *("n_classes", "n_support", "objective", "rho", "sampled_gap", "certified_gap", "pair_gap"),
+    *("status", "task", "method", "lmo", "kernel", "gamma", "C", "tol", "stopping", "n_rows"),
+    *(
+        "n_features",
+        "n_classes",
+        "n_support",
+        "objective",
+        "rho",
+        "sampled_gap",
+        "certified_gap",
+        "pair_gap",
+    ),
     *("iterations", "steps", "kernel_evaluations", "passes", "rows_read", "bytes_read", "seconds"),
     *("sweep_seconds", "peak_rss_bytes", "model", "kind", "gap_scope", "primal", "dual", "choice"),
 }

@@ -156,7 +156,7 @@ with patch(place, signalled):
         ("train", "ooc_fw.solver.loop._Run._finish", 2, 143, []),
         ("train", "ooc_fw.model.record.Model.save", 1, 0, ["m.h5"]),
         ("tune", "ooc_fw.training.tuning.fit", 1, 143, []),
-        ("tune", "ooc_fw.training.tuning.make_plan", 1, 143, ["m.h5"]),
+        ("tune", "ooc_fw.training.tuning.plan_model", 1, 143, ["m.h5"]),
     ],
     ids=["before the run", "twice", "while the model is written", "first", "last training"],
 )

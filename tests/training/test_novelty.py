@@ -24,9 +24,8 @@ from ooc_fw import (
 from ooc_fw.certificate.sweep import Certificate
 from ooc_fw.landmarks import relative_gap
 from ooc_fw.model.certificate import certify_landmarks
-from ooc_fw.problem import BinaryProblem
+from ooc_fw.problem import BinaryProblem, NoveltyProblem
 from ooc_fw.training.fit import fit
-from ooc_fw.training.novelty import NoveltyProblem
 from tests.support.reference import DEFINITIONS, Extended, exact_sum, kernel_values, minimise
 from tests.support.strategies import SEEDS, kernels, powers_of_ten, tables
 

@@ -243,7 +243,7 @@ def test_a_pilot_whose_rows_lose_nothing(certify):
         ({}, None, np.copy, "epsilon must be a number.*, not None"),
         ({}, "0.1", np.copy, "epsilon must be a number.*, not '0.1'"),
         ({"method": "fw"}, 0.1, np.copy, "for which method fw has no meaning"),
-        ({"stopping": "meb"}, 0.1, np.copy, "for which stopping meb has no meaning"),
+        ({"stopping": "meb"}, 0.1, np.copy, "for which stopping by the meb gap has no"),
     ],
 )
 def test_what_cannot_be_trained(waves, options, epsilon, change, message):

@@ -25,10 +25,11 @@ from ooc_fw import (
 )
 from ooc_fw.options import TaskOptions
 from ooc_fw.report.runlog import read_runs
-from ooc_fw.solver.plan import Plan
+from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.system.memory import OverLimitError
 from ooc_fw.testing import EXPECTED_FAILED_CHECKS
-from ooc_fw.training.fit import FIELDS, describe, fit, make_plan, make_problem, read_answers
+from ooc_fw.training.choice import plan_model
+from ooc_fw.training.fit import FIELDS, describe, fit, make_problem, read_answers
 
 KERNEL = make_kernel("rbf", gamma=0.5)
 COMMON = {"status", "kind", "gap_scope", "kernel", "gamma", "C", "tol", "n_rows", "n_features"}
@@ -49,7 +50,7 @@ def test_a_plan_is_made_once_and_a_model_is_as_planned(source, name):
     problem = make_problem(name, source=source, kernel=KERNEL, **answers)
     assert problem.task == name
     assert len(problem.row_classes) == source.n_rows
-    plan = make_plan(problem, options)
+    plan = plan_model(problem, options, Session())
     assert isinstance(plan, Plan)
     assert "auto" not in (plan.options.method, plan.options.lmo) or plan.landmarks is not None
     fitted, again = fit(problem, options, plan=plan), fit(problem, options)
