@@ -183,13 +183,10 @@ def _reopen(path: str, names: tuple[Any, ...], seen: tuple[Any, ...]) -> RowSour
 
 @contextmanager
 def borrow_source(
-    X: Any,
-    labels: Any = None,
-    columns: Sequence[str] | None = None,
-    missing_labels: str = "refuse",
+    X: Any, labels: Any = None, columns: Sequence[str] | None = None
 ) -> Iterator[RowSource]:
     """Source of `X`, closed afterwards unless `X` is one; `columns` name its features, if given."""
-    source = open_source(X, labels, missing_labels=missing_labels)
+    source = open_source(X, labels)
     if columns is not None:
         source.columns = columns
     try:

@@ -1,18 +1,20 @@
-"""What all estimators share: `fit` with checked inputs and files of a run, and predictions."""
+"""What all estimators share: parameters, `fit` with checked inputs, and predictions."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
@@ -32,19 +34,23 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import SubsetSource, ranges_of
-from ooc_fw.estimators.parameters import Parameters
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution
-from ooc_fw.model.machines import PairSolution
-from ooc_fw.model.record import Model
-from ooc_fw.options import DURATION, Option, TrainOptions, option_fields
+from ooc_fw.options import (
+    DURATION,
+    KernelOptions,
+    Option,
+    TaskOptions,
+    TrainOptions,
+    option_fields,
+)
 from ooc_fw.problem import check_sample_weight, row_penalties
 from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.plan import Session, warn_of_gamma
-from ooc_fw.solver.state import Callback, Solution, SolverState, Status
+from ooc_fw.solver.state import Solution, Status
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import Output, check_outputs
+from ooc_fw.system.files import Output, StrPath, check_outputs
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.checkpoint import EVERY_S, Resumed, load_resumed
 from ooc_fw.training.choice import check_options
@@ -58,25 +64,82 @@ from ooc_fw.training.fit import (
     read_answers,
 )
 
-try:
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
-except ImportError:  # it is older than 1.9, and has no callbacks
+_WORDS = {
+    "certify": "False leaves out the last pass over all rows: the status is sampled",
+    "n_jobs": "threads; None is 1, -1 all CPUs",
+    "random_state": "source of all random draws; an integer is the seed of ``ooc-fw train --seed``",
+    "verbose": "above 0: show progress on standard error",
+    "dask": "None, threads, processes or the address of a cluster: where passes over the data and "
+    "predictions run; other processes read files only",
+    "landmarks": "number of landmarks; none: train to the optimum over all rows, whatever that "
+    "costs; auto and None: landmarks if the optimum has too many support vectors, or a regression "
+    "too many rows: as many as the limits afford, 5,000 at most without `max_time`",
+    "exact": 'True is the same as ``landmarks="none"``',
+    "decision_function_shape": "ovr or ovo, for more than two classes: whether `decision_function` "
+    "gives a score for each class, or the decision value of each binary classifier",
+    "keep": "rows that `partial_fit` keeps at most, for each pair of classes",
+    "class_weight": "factors of `C` for the rows of each class, by label, 1 for classes left out; "
+    "balanced is n_rows / (n_classes * rows of the class), where rows count by their weight",
+    "warm_start": "begin with the weights of the previous `fit`, where their rows have the same "
+    "labels in the data now given; landmarks stay, and more are chosen if `landmarks` is larger",
+    "probability": "have `predict_proba`: `fit` trains further classifiers without part of the "
+    "rows, on which sigmoids are fitted, which takes up to twice as long; `partial_fit` fits none",
+}
+"""Meaning of the parameters that are no options of training, or are more here."""
 
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """In the place of what is not there."""
+_ATTRIBUTES = """support_, support_vectors_ : ndarray of int64, and ndarray or CSRRows
+    Numbers of the training rows that have weight or are landmarks, and these rows.
+dual_coef_, intercept_ : ndarray of float64, shapes (n_classifiers, n_support) and (n_classifiers,)
+    Weight of each of these rows in the decision values, and what is added to the weighted sums.
+fit_status_ : int
+    0 when the gap reached `tol`, otherwise 1, with a warning.
+kind_, gap_scope_ : str
+    "exact" or "landmarks", and what `certified_gap_` is a gap to: "all", the optimum, or "span",
+    the best weights of these landmarks: see `ooc_fw.landmarks.span`.
+certified_gap_ : float or None
+    Certified relative duality gap of the worst classifier; None when it is not certified.
+n_iter_, n_features_in_, n_rows_seen_ : int
+    Iterations, columns, and rows that were given, with those of weight 0.
+feature_names_in_ : ndarray of object, shape (n_features,)
+    Names of the columns, where a frame, an AnnData or a file names them.
+gamma_ : float
+    The number that `gamma` stood for, of kernels that have one.
+model_ : ooc_fw.Model
+    What `save` writes.
+solution_ : ooc_fw.Solution or ooc_fw.landmarks.LandmarkSolution
+    Everything the solver reports; of more than two exact classes, on the first pair."""
+
+_Estimator = TypeVar("_Estimator", bound=type)
 
 
-PathLike: TypeAlias = str | os.PathLike[str]
+def documented(estimator: _Estimator) -> _Estimator:
+    """Put parameters, and the attributes of all estimators, into the docstring of one."""
+    declared = [option_fields(each) for each in (KernelOptions, TrainOptions, TaskOptions)]
+    words = {name: option.help for record in declared for name, option in record.items()} | _WORDS
+    lines = [f"{own.name} : {own.type}\n    {words[own.name]}" for own in fields(estimator)]
+    text = inspect.cleandoc(estimator.__doc__ or "")
+    estimator.__doc__ = text.format(parameters="\n".join(lines), attributes=_ATTRIBUTES)
+    return estimator
 
 
-class Trainer(CallbackSupportMixin, Parameters):
+@dataclass(eq=False, repr=False)
+class Trainer(BaseEstimator):
     """`fit`, which is the same for all estimators but for its task, and what follows from it."""
 
-    class_weight: Mapping[Any, float] | str | None = None
-
-    model_: Model
-    pairs_: list[PairSolution]
-    landmarks_: LandmarkSolution | None
+    kernel: str = KernelOptions.kernel
+    gamma: float | str = KernelOptions.gamma
+    degree: int = KernelOptions.degree
+    coef0: float = KernelOptions.coef0
+    C: float = TrainOptions.C
+    tol: float = TrainOptions.tol
+    certify: bool = TrainOptions.certify
+    max_iter: int | None = TrainOptions.max_iter
+    max_time: float | str | None = TrainOptions.max_time
+    memory_limit: int | str | None = TrainOptions.memory_limit
+    n_jobs: int | None = None
+    random_state: int | np.random.RandomState | None = None
+    verbose: int = 0
+    dask: str | None = None
 
     _task: ClassVar[str]
     """Name of the task, see `ooc_fw.options.TASKS`."""
@@ -90,11 +153,10 @@ class Trainer(CallbackSupportMixin, Parameters):
         y: Any = None,
         sample_weight: npt.ArrayLike | None = None,
         *,
-        missing_labels: str = "refuse",
-        checkpoint: PathLike | None = None,
+        checkpoint: StrPath | None = None,
         checkpoint_every: float | str = EVERY_S,
-        resume: PathLike | None = None,
-        log: PathLike | None = None,
+        resume: StrPath | None = None,
+        log: StrPath | None = None,
     ) -> Self:
         """Train on the rows of `X`.
 
@@ -108,9 +170,6 @@ class Trainer(CallbackSupportMixin, Parameters):
         sample_weight : array-like of shape (n_rows,), optional
             Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
             They must not be negative; rows of weight 0 are left out.
-        missing_labels : {"refuse", "drop"}
-            Whether rows without a label in a column of a file are an error, or are left out and not
-            counted.
         checkpoint, checkpoint_every : path, and seconds or text such as "5m"
             Model file that is written every so often with the weights so far.
         resume : path
@@ -118,98 +177,59 @@ class Trainer(CallbackSupportMixin, Parameters):
             `max_iter`, `max_time`, `memory_limit` and `n_jobs` may differ.
         log : path
             File of one JSON object per event, for ``ooc-fw plot``.
-
-        Notes
-        -----
-        With scikit-learn 1.9 or later, `set_callbacks` takes its callbacks. Each step of a run is a
-        task, whose ``metadata["state"]`` is an `ooc_fw.SolverState`; after the end of one for which
-        a callback returns True, the run ends with the status `stopped`.
         """
         started = time.perf_counter()
         options = self._options()
         check_options(self._task, options)
-        given = [] if self._checks_of_y is None else [y]
-        inputs = [X, *given]
         resumed = None if resume is None else load_resumed(resume)
         if resumed is not None:
             options = resumed.options(options)
             if self.random_state is None:
                 options = replace(options, seed=resumed.run["identity"]["options"]["seed"])
-        kept = _checkpoint(checkpoint, checkpoint_every)
+        every_s = Option(None, **DURATION).check("checkpoint_every", checkpoint_every)
+        kept = None if checkpoint is None else Checkpoint(checkpoint, every_s)
+        given = [] if self._checks_of_y is None else [y]
+        _check_files(log, checkpoint, resume, [X, *given])
         X, *given, columns = self._checked(X, *given, **(self._checks_of_y or {}))
         y = given[0] if given else None
         if is_array(y) and self._task == "classification":
             check_classification_targets(y)
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
-        _check_files(log, checkpoint, resume, inputs)
-        with (
-            borrow_source(X, y, columns, missing_labels) as whole,
-            workers as dask,
-            self._callbacks(X=X, y=y) as told,
-        ):
-            whole = without_offsets(whole, self.kernel)
+        with borrow_source(X, y, columns) as opened, workers as dask:
+            whole = without_offsets(opened, self.kernel)
             source, weights, places = _of_weight(whole, sample_weight, self.C)
             with source.limited(Deadline(options.max_time, started).check):
                 problem = self._problem(source, weights, options, dask)
             warn_of_gamma(source, problem.kernel)
-            events = None if log is None else self._begin_log(problem, options, log, resume)
+            warm: Any = self._last_weights(problem) if places is None else None
+            if resumed is not None:
+                warm = replace(resumed, rows=places)
+            if kept is not None and places is not None:
+                kept.rows = places, whole.n_rows
+            facts = {"data": source.name, "kernel": problem.kernel.to_dict()}
+            facts |= {"options": options.to_dict(), "resume": resume and os.fspath(resume)}
+            events = None if log is None else EventLog(os.fspath(log), **facts)
             with Progress(quiet=not self.verbose, log=events) as progress:
-                if kept is not None and places is not None:
-                    kept.rows = places, whole.n_rows
-                warm = self._last_weights(problem, places) if resumed is None else resumed
-                if isinstance(warm, Resumed):
-                    warm = replace(warm, rows=places)
-                session = Session((*progress.callbacks, *told), dask, started, kept)
+                session = Session(progress.callbacks, dask, started, kept)
                 fitted = self._fit(problem, options, session, warm)
-                if events is not None:
-                    events.write("end", describe(fitted))
-            fitted = self._finished(fitted, options, session)
+                progress.end(describe(fitted))
             self._take(fitted, weights)
             if places is not None:
                 fitted = fitted.renumbered(places, whole.n_rows)
-            self._keep(fitted, whole.n_rows)
-        if self.fit_status_:
-            rounding = fitted.model.status == Status.ROUNDING
-            advice = "" if rounding else "; allow more with max_iter or tol"
-            warnings.warn(f"{fitted.why_inexact()}{advice}", ConvergenceWarning, stacklevel=2)
-        return self
-
-    def _keep(self, fitted: Fit, n_rows: int) -> None:
-        """Set the attributes that all estimators have."""
         self.model_ = fitted.model
         self.pairs_ = fitted.pairs
         self.landmarks_ = fitted.landmarks
         self.gap_scope_ = fitted.gap_scope
-        self.n_rows_seen_ = n_rows
+        self.n_rows_seen_ = whole.n_rows
         self.n_features_in_ = self.model_.n_features
         self._name_features()
-        self.fit_status_ = int(fitted.why_inexact() is not None)
-
-    @contextmanager
-    def _callbacks(self, **data: Any) -> Iterator[list[Callback]]:
-        """A callback that tells those of scikit-learn, if there are any, of each step."""
-        if not getattr(self, "_skl_callbacks", ()):
-            yield []
-            return
-        last: Any = None
-
-        def tell(state: SolverState) -> bool | None:
-            nonlocal last
-            place = state.classifier, state.phase, state.iteration, state.certified_gap
-            if place == last:  # another part of one pass over the rows
-                return None
-            last = place
-            told = {"estimator": self, **data, "metadata": {"state": state}}
-            task = whole.subcontext(state.phase.value).call_on_fit_task_begin(**told)
-            return not task.call_on_fit_task_end(**told)
-
-        try:
-            whole = self._init_callback_context(max_subtasks=None)
-            whole.call_on_fit_task_begin(estimator=self, **data)
-            yield [tell]
-            whole.call_on_fit_task_end(estimator=self, **data, reconstruction_attributes={})
-        finally:
-            with_callbacks(lambda _: None)(self)  # ends all that was begun
+        why = fitted.why_inexact()
+        self.fit_status_ = int(why is not None)
+        if why is not None:
+            rounding = fitted.model.status == Status.ROUNDING
+            advice = "" if rounding else "; allow more with max_iter or tol"
+            warnings.warn(f"{why}{advice}", ConvergenceWarning, stacklevel=2)
+        return self
 
     def _problem(
         self,
@@ -218,29 +238,24 @@ class Trainer(CallbackSupportMixin, Parameters):
         options: TrainOptions,
         dask: Workers | None,
     ) -> Any:
-        weighted = self.class_weight is not None or weights is not None
+        class_weight = getattr(self, "class_weight", None)
+        weighted = class_weight is not None or weights is not None
         answers = read_answers(self._task, source, options, weighted=weighted)[0]
         answers |= {name: getattr(self, name) for name in FIELDS[self._task]}
         classes = answers.get("class_labels", np.zeros(1))
         codes = answers.get("codes", np.zeros(source.n_rows, dtype=np.int8))
-        penalties = row_penalties(self.C, classes, codes, self.class_weight, weights)
+        answers["penalties"] = row_penalties(self.C, classes, codes, class_weight, weights)
         kernel = self._kernel(source, options, dask)
-        return make_problem(
-            self._task, source=source, kernel=kernel, penalties=penalties, **answers
-        )
+        return make_problem(self._task, source=source, kernel=kernel, **answers)
 
-    def _last_weights(self, problem: Any, places: Int64Array | None) -> WarmStart:
-        """What `fit` begins with, for rows of these numbers among all."""
+    def _last_weights(self, problem: Any) -> WarmStart:
+        """What `fit` begins with."""
         return None
 
     def _fit(
         self, problem: Any, options: TrainOptions, session: Session, warm: WarmStart | Resumed
     ) -> Fit:
         return fit(problem, options, session, warm)
-
-    def _finished(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
-        """The same with what comes after training."""
-        return fitted
 
     def _take(self, fitted: Fit, weights: Float64Array | None) -> None:
         """Set further attributes of a fit on rows of these weights."""
@@ -295,13 +310,22 @@ class Trainer(CallbackSupportMixin, Parameters):
 
     def _decide(self, X: Any, labels_only: bool = False) -> Float64Array:
         check_is_fitted(self)
-        dask = self.dask if is_out_of_core(X) else None
+        how: dict[str, Any] = {"threads": threads_of(self.n_jobs), "labels_only": labels_only}
+        how["dask"] = self.dask if is_out_of_core(X) else None
         X, columns = self._checked(X, reset=False)
-        how: dict[str, Any] = {"threads": threads_of(self.n_jobs), "dask": dask}
         if columns is None:
-            return self.model_.decision_function(X, **how, labels_only=labels_only)
+            return self.model_.decision_function(X, **how)
         with borrow_source(X, columns=columns) as source:
-            return self.model_.decision_function(source, **how, labels_only=labels_only)
+            return self.model_.decision_function(source, **how)
+
+    def _compared(
+        self, X: Any, y: Any, read: Callable[[RowSource], npt.NDArray[Any]]
+    ) -> tuple[npt.ArrayLike, npt.NDArray[Any]]:
+        """Answers `y`, or those that `read` finds in the file `X`, and predictions."""
+        if is_array(y):
+            return y, self.predict(X)
+        with borrow_source(X, y) as source:
+            return read(source), self.predict(source)
 
     def _checked(self, X: Any, *y: Any, reset: bool = True, **checks: Any) -> tuple[Any, ...]:
         """Rows, and labels if any, as scikit-learn checks those in RAM, and names of the features.
@@ -350,39 +374,19 @@ class Trainer(CallbackSupportMixin, Parameters):
         average, spread = (
             partial(find, source, options.threads, dask=workers) for find in (sigma2, variance)
         )
-        name = self.kernel
         width = source.n_features
-        gamma = resolve_gamma(name, self.gamma, average, width, spread, self._task)
-        return make_kernel(name, gamma=gamma, degree=self.degree, coef0=self.coef0)
-
-    def _begin_log(
-        self, problem: Any, options: TrainOptions, log: PathLike, resume: PathLike | None
-    ) -> EventLog:
-        return EventLog(
-            os.fspath(log),
-            resume=None if resume is None else os.fspath(resume),
-            data=problem.source.name,
-            class_weight=self.class_weight,
-            n_rows=problem.source.n_rows,
-            n_features=problem.source.n_features,
-            kernel=problem.kernel.to_dict(),
-            options=options.to_dict(),
-        )
-
-
-def _checkpoint(path: PathLike | None, every: float | str) -> Checkpoint | None:
-    every_s = Option(None, **DURATION).check("checkpoint_every", every)
-    return None if path is None else Checkpoint(path, every_s)
+        gamma = resolve_gamma(self.kernel, self.gamma, average, width, spread, self._task)
+        return make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
 
 
 def _check_files(
-    log: PathLike | None, checkpoint: PathLike | None, resume: PathLike | None, inputs: list[Any]
+    log: StrPath | None, checkpoint: StrPath | None, resume: StrPath | None, inputs: list[Any]
 ) -> None:
     """InputError if an output cannot be written, or would replace an input."""
-    outputs = [] if log is None else [Output("log", os.fspath(log), streamed=True)]
-    check_outputs(outputs, [None if resume is None else os.fspath(resume)])
+    outputs = [] if log is None else [Output("log", log, streamed=True)]
+    check_outputs(outputs, [resume])  # the checkpoint may replace what it resumes from
     if checkpoint is not None:
-        outputs.append(Output("checkpoint", os.fspath(checkpoint)))
+        outputs.append(Output("checkpoint", checkpoint))
     files = [file for given in inputs for file in (given if is_several(given) else [given])]
     check_outputs(outputs, [path for path in files if isinstance(path, str | os.PathLike)])
 

@@ -19,10 +19,9 @@ from sklearn.utils.metaestimators import available_if
 from ooc_fw.data.labels import check_labels, codes_of
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import borrow_source
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
+from ooc_fw.data.rows import CSRRows, Float64Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.estimators.common import Trainer, is_array
-from ooc_fw.estimators.parameters import documented
+from ooc_fw.estimators.common import Trainer, documented, is_array
 from ooc_fw.landmarks import LandmarkStart
 from ooc_fw.model.prediction import suited
 from ooc_fw.options import KEEP, TrainOptions
@@ -101,30 +100,22 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     def _options(self) -> TrainOptions:
         if self.decision_function_shape not in ("ovr", "ovo"):
-            raise InputError(
-                f"decision_function_shape must be 'ovr' or 'ovo', not "
-                f"{self.decision_function_shape!r}"
-            )
+            shape = self.decision_function_shape
+            raise InputError(f"decision_function_shape must be ovr or ovo, not {shape!r}")
         return super()._options()
 
     def _fit(
         self, problem: Any, options: TrainOptions, session: Session, warm: WarmStart | Resumed
     ) -> Fit:
         self.__dict__.pop("_stream", None)  # `partial_fit` continues with what `fit` finds
-        if self.probability:
-            options = before_calibration(problem, options)
-        return fit(problem, options, session, warm)
-
-    def _finished(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
         if not self.probability:
+            return fit(problem, options, session, warm)
+        fitted = fit(problem, before_calibration(problem, options), session, warm)
+        silent = Session(dask=session.dask, started=session.started)  # the log is of training
+        try:
+            return replace(fitted, model=calibrated(fitted, options, silent))
+        except KeyboardInterrupt:  # the classifiers are there
             return fitted
-        # The log describes the training only.
-        with Progress(quiet=not self.verbose) as progress:
-            later = Session(progress.callbacks, session.dask, session.started)
-            try:
-                return replace(fitted, model=calibrated(fitted, options, later))
-            except KeyboardInterrupt:  # the classifiers are there
-                return fitted
 
     def _take(self, fitted: Fit, weights: Float64Array | None) -> None:
         classes = fitted.problem.classes
@@ -134,33 +125,23 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         counts = np.bincount(codes[fitted.model.rows], minlength=len(classes))
         self.n_support_ = counts.astype(np.int32)
 
-    def _last_weights(self, problem: Any, places: Int64Array | None) -> WarmStart:
+    def _last_weights(self, problem: Any) -> WarmStart:
         """Weights of the previous `fit`; None where there are none for such rows."""
         if not self.warm_start or not hasattr(self, "model_"):
             return None
-        streamed = Status.STREAMED, Status.UNSETTLED
-        if self.model_.status in streamed or not np.array_equal(self.classes_, problem.classes):
+        streamed = self.model_.status in (Status.STREAMED, Status.UNSETTLED)
+        there = self.model_.rows.max() < problem.source.n_rows
+        if streamed or not there or not np.array_equal(self.classes_, problem.classes):
             return None
-        n_rows = problem.source.n_rows
-        known = np.arange(n_rows) if places is None else places
-
-        def found(rows: Int64Array) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
-            """Places in the problem of rows of the data, and which of them are there."""
-            here = np.minimum(np.searchsorted(known, rows), n_rows - 1)
-            return here, known[here] == rows
-
         if self.landmarks_ is not None:
-            here, is_there = found(self.landmarks_.rows)
-            return LandmarkStart(here, self.landmarks_.beta) if is_there.all() else None
-        warm: list[Warm | None] = []
+            return LandmarkStart(self.landmarks_.rows, self.landmarks_.beta)
+        warm: list[Warm] = []
         for pair in self.pairs_:
-            here, is_there = found(pair.solution.rows)
-            codes = np.where(pair.solution.labels > 0, pair.positive, pair.negative)[is_there]
-            others = (problem.codes[here[is_there]] != codes).any()
-            if others or (places is None and not is_there.all()):
+            solution = pair.solution
+            codes = np.where(solution.labels > 0, pair.positive, pair.negative)
+            if (problem.codes[solution.rows] != codes).any():
                 return None
-            alpha = pair.solution.alpha[is_there]
-            warm.append(Warm(here[is_there], alpha) if is_there.any() else None)
+            warm.append(Warm(solution.rows, solution.alpha))
         return warm
 
     @property
@@ -214,13 +195,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
         """Accuracy on `X`, with the labels `y`, or those stored in the file `X` when None."""
-        if not is_array(y):
-            with borrow_source(X, y) as source:
-                y = source.labels(0, source.n_rows)
-                predicted = self.predict(source)
-        else:
-            predicted = self.predict(X)
-        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+        labels = self._compared(X, y, lambda source: source.labels(0, source.n_rows))
+        return float(accuracy_score(*labels, sample_weight=sample_weight))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without a stream: a copy continues as after `fit`."""
@@ -257,7 +233,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         """
         options = self._options()
         first = not hasattr(self, "model_")
-        self._check_stream()
+        self._check_stream(options)
         known = _agreed_classes(None if first else self.classes_, classes)
         # NaN is found where it is read.
         X, columns = self._checked(X, reset=first, ensure_all_finite=False)
@@ -278,17 +254,10 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         self._stream = stream
         self.classes_ = known
         self.class_weight_ = factors
-        pairs = stream.pairs()
-        if len(pairs) > 1:  # of which the model holds the vectors
-            bare = self.model_.support_vectors[:0]
-            pairs = [
-                replace(pair, solution=replace(pair.solution, support_vectors=bare))
-                for pair in pairs
-            ]
-        self.pairs_ = pairs
+        self.pairs_ = stream.pairs()
         self.landmarks_ = None
         self.gap_scope_ = "all"
-        self.n_support_ = support_of_classes(pairs, len(known))
+        self.n_support_ = support_of_classes(self.pairs_, len(known))
         self.n_features_in_ = source.n_features
         self.n_rows_seen_ = stream.n_rows
         if first:
@@ -296,18 +265,14 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         self.fit_status_ = int(not Status(self.model_.status).reached)
         return self
 
-    def _check_stream(self) -> None:
+    def _check_stream(self, options: TrainOptions) -> None:
         """InputError for what `partial_fit` cannot do."""
-        if self._options().landmarks is not None or getattr(self, "landmarks_", None) is not None:
+        if options.landmarks is not None or getattr(self, "landmarks_", None) is not None:
             raise InputError(
-                "partial_fit trains no landmark models, and cannot continue one; leave landmarks "
-                "out, and fit with exact=True before or not at all"
+                "partial_fit trains no landmark models, and cannot continue one; take exact=True"
             )
         if isinstance(self.class_weight, str):
-            raise InputError(
-                "partial_fit does not know how many rows each class will have; give class_weight "
-                "a weight for each label"
-            )
+            raise InputError("class_weight of partial_fit must be a weight for each label")
 
     def _stream_before(self, source: RowSource, n_classes: int, options: TrainOptions) -> Stream:
         """The stream of earlier calls, one that continues after `fit`, or a new one."""
@@ -325,15 +290,12 @@ def _agreed_classes(
     """The classes of `partial_fit`, `known` from earlier calls or given now."""
     given = known if classes is None else np.unique(np.asarray(classes))
     if given is None:
-        raise InputError(
-            "classes must be given in the first call of partial_fit, since a chunk may lack one of "
-            "them"
-        )
+        raise InputError("classes must be given in the first call of partial_fit")
     check_labels(given, 0, "classes")
     if known is not None and not np.array_equal(known, given):
         raise InputError(
             f"classes {format_labels(given)} differ from those of earlier calls, "
-            f"{format_labels(known)}; leave them out, or start again with another estimator"
+            f"{format_labels(known)}; leave them out"
         )
     if len(given) < 2:
         raise InputError(f"partial_fit needs two classes or more, not {format_labels(given)}")

@@ -12,10 +12,8 @@ from sklearn.base import OutlierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 
 from ooc_fw.data.labels import read_targets
-from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import Float64Array
-from ooc_fw.estimators.common import Trainer, is_array
-from ooc_fw.estimators.parameters import documented
+from ooc_fw.estimators.common import Trainer, documented
 from ooc_fw.options import NOVELTY_C, TaskOptions, TrainOptions
 from ooc_fw.training.fit import Fit
 
@@ -146,10 +144,5 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
 
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
         """R^2 on `X`, with the targets `y`, or those stored in the file `X` when None."""
-        if not is_array(y):
-            with borrow_source(X, y) as source:
-                y = read_targets(source)
-                predicted = self.predict(source)
-        else:
-            predicted = self.predict(X)
-        return float(r2_score(y, predicted, sample_weight=sample_weight))
+        targets = self._compared(X, y, read_targets)
+        return float(r2_score(*targets, sample_weight=sample_weight))
