@@ -118,11 +118,6 @@ def file_name(text: str) -> str:
     return text
 
 
-def output_name(text: str) -> str:
-    """The name of a file that is written; no output replaces a file that is read."""
-    return file_name(text)
-
-
 def switch(name: str, help: str, default: bool = False) -> Any:
     """Field of a record of options that an option without a value, called `name`, reverses."""
     return option(default, flags={name: (not default, help)})

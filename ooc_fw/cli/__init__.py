@@ -11,11 +11,7 @@ from ooc_fw.system.interrupt import ignore_signals, raise_at_signals, signal_of,
 
 
 def program() -> int:
-    """Run the command of this process.
-
-    When it is over, a signal changes its status no more. The memory goes back to the system as a
-    whole: a search for garbage would only take time.
-    """
+    """Run the command of this process; when it is over, a signal does not change its status."""
     raise_at_signals()
     gc.disable()  # until the command begins: imports leave no garbage
     try:
@@ -27,5 +23,5 @@ def program() -> int:
         print(f"ooc-fw: {word_for(number)}", file=sys.stderr)
         status = 128 + number
     ignore_signals()
-    gc.freeze()
+    gc.freeze()  # the system takes the memory back as a whole
     return status

@@ -1,15 +1,16 @@
-"""Arguments of all commands: those of `ooc_fw.options`, and those that only commands have."""
+"""Arguments: how a parser takes those that are declared as `Option`, and those of commands alone.
+
+A declaration of `ooc_fw.options` becomes an argument by `add_option`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from math import isfinite
-from typing import Any
+from typing import Any, NoReturn
 
 from ooc_fw.options import (
     COUNT,
@@ -27,36 +28,109 @@ from ooc_fw.options import (
     TrainOptions,
     file_name,
     option_fields,
-    output_name,
 )
 from ooc_fw.system.errors import InputError
 
-_MOST_VALUES = 1000  # of a range such as 2^-5..2^15
+
+class Parser(argparse.ArgumentParser):
+    """Argument parser whose errors are one sentence; files and options come in any order.
+
+    Names of options are written in full: a new option would change what an abbreviation means.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        look = argparse.RawDescriptionHelpFormatter
+        super().__init__(**options, allow_abbrev=False, formatter_class=look)
+        self._mixes = False
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the usage error as a user's mistake."""
+        raise InputError(f"{message}; see {self.prog} --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuse unknown arguments here, where the command is known whose help lists the others."""
+        if self._mixes or self._subparsers is not None:
+            return super().parse_known_args(args, namespace)
+        self._mixes = True  # the next call comes back here for a part of the arguments
+        parsed, unknown = self.parse_known_intermixed_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
 
 
-def _value_list(text: str, *, declared: Option) -> list[Any]:
-    """Values of an option: numbers, or powers of a number, such as 0.5,1,10 or 2^-5..2^15:2."""
-    return [value for part in text.split(",") for value in _powers(part, declared)]
+def add_option(group: argparse._ActionsContainer, name: str, declared: Option) -> None:
+    """Declare an argument; its help text ends with the default."""
+    default = declared.default
+    if declared.flags:
+        flags = group.add_mutually_exclusive_group() if len(declared.flags) > 1 else group
+        for flag, (value, text) in declared.flags.items():
+            how: dict[str, Any] = {"action": "store_const", "const": value, "default": default}
+            flags.add_argument(flag or declared.flag(name), dest=name, help=text, **how)
+        return
+    metavar: Any = declared.metavar
+    if declared.choices and declared.low is None and metavar is None:
+        metavar = f"{{{','.join(declared.choices)}}}"
+    shown = "" if default in (None, (), []) else f" (default: {default})"
+    how = {
+        "metavar": metavar,
+        "type": _argument_type(declared.parse),
+        "default": list(default) if declared.many else default,
+        "help": declared.help + shown,
+    }
+    how |= {} if declared.nargs is None else {"nargs": declared.nargs}
+    if declared.name == "":
+        group.add_argument(name, **how)
+        return
+    names = ["-o"] * (name == "output") + [declared.flag(name)]
+    group.add_argument(*names, dest=name, action="extend" if declared.many else "store", **how)
 
 
-def _powers(part: str, declared: Option) -> list[Any]:
-    pattern = r"(\d+(?:\.\d+)?)\^(-?\d+)(?:\.\.\1\^(-?\d+))?(?::([1-9]\d*))?"
-    powers = re.fullmatch(pattern, part)
-    if powers is None:
-        return [declared.parse(part)]
-    base = float(powers[1])
-    first = int(powers[2])
-    last = int(powers[3] or first)
-    step = int(powers[4] or 1)
-    with suppress(ArithmeticError):
-        if first <= last < first + _MOST_VALUES:
-            return [declared.parse(repr(base**power)) for power in range(first, last + 1, step)]
-    raise InputError(f"must be values, or powers such as 2^-5..2^15:2, not {part!r}")
+def _argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Argument type whose errors are those of `parse`, which raises InputError."""
+
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except InputError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parsed
 
 
-def _kernels(text: str) -> str | list[str]:
-    """Names of kernels, or "auto"."""
-    return text if text == "auto" else [name.strip() for name in text.split(",")]
+def flag(text: str) -> Option:
+    """Declaration of an option of commands without a value."""
+    return Option(False, flags={"": (True, text)})
+
+
+def place(text: str, metavar: str, nargs: str | None = None) -> Option:
+    """Declaration of files that stand at their place among the arguments."""
+    default: list[str] | None = [] if nargs == "*" else None
+    return Option(default, text, name="", read=file_name, metavar=metavar, nargs=nargs)
+
+
+def file_option(text: str, metavar: str = "FILE", default: str | None = None) -> Option:
+    """Declaration of an option that names a file."""
+    return Option(default, text, read=file_name, metavar=metavar)
+
+
+def values_option(text: str, declared: Option) -> Option:
+    """Declaration of a list of values of an option, such as 0.5,1,10 or 2^-5..2^15:2."""
+
+    def read(text: str) -> list[Any]:
+        return [value for part in text.split(",") for value in powers(part)]
+
+    def powers(part: str) -> list[Any]:
+        found = re.fullmatch(r"(\d+)\^(-?\d+)(?:\.\.\1\^(-?\d+))?(?::([1-9]\d*))?", part)
+        if found is None:
+            return [declared.parse(part)]
+        first = int(found[2])
+        exponents = range(first, int(found[3] or first) + 1, int(found[4] or 1))
+        with suppress(ArithmeticError):  # as a length beyond 2^63 is
+            if 0 < len(exponents) <= 1000:
+                return [declared.parse(repr(float(found[1]) ** power)) for power in exponents]
+        raise InputError(f"must be values, or powers such as 2^-5..2^15:2, not {part!r}")
+
+    return Option(None, text, read=read, metavar="VALUES")
 
 
 def _class_weight(text: str) -> dict[str, float] | str:
@@ -71,47 +145,12 @@ def _class_weight(text: str) -> dict[str, float] | str:
     raise InputError(f"must be class weights LABEL=W,... or balanced, not {text!r}")
 
 
-def _threshold(text: str) -> float | tuple[str, float]:
-    """A decision value, or a measure and how much of it is wanted."""
-    measure, is_wanted, number = text.rpartition("=")
-    with suppress(ValueError):
-        value = float(number)
-        if not is_wanted and isfinite(value):
-            return value
-        if measure in ("recall", "precision") and 0 < value <= 1:
-            return measure, value
-    raise InputError(f"must be a number, recall=R or precision=P up to 1, not {text!r}")
-
-
-def flag(text: str) -> Option:
-    """Declaration of an option of commands without a value."""
-    return Option(False, flags={"": (True, text)})
-
-
-def place(text: str, metavar: str, nargs: str | None = None, *, written: bool = False) -> Option:
-    """Declaration of files that stand at their place among the arguments."""
-    read = output_name if written else file_name
-    default: list[str] | None = [] if nargs == "*" else None
-    return Option(default, text, name="", read=read, metavar=metavar, nargs=nargs)
-
-
-def _file(text: str, *, written: bool = False) -> Option:
-    return Option(None, text, read=output_name if written else file_name, metavar="FILE")
-
-
-def _values(text: str, declared: Option) -> Option:
-    return Option(None, text, read=partial(_value_list, declared=declared), metavar="VALUES")
-
-
-_TRAIN = option_fields(TrainOptions)
-_OF_NOVELTY = f"(default: {TrainOptions.C}; of novelty {NOVELTY_C})"
-
 ARGUMENTS = {
     **option_fields(ConvertOptions),
     **option_fields(KernelOptions),
     **option_fields(TaskOptions),
     **option_fields(SearchOptions),
-    **_TRAIN,
+    **option_fields(TrainOptions),
     "data": place(
         "a file of ooc-fw convert or other HDF5, AnnData, zarr or .npy, or several of them, one "
         "below the other",
@@ -119,8 +158,14 @@ ARGUMENTS = {
     ),
     "more": place("==SUPPRESS==", "[DATA ...]", "*"),
     "model": place("file written by ooc-fw train or tune", "MODEL"),
-    "C": replace(_TRAIN["C"], default=None, help=f"penalty of a unit squared slack {_OF_NOVELTY}"),
-    "threads": replace(_TRAIN["threads"], default=None, help="threads (default: all CPUs)"),
+    "C": replace(
+        option_fields(TrainOptions)["C"],
+        default=None,
+        help=f"penalty of a unit squared slack (default: {TrainOptions.C}; of novelty {NOVELTY_C})",
+    ),
+    "threads": replace(
+        option_fields(TrainOptions)["threads"], default=None, help="threads (default: all CPUs)"
+    ),
     "epsilon": replace(option_fields(TaskOptions)["epsilon"], default=None),
     "task": Option(
         "classification",
@@ -137,10 +182,10 @@ ARGUMENTS = {
         read=_class_weight,
         metavar="balanced|LABEL=W,...",
     ),
-    "checkpoint": _file("write the model so far now and then", written=True),
+    "checkpoint": file_option("write the model so far now and then"),
     "checkpoint_every": Option(None, "time between checkpoints (default: 60s)", **DURATION),
-    "resume": _file("go on from a checkpoint; with --stream from a model"),
-    "log": _file("write events as JSON; --resume appends", written=True),
+    "resume": file_option("go on from a checkpoint; with --stream from a model"),
+    "log": file_option("write events as JSON; --resume appends"),
     "dry_run": flag("print the kind of model and the plan of memory, train nothing"),
     "stream": flag("read DATA once, in bounded memory; also LIBSVM text, or - for standard input"),
     "keep": KEEP,
@@ -150,18 +195,17 @@ ARGUMENTS = {
         "or on the cluster at tcp://HOST:PORT (default: without Dask)",
         metavar="WHERE",
     ),
-    "points": _file("write all candidates as JSON", written=True),
+    "points": file_option("write all candidates as JSON"),
     "test_share": Option(0.3, "share of the rows in the test file", **SHARE),
-    "rows": _file("numbers of the test rows, from 0: one a line, or .npy"),
+    "rows": file_option("numbers of the test rows, from 0: one a line, or .npy"),
     "decision": flag(
         "decision values (margin at -1 and 1, positive for the larger label); of more than two "
         "classes for each pair, or, of a landmark model, for each class against the rest"
     ),
     "threshold": Option(
         None,
-        "recall=R or precision=P: also find the decision value that gives so much of the positive "
-        "class here; a number: judge what ooc-fw predict --threshold gives",
-        read=_threshold,
+        "decision value above which the larger of two labels is predicted (default: 0)",
+        low=-LARGEST,
         metavar="T",
     ),
     "positive": Option(
@@ -170,8 +214,7 @@ ARGUMENTS = {
         "also any label of DATA, and rows of all other labels are ordinary",
         metavar="LABEL",
     ),
-    "by": Option(None, "the recall for each value of this column of a table", metavar="COLUMN"),
-    "figure": _file("draw it (.png, .svg, .pdf; matplotlib)", written=True),
+    "figure": file_option("draw it (.png, .svg, .pdf; matplotlib)"),
     "top": Option(20, "columns in table and figure; JSON has all", **COUNT),
     "exact_kernel": flag(
         "of a landmark model: also the gap to all weights of all rows, what a larger model could "
@@ -184,26 +227,6 @@ ARGUMENTS = {
     "verbose": flag("more messages: sizes, choices, memory, phases; progress every second"),
 }
 """All arguments of commands by name; `ooc_fw.cli.commands` says what some commands change."""
-
-OF_SPLIT = {"output": Option(None, "files to write", read=output_name, nargs=2)}
-OF_TUNE = {
-    "kernel": Option(None, "kernels (default: rbf,laplacian)", read=_kernels, metavar="NAMES"),
-    "C": _values("values of C", _TRAIN["C"]),
-    "gamma": _values("values of gamma, also auto and scale", option_fields(KernelOptions)["gamma"]),
-    "max_time": replace(_TRAIN["max_time"], help="end after this time (default: 10m)"),
-}
-OF_PREDICT = {
-    "threshold": Option(
-        None,
-        "decision value above which the larger of two labels is predicted (default: 0)",
-        low=-LARGEST,
-        metavar="T",
-    ),
-    "probability": flag("the probability of each class, of models that give them"),
-}
-OF_IMPORTANCE = {
-    "rows": Option(10_000, "rows that are looked at, or all", choices=("all",), **COUNT),
-}
 
 
 def arguments_of(record: type, values: Mapping[str, Any]) -> list[str]:

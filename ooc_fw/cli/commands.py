@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from ooc_fw.cli.arguments import (
     ARGUMENTS,
-    OF_IMPORTANCE,
-    OF_PREDICT,
-    OF_SPLIT,
-    OF_TUNE,
+    Parser,
+    add_option,
+    file_option,
+    flag,
     place,
+    values_option,
 )
-from ooc_fw.cli.parser import Parser, add_option
-from ooc_fw.options import Option, output_name
+from ooc_fw.options import COUNT, KernelOptions, Option, TrainOptions, option_fields
 from ooc_fw.report.figures import AXES, PANELS
 from ooc_fw.system.threads import cpu_count
 
@@ -29,13 +29,6 @@ DONE, NO, USAGE, FAILED = 0, 1, 2, 3
 """Exit statuses: done; the answer is no, such as a gap above the tolerance or a damaged file; wrong
 input or usage; a failure such as a full disk, no time for a model, or an error of the program
 itself. After a signal the status is 128 plus its number."""
-
-OF_STREAM = {
-    *("data", "more", "label", "labels", "x_name", "zero_based"),
-    *("output", "log", "json", "quiet", "verbose", "stream", "resume", "keep"),
-    *("kernel", "gamma", "degree", "coef0", "C", "tol", "stopping", "threads", "certify"),
-}
-"""Arguments of ``train`` that a stream takes, too."""
 
 
 class Command(NamedTuple):
@@ -60,19 +53,18 @@ class Command(NamedTuple):
             place_of_names = group.add_mutually_exclusive_group() if len(names) > 1 else group
             for name in names:
                 add_option(place_of_names, name, known[name])
-        parser.set_defaults(declared={action.dest: action for action in parser._actions})
         if "threads" in self.arguments.split():
             parser.set_defaults(threads=cpu_count())
 
 
-def _output(text: str, metavar: str, default: str | None = None) -> dict[str, Option]:
-    return {"output": Option(default, text, read=output_name, metavar=metavar)}
-
-
-def _outputs(text: str, metavar: str) -> dict[str, Option]:
+def _outputs(text: str, metavar: str, nargs: int | None = None) -> dict[str, Option]:
     """Of a command whose outputs stand at the end of the arguments, or follow ``-o``."""
-    at_end = place(text, metavar, "*", written=True)
-    return {"outputs": at_end} | _output(text, metavar)
+    output = replace(file_option(text, metavar), nargs=nargs)
+    return {"outputs": place(text, metavar, "*"), "output": output}
+
+
+def _kernels(text: str) -> str | list[str]:
+    return text if text == "auto" else [name.strip() for name in text.split(",")]
 
 
 _TEXT = {
@@ -82,18 +74,14 @@ _TEXT = {
         f"standard input",
     )
 }
-_MODEL = _output("model file (default: DATA with the suffix .model.h5)", "MODEL")
+_MODEL = {"output": file_option("model file (default: DATA with the suffix .model.h5)", "MODEL")}
 
 COMMANDS = {
     "convert": Command(
         "convert",
         """Convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled.
 
-Memory is constant. Rows are shuffled, so that training may read any contiguous part as a random
-sample.
-
   ooc-fw convert a.csv train.h5 --label y --scale standard --one-hot city
-  ooc-fw convert a.txt.gz train.h5
   ooc-fw convert b.csv test.h5 --like train.h5""",
         """files output label task scale like one_hot header
         columns_of_tables: target_encode target_counts dates drop impute
@@ -107,28 +95,24 @@ sample.
                 "FILE",
                 "+",
             ),
-            **_output("HDF5 file to write (default: the last FILE)", "OUT.h5"),
+            "output": file_option("HDF5 file to write (default: the last FILE)", "OUT.h5"),
         },
     ),
     "split": Command(
         "split",
         """Split a data file into a training and a test file.
 
-Test rows are a random part of the data, with the same share of each class, or those that --rows
-names. Both files keep the order of the rows, the scaling and the names of columns and classes.
-
-  ooc-fw split data.h5 train.h5 test.h5 --test-share 0.2""",
+Test rows are a random part with the same share of each class, or those that
+--rows names. Both files keep the order of the rows and the scaling.""",
         """data outputs output label test_share|rows seed compression
         data: labels x_name messages: json quiet|verbose""",
-        _outputs("files for the training rows and the test rows", "OUT.h5") | OF_SPLIT,
+        _outputs("files for the training rows and the test rows", "OUT.h5", 2),
     ),
     "info": Command(
         "info",
         """What data or a model hold, and what to do before training.
 
-Describe a model, or inspect data before training: classes, columns that are constant or not scaled
-alike, missing values, repeated rows, and the advice that follows. Of large files a sample is read,
-of text and tables the beginning.""",
+Of large files a sample is read, of text and tables the beginning.""",
         "data more label header data: labels x_name zero_based messages: json",
         _TEXT,
     ),
@@ -136,8 +120,8 @@ of text and tables the beginning.""",
         "verify",
         """Check that a data file is undamaged.
 
-Compare every array with the checksums that ooc-fw convert stored. The exit status is 1 if the file
-is damaged. (ooc-fw certify checks how good a model is.)""",
+Compare every array with the checksums that ooc-fw convert stored. The exit
+status is 1 if the file is damaged.""",
         "data messages: json quiet|verbose",
         {"data": place("a file of ooc-fw convert", "DATA")},
         computes=False,
@@ -146,10 +130,9 @@ is damaged. (ooc-fw certify checks how good a model is.)""",
         "train",
         """Train a model.
 
-Train a kernel support vector machine (squared hinge loss) on a file of any size, and certify its
-duality gap over all rows.
+Train a kernel support vector machine (squared hinge loss) on a file of any
+size, and certify its duality gap over all rows.
 
-  ooc-fw train train.h5
   ooc-fw train train.h5 -o model.h5 --C 10 --gamma 0.05 --max-time 30m""",
         """data more label output task C kernel gamma tol memory_limit max_time probability
         data: labels x_name single_tasks: contamination epsilon ordinary
@@ -164,117 +147,124 @@ duality gap over all rows.
         "tune",
         """Find the best kernel, C and gamma, and train with them.
 
-Candidates of kernel, gamma and C are trained on a sample and validated on other rows; the best go
-on to more rows, and the best of all is trained on all rows. Values that are given are the
-candidates: numbers (0.5,1,10) or powers of a number (2^0..2^12; 2^-5..2^15:2 for every second one).
-A command at the end trains the same model again.
+Candidates are trained on a sample and validated on other rows; the best go on
+to more rows, and the best of all is trained on all rows. Given values are the
+candidates: numbers (0.5,1,10) or powers of a number (2^0..2^12; 2^-5..2^15:2
+for every second one).
 
-  ooc-fw tune train.h5 --metric auc --max-time 30m
-  ooc-fw tune train.h5 --C 2^0..2^12 --gamma auto,0.1""",
+  ooc-fw tune train.h5 --C 2^0..2^12 --gamma auto,0.1 --max-time 30m""",
         """data more label output task kernel C gamma max_time memory_limit
         data: labels x_name single_tasks: contamination epsilon ordinary
         what_is_tried: degree coef0 validation: metric validation_share seed
         training: tol landmarks exact threads results: points messages: json quiet|verbose""",
-        _MODEL | OF_TUNE,
+        {
+            **_MODEL,
+            "kernel": Option(
+                None, "kernels (default: rbf,laplacian)", read=_kernels, metavar="NAMES"
+            ),
+            "C": values_option("values of C", option_fields(TrainOptions)["C"]),
+            "gamma": values_option(
+                "values of gamma, also auto and scale", option_fields(KernelOptions)["gamma"]
+            ),
+            "max_time": replace(ARGUMENTS["max_time"], help="end after this time (default: 10m)"),
+        },
     ),
     "predict": Command(
         "predict",
         """Apply a model to rows.
 
-Print the predicted label of each row, one a line, in the order of the rows before any shuffling.
-Text and tables are made like the training data.""",
+Print the predicted label of each row, one a line, in the order of the rows
+before any shuffling. Text and tables are made like the training data.""",
         """model data more output decision probability threshold threads dask
         data: x_name zero_based messages: json quiet|verbose""",
-        _TEXT
-        | OF_PREDICT
-        | _output(
-            "FILE.csv, FILE.h5: a table, or data sets, of row and label and what is asked for; "
-            "any other name: lines as on standard output",
-            "FILE",
-            "-",
-        ),
+        {
+            **_TEXT,
+            "probability": flag("the probability of each class, of models that give them"),
+            "output": file_option(
+                "FILE.csv, FILE.h5: a table, or data sets, of row and label and what is asked "
+                "for; any other name: lines as on standard output",
+                default="-",
+            ),
+        },
     ),
     "evaluate": Command(
         "evaluate",
         """How good a model is on labelled rows.
 
-Compare predicted with given labels, class by class. A label the model does not know counts as
-wrong. Of two classes, ROC AUC and average precision of the decision values, too. If the model gives
-probabilities, their Brier score. Of regression R^2, the root of the mean squared error, and the
-mean absolute error. Measures are those of scikit-learn.""",
-        """model data more label positive by threshold threads dask figure
+A label the model does not know counts as wrong. Measures are those of
+scikit-learn: accuracy, precision, recall and F1 of each class; of two classes
+ROC AUC and average precision; the Brier score of probabilities; of regression
+R^2, and the root mean squared and the mean absolute error.""",
+        """model data more label positive threshold threads dask figure
         data: labels x_name zero_based messages: json quiet|verbose""",
         _TEXT,
     ),
     "importance": Command(
-        "importance",
+        "models",
         """Which columns matter to a model.
 
-By how much the decision value changes, root mean square, with a standard deviation of the column;
-the effect says in which direction. The one-hot columns of a category count together. Columns that
-tell the same share what they matter.""",
+By how much the decision value changes, root mean square, with a standard
+deviation of the column; the effect says in which direction. Columns that tell
+the same share what they matter.""",
         "model data more rows top figure threads dask data: x_name messages: json quiet|verbose",
-        OF_IMPORTANCE,
+        {"rows": Option(10_000, "rows that are looked at, or all", choices=("all",), **COUNT)},
+        "importance",
     ),
     "certify": Command(
-        "certify",
+        "models",
         """Measure the duality gap of a model over its training data.
 
-Measure how far a model is from the best one: pass over its training data and print the duality gap.
-The exit status is 0 if the tolerance is met, 1 if it is not; a tolerance T bounds what is lost of
-the objective by 1 - (1 - T)^2, for all models. The gap of a landmark model is that share itself,
-(primal - dual) / primal, within the span of the landmarks.""",
+The exit status is 0 if the tolerance is met, 1 if it is not; a tolerance T
+bounds what is lost of the objective by 1 - (1 - T)^2. The gap of a landmark
+model is that share itself, within the span of the landmarks.""",
         """model data more label tol exact_kernel threads dask
         data: labels x_name messages: json quiet|verbose""",
+        function="certify",
     ),
     "export": Command(
-        "export",
+        "models",
         """Write a model as an ONNX graph.
 
-The input X has rows before scaling. Outputs are label, decision and, of a model that gives them,
-probabilities; or prediction. Needs the package onnx: pip install 'ooc-fw[onnx]'.""",
+The input X has rows before scaling. Outputs are label, decision and, of a
+model that gives them, probabilities; or prediction. Needs ooc-fw[onnx].""",
         "model outputs output float32_input no_probabilities messages: json",
         _outputs("file to write", "OUT.onnx"),
+        "export",
     ),
     "plot": Command(
         "plot",
         """Draw logs of training runs.
 
-Draw what runs have written with ooc-fw train --log: several of them in the same axes. Needs
-matplotlib: pip install 'ooc-fw[plot]'.""",
+Several logs of ooc-fw train --log share the axes. Needs ooc-fw[plot].""",
         "logs output panels against messages: json",
         {
             "logs": place("written by ooc-fw train --log; may still grow", "LOG", "+"),
             "panels": Option(",".join(PANELS), "with commas between them", metavar="NAMES"),
             "against": Option("time", "what to draw against", choices=tuple(AXES)),
-            **_output("default: the first LOG with suffix .png; also .svg and .pdf", "FIGURE"),
+            "output": file_option(
+                "default: the first LOG with suffix .png; also .svg and .pdf", "FIGURE"
+            ),
         },
         computes=False,
     ),
     "demo": Command(
         "demo",
-        """Convert, train, certify and evaluate on a small data set.
-
-Run the other commands on a1a, a small real data set that comes with the program.""",
+        "Convert, train, certify and evaluate on a small data set.",
         "outputs output",
         _outputs("keep the files here (default: nowhere)", "DIR"),
         computes=False,
     ),
     "help": Command(
-        "guide",
-        """Print a guide on memory, streams, tables, ..., or the help of a command.
-
-Without TOPIC, list the guides.""",
+        "main",
+        "Print a guide on memory, streams, tables, ..., or the help of a command.",
         "topic",
         {"topic": Option(None, "a guide or a command", name="", metavar="TOPIC", nargs="?")},
+        "show_help",
         computes=False,
     ),
     "warm-up": Command(
         "demo",
-        """Compile what the other commands need, once for each installation.
-
-Run the other commands on a small data set that comes with the program, so that all that they use is
-compiled, and say where the compiled code is kept. Nothing is compiled a second time.""",
+        "Compile what the other commands need, once for each installation.",
         "messages: json quiet|verbose",
         function="warm_up",
     ),

@@ -1,4 +1,4 @@
-"""What commands share: options given, opening data, where results go, and printing them."""
+"""What commands share: opening data, where results go, and printing them and their gaps."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from decimal import ROUND_CEILING, Context, Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 
 from ooc_fw.data.hdf5 import H5PY_ERRORS
-from ooc_fw.data.opening import UnconvertedError, open_source
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
 from ooc_fw.options import Record, option_fields
 from ooc_fw.report.progress import to_json
-from ooc_fw.system.errors import InputError, format_value, printable
-
-if TYPE_CHECKING:
-    from ooc_fw.model.record import Model
+from ooc_fw.system.errors import InputError, format_label, format_value, printable
 
 
 def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -> Record:
@@ -31,27 +29,22 @@ def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -
     return record(**given | values)
 
 
-def open_data(
-    args: argparse.Namespace, *, labels: bool = True, model: Model | None = None
-) -> RowSource:
-    """Open the source that DATA names; without `labels`, rows that lack one are kept.
-
-    Labels are mapped as those that the model was trained on.
-    """
+def open_data(args: argparse.Namespace, *, labels: bool = True) -> RowSource:
+    """Open the source that DATA names; without `labels`, rows that lack one are kept."""
     names = ("label", "labels", "x_name") if labels else ("x_name",)
     given = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
-    try:
-        source = open_source(data_of(args), **given)
-    except UnconvertedError as error:
-        if "model" not in args:
-            raise
-        raise UnconvertedError(error.path, error.what, " --like TRAIN.h5") from None
-    return source
+    return open_source(data_of(args), **given)
 
 
 def data_of(args: argparse.Namespace) -> list[str]:
     """The files of DATA: the rows of all of them stand one below the other."""
     return [args.data, *vars(args).get("more", ())]
+
+
+def inputs_of(args: argparse.Namespace, *others: str | None) -> list[str]:
+    """The files of a command that no output may replace."""
+    named = [vars(args).get(name) for name in ("data", "model", "labels")]
+    return [name for name in (*named, *vars(args).get("more", ()), *others) if name is not None]
 
 
 def refuse(reasons: Mapping[str, bool]) -> None:
@@ -82,7 +75,7 @@ def output_of(args: argparse.Namespace, data: str, suffix: str) -> Path:
             raise InputError(f"{args.output} names a folder; give the name of a file")
         return Path(args.output)
     is_special = os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data)
-    if is_special or "://" in data:
+    if is_special or data == "-" or "://" in data:
         raise InputError(f"{data} is no file here, so the output has no default name; give -o")
     return Path(data).with_suffix(suffix)
 
@@ -158,3 +151,42 @@ def table(rows: Sequence[Sequence[object]], n_left: int = 1) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     look = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
     return [look.format(*row).rstrip() for row in cells]
+
+
+def format_gap(gap: float | None) -> str:
+    """Gap with three digits, rounded up."""
+    if gap is None:
+        return "unknown"
+    return f"{float(Context(prec=3, rounding=ROUND_CEILING).plus(Decimal(gap))):.2e}"
+
+
+def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:
+    """Certified gap of each binary classifier, or of the first `most`."""
+    lines = [f"{sides_of(each)}  {format_gap(each['certified_gap'])}" for each in classifiers]
+    if most is not None and len(lines) > most:
+        lines[most:] = [f"and {len(lines) - most} more binary classifiers, which --json lists"]
+    return lines
+
+
+def sides_of(classifier: Mapping[str, Any]) -> str:
+    """What a binary classifier tells apart: two classes, or of landmarks one from the rest."""
+    first = format_label(classifier["negative"])
+    second = format_label(classifier["positive"])
+    return f"{second} against the rest" if first == "rest" else f"{first} against {second}"
+
+
+def span_of(result: Mapping[str, Any]) -> str:
+    """Where the gap of a landmark model is the least."""
+    return f"within the span of the {result['n_support']} landmarks"
+
+
+def with_scope(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result for people, who are told which gaps are of some landmarks, or some rows, alone."""
+    shown = dict(result)
+    limits = [span_of(result)] if result.get("gap_scope") == "span" else []
+    if shown.pop("n_weighted", None) is not None:
+        limits.append(f"over {result['n_weighted']} rows alone; all others have no weight")
+    for name in ("certified_gap", "sampled_gap") if limits else ():
+        if result.get(name) is not None:
+            shown[name] = f"{format_value(result[name])} ({', '.join(limits)})"
+    return shown

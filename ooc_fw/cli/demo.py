@@ -1,4 +1,4 @@
-"""``ooc-fw demo`` and ``warm-up``, and the examples in guides: commands on small data sets."""
+"""``ooc-fw demo`` and ``warm-up``: the other commands on small data sets."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import contextlib
 import io
 import logging
 import lzma
-import os
 import shlex
 import sys
 import time
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import NoReturn
 
 from ooc_fw._core.loading import noting_compilation
 from ooc_fw._core.steps import weigh_rows
@@ -58,22 +56,6 @@ def run_commands(commands: str) -> int:
     return DONE
 
 
-def begin_example(script: str) -> None:
-    """Enter a new folder for an example."""
-    folder = Path(f"{Path(script).stem}-example")
-    if folder.exists():
-        sys.exit(f"{folder} exists; move it away")
-    folder.mkdir()
-    os.chdir(folder)
-
-
-def end_example(commands: str) -> NoReturn:
-    """Run the commands of an example, name what is in its folder, and exit."""
-    status = run_commands(commands)
-    print(f"\nin {Path.cwd().name}: {', '.join(sorted(os.listdir()))}")
-    sys.exit(status)
-
-
 def warm_up(args: argparse.Namespace) -> int:
     """Compile what the other commands need, once for each installation."""
     compiled: list[bool] = []
@@ -105,17 +87,14 @@ def warm_up(args: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _sample(directory: str | None = None) -> Iterator[Path]:
     """Work in a directory with a1a in it, which by default is removed at the end."""
-    if directory is None:
-        with scratch_directory() as folder, _sample(str(folder)):
-            yield folder
-        return
-    folder = Path(directory)
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise InputError(f"{folder} is not empty; give the name of a new folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("a1a.xz", "a1a.t.xz"):
-        write_atomic(folder / name, (files("ooc_fw.data") / "samples" / name).read_bytes())
-    with contextlib.chdir(folder):
+    with contextlib.ExitStack() as stack:
+        folder = Path(directory) if directory else stack.enter_context(scratch_directory())
+        if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+            raise InputError(f"{folder} is not empty; give the name of a new folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("a1a.xz", "a1a.t.xz"):
+            write_atomic(folder / name, (files("ooc_fw.data") / "samples" / name).read_bytes())
+        stack.enter_context(contextlib.chdir(folder))
         yield folder
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.cli import common, gaps
+from ooc_fw.cli import common
 from ooc_fw.cli.arguments import data_arguments
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert import tables
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
         facts = shown.pop("columns").items()
         shown |= {name: ", ".join(f"{k} {v}" for k, v in held.items()) for name, held in facts}
     indent = max(map(len, shown)) + 2
-    lines = common.wrapped(common.aligned(gaps.with_scope(shown), SHOWN), indent)
-    lines += gaps.gap_lines(result.get("classifiers", ()), SHOWN)
+    lines = common.wrapped(common.aligned(common.with_scope(shown), SHOWN), indent)
+    lines += common.gap_lines(result.get("classifiers", ()), SHOWN)
     lines += common.wrapped([f"- {sentence}" for sentence in result["advice"]], 2)
     common.print_result(args, result, [*lines, *common.next_lines(result["next"])])
     return DONE

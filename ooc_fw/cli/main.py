@@ -18,26 +18,22 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
+from importlib.resources import files
 
 import ooc_fw
 from ooc_fw._core.loading import noting_compilation
-from ooc_fw.cli.commands import COMMANDS, FAILED, USAGE
-from ooc_fw.cli.parser import Parser
+from ooc_fw.cli.arguments import Parser
+from ooc_fw.cli.commands import COMMANDS, DONE, FAILED, USAGE
 from ooc_fw.system.errors import InputError, OutOfTimeError, printable
 from ooc_fw.system.files import Stream
 from ooc_fw.system.interrupt import signal_of, word_for
-
-CLOSED_PIPE = 141
-
-TRACEBACK = "OOC_FW_TRACEBACK"
-"""Environment variable that asks for the traceback of an exception that nobody foresaw."""
 
 
 def build_parser() -> Parser:
     """Parser of all commands."""
     parser = Parser(
         prog="ooc-fw",
-        description="Train kernel support vector machines on data larger than memory: "
+        description="Train kernel support vector machines on data larger than memory:\n"
         "convert LIBSVM text once, train with a certified duality gap, predict.",
     )
     parser.add_argument("--version", action="version", version=f"ooc-fw {ooc_fw.__version__}")
@@ -45,37 +41,41 @@ def build_parser() -> Parser:
     for name, command in COMMANDS.items():
         summary, _, description = command.help.partition("\n")
         short = summary[:1].lower() + summary[1:].removesuffix(".")
-        own = parsers.add_parser(name, help=short, description=description or summary)
+        own = parsers.add_parser(name, help=short, description=description.strip() or summary)
         command.declare(own)
-        own.shorten_usage()
+        places = [str(action.metavar) for action in own._get_positional_actions()]
+        own.usage = " ".join([own.prog, *places, "[options]"])
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its arguments are those of the process by default. Returns the status."""
-    _replace_closed_streams()
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed when the program began
+            setattr(sys, name, open(os.devnull, mode))
     with suppress(AttributeError):  # a notebook shows all characters
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     results = Stream(sys.stdout, "standard output")
-    messages = Stream(sys.stderr)
-    message = ""
     try:
-        with redirect_stdout(results), redirect_stderr(messages), _messages_on_stderr():
+        with redirect_stdout(results), redirect_stderr(Stream(sys.stderr)), _messages_on_stderr():
             status = _run(argv)
             results.flush()
-    except BrokenPipeError:
-        status = CLOSED_PIPE
     except (KeyboardInterrupt, Exception) as error:
         message, status = _failure(error)
-    if message:
-        with suppress(OSError):
-            print(f"ooc-fw: {printable(message)}", file=sys.stderr)
-    _drop_unwritten()
+        if message:
+            print(f"ooc-fw: {printable(message)}", file=Stream(sys.stderr))
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # Python would print an error for what is left at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return status
 
 
 def _failure(error: BaseException) -> tuple[str, int]:
     """What is said of an exception that ended a command, and the exit status."""
+    if isinstance(error, BrokenPipeError):
+        return "", 141
     if isinstance(error, KeyboardInterrupt):
         number = signal_of(error)
         return word_for(number), 128 + number
@@ -86,11 +86,10 @@ def _failure(error: BaseException) -> tuple[str, int]:
         return f"{name}{error.strerror or error}", FAILED
     if isinstance(error, MemoryError):
         return f"out of memory: {error}", FAILED
-    if os.environ.get(TRACEBACK):
-        lines = map(printable, "".join(traceback.format_exception(error)).splitlines())
-        with suppress(OSError):
-            print(*lines, sep="\n", file=sys.stderr)
-    way_out = f"it is an error of ooc-fw itself; {TRACEBACK}=1 in the environment shows where"
+    if os.environ.get("OOC_FW_TRACEBACK"):
+        lines = "".join(traceback.format_exception(error)).splitlines()
+        print(*map(printable, lines), sep="\n", file=Stream(sys.stderr))
+    way_out = "it is an error of ooc-fw itself; OOC_FW_TRACEBACK=1 in the environment shows where"
     return f"{type(error).__name__}: {error}; {way_out}", FAILED
 
 
@@ -116,36 +115,12 @@ def _run(argv: Sequence[str] | None) -> int:
 
 @functools.cache  # once
 def _announce_compilation() -> None:
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr)  # in place of a line that stands still
+    line = "\r\x1b[K" if sys.stderr.isatty() else ""  # in place of a line that stands still
     print(
-        "ooc-fw: compiling, once for each kind of data and kernel; all of it at once, by ooc-fw "
-        "warm-up, takes a minute of processor time",
+        f"{line}ooc-fw: compiling, once for each kind of data and kernel; all of it at once, by "
+        f"ooc-fw warm-up, takes a minute of processor time",
         file=sys.stderr,
     )
-
-
-def _replace_closed_streams() -> None:
-    """Replace standard streams that were closed when the program began, which Python sets to None.
-
-    Writing results fails where it happens, and messages are dropped.
-    """
-    for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:
-            # This takes the lowest free descriptor, which a file of results could get otherwise.
-            flags = os.O_WRONLY if name == "stderr" else os.O_RDONLY
-            nothing = os.open(os.devnull, flags)
-            setattr(sys, name, open(nothing, "r" if name == "stdin" else "w"))
-
-
-def _drop_unwritten() -> None:
-    """Drop output that cannot be written, since Python would print an error for it at exit."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            with open(os.devnull, "wb") as nowhere, suppress(OSError):
-                os.dup2(nowhere.fileno(), stream.fileno())
 
 
 @contextmanager
@@ -172,3 +147,20 @@ class _Sentence(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         kind = "warning: " if record.levelno == logging.WARNING else ""
         return f"ooc-fw: {kind}{printable(record.getMessage())}"
+
+
+def show_help(args: Namespace) -> int:
+    """Print a guide on memory, streams, tables, ..., or the help of a command."""
+    folder = files("ooc_fw") / "guides"
+    guides = sorted(path.name[:-3] for path in folder.iterdir() if path.name.endswith(".md"))
+    topic = args.topic or "index"
+    if topic not in {*guides, *COMMANDS}:
+        raise InputError(
+            f"there is no guide {topic!r}; the topics are {', '.join(guides)}, and "
+            f"the commands {', '.join(COMMANDS)}"
+        )
+    if topic in guides:
+        text = (folder / f"{topic}.md").read_text(encoding="utf-8")
+        lines = [line for line in text.splitlines() if not line.startswith(("<!--", "!["))]
+        print(*lines, sep="\n")
+    return main([topic, "--help"]) if topic in COMMANDS else DONE

@@ -8,7 +8,6 @@ from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.report.figures import PANELS, check_figure, draw_runs, save
 from ooc_fw.report.runlog import read_runs
-from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 
 
@@ -19,15 +18,14 @@ def run(args: argparse.Namespace) -> int:
     check_outputs([Output("figure", output, streamed=True, is_own=is_own)], args.logs)
     check_figure(output)
     panels = tuple(dict.fromkeys(name.strip() for name in args.panels.split(",")))
-    for name in panels:
-        if name not in PANELS:
-            raise InputError(f"--panels knows {', '.join(PANELS)}, not {name!r}")
     runs = read_runs(args.logs)
-    if all(run.n_events == 0 for run in runs):
-        raise InputError(
-            f"{args.logs[0]}: no progress to draw, the run ended before its first iteration; "
-            f"give the log of a longer one"
-        )
+    common.refuse(
+        {
+            f"--panels knows {', '.join(PANELS)}, not {args.panels}": not {*panels} <= {*PANELS},
+            f"{args.logs[0]}: no progress to draw, the run ended before its first iteration; give "
+            f"the log of a longer one": all(run.n_events == 0 for run in runs),
+        }
+    )
     save(draw_runs(runs, panels, args.against), output)
     common.print_result(args, {"output": str(output), "runs": len(runs)}, [output])
     return DONE

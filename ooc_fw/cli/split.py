@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     is_own = None if args.output else common.is_own
     names = zip(("training file", "test file"), paths, strict=True)
     outputs = [Output(what, path, is_own=is_own) for what, path in names]
-    check_outputs(outputs, args.inputs)
+    check_outputs(outputs, common.inputs_of(args, args.rows))
     with common.open_data(args) as source:
         if args.rows is not None:
             ranges = read_test_rows(args.rows, source)

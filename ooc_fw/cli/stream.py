@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from ooc_fw.cli import common, gaps, runs
-from ooc_fw.cli.commands import OF_STREAM
-from ooc_fw.cli.rows import parsed
+from ooc_fw.cli import common, runs
+from ooc_fw.cli.arguments import ARGUMENTS
+from ooc_fw.cli.commands import COMMANDS
+from ooc_fw.cli.rows import check_labelled, parsed_rows
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import detect_format
 from ooc_fw.data.labels import codes_of, label_values
@@ -26,20 +25,25 @@ from ooc_fw.model.prediction import like_training, suited
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.solver.state import Callback, Status
-from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt, signal_of
 from ooc_fw.system.memory import peak_rss_bytes
 from ooc_fw.training.streams import CHUNK_BYTES, Stream
 
 logger = logging.getLogger(__name__)
 
-_Chunks: TypeAlias = Iterator[tuple[Any, Any]]  # labels and rows
+Chunks: TypeAlias = Iterator[tuple[Any, Any]]
+"""Labels and rows."""
 
 
 def run(args: argparse.Namespace) -> int:
     """Train on one pass, save, report; after a signal the model is that of the chunks before."""
-    unused = [name for name in args.declared if name not in OF_STREAM]
-    _refuse(args, unused, "has no part in --stream; leave one of them out")
+    taken = (
+        "data more label labels x_name zero_based output log json quiet verbose stream resume keep "
+        "kernel gamma degree coef0 C tol stopping threads certify"
+    )
+    names = COMMANDS["train"].arguments.replace("|", " ").split()
+    unused = {name for name in names if not name.endswith(":")} - {*taken.split()}
+    _refuse(args, sorted(unused), "has no part in --stream; leave one of them out")
     before = None if args.resume is None else _model_before(args)
     if args.C is None:
         args.C = TrainOptions.C if before is None else before.C
@@ -50,7 +54,6 @@ def run(args: argparse.Namespace) -> int:
         runs.run_progress(args, runs.open_log(args, options)) as progress,
         DeferredInterrupt() as interrupt,
     ):
-        interrupt.defer()
         stream = None
         if before is not None:
             # Rows beyond the last support vector are not known, and count as not seen.
@@ -70,18 +73,15 @@ def run(args: argparse.Namespace) -> int:
             "model": str(output),
         }
         progress.end(result)
-    if not args.quiet:
-        gap = gaps.format_gap(model.sampled_gap)
-        size = f"{len(model.support_vectors)} support vectors of {n_rows} rows read once"
-        words = f"relative gap {gap}, over the rows read last, not certified; {size}"
-        common.print_lines([f"{model.status}: {words}"])
+    gap = common.format_gap(model.sampled_gap)
+    size = f"{result['n_support']} support vectors of {n_rows} rows read once"
+    report = f"{model.status}: relative gap {gap}, over the rows read last, not certified; {size}"
     if before is not None and before.calibrated:
         logger.warning("the updated model gives no probabilities, though %s does", args.resume)
     if number is not None:
         words = "interrupted: the model is that of the first %d rows%s"
         logger.warning(words, n_rows, place.note(output))
-    elif output != place.output:
-        logger.warning("%s%s", model.status, place.note(output))
+    common.print_lines([] if args.quiet else [report])
     common.print_result(args, result, [output])
     return place.status(number)
 
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 def _learn(
     args: argparse.Namespace,
     options: TrainOptions,
-    given: tuple[_Chunks, RowSource | Model | None],
+    given: tuple[Chunks, RowSource | Model | None],
     stream: Stream | None,
     callbacks: Sequence[Callback],
     interrupt: DeferredInterrupt,
@@ -105,6 +105,7 @@ def _learn(
     classes = like.classes if isinstance(like, Model) else None
     if isinstance(like, RowSource):
         classes = label_values(like)
+    interrupt.defer()
     try:
         while True:
             with interrupt.raising():
@@ -137,11 +138,12 @@ def _learn(
 
 def _refuse(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
     """InputError for the first of these arguments that was given: it is not the default."""
-    for name in names:
-        action = args.declared[name]
-        value = getattr(args, name, action.default)
-        if isinstance(value, np.ndarray) or value != action.default:
-            raise InputError(f"{action.option_strings[0]} {why}")
+    common.refuse(
+        {
+            f"{ARGUMENTS[name].flag(name)} {why}": getattr(args, name) != ARGUMENTS[name].default
+            for name in names
+        }
+    )
 
 
 def _model_before(args: argparse.Namespace) -> Model:
@@ -149,45 +151,44 @@ def _model_before(args: argparse.Namespace) -> Model:
     model = load_model(args.resume)
     why = f"is that of {args.resume}, which --resume goes on from; leave it out"
     _refuse(args, ("C", *option_fields(KernelOptions)), why)
-    if model.task != "classification" or model.kind != "exact":
-        kind = "landmark model" if model.task == "classification" else f"model of {model.task}"
-        raise InputError(
-            f"{args.resume} is a {kind}, and a stream updates exact models of classes only; train "
-            f"on the old and the new rows together (ooc-fw train OLD.h5 NEW.h5)"
-        )
-    if model.penalties is not None:
-        raise InputError(
-            f"the training rows of {args.resume} had weights, and those of new rows are unknown; "
-            f"train on the old and the new rows together, or use partial_fit in Python"
-        )
+    kind = "landmark model" if model.task == "classification" else f"model of {model.task}"
+    reasons = {
+        f"{args.resume} is a {kind}, and a stream updates exact models of classes only; train on "
+        f"the old and the new rows together (ooc-fw train OLD.h5 NEW.h5)": (
+            model.task != "classification" or model.kind != "exact"
+        ),
+        f"the training rows of {args.resume} had weights, and those of new rows are unknown; train "
+        f"on the old and the new rows together, or use partial_fit in Python": (
+            model.penalties is not None
+        ),
+    }
+    common.refuse(reasons)
     return model
 
 
 @contextmanager
 def _open(
     args: argparse.Namespace, before: Model | None
-) -> Iterator[tuple[_Chunks, RowSource | Model | None]]:
+) -> Iterator[tuple[Chunks, RowSource | Model | None]]:
     """Chunks of DATA, made like those of the model before, and what the new model is like."""
-    if before is not None:
-        applied = argparse.Namespace(**vars(args), model=args.resume)
-        blocks = parsed(before, applied, with_labels=True)
-        if blocks is not None:
-            like = ((labels, like_training(before, [rows])) for labels, rows in blocks)
-            yield ((labels, concat_rows([*parts])) for labels, parts in like), before
-            return
-    elif detect_format(args.data) == "libsvm":
+    blocks = None if before is None else parsed_rows(before, args, with_labels=True)
+    if before is not None and blocks is not None:
+        like = ((labels, [*like_training(before, [rows])]) for labels, rows in blocks)
+        yield ((labels, concat_rows(parts)) for labels, parts in like), before
+    elif before is None and detect_format(args.data) == "libsvm":
         common.refuse_several(args, "text")
-        of_arrays = "label", "labels", "x_name"
+        of_arrays = ("label", "labels", "x_name")
         _refuse(args, of_arrays, "has no part in --stream of LIBSVM text; leave it out")
         text = iter_libsvm(args.data, zero_based=args.zero_based, exact=True)
         yield ((labels, rows) for labels, rows, _ in text), None
-        return
-    with common.open_data(args, model=before) as source:
-        if not source.has_labels:
-            raise InputError(f"{source.name} has no labels; name them with --label or --labels")
-        source = without_offsets(source, args.kernel) if before is None else suited(before, source)
-        chunks = (
-            (source.labels(start, start + len(rows)), rows)
-            for start, rows in iter_blocks(source, 0, source.n_rows, CHUNK_BYTES)
-        )
-        yield chunks, before or source
+    else:
+        with common.open_data(args) as source:
+            check_labelled(source)
+            rows = (
+                without_offsets(source, args.kernel) if before is None else suited(before, source)
+            )
+            blocks_of_rows = iter_blocks(rows, 0, rows.n_rows, CHUNK_BYTES)
+            yield (
+                ((rows.labels(start, start + len(part)), part) for start, part in blocks_of_rows),
+                before or rows,
+            )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import logging
 import signal
 import sys
 import time
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_fw.cli import common, runs
 from ooc_fw.cli.commands import DONE
@@ -20,10 +18,9 @@ from ooc_fw.cli.runs import ModelPlace, model_place
 from ooc_fw.data.labels import is_label_number
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.parallel import Workers
-from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, ranges_of
-from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.record import Model
 from ooc_fw.options import KEEP, NOVELTY_C, TrainOptions
 from ooc_fw.problem import row_penalties
@@ -32,7 +29,7 @@ from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.system import memory
-from ooc_fw.system.errors import OutOfTimeError, format_value
+from ooc_fw.system.errors import InputError, OutOfTimeError, format_value
 from ooc_fw.system.interrupt import DeferredInterrupt, signal_of
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.choice import check_options, plan_model
@@ -62,19 +59,23 @@ def run(args: argparse.Namespace) -> int:
         common.open_workers(args) as workers,
     ):
         place = model_place(args)
-        resumed = None
-        if args.resume is not None:
-            resumed = load_resumed(args.resume)
+        resumed = None if args.resume is None else load_resumed(args.resume)
+        if resumed is not None:
             options = resumed.options(options)
         whole = without_offsets(opened, args.kernel)
-        source, ordinary = _learned(args, whole)
+        source = whole
+        ordinary = None
+        if args.ordinary is not None:
+            _, is_ordinary, words = ordinary_rows(whole, args.ordinary)
+            common.print_lines([] if args.quiet else [words])
+            ordinary = np.flatnonzero(is_ordinary)
+            source = SubsetSource(whole, ranges_of(ordinary))
         with source.limited(Deadline(options.max_time, args.started).check):
-            problem = read_problem(args, source, options, workers)
+            problem = _read_problem(args, source, options, workers)
         within = before_calibration(problem, options) if args.probability else options
-        _describe(source, problem.kernel)
-        some = None if ordinary is None else (ordinary, whole.n_rows)
         checkpoint = None
         if args.checkpoint is not None:
+            some = None if ordinary is None else (ordinary, whole.n_rows)
             checkpoint = Checkpoint(args.checkpoint, args.checkpoint_every or EVERY_S, some)
         session = Session((), workers, args.started, checkpoint)
         with Waiting("the choice of the model", quiet=args.quiet):
@@ -90,23 +91,23 @@ def run(args: argparse.Namespace) -> int:
             runs.run_progress(args, log) as progress,
             DeferredInterrupt() as interrupt,
         ):
-            session = dataclasses.replace(session, callbacks=progress.callbacks)
+            session = replace(session, callbacks=progress.callbacks)
             if resumed is not None:
-                resumed = dataclasses.replace(resumed, rows=ordinary)
+                resumed = replace(resumed, rows=ordinary)
             fitted = fit(problem, within, session, resumed, plan)
             interrupt.defer()  # the model is not lost any more
             progress.stop()  # calibration has a display of its own
             if ordinary is not None:
                 fitted = fitted.renumbered(ordinary, whole.n_rows)
-            result, output, number = _save(args, fitted, options, session, place, interrupt)
+            result, number = _save(args, fitted, options, session, place, interrupt)
             progress.end(result)
     if not args.quiet:
         exact = fitted.landmarks is None
         method = [describe_method(fitted.pairs, fitted.plan)] if exact else []
         method += [fitted.plan.kind] * (fitted.plan.landmarks != plan.landmarks)
         common.print_lines([*method, *runs.summary(result)])
-    runs.warn_inexact(fitted.why_inexact(), result, place.note(output))
-    common.print_result(args, result, [output])
+    runs.warn_inexact(fitted.why_inexact(), result, place.note(result["model"]))
+    common.print_result(args, result, [result["model"]])
     return place.status(number)
 
 
@@ -123,30 +124,19 @@ def _check(args: argparse.Namespace) -> TrainOptions:
         for name in names:
             wrong = getattr(args, name) is not None and args.task != task
             reasons[f"--{name} goes with --task {task}; add that, or leave it out"] = wrong
-    common.refuse(reasons)
     if args.task != "classification":
         looks_at_none = args.task == "novelty" and args.ordinary is None
         why = "has no classes" if args.task == "regression" else "looks at no labels"
         for name in ("class_weight", "probability", *["labels"] * looks_at_none):
             option = name.replace("_", "-")
-            common.refuse({f"--task {args.task} {why}; leave out --{option}": getattr(args, name)})
+            reasons[f"--task {args.task} {why}; leave out --{option}"] = bool(getattr(args, name))
+    common.refuse(reasons)
     options = common.record_from(TrainOptions, args)
     check_options(args.task, options)
     return options
 
 
-def _learned(args: argparse.Namespace, source: RowSource) -> tuple[RowSource, Int64Array | None]:
-    """Rows that are learned, and their numbers if these are some alone."""
-    if args.ordinary is None:
-        return source, None
-    _, is_ordinary, words = ordinary_rows(source, args.ordinary)
-    if not args.quiet:
-        common.print_lines([words])
-    rows = np.flatnonzero(is_ordinary)
-    return SubsetSource(source, ranges_of(rows)), rows
-
-
-def read_problem(
+def _read_problem(
     args: argparse.Namespace, source: RowSource, options: TrainOptions, workers: Workers | None
 ) -> Any:
     """Problem of the arguments, after passes over labels and for statistics."""
@@ -155,24 +145,20 @@ def read_problem(
     penalties = None if args.class_weight is None else _penalties(args, **answers)
     given = {name: vars(args)[name] for name in FIELDS[args.task] if vars(args)[name] is not None}
     kernel = runs.kernel_from(args, source, threads, workers)
+    size = f"{source.n_rows} rows, {source.n_features} features"
+    logger.info("%s: %s, %s", source.name, size, format_value(kernel.to_dict()))
+    warn_of_gamma(source, kernel)
     how = {"source": source, "kernel": kernel, "penalties": penalties}
     return make_problem(args.task, **answers, **given, **how)
 
 
 def _penalties(
-    args: argparse.Namespace, codes: npt.NDArray[Any], class_labels: npt.NDArray[Any]
+    args: argparse.Namespace, codes: AnyArray, class_labels: AnyArray
 ) -> Float64Array | None:
     weights = args.class_weight
     if isinstance(weights, dict) and class_labels.dtype.kind in "biuf":
         weights = {float(k) if is_label_number(k) else k: weight for k, weight in weights.items()}
     return row_penalties(args.C, class_labels, codes, weights)
-
-
-def _describe(source: RowSource, kernel: Kernel) -> None:
-    """Log what is trained, and warn of a gamma that does not fit the rows."""
-    size = f"{source.n_rows} rows, {source.n_features} features"
-    logger.info("%s: %s, %s", source.name, size, format_value(kernel.to_dict()))
-    warn_of_gamma(source, kernel)
 
 
 def _save(
@@ -182,15 +168,15 @@ def _save(
     session: Session,
     place: ModelPlace,
     interrupt: DeferredInterrupt,
-) -> tuple[dict[str, Any], Path, int | None]:
-    """Save the model, calibrate it; its description, its file, and a signal that ended the run."""
+) -> tuple[dict[str, Any], int | None]:
+    """Calibrate and save the model; its description, and a signal that ended the run."""
+    model = fitted.model
     number = fitted.signal
-    interrupted = fitted.model.status == Status.INTERRUPTED  # else only a larger model was
+    interrupted = model.status == Status.INTERRUPTED  # else only a larger model was
     if interrupted and number is None:
         number = signal.SIGINT
-    # Until it gives probabilities, the model does not replace one that may give them.
-    output = place.save(fitted.model, complete=not (args.probability or interrupted))
     result = describe(fitted)
+    missing = ""
     if args.probability:
         started = time.perf_counter()
         missing = "interrupted" if number else ""
@@ -198,21 +184,23 @@ def _save(
             if not missing:
                 with interrupt.raising():
                     model = _calibrated(args, fitted, options, session)
-                output = place.save(model)
         except OutOfTimeError:
             missing = "no time left"
-            output = place.save(fitted.model)
         except KeyboardInterrupt as error:
             missing = "interrupted"
             number = signal_of(error)
-        if missing:
-            note = place.note(output)
-            logger.warning("%s: the model gives no probabilities%s", missing, note)
+        except (InputError, OSError, MemoryError):
+            place.save(model, complete=False)
+            raise
         result["calibrated"] = not missing
         result["calibration_seconds"] = time.perf_counter() - started
+    output = place.save(model, complete=not interrupted and missing != "interrupted")
+    if missing:
+        note = place.note(output)
+        logger.warning("%s: the model gives no probabilities%s", missing, note)
     result["seconds"] = time.perf_counter() - args.started
     result["peak_rss_bytes"] = memory.peak_rss_bytes()
-    return result | {"model": str(output)}, output, number
+    return result | {"model": str(output)}, number
 
 
 def _calibrated(
@@ -222,8 +210,7 @@ def _calibrated(
         print("calibrating on held-out rows", file=sys.stderr)
     # The log describes the training run only.
     with runs.run_progress(args) as progress:
-        session = dataclasses.replace(session, callbacks=progress.callbacks)
-        return calibrated(fitted, options, session)
+        return calibrated(fitted, options, replace(session, callbacks=progress.callbacks))
 
 
 def _print_plan(args: argparse.Namespace, plan: Plan) -> int:

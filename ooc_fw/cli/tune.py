@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from ooc_fw.cli import common, gaps, runs
+from ooc_fw.cli import common, runs
 from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import Progress, to_json
 from ooc_fw.solver.state import Status
@@ -18,14 +18,11 @@ from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.training.fit import describe
 from ooc_fw.training.tuning import TuneResult, tune
 
-_TASK = ("task", "ordinary", "contamination", "epsilon")
-_SEARCH = (*_TASK, "kernel", "degree", "coef0", "validation_share", "metric")
-"""Arguments that are fields of `TuneOptions`."""
-
 
 def run(args: argparse.Namespace) -> int:
     """Find the best kernel, C and gamma, and train with them."""
-    wanted = {name: getattr(args, name) for name in _SEARCH if getattr(args, name) is not None}
+    names = "task ordinary contamination epsilon kernel degree coef0 validation_share metric"
+    wanted = {n: getattr(args, n) for n in names.split() if getattr(args, n) is not None}
     options = common.record_from(TrainOptions, args, C=TrainOptions.C).to_dict()
     del options["C"]
     points = [Output("points", args.points, streamed=True)] if args.points else []
@@ -47,14 +44,14 @@ def run(args: argparse.Namespace) -> int:
         interrupt.defer()  # the model is not lost any more
         status = Status(result.model.status)
         path = place.save(result.model, complete=status != Status.INTERRUPTED)
-    names = "status", "certified_gap", "gap_scope", "n_rows", "n_support"
     described = describe(result.fitted)
+    facts = ("status", "certified_gap", "gap_scope", "n_rows", "n_support")
     values = {
         "data": ", ".join(common.data_of(args)),
         **{name: value for name, value in vars(result).items() if name != "fitted"},
         "best": vars(result.best),
         "points": [*map(vars, result.points)],
-        "refit": {name: described[name] for name in names},
+        "refit": {name: described[name] for name in facts},
         "peak_rss_bytes": memory.peak_rss_bytes(),
         "next": [_command(args, result, place.output)],
         "model": str(path),
@@ -78,35 +75,34 @@ def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
         given["exact"] = given["landmarks"] is None
     command = [*common.data_of(args), *runs.given_of(argparse.Namespace(**given))]
     if args.task != "classification":
-        given["ordinary"] = result.ordinary
         command += ["--C=1"] * (result.best.C == TrainOptions.C)  # which has another default
-        command += [f"--{name}={given[name]}" for name in _TASK if given.get(name) is not None]
+        names = ("task", "ordinary", "contamination", "epsilon")
+        command += [f"--{name}={given[name]}" for name in names if given.get(name) is not None]
     return shlex.join(["ooc-fw", "train", *command, "-o", str(model)])
 
 
 def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
     best = result.best
-    error = f"1 - {result.metric}"
-    rows = [["", "kernel", "C", "gamma", f"{error} %", "rows", "SVs", "s"]]
+    rows = [["", "kernel", "C", "gamma", "error %", "rows", "SVs", "s"]]
     tried = [point for point in result.points if point.error is not None]
     for point in tried:
         mark = "*" if point is best else "balanced" if point.class_weight else ""
-        numbers = [f"{point.C:.4g}", f"{point.gamma:.4g}"]
-        numbers += [f"{100 * (point.error or 0.0):.3f}", str(point.n_rows), str(point.n_support)]
-        rows.append([mark, point.kernel, *numbers, f"{point.seconds:.1f}"])
+        numbers = [f"{point.C:.4g}", f"{point.gamma:.4g}", f"{100 * (point.error or 0.0):.3f}"]
+        numbers += [str(point.n_rows), str(point.n_support), f"{point.seconds:.1f}"]
+        rows.append([mark, point.kernel, *numbers])
     refit = values["refit"]
     part = refit["n_rows"] < result.n_rows
     trained = f"{refit['n_rows']} of {result.n_rows}" if part else f"all {result.n_rows}"
     vectors = f"{refit['n_support']} support vectors"
     if refit["gap_scope"] == "span":
-        vectors = gaps.span_of(refit)
+        vectors = common.span_of(refit)
     n_left = len(result.points) - len(tried)
     lines = [f"{n_left} candidates were not tried: there was no time"] * (n_left > 0)
     lines += [
-        f"best: {best}, validation {error} {100 * (best.error or 0.0):.3f} % on "
-        f"{best.n_validated} rows",
+        f"best: {best}, validation error (1 - {result.metric}) "
+        f"{100 * (best.error or 0.0):.3f} % on {best.n_validated} rows",
         f"trained on {trained} rows: {refit['status']}, certified gap "
-        f"{gaps.format_gap(refit['certified_gap'])}{' over these rows alone' * part}, {vectors}",
+        f"{common.format_gap(refit['certified_gap'])}{' over these rows alone' * part}, {vectors}",
         f"{result.seconds:.1f} s, {values['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
     ]
     lines = common.table(rows, 2) + common.wrapped(lines, 4)

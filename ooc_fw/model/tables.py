@@ -15,9 +15,8 @@ import numpy as np
 from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.features import TableEncoder
 from ooc_fw.convert.readers import LabelNumbers, ParseOptions, ordered_map
-from ooc_fw.convert.tables import USABLE, TrainingFile, Wanted, find_column
+from ooc_fw.convert.tables import TrainingFile
 from ooc_fw.data.formats import TABLES, detect_format, is_store
-from ooc_fw.data.labels import label_word
 from ooc_fw.data.opening import names_of_frame
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Rows
 from ooc_fw.data.scaling import Scaling
@@ -75,25 +74,6 @@ def decide_table(
     yield from prediction.decide(model, rows, wanted, threads=threads)
     for note in notes:
         logger.info("%s", note)
-
-
-def words_of_column(model: Model, table: Table, name: str) -> Iterator[str]:
-    """Words of a column of a table, row by row; "" for missing ones."""
-    record = training_file(model, "the model").record
-    assert record is not None
-    options = ConvertOptions(like="the model", header=None if record.header else False)
-    with open_table(table.path, table.format, options) as reader:
-        column = find_column(reader, name, "--by")
-        if reader.kinds[column] not in USABLE:
-            raise InputError(
-                f"column {name!r} of {table.name} is of type {reader.kinds[column]}; give --by a "
-                f"column of words or numbers"
-            )
-        reader.choose(Wanted(words=(column,)))
-        for cells in ordered_map(reader.cells, reader.blocks()):
-            (found,) = cells.words
-            words = [*map(label_word, found.values), ""]
-            yield from (words[code] for code in found.codes.tolist())
 
 
 def rows_of_table(
