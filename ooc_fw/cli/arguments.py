@@ -41,6 +41,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         look = argparse.RawDescriptionHelpFormatter
         super().__init__(**options, allow_abbrev=False, formatter_class=look)
+        self.add_argument("--help-all", action="help", help=argparse.SUPPRESS)
         self._mixes = False
 
     def error(self, message: str) -> NoReturn:
