@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import math
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -39,7 +40,7 @@ class ModelPlace:
         self.output = output
         self.unfinished = output
         self.failed = False
-        if output.is_file():
+        if os.path.isfile(output):
             self.unfinished = output.with_name(f"{output.stem}.unfinished{output.suffix}")
 
     def save(self, model: Model, *, complete: bool = True) -> Path:

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         method = [describe_method(fitted.pairs, fitted.plan)] if exact else []
         method += [fitted.plan.kind] * (fitted.plan.landmarks != plan.landmarks)
         common.print_lines([*method, *runs.summary(result)])
-    runs.warn_inexact(fitted.why_inexact(), result, place.note(result["model"]))
+    runs.warn_inexact(fitted.why_inexact(), result, place.note(Path(result["model"])))
     common.print_result(args, result, [result["model"]])
     return place.status(number)
 

@@ -70,18 +70,6 @@ def rows_of(source):
     return to_dense(source.read(0, source.n_rows))
 
 
-@FORMATS
-def test_predictions_are_told_apart_by_the_names_of_cells(ooc_fw, tmp_path, places, cells, name):
-    model = tmp_path / "m.h5"
-    ooc_fw("train", places[name], "--label", "donor", "-o", model, "--quiet").done()
-    for output in (tmp_path / "out.csv", tmp_path / "out.h5"):
-        ooc_fw("predict", model, places[name], "-o", output).done()
-    found = pd.read_csv(tmp_path / "out.csv", index_col="name")
-    assert cells.obs.join(found)["row"].tolist() == list(range(240))
-    with h5py.File(tmp_path / "out.h5") as file:
-        assert file["name"].asstr()[:].tolist() == cells.obs_names.tolist()
-
-
 @pytest.mark.parametrize(
     ("name", "rows"),
     grid([("h5ad", "X"), ("zarr", "layers/dense"), ("h5ad", "obsm/X_pca"), ("zarr", "X")], quick=2),

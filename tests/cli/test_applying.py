@@ -1,6 +1,8 @@
 """Results in the order of the user's rows, in bounded memory."""
 
+import tempfile
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 from ooc_fw.cli.predict import in_order
 from ooc_fw.cli.rows import AppliedRows
 from ooc_fw.system.errors import InputError
+
+FOLDER = Path(tempfile.gettempdir())
 
 
 def blocks_of(ids, values, cuts, n_rows):
@@ -28,7 +32,7 @@ def test_any_order_becomes_that_of_the_rows(data):
     ids = np.array([*range(first), *rest], dtype=np.int64)
     expected = np.random.default_rng(0).normal(size=(n, *width))
     blocks = blocks_of(ids, expected[ids], cuts, n)
-    found = [values for _, values in in_order(blocks, "data")]
+    found = [values for _, values in in_order(blocks, "data", FOLDER)]
     np.testing.assert_array_equal(np.concatenate(found), expected)
 
 
@@ -40,7 +44,7 @@ def test_rows_in_order_do_not_wait():
             yield AppliedRows(np.zeros(5), np.arange(5 * k, 5 * k + 5), None, None)
             seen.append(k)
 
-    found = (values for _, values in in_order(blocks(), "data"))
+    found = (values for _, values in in_order(blocks(), "data", FOLDER))
     next(found)
     assert seen == []
 
@@ -49,7 +53,7 @@ def test_rows_in_order_do_not_wait():
 def test_row_numbers_that_are_wrong(ids):
     ids = np.array(ids)
     with pytest.raises(InputError, match=r"d\.h5 do not name each of its rows once"):
-        list(in_order(blocks_of(ids, np.zeros(len(ids)), [], 3), "d.h5"))
+        list(in_order(blocks_of(ids, np.zeros(len(ids)), [], 3), "d.h5", FOLDER))
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path):

@@ -29,7 +29,7 @@ def test_measures_of_labels_that_are_not_predicted_or_not_given():
     assert result["classes"]["-7"] == {"rows": 2, "precision": 0.5, "recall": 0.5, "f1": 0.5}
     assert np.isnan(result["classes"]["3"]["precision"])
     assert np.isnan([*result["classes"]["9"].values()][1:]).all()
-    assert result["macro"]["precision"] == pytest.approx((1 / 2 + 0 + 1 / 3) / 3)
+    assert result["macro"]["precision"] == pytest.approx((1 / 2 + 1 / 3) / 2)
 
 
 def test_json_and_text(ooc_fw, model_file, data_file, text_file, judged):
@@ -59,44 +59,23 @@ def test_json_and_text(ooc_fw, model_file, data_file, text_file, judged):
 
 
 @pytest.mark.parametrize("positive", ["3", "-7"])
-@pytest.mark.parametrize(("measure", "least"), [("recall", 0.9), ("precision", 0.95)])
-def test_a_threshold_gives_in_predict_what_evaluate_said(
-    ooc_fw, model_file, data_file, judged, tmp_path, positive, measure, least
-):
+def test_a_threshold_is_that_of_predict(ooc_fw, model_file, data_file, judged, positive):
     truth, values = judged
-    if positive == "-7":
-        truth, values = ~truth, -values
-    options = "evaluate", model_file, data_file, f"--positive={positive}"
-    result = ooc_fw(*options, f"--threshold={measure}={least}", "--json").json()
-    found = result["threshold"]
-    assert found["reached"]
-    precision, recall, _ = metrics.precision_recall_curve(truth, values)
-    pairs = {"recall": recall, "precision": precision}
-    (other,) = pairs.keys() - {measure}
-    assert found["gives"][measure] >= least
-    assert found["gives"][other] == max(pairs[other][pairs[measure] >= least])
-    text = ooc_fw(*options, f"--threshold={measure}={least}").done().out
-    sign = ">" if positive == "3" else "<="
-    assert f"{measure} {least} of {positive} on these rows" in text
-    assert f"{positive} where the decision is {sign} {found['value']}\n" in text
-    assert f"use it: ooc-fw predict --threshold {found['value']}" in text
-    option = f"--threshold={found['value']}"
+    option = f"--threshold={np.quantile(values, 0.3)}"
+    command = "evaluate", model_file, data_file, f"--positive={positive}", option, "--json"
+    found = ooc_fw(*command).json()
     lines = np.array(ooc_fw("predict", model_file, data_file, option).out.split())
     with h5py.File(data_file) as file:
-        predicted = lines[file["row"][...]] == positive
-    assert found["gives"] == {
-        "recall": pytest.approx(metrics.recall_score(truth, predicted)),
-        "precision": pytest.approx(metrics.precision_score(truth, predicted)),
-    }
-    again = ooc_fw(*options, option, "--json").json()["classes"][positive]
-    assert {name: again[name] for name in found["gives"]} == found["gives"]
+        predicted = lines[file["row"][...]] == "3"
+    assert found["accuracy"] == metrics.accuracy_score(truth, predicted)
+    assert found["classes"]["3"]["recall"] == metrics.recall_score(truth, predicted)
+    scores = (truth, values) if positive == "3" else (~truth, -values)
+    assert found["average_precision"] == pytest.approx(metrics.average_precision_score(*scores))
 
 
 def test_what_makes_no_sense_is_refused(ooc_fw, model_file, data_file, table, write_text):
-    for text in ("recall=1.5", "recall", "f1=0.5", "nan", "precision="):
-        outcome = ooc_fw("evaluate", model_file, data_file, f"--threshold={text}")
-        outcome.assert_refused("--threshold", "recall=R or precision=P")
-    ooc_fw("predict", model_file, data_file, "--threshold", "nan").assert_refused("--threshold")
+    for command in ("evaluate", "predict"):
+        ooc_fw(command, model_file, data_file, "--threshold=nan").assert_refused("--threshold")
     outcome = ooc_fw("evaluate", model_file, data_file, "--positive", "attack")
     outcome.assert_refused("--positive attack", "-7 and 3")
     one = write_text(table.X, 0 * table.y - 7)
@@ -113,11 +92,7 @@ def test_labels_of_an_array(ooc_fw, model_file, table, tmp_path):
     assert ooc_fw("evaluate", model_file, *data, "--json").json()["n_rows"] == 200
     np.save(data[2], np.where(table.y > 0, "yes", "no"))
     outcome = ooc_fw("evaluate", model_file, *data)
-    outcome.assert_refused("X.npy are no classes of the model (known: -7, 3; found: no, yes)")
-    np.save(data[0], np.zeros((1200, 4), dtype=np.float32))
-    np.save(data[2], np.append(np.arange(1199) / 7 + 100, 3))
-    outcome = ooc_fw("evaluate", model_file, *data)  # so many would take memory
-    outcome.assert_refused("1199 of 1200 labels in", "found: 100, ")
+    outcome.assert_refused("X.npy is a class of the model (known: -7, 3; found: no, yes)")
 
 
 def test_unknown_labels_are_wrong_and_reported(ooc_fw, model_file, table, write_text):
@@ -131,7 +106,7 @@ def test_unknown_labels_are_wrong_and_reported(ooc_fw, model_file, table, write_
     assert ", ...); they count" in ooc_fw("evaluate", model_file, write_text(table.X, y)).done().err
     y[180:] = 5
     outcome = ooc_fw("evaluate", model_file, write_text(table.X, y))
-    outcome.assert_refused("200 of 200 labels in ", "(known: -7, 3; found: 5, 100", "--label")
+    outcome.assert_refused("no label in ", "(known: -7, 3; found: 5, 100", "--label")
 
 
 def test_rows_of_unknown_classes_count_as_the_smaller(ooc_fw, sure_model, table, write_text):

@@ -108,7 +108,7 @@ def test_positions_are_those_of_the_text(ooc_fw, text_file, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["--stream", "-"], ["standard input needs a name", "-o"]),
+        (["--stream", "-"], ["- is no file here", "give -o"]),
         (["--stream", "{text}", "-o", "{text}"], ["would replace the input"]),
         (["--stream", "{text}", "--labels", "y.npy"], ["--labels has no part in", "LIBSVM text"]),
         (["--stream", "{text}", "--x-name", "Z"], ["--x-name has no part in", "LIBSVM text"]),

@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from ooc_fw.cli.arguments import _value_list
+from ooc_fw.cli.arguments import values_option
 from ooc_fw.model.record import load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.system.errors import OutOfTimeError
@@ -18,10 +18,10 @@ def test_table_and_model(ooc_fw, data_file, tmp_path):
     model = tmp_path / "best.h5"
     outcome = ooc_fw("tune", data_file, "--gamma", "auto", "--C", "1,8", "-o", model).done()
     lines = outcome.out.splitlines()
-    assert lines[0].split()[:6] == ["kernel", "C", "gamma", "1", "-", "accuracy"]
+    assert lines[0].split()[:4] == ["kernel", "C", "gamma", "error"]
     assert lines[-2].startswith(f"  ooc-fw train {data_file} --gamma ")
     assert sum(line.startswith("*") for line in lines) == 1
-    assert "validation 1 - accuracy" in outcome.out
+    assert "validation error (1 - accuracy)" in outcome.out
     assert "trained on all 200 rows: converged, certified gap" in outcome.out
     assert max(map(len, lines[: lines.index("next:")])) <= 80
     assert lines[-1] == str(model)
@@ -154,4 +154,4 @@ def test_mistakes(ooc_fw, data_file, arguments, parts):
 def test_lists_of_values(text, values):
     fields = option_fields(KernelOptions if "auto" in text else TrainOptions)
     declared = fields["gamma" if "auto" in text else "C"]
-    assert _value_list(text, declared=declared) == values
+    assert values_option("", declared).parse(text) == values
