@@ -1,7 +1,7 @@
 """Compiled parsers of text: lines of LIBSVM, and the ends of rows of CSV.
 
-`parse_lines` stops at the first line it cannot take and says why by a `Problem`;
-`ooc_fw.convert.text` raises, skips the line, or supplies the number asked for.
+`parse_lines` takes ordinary lines and stops at any other one. `ooc_fw.convert.text` parses that
+line with Python's exact reader of numbers, and says what is wrong with it, if anything.
 
 Notes
 -----
@@ -10,11 +10,10 @@ A number becomes ``float64(text)``, to the last bit, in one of three ways:
 1. Mantissa up to 2**53 and power of ten up to 22: both are exact in float64, hence one product or
    quotient is correctly rounded (Clinger, 1990, "How to read floating point numbers accurately").
 2. Otherwise the product is computed as a pair of float64 (Dekker, 1971, "A floating-point technique
-   for extending the available precision"), within a relative 2**-98 of the truth, or 2**-59 where
+   for extending the available precision"), within a relative 2**-98 of the truth, or 2**-59 if
    digits were left out. Rounding is monotone: if both ends of that interval round to one number, so
    does the truth.
-3. Otherwise (hardly ever with up to 19 digits) the parser stops with `Problem.UNDECIDED` and is
-   called again with the float64 that Python's exact reader gives.
+3. Otherwise (hardly ever with up to 19 digits) the parser stops at the line.
 """
 
 from __future__ import annotations
@@ -24,218 +23,108 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_fw._core.loading import njit
 
 
-class Problem(IntEnum):
-    """Why `parse_lines` stopped; NONE means at the end of the text."""
+class Byte(IntEnum):
+    """Characters that mean something."""
 
-    NONE = 0
-    UNDECIDED = 1  # not an error: the number at cursor[TOKEN] must be supplied
-    LABEL = 2  # no finite number
-    LABEL_NOT_EXACT = 3
-    PAIR = 4
-    ZERO_INDEX = 5
-    INDEX_TOO_LARGE = 6
-    DUPLICATE_INDEX = 7
-    VALUE = 8  # no finite number
-    VALUE_TOO_LARGE = 9
-    NO_LOG1P = 10
+    NEWLINE = 10
+    RETURN = 13
+    BLANK = 32
+    QUOTE = 34
+    HASH = 35
+    PLUS = 43
+    MINUS = 45
+    POINT = 46
+    ZERO = 48
+    COLON = 58
+    SMALL_E = 101
 
 
-# Fields of the cursor that parse_lines reads and advances.
-AT = 0  # where the next line starts
-LINE = 1  # lines passed
-ROWS = 2  # rows stored
-WIDTH = 3  # 1 + largest column met, dropped ones included
-DROPPED = 4  # values left out because their column is too wide
-TOKEN = 5  # where the token starts that the parser stopped at; for DUPLICATE_INDEX: the index
-CURSOR_SIZE = 6
-
-NEWLINE, RETURN, BLANK, QUOTE, HASH, PLUS, MINUS, POINT, ZERO, COLON, SMALL_E = b'\n\r "#+-.0:e'
-
-U64 = np.uint64
-INT32_MAX = 2**31 - 1
+U64 = np.uint64  # an index of this type is not compared with 0
 EXACT_MANTISSA = 2**53
-EXACT_POWER = U64(22)
 DIGIT_ROOM = (2**63 - 10) // 10  # one digit more still fits int64
-# 10**power from -LARGEST_POWER on, each as the sum of two float64.
 LARGEST_POWER = 90
 _POWERS = [Fraction(10) ** power for power in range(-LARGEST_POWER, LARGEST_POWER + 1)]
+# 10**power from -LARGEST_POWER on, each as the sum of two float64.
 POWERS_HIGH = np.array([float(power) for power in _POWERS])
 POWERS_LOW = np.array([float(power - Fraction(float(power))) for power in _POWERS])
-POWERS_OF_TEN = POWERS_HIGH[LARGEST_POWER:]
-PRODUCT_ERROR = 2.0**-98
-TRUNCATION_ERROR = 2.0**-59
-SPLITTER = 2.0**27 + 1.0
 # Half a unit above the largest float32; from here on rounding to it gives infinity.
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103
 
 
-class Expected(NamedTuple):
-    """What a parser takes lines for.
+class Rules(NamedTuple):
+    """What lines may hold."""
 
-    The first column is called `index_base` in the file, 1 or 0; columns from `width_limit` on are
-    checked, counted and left out; values must be greater than `above` (-1 where log1p follows, else
-    -inf). `known` are numbers supplied for the tokens starting at `known_at`.
+    index_base: int = 1  # what the first column is called in the text, 1 or 0
+    width_limit: int = 2**31  # columns from this one on are checked, counted and left out
+    above: float = -np.inf  # values must be greater than this; -1 if log1p follows
+
+
+@njit(cache=True, nogil=True)
+def parse_lines(text, rules, place, labels, indptr, indices, values):
+    """Parse whole lines until the text ends or a line is not an ordinary one.
+
+    `text`, uint8, ends in a newline. `place` is (where the next line starts, lines passed, rows
+    stored, 1 + largest column met, values left out because their column is too wide); the one where
+    the parser stopped is returned. Fills the label of each row; `indptr`, where its values begin
+    (``indptr[0]`` must be 0); columns from 0, which increase within a row, and their values, none
+    of them 0. There must be room for all lines and colons.
     """
-
-    index_base: int
-    width_limit: int
-    above: float
-    known_at: npt.NDArray[np.int64]
-    known: npt.NDArray[np.float64]
-
-
-@njit(cache=True, nogil=True)
-def parse_lines(text, expected, cursor, labels, indptr, indices, values):
-    """Parse whole lines from ``cursor[AT]`` on until the text ends or a line cannot be taken.
-
-    `text`, uint8, ends in a newline. Modifies `cursor`, shape (CURSOR_SIZE,), and fills the label
-    of each row; `indptr`, where its values begin (``indptr[0]`` must be 0); columns from 0, which
-    increase within a row, and their values, none of them 0. There must be room for all lines and
-    colons. Returns the number of a `Problem`; AT, LINE, ROWS, WIDTH and DROPPED are then those of
-    the beginning of the bad line, so that the call can be repeated. O(bytes), and about
-    O(k^1.3) more for a row of k unsorted pairs.
-    """
-    while cursor[AT] < text.size:
-        problem = _parse_line(text, expected, cursor, labels, indptr, indices, values)
-        if problem != Problem.NONE:
-            return np.int64(problem)
-    return np.int64(Problem.NONE)
-
-
-@njit(cache=True, nogil=True)
-def _parse_line(text, expected, cursor, labels, indptr, indices, values):
-    """One line: label, optional qid, pairs; stores a row and advances the cursor if all is well."""
-    index_base, width_limit, above, known_at, known = expected
-    at = _skip_blanks(text, cursor[AT])
-    if _ends_line(text[U64(at)]):
-        cursor[AT] = _next_line(text, at)
-        cursor[LINE] += 1
-        return Problem.NONE
-    cursor[TOKEN] = at
-    problem, label, end = _parse_label(text, at, known_at, known)
-    if problem != Problem.NONE:
-        return problem
-    at = _skip_blanks(text, _skip_qid(text, _skip_blanks(text, end)))
-
-    row = cursor[ROWS]
-    first = indptr[row]
-    stored = first
-    previous = -1
-    increasing = True
-    complete = True  # no zeros, which would be removed again
-    while not _ends_line(text[U64(at)]):
-        cursor[TOKEN] = at
-        problem, index, value, end = _parse_pair(text, at, index_base)
-        if problem == Problem.UNDECIDED:
-            problem, value = _look_up(at, known_at, known)
-        if problem != Problem.NONE:
-            return problem
-        if abs(value) >= FLOAT32_OVERFLOW:
-            return Problem.VALUE_TOO_LARGE
-        if value <= above and index < width_limit:
-            return Problem.NO_LOG1P
-        increasing &= index > previous
-        complete &= value != 0
-        previous = index
-        indices[U64(stored)] = index
-        values[U64(stored)] = value
-        stored += 1
-        at = _skip_blanks(text, end + (text[U64(end)] == BLANK))
-
-    if not increasing:
-        _sort_pairs(indices[first:stored], values[first:stored])
-        for k in range(first + 1, stored):
-            if indices[k] == indices[k - 1]:
-                cursor[TOKEN] = indices[k] + index_base
-                return Problem.DUPLICATE_INDEX
-        previous = int(indices[stored - 1])
-    if not complete or previous >= width_limit:
-        kept = first
-        for k in range(first, stored):
-            index, value = indices[k], values[k]
-            indices[kept], values[kept] = index, value
-            kept += value != 0 and index < width_limit
-            cursor[DROPPED] += index >= width_limit
-        stored = kept
-
-    labels[row] = label
-    indptr[row + 1] = stored
-    cursor[ROWS] = row + 1
-    cursor[WIDTH] = max(cursor[WIDTH], previous + 1)
-    cursor[LINE] += 1
-    cursor[AT] = _next_line(text, at)
-    return Problem.NONE
-
-
-@njit(cache=True, nogil=True)
-def _sort_pairs(indices, values):
-    """Sort pairs by column: a Shell sort, since numba takes seconds to compile its own sort."""
-    gap = indices.size // 2
-    while gap > 0:
-        for i in range(gap, indices.size):
-            index, value = indices[i], values[i]
-            k = i
-            while k >= gap and indices[k - gap] > index:
-                indices[k], values[k] = indices[k - gap], values[k - gap]
-                k -= gap
-            indices[k], values[k] = index, value
-        gap = max(1, gap * 5 // 11) if gap > 1 else 0
-
-
-@njit(cache=True, nogil=True)
-def _parse_label(text, at, known_at, known):
-    """Label at `at`: the problem with it, its value, and where it ends."""
-    problem, label, end = _scan_number(text, at)
-    if problem == Problem.UNDECIDED or abs(label) >= EXACT_MANTISSA:
-        problem, label = _look_up(at, known_at, known)
-    if np.isnan(label):
-        problem = Problem.LABEL_NOT_EXACT
-    elif problem == Problem.VALUE or np.isinf(label):
-        problem = Problem.LABEL
-    return problem, label, end
-
-
-@njit(cache=True, nogil=True)
-def _parse_pair(text, at, index_base):
-    """Pair at `at`: the problem with it, its column from 0, its value, and where it ends."""
-    index, _, colon = _scan_digits(text, at, np.int64(0))
-    if text[U64(colon)] != COLON or colon == at:
-        return Problem.PAIR, index, 0.0, colon
-    index -= index_base
-    if index < 0:
-        return Problem.ZERO_INDEX, index, 0.0, colon
-    if index > INT32_MAX:
-        return Problem.INDEX_TOO_LARGE, index, 0.0, colon
-    problem, value, end = _scan_number(text, colon + 1)
-    return problem, index, value, end
-
-
-@njit(cache=True, nogil=True)
-def _look_up(at, known_at, known):
-    """Number that was supplied for the token at `at`, or the problem that it is not there."""
-    for k in range(known_at.size):
-        if known_at[k] == at:
-            return Problem.NONE, known[k]
-    return Problem.UNDECIDED, 0.0
+    index_base, width_limit, above = rules
+    at, n_lines, n_rows, width, n_dropped = place
+    while at < text.size:
+        token = _skip_blanks(text, at)
+        if not _ends_line(text[U64(token)]):
+            is_plain, label, end = _scan_number(text, token)
+            if not is_plain or abs(label) >= EXACT_MANTISSA:
+                break
+            stored = indptr[n_rows]
+            previous = -1
+            n_beyond = 0
+            token = _skip_blanks(text, end)
+            while not _ends_line(text[U64(token)]):
+                is_plain, index, value, end = _scan_pair(text, token)
+                index -= index_base
+                is_kept = index < width_limit
+                is_plain &= previous < index and index < 2**31
+                is_plain &= abs(value) < FLOAT32_OVERFLOW and (value > above or not is_kept)
+                if not is_plain:
+                    break
+                indices[U64(stored)] = index
+                values[U64(stored)] = value
+                stored += is_kept & (value != 0)
+                n_beyond += not is_kept
+                previous = index
+                token = _skip_blanks(text, end + (text[U64(end)] == Byte.BLANK))
+            if not is_plain:
+                break
+            labels[n_rows] = label
+            n_rows += 1
+            indptr[n_rows] = stored
+            width = max(width, previous + 1)
+            n_dropped += n_beyond
+        while text[U64(token)] != Byte.NEWLINE:
+            token += 1
+        at = token + 1
+        n_lines += 1
+    return at, n_lines, n_rows, width, n_dropped
 
 
 @njit(cache=True, nogil=True)
 def _ends_line(byte):
     """Newline or the beginning of a comment."""
-    return byte == NEWLINE or byte == HASH
+    return byte == Byte.NEWLINE or byte == Byte.HASH
 
 
 @njit(cache=True, nogil=True)
 def _is_blank(byte):
     """Space, tab, vertical tab, form feed or carriage return; not the newline."""
-    if byte > HASH:  # nearly always; one comparison in place of four
+    if byte > Byte.HASH:  # nearly always; one comparison in place of four
         return False
-    return byte == BLANK or byte == 9 or (11 <= byte <= 13)
+    return byte == Byte.BLANK or byte == 9 or (11 <= byte <= 13)
 
 
 @njit(cache=True, nogil=True)
@@ -251,34 +140,27 @@ def _skip_blanks(text, at):
 
 
 @njit(cache=True, nogil=True)
-def _next_line(text, at):
-    """Position after the next newline."""
-    while text[U64(at)] != NEWLINE:
-        at += 1
-    return at + 1
-
-
-@njit(cache=True, nogil=True)
-def _skip_qid(text, at):
-    """Position after a "qid:..." token at `at`, or `at`; a classifier has no use for queries."""
-    if text[at] == 113 and text[at + 1] == 105 and text[at + 2] == 100 and text[at + 3] == COLON:
-        while not _ends_token(text[at]):
-            at += 1
-    return at
+def _scan_pair(text, at):
+    """Pair at `at`: whether it is an ordinary one, its index, its value, and where it ends."""
+    index, _, colon = _scan_digits(text, at, np.int64(0))
+    if text[U64(colon)] != Byte.COLON or colon == at:
+        return False, index, 0.0, colon
+    is_plain, value, end = _scan_number(text, colon + 1)
+    return is_plain, index, value, end
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _scan_digits(text, at, number):
     """Read digits behind those of `number`: it, how many had no room in int64, where they end."""
     n_lost = np.int64(0)
-    digit = np.int64(text[U64(at)]) - ZERO
+    digit = np.int64(text[U64(at)]) - Byte.ZERO
     while 0 <= digit <= 9:
         if number < DIGIT_ROOM:
             number = number * 10 + digit
         else:
             n_lost += 1
         at += 1
-        digit = np.int64(text[U64(at)]) - ZERO
+        digit = np.int64(text[U64(at)]) - Byte.ZERO
     return number, n_lost, at
 
 
@@ -286,78 +168,69 @@ def _scan_digits(text, at, number):
 def _scan_number(text, at):
     """Read [sign] digits [. digits] [e [sign] digits] up to the end of the token.
 
-    Returns NONE, UNDECIDED or VALUE, the value, and where the token ends.
+    Returns whether that is a number and known to the last bit, the number, and where it ends.
     """
-    negative = text[U64(at)] == MINUS
-    at += negative | (text[U64(at)] == PLUS)  # a branch would often be predicted wrongly
+    negative = text[U64(at)] == Byte.MINUS
+    at += negative | (text[U64(at)] == Byte.PLUS)  # a branch would often be predicted wrongly
     start = at
-    mantissa, n_lost, at = _scan_digits(text, at, np.int64(0))
-    n_digits, power = at - start, n_lost
-    if text[U64(at)] == POINT:
+    mantissa, power, at = _scan_digits(text, at, np.int64(0))
+    n_digits = at - start
+    if text[U64(at)] == Byte.POINT:
         start = at + 1
-        mantissa, n_more, at = _scan_digits(text, start, mantissa)
+        mantissa, n_lost, at = _scan_digits(text, start, mantissa)
         n_digits += at - start
-        power += n_more + start - at
-    problem, exponent = Problem.NONE, np.int64(0)
-    if n_digits == 0 or not _ends_token(text[U64(at)]):
-        problem, exponent, at = _scan_exponent(text, at, n_digits)
-    power += exponent
-    # Digits were left out only where the others are a larger number.
-    if mantissa <= EXACT_MANTISSA and U64(-power) <= EXACT_POWER:
-        value = np.float64(mantissa) / POWERS_OF_TEN[U64(-power)]
-    elif problem == Problem.NONE:
-        problem, value = _scale_by_power(mantissa, power)
+        power += n_lost + start - at
+    is_number = n_digits > 0
+    if not _ends_token(text[U64(at)]):
+        has_exponent, exponent, at = _scan_exponent(text, at)
+        is_number &= has_exponent
+        power += exponent
+    # Digits were left out only if the others are a larger number.
+    if mantissa <= EXACT_MANTISSA and U64(-power) <= U64(22):
+        value = np.float64(mantissa) / POWERS_HIGH[U64(LARGEST_POWER - power)]
     else:
-        value = 0.0
-    return problem, -value if negative else value, at
+        is_known, value = _scale_by_power(mantissa, power)
+        is_number &= is_known
+    return is_number, -value if negative else value, at
 
 
 @njit(cache=True, nogil=True)
-def _scan_exponent(text, at, n_digits):
-    """Read e [sign] digits, behind `n_digits` of a number, up to the end of the token.
-
-    Returns NONE or VALUE, the exponent, at most 10**9, and where it ends.
-    """
-    problem = Problem.VALUE
-    if n_digits == 0 or text[U64(at)] | 32 != SMALL_E:
-        return problem, np.int64(0), at
-    negative = text[at + 1] == MINUS
-    start = at + 1 + (negative | (text[at + 1] == PLUS))
+def _scan_exponent(text, at):
+    """Read e [sign] digits up to the end of the token: whether there is one, it, its end."""
+    negative = text[U64(at + 1)] == Byte.MINUS
+    start = at + 1 + (negative | (text[U64(at + 1)] == Byte.PLUS))
     exponent, _, end = _scan_digits(text, start, np.int64(0))
-    if end > start and _ends_token(text[U64(end)]):
-        problem = Problem.NONE
+    is_exponent = text[U64(at)] | 32 == Byte.SMALL_E and end > start and _ends_token(text[U64(end)])
     exponent = min(exponent, np.int64(10**9))
-    return problem, -exponent if negative else exponent, end
+    return is_exponent, -exponent if negative else exponent, end
 
 
 @njit(cache=True, nogil=True)
 def _scale_by_power(mantissa, power):
-    """``mantissa * 10**power`` as (NONE or UNDECIDED, value); see the module's notes."""
+    """Whether ``mantissa * 10**power`` is known to the last bit, and it; see the module's notes."""
     if mantissa == 0:
-        return Problem.NONE, 0.0
-    if mantissa <= EXACT_MANTISSA and 0 <= power <= EXACT_POWER:
-        return Problem.NONE, mantissa * POWERS_OF_TEN[power]
+        return True, 0.0
     if not -LARGEST_POWER <= power <= LARGEST_POWER:
-        return Problem.UNDECIDED, 0.0
-    whole = np.float64(mantissa)
-    part = np.float64(np.int64(U64(mantissa) - U64(whole)))  # what rounding took away
+        return False, 0.0
     place = power + LARGEST_POWER
+    whole = np.float64(mantissa)
+    if mantissa <= EXACT_MANTISSA and 0 <= power <= 22:
+        return True, whole * POWERS_HIGH[place]
+    part = np.float64(np.int64(U64(mantissa) - U64(whole)))  # what rounding took away
     high, low = _two_product(whole, POWERS_HIGH[place])
     low += whole * POWERS_LOW[place] + part * POWERS_HIGH[place]
-    margin = high * (TRUNCATION_ERROR if mantissa >= DIGIT_ROOM else PRODUCT_ERROR)
-    if high + (low - margin) == high + (low + margin):
-        return Problem.NONE, high + low
-    return Problem.UNDECIDED, 0.0
+    margin = high * (2.0**-59 if mantissa >= DIGIT_ROOM else 2.0**-98)
+    return high + (low - margin) == high + (low + margin), high + low
 
 
 @njit(cache=True, nogil=True)
 def _two_product(a, b):
     """``a * b`` exactly, as a rounded product and the rest; sizes below 1e290."""
     high = a * b
-    part = SPLITTER * a
+    part = (2.0**27 + 1.0) * a
     a_high = part - (part - a)
     a_low = a - a_high
-    part = SPLITTER * b
+    part = (2.0**27 + 1.0) * b
     b_high = part - (part - b)
     b_low = b - b_high
     return high, ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low
@@ -381,15 +254,15 @@ def scan_rows(text, delimiter, state):
     for place in range(text.size):
         byte = text[place]
         if state == QUOTED:
-            if byte == QUOTE:
+            if byte == Byte.QUOTE:
                 state = CLOSED
-        elif byte == NEWLINE:
+        elif byte == Byte.NEWLINE:
             n_rows += not empty
             end, state, empty = place + 1, BEGIN, True
         elif byte == delimiter:
             state, empty = BEGIN, False
-        elif byte == QUOTE and state != PLAIN:
+        elif byte == Byte.QUOTE and state != PLAIN:
             state, empty = QUOTED, False
         else:
-            state, empty = PLAIN, empty and byte == RETURN
+            state, empty = PLAIN, empty and byte == Byte.RETURN
     return state, end, n_rows

@@ -1,6 +1,7 @@
 """Text from files, compressed files and standard input, in blocks of whole rows; LIBSVM text.
 
-The grammar of LIBSVM text is in `ooc_fw._core.text`; the wording of every parse error is here.
+A line of LIBSVM is ``LABEL INDEX:VALUE INDEX:VALUE ...``, with a comment behind "#".
+`ooc_fw._core.text` parses ordinary lines, `_parse_line` all others, exactly and slowly.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import bz2
 import gzip
 import io
 import lzma
+import math
 import os
 import re
 import sys
 import zlib
+from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,23 +23,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from ooc_fw._core import text as compiled
-from ooc_fw._core.text import INT32_MAX, TOKEN, Problem
+from ooc_fw._core.text import FLOAT32_OVERFLOW, Rules, parse_lines
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import EXAMPLES, LabelNumbers, ParsedBlock, ParseOptions, ordered_map
 from ooc_fw.data.formats import HEAD_BYTES, format_of, open_bytes, refuse_foreign
 from ooc_fw.data.labels import is_exact_label
-from ooc_fw.data.rows import CSRRows, Float64Array
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
 from ooc_fw.system.errors import InputError, unreadable
 
 STANDARD_INPUT = "-"
-MIN_PAIR_BYTES = 4  # a blank, a digit, a colon and a digit
 
 _OPENERS: dict[str | None, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _DAMAGED = (EOFError, lzma.LZMAError, zlib.error, OSError)
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_TOKEN = re.compile(rb"[^\s#]*")
-_SHOWN_BYTES = 40  # of a wrong token
+_NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +59,26 @@ class TextInput(readers.Reader):
     _long_row_hint = "is this text with one row per line?"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        is_stream = os.fspath(path) == STANDARD_INPUT
-        super().__init__("standard input" if is_stream else os.fspath(path))
-        if not is_stream and os.path.isfile(self.name):
-            self.size = os.path.getsize(self.name)
-        self._raw = _standard_input() if is_stream else self.enter_context(open_bytes(self.name))
-        try:
-            self._open_stream()
-        except BaseException:
-            self.close()
-            raise
-
-    def _open_stream(self) -> None:
-        """Find the compression, and refuse what is not text."""
-        try:
-            kind = format_of(self._raw.peek(HEAD_BYTES))
-        except OSError as error:
-            raise unreadable(self.name, error) or error from error
-        if kind not in _OPENERS and kind is not None:
-            way = "convert the output of 'zstd -dc FILE' from '-'"
-            raise InputError(
-                f"{self.name} is {kind}, not text; {way if kind == 'zstd' else 'name its --format'}"
-            )
-        self._stream: Any = _OPENERS[kind](self._raw, "rb") if kind in _OPENERS else self._raw
+        name = os.fspath(path)
+        is_stream = name == STANDARD_INPUT
+        super().__init__("standard input" if is_stream else name)
+        if not is_stream and os.path.isfile(name):
+            self.size = os.path.getsize(name)
+        self._raw = _standard_input() if is_stream else self.enter_context(open_bytes(name))
+        self._stream: Any = self._raw
+        kind = None
         head = b""
         with suppress(*_DAMAGED):  # which reading will tell
+            kind = format_of(self._raw.peek(HEAD_BYTES))
+            self._stream = _OPENERS[kind](self._raw) if kind in _OPENERS else self._raw
             head = self._stream.peek(HEAD_BYTES)[:HEAD_BYTES]
-        refuse_foreign(self.name, head)
+        try:
+            if kind is not None and kind not in _OPENERS:
+                raise InputError(f"{self.name} is {kind}, not text; name its format or unpack it")
+            refuse_foreign(self.name, head)
+        except InputError:
+            self.close()
+            raise
 
     @property
     def bytes_read(self) -> int:
@@ -98,10 +90,9 @@ class TextInput(readers.Reader):
 
         A row above BLOCK_BYTES makes a longer block, and one above MAX_ROW_BYTES an InputError.
         """
-        block_bytes = readers.BLOCK_BYTES
         line = 1
-        begun: list[bytes] = []  # parts of a line whose end was not read yet
-        data = self._read(block_bytes).removeprefix(_BYTE_ORDER_MARK)
+        begun: list[bytes] = []  # parts of a row whose end was not read yet
+        data = self._read().removeprefix(b"\xef\xbb\xbf")  # the byte order mark
         while data:
             cut = self._last_row_end(data)
             if cut:
@@ -116,7 +107,7 @@ class TextInput(readers.Reader):
                     f"{self.name}, line {line}: the row that begins here is longer than "
                     f"{readers.MAX_ROW_BYTES >> 20} MiB, the limit for text; {self._long_row_hint}"
                 )
-            data = self._read(block_bytes)
+            data = self._read()
         if rest := b"".join(begun):
             self._check_end(line)
             yield TextBlock(self.name, rest + b"\n", line)
@@ -128,13 +119,12 @@ class TextInput(readers.Reader):
     def _check_end(self, line: int) -> None:
         """Raise InputError if the text must not end in the row that begins at a line."""
 
-    def _read(self, n_bytes: int) -> bytes:
+    def _read(self) -> bytes:
         try:
-            data = self._stream.read(n_bytes)
+            data = self._stream.read(readers.BLOCK_BYTES)
         except _DAMAGED as error:
-            reason = f"{error}".rstrip(".") or type(error).__name__
             raise unreadable(self.name, error) or InputError(
-                f"{self.name} is damaged or cut short ({reason}); fetch it again"
+                f"{self.name} is damaged or cut short ({error}); fetch it again"
             ) from error
         self.text_bytes += len(data)
         return cast(bytes, data)
@@ -193,93 +183,108 @@ def parse_block(
     block: TextBlock, options: ParseOptions, dtype: type[np.floating[Any]] = np.float64
 ) -> ParsedBlock:
     """Parse one block of text into values of `dtype`, each rounded from float64."""
-    limit = INT32_MAX + 1 if options.n_features is None else options.n_features
+    limit = 2**31 if options.n_features is None else options.n_features
+    rules = Rules(int(not options.zero_based), limit, -1.0 if options.log1p else -np.inf)
     text = np.frombuffer(block.text, dtype=np.uint8)
-    # An upper bound: pages of an array that are never written take no memory.
-    n_pairs = len(block.text) // MIN_PAIR_BYTES
+    # An upper bound: a pair has four bytes, and pages of an array that are never written take no
+    # memory.
+    n_pairs = len(text) // 4
     labels = np.empty(block.n_lines)
     indptr = np.zeros(len(labels) + 1, dtype=np.int64)
     indices = np.empty(n_pairs, dtype=np.int32)
     values: Any = np.empty(n_pairs)
-    cursor = np.zeros(compiled.CURSOR_SIZE, dtype=np.int64)
-    known: dict[int, float] = {}  # position -> number that the compiled parser asked for
     errors: list[str] = []
     n_errors = 0
+    place = (0, 0, 0, 0, 0)
     while True:
-        expected = compiled.Expected(
-            0 if options.zero_based else 1,
-            limit,
-            -1.0 if options.log1p else -np.inf,
-            np.array(list(known), dtype=np.int64),
-            np.array(list(known.values()), dtype=np.float64),
-        )
-        found = compiled.parse_lines(text, expected, cursor, labels, indptr, indices, values)
-        problem = Problem(found)
-        if problem == Problem.NONE:
+        place = parse_lines(text, rules, place, labels, indptr, indices, values)
+        at, n_lines, n_rows, width, n_dropped = place
+        if at == len(text):
             break
-        if problem == Problem.UNDECIDED:
-            # Numbers of lines that have been parsed are of no use any more.
-            known = {at: number for at, number in known.items() if at >= cursor[compiled.AT]}
-            known[int(cursor[TOKEN])] = _exact_number(block.text, int(cursor[TOKEN]))
-            continue
-        message = _message(block, problem, cursor)
-        if not options.skip:
-            raise InputError(message)
-        errors += [message] * (n_errors < EXAMPLES)
-        n_errors += 1
-        cursor[compiled.AT] = block.text.index(b"\n", int(cursor[compiled.AT])) + 1
-        cursor[compiled.LINE] += 1
-    indptr = indptr[: int(cursor[compiled.ROWS]) + 1]
-    width = int(cursor[compiled.WIDTH])
-    stored = slice(int(indptr[-1]))
-    data = values[stored].astype(dtype, copy=False)
-    return ParsedBlock(
-        labels[: len(indptr) - 1],
-        CSRRows(data, indices[stored], indptr, min(width, limit)),
-        width,
-        int(cursor[compiled.DROPPED]),
-        n_errors,
-        tuple(errors),
-    )
+        end = block.text.index(b"\n", at) + 1
+        try:
+            label, columns, data = _parse_line(block.text[at:end], rules)
+            stored = np.flatnonzero((data != 0) & (columns < limit))
+            labels[n_rows] = label
+            part = slice(int(indptr[n_rows]), int(indptr[n_rows]) + len(stored))
+            indices[part] = columns[stored]
+            values[part] = data[stored]
+            n_rows += 1
+            indptr[n_rows] = part.stop
+            width = max(width, int(columns.max(initial=-1)) + 1)
+            n_dropped += int(np.count_nonzero(columns >= limit))
+        except ValueError as error:
+            message = f"{block.name}, line {block.first_line + n_lines}: {error}"
+            if not options.skip:
+                raise InputError(message) from None
+            n_errors += 1
+            if len(errors) < EXAMPLES:
+                errors.append(message)
+        place = (end, n_lines + 1, n_rows, width, n_dropped)
+    data = values[: int(indptr[n_rows])].astype(dtype, copy=False)
+    rows = CSRRows(data, indices[: len(data)], indptr[: n_rows + 1], min(width, limit))
+    return ParsedBlock(labels[:n_rows], rows, width, n_dropped, n_errors, tuple(errors))
 
 
-def _token(text: bytes, at: int) -> bytes:
-    match = _TOKEN.match(text, at)
-    assert match is not None  # the pattern also matches an empty token
-    return match.group()
+def _parse_line(line: bytes, rules: Rules) -> tuple[float, Int64Array, Float64Array]:
+    """Label, sorted columns and values of a line; ValueError if there is something wrong with it.
 
-
-def _exact_number(text: bytes, at: int) -> float:
-    """Float64 nearest to the label or the value of the pair at `at`.
-
-    A whole number as a label that float64 would merge with its neighbour becomes NaN.
+    This says what a line may hold: `ooc_fw._core.text` takes a part of that, and the same way.
     """
-    _, colon, number = _token(text, at).rpartition(b":")
-    return float(number) if colon or is_exact_label(number.decode("ascii")) else np.nan
+    tokens = (match[0] for match in re.finditer(rb"[^\s#]+", line.partition(b"#")[0]))
+    word = next(tokens)
+    label = _number(word)
+    if not math.isfinite(label):
+        raise ValueError(
+            f"label {_shown(word)} is not a finite number; a line is LABEL INDEX:VALUE "
+            f"INDEX:VALUE ..."
+        )
+    if not is_exact_label(word.decode()):
+        raise ValueError(
+            f"label {_shown(word)} is a whole number too large for float64; number the classes anew"
+        )
+    columns = array("q")
+    values = array("d")
+    for k, token in enumerate(tokens):
+        if k > 0 or not token.startswith(b"qid:"):  # a classifier has no use for queries
+            column, value = _parse_pair(token, rules)
+            columns.append(column)
+            values.append(value)
+    order = np.argsort(columns, kind="stable")
+    found = np.array(columns, dtype=np.int64)[order]
+    twice = np.flatnonzero(found[1:] == found[:-1])
+    if len(twice):
+        index = found[twice[0]] + rules.index_base
+        raise ValueError(f"feature index {index} stands twice in one line; keep one of them")
+    return label, found, np.array(values, dtype=np.float64)[order]
 
 
-def _message(block: TextBlock, problem: Problem, cursor: np.ndarray) -> str:
-    """One sentence: input, line, what is wrong and the way out."""
-    at = int(cursor[TOKEN])
-    shown = str(at)
-    if problem != Problem.DUPLICATE_INDEX:
-        token = _token(block.text, at)
-        shown = token[:_SHOWN_BYTES].decode("ascii", "backslashreplace")
-        shown += "..." * (len(token) > _SHOWN_BYTES)
-    line = block.first_line + cursor[compiled.LINE]
-    return f"{block.name}, line {line}: {_REASONS[problem].format(shown)}"
+def _parse_pair(token: bytes, rules: Rules) -> tuple[int, float]:
+    """Column and value of INDEX:VALUE; ValueError if there is something wrong with it."""
+    index, colon, word = token.partition(b":")
+    column = -1
+    if colon and index.isdigit():
+        column = int(index.lstrip(b"0")[:20] or 0) - rules.index_base
+    if not 0 <= column < 2**31:
+        raise ValueError(
+            f"{_shown(token)} is not INDEX:VALUE; the index is a whole number from 1 (from 0 with "
+            f"--zero-based) to {2**31 - 1}, no blank around the colon"
+        )
+    value = _number(word)
+    if not abs(value) < FLOAT32_OVERFLOW:
+        raise ValueError(
+            f"the value of {_shown(token)} is not a finite number of float32 (up to 3.4e38)"
+        )
+    if value <= rules.above and column < rules.width_limit:
+        raise ValueError(f"the value of {_shown(token)} is not above -1, so that it has no log1p")
+    return column, value
 
 
-_REASONS = {
-    Problem.LABEL: "label '{}' is not a finite number; a line is LABEL INDEX:VALUE INDEX:VALUE ...",
-    Problem.LABEL_NOT_EXACT: "label '{}' is a whole number that float64 does not tell from its "
-    "neighbours; number the classes anew",
-    Problem.PAIR: "'{}' is not INDEX:VALUE; the index is a whole number from 1 (from 0 with "
-    "--zero-based), no blank around the colon",
-    Problem.ZERO_INDEX: "'{}' has index 0; give --zero-based if the first feature is called 0",
-    Problem.INDEX_TOO_LARGE: f"'{{}}' has an index beyond {INT32_MAX}; number the features anew",
-    Problem.DUPLICATE_INDEX: "feature index {} stands twice in one line; keep one of them",
-    Problem.VALUE: "the value of '{}' is not a finite number; correct it or leave the row out",
-    Problem.VALUE_TOO_LARGE: "the value of '{}' is beyond float32 (3.4e38); use another unit",
-    Problem.NO_LOG1P: "the value of '{}' has no log1p, it is not above -1; leave out --log1p",
-}
+def _number(word: bytes) -> float:
+    """Float64 nearest to a decimal number; NaN for anything else."""
+    return float(word) if _NUMBER.fullmatch(word) else math.nan
+
+
+def _shown(token: bytes) -> str:
+    """The beginning of a token, for messages."""
+    return f"'{token[:40].decode('ascii', 'backslashreplace')}{'...' * (len(token) > 40)}'"

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ooc_fw._core import text as compiled
-from ooc_fw._core.text import BEGIN, QUOTED, scan_rows
+from ooc_fw._core.text import BEGIN, QUOTED, Rules, parse_lines, scan_rows
 
 CELL = r'(?:"(?:[^"]|"")*"(?:[^",\n][^,\n]*)?|[^",\n][^,\n]*|)'
 ROW = re.compile(f"{CELL}(?:,{CELL})*\n")
@@ -49,20 +48,8 @@ def test_rows_end_where_a_regular_expression_ends_them(parts):
 
 def test_parsers_return_plain_integers():
     """Python code would run to make others, and a signal that raises there ends the process."""
-    text, none = np.frombuffer(b"1 2:3\n", dtype=np.uint8), np.empty(0, dtype=np.int64)
-    expected = compiled.Expected(1, 10, -np.inf, none, np.empty(0))
-    places = np.zeros(compiled.CURSOR_SIZE, dtype=np.int64), np.empty(2), np.zeros(3, np.int64)
-    problem = compiled.parse_lines(
-        text, expected, *places, np.empty(3, dtype=np.int32), np.empty(3, dtype=np.float32)
-    )
-    assert (type(problem), problem) == (int, compiled.Problem.NONE)
+    text = np.frombuffer(b"1 2:3\n", dtype=np.uint8)
+    labels, indptr, indices = np.empty(2), np.zeros(3, np.int64), np.empty(3, dtype=np.int32)
+    place = parse_lines(text, Rules(), (0, 0, 0, 0, 0), labels, indptr, indices, np.empty(3))
+    assert (type(place), place) == (tuple, (6, 1, 1, 2, 0))
     assert type(scan_part("a,b\n", BEGIN)) is tuple
-
-
-@given(st.lists(st.integers(0, 30), max_size=40))
-def test_pairs_are_sorted_by_column(columns):
-    indices = np.array(columns, dtype=np.int32)
-    values = indices * 2.0
-    compiled._sort_pairs(indices, values)
-    assert indices.tolist() == sorted(columns)
-    np.testing.assert_array_equal(values, indices * 2.0)

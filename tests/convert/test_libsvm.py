@@ -42,6 +42,7 @@ def parse(text: str | bytes, **options: object) -> ParsedBlock:
         ("1e0 1:00012 02:1", 1, [12, 1]),
         ("1 1:1e-60 2:1", 1, [1e-60, 1]),
         ("-1 1:0.1234567 2:12345678 3:0.12345678", -1, [0.1234567, 12345678, 0.12345678]),
+        ("1 2:1e-99 00000000000000000000001:3", 1, [3, 1e-99]),
     ],
 )
 def test_line(line, label, row):
@@ -150,6 +151,7 @@ def test_iter_libsvm_does_not_depend_on_the_block(tmp_path, monkeypatch, block_b
         list(iter_libsvm(path))
 
 
+NO_PAIRS = "1 :1 a:1 -3:1 0:1 2147483649:1 99999999999999999999:1"
 NO_VALUES = "1: 1:x 1:1.2.3 1:1e 1:1e+ 1:- 1:. 1:1_0 1:0x1 1:i 1:nope 1:NaN 1:+infinity"
 BEYOND = "1:3.5e38 1:-1e999 1:3.4028235677973366163753939545814256844e38"
 MERGED = "9007199254740993 -9007199254740993.0 18446744073709551617"
@@ -159,17 +161,14 @@ BAD_LINES = {
         line: f"label '{line.split()[0]}' is not a finite number"
         for line in ("1:1 2:2", "1,2 1:1", "nan 1:1", "-INF", "1e999 1:1")
     },
-    **{f"{label} 1:1": f"label '{label}' is a whole number that flo" for label in MERGED.split()},
-    **{f"1 {token}": f"'{token}' is not INDEX:VALUE" for token in ("1", ":1", "a:1", "-3:1")},
+    **{f"{label} 1:1": f"label '{label}' is a whole number too" for label in MERGED.split()},
+    **{f"1 {token}": f"'{token}' is not INDEX:VALUE" for token in NO_PAIRS.split()},
     "1 1 :1": r"'1' is not INDEX:VALUE",
-    "1 0:1": r"'0:1' has index 0; give --zero-based",
-    "1 2147483649:1": r"'2147483649:1' has an index beyond 2147483647",
-    "1 99999999999999999999:1": r"'99999999999999999999:1' has an index beyond",
     "1 3:1 3:2": r"feature index 3 stands twice in one line",
     "1 3:0 1:1 3:2": r"feature index 3 stands twice in one line",
-    **{f"1 {token}": f"of '{re.escape(token)}' is not a fin" for token in NO_VALUES.split()},
+    **{f"1 {token}": f"of '{re.escape(token)}' is not a finite" for token in NO_VALUES.split()},
     "1 1: 2:1": r"the value of '1:' is not a finite number",
-    **{f"1 {token}": f"the value of '{token[:20]}.*is beyond float32" for token in BEYOND.split()},
+    **{f"1 {token}": f"the value of '{token[:20]}.* of float32" for token in BEYOND.split()},
     "1 1:" + "1" * 60 + "x": r"the value of '1:1{38}\.\.\.' is not a finite number",
     "1 1:\xff": r"'1:\\xc3\\xbf' is not a finite number",
 }
@@ -190,7 +189,7 @@ def test_a_bad_line_is_named_or_leaves_no_trace(line, ending):
 @pytest.mark.parametrize("value", ["-1", "-1.5", "-1.00000000001"])
 def test_values_without_log1p(value):
     assert parse(f"1 1:{value}").rows.data == float(value)
-    with pytest.raises(InputError, match=rf"line 1: the value of '1:{value}' has no log1p"):
+    with pytest.raises(InputError, match=rf"line 1: the value of '1:{value}' .* no log1p"):
         parse(f"1 1:{value}", log1p=True)
     assert not parse(f"1 3:{value}", log1p=True, n_features=2).rows.data.size
     assert parse("1 1:-0.99", log1p=True).rows.data > -1
