@@ -15,7 +15,6 @@ class LandmarkSolution(Work):
     """Weights of k classifiers on shared landmarks, and what is known of them."""
 
     status: Status
-    choice: str  # one line: what was done and why
     rows: Int64Array  # (N,): row numbers of the landmarks
     landmarks: Rows  # (N, n_features)
     beta: Float64Array  # (k, N)

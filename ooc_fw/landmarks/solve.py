@@ -336,7 +336,6 @@ class _Run(Surroundings):
         self.count()
         return LandmarkSolution(
             status=status,
-            choice=f"{len(newton.span)} landmarks, Newton steps over all rows",
             rows=newton.ids,
             landmarks=newton.span.landmarks.rows,
             beta=point.b,

@@ -198,54 +198,43 @@ def _vector_of(stored: h5py.Dataset, dtype: type) -> npt.NDArray[Any]:
 def _read_trained(file: h5py.File, fields: dict[str, Any]) -> dict[str, Any]:
     """Classes, classifiers and what they share, of a file of 0.2."""
     group = file["machines"]
-    parts = _parts_of_table(group) if "indptr" in group else _parts_of_groups(group)
-    n_vectors = len(fields["support_vectors"])
-    rows = np.full(n_vectors, -1)
-    penalties = np.full(n_vectors, fields["C"])
-    for part in parts:
-        if "landmarks" in part:
-            part["sv"] = part["landmarks"]
-            part["rho"] = 1.0
-        else:
-            part["beta"] = part["alpha"] * part["labels"]
-        inside = ((part["sv"] >= 0) & (part["sv"] < n_vectors)).all()
-        demand(inside, f"a classifier points outside the {n_vectors} vectors")
-        rows[part["sv"]] = part["rows"]
-        penalties[part["sv"]] = part.get("C", fields["C"])
-    numbers = {name: [part.get(name, np.nan) for part in parts] for name in NUMBERS}
-    places = [part["sv"] for part in parts]
+    flat = "indptr" in group
+    each = [group] if flat else [group[str(k)] for k in range(len(group))]
+    spans = "landmarks" in each[0]
+
+    def arrays(name: str) -> list[npt.NDArray[Any]]:
+        """Arrays of each classifier."""
+        found = [_as_stored(own[name]) for own in each]
+        return np.split(found[0], _as_stored(group["indptr"])[1:-1]) if flat else found
+
+    numbers: dict[str, Any] = {}
+    for name in NUMBERS:
+        if not flat:
+            numbers[name] = [own.attrs.get(name, np.nan) for own in each]
+        elif name in group:
+            numbers[name] = _as_stored(group[name])
+    if spans:
+        numbers["rho"] = np.ones(len(each))
+        places = arrays("landmarks")
+        betas = arrays("beta")
+    else:
+        places = arrays("sv")
+        betas = [a * y for a, y in zip(arrays("alpha"), arrays("labels"), strict=True)]
+    vectors = np.concatenate(places)
+    rows = np.full(len(fields["support_vectors"]), -1)
+    rows[vectors] = np.concatenate(arrays("rows"))
+    penalties = None
+    if "C" in each[0]:
+        penalties = np.full(len(rows), fields["C"])
+        penalties[vectors] = np.concatenate(arrays("C"))
     names = np.asarray(file.attrs["class_names"])
-    is_text = names.dtype.kind == "S"
     return {
-        "classes": np.char.decode(names, "utf-8") if is_text else names.astype(np.float64),
-        "machines": Machines.of(places, [part["beta"] for part in parts], **numbers),
+        "classes": np.char.decode(names) if names.dtype.kind == "S" else names.astype(np.float64),
+        "machines": Machines.of(places, betas, **numbers),
         "rows": rows,
-        "penalties": penalties if "C" in parts[0] else None,
-        "jitter": parts[0].get("jitter"),
+        "penalties": penalties,
+        "jitter": _number_of(each[0].attrs, "jitter") if spans else None,
     }
-
-
-def _parts_of_groups(group: h5py.Group) -> list[dict[str, Any]]:
-    """Arrays and numbers of each classifier by name, from a group for each."""
-    parts = []
-    for k in range(len(group)):
-        own = group[str(k)]
-        names = own.attrs.keys() - {"positive", "negative", "kind"}
-        numbers = {name: _number_of(own.attrs, name) for name in names}
-        parts.append(numbers | {name: _as_stored(stored) for name, stored in own.items()})
-    return parts
-
-
-def _parts_of_table(group: h5py.Group) -> list[dict[str, Any]]:
-    """The same from arrays of all classifiers, which are exact."""
-    indptr = _vector_of(group["indptr"], np.int64)
-    columns: dict[str, Any] = {}
-    for name in group.keys() - {"indptr", "positive", "negative"}:
-        columns[name] = _as_stored(group[name])
-        if name in ("alpha", "labels", "rows", "sv", "C"):
-            check_pointers(indptr, len(columns[name]), f"{group.name}/indptr of {name}")
-            columns[name] = np.split(columns[name], indptr[1:-1])
-    return [dict(zip(columns, own, strict=True)) for own in zip(*columns.values(), strict=True)]
 
 
 def _as_stored(stored: h5py.Dataset) -> npt.NDArray[Any]:
@@ -254,42 +243,40 @@ def _as_stored(stored: h5py.Dataset) -> npt.NDArray[Any]:
 
 def check_model(model: Model) -> None:
     """Raise InputError for what no training gives, or what does not fit together."""
-    classes = model.classes
+    classes = model.classes.tolist()
     exact = model.kind == "exact"
     demand(
         len(classes) > 1 and len(model.machines) == count_classifiers(len(classes), model.decision),
         f"no model has {len(classes)} classes and {len(model.machines)} classifiers",
     )
-    different = len(set(classes.tolist())) == len(classes)
-    finite = classes.dtype.kind != "f" or bool(np.isfinite(classes).all())
+    different = len(set(classes)) == len(classes)
+    finite = model.classes.dtype.kind != "f" or np.isfinite(model.classes).all()
     demand(different and finite, "classes must be words or finite numbers, all different")
-    of_task = model.task == "classification" or classes.tolist() == [-1, 1]
+    of_task = model.task == "classification" or classes == [-1, 1]
     if model.task == "regression":
         of_task &= not exact and None not in (model.offset, model.epsilon)
     demand(of_task, f"its classes, classifiers or numbers are not those of {model.task}")
-    _check_machines(model.machines, len(model.support_vectors), exact)
-    one_sided = model.task != "novelty" or not exact or bool((model.machines.beta >= 0).all())
-    demand(one_sided, "weights of novelty must not be negative")
-    _check_vectors(model, exact)
     for name in ("C", "jitter", "offset", "spread", "epsilon"):
         value = 1.0 if getattr(model, name) is None else getattr(model, name)
         possible = value > 0 if name in ("C", "spread") else value >= 0 or name == "offset"
         demand(possible and np.isfinite(value), f"the {name} of a model cannot be {value}")
+    _check_machines(model.machines, len(model.support_vectors), exact)
+    one_sided = model.task != "novelty" or not exact or (model.machines.beta >= 0).all()
+    demand(one_sided, "weights of novelty must not be negative")
+    _check_vectors(model, exact)
 
 
 def _check_vectors(model: Model, exact: bool) -> None:
     """Raise InputError for rows, penalties and widths that are not those of support vectors."""
-    n_vectors = len(model.support_vectors)
+    n = len(model.support_vectors)
     rows = model.rows
-    demand(
-        len(rows) == n_vectors and rows.min() >= (0 if exact else -1),
-        f"{n_vectors} support vectors need as many numbers of rows",
-    )
+    fits = len(rows) == n and rows.min() >= (0 if exact else -1)
+    demand(fits, f"{n} support vectors need as many numbers of rows")
     rows = rows[rows != -1]
     demand(len(np.unique(rows)) == len(rows), "two support vectors are the same row")
-    penalties = np.ones(n_vectors) if model.penalties is None else model.penalties
-    positive = bool(((penalties > 0) & (penalties < np.inf)).all())
-    demand(positive and len(penalties) == n_vectors, f"C must be {n_vectors} positive numbers")
+    penalties = np.ones(n) if model.penalties is None else model.penalties
+    fits = len(penalties) == n and ((penalties > 0) & (penalties < np.inf)).all()
+    demand(fits, f"C must be {n} positive numbers")
     widths = {model.n_features, len(model.columns or range(model.n_features))}
     if model.scaling is not None and model.scaling.n_features is not None:
         widths.add(model.scaling.n_features)
@@ -300,24 +287,21 @@ def _check_machines(machines: Machines, n_vectors: int, exact: bool) -> None:
     """Raise InputError for arrays and numbers of classifiers that no training gives."""
     n = len(machines)
     sv = machines.sv
+    beta = machines.beta
     check_pointers(machines.indptr, len(sv), "indptr of the classifiers")
     lengths = np.diff(machines.indptr)
     numbers = np.array([getattr(machines, name) for name in NUMBERS])
-    demand(
-        len(machines.beta) == len(sv) and numbers.shape[1:] == (n,) and lengths.all(),
-        "the arrays of classifiers must be of one length above 0",
-    )
-    demand(
-        0 <= sv.min() <= sv.max() < n_vectors,
-        f"a classifier points outside the {n_vectors} vectors",
-    )
+    fits = len(beta) == len(sv) and numbers.shape[1:] == (n,) and lengths.all()
+    demand(fits, "the arrays of classifiers must be of one length above 0")
+    fits = 0 <= sv.min() <= sv.max() < n_vectors
+    demand(fits, f"a classifier points outside the {n_vectors} vectors")
     places = np.repeat(np.arange(n), lengths) * n_vectors + sv
     demand(len(np.unique(places)) == len(sv), "a classifier has a support vector twice")
-    demand(np.isfinite(machines.beta).all(), "weights must be finite numbers")
+    demand(np.isfinite(beta).all(), "weights must be finite numbers")
     positive = (machines.rho >= np.finfo(np.float64).tiny) & (machines.rho < np.inf)
     demand(positive.all(), "rho must be a positive number")
     if exact:
-        sums = np.add.reduceat(np.abs(machines.beta), machines.indptr[:-1])
+        sums = np.add.reduceat(np.abs(beta), machines.indptr[:-1])
         near = np.abs(sums - 1) <= WEIGHT_SUM_TOLERANCE
         demand(near.all(), f"absolute weights must have the sum 1, not {sums}")
     else:
@@ -327,9 +311,7 @@ def _check_machines(machines: Machines, n_vectors: int, exact: bool) -> None:
     for name in ("certified_gap", "primal", "dual"):
         values = getattr(machines, name)
         possible = (values >= 0) & (np.isfinite(values) | (name == "certified_gap"))
-        demand(
-            (possible | np.isnan(values)).all(), f"{name} must be a number from 0 on, not {values}"
-        )
+        demand((possible | np.isnan(values)).all(), f"{name} must not be {values}")
     sigmoids = np.array([machines.sigmoid_a, machines.sigmoid_b])
     possible = np.isfinite(sigmoids).all(axis=0) | np.isnan(sigmoids).all(axis=0)
     demand(possible.all(), f"sigmoids cannot have the numbers {sigmoids}")

@@ -169,16 +169,15 @@ class Model:
         training rows. `given` has other fields: kernel, C, and what belongs to the task.
         """
         if isinstance(solution, LandmarkSolution):
-            trained = trained_landmarks(solution, penalties)
+            given |= trained_landmarks(solution, penalties)
         else:
-            trained = trained_pairs(solution, vectors, given["C"])
+            given |= trained_pairs(solution, vectors, given["C"])
         columns = getattr(data, "columns", None)
         return cls(
             classes=as_class_values(classes),
             scaling=getattr(data, "scaling", None),
             columns=None if columns is None else tuple(columns),
             table=getattr(data, "table", None),
-            **trained,
             **given,
         )
 
@@ -194,8 +193,9 @@ class Model:
     def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]] | None) -> Model:
         """Same model, with a and b of the sigmoid of each classifier; None: no probabilities."""
         n = len(self.machines)
-        a, b = np.full((2, n), np.nan) if sigmoids is None else np.array(sigmoids).reshape(n, 2).T
-        return replace(self, machines=replace(self.machines, sigmoid_a=a, sigmoid_b=b))
+        both = np.full((n, 2), np.nan) if sigmoids is None else np.array(sigmoids).reshape(n, 2)
+        machines = replace(self.machines, sigmoid_a=both[:, 0], sigmoid_b=both[:, 1])
+        return replace(self, machines=machines)
 
     def decision_function(
         self,
