@@ -132,7 +132,7 @@ class DecisionFunctions:
         for row, one in zip(betas, self._classifiers, strict=True):
             row[one.places] = one.beta
         at_vertices = at_vertices or self._at_vertices(betas)
-        span = Span(self._engine, self._z64, np.abs(betas).max(axis=0), effort.most)
+        span = Span(self._engine, self._z64, np.abs(betas).max(axis=0), effort)
         rows, is_open = sample()
         x = self._engine.prepare(rows)
         if len(x) == 0:  # all of them are vertices
@@ -142,7 +142,7 @@ class DecisionFunctions:
             self.compression = few = span.compress(*at_vertices)
             return few, np.count_nonzero(is_open(*self._first_stage(x)[:2])) / len(x)
 
-        self.compression, cost = cheapest(span, effort, attempt)
+        self.compression, cost = cheapest(span, attempt)
         if self.compression is not None:
             n_pivots, n = len(self.compression.places), self.n_vertices
             logger.info("%d of %d vertices take %.2g of the time of all", n_pivots, n, cost)

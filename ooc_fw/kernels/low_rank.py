@@ -28,11 +28,12 @@ from ooc_fw.kernels.functions import FLOAT64_UNIT
 
 _ROUNDS = 8
 _LEAST_STEP = 8  # pivots of a round
-_LEAST_SAVING = 3  # vertices for each pivot, at least
+_LOOKED_AT = 8192  # vertices that pivots are chosen among, or all if fewer
+_LEAST_SAVING = 3  # of these for each pivot, at least
 _ROWS_PER_VERTEX = 8  # of a pass, at least
-_PIVOTS_PER_ROOT = 1.5  # of the number of rows: p^2 s steps of arithmetic beside n s kernel values
+_PIVOTS_PER_ROOT = 1.5  # of the number of rows: few of these take less time than many pivots save
 _CANDIDATES_PER_PIVOT = 6  # of a round
-_MOST_BYTES = 192 << 20
+_MOST_BYTES = 384 << 20
 _DEPENDENT = 1e-13  # share of k~(z, z) outside the span, below which rounding hides it
 _RIDGE = 1e-13  # of the diagonal: keeps c small where pivots are nearly dependent
 _OVERHEAD = 1.2  # time of a kernel value of a pivot, which serves two sums, over that of a vertex
@@ -49,21 +50,24 @@ class Effort(NamedTuple):
     step: int  # pivots of each round
     most: int  # of all rounds
     candidates: int  # vertices that a round looks at
+    looked_at: int  # vertices that all rounds look at
 
     @classmethod
     def of(cls, n_rows: int, n_vertices: int, n_bytes: int | None = None) -> Effort | None:
         """For a pass over some rows, in `n_bytes` of memory; None where nothing is worth it."""
         n_bytes = min(n_bytes or _MOST_BYTES, _MOST_BYTES)
+        looked_at = min(n_vertices, _LOOKED_AT)
+        # A row of `Span.shares` for each pivot takes half of the memory. Three matrices of all
+        # pivots take the other half, since `_LEAST_SAVING` is 3.
         most = min(
-            n_vertices // _LEAST_SAVING,
+            looked_at // _LEAST_SAVING,
             int(_PIVOTS_PER_ROOT * math.sqrt(n_rows)),
-            n_bytes // (16 * n_vertices),
+            n_bytes // (16 * looked_at),
         )
-        most_candidates = min(n_vertices, math.isqrt(n_bytes // 32))
-        step = min(most // _ROUNDS, most_candidates // _CANDIDATES_PER_PIVOT)
+        step = most // _ROUNDS
         if step < _LEAST_STEP or n_rows < _ROWS_PER_VERTEX * n_vertices:
             return None
-        return cls(step, _ROUNDS * step, min(n_vertices, _CANDIDATES_PER_PIVOT * step))
+        return cls(step, _ROUNDS * step, _CANDIDATES_PER_PIVOT * step, looked_at)
 
 
 class Compression(NamedTuple):
@@ -88,9 +92,10 @@ def kernel_matrix(engine: Engine, x: Operand) -> Float64Array:
 class Span:
     """Pivots among vertices, chosen by Cholesky factorisation with pivoting, round by round.
 
-    A round looks at a random part of the vertices, the more likely the larger their weights and
-    what of them is outside the span of the pivots. Which vertices are chosen decides
-    how good a `Compression` is, but not whether its bounds hold.
+    They are chosen among some of the vertices, drawn at random: the more likely, the larger their
+    weights. A round looks at a random part of these, the more likely the larger what of them is
+    outside the span of the pivots, too. Which vertices are chosen decides how good a `Compression`
+    is, but not whether its bounds hold.
 
     References
     ----------
@@ -100,52 +105,67 @@ class Span:
     engine: Engine
     vertices: Operand  # (s,): all of them, for float64
     sizes: Float64Array  # (s,): |b_j|, the largest of several classifiers
-    most: int  # pivots
-    places: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    shares: Float64Array = field(init=False)  # L^-1 K~ between the p pivots and all; (most, s)
-    outside: Float64Array = field(init=False)  # k~(z, z) less its share in the span, (s,)
+    effort: Effort
+    places: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of pivots
 
     def __post_init__(self) -> None:
-        self.shares = np.empty((self.most, len(self.vertices)))  # memory when rows are written
-        self.outside = self.engine.kernel.diagonal(self.vertices.norms) + 1.0
+        self._drawn = self._draw(np.sqrt(self.sizes), self.effort.looked_at, seed=0)
+        self._looked_at = self.vertices.take(self._drawn)
+        # L^-1 K~ between the p pivots and the m vertices looked at, (most, m): memory when written.
+        self._shares = np.empty((self.effort.most, len(self._drawn)))
+        # k~(z, z) less its share in the span, (m,); 0 for pivots.
+        self._outside = self.engine.kernel.diagonal(self._looked_at.norms) + 1.0
 
-    def grow(self, effort: Effort) -> bool:
+    def _draw(self, chances: Float64Array, most: int, seed: int) -> Int64Array:
+        """Increasing places of up to `most` that have a chance."""
+        n_drawn = min(most, int(np.count_nonzero(chances)))
+        if n_drawn == 0:
+            return np.empty(0, dtype=np.int64)
+        rng = np.random.default_rng(seed)
+        drawn = rng.choice(len(chances), n_drawn, replace=False, p=chances / chances.sum())
+        return np.sort(drawn)
+
+    def grow(self) -> bool:
         """Choose the pivots of another round; False where no vertex is left outside the span."""
-        chances = np.sqrt(self.sizes * np.maximum(self.outside, 0.0))
-        chances[self.places] = 0.0
-        n_candidates = min(effort.candidates, int(np.count_nonzero(chances)))
-        if n_candidates == 0:
+        chances = np.sqrt(self.sizes[self._drawn] * self._outside)
+        candidates = self._draw(chances, self.effort.candidates, seed=len(self.places))
+        if len(candidates) == 0:
             return False
-        rng, chances = np.random.default_rng(len(self.places)), chances / chances.sum()
-        candidates = rng.choice(len(chances), n_candidates, replace=False, p=chances)
-        return self._choose(np.sort(candidates), effort.step)
+        new, lower = self._choose(candidates)
+        if len(new) == 0:
+            return False
+        self._add(new, lower)
+        return True
 
-    def _choose(self, candidates: Int64Array, n_pivots: int) -> bool:
-        """Take as pivots the candidates with the largest parts outside the span, one by one."""
-        block = kernel_matrix(self.engine, self.vertices.take(candidates))
-        before = self.shares[: len(self.places)]
-        shares, diagonal = before[:, candidates], np.diagonal(block).copy()
-        outside = np.maximum(self.outside[candidates], 0.0)
-        sizes = self.sizes[candidates]
-        factor = np.zeros((n_pivots, len(candidates)))
+    def _choose(self, candidates: Int64Array) -> tuple[Int64Array, Float64Array]:
+        """Candidates with the largest parts outside the span, one by one; their factor L."""
+        block = kernel_matrix(self.engine, self._looked_at.take(candidates))
+        diagonal = np.diagonal(block).copy()
+        shares = self._shares[: len(self.places), candidates]
+        block -= shares.T @ shares
+        outside = self._outside[candidates]
+        sizes = self.sizes[self._drawn[candidates]]
+        factor = np.zeros((self.effort.step, len(candidates)))
         chosen: list[int] = []
-        while len(chosen) < n_pivots:
-            best, k = int(np.argmax(sizes * np.sqrt(outside))), len(chosen)
+        while len(chosen) < self.effort.step:
+            best = int(np.argmax(sizes * np.sqrt(outside)))
             if outside[best] == 0:
                 break
-            column = block[best] - shares[:, best] @ shares - factor[:k, best] @ factor[:k]
+            k = len(chosen)
+            column = block[best] - factor[:k, best] @ factor[:k]
             if column[best] > _DEPENDENT * diagonal[best]:
                 factor[k] = column / np.sqrt(column[best])
                 outside = outside - np.square(factor[k])
                 chosen.append(best)
             outside[outside < _DEPENDENT * diagonal] = 0.0
             outside[best] = 0.0
-        if not chosen:
-            return False
-        lower, new = factor[: len(chosen), chosen].T, candidates[chosen]
-        del block, shares
-        added = self.shares[len(before) : len(before) + len(new)]
-        self.engine.block(self.vertices.take(new), self.vertices, added)
+        return candidates[chosen], factor[: len(chosen), chosen].T
+
+    def _add(self, new: Int64Array, lower: Float64Array) -> None:
+        """Take pivots, given the factor of what of them is outside the span of those before."""
+        before = self._shares[: len(self.places)]
+        added = self._shares[len(before) : len(before) + len(new)]
+        self.engine.block(self._looked_at.take(new), self._looked_at, added)
         at_new = before[:, new].T
 
         def solve(part: slice) -> None:
@@ -153,9 +173,10 @@ class Span:
             added[:, part] = np.linalg.solve(lower, left)
 
         self.engine.pool.share(added.shape[1], added.size * len(lower), solve)
-        self.outside -= np.einsum("ij,ij->j", added, added)
-        self.places = np.concatenate([self.places, new])
-        return True
+        outside = self._outside - np.einsum("ij,ij->j", added, added)
+        outside[new] = 0.0
+        self._outside = np.where(self._outside > 0, np.maximum(outside, 0.0), 0.0)
+        self.places = np.concatenate([self.places, self._drawn[new]])
 
     def compress(
         self, values: Float64Array, squared_norms: Float64Array, rounding: float
@@ -227,15 +248,16 @@ def row_cost(n_pivots: int, n_vertices: int, share_open: float) -> float:
 
 
 def cheapest(
-    span: Span, effort: Effort, attempt: Callable[[], tuple[Compression, float]]
+    span: Span, attempt: Callable[[], tuple[Compression, float]]
 ) -> tuple[Compression | None, float]:
     """The compression by the pivots of all rounds so far with which rows take the least time.
 
     `attempt` makes one after each round and says what share of the rows it leaves open. None where
     none makes rows much cheaper than all vertices do. With it comes the time of a row, as a share.
     """
+    effort = span.effort
     best, least, norms = None, _WORTHWHILE, np.full(1, np.inf)
-    while len(span.places) + effort.step <= effort.most and span.grow(effort):
+    while len(span.places) + effort.step <= effort.most and span.grow():
         few, share_open = attempt()
         cost = row_cost(len(few.places), len(span.sizes), share_open)
         if cost < least:

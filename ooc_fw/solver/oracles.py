@@ -227,14 +227,14 @@ class FewVertices:
         engine = active.engine
         exact = active.decision_at(x)
         with active.kernel_rows_lent(if_=self._memory.limit is not None):
-            span = Span(engine, engine.prepare(active.rows, exact=True), active.alpha, effort.most)
+            span = Span(engine, engine.prepare(active.rows, exact=True), active.alpha, effort)
 
             def attempt() -> tuple[Compression, float]:
                 few = _fit(active, span.places, x, exact)
                 is_open = look.may_violate(*few.of_one(x), known)
                 return few.compression, np.count_nonzero(is_open) / len(known)
 
-            best, cost = low_rank.cheapest(span, effort, attempt)
+            best, cost = low_rank.cheapest(span, attempt)
         if best is not None:
             self._ids = active.ids[best.places]
             self._cost = cost

@@ -55,9 +55,9 @@ def test_bounds_hold_on_every_row_however_few_vertices(case, step):
             reject()
         at_vertices = functions_of(engine, vertices, betas)._at_vertices(betas)
         exact = exact_decisions(kernel, X, vectors, betas)
-        span = Span(engine, z, np.abs(betas).max(axis=0), 5 * step)
-        effort = Effort(step, 5 * step, 2 * step)
-        while len(span.places) < effort.most and span.grow(effort):
+        effort = Effort(step, 5 * step, 2 * step, 1000)
+        span = Span(engine, z, np.abs(betas).max(axis=0), effort)
+        while len(span.places) < effort.most and span.grow():
             compression = span.compress(*at_vertices)
             pivots = engine.prepare(form(vectors[span.places]))
             values, bound, nearest = LowRank(engine, pivots, compression).evaluate(x)
@@ -127,8 +127,10 @@ def test_a_row_is_not_the_pivot_though_their_kernel_value_rounds_to_1():
     vectors = np.array([[0], [0.7], [-0.7]], dtype=np.float32)
     betas, kernel = np.array([[1e-9, 0.5, 1e-9 - 0.5]]), make_kernel("rbf", gamma=1.0)
     with Engine(kernel, 1) as engine:
-        span = Span(engine, engine.prepare(vectors, exact=True), np.array([1.0, 0, 0]), 3)
-        assert span.grow(Effort(1, 1, 1))
+        span = Span(
+            engine, engine.prepare(vectors, exact=True), np.array([1.0, 0, 0]), Effort(1, 1, 1, 3)
+        )
+        assert span.grow()
         compression = span.compress(*functions_of(engine, vectors, betas)._at_vertices(betas))
         values, bound, nearest = LowRank(engine, engine.prepare(vectors[:1]), compression).evaluate(
             engine.prepare(X)
@@ -149,8 +151,8 @@ def test_the_search_for_pivots_keeps_to_its_memory():
         engine.block(z[:8], z, np.empty((8, n)))
         tracemalloc.start()
         try:
-            span = Span(engine, z, np.ones(n), effort.most)
-            while len(span.places) < effort.most and span.grow(effort):
+            span = Span(engine, z, np.ones(n), effort)
+            while len(span.places) < effort.most and span.grow():
                 span.compress(rng.normal(size=(1, n)), np.ones(1), 1e-9)
             _, peak = tracemalloc.get_traced_memory()
         finally:

@@ -72,7 +72,7 @@ def test_a_run_by_few_vertices_has_the_same_optimum(memory_limit, monkeypatch):
         @classmethod
         def of(cls, n_rows, n_vertices, n_bytes=None):
             sought.append(n_vertices)
-            return Effort(6, 60, min(n_vertices, 40)) if n_vertices > 40 else None
+            return Effort(6, 60, 40, n_vertices) if n_vertices > 40 else None
 
     monkeypatch.setattr(oracles, "_KNOWN", 50)
     monkeypatch.setattr(oracles, "_LEAST_VERTICES", 0)
