@@ -294,7 +294,7 @@ def _plan(job: Job, like: TrainingFile | None, notes: list[str]) -> Layout:
         columns=encoder.columns,
         table=encoder.table,
         labels_as=encoder.labels.new,
-        n_encoded=0 if encoder.encoding is None else encoder.encoding.n_added,
+        n_encoded=encoder.n_encoded,
     )
 
 

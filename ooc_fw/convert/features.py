@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_fw.convert.readers import (
     EXAMPLES,
@@ -44,17 +43,15 @@ from ooc_fw.data.rows import (
     Int64Array,
     append_columns,
     keep_stored,
-    take_rows,
     values_of,
 )
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import InputError, format_label
+from ooc_fw.system.errors import InputError
 
 MAX_CATEGORIES = 4096  # different words of a column of --one-hot; one with more holds names
-MAX_CELLS = 1 << 24  # words x folds x classes of a column of --target-encode, of 8 bytes
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+MAX_CELLS = 1 << 25  # words x folds x classes of a column of --target-encode, of 8 bytes
 
 logger = logging.getLogger(__name__)
 
@@ -86,26 +83,21 @@ class TableEncoder(Encoder):
         self._drops_unlabelled = options.missing_labels != "refuse"
         self._counts: Counter[str] = Counter()  # of what notes say
         self._codes: list[WordCodes] = []  # of each column of categories
-        names = ", ".join(table.name for table in inputs)
+        self._encoding: TargetEncoding | None = None
+        learns = like is None
         if record is None:
             self.columns = inputs[0].feature_names if like is None else like.columns
         else:
             self._sums = np.zeros((2, len(record.numbers)))  # of known numbers, and of missing ones
-            self._codes = [
-                WordCodes(
-                    map(plain_word, words),
-                    grows=like is None,
-                    most=MAX_CATEGORIES,
-                    what=f"column {name!r} of {names}",
-                )
-                for name, words in zip(record.columns, record.categories, strict=True)
-                if words is not None
-            ]
+            for name, words in zip(record.columns, record.categories, strict=True):
+                if words is not None:
+                    what = f"column {name!r} of {inputs[0].name}"
+                    known = map(plain_word, words)
+                    self._codes.append(WordCodes(known, learns, MAX_CATEGORIES, what))
             if record.encodings:
-                self.encoding = TargetEncoding(
-                    record.encodings, names, targets=options.targets, counts=options.target_counts
-                )
-            if like is not None:
+                self._encoding = TargetEncoding(record.encodings, options, learns=learns)
+                self.n_encoded = len(record.encodings) if learns else 0
+            if not learns:
                 self._complete(record)
         self._labels = {table: self._label(table, options) if labels else None for table in inputs}
         self.labelled = any(self._labels.values())
@@ -126,76 +118,59 @@ class TableEncoder(Encoder):
     def parse(self, reader: Reader, block: Any) -> ParsedBlock:  # noqa: D102
         assert isinstance(reader, Table)
         cells = reader.cells(block)
-        labels = cells.labels
-        unlabelled = _unlabelled(labels)
+        unlabelled = _unlabelled(cells.labels)
         dropped = unlabelled & self._drops_unlabelled
-        wrong = np.flatnonzero(self._bad_rows(cells, unlabelled) & ~dropped)
-        if len(wrong) and not self._options.skip:
-            raise InputError(self._reason(cells, int(wrong[0])))
-        skipped = [self._reason(cells, row) for row in wrong[:EXAMPLES].tolist()]
-        taken = np.delete(np.arange(len(labels)), np.union1d(np.flatnonzero(dropped), wrong))
-        numbers: Any = cells.numbers
-        words: Sequence[Words] = cells.words
-        if len(taken) < len(labels):
-            labels = labels[taken]
-            numbers = take_rows(numbers, taken)
-            words = [column[taken] for column in words]
-        counts = Counter(rows=len(taken), unlabelled=int(np.count_nonzero(dropped)))
+        wrong = np.flatnonzero((unlabelled | self._bad_rows(cells)) & ~dropped)
+        reasons = [self._reason(cells, row) for row in wrong[:EXAMPLES].tolist()]
+        if reasons and not self._options.skip:
+            raise InputError(reasons[0])
+        dropped[wrong] = True
+        n_skipped = len(cells.skipped) + len(wrong)
+        skipped = (*cells.skipped, *reasons)[:EXAMPLES]
+        n_rows = len(dropped) - int(np.count_nonzero(dropped))
+        counts = Counter(rows=n_rows, unlabelled=len(dropped) - n_rows - len(wrong))
+        if dropped.any():
+            cells = cells.take(np.flatnonzero(~dropped))
+        rows: Any = cells.numbers
+        record = self._record
         sums = None
-        if self._record is None:
-            rows = numbers
-        else:
-            if self._record.means is not None:
-                sums = np.stack([np.nansum(numbers, axis=0), np.isnan(numbers).sum(axis=0)])
-            rows = self._columns(self._record, numbers, words, counts)
-        width = rows.n_features if self._record is None else 0  # which a record tells
+        if record is not None and record.means is not None:
+            sums = np.stack([np.nansum(rows, axis=0), np.isnan(rows).sum(axis=0)])
+        if record is not None:
+            rows = self._columns(record, cells, counts)
+        width = rows.n_features if record is None else 0  # which a record tells
         n_stored = len(rows.data)
         limit = self._options.n_features
         if limit is not None and width > limit:
             rows = keep_stored(rows, rows.indices < limit, limit)
-        return ParsedBlock(
-            self.labels.of(labels, lambda k: cells.place(int(taken[k]))),
-            rows,
-            width,
-            n_stored - len(rows.data),
-            len(cells.skipped) + len(wrong),
-            (*cells.skipped, *skipped)[:EXAMPLES],
-            self._encoded(words, counts),
-            counts,
-            sums,
-        )
+        labels = self.labels.of(cells.labels, cells.place)
+        n_dropped = n_stored - len(rows.data)
+        words = cells.words[len(self._codes) :]
+        return ParsedBlock(labels, rows, width, n_dropped, n_skipped, skipped, words, counts, sums)
 
-    def _columns(
-        self,
-        record: TableRecord,
-        numbers: Float64Array,
-        words: Sequence[Words],
-        counts: Counter[str],
-    ) -> CSRRows:
+    def _columns(self, record: TableRecord, cells: Cells, counts: Counter[str]) -> CSRRows:
         """Rows with a value for each column."""
+        numbers: Any = cells.numbers
         if not self._codes:
             return CSRRows.from_dense(numbers)
         values = np.empty((len(numbers), len(record.columns)))
         values[:, ~record.is_hot] = numbers
         places = np.flatnonzero(record.is_hot).tolist()
-        for j, known, column in zip(places, self._codes, words, strict=False):
+        for j, known, column in zip(places, self._codes, cells.words, strict=False):
             values[:, j] = 1 + known.of(column)
             counts[record.columns[j]] = int(np.count_nonzero(values[:, j] == 0))
         return CSRRows.from_dense(values)
 
-    def _encoded(self, words: Sequence[Words], counts: Counter[str]) -> Int32Array | None:
-        """Codes of the columns that are target-encoded."""
-        if self._record is None or self.encoding is None:
-            return None
-        codes = self.encoding.codes_of(words[len(self._codes) :])
-        for name, column in zip(self._record.encodings, codes.T, strict=True):
-            counts[name] = int(np.count_nonzero(column == NO_WORD))
-        return codes
-
-    def learn(self, block: ParsedBlock) -> None:  # noqa: D102
+    def learn(self, block: ParsedBlock, keys: AnyArray | None) -> Int32Array | None:  # noqa: D102
         self._counts.update(block.counts)
         if block.sums is not None:
             self._sums += block.sums
+        if self._encoding is None or self._record is None:
+            return None
+        codes = self._encoding.codes_of(block.words)
+        for name, column in zip(self._record.encodings, codes.T, strict=True):
+            self._counts[name] += int(np.count_nonzero(column == NO_WORD))
+        return codes if keys is None else self._encoding.add(block.labels, codes, keys)
 
     def measured(self, rows: CSRRows, scaling: Scaling) -> tuple[CSRRows, CSRRows]:  # noqa: D102
         logs = scaling.log_values(rows.data)
@@ -213,16 +188,28 @@ class TableEncoder(Encoder):
         if self._like is None:
             words = (tuple(sorted(codes.words)) for codes in self._codes)
             categories = tuple(None if one is None else next(words) for one in record.categories)
-            record = replace(record, categories=categories)
+            means = None if record.means is None else self._means(record)
+            record = replace(record, categories=categories, means=means)
         if record.means is not None:
             missing = np.zeros(len(record.columns))
             missing[~record.is_hot] = self._sums[1]
-            record = record if self._like else replace(record, means=self._means(record))
             ranges.fill(log.log_values(np.array(record.means)), missing)
         n_columns = len(record.columns)
-        if self.encoding is not None and self._like is None:
-            record = replace(record, encodings=self._fit_encodings(ranges, log, n_columns))
-        elif self.encoding is not None:  # room for features that are known
+        if self._encoding is not None and self._like is None:
+            encodings = {}
+            for name, (encoding, values, rows) in self._encoding.fit(self.labels).items():
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    logs = log.log_values(values)
+                if not (np.abs(logs) <= np.finfo(np.float32).max).all():
+                    raise InputError(
+                        f"the mean targets of column {name!r} are beyond float32 (3.4e38), or not "
+                        f"above -1 as --log1p needs; use another unit, or leave it out"
+                    )
+                ranges.append(n_columns, logs, rows)
+                n_columns += values.shape[1]
+                encodings[name] = encoding
+            record = replace(record, encodings=encodings)
+        elif self._encoding is not None:  # room for features that are known
             n_more = len(record.widths) - n_columns
             ranges.append(n_columns, np.ones((1, n_more)), np.array([ranges.n_rows]))
         self._complete(record)
@@ -240,22 +227,6 @@ class TableEncoder(Encoder):
         means = np.zeros(len(record.columns))
         means[~record.is_hot] = sums / n_known
         return tuple(means.tolist())
-
-    def _fit_encodings(
-        self, ranges: ColumnRanges, log: Scaling, n_columns: int
-    ) -> dict[str, Encoding]:
-        assert self.encoding is not None
-        encodings = {}
-        for name, (encoding, values, rows) in self.encoding.fit(*self.labels.values()).items():
-            if not self._can_be_taken(values).all():
-                raise InputError(
-                    f"the mean targets of column {name!r} are beyond float32 (3.4e38), or not "
-                    f"above -1 as --log1p needs; use another unit, or leave it out"
-                )
-            ranges.append(n_columns, log.log_values(values), rows)
-            n_columns += values.shape[1]
-            encodings[name] = encoding
-        return encodings
 
     def _complete(self, record: TableRecord) -> None:
         """Take a record whose categories are known, and find the feature of each code."""
@@ -294,9 +265,9 @@ class TableEncoder(Encoder):
             indices = self._feature_of[codes]
             data = np.where(is_hot, scaling.log_values(np.ones(1)), data)
         rows = CSRRows(data, indices, rows.indptr, int(record.widths[: len(record.columns)].sum()))
-        if cells is None or self.encoding is None:
+        if cells is None or self._encoding is None:
             return rows
-        return append_columns(rows, scaling.log_values(self.encoding.values(cells)))
+        return append_columns(rows, scaling.log_values(self._encoding.values(cells)))
 
     def column_name(self, column: int) -> str:  # noqa: D102
         names = self.columns if self._record is None else self._record.columns
@@ -321,7 +292,7 @@ class TableEncoder(Encoder):
             what = "it has its mean" if name in record.encodings else "its features are all 0"
             said = f"column {name!r}: {count} rows without a category that {of} knows; {what} there"
             if self._like is not None and 0 < count == self._counts["rows"]:
-                logger.warning("%s, in no row it is known", said)
+                logger.warning("%s, and no other row is there", said)
             elif count:
                 yield said
         used = {*self._labels.values(), *record.columns, *record.encodings, record.label}
@@ -331,9 +302,9 @@ class TableEncoder(Encoder):
             what = f"columns that {of} does not use, or that number rows,"
             yield f"{what} are left out: {listed(extra)}"
 
-    def _bad_rows(self, cells: Cells, unlabelled: AnyArray) -> npt.NDArray[np.bool_]:
-        """Rows without a label, or with values that cannot be taken."""
-        bad = unlabelled.copy()
+    def _bad_rows(self, cells: Cells) -> AnyArray:
+        """Rows with values that cannot be taken."""
+        bad = np.zeros(len(cells.labels), dtype=bool)
         if not isinstance(cells.labels, Words):
             bad |= np.isinf(cells.labels)
         wrong = self._wrong_values(cells.numbers)
@@ -347,17 +318,14 @@ class TableEncoder(Encoder):
         return bad
 
     def _wrong_values(self, numbers: Any) -> AnyArray:
-        """Which values cannot be taken."""
+        """Which values float32 cannot hold, or have no logarithm if that is wanted."""
         values = values_of(numbers)
-        wrong = ~self._can_be_taken(values)
+        wrong: AnyArray = ~(np.abs(values) <= np.finfo(np.float32).max)
+        if self._options.log1p:
+            wrong |= ~(values > -1)
         if self._record is not None and self._record.means is not None:
             wrong &= ~np.isnan(values)
         return wrong
-
-    def _can_be_taken(self, values: AnyArray) -> npt.NDArray[np.bool_]:
-        """Which values float32 can hold, and have a logarithm if that is wanted."""
-        fine: npt.NDArray[np.bool_] = np.abs(values) <= _FLOAT32_MAX
-        return fine & (values > -1) if self._options.log1p else fine
 
     def _reason(self, cells: Cells, row: int) -> str:
         """What is wrong with a bad row: one sentence with the file, the row and the column."""
@@ -378,17 +346,12 @@ class TableEncoder(Encoder):
             hot = zip(record.hot if record else (), cells.words, strict=False)
             name = next(name for name, words in hot if words.codes[row] < 0)
         way = "delete the row"
+        reason = f"is {value:g}: not finite, beyond float32 (3.4e38), or without log1p"
         if np.isnan(value):
             reason = "is missing"
             way = f"give --impute mean, delete the row, or --drop {name}"
         elif record is not None and name in record.dates:
             reason = "is no date such as 2024-05-17 or 2024-05-17T08:30"
-        elif np.isinf(value):
-            reason = "is not finite"
-        elif abs(value) > _FLOAT32_MAX:
-            reason = "is beyond float32 (3.4e38)"
-        else:
-            reason = "has no log1p, it is not above -1"
         if self._like is not None:
             way = f"correct or delete the row, as {self._like.name} takes no such values"
         return f"{place}: the value in column {name!r} {reason}; {way}"
@@ -407,31 +370,24 @@ class TargetEncoding:
     """Codes of categories in some columns, and the features that they become.
 
     For K classes, a column has the share of each class but the first; for targets of a regression,
-    their mean. With `counts`, another feature is the logarithm of 1 + the rows of the category.
+    their mean. With counts, another feature is the logarithm of 1 + the rows of the category.
     Labels of rows are added block by block, unless the features of the `columns` are known.
     """
 
     def __init__(
-        self, columns: Mapping[str, Encoding], names: str, *, targets: bool, counts: bool
+        self, columns: Mapping[str, Encoding], options: ConvertOptions, *, learns: bool
     ) -> None:
-        self._names = names  # of the tables
-        self._targets = targets
-        self._counts = counts
-        self._classes: dict[float, int] = {}  # label -> its place in the order of arrival
-        is_known = all(encoding["features"] for encoding in columns.values())
-        self.n_added = 0 if is_known else len(columns)  # columns whose labels are added
+        self._targets = options.targets
+        self._counts = options.target_counts
         # Of each column: codes of its words, where that of NO_WORD, the empty one, is 0;
         self._codes: dict[str, WordCodes] = {}
         # for each code x FOLDS + fold rows of each class, or of targets, rows and their sum;
         self._sums = {name: np.zeros((FOLDS, 2)) for name in columns}
-        # features of each code, or of each code x FOLDS + fold in the order of the words;
+        # and features of each code, or of each code x FOLDS + fold.
         self._values: dict[str, Float64Array] = {}
-        # and the place of each code in this order.
-        self._order: dict[str, Int64Array] = {}
         for name, encoding in columns.items():
             words = ["", *map(plain_word, encoding["words"])]
-            what = f"column {name!r} of {names}"
-            self._codes[name] = WordCodes(words, grows=not is_known, what=what)
+            self._codes[name] = WordCodes(words, learns, 1 << 20, f"column {name!r}")
             values = np.array([*encoding["features"].values()])
             self._values[name] = np.roll(values.T, 1, axis=0)  # those of NO_WORD come first
 
@@ -441,91 +397,63 @@ class TargetEncoding:
         codes = np.column_stack([known.of(column) for known, column in pairs])
         return np.maximum(codes, NO_WORD).astype(np.int32)
 
-    def add(
-        self, labels: Float64Array, found: Iterable[float], codes: Int32Array, keys: AnyArray
-    ) -> Int32Array:
-        """Add the labels of rows, block by block in their order; returns cells for `sorted_cells`.
+    def add(self, labels: Float64Array, codes: Int32Array, keys: AnyArray) -> Int32Array:
+        """Add the labels of rows, targets or codes; returns a cell for each row and column.
 
-        All labels of the block are `found`; random `keys`, uint64, put its rows into folds.
+        Random `keys`, uint64, put rows into folds.
         """
         cells = codes * np.int32(FOLDS) + (keys % np.uint64(FOLDS)).astype(np.int32)[:, None]
-        places: AnyArray = labels
-        if not self._targets:
-            of_block = sorted(found)
-            known = [self._classes.setdefault(label, len(self._classes)) for label in of_block]
-            places = np.array(known)[np.searchsorted(of_block, labels)]
+        places: AnyArray = labels if self._targets else labels.astype(np.int64)
+        n_sums = 2 if self._targets else int(labels.max(initial=0)) + 1
         for name, column in zip(self._sums, cells.T, strict=True):
-            self._widen(name, int(column.max()) + 1)
-            add_labels(self._sums[name], column, places, targets=self._targets)
+            sums = self._room(name, int(column.max(initial=0)) + 1, n_sums)
+            add_labels(sums, column, places, targets=self._targets)
         return cells
 
-    def fit(
-        self, label_values: Float64Array | None, names: Sequence[str] | None
-    ) -> dict[str, tuple[Encoding, Float64Array, Float64Array]]:
-        """Of each column its encoding, the values of training rows, and the rows that have each.
+    def _room(self, name: str, n_cells: int, n_sums: int) -> Float64Array:
+        """Sums of a column with room for so many cells, and for all classes."""
+        sums = self._sums[name]
+        more = max(n_cells, 2 * len(sums)) - len(sums) if n_cells > len(sums) else 0
+        wider = max(0, n_sums - sums.shape[1])
+        if (len(sums) + more) * (sums.shape[1] + wider) > MAX_CELLS:
+            raise InputError(
+                f"column {name!r} has too many words for --target-encode, which takes "
+                f"{MAX_CELLS // FOLDS // 2} words x classes; leave it out with --drop {name}"
+            )
+        if more or wider:
+            self._sums[name] = np.pad(sums, ((0, more), (0, wider)))
+        return self._sums[name]
 
-        Labels that were added are codes of `label_values`, or the values themselves; these may
-        stand for `names`.
-        """
-        ends = [".mean"]  # names of features; those of columns may be categories that are numbers
+    def fit(self, labels: LabelNumbers) -> dict[str, tuple[Encoding, Float64Array, Float64Array]]:
+        """Of each column its encoding, the values of training rows, and the rows that have each."""
+        # Features are not called as their columns, whose categories may be numbers.
+        ends = [".mean"]
         order = [0, 1]
         if not self._targets:
-            values = {
-                label: label if label_values is None else float(label_values[int(label)])
-                for label in self._classes
-            }
-            labels = sorted(self._classes, key=values.__getitem__)
-            order = [self._classes[label] for label in labels]
-            if len(labels) > 2:
-                numbers = [values[label] for label in labels[1:]]
-                ends = [f"={format_label(x) if names is None else names[int(x)]}" for x in numbers]
+            values, _ = labels.values()
+            order = [] if values is None else np.argsort(values).tolist()
+            if len(order) > 2:
+                ends = [f"={labels.words[code]}" for code in order[1:]] if labels.words else []
         if len(order) < 2:
             raise InputError(
                 "--target-encode needs rows of two classes, or --task regression; leave it out"
             )
-        return {name: self._fit_column(name, order, ends) for name in self._codes}
-
-    def _fit_column(
-        self, name: str, order: Sequence[int], ends: Sequence[str]
-    ) -> tuple[Encoding, Float64Array, Float64Array]:
-        words = self._codes[name].words
-        self._widen(name, FOLDS * len(words))
-        sums = self._sums[name][: FOLDS * len(words), order].reshape(len(words), FOLDS, -1)
-        codes = np.array(sorted(range(len(words)), key=words.__getitem__))
-        of_others, of_all, rows = encode(sums[codes], targets=self._targets, counts=self._counts)
-        features = [name + end for end in ends] + [f"{name}.count"] * self._counts
-        self._order[name] = np.argsort(codes)
-        self._values[name] = of_others.reshape(-1, len(features))
-        table = np.roll(of_all, -1, axis=0).T.tolist()  # NO_WORD comes last
-        encoding: Encoding = {
-            "words": [words[code] for code in codes.tolist()][1:],
-            "features": dict(zip(features, table, strict=True)),
-        }
-        return encoding, self._values[name], rows.reshape(-1)
-
-    def sorted_cells(self, cells: Int32Array) -> Int32Array:
-        """Cells of rows that were added, by the order of the words in their encoding."""
-        pairs = zip(self._order.values(), cells.T, strict=True)
-        return np.column_stack(
-            [order[column // FOLDS] * FOLDS + column % FOLDS for order, column in pairs]
-        ).astype(np.int32)
+        found = {}
+        for name, known in self._codes.items():
+            words = known.words
+            n_cells = FOLDS * len(words)
+            sums = self._room(name, n_cells, len(order))[:n_cells, order]
+            sums = sums.reshape(len(words), FOLDS, -1)
+            of_others, of_all, rows = encode(sums, targets=self._targets, counts=self._counts)
+            names = [name + end for end in ends] + [f"{name}.count"] * self._counts
+            self._values[name] = of_others.reshape(-1, len(names))
+            table = np.roll(of_all, -1, axis=0).T.tolist()  # NO_WORD comes last
+            features = dict(zip(names, table, strict=True))
+            encoding: Encoding = {"words": words[1:], "features": features}
+            found[name] = encoding, self._values[name], rows.reshape(-1)
+        return found
 
     def values(self, places: Int32Array) -> Float64Array:
-        """Features, shape (n_rows, n_features), of codes, or of `sorted_cells`."""
+        """Features, shape (n_rows, n_features), of codes, or of cells that `add` returned."""
         pairs = zip(self._values.values(), places.T, strict=True)
         return np.hstack([values[column] for values, column in pairs])
-
-    def _widen(self, name: str, n_cells: int) -> None:
-        """Give the sums of a column room for so many cells, and for all classes."""
-        n_rows, n_sums = self._sums[name].shape
-        if n_cells <= n_rows and len(self._classes) <= n_sums:
-            return
-        wide = n_rows if n_cells <= n_rows else max(n_cells, 2 * n_rows)
-        sums = np.zeros((wide, max(len(self._classes), n_sums)))
-        if sums.size > 2 * MAX_CELLS:
-            raise InputError(
-                f"column {name!r} of {self._names} has too many words for --target-encode, which "
-                f"takes {MAX_CELLS // FOLDS} words x classes; leave it out with --drop {name}"
-            )
-        sums[:n_rows, :n_sums] = self._sums[name]
-        self._sums[name] = sums

@@ -84,7 +84,6 @@ class Job:
             self.ranges.add(measured.known)
         else:
             self.ranges.merge(measured.ranges)
-        self.encoder.learn(block)
         self.labels |= measured.counts.keys()
         if len(self.labels) > MAX_CLASSES:
             raise InputError(
@@ -92,11 +91,8 @@ class Job:
                 f"targets of a regression, not classes, give --task regression"
             )
         row_ids = np.arange(self.n_rows, self.n_rows + len(block.rows))
-        codes = block.codes
-        encoding = self.encoder.encoding
-        if codes is not None and encoding is not None and encoding.n_added and len(row_ids):
-            keys = shuffle_keys(row_ids, self.options.seed)
-            codes = encoding.add(block.labels, measured.counts, codes, keys)
+        keys = shuffle_keys(row_ids, self.options.seed) if self.encoder.n_encoded else None
+        codes = self.encoder.learn(block, keys)
         self.n_rows += len(block.rows)
         self.width = max(self.width, block.width)
         self.n_dropped += block.n_dropped
@@ -193,8 +189,6 @@ def _finish(
     encoder: readers.Encoder, layout: Layout, piece: RowBlock
 ) -> tuple[Rows, Rows, RowBlock]:
     """Rows of a piece as they are stored, and rows of the same sums."""
-    if piece.codes is not None and encoder.encoding is not None and layout.n_encoded:
-        piece = replace(piece, codes=encoder.encoding.sorted_cells(piece.codes))
     scaling = layout.scaling
     rows = encoder.features(piece.rows, piece.codes, scaling)
     data = scaling.scale_values(rows.data, rows.indices)

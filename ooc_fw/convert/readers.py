@@ -20,7 +20,6 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
 
 if TYPE_CHECKING:
-    from ooc_fw.convert.features import TargetEncoding
     from ooc_fw.data.statistics import ColumnRanges
 
 BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at once
@@ -63,21 +62,6 @@ class ParseOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedBlock:
-    """Rows of one block. Rows of a table have a value for each column, not for each feature."""
-
-    labels: Float64Array  # labels, or codes of labels that are words
-    rows: CSRRows  # of float64; the width of text is the least that holds them
-    width: int  # 1 + largest column met, columns left out and explicit zeros included
-    n_dropped: int  # values left out because of their column
-    n_skipped: int  # lines or rows left out because of an error
-    skipped: tuple[str, ...]  # what was wrong with the first few of them
-    codes: Int32Array | None = None  # categories that are target-encoded
-    counts: Mapping[str, int] = field(default_factory=dict)  # of what notes say
-    sums: Float64Array | None = None  # of each column of numbers, and how many are missing
-
-
-@dataclass(frozen=True, slots=True)
 class Words:
     """A column of words, each different one written once."""
 
@@ -91,23 +75,33 @@ class Words:
         return Words(self.codes[rows], self.values)
 
 
-class WordCodes:
-    """Codes of words in the order in which threads meet them, or of given words alone.
+@dataclass(frozen=True, slots=True)
+class ParsedBlock:
+    """Rows of one block. Rows of a table have a value for each column, not for each feature."""
 
-    InputError for the column `what`, if it has more than `most` words, or too many letters.
+    labels: Float64Array  # labels, or codes of labels that are words
+    rows: CSRRows  # of float64; the width of text is the least that holds them
+    width: int  # 1 + largest column met, columns left out and explicit zeros included
+    n_dropped: int  # values left out because of their column
+    n_skipped: int  # lines or rows left out because of an error
+    skipped: tuple[str, ...]  # what was wrong with the first few of them
+    words: tuple[Words, ...] = ()  # columns that are target-encoded
+    counts: Mapping[str, int] = field(default_factory=dict)  # of what notes say
+    sums: Float64Array | None = None  # of each column of numbers, and how many are missing
+
+
+class WordCodes:
+    """Codes of words in the order in which they come, or of given words alone.
+
+    InputError for a column, `what`, with more than `most` words.
     """
 
-    max_letters = 1 << 26  # in all words
-
-    def __init__(
-        self, words: Iterable[str] = (), *, grows: bool = True, most: int = 1 << 20, what: str = ""
-    ) -> None:
+    def __init__(self, words: Iterable[str], grows: bool, most: int, what: str) -> None:
         self._codes = {word: code for code, word in enumerate(words)}
         self._grows = grows
         self._most = most
         self._what = what
         self._lock = threading.Lock()
-        self._n_letters = 0
 
     @property
     def words(self) -> list[str]:
@@ -116,25 +110,18 @@ class WordCodes:
 
     def of(self, column: Words) -> Int64Array:
         """Code of the word of each row; -1 for one that is missing or, unless codes grow, new."""
+        used = np.flatnonzero(np.bincount(column.codes + 1)[1:]).tolist()
         with self._lock:
-            if self._grows:
-                for code in np.flatnonzero(np.bincount(column.codes + 1)[1:]).tolist():
-                    self._add(column.values[code])
+            for word in (column.values[code] for code in used if self._grows):
+                self._codes.setdefault(word, len(self._codes))
+                if len(self._codes) > self._most or len(word) > MAX_NAME:
+                    raise InputError(
+                        f"{self._what} has more than {self._most} different words, or one of more "
+                        f"than {MAX_NAME} letters; name another, or leave it out with --drop"
+                    )
             codes = [self._codes.get(word, -1) for word in column.values]
         # The code -1 of missing words takes the last of these places.
         return np.array([*codes, -1], dtype=np.int64)[column.codes]
-
-    def _add(self, word: str) -> None:
-        if word in self._codes:
-            return
-        self._codes[word] = len(self._codes)
-        self._n_letters += len(word)
-        is_full = len(self._codes) > self._most or self._n_letters > self.max_letters
-        if is_full or len(word) > MAX_NAME:
-            raise InputError(
-                f"{self._what} has more than {self._most} different words, {self.max_letters} "
-                f"letters in all, or {MAX_NAME} in one; leave it out with --drop, or name another"
-            )
 
 
 class LabelNumbers:
@@ -144,7 +131,7 @@ class LabelNumbers:
     """
 
     def __init__(self, words: Sequence[str] = (), new: Mapping[str, str] | None = None) -> None:
-        self._codes = WordCodes(words, what="the column of the labels")
+        self._codes = WordCodes(words, True, 1 << 20, "the column of the labels")
         self._spelled = {plain_word(word): word for word in words}  # as the training file has them
         self._are_coded = False
         self.new = new
@@ -196,7 +183,7 @@ class Encoder(ABC):
 
     table: str | None = None  # how the columns of a table become the features, as JSON
     columns: Sequence[str] | None = None  # names of the features
-    encoding: TargetEncoding | None = None  # of categories in tables
+    n_encoded = 0  # columns of categories whose labels are added up
     labelled = True  # whether there are labels
     labels: LabelNumbers
     hint = ""  # what a row is, for messages
@@ -214,8 +201,13 @@ class Encoder(ABC):
         rows = replace(rows, data=scaling.log_values(rows.data))
         return rows, rows
 
-    def learn(self, block: ParsedBlock) -> None:  # noqa: B027
-        """Take note of a block; for one thread, in the order of the rows."""
+    def learn(self, block: ParsedBlock, keys: AnyArray | None) -> Int32Array | None:
+        """Take note of a block; for one thread, in the order of the rows.
+
+        Returns the categories of its rows that are encoded by labels, if any. Random `keys` of the
+        rows, uint64, are given if there are such columns.
+        """
+        return None
 
     def end_learning(self, ranges: ColumnRanges, log: Scaling, n_columns: int) -> Int64Array:
         """Complete what is learned from all rows; returns the number of features of each column."""

@@ -31,7 +31,7 @@ from ooc_fw.data.encoded import Encoding
 from ooc_fw.data.hdf5 import open_file, structure_errors
 from ooc_fw.data.labels import MISSING_LABELS, are_numbers, feature_places, plain_word
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, take_columns
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, take_columns, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import block_slices
 from ooc_fw.options import ConvertOptions
@@ -72,6 +72,12 @@ class Cells:
     words: tuple[Words, ...]  # one for each column of words
     place: Place
     skipped: tuple[str, ...] = ()  # what was wrong with rows that were left out
+
+    def take(self, rows: Int64Array) -> Cells:
+        """Those of some rows."""
+        numbers: Any = take_rows(self.numbers, rows)  # type: ignore[arg-type]
+        words = tuple(column[rows] for column in self.words)
+        return Cells(self.labels[rows], numbers, words, lambda k: self.place(int(rows[k])))
 
 
 class Table(Reader):

@@ -104,7 +104,7 @@ def rows_of_table(
             )
         n_rows = 0
         for block in ordered_map(partial(encoder.parse, reader), reader.blocks()):
-            encoder.learn(block)
+            codes = encoder.learn(block, None)
             n_rows += len(block.rows)
             labels: AnyArray = block.labels
             if (words := encoder.labels.words) is not None:
@@ -112,7 +112,7 @@ def rows_of_table(
             if labels.dtype.kind not in "biuf" and model.classes.dtype.kind == "f":
                 with suppress(ValueError):
                     labels = labels.astype(np.float64)
-            yield labels, encoder.features(block.rows, block.codes, Scaling())
+            yield labels, encoder.features(block.rows, codes, Scaling())
         if not n_rows:
             raise InputError(f"{table.name} has no rows; {encoder.hint}")
         notes += [f"note: {note}" for note in encoder.notes()]

@@ -253,9 +253,9 @@ def test_one_hot_and_like(run, refused, save, ooc_fw, tmp_path, caplog):
     unknown, extra = report.notes
     assert unknown.startswith("column 'colour': 1 rows without a category that ")
     assert extra.endswith("or that number rows, are left out: extra")
-    assert "in no row" not in caplog.text
+    assert "no other row" not in caplog.text
     run(text.replace("blue", "azure"), like=like)
-    assert "in no row it is known" in caplog.text
+    assert "no other row is there" in caplog.text
     # New rows need no labels.
     new = {"age": [1], "colour": ["red"], "size": [2]}
     for inputs in ("age,colour,size\n1,red,2\n", save("n.parquet", **new)):
@@ -430,9 +430,13 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
         (TRAIN, BUYS, r"line 2: column 'colour' does not hold a number but 'red'; give --one-h"),
         ("a,y\n1,0\n\n,1\n", Y, r"line 4: .* column 'a' is missing; give --impute"),
         ("a,y\n1,0\n1,\n", Y, r"line 3: the label is missing"),
-        ("a,y\ninf,0\n", Y, "line 2: .* column 'a' is not finite"),
-        ("a,y\n1e39,0\n", Y, "line 2: .* column 'a' is beyond float32"),
-        ("a,b,y\n1,1,0\n1,-1,0\n", {**Y, "log1p": True}, "line 3: .* column 'b' has no log1p"),
+        ("a,y\ninf,0\n", Y, "line 2: .* column 'a' is inf: not finite"),
+        ("a,y\n1e39,0\n", Y, "line 2: .* column 'a' is .*, beyond float32"),
+        (
+            "a,b,y\n1,1,0\n1,-1,0\n",
+            {**Y, "log1p": True},
+            "line 3: .* 'b' is -1: .* log1p",
+        ),
         ("a,y\n1,0\n1,0,2\n", Y, "line 3: it has 3 cells for 2 columns"),
         ('a,y\n1,0\n1,"0\n3\n', Y, r"line 3: .*; a quoted cell ends in a quote"),
         ("a,y\n", Y, r"data\.csv holds no rows"),
@@ -441,19 +445,19 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
         ("a,y\n1,0\n", {**Y, "delimiter": "ab"}, "must be one character of ASCII, not 'ab'"),
         ("a,y\n" + MANY, {**Y, "one_hot": ["a"]}, "'a' of .* than 4096 different words, .* --drop"),
         (LONG.replace("b", "x" * 200_000), Y, r"name is 200000 letters long .*at most 4096"),
-        (LONG, {**Y, "one_hot": ["b", "a"]}, "'b' of .* or 4096 in one; leave it out"),
-        (LONG, {"label": "b", "one_hot": ["a"]}, "column of the labels has .* 4096 in one"),
+        (LONG, {**Y, "one_hot": ["b", "a"]}, "'b' of .* more than 4096 letters"),
+        (LONG, {"label": "b", "one_hot": ["a"]}, "column of the labels has .* 4096 letters"),
         ("y,a\n" + MANY, Y, "different labels above 4096"),
         ("a,c,y\n,x,0\n", {**Y, "impute": "mean", "drop": ["c"]}, "holds no number at"),
         ("a,c,y\n1,,0\n", {**Y, "one_hot": ["c"]}, "column 'c' is missing"),
         (b"a,y\n1,caf\xe9\n", Y, "line 2: it is not UTF-8 text; convert it"),
         (b"a,b,y\r1,2,x\r3,4,z\r", Y, r"carriage return alone; convert it"),
-        ("größe,y\n1,2\n".encode("utf-16"), Y, "is not UTF-8 text.* iconv"),
+        ("größe,y\n1,2\n".encode("utf-16"), Y, "is not UTF-8 text.*iconv"),
         (b'a,y\n"1,234",x\n', Y, "line 2: column 'a' does not hold a number but '1,234'"),
         ("a,y\n1,0\n", {**Y, "zero_based": True}, "--n-features are for LIBSVM text"),
         ("a,y\n1,0\n", {**Y, "labels": "y.npy"}, "--label and --labels contradict each other"),
         ("a,y\n1,0\n", {"labels": "y.npy"}, "labels in a column: name it with --label"),
-        (FAR, {**Y, "impute": "mean"}, r"data\.csv, line 31: .* column 'a' is beyond float32"),
+        (FAR, {**Y, "impute": "mean"}, r"data\.csv, line 31: .* column 'a' is .*, beyond float32"),
         ("age,y\n", {**Y, "impute": "mean"}, r"data\.csv holds no rows"),
         *(("größe,y\n1,0\n".encode(code), Y, "not UTF-8") for code in ("latin1", "utf-16-le")),
         *((f"a,y\n1,0\n{it},1\n", Y, "line 3: .* 'a' is missing") for it in ("-", "?", "None")),
@@ -513,7 +517,7 @@ def test_sparse_arrays(run, refused, tmp_path, monkeypatch):
     with h5py.File(path, "a") as file:
         file["X/data"][4] = np.inf
     place = X.indices[4]
-    refused(path, f"row 0: the value in column '{place}' is not finite")
+    refused(path, f"row 0: the value in column '{place}' is inf")
 
 
 def test_arrays_that_cannot_be_read(run, refused, tmp_path):
