@@ -30,7 +30,7 @@ from ooc_fw.data.hdf5 import H5PY_ERRORS, open_file
 from ooc_fw.data.labels import MISSING_LABELS, iter_labels
 from ooc_fw.data.offsets import merges
 from ooc_fw.data.opening import conversion
-from ooc_fw.data.rows import AnyArray, CSRRows, Rows, concat_rows, rounded, take_rows, values_of
+from ooc_fw.data.rows import AnyArray, CSRRows, Rows, concat_rows, take_rows, values_of
 from ooc_fw.data.sources import CSRSource, RowSource, block_slices
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.model.record import Model, load_model
@@ -143,7 +143,7 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
     """Content of a source, of which all labels and a sample of the rows are read."""
     average = source.statistics and source.statistics.average_squared_distance
     pieces = [piece for part in sample_slices(source) for piece in block_slices(source, *part)]
-    looked_at = concat_rows([rounded(source.read_unchecked(*piece)) for piece in pieces])
+    looked_at = concat_rows([source.read(*piece, checked=False) for piece in pieces])
     values = values_of(looked_at)
     bad = np.flatnonzero(~np.isfinite(values))
     bad_rows = bad // source.n_features

@@ -152,7 +152,7 @@ class ArrayTable(Table):
         source = self._source
         label = self.wanted.label
         for start, stop in block_slices(source, 0, source.n_rows, readers.BLOCK_BYTES):
-            rows: Any = source.read_unchecked(start, stop)
+            rows: Any = source.read(start, stop, exact=True, checked=False)
             labels = np.zeros(stop - start)
             if label is not None and label == self.own_label:
                 labels = source.labels(start, stop)

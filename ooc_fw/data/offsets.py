@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.data.rows import AnyArray, CSRRows, as_float32, concat_rows, unrounded, values_of
+from ooc_fw.data.rows import AnyArray, CSRRows, as_float32, concat_rows, values_of
 from ooc_fw.data.scaling import OFFSET, Scaling
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource
 from ooc_fw.data.views import ScaledSource
@@ -59,7 +59,7 @@ def merges(source: RowSource) -> bool:
 
 
 def _exact_rows(source: RowSource, start: int, stop: int) -> Any:
-    return unrounded(source.read_unchecked(start, stop))
+    return source.read(start, stop, exact=True, checked=False)
 
 
 def _sample(source: RowSource) -> Any:

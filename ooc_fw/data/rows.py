@@ -35,7 +35,7 @@ class CSRRows:
     n_features: int
 
     def __repr__(self) -> str:
-        return f"CSRRows({len(self)} rows, {self.n_features} features, {len(self.data)} values)"
+        return f"<{len(self)} sparse rows, {self.n_features} features>"
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
@@ -60,11 +60,11 @@ class CSRRows:
         """Compressed copy of a dense block."""
         from ooc_fw._core.rows import count_stored, store_rows  # numba is slow to import
 
-        whole: AnyArray = np.ascontiguousarray(rows)
+        whole = np.ascontiguousarray(rows)
         indptr = np.zeros(len(rows) + 1, dtype=np.int64)
         count_stored(whole, indptr)
-        n_stored = int(indptr[-1])
-        data, indices = np.empty(n_stored + 1, rows.dtype), np.empty(n_stored + 1, np.int32)
+        data = np.empty(int(indptr[-1]) + 1, rows.dtype)
+        indices = np.empty(len(data), np.int32)
         store_rows(whole, indptr, data, indices)
         return cls(data[:-1], indices[:-1], indptr, rows.shape[1])
 
@@ -103,7 +103,8 @@ def take_rows(rows: Rows, indices: AnyArray) -> Rows:
 
     indices = np.asarray(indices, dtype=np.int64)
     indptr = _starts(rows.indptr[indices + 1] - rows.indptr[indices])
-    data, columns = np.empty(indptr[-1], rows.data.dtype), np.empty(indptr[-1], np.int32)
+    data = np.empty(indptr[-1], rows.data.dtype)
+    columns = np.empty(len(data), np.int32)
     copy_rows(rows.data, rows.indices, rows.indptr, indices, data, columns, indptr)
     return CSRRows(data, columns, indptr, rows.n_features)
 
@@ -120,8 +121,10 @@ def take_columns(rows: CSRRows, places: Int64Array) -> CSRRows:
 
 def append_columns(rows: CSRRows, block: FloatArray) -> CSRRows:
     """Sparse rows with the values of a dense block in new columns, the last ones."""
-    n, width = block.shape[1], rows.n_features + block.shape[1]
-    ends, columns = np.repeat(rows.indptr[1:], n), np.arange(rows.n_features, width)
+    n = block.shape[1]
+    width = rows.n_features + n
+    columns = np.arange(rows.n_features, width)
+    ends = np.repeat(rows.indptr[1:], n)
     data = np.insert(rows.data, ends, block.reshape(-1))
     indices = np.insert(rows.indices, ends, np.tile(columns, len(block)))
     return CSRRows(data, indices, rows.indptr + n * np.arange(len(block) + 1), width)
@@ -167,16 +170,15 @@ def as_float32(block: AnyArray) -> Float32Array:
         return np.ascontiguousarray(block, dtype=np.float32)
 
 
-def rounded(rows: StoredRows) -> Rows:
-    """Rows with float32 values, not copied where they already are."""
-    return with_values(rows, as_float32(values_of(rows)))
+def converted(rows: StoredRows, *, exact: bool = False) -> Any:
+    """Rows of float32, or if `exact` of float64 where their type has more digits than float32.
 
-
-def unrounded(rows: StoredRows) -> StoredRows:
-    """Rows with float64 values where their type has more digits than float32, else `rounded`."""
-    if np.can_cast(values_of(rows).dtype, np.float32):
-        return rounded(rows)
-    return with_values(rows, np.ascontiguousarray(values_of(rows), dtype=np.float64))
+    Rows that are of that type are not copied.
+    """
+    values = values_of(rows)
+    if exact and not np.can_cast(values.dtype, np.float32):
+        return with_values(rows, np.ascontiguousarray(values, dtype=np.float64))
+    return with_values(rows, as_float32(values))
 
 
 def check_finite(rows: StoredRows, name: str, row_numbers: Sequence[int] | Int64Array) -> None:
@@ -228,8 +230,6 @@ def stored_arrays(rows: Rows) -> tuple[AnyArray, Int32Array, Int64Array]:
     return rows.reshape(-1), np.empty(0, dtype=np.int32), starts
 
 
-_WORTHWHILE = 0.9  # share of distinct rows above which copying them costs more than it saves
-
 Groups: TypeAlias = npt.NDArray[np.intp] | slice  # of each row of a block
 
 
@@ -247,11 +247,11 @@ def distinct_rows(rows: Rows) -> tuple[Rows, Groups]:
     """One of each group of equal rows, and the group of each row; O(stored values + n log n).
 
     ``values[groups]`` gives values of the groups to all rows. Rows of equal 64-bit hash are
-    compared bit by bit; on a collision nothing is grouped, so that the result is exact. Where few
-    rows repeat, nothing is grouped either: the groups are then a slice of all rows.
+    compared bit by bit; on a collision nothing is grouped, so that the result is exact. If fewer
+    than a tenth repeat, copies cost more than they save: the groups are a slice of all rows.
     """
     _, first, groups = np.unique(row_hashes(rows), return_index=True, return_inverse=True)
-    if len(first) <= _WORTHWHILE * len(rows):
+    if len(first) <= 0.9 * len(rows):
         distinct = take_rows(rows, first)
         pairs: Any = zip(
             stored_arrays(take_rows(distinct, groups)), stored_arrays(rows), strict=True

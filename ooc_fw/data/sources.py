@@ -31,10 +31,9 @@ from ooc_fw.data.rows import (
     check_real,
     check_shape,
     concat_rows,
-    rounded,
+    converted,
     rows_bytes,
     take_rows,
-    unrounded,
 )
 from ooc_fw.system.errors import DamageError, InputError
 
@@ -133,10 +132,10 @@ class RowSource(ABC):
     ) -> None:
         check_shape(name, shape)
         self.name = name
-        self.n_rows, self.n_features = (int(length) for length in shape)
-        self.decoded_bytes = (
-            4 * self.n_rows * self.n_features if decoded_bytes is None else decoded_bytes
-        )
+        self.n_rows = int(shape[0])
+        self.n_features = int(shape[1])
+        dense_bytes = 4 * self.n_rows * self.n_features
+        self.decoded_bytes = dense_bytes if decoded_bytes is None else decoded_bytes
         self.chunk_rows = min(self.n_rows, chunk_rows or self.rows_in(CHUNK_BYTES))
         self.max_gap = self.rows_in(GAP_BYTES)
         self.span_rows = max(self.chunk_rows, self.rows_in(CHUNK_BYTES))
@@ -147,10 +146,9 @@ class RowSource(ABC):
         self._labels = labels
         self._parents = parents
         if parents:
-            first = parents[0]
             same = ["sparse", "shuffled", "scaling", "label_columns", "columns", "table"]
             for fact in same if labels is not None else [*same, "targets"]:
-                setattr(self, fact, getattr(first, fact))
+                setattr(self, fact, getattr(parents[0], fact))
             self.in_memory = all(parent.in_memory for parent in parents)
         self.stamps: list[FileStamp] = []  # files that the rows are in, which must not change
         self._resources = ExitStack()
@@ -160,28 +158,23 @@ class RowSource(ABC):
 
     def __repr__(self) -> str:
         kind = "sparse" if self.sparse else "dense"
-        size = f"{self.n_rows} {kind} rows, {self.n_features} features"
-        return f"{type(self).__name__}({self.name!r}, {size})"
+        return f"<{self.name}: {self.n_rows} {kind} rows, {self.n_features} features>"
 
     @abstractmethod
     def _fetch(self, start: int, stop: int) -> StoredRows:
         """Rows ``start:stop`` as stored, which may hold infinite values."""
 
-    def read(self, start: int, stop: int, *, exact: bool = False) -> Rows:
-        """Rows ``start:stop``, all finite; perhaps a view of the caller's array: do not write.
+    def read(self, start: int, stop: int, *, exact: bool = False, checked: bool = True) -> Rows:
+        """Rows ``start:stop``, finite if `checked`; perhaps a view of an array: do not write.
 
         With `exact`, rows to be scaled are of float64 if more digits are stored than float32 holds.
         """
         self._check_range(start, stop)
-        rows: Rows = self._converted(self._fetch_unchanged(start, stop), exact)
-        check_finite(rows, self.name, range(start, stop))
+        rows = self._fetch_unchanged(start, stop, exact)
+        if checked:
+            check_finite(rows, self.name, range(start, stop))
         self._count(stop - start)
         return rows
-
-    def read_unchecked(self, start: int, stop: int) -> StoredRows:
-        """Rows as stored, whose values may not be finite."""
-        self._check_range(start, stop)
-        return self._fetch_unchanged(start, stop)
 
     def take(self, indices: Int64Array, *, exact: bool = False) -> Rows:
         """Rows at increasing `indices` without repeats, read in contiguous spans or chunks."""
@@ -193,45 +186,41 @@ class RowSource(ABC):
 
     def _take(self, indices: Int64Array, exact: bool) -> Rows:
         """Rows at `indices`, which exist."""
-        pieces: list[Any] = []
+        pieces = []
         for span in split_spans(indices, self.max_gap, self.span_rows):
             first, stop = (int(span[0]), int(span[-1]) + 1) if len(span) else (0, 0)
-            rows: Any = self._converted(self._fetch_unchanged(first, stop), exact)
+            rows = self._fetch_unchanged(first, stop, exact)
             piece = rows if stop - first == len(span) else take_rows(rows, span - first)
             check_finite(piece, self.name, span)
             pieces.append(piece)
         return concat_rows(pieces)
 
-    def _converted(self, rows: StoredRows, exact: bool) -> Any:
-        if not self._parents:
-            self._count(0, rows_bytes(rows))
-        return unrounded(rows) if exact else rounded(rows)
-
-    def _fetch_unchanged(self, start: int, stop: int) -> StoredRows:
-        """Fetch rows of files that are as they were opened, which else explains damage."""
+    def _fetch_unchanged(self, start: int, stop: int, exact: bool) -> Rows:
+        """Rows of files that are as they were opened; else the change explains the damage."""
         try:
             rows = self._fetch(start, stop)
         except DamageError:
             self.check_unchanged()
             raise
         self.check_unchanged()
-        return rows
+        return self._converted(rows, exact)
+
+    def _converted(self, rows: StoredRows, exact: bool) -> Rows:
+        """Count rows that come from storage, and round them, or not if digits would be lost."""
+        if not self._parents:
+            self._count(0, rows_bytes(rows))
+        rounded: Rows = converted(rows, exact=exact)
+        return rounded
 
     @property
     def read_bytes(self) -> int:
-        """Bytes that reading takes at most, in addition to the rows asked for."""
+        """Bytes that reading takes at most, in addition to the rows and labels asked for."""
         own_bytes = self.span_rows * self.decoded_bytes // self.n_rows
         if not self._parents:  # the span in 64 bits as stored, and as compressed; row pointers
             own_bytes = 4 * own_bytes + self.kept_bytes + 8 * self.n_rows * self.sparse
         own_bytes *= not self.in_memory
+        own_bytes += getattr(self._labels, "kept_bytes", 0)
         return own_bytes + sum(part.read_bytes for part in self._parents)
-
-    @property
-    def label_bytes(self) -> int:
-        """Bytes that are kept of labels at most, in addition to those asked for."""
-        if self._parents:
-            return sum(parent.label_bytes for parent in self._parents)
-        return getattr(self._labels, "kept_bytes", 0)
 
     @property
     def bytes_read(self) -> int:
@@ -360,7 +349,7 @@ class ArraySource(RowSource):
             return super()._take(indices, exact)
         rows = self._converted(self._array[indices], exact)  # scattered access costs nothing extra
         check_finite(rows, self.name, indices)
-        return rows  # type: ignore[no-any-return]
+        return rows
 
 
 class CSRSource(RowSource):

@@ -177,7 +177,7 @@ def sizes_of(
         # A sample that was asked for is not made smaller.
         least_rows=few_rows(source, block_rows) if takes_many else block_rows,
         n_features=source.n_features,
-        read_bytes=source.read_bytes + source.label_bytes,
+        read_bytes=source.read_bytes,
         held_bytes=held,
         sparse=source.sparse,
         cacheable=not source.in_memory,

@@ -108,8 +108,7 @@ def read_answers(
         asked = replace(options, exact=False, landmarks=max(fewest, START_ROWS))
         threads = check_memory(source, asked, **learned | {"weighted": True})
         return {"targets": read_targets(source)}, threads
-    if source.label_bytes > 32 << 20:  # which may exceed the limit alone
-        check_memory(source, options, **learned)
+    check_memory(source, options, **learned)  # labels may exceed the limit alone
     classes, codes = encode_labels(source)
     threads = check_memory(source, options, n_classifiers=classifiers_of(len(classes)), **learned)
     return {"codes": codes, "class_labels": classes}, threads
