@@ -36,8 +36,6 @@ OFFSET = "offset"
 # Scalings are the same up to this relative difference of two factors, and this difference that two
 # offsets make to a scaled value: a hundredth of what rounding to float32 does to it.
 SAME = 1e-9
-# Relative differences of values of one column that are rounding errors.
-ROUNDING_64, ROUNDING_32 = 1e-12, 1e-6
 
 
 def check_kind(kind: str) -> None:
@@ -62,10 +60,9 @@ class Scaling:
 
     def __post_init__(self) -> None:
         check_kind(self.kind)
-        shapes = {np.shape(array) for array in (self.offset, self.factor) if array is not None}
-        is_none = self.kind == "none"
-        fits = all(len(shape) == 1 for shape in shapes) and len(shapes) == 1 - is_none
-        if not fits or {self.offset is None, self.factor is None} != {is_none}:
+        shape = np.shape(self.offset)
+        is_none = self.offset is None and self.factor is None
+        if np.shape(self.factor) != shape or (self.kind == "none") != is_none or len(shape) > 1:
             raise InputError(f"scaling {self.kind!r} does not fit its offset and factor")
 
     @property
@@ -95,11 +92,11 @@ class Scaling:
             offset, spread = ranges.moments(n_features)
         constant = (spread == 0) | are_constant(low, high)
         factor = np.divide(1.0, spread, out=np.zeros(n_features), where=~constant)
-        offset = np.where(constant, 0.0, offset)
-        if kept is not None:
-            offset = np.where(kept, 0.0, offset)
-            factor = np.where(kept, 1.0, factor)
-        return cls(ranges.kind, log1p, offset, factor)
+        if kept is None:
+            kept = np.zeros(n_features, dtype=bool)
+        return cls(
+            ranges.kind, log1p, np.where(constant | kept, 0.0, offset), np.where(kept, 1.0, factor)
+        )
 
     @property
     def is_identity(self) -> bool:
@@ -113,14 +110,16 @@ class Scaling:
 
     def same_as(self, other: Scaling) -> bool:
         """Whether both map every value alike, except for rounding."""
-        kinds = {(one.kind, one.log1p, one.n_features) for one in (self, other)}
-        if len(kinds) > 1 or self.n_features is None:
-            return len(kinds) == 1
-        (a, f), (b, g) = ((np.asarray(s.offset), np.asarray(s.factor)) for s in (self, other))
+        if (self.kind, self.log1p) != (other.kind, other.log1p):
+            return False
+        if self.offset is None or self.factor is None or self.n_features != other.n_features:
+            return self.n_features == other.n_features
+        apart = np.abs(self.offset - np.asarray(other.offset))
+        last_bits = 4 * np.finfo(np.float64).eps * np.abs(self.offset)
         # What matters of an offset is how far it moves scaled values.
-        same_offset = np.abs(a - b) * np.maximum(np.abs(f), np.abs(g)) <= SAME
-        last_bits = np.isclose(a, b, rtol=4 * np.finfo(np.float64).eps, atol=0)
-        return bool(np.allclose(f, g, rtol=SAME, atol=0) and np.all(same_offset | last_bits))
+        same_offset = (apart * np.abs(self.factor) <= SAME) | (apart <= last_bits)
+        same_factor = np.allclose(self.factor, np.asarray(other.factor), rtol=SAME, atol=0)
+        return bool(same_factor and np.all(same_offset))
 
     def at(self, places: Int64Array) -> Scaling:
         """That of the columns at some places."""
@@ -172,7 +171,7 @@ class Scaling:
             return self.scale_values(logs, np.arange(n_features))
         values = self.scale_values(logs.data, logs.indices)
         if not self.moves_zero:
-            return replace(logs, data=values)
+            return with_values(logs, values)  # type: ignore[return-value]
         dense = np.tile(self.zero_row(n_features), (len(logs), 1))
         dense[logs.row_numbers(), logs.indices] = values
         return dense
@@ -207,28 +206,19 @@ class Scaling:
         kind = get_text(group.attrs, "scaling")
         found = dict[str, Any]()
         for name in ("offset", "factor") if kind != "none" else ():
-            path = f"scaling/{name}"
-            values = group[path][...] if path in group else np.empty(0, dtype=np.str_)
+            values = np.asarray(group[f"scaling/{name}"] if f"scaling/{name}" in group else "")
             if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
                 raise InputError(
-                    f"{group.file.filename} says scaling {kind!r}, but its /{path} is missing or "
-                    f"no finite number; convert the data again"
+                    f"{group.file.filename} says scaling {kind!r}, but its /scaling/{name} is "
+                    f"missing or no finite number; convert the data again"
                 )
             found[name] = values.astype(np.float64)
         return Scaling(kind, bool(int(group.attrs.get("log1p", False))), **found)
 
 
 def are_constant(low: Float64Array, high: Float64Array) -> AnyArray:
-    """Which columns have one value, or several that rounding alone makes different.
-
-    That is rounding of float64, or of float32 if the ends are, or were printed from, its numbers.
-    """
-    spread = (high - low) / np.maximum(np.maximum(np.abs(low), np.abs(high)), np.finfo(float).tiny)
-    constant = spread <= ROUNDING_64
-    for j in np.flatnonzero(~constant & (spread <= ROUNDING_32)).tolist():
-        ends = [(value, np.float32(value)) for value in (low[j], high[j])]
-        constant[j] = all(short == value or float(str(short)) == value for value, short in ends)
-    return np.asarray(constant)
+    """Which columns have one value, or several that rounding of float64 alone makes different."""
+    return np.asarray(high - low <= 1e-12 * np.maximum(np.abs(low), np.abs(high)))
 
 
 def _fit_width(rows: StoredRows, n_features: int) -> StoredRows:

@@ -189,13 +189,7 @@ def test_columns_that_float32_cannot_tell_apart_are_named(offset, tmp_path, out,
 
 @pytest.mark.parametrize("scale", SCALERS)
 @pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("0.3", "0.30000000000000004"),
-        ("-1e9", "-1000000000.0000001"),
-        ("0.1", "0.10000001"),  # as float32 is printed
-        ("0.10000000149011612", "0.10000000894069672"),  # two neighbours of float32
-    ],
+    ("one", "other"), [("0.3", "0.30000000000000004"), ("-1e9", "-1000000000.0000001")]
 )
 def test_columns_that_rounding_alone_varies_are_constant(tmp_path, out, scale, one, other):
     lines = [f"{k % 2} 1:{other if k % 3 else one} 2:{k}\n" for k in range(9)]
