@@ -60,9 +60,9 @@ class Scaling:
 
     def __post_init__(self) -> None:
         check_kind(self.kind)
-        shape = np.shape(self.offset)
-        is_none = self.offset is None and self.factor is None
-        if np.shape(self.factor) != shape or (self.kind == "none") != is_none or len(shape) > 1:
+        given = [array for array in (self.offset, self.factor) if array is not None]
+        n_wanted = 0 if self.kind == "none" else 2
+        if len(given) != n_wanted or any(a.shape != given[0].shape[:1] for a in given):
             raise InputError(f"scaling {self.kind!r} does not fit its offset and factor")
 
     @property
@@ -171,7 +171,7 @@ class Scaling:
             return self.scale_values(logs, np.arange(n_features))
         values = self.scale_values(logs.data, logs.indices)
         if not self.moves_zero:
-            return with_values(logs, values)  # type: ignore[return-value]
+            return with_values(logs, values)
         dense = np.tile(self.zero_row(n_features), (len(logs), 1))
         dense[logs.row_numbers(), logs.indices] = values
         return dense
