@@ -21,8 +21,8 @@ from ooc_fw.landmarks.certificate import ExactKernelView, certify_point
 from ooc_fw.landmarks.newton import evaluate
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
-from ooc_fw.model.machines import as_class_values, demand
-from ooc_fw.model.partition import partition_classes, places_among
+from ooc_fw.model.machines import as_class_values, demand, places_among
+from ooc_fw.model.partition import partition_classes
 from ooc_fw.model.prediction import rows_at_once, suited
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import (

@@ -72,6 +72,12 @@ def union_of_rows(pairs: Sequence[PairSolution]) -> Int64Array:
     return np.unique(np.concatenate([pair.solution.rows for pair in pairs]))
 
 
+def places_among(rows: Int64Array, wanted: Int64Array) -> Int64Array:
+    """Places of the `wanted` rows among others, all numbers in the whole data set."""
+    order = np.argsort(rows)
+    return order[np.searchsorted(rows, wanted, sorter=order)]
+
+
 def worst_status(statuses: Sequence[Status]) -> Status:
     """The status of all classifiers together: an interrupt, or the first that stopped early."""
     early = [status for status in statuses if not status.reached]
@@ -202,9 +208,8 @@ def trained_pairs(
 ) -> dict[str, Any]:
     """Fields of an exact model, from the solution of each pair of classes."""
     rows = union_of_rows(solutions)
-    order = np.argsort(rows)
     own = [pair.solution for pair in solutions]
-    places = [order[np.searchsorted(rows, one.rows, sorter=order)] for one in own]
+    places = [places_among(rows, one.rows) for one in own]
     penalties = None
     # A stream has penalties once it has met a weight.
     if any(one.penalties is not None for one in own):
@@ -268,18 +273,31 @@ def is_decided(
     # Scores are rounded, too: two large sums of decision values may differ in their last bits only.
     rounding = 4 * n_classes * np.finfo(np.float64).eps
     bound = bound + rounding * np.abs(values).max(axis=1, keepdims=True)
-    scores = values
-    lower = values - bound
-    upper = values + bound
-    if decision == "ovo":
-        scores = class_scores(values, n_classes)
-        lower = class_scores(values - bound, n_classes, values + bound)
-        upper = class_scores(values + bound, n_classes, values - bound)
-    rows = np.arange(len(values))
+    bound = np.broadcast_to(bound, values.shape)
+    if decision == "ovr":
+        return _is_clear(values.argmax(axis=1), values - bound, values + bound, rounding)
+    scores = class_scores(values, n_classes)
     first = scores.argmax(axis=1)
-    least = lower[rows, first]
-    upper[rows, first] = -np.inf
-    return np.asarray(least > upper.max(axis=1) + rounding)
+    # For most rows no sign is in doubt, and the first class has a vote more, which no sums make.
+    decided = (np.abs(values) > bound).all(axis=1) & _is_clear(first, scores, scores, 0.7)
+    rest = np.flatnonzero(~decided)
+    if len(rest) > 0:
+        low = values[rest] - bound[rest]
+        high = values[rest] + bound[rest]
+        lower = class_scores(low, n_classes, high)
+        upper = class_scores(high, n_classes, low)
+        decided[rest] = _is_clear(first[rest], lower, upper, rounding)
+    return decided
+
+
+def _is_clear(
+    first: Int64Array, lower: Float64Array, upper: Float64Array, least: float
+) -> npt.NDArray[np.bool_]:
+    """Whether the lower score of the first class is above the upper ones of others by `least`."""
+    rows = np.arange(len(first))
+    others = upper.copy()
+    others[rows, first] = -np.inf
+    return np.asarray(lower[rows, first] > others.max(axis=1) + least)
 
 
 def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:

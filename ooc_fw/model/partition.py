@@ -25,12 +25,6 @@ from ooc_fw.system.memory import least_bytes
 _RAM_BYTES = 256 << 20  # rows of up to so many bytes are partitioned in RAM, more on disk
 
 
-def places_among(rows: Int64Array, wanted: Int64Array) -> Int64Array:
-    """Places of the `wanted` rows among others, all numbers in the whole data set."""
-    order = np.argsort(rows)
-    return order[np.searchsorted(rows, wanted, sorter=order)]
-
-
 @dataclass(frozen=True)
 class Partition:
     """The rows of each class, by its code, of which any two are a binary problem."""

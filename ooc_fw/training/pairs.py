@@ -17,8 +17,8 @@ from dataclasses import replace
 import numpy as np
 
 from ooc_fw.data.rows import take_rows
-from ooc_fw.model.machines import PairSolution, class_pairs
-from ooc_fw.model.partition import Partition, partition_classes, places_among
+from ooc_fw.model.machines import PairSolution, class_pairs, places_among
+from ooc_fw.model.partition import Partition, partition_classes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset
-from ooc_fw.model.machines import class_pairs, union_of_rows
-from ooc_fw.model.partition import partition_classes, places_among
+from ooc_fw.model.machines import class_pairs, places_among, union_of_rows
+from ooc_fw.model.partition import partition_classes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import OutOfTimeError
