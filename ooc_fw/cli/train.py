@@ -217,16 +217,18 @@ def _calibrated(
 def _print_plan(args: argparse.Namespace, plan: Plan) -> int:
     """Print what ``--dry-run`` asks for: the kind of model, and how the memory is divided."""
     room = plan.memory
+    sizes = {"kernel values": room.kernel_values, "rows kept in memory": room.row_cache}
+    sizes["all else"] = room.planned - sum(sizes.values())
     result = {
         "choice": plan.kind,
         "kind": "exact" if plan.landmarks is None else "landmarks",
         "landmarks": plan.landmarks,
         "memory_limit": room.limit,
-        "memory": room.parts,
+        "memory": sizes,
         "max_vertices": room.max_vertices,
         "max_threads": room.max_threads,
     }
-    sizes = room.parts | {"in all": sum(room.parts.values()), "limit": room.limit}
-    rows = [[name, memory.format_bytes(size)] for name, size in sizes.items() if size is not None]
+    named = sizes | {"in all": room.planned, "limit": room.limit}
+    rows = [[name, memory.format_bytes(size)] for name, size in named.items() if size is not None]
     common.print_result(args, result, [*common.wrapped([plan.kind], 2), *common.table(rows)])
     return DONE

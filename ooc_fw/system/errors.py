@@ -11,19 +11,9 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
-# Characters that a terminal obeys instead of showing them: control characters, ends of lines, marks
-# that change the direction of text. Surrogates stand for bytes of a file name that are not UTF-8.
-_OBEYED = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
 
 class InputError(ValueError):
-    """A file, value or option that cannot be used.
-
-    The message is one sentence that names the file or option, its value and what to do. The command
-    line prints it and exits with status 2.
-    """
+    """A file, value or option that cannot be used. The message is one sentence that names it."""
 
 
 class OutOfTimeError(RuntimeError):
@@ -31,16 +21,12 @@ class OutOfTimeError(RuntimeError):
 
 
 class DamageError(InputError):
-    """A file that no longer holds what was written to it.
-
-    It is truncated, a checksum does not match, or its structure cannot be read. ``ooc-fw verify``
-    exits with status 1, other commands treat it as wrong input.
-    """
+    """A file that is truncated, or no longer holds what was written to it."""
 
 
 def printable(text: str) -> str:
-    """A line that a terminal shows as it is; escapes stand for characters that it would obey."""
-    return _OBEYED.sub(lambda match: ascii(match[0])[1:-1], text)
+    """A line that a terminal shows as it is, with escapes for what it would obey."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def unreadable(path: str, error: BaseException) -> InputError | None:

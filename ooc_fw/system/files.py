@@ -94,24 +94,19 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
                 f"{path} exists, and this command writes no such files; give -o {path} to replace "
                 f"it, or another name"
             )
-        _try_to_write(path, target, stream)
+        try:
+            if target.exists() and not os.access(target, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            if not stream:  # a file beside it shows the limits of its name and folder
+                beside = _temporary(target)
+                beside.touch(0o600, exist_ok=False)
+                beside.unlink()
+        except OSError as error:
+            raise _refused(path, error) from None
         for other, place in taken:
             if target == place or _same(target, place):
                 raise InputError(f"{other} and {what} would both be {path}; give two names")
         taken.append((what, target))
-
-
-def _try_to_write(path: StrPath, target: Path, stream: bool) -> None:
-    """Make a temporary file of an output, which shows the limits of its name and folder."""
-    try:
-        if target.exists() and not os.access(target, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        if not stream:
-            temporary = _temporary(target)
-            temporary.touch(0o600, exist_ok=False)
-            temporary.unlink()
-    except OSError as error:
-        raise _refused(path, error) from None
 
 
 def _temporary(target: Path) -> Path:
@@ -220,11 +215,7 @@ def _open_stream(path: Path) -> int:
 
 
 class Stream:
-    """A standard stream whose errors name it or, if it has no name, are ignored.
-
-    A command fails if its results are lost, and continues if its messages are: the model is worth
-    more.
-    """
+    """A standard stream whose errors name it or, for messages without a name, are ignored."""
 
     def __init__(self, stream: IO[Any], name: str | None = None) -> None:
         self._stream = stream

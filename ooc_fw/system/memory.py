@@ -18,9 +18,9 @@ from pathlib import Path
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import group_limits
 
-_MARGIN_BYTES = 16 << 20  # by which a limit that is named exceeds what is needed at the moment
 _NEAR_BYTES = 24 << 20  # below a limit at which caches give memory back, as the compiler may come
 _CACHE_BYTES = 256 << 20  # of a file that is kept in memory, at most
+_LEAST_KERNEL_BYTES = 4 << 20  # of kernel values, that an exact run can work with
 _LEAST_VERTICES = 2_000  # that an exact run has room for
 _COPIES = 6  # of the rows of a block: as read, centred, for products
 _THREAD_BYTES = 6 << 20  # working memory of a thread: tiles of products
@@ -63,28 +63,25 @@ class Workload:
             own += _THREAD_BYTES + min(8 << 20, 8 * self.n_features * landmarks) + 2048 * landmarks
         return own
 
-    def parts(self, each: int, block_rows: int = 1) -> dict[str, int]:
-        """Bytes of any run, by what people are told they are, with `each` for each row."""
+    def _shared(self, each: int, block_rows: int = 1) -> int:
+        """Bytes of any run, with `each` for each row of the file: program, numbers, buffers."""
         block = max(self.block_bytes, self.row_bytes * block_rows)
-        return {
-            "program": program_bytes(self.held_bytes) + self.held_bytes,
-            "numbers for each row of the file": self.n_rows * each + self.n_features * 64,
-            "read buffers": _COPIES * block + self.read_bytes,
-        }
+        program = program_bytes(self.held_bytes) + self.held_bytes
+        numbers = self.n_rows * each + self.n_features * 64
+        return program + numbers + _COPIES * block + self.read_bytes
 
-    def exact(self, vertices: int, block_rows: int, threads: int = 1) -> dict[str, int]:
+    def exact(self, vertices: int, block_rows: int, threads: int = 1) -> int:
         """Bytes of an exact run, with the fewest kernel values that it can work with."""
         several = self.n_classifiers > 1
         each = 72 if self.weighted or several else 20 - 4 * self.in_unit  # labels, bounds, norms
-        parts = self.parts(each, block_rows)
-        if several:  # rows are set apart by class, in memory or on disk
+        apart = 0  # rows are set apart by class, in memory or on disk
+        if several:
             apart = (32 << 20) + self.sparse * 8 * self.n_rows
-            parts["read buffers"] += apart if self.cacheable else self.decoded_bytes
-        parts["working memory of threads"] = threads * self.thread_bytes()
-        parts["active rows"] = min(self.n_rows, vertices) * self.vertex_bytes
-        return parts | {"kernel values": 4 << 20}
+            apart = apart if self.cacheable else self.decoded_bytes
+        active = min(self.n_rows, vertices) * self.vertex_bytes + _LEAST_KERNEL_BYTES
+        return self._shared(each, block_rows) + apart + threads * self.thread_bytes() + active
 
-    def span(self, landmarks: int, threads: int = 1) -> dict[str, int]:
+    def span(self, landmarks: int, threads: int = 1) -> int:
         """Bytes of a run with landmarks, without kernel values that are kept.
 
         Of the N x N matrices there are one of the landmarks, and one for each classifier: its
@@ -92,14 +89,13 @@ class Workload:
         """
         # Class; sign and decision values of three points.
         each = 2 + 14 * self.n_classifiers + 30 * self.weighted
-        n_sample = sample_rows(landmarks, self.row_bytes) + 20 * landmarks
+        n_sample = min(self.n_rows, sample_rows(landmarks, self.row_bytes) + 20 * landmarks)
+        sample = n_sample * (self.row_bytes + each + 8)
+        # Rows, and 5 KiB of each on their way to the Hessian.
+        rows = landmarks * (self.vertex_bytes + (5 << 10))
         matrices = 8 * landmarks**2 * (1 + self.n_classifiers)
-        products = 5 << 10  # bytes of a landmark on their way to the Hessian
-        return self.parts(each) | {
-            "working memory of threads": threads * self.thread_bytes(landmarks),
-            "rows of the sample": min(self.n_rows, n_sample) * (self.row_bytes + each + 8),
-            "matrices between landmarks": matrices + landmarks * (self.vertex_bytes + products),
-        }
+        working = threads * self.thread_bytes(landmarks)
+        return self._shared(each) + working + sample + rows + matrices
 
 
 def sample_rows(n_landmarks: int, row_bytes: float) -> int:
@@ -111,15 +107,11 @@ def sample_rows(n_landmarks: int, row_bytes: float) -> int:
 class OverLimitError(InputError):
     """A memory limit cannot be met; `needed` is the smallest that can, in bytes."""
 
-    def __init__(self, limit: int | None, parts: dict[str, int]) -> None:
-        self.needed = sum(parts.values())
-        largest = max(parts, key=lambda name: parts[name])
+    def __init__(self, limit: int | None, needed: int) -> None:
+        self.needed = needed
         given = "half of all memory" if limit is None else f"a limit of {format_bytes(limit)}"
-        super().__init__(
-            f"{given} cannot be met: the largest part, {largest}, takes "
-            f"{format_bytes(parts[largest])} alone; a limit that would do is "
-            f"{-(-(self.needed + _MARGIN_BYTES) >> 20)}MiB"
-        )
+        enough = -(-(needed + (16 << 20)) >> 20)  # what is needed may grow a little
+        super().__init__(f"{given} cannot be met; a limit that would do is {enough}MiB")
 
 
 @dataclass(frozen=True)
@@ -127,7 +119,7 @@ class MemoryPlan:
     """What fits into memory: caches in bytes, and the largest numbers."""
 
     work: Workload  # the sizes that it follows from
-    parts: dict[str, int]  # bytes of what such a run holds, by what people are told they are
+    planned: int  # bytes of all that such a run holds
     limit: int | None  # of the process; None if none was given
     max_threads: int
     max_vertices: int = 0  # of an exact model
@@ -135,10 +127,6 @@ class MemoryPlan:
     landmarks: int = 0  # of an exact model none
     kernel_values: int = 0  # between active rows, or with landmarks
     row_cache: int = 0  # of rows kept in memory
-
-
-def _least(work: Workload) -> dict[str, int]:
-    return work.exact(_LEAST_VERTICES, work.least_rows)
 
 
 def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan:
@@ -152,7 +140,7 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     needed = least_bytes(work)
     budget = max(needed, available // 2) if limit is None else limit
     if needed > budget:
-        raise OverLimitError(limit, _least(work))
+        raise OverLimitError(limit, needed)
     quarter = (budget - needed) // 4
     rows = min(work.block_rows, work.least_rows + quarter // (_COPIES * max(1, work.row_bytes)))
     threads = min(64, 1 + quarter // (2 * work.thread_bytes()))
@@ -160,15 +148,15 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     row_cache = work.decoded_bytes * work.cacheable
     if row_cache > min(quarter, _CACHE_BYTES):
         row_cache = 0
-    parts = work.exact(vertices, rows, threads) | {"rows kept in memory": row_cache}
-    parts["kernel values"] += min(budget - sum(parts.values()), 4 * vertices * (vertices + 4096))
-    values = parts["kernel values"]
-    return MemoryPlan(work, parts, limit, threads, vertices, rows, 0, values, row_cache)
+    others = work.exact(vertices, rows, threads) + row_cache
+    more = min(budget - others, 4 * vertices * (vertices + 4096))
+    values = _LEAST_KERNEL_BYTES + more
+    return MemoryPlan(work, others + more, limit, threads, vertices, rows, 0, values, row_cache)
 
 
 def least_bytes(work: Workload) -> int:
     """The smallest limit that `plan_memory` takes."""
-    return sum(_least(work).values())
+    return work.exact(_LEAST_VERTICES, work.least_rows)
 
 
 def plan_landmarks(
@@ -180,25 +168,18 @@ def plan_landmarks(
     Without a limit, half of what is available is not exceeded, except by the `fewest` if they take
     little. OverLimitError if there is no room for the fewest.
     """
-    least = work.span(fewest)
-    needed = sum(least.values())
+    needed = work.span(fewest)
     budget = max(available // 2, min(needed, 1 << 30)) if limit is None else limit
     if needed > budget:
-        raise OverLimitError(limit, least)
-
-    def over(n_landmarks: int) -> bool:
-        return sum(work.span(n_landmarks, 2).values()) > budget
-
-    n_landmarks = fewest + bisect.bisect_left(range(fewest + 1, most + 1), True, key=over)
-    rest = budget - sum(work.span(n_landmarks).values())
-    threads = min(threads, 1 + rest // work.thread_bytes(n_landmarks))
-    parts = work.span(n_landmarks, threads)
-    rest = budget - sum(parts.values())
-    row_cache = work.cacheable * min(_CACHE_BYTES, rest)
-    # In 16 bits.
-    values = min(rest - row_cache, 2 * work.n_rows * n_landmarks * work.in_unit)
-    parts |= {"kernel values": values, "rows kept in memory": row_cache}
-    return MemoryPlan(work, parts, limit, threads, 0, 0, n_landmarks, values, row_cache)
+        raise OverLimitError(limit, needed)
+    more = range(fewest + 1, most + 1)
+    landmarks = fewest + bisect.bisect_left(more, True, key=lambda n: work.span(n, 2) > budget)
+    threads = min(threads, 1 + (budget - work.span(landmarks)) // work.thread_bytes(landmarks))
+    others = work.span(landmarks, threads)
+    row_cache = work.cacheable * min(_CACHE_BYTES, budget - others)
+    others += row_cache
+    values = min(budget - others, 2 * work.n_rows * landmarks * work.in_unit)  # in 16 bits
+    return MemoryPlan(work, others + values, limit, threads, 0, 0, landmarks, values, row_cache)
 
 
 def parse_bytes(text: str) -> int:

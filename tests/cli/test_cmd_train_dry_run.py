@@ -19,9 +19,9 @@ def data(request, tmp_path):
     ("options", "kind", "part"),
     [
         ((), "exact", "kernel values"),
-        (("--landmarks", "none"), "exact", "active rows"),
-        (("--landmarks", 40), "landmarks", "matrices between landmarks"),
-        (("--task", "novelty"), "exact", "active rows"),
+        (("--landmarks", "none"), "exact", "all else"),
+        (("--landmarks", 40), "landmarks", "all else"),
+        (("--task", "novelty"), "exact", "all else"),
     ],
 )
 def test_the_terms_add_up_and_nothing_is_written(ooc_fw, data, options, kind, part):

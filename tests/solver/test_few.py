@@ -11,7 +11,7 @@ from ooc_fw.system.memory import MemoryPlan
 from tests.support.reference import SmallProblem, make_problem
 from tests.support.solving import activate, train_in_session
 
-NO_LIMIT = MemoryPlan(None, {}, None, 2, kernel_values=1 << 28)
+NO_LIMIT = MemoryPlan(None, 0, None, 2, kernel_values=1 << 28)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ def plan_of(problem, n_landmarks, options, kept_bytes=0):
     work = sizes_of(problem.source, options)
     n_landmarks = min(n_landmarks, work.n_rows)
     options = replace(options, landmarks=max(n_landmarks, START_ROWS))
-    memory = MemoryPlan(work, {}, None, 8, landmarks=n_landmarks, kernel_values=kept_bytes)
+    memory = MemoryPlan(work, 0, None, 8, landmarks=n_landmarks, kernel_values=kept_bytes)
     return Plan(options, options, memory)
 
 
