@@ -9,8 +9,6 @@ D = (sum beta)^2 / (2 (|v|^2 + sum beta_i^2 / C_i)), and no weights at all have 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
@@ -110,63 +108,44 @@ def _pair_sums(
     return norm * (1.0 if same else 2.0), largest
 
 
-@dataclass(frozen=True)
-class ExactKernelView:
-    """The dual point of weights on landmarks, seen in the feature space of the exact kernel."""
+def exact_dual(
+    problem: SpanProblem,
+    decisions: Float32Array,
+    engine: Engine,
+    dask: Any = None,
+    *,
+    exact: bool = False,
+) -> Float64Array:
+    """Lower bounds on the least P of the exact kernel, shape (k,), errors included.
 
-    problem: SpanProblem
-    decisions: Float32Array  # (n_rows, k): h(x_i); any numbers give a point of the dual
-
-    @property
-    def n_evaluations(self) -> int:
-        """Number of kernel values that `dual` takes."""
-        slices = row_slices(len(self._inside()), _PART_ROWS)
-        sizes = np.array([stop - start for start, stop in slices])
-        return int((sizes.sum() ** 2 + (sizes**2).sum()) // 2)
-
-    def dual(
-        self,
-        engine: Engine,
-        dask: Any = None,
-        on_part: Callable[[float], None] | None = None,
-        *,
-        exact: bool = False,
-    ) -> Float64Array:
-        """Lower bounds on the least P of the exact kernel, shape (k,), errors included.
-
-        Tasks for pairs of parts of the rows go to `dask`. `on_part` is told the share that is done.
-        """
-        problem = self.problem
-        inside = self._inside()
-        terms = np.zeros((4, problem.n_classifiers))
-        signed = np.zeros(problem.n_classifiers)
-        parts = []
-        for start, stop in row_slices(len(inside), _PART_ROWS):
-            rows = inside[start:stop]
-            targets = problem.targets[rows]
-            values = self.decisions[rows].astype(np.float64)
-            slack, signs = slacks(targets, values, problem.epsilon)
-            beta = problem.penalties[rows, None] * slack
-            terms += dual_terms(beta, slack, signs, targets, problem.epsilon)
-            signed += (beta * signs).sum(axis=0)
-            parts.append(_Part(rows, beta * signs))
-        total, square, size, linear = terms
-        norm = np.zeros_like(total)
-        largest = 1.0
-        pairs = list(combinations_with_replacement(parts, 2))
-        # The engine has threads of its own.
-        with borrow_workers(dask, engine.threads, here=1) as workers:
-            found = workers.over(problem.source, _pair_sums, pairs, engine, exact)
-            for number, (_, (of_pair, largest_of_pair)) in enumerate(found, 1):
-                norm += of_pair
-                largest = max(largest, largest_of_pair)
-                if on_part is not None:
-                    on_part(number / len(pairs))
-        problem.source.check_unchanged()
-        # No term of a sum goes through more additions than there are rows and parts.
-        summing = (problem.n_rows + len(pairs) + 16) * FLOAT64_UNIT
-        norm += problem.bias * signed**2 + summing * (2 + 2 * largest) * size**2
-        return _dual(total - summing * linear, norm + square, summing)
-
-    def _inside(self) -> Int64Array:
-        return np.flatnonzero(self.problem.inside(self.decisions).any(axis=1))
+    `decisions` are h(x_i), shape (n_rows, k): any numbers give a point of the dual. Tasks for pairs
+    of parts of the rows go to `dask`.
+    """
+    inside = np.flatnonzero(problem.inside(decisions).any(axis=1))
+    terms = np.zeros((4, problem.n_classifiers))
+    signed = np.zeros(problem.n_classifiers)
+    parts = []
+    for start, stop in row_slices(len(inside), _PART_ROWS):
+        rows = inside[start:stop]
+        targets = problem.targets[rows]
+        values = decisions[rows].astype(np.float64)
+        slack, signs = slacks(targets, values, problem.epsilon)
+        beta = problem.penalties[rows, None] * slack
+        terms += dual_terms(beta, slack, signs, targets, problem.epsilon)
+        signed += (beta * signs).sum(axis=0)
+        parts.append(_Part(rows, beta * signs))
+    total, square, size, linear = terms
+    norm = np.zeros_like(total)
+    largest = 1.0
+    pairs = list(combinations_with_replacement(parts, 2))
+    # The engine has threads of its own.
+    with borrow_workers(dask, engine.threads, here=1) as workers:
+        found = workers.over(problem.source, _pair_sums, pairs, engine, exact)
+        for _, (of_pair, largest_of_pair) in found:
+            norm += of_pair
+            largest = max(largest, largest_of_pair)
+    problem.source.check_unchanged()
+    # No term of a sum goes through more additions than there are rows and parts.
+    summing = (problem.n_rows + len(pairs) + 16) * FLOAT64_UNIT
+    norm += problem.bias * signed**2 + summing * (2 + 2 * largest) * size**2
+    return _dual(total - summing * linear, norm + square, summing)

@@ -20,7 +20,7 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_gap, relative_target
-from ooc_fw.landmarks.certificate import ExactKernelView, certify_point
+from ooc_fw.landmarks.certificate import certify_point, exact_dual
 from ooc_fw.landmarks.newton import Newton, Point, Preconditioner
 from ooc_fw.landmarks.passes import KeptValues, Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Sample, Span, draw_by_loss, draw_random
@@ -354,8 +354,7 @@ class _Run(Surroundings):
         _, point = self.best
         if solution.primal is None or solution.dual is None:
             return solution
-        view = ExactKernelView(self.problem, point.gradient.decisions)
-        dual = view.dual(self.engine, exact=True)
+        dual = exact_dual(self.problem, point.gradient.decisions, self.engine, exact=True)
         gap = relative_gap(solution.primal, dual)
         status = solution.status
         if status is Status.CONVERGED and (gap > relative_target(self.options.tol)).any():

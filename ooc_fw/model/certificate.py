@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks import relative_gap
-from ooc_fw.landmarks.certificate import ExactKernelView, certify_point
+from ooc_fw.landmarks.certificate import certify_point, exact_dual
 from ooc_fw.landmarks.newton import evaluate
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
@@ -203,15 +204,13 @@ def _certify_span(
     dual = span.dual
     scope = "span"
     if model.task == "regression" and n_rows <= EXACT_ROWS:
-        of_all = span.exact_kernel.dual(engine, asked.dask, exact=True)
+        of_all = span.exact_kernel(engine, asked.dask, exact=True)
         if model.machines.dual[0] <= of_all[0] * (1 + 1e-6):  # but for rounding
             dual = of_all
             scope = "all"
     found = {"certified_gap": relative_gap(span.primal, dual), "primal": span.primal, "dual": dual}
     if asked.exact_kernel:
-        total = span.exact_kernel.n_evaluations
-        with asked.show("exact kernel", total, unit="kernel values") as tell:
-            dual = span.exact_kernel.dual(engine, asked.dask, lambda x: tell(round(x * total)))
+        dual = span.exact_kernel(engine, asked.dask)
         found |= {"exact_kernel_dual": dual, "exact_kernel_gap": relative_gap(span.primal, dual)}
     each = [{name: values[k].item() for name, values in found.items()} for k in range(len(dual))]
     return ModelCertificate(scope, each)
@@ -222,7 +221,7 @@ class SpanCertificate(NamedTuple):
 
     primal: Float64Array  # upper bound on P of the weights
     dual: Float64Array  # lower bound on the least P that any weights of these landmarks have
-    exact_kernel: ExactKernelView  # finds a bound on the least P without jitter
+    exact_kernel: Callable[..., Float64Array]  # a bound on the least P without jitter
 
 
 def certify_landmarks(
@@ -269,7 +268,7 @@ def certify_landmarks(
             f"the weights have another objective over the rows of {source.name} than in training; "
             f"give the file the model was trained on, and its penalties",
         )
-    return SpanCertificate(primal, dual, ExactKernelView(of_span, point.gradient.decisions))
+    return SpanCertificate(primal, dual, partial(exact_dual, of_span, point.gradient.decisions))
 
 
 def derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:

@@ -108,7 +108,10 @@ def test_what_a_table_lacks_is_named(ooc_fw, trained, tmp_path):
             header + "100.5,Rom,old\n",
             f"not hold a number but 'old'; correct the row, as {model} needs",
         ),
-        (header + "100.5,Rom,1e300\n", "beyond float32 (3.4e38), or without log1p; correct or delete"),
+        (
+            header + "100.5,Rom,1e300\n",
+            "beyond float32 (3.4e38), or without log1p; correct or delete",
+        ),
         ("1 1:2 2:3\n", "it has 1 1:2 2:3: add or rename what is missing"),
         (header, "new.csv has no rows; give a table with rows in it"),
     ):

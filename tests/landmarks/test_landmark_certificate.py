@@ -1,17 +1,19 @@
 """The exact kernel's bound on what weights of landmarks lack, against brute force."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ooc_fw import make_kernel, open_dataset
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.landmarks.certificate import ExactKernelView
+from ooc_fw.landmarks.certificate import exact_dual
 from ooc_fw.landmarks.passes import SpanProblem
 from tests.support.reference import kernel_values, to_csr
 
 
-def make_view(n_rows=300, k=2, *, kernel="rbf", sparse=False, inside=1.0, bias=1.0):
+def make_case(n_rows=300, k=2, *, kernel="rbf", sparse=False, inside=1.0, bias=1.0):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n_rows, 4)).astype(np.float32)
     source = CSRSource(to_csr(X)) if sparse else open_dataset(X)
@@ -19,14 +21,14 @@ def make_view(n_rows=300, k=2, *, kernel="rbf", sparse=False, inside=1.0, bias=1
     problem = SpanProblem(source, signs, rng.uniform(0.5, 5, n_rows), bias=bias)
     decisions = (signs * rng.uniform(inside - 1, 2, (n_rows, k))).astype(np.float32)
     own = make_kernel(kernel, gamma=0.3, degree=2, coef0=1.0)
-    return X, ExactKernelView(problem, decisions), own
+    return X, problem, decisions, own
 
 
-def exact_dual(X, view, kernel):
-    """D of the best multiple of beta, by definition, in extended precision."""
-    y, C = view.problem.targets, view.problem.penalties[:, None]
-    beta = C * np.maximum(0, 1 - y * view.decisions.astype(np.longdouble))
-    v = ((beta * y) * ((kernel_values(kernel, X, X) + view.problem.bias) @ (beta * y))).sum(axis=0)
+def dual_by_definition(X, problem, decisions, kernel):
+    """D of the best multiple of beta, in extended precision."""
+    y, C = problem.targets, problem.penalties[:, None]
+    beta = C * np.maximum(0, 1 - y * decisions.astype(np.longdouble))
+    v = ((beta * y) * ((kernel_values(kernel, X, X) + problem.bias) @ (beta * y))).sum(axis=0)
     return beta.sum(axis=0) ** 2 / (v + (beta**2 / C).sum(axis=0)) / 2
 
 
@@ -39,36 +41,30 @@ def exact_dual(X, view, kernel):
 )
 def test_bound_is_close_below_the_dual_objective(kernel, sparse, part_rows, bias, monkeypatch):
     monkeypatch.setattr("ooc_fw.landmarks.certificate._PART_ROWS", part_rows)
-    X, view, own = make_view(kernel=kernel, sparse=sparse, bias=bias)
-    expected, done = exact_dual(X, view, own), []
+    X, problem, decisions, own = make_case(kernel=kernel, sparse=sparse, bias=bias)
+    expected = dual_by_definition(X, problem, decisions, own)
     with Engine(own, 2) as engine:
-        found = view.dual(engine, on_part=done.append)
-        inside = np.count_nonzero((view.problem.targets * view.decisions < 1).any(axis=1))
-        assert inside * (inside + 1) // 2 <= view.n_evaluations <= inside**2
-        assert engine.evaluations == view.n_evaluations
+        found = exact_dual(problem, decisions, engine)
+        inside = np.count_nonzero((problem.targets * decisions < 1).any(axis=1))
+        assert inside * (inside + 1) // 2 <= engine.evaluations <= inside**2
     assert (found <= expected).all()
     np.testing.assert_allclose(found, expected.astype(float), rtol=1e-3)
-    assert done[-1] == 1.0
 
 
 @pytest.mark.process
 def test_parts_are_computed_anywhere(tmp_path, monkeypatch):
     monkeypatch.setattr("ooc_fw.landmarks.certificate._PART_ROWS", 50)
-    X, view, own = make_view()
+    X, problem, decisions, own = make_case()
     np.save(tmp_path / "X.npy", X)
-    problem = SpanProblem(
-        open_dataset(str(tmp_path / "X.npy")), view.problem.targets, view.problem.penalties
-    )
-    view = ExactKernelView(problem, view.decisions)
+    problem = replace(problem, source=open_dataset(str(tmp_path / "X.npy")))
     found = []
     for threads, dask in ((1, None), (2, None), (2, "processes")):
         with Engine(own, threads) as engine:
-            found.append(view.dual(engine, dask))
-            assert dask is not None or engine.evaluations == view.n_evaluations
+            found.append(exact_dual(problem, decisions, engine, dask))
     np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=1e-12)
 
 
 def test_no_row_inside_the_margin_is_no_bound():
-    _, view, own = make_view(inside=3.0)
+    _, problem, decisions, own = make_case(inside=3.0)
     with Engine(own) as engine:
-        assert view.dual(engine).tolist() == [0, 0]
+        assert exact_dual(problem, decisions, engine).tolist() == [0, 0]

@@ -208,7 +208,7 @@ def test_the_gap_in_a_span_is_certified_again(rows, weighted):
         found = certify_landmarks(one.model_, problem, engine)
         gap = relative_gap(found.primal, found.dual)
         np.testing.assert_allclose(gap, one.certified_gap_, rtol=1e-6)
-        assert found.exact_kernel.dual(engine)[0] <= found.dual[0] * (1 + 1e-6)
+        assert found.exact_kernel(engine)[0] <= found.dual[0] * (1 + 1e-6)
         if weighted:
             with pytest.raises(InputError, match="trained with weights of rows"):
                 certify_landmarks(one.model_, replace(problem, penalties=None), engine)
