@@ -7,7 +7,7 @@ that ``ooc-fw --help`` starts at once.
 import gc
 import sys
 
-from ooc_fw.system.interrupt import ignore_signals, raise_at_signals, signal_of, word_for
+from ooc_fw.system.errors import ignore_signals, raise_at_signals, signal_of, word_for
 
 
 def program() -> int:

@@ -24,9 +24,8 @@ import ooc_fw
 from ooc_fw._core.loading import noting_compilation
 from ooc_fw.cli.arguments import Parser
 from ooc_fw.cli.commands import COMMANDS, DONE, FAILED, USAGE
-from ooc_fw.system.errors import InputError, OutOfTimeError, printable
+from ooc_fw.system.errors import InputError, OutOfTimeError, printable, signal_of, word_for
 from ooc_fw.system.files import Stream
-from ooc_fw.system.interrupt import signal_of, word_for
 
 
 def build_parser() -> Parser:

@@ -25,7 +25,7 @@ from ooc_fw.model.prediction import like_training, suited
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.solver.state import Callback, Status
-from ooc_fw.system.interrupt import DeferredInterrupt, signal_of
+from ooc_fw.system.errors import DeferredInterrupt, signal_of
 from ooc_fw.system.memory import peak_rss_bytes
 from ooc_fw.training.streams import CHUNK_BYTES, Stream
 

@@ -30,8 +30,13 @@ from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.system import memory
-from ooc_fw.system.errors import InputError, OutOfTimeError, format_value
-from ooc_fw.system.interrupt import DeferredInterrupt, signal_of
+from ooc_fw.system.errors import (
+    DeferredInterrupt,
+    InputError,
+    OutOfTimeError,
+    format_value,
+    signal_of,
+)
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.choice import check_options, plan_model
 from ooc_fw.training.fit import (

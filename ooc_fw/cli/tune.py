@@ -13,8 +13,8 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import Progress, to_json
 from ooc_fw.solver.state import Status
 from ooc_fw.system import memory
+from ooc_fw.system.errors import DeferredInterrupt
 from ooc_fw.system.files import Output, write_output
-from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.training.fit import describe
 from ooc_fw.training.tuning import TuneResult, tune
 

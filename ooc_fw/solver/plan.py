@@ -29,8 +29,7 @@ from ooc_fw.solver.oracles import LARGEST_BLOCK
 from ooc_fw.solver.state import Callback
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
-from ooc_fw.system.errors import InputError
-from ooc_fw.system.interrupt import DeferredInterrupt
+from ooc_fw.system.errors import DeferredInterrupt, InputError
 from ooc_fw.system.memory import MemoryPlan, Workload, memory_total, plan_memory
 
 logger = logging.getLogger(__name__)

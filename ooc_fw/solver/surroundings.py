@@ -19,8 +19,7 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.state import Draws, Phase, SolverState, Status, Stop
-from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.system.interrupt import DeferredInterrupt
+from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError
 
 if TYPE_CHECKING:
     from ooc_fw.solver.plan import Session

@@ -25,8 +25,7 @@ from ooc_fw.problem import NoveltyProblem, Problem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact, sizes_of, workload
 from ooc_fw.solver.state import Solution, Status, Warm
-from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.system.interrupt import interruption, signal_of
+from ooc_fw.system.errors import InputError, OutOfTimeError, interruption, signal_of
 from ooc_fw.system.memory import (
     MemoryPlan,
     OverLimitError,

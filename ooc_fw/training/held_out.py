@@ -21,8 +21,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError, format_label
-from ooc_fw.system.interrupt import interruption
+from ooc_fw.system.errors import InputError, format_label, interruption
 from ooc_fw.training.fit import Fit, fit
 
 SHARE = 0.5  # share of few rows that is held out; with 0.2 and 0.3 log losses are the same or worse

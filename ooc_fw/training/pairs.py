@@ -23,7 +23,7 @@ from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Warm
-from ooc_fw.system.interrupt import DeferredInterrupt
+from ooc_fw.system.errors import DeferredInterrupt
 from ooc_fw.training.small_pairs import SmallPairs, open_small_pairs, threaded_map
 
 _LEAST_PAIR = 0.1  # a pair has at least the share of time of so many average pairs

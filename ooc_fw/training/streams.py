@@ -37,7 +37,7 @@ from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.state import Callback, Solution, SolverState, Status, Warm, Work
-from ooc_fw.system.interrupt import DeferredInterrupt, interruption
+from ooc_fw.system.errors import DeferredInterrupt, interruption
 
 logger = logging.getLogger(__name__)
 

@@ -35,8 +35,7 @@ from ooc_fw.options import TASKS, SearchOptions, TrainOptions
 from ooc_fw.problem import row_penalties
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Callback, Solution, Status, Warm
-from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.system.interrupt import interruption, signal_of
+from ooc_fw.system.errors import InputError, OutOfTimeError, interruption, signal_of
 from ooc_fw.system.memory import OverLimitError
 from ooc_fw.training.choice import MOST_SUPPORT, check_options, plan_model, plan_span
 from ooc_fw.training.fit import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ooc_fw
-from ooc_fw.system.interrupt import DeferredInterrupt, interruption, signal_of
+from ooc_fw.system.errors import DeferredInterrupt, interruption, signal_of
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -90,7 +90,7 @@ LEAVING = """
 import os, time
 from pathlib import Path
 from ooc_fw.system.files import atomic_path, scratch_directory
-from ooc_fw.system.interrupt import raise_at_signals, signal_of
+from ooc_fw.system.errors import raise_at_signals, signal_of
 
 raise_at_signals()
 try:

@@ -13,7 +13,7 @@ from ooc_fw import InputError, TrainOptions, make_kernel, open_dataset
 from ooc_fw.model.machines import class_pairs, fit_sigmoid
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
-from ooc_fw.system.interrupt import signal_of
+from ooc_fw.system.errors import signal_of
 from ooc_fw.training.fit import fit
 from ooc_fw.training.held_out import before_calibration, choose_held_out, held_out_sigmoids
 
