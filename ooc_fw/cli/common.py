@@ -14,10 +14,10 @@ from typing import Any
 
 import h5py
 
-from ooc_fw.data.hdf5 import H5PY_ERRORS
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
+from ooc_fw.data.stores import H5PY_ERRORS
 from ooc_fw.options import Record, option_fields
 from ooc_fw.report.progress import to_json
 from ooc_fw.system.errors import InputError, format_label, format_value, printable

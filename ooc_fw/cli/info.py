@@ -26,13 +26,13 @@ from ooc_fw.convert.tables import Table, Wanted, find_column, listed
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data import formats
-from ooc_fw.data.hdf5 import H5PY_ERRORS, open_file
 from ooc_fw.data.labels import MISSING_LABELS, iter_labels
 from ooc_fw.data.offsets import merges
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, CSRRows, Rows, concat_rows, take_rows, values_of
 from ooc_fw.data.sources import CSRSource, RowSource, block_slices
 from ooc_fw.data.statistics import ColumnRanges
+from ooc_fw.data.stores import H5PY_ERRORS, open_file
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting

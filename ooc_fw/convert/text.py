@@ -26,7 +26,7 @@ import numpy as np
 from ooc_fw._core.text import FLOAT32_OVERFLOW, Rules, parse_lines
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import EXAMPLES, LabelNumbers, ParsedBlock, ParseOptions, ordered_map
-from ooc_fw.data.formats import HEAD_BYTES, format_of, open_bytes, refuse_foreign
+from ooc_fw.data.formats import HEAD_BYTES, format_of, open_bytes
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
 from ooc_fw.system.errors import InputError, unreadable
@@ -67,18 +67,12 @@ class TextInput(readers.Reader):
         self._raw = _standard_input() if is_stream else self.enter_context(open_bytes(name))
         self._stream: Any = self._raw
         kind = None
-        head = b""
         with suppress(*_DAMAGED):  # which reading will tell
             kind = format_of(self._raw.peek(HEAD_BYTES))
             self._stream = _OPENERS[kind](self._raw) if kind in _OPENERS else self._raw
-            head = self._stream.peek(HEAD_BYTES)[:HEAD_BYTES]
-        try:
-            if kind is not None and kind not in _OPENERS:
-                raise InputError(f"{self.name} is {kind}, not text; name its format or unpack it")
-            refuse_foreign(self.name, head)
-        except InputError:
+        if kind is not None and kind not in _OPENERS:
             self.close()
-            raise
+            raise InputError(f"{self.name} is {kind}, not text; name its format or unpack it")
 
     @property
     def bytes_read(self) -> int:

@@ -22,10 +22,6 @@ from ooc_fw.data.rows import AnyArray, Int64Array, check_shape
 from ooc_fw.system.errors import DamageError, InputError
 
 KEPT_BYTES = 32 << 20  # decoded bytes that are kept of one array, or two chunks if these are larger
-_WORD_BYTES = 512  # that the memory plan counts for a word
-# Decoded bytes that a chunk of a small array may take, and that any may.
-_SMALL_CHUNK, _LARGEST_CHUNK = 64 << 20, 2 << 30
-_MOST_CHUNKS = 10**8
 
 
 class Sliceable(Protocol):
@@ -61,29 +57,6 @@ class ReadArray:
         """Close what was opened for this array alone."""
 
 
-def is_one_column(shape: tuple[int, ...]) -> bool:
-    """Whether an array of this shape has one value for each row."""
-    return len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
-
-
-def only_column(array: Any) -> Any:
-    """The column of an array that has a single one; any other array as it is."""
-    if len(array.shape) == 1 or not is_one_column(array.shape):
-        return array
-    return ReadArray(array.shape[:1], array.dtype, lambda start, stop: array[start:stop][:, 0])
-
-
-def check_chunk(place: str, array: Any, chunk: Sequence[int], n_chunks: int = 0) -> None:
-    """Raise InputError for chunks that would fill the memory when they are decoded or counted."""
-    chunk_bytes = math.prod(chunk) * array.dtype.itemsize
-    fitting = 4 * math.prod(array.shape) * array.dtype.itemsize  # it may be less than a chunk
-    if n_chunks > _MOST_CHUNKS or chunk_bytes > max(_SMALL_CHUNK, min(_LARGEST_CHUNK, fitting)):
-        raise InputError(
-            f"{place} is said to have shape {tuple(array.shape)} in chunks of {tuple(chunk)}, "
-            f"which it cannot have, or which are too large; write it in chunks of a few MiB"
-        )
-
-
 class DecodedChunks(ReadArray):
     """An array in compressed chunks, or in parts to be computed, that is read in any blocks.
 
@@ -105,7 +78,8 @@ class DecodedChunks(ReadArray):
     ) -> None:
         super().__init__(shape, dtype, decode)
         self._borders: list[int] = borders.tolist()
-        item_bytes = _WORD_BYTES if self.dtype.hasobject else self.dtype.itemsize
+        # The memory plan counts 512 bytes for a word.
+        item_bytes = 512 if self.dtype.hasobject else self.dtype.itemsize
         row_bytes = item_bytes * math.prod(shape[1:])
         self.chunk_rows = int(np.diff(borders).max(initial=0))
         chunk_bytes = self.chunk_rows * row_bytes
@@ -119,21 +93,17 @@ class DecodedChunks(ReadArray):
         start, stop, _ = key.indices(len(self))
         if stop <= start:
             return self._read(start, start)
-        first = bisect_right(self._borders, start) - 1
-        last = bisect_left(self._borders, stop) - 1
-        begin = self._borders[first]
-        end = self._borders[last + 1]
-        if first == last and (begin, end) != (start, stop):
-            return self._chunk(first)[start - begin : stop - begin]
+        borders = self._borders
+        first = bisect_left(borders, start)  # of the borders within these rows
+        last = bisect_right(borders, stop) - 1
         pieces = []
-        if start > begin:
-            pieces.append(self._chunk(first)[start - begin :])
-            begin = self._borders[first + 1]
-        whole_end = end if end == stop else self._borders[last]
-        if begin < whole_end:
-            pieces.append(self._read(begin, whole_end))
-        if whole_end < stop:
-            pieces.append(self._chunk(last)[: stop - whole_end])
+        if start < borders[first]:
+            begin = borders[first - 1]
+            pieces.append(self._chunk(first - 1)[start - begin : stop - begin])
+        if first < last:
+            pieces.append(self._read(borders[first], borders[last]))
+        if first <= last and borders[last] < stop:
+            pieces.append(self._chunk(last)[: stop - borders[last]])
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _chunk(self, number: int) -> AnyArray:
@@ -170,11 +140,10 @@ class FileArray(ReadArray):
         self.path = path
         self.offsets = offsets
         self.chunk_rows = chunk_rows
-        row_bytes = dtype.itemsize * math.prod(shape[1:])
-        self.strides = strides or (row_bytes, dtype.itemsize)[: len(shape)]
-        self._solid = self.strides == (row_bytes, dtype.itemsize)[: len(shape)]
-        in_columns = len(shape) == 2 and self.strides[0] == dtype.itemsize and self.strides[1] > 0
-        if not (self._solid or in_columns):
+        solid = (dtype.itemsize * math.prod(shape[1:]), dtype.itemsize)[: len(shape)]
+        self.strides = strides or solid
+        self._in_columns = self.strides != solid
+        if self._in_columns and (self.strides[0] != dtype.itemsize or self.strides[1] <= 0):
             raise InputError(
                 f"this view of {path} has neither its rows nor its columns in one piece; copy it"
             )
@@ -192,19 +161,16 @@ class FileArray(ReadArray):
             chunk, inside = divmod(position, length)
             end = min(stop, position + length - inside)
             place = int(self.offsets[chunk]) + inside * self.strides[0]
-            self._read_chunk(place, out[position - start : end - start])
+            part = out[position - start : end - start]
+            if self._in_columns:
+                for j in range(self.shape[1]):
+                    column = np.empty(len(part), dtype=self.dtype)
+                    self._fill(column, place + j * self.strides[1])
+                    part[:, j] = column
+            else:
+                self._fill(part, place)
             position = end
         return out
-
-    def _read_chunk(self, place: int, out: AnyArray) -> None:
-        """Fill `out` with the elements or rows from byte `place` on."""
-        if self._solid:
-            self._fill(out, place)
-            return
-        column = np.empty(len(out), dtype=self.dtype)
-        for j in range(self.shape[1]):
-            self._fill(column, place + j * self.strides[1])
-            out[:, j] = column
 
     def _fill(self, out: AnyArray, offset: int) -> None:
         """Fill the C-contiguous array `out` with the bytes from `offset` on."""

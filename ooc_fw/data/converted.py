@@ -1,4 +1,4 @@
-"""Files of `ooc-fw convert`: what they say of their rows, and their checksums.
+"""Files of `ooc-fw convert`, and the checksums of their arrays.
 
 Every array is cut into stretches of about `STRETCH_BYTES`, a whole number of them per chunk. The
 CRC32 of each is stored: of the bytes of the values before compression, so that a reader need not
@@ -18,20 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.arrays import ReadArray
-from ooc_fw.data.encoded import Categories
-from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, get_text, get_texts
-from ooc_fw.data.hdf5 import Stored, check_storage, find_node, open_dataset
-from ooc_fw.data.labels import word_labels
 from ooc_fw.data.rows import AnyArray, Int64Array
-from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource, StoredStatistics
 from ooc_fw.system.errors import DamageError, InputError
 
 FORMAT_VERSION = 1  # newest layout of converted files that is read here
 # Bytes of a stretch: short enough that a read of a few hundred kilobytes is compared at little
 # extra cost, long enough that the checksums take a sixteen-thousandth of the file.
 STRETCH_BYTES = 64 << 10
-GROUP = "checksums"  # group that holds, for the array ``NAME``, the data set ``checksums/NAME``
 LABELS_AS = "labels_as"  # attribute of labels: the maps that made them
 CONTENT = "content_crc32"  # attribute of the root of a small file: a checksum of all its content
 # Oldest and newest HDF5 whose structures are used. Only those have checksums of their own.
@@ -39,8 +32,6 @@ LIBRARY_VERSIONS = ("v110", "v110")
 # Arrays of one number per column, which are compared whenever a file is opened.
 SMALL_ARRAYS = ("mean", "scaling/offset", "scaling/factor")
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
-
-_WAY_OUT = "restore a copy or convert the data again"
 
 
 def is_converted(root: Any) -> bool:
@@ -57,58 +48,9 @@ def is_converted(root: Any) -> bool:
     return True
 
 
-def adopt(source: RowSource, root: Stored, sums: Sums) -> None:
-    """Take over what a converted file says about its rows."""
-
-    def array(name: str, length: int, kinds: str) -> Any:
-        node = find_node(root, name)
-        if node is None:
-            return None
-        path = root.file.filename
-        if not isinstance(node, h5py.Dataset) or node.shape[:1] != (length,):
-            raise DamageError(f"{path}: {name!r} is not an array of {length} rows; {_WAY_OUT}")
-        if node.dtype.kind not in kinds:
-            raise InputError(f"{path}: {name!r} is of type {node.dtype}; {_WAY_OUT}")
-        slices = open_dataset(node)
-        source.hold(slices)
-        return checked(slices, path, name, sums)
-
-    attributes = root.attrs
-    source.shuffled = bool(attributes.get("shuffled", False))
-    small = {name: array(name, source.n_features, "biuf") for name in SMALL_ARRAYS}
-    source.scaling = Scaling.read(root)
-    source.columns = get_texts(attributes, COLUMNS)
-    source.table = get_text(attributes, RECORD) if RECORD in attributes else None
-    norm = attributes.get("mean_square_norm", np.nan)
-    if small["mean"] is not None:
-        mean = np.asarray(small["mean"][:], dtype=np.float64)
-        # If they are not finite, reading the rows will name the one that is to blame.
-        if np.isfinite(norm) and np.isfinite(mean).all():
-            source.statistics = StoredStatistics(mean, float(norm))
-    source.ids = array("row", source.n_rows, "iu")
-    cells = array("categories", source.n_rows, "iu")
-    if cells is not None:
-        classes = None if attributes.get(TARGETS, False) else attributes["class_names"]
-        source.categories = Categories(cells, array("y", source.n_rows, "f"), classes)
-
-
-def label_words(labels: Any, node: Any, *, is_text: bool) -> Any:
-    """Labels as words where they are text, or codes 0, 1, ... of the attribute `LABEL_NAMES`."""
-    names = get_texts(getattr(node, "attrs", {}), LABEL_NAMES)
-    if names is None:
-        return word_labels(labels) if is_text else labels
-
-    def read(start: int, stop: int) -> AnyArray:
-        values = np.asarray(labels[start:stop])
-        places = values.astype(np.int64)
-        if np.any(places != values) or np.any((places < 0) | (places >= len(names))):
-            raise DamageError(
-                f"{node.file.filename} has labels that are none of its {len(names)} {LABEL_NAMES}; "
-                f"write it again"
-            )
-        return np.array(names, dtype=np.str_)[places]
-
-    return ReadArray(labels.shape, object, read)
+def damage(path: str, what: str) -> DamageError:
+    """What to say about a converted file of which a part cannot be used."""
+    return DamageError(f"{path} is damaged: {what}; restore a copy or convert the data again")
 
 
 def stretch_length(row_bytes: int) -> int:
@@ -140,8 +82,7 @@ class Checksums:
         return first + np.flatnonzero(sums != self.values[first : first + len(sums)])
 
 
-Sums: TypeAlias = Mapping[str, Checksums]  # of the arrays of a file, by name
-NO_SUMS: Sums = {}  # of a file that has none
+Sums: TypeAlias = Mapping[str, Checksums]  # of the arrays of a file, by name; {} if it has none
 
 
 def checked(array: Any, path: str, name: str, sums: Sums) -> Any:
@@ -160,7 +101,10 @@ class CheckedSlices(ReadArray):
 
     def __init__(self, array: Any, checksums: Checksums, path: str, name: str) -> None:
         super().__init__(array.shape, array.dtype, self._compared)
-        self._array, self._checksums, self._path, self._name = array, checksums, path, name
+        self._array = array
+        self._checksums = checksums
+        self._path = path
+        self._name = name
 
     def _compared(self, start: int, stop: int) -> AnyArray:
         """Elements or rows ``start:stop`` as stored; DamageError where they changed."""
@@ -179,11 +123,10 @@ class CheckedSlices(ReadArray):
         first = stretch * self._checksums.length
         stop = min(len(self), first + self._checksums.length)
         unit = "values" if "/" in self._name else "rows"  # of a sparse matrix, or of all else
-        place = f"{self._name}, {unit} {first} to {stop - 1}"
-        return f"{self._path} is damaged: {place} {defect}; {_WAY_OUT}"
+        return str(damage(self._path, f"{self._name}, {unit} {first} to {stop - 1} {defect}"))
 
 
-def write_checksums(root: Stored, sums: Sums) -> None:
+def write_checksums(root: Any, sums: Sums) -> None:
     """Store the checksums of a complete file: those of its large arrays by name, and others."""
     small = {
         name: Checksums(crc32s(root[name][...], len(root[name])), len(root[name]))
@@ -191,45 +134,38 @@ def write_checksums(root: Stored, sums: Sums) -> None:
         if name in root
     }
     for name, checksums in {**sums, **small}.items():
-        stored = root.create_dataset(f"{GROUP}/{name}", data=checksums.values)
+        stored = root.create_dataset(f"checksums/{name}", data=checksums.values)
         stored.attrs["length"] = checksums.length
 
 
-def read_checksums(root: Stored) -> dict[str, Checksums]:
+def read_checksums(root: Any) -> dict[str, Checksums]:
     """Checksums of a converted file by array name; none for a file written without them."""
     sums: dict[str, Checksums] = {}
 
-    def read(name: str, stored: Stored) -> None:
+    def read(name: str, stored: Any) -> None:
         if isinstance(stored, h5py.Dataset):
-            check_storage(stored)
-            sums[name] = Checksums(np.asarray(stored[...]), int(stored.attrs["length"]))
+            sums[name] = Checksums(stored[...], int(stored.attrs["length"]))
 
-    group = find_node(root, GROUP)
-    if group is not None:
-        group.visititems(read)
+    if "checksums" in {*root}:  # a group that is damaged is there, too, and raises
+        root["checksums"].visititems(read)
     for name, checksums in sums.items():
-        array = find_node(root, name)
-        if not isinstance(array, h5py.Dataset) or checksums.length < 1:
-            fits = False
-        else:
-            check_storage(array)
-            fits = len(checksums.values) == -(-len(array) // checksums.length)
+        array = root[name]
+        fits = isinstance(array, h5py.Dataset) and checksums.length > 0
+        fits = fits and len(checksums.values) == -(-len(array) // checksums.length)
         if not fits or (name in SMALL_ARRAYS and len(checksums.mismatches(array[...], 0))):
-            raise DamageError(
-                f"{root.file.filename} is damaged: {name} does not match its checksums; {_WAY_OUT}"
-            )
+            raise damage(root.file.filename, f"{name} does not match its checksums")
     return sums
 
 
-def content_crc32(root: Stored) -> int:
+def content_crc32(root: Any) -> int:
     """Checksum of all arrays and attributes below a group, except the attribute `CONTENT`.
 
-    The file must have passed `check_plain_tree`: links would be passed over. Only the name of an
-    attribute of variable length counts.
+    The file must be a plain tree: links would be passed over. Only the name of an attribute of
+    variable length counts.
     """
     total = _attributes_crc32(root, 0)
 
-    def add(name: str, node: Stored) -> None:
+    def add(name: str, node: Any) -> None:
         nonlocal total
         total = _attributes_crc32(node, zlib.crc32(repr(name).encode(), total))
         if isinstance(node, h5py.Dataset):
@@ -244,20 +180,17 @@ def content_crc32(root: Stored) -> int:
     return total
 
 
-def _attributes_crc32(node: Stored, total: int) -> int:
+def _attributes_crc32(node: Any, total: int) -> int:
     """Continue the checksum `total` with the attributes of a group or array."""
     content: dict[str, object] = {}
     for name in node.attrs:
         dtype = node.attrs.get_id(name).dtype
         if name != CONTENT:
-            content[name] = None if dtype.kind == "O" else [dtype.str, _plain(node.attrs[name])]
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode(), total)
+            content[name] = None if dtype.kind == "O" else [dtype.str, node.attrs[name]]
+    text = json.dumps(content, sort_keys=True, default=_plain)
+    return zlib.crc32(text.encode(), total)
 
 
 def _plain(value: Any) -> object:
-    """Attribute as JSON can write it."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        value = value.tolist()
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+    """What JSON can write in the place of bytes, or of a number or array of numpy."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value.tolist()

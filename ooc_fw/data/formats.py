@@ -5,7 +5,6 @@ The format is told by the first bytes and, for text tables, by the name.
 
 from __future__ import annotations
 
-import glob
 import io
 import os
 import re
@@ -32,22 +31,7 @@ _MAGIC = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"ooc-fw checkpoint": "checkpoint",  # of ooc-fw 0.2
 }
-_IN_PYTHON = "; read it in Python and write Parquet, as by pandas"
-_FOREIGN = {
-    rb"PK\x03\x04": "a zip archive or a workbook; unpack it, or save its sheet as CSV",
-    rb"SQLite format 3\0": "a database of SQLite; convert what 'sqlite3 -csv -header' writes",
-    rb"\x80[\x02-\x05]": "a pickle, which may run any code" + _IN_PYTHON,
-    rb"MATLAB 5": "a file of MATLAB" + _IN_PYTHON,
-    rb"\s*(\{\s*\"|\[\s*[\[{])": "JSON" + _IN_PYTHON,
-    rb"(?i)\s*<(!doctype|html|\?xml)": "a page of HTML or XML; fetch the data themselves",
-}
-"""What files that are not read begin with, as patterns, and the way out."""
-
-_LOGS = {"Delta": {"_delta_log"}, "Hudi": {".hoodie"}, "Iceberg": {"metadata", "data"}}
-_CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
-_PAIR = re.compile(r"(^|\s)\d+:")
-_SEPARATED = re.compile(r"\S[,;|]\S")
 
 
 def is_url(path: str) -> bool:
@@ -64,10 +48,8 @@ def remote_errors(url: str) -> Iterator[None]:
         raise
     except FileNotFoundError:
         raise InputError(f"{url} does not exist; check the address of the input") from None
-    except ImportError as error:  # of fsspec, or of what it needs for this kind of address
-        raise InputError(
-            f"{url} is remote ({error}); try: pip install 'ooc-fw[remote]' and that package"
-        ) from None
+    except ImportError as error:  # of what fsspec needs for this kind of address
+        raise InputError(f"{url}: {error}; try: pip install 'ooc-fw[remote]'") from None
     except Exception as error:  # each client has errors of its own
         reason = f"{error}".split("\n", 1)[0].rstrip(".") or type(error).__name__
         raise InputError(
@@ -76,7 +58,7 @@ def remote_errors(url: str) -> Iterator[None]:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """File system of an address, and the path there; InputError if there is none."""
+    """File system of fsspec for an address or a local path, and the path there."""
     with remote_errors(url):
         from fsspec.core import url_to_fs
 
@@ -86,13 +68,6 @@ def file_system(url: str) -> tuple[Any, str]:
 def format_of(head: bytes) -> str | None:
     """Format of a file that begins with these bytes; None for text and whatever else."""
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
-
-
-def refuse_foreign(name: str, head: bytes) -> None:
-    """Raise InputError for a file that begins like one of a format that is not read."""
-    for pattern, what in _FOREIGN.items():
-        if re.match(pattern, head, re.DOTALL):
-            raise InputError(f"{name} is {what}")
 
 
 def is_store(path: str) -> bool:
@@ -113,8 +88,6 @@ def open_bytes(path: str) -> io.BufferedReader:
         return open(path, "rb")
     except FileNotFoundError:
         raise _missing(path) from None
-    except IsADirectoryError:
-        raise InputError(f"{path} is a directory; name the files in it") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
 
@@ -159,35 +132,29 @@ def is_folder(path: str) -> bool:
         return path.endswith("/") or bool(system.isdir(place) and not system.isfile(place))
 
 
-def _names_in(folder: str, *, below: bool = False) -> list[str]:
-    """Names in a folder, or all files below it."""
-    if not is_url(folder):
-        pattern = os.path.join(glob.escape(folder), "**" if below else "", "*")
-        return glob.glob(pattern, recursive=below, include_hidden=True)
-    system, place = file_system(folder)
-    with remote_errors(folder):
-        return [*system.find(place)] if below else [*system.ls(place, False)]
-
-
 def _format_inside(folder: str) -> str:
     """Format of the files of a table in a folder; InputError if there are none."""
-    for name in _names_in(folder, below=True):
-        if (suffix := os.path.splitext(name)[1]) in _SUFFIXES:
-            return _SUFFIXES[suffix]
-    raise InputError(
-        f"{folder} is a folder without files of Parquet or Arrow; name the files in it"
-    )
+    system, place = file_system(folder)
+    with remote_errors(folder):
+        suffixes = (os.path.splitext(name)[1] for name in system.find(place))
+        found = next((_SUFFIXES[suffix] for suffix in suffixes if suffix in _SUFFIXES), None)
+    if found is None:
+        raise InputError(
+            f"{folder} is a folder without files of Parquet or Arrow; name the files in it"
+        )
+    return found
 
 
 def check_no_log(folder: str) -> None:
     """Raise InputError for the folder of a table whose files hold removed rows, as a log says."""
-    names = {os.path.basename(name.rstrip("/")) for name in _names_in(folder)}
-    for kind, log in _LOGS.items():
-        if log <= names:
-            raise InputError(
-                f"{folder} is a table of {kind}, whose files hold removed rows, too; export a "
-                f"snapshot of it, as by SELECT * in its own reader, to Parquet, and convert that"
-            )
+    system, place = file_system(folder)
+    with remote_errors(folder):
+        names = {name.rstrip("/").rpartition("/")[2] for name in system.ls(place, False)}
+    if {"_delta_log", ".hoodie"} & names or {"metadata", "data"} <= names:
+        raise InputError(
+            f"{folder} is a table of Delta, Hudi or Iceberg, whose files hold removed rows, too; "
+            f"export a snapshot of it to Parquet, and convert that"
+        )
 
 
 def detect_format(path: str, *, is_table: bool = False) -> str:
@@ -207,15 +174,13 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     kind = format_of(head)
     if kind in ("npy", "parquet", "arrow"):
         return kind
-    if path.endswith(".npz"):
-        raise InputError(f"{path} is an archive of arrays; write its rows to HDF5, zarr or .npy")
-    refuse_foreign(path, head)
     if kind == "checkpoint" or is_hdf5(path):
         return "hdf5"
     line = head.lstrip().split(b"\n", 1)[0].split(b"#", 1)[0].decode("latin-1")
-    is_text = kind is None and b"\0" not in head
-    has_columns = is_text and _SEPARATED.search(line) and not _PAIR.search(line)
-    return "csv" if is_table or _CSV_NAME.search(path) or has_columns else "libsvm"
+    has_columns = re.search(r"\S[,;|]\S", line) and not re.search(r"(^|\s)\d+:", line)
+    is_table |= bool(kind is None and b"\0" not in head and has_columns)
+    is_named = re.search(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", path, re.IGNORECASE)
+    return "csv" if is_table or is_named else "libsvm"
 
 
 # Text is stored as UTF-8 of a fixed length, in the attribute itself. Strings of variable length lie

@@ -1,8 +1,8 @@
 """Labels of rows and names of features: which a file can hold, and which belong together.
 
 Every container has the same labels, whether it is converted or read as it is: blanks around a word
-do not belong to it, `MISSING_LABELS` are missing, and where all other words of a file are numbers,
-the labels are these numbers.
+do not belong to it, `MISSING_LABELS` are missing, and if all other words of a file are numbers, the
+labels are these numbers.
 
 Files keep numeric labels as float64 and others as UTF-8. Whole numbers beyond 2**53 may round to a
 neighbour, which would merge two classes.
@@ -15,7 +15,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,11 @@ from ooc_fw.data.arrays import ReadArray
 from ooc_fw.data.formats import as_text
 from ooc_fw.data.rows import AnyArray, Codes, Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.system.errors import InputError, format_label, format_labels
+from ooc_fw.system.errors import DamageError, InputError, format_label, format_labels
 
 logger = logging.getLogger(__name__)
 
-LABEL_BYTES = 8 << 20  # about the bytes of labels that are read together
-_FIRST_LABELS = 1 << 10  # labels of the first block, by which the others are sized
-_PART_LABELS = 1 << 14  # words that are read together to see whether they are numbers
+LABEL_ROWS = 1 << 14  # rows whose labels are read together
 # More different labels than these are taken for the targets of a regression: one binary classifier
 # is trained for each pair of classes.
 MAX_CLASSES = 256
@@ -84,6 +82,7 @@ def plain_word(value: object) -> str:
     return str(int(number)) if number.is_integer() else repr(number)
 
 
+@lru_cache(maxsize=1 << 12, typed=True)
 def label_word(value: object) -> str:
     """A label as a word, "" for one that is missing."""
     word = plain_word(value)
@@ -97,33 +96,37 @@ def as_labels(words: Sequence[str], *, are_numbers: bool) -> AnyArray:
     return np.array(words, dtype=np.str_)
 
 
-def typed_words(words: Iterable[object]) -> AnyArray:
-    """Words as labels: numbers if all that are not missing are."""
-    found = [label_word(word) for word in words]
-    used = {*found} - {""}
-    return as_labels(found, are_numbers=bool(used) and all(map(is_label_number, used)))
-
-
 def word_labels(words: Any) -> ReadArray:
-    """Labels whose words are in an array, perhaps in a file: numbers if all words are."""
+    """Labels whose words are in an array, perhaps in a file."""
+    codes = np.empty(len(words), dtype=np.int32)
+    known: dict[str, int] = {}
+    for start in range(0, len(words), LABEL_ROWS):
+        part = [label_word(word) for word in np.asarray(words[start : start + LABEL_ROWS]).tolist()]
+        codes[start : start + len(part)] = [known.setdefault(word, len(known)) for word in part]
+    labels = coded_labels(codes, [*known], "the labels")
+    labels.kept_bytes = codes.nbytes
+    return labels
 
-    def read(start: int, stop: int) -> list[str]:
-        return [label_word(word) for word in np.asarray(words[start:stop]).tolist()]
 
-    @cache
-    def are_numbers() -> bool:
-        used = False
-        for start in range(0, len(words), _PART_LABELS):
-            found = {*read(start, start + _PART_LABELS)} - {""}
-            if not all(map(is_label_number, found)):
-                return False
-            used |= bool(found)
-        return used
+def coded_labels(codes: Any, words: Iterable[object], name: str) -> ReadArray:
+    """Labels that codes stand for: numbers if all `words` are. -1 is a missing one."""
+    known = [*map(label_word, words), ""]
+    used = {*known} - {""}
+    are_numbers = bool(used) and all(map(is_label_number, used))
+    return labels_at(codes, as_labels(known, are_numbers=are_numbers), name)
 
-    def typed(start: int, stop: int) -> AnyArray:
-        return as_labels(read(start, stop), are_numbers=are_numbers())
 
-    return ReadArray((len(words),), object, typed)
+def labels_at(codes: Any, values: AnyArray, name: str) -> ReadArray:
+    """Labels whose places in `values` are in an array, perhaps in a file; -1 is the last one."""
+
+    def read(start: int, stop: int) -> AnyArray:
+        stored = np.asarray(codes[start:stop])
+        places = stored.astype(np.int64)
+        if np.any(places != stored) or np.any((places < -1) | (places >= len(values))):
+            raise DamageError(f"{name} has codes that are none of its categories; write it again")
+        return values[places]
+
+    return ReadArray((len(codes),), values.dtype, read)
 
 
 def label_map(text: str) -> dict[str, str]:
@@ -181,7 +184,8 @@ def check_labels(labels: AnyArray, start: int, name: str, *, targets: bool = Fal
 
     Of what may be `targets`, only missing ones are looked for.
     """
-    wrong = {"is missing; remove the row": are_missing(labels)}
+    way = "leave such rows out (convert --missing-labels drop, or missing_labels= in Python)"
+    wrong = {f"is missing; {way}": are_missing(labels)}
     if not targets:
         wrong[INEXACT] = inexact_labels(labels)
     if not targets and labels.dtype.kind == "f":
@@ -192,51 +196,44 @@ def check_labels(labels: AnyArray, start: int, name: str, *, targets: bool = Fal
 
 
 def iter_labels(source: RowSource) -> Iterator[tuple[int, AnyArray]]:
-    """All labels as (first row, labels), about `LABEL_BYTES` at a time."""
-    start, n_rows = 0, min(_FIRST_LABELS, source.n_rows)
-    while start < source.n_rows:
-        labels = source.labels(start, min(start + n_rows, source.n_rows))
-        yield start, labels
-        start += len(labels)
-        n_rows = max(1, LABEL_BYTES // labels.itemsize)
+    """All labels as (first row, labels), `LABEL_ROWS` at a time."""
+    for start in range(0, source.n_rows, LABEL_ROWS):
+        yield start, source.labels(start, min(start + LABEL_ROWS, source.n_rows))
 
 
 def encode_labels(source: RowSource) -> tuple[AnyArray, Codes]:
-    """Label values of a source in increasing order, and the place of each row's label in them.
+    """Values of `label_values`, and the place of each row's label in them."""
+    classes = label_values(source)
+    codes = np.empty(source.n_rows, dtype=np.int16)
+    for start, labels in iter_labels(source):
+        codes[start : start + len(labels)] = np.searchsorted(classes, labels)
+    return classes, codes
+
+
+def label_values(source: RowSource) -> AnyArray:
+    """Label values of a source in increasing order.
 
     InputError is raised when a label is missing or cannot be stored, all are equal, or there are
     more than `MAX_CLASSES` different ones.
     """
-    codes = np.empty(source.n_rows, dtype=np.int16)
-    return label_values(source, codes), codes
-
-
-def label_values(source: RowSource, codes: Codes | None = None) -> AnyArray:
-    """Label values of `encode_labels`; their places are written into `codes`, if given."""
+    way = "train with --task regression (FrankWolfeSVR in Python)"
     if source.targets:
         raise InputError(
-            f"the labels of {source.name} are marked as targets; train with --task regression "
-            f"(FrankWolfeSVR in Python), or convert the source again without it"
+            f"the labels of {source.name} are marked as targets; {way}, or convert the source "
+            f"again without it"
         )
     classes = source.labels(0, 1)
     check_labels(classes, 0, source.name)
     for start, labels in iter_labels(source):
-        places, known = _places(labels, classes)
+        _, known = _places(labels, classes)
         if not known.all():
             check_labels(labels, start, source.name)
-            more = np.union1d(classes, labels[~known])
-            if len(more) > MAX_CLASSES:
-                raise InputError(
-                    f"{source.name} has more than {MAX_CLASSES} different labels; if they are "
-                    f"targets, train with --task regression (FrankWolfeSVR in Python)"
-                )
-            moved = np.searchsorted(more, classes)
-            if codes is not None:
-                codes[:start] = moved.astype(codes.dtype)[codes[:start]]
-            classes = more
-            places, _ = _places(labels, classes)
-        if codes is not None:
-            codes[start : start + len(labels)] = places
+            classes = np.union1d(classes, labels[~known])
+        if len(classes) > MAX_CLASSES:
+            raise InputError(
+                f"{source.name} has more than {MAX_CLASSES} different labels; if they are "
+                f"targets, {way}"
+            )
     if len(classes) == 1:
         raise InputError(
             f"all rows of {source.name} have the label {format_label(classes[0])}; training needs "
@@ -322,24 +319,28 @@ def feature_places(
     if columns is None or features is None or not {*columns} & {*features}:
         columns = None if columns is None or are_numbers(columns) else columns
         features = None if features is None or are_numbers(features) else features
-    if (columns is None and features is None) or columns == features:
-        return None
     if columns is None or features is None:
-        sides = [name, "the training data"] if columns is None else ["the training data", name]
-        said = "no names of features in %s, unlike %s (%s): columns are matched by their position"
-        warn(said, *sides, _some(columns or features or ()))
+        named = columns or features
+        if named is not None:
+            sides = [name, "the training data"] if columns is None else ["the training data", name]
+            said = "columns are matched by their position"
+            warn(f"no names of features in %s, unlike %s (%s): {said}", *sides, _some(named))
         return None
     if [*columns] == [*features]:
         return None
     place = {feature: k for k, feature in enumerate(columns)}
     missing = [feature for feature in features if feature not in place]
+    if missing:
+        raise InputError(
+            f"{name} lacks {len(missing)} of the {len(features)} features of the training data "
+            f"({_some(missing)}); give its columns"
+        )
     twice = {feature for feature, n in (Counter(columns) + Counter(features)).items() if n > 2}
-    if missing or twice & {*features}:
-        what = f"has names that occur twice ({_some(sorted(twice))}), so that none is found by name"
-        if missing:
-            n_missing, n = len(missing), len(features)
-            what = f"lacks {n_missing} of the {n} features of the training data ({_some(missing)})"
-        raise InputError(f"{name} {what}; give the columns of the training data")
+    if twice & {*features}:
+        raise InputError(
+            f"{name} has names that occur twice ({_some(sorted(twice))}), so that none is found by "
+            f"name; give the columns of the training data"
+        )
     extra = [column for column in columns if column not in {*features}]
     if extra:
         said = "%s has %d features that the training data do not have (%s); they are left out"

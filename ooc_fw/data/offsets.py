@@ -8,7 +8,6 @@ stored with the model, as a scaling is, so that later rows lose the same one.
 from __future__ import annotations
 
 import logging
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,58 +19,58 @@ from ooc_fw.data.views import ScaledSource
 
 logger = logging.getLogger(__name__)
 
-DISTANCES = ("rbf", "laplacian")  # kernels whose values depend on differences of rows only
-STRETCHES = 8  # parts of the source that the sample comes from,
-STRETCH_ROWS = 128  # and rows of each
-NOISE = 1e-11  # relative difference of values that is taken for rounding errors of float64
-EXACT = 2.0**53  # whole numbers below this one have none
-MERGED = 0.01  # share of the values of a column that may be merged
-
 
 def without_offsets(source: RowSource, *kernels: object) -> RowSource:
     """Rows to train kernels of these names on: the source, or a view that subtracts offsets.
 
-    Rows of float32, and rows that are scaled, are as they were. Where different values stay merged
-    (in sparse rows, whose zeros must stay, under other kernels, and in columns of several far
-    values), a warning names the column.
+    Rows of float32, and rows that are scaled, are as they were. If different values stay merged (in
+    sparse rows, whose zeros must stay, under other kernels, and in columns of several far values),
+    a warning names the first column.
     """
-    is_scaled = source.scaling is not None and not source.scaling.is_identity
-    if is_scaled or not merges(source):
+    if source.scaling is not None and not source.scaling.is_identity:
         return source
     rows = _sample(source)
-    before = _merged(rows)
-    if isinstance(rows, CSRRows) or not {*kernels} <= {*DISTANCES}:
-        way = "convert with --scale standard, which takes their mean off before they are rounded"
-        _warn(source, rows, before, way)
+    merged = merged_columns(rows)
+    if not merged.any():
         return source
-    middle = np.sort(rows, axis=0)[len(rows) // 2]
-    offset = np.where(before, middle, 0.0)
-    after = _merged(rows - offset)
-    if after.any():
-        _warn(source, rows, after, "write its ranges as columns of their own")
-    return ScaledSource(source, Scaling(OFFSET, False, offset, np.ones(source.n_features)))
+    way = "convert with --scale standard, which takes their mean off before they are rounded"
+    view = source
+    if not isinstance(rows, CSRRows) and {*kernels} <= {"rbf", "laplacian"}:
+        offset = np.where(merged, np.sort(rows, axis=0)[len(rows) // 2], 0.0)
+        view = ScaledSource(source, Scaling(OFFSET, False, offset, np.ones(source.n_features)))
+        merged = merged_columns(rows - offset)
+        way = "write its ranges as columns of their own"
+    if merged.any():
+        column = int(np.argmax(merged))
+        name = column if source.columns is None else repr(source.columns[column])
+        said = "%s, column %s: its values cannot be told apart in float32; %s"
+        logger.warning(said, source.name, name, way)
+    return view
 
 
 def merges(source: RowSource) -> bool:
     """Whether some column has values that float32 makes one."""
-    is_exact = values_of(_exact_rows(source, 0, 1)).dtype == np.float64
-    return is_exact and bool(_merged(_sample(source)).any())
-
-
-def _exact_rows(source: RowSource, start: int, stop: int) -> Any:
-    return source.read(start, stop, exact=True, checked=False)
+    return bool(merged_columns(_sample(source)).any())
 
 
 def _sample(source: RowSource) -> Any:
-    """Exact rows from several parts of the source, in no more memory than a block takes."""
-    length = min(STRETCH_ROWS, source.rows_in(CHUNK_BYTES // STRETCHES))
-    borders = [source.n_rows * k // STRETCHES for k in range(STRETCHES + 1)]
-    parts = [(first, min(stop, first + length)) for first, stop in pairwise(borders)]
-    return concat_rows([_exact_rows(source, *part) for part in parts])
+    """Exact rows from eight parts of the source, or from one if they are of float32."""
+    n_parts = 8
+    length = min(128, source.rows_in(CHUNK_BYTES // n_parts))
+    starts = np.linspace(0, source.n_rows, n_parts, endpoint=False).astype(int)
+    parts = []
+    for first, stop in zip(starts, [*starts[1:], source.n_rows], strict=True):
+        parts.append(source.read(first, min(stop, first + length), exact=True, checked=False))
+        if values_of(parts[0]).dtype == np.float32:
+            break
+    return concat_rows(parts)
 
 
-def _merged(rows: Any) -> AnyArray:
-    """Which columns have different values that float32 makes one, shape (n_features,)."""
+def merged_columns(rows: Any) -> AnyArray:
+    """Which columns have different values that float32 makes one, shape (n_features,).
+
+    Relative differences up to 1e-11 are rounding errors, but not of whole numbers.
+    """
     width = rows.shape[1]
     if isinstance(rows, CSRRows):
         order = np.lexsort((rows.data, rows.indices))
@@ -85,21 +84,8 @@ def _merged(rows: Any) -> AnyArray:
         same = (columns[1:] == columns[:-1]) & (np.diff(as_float32(values)) == 0)
         starts = np.flatnonzero(np.r_[True, ~same])  # of groups that float32 makes one value
         stops = np.r_[starts[1:], len(values)]
-        is_whole = (values == np.rint(values)) & (np.abs(values) < EXACT)
-        all_whole = np.logical_and.reduceat(is_whole, starts)
-        noise = np.where(all_whole, 0.0, NOISE * np.abs(values[starts]))
+        is_whole = (values == np.rint(values)) & (np.abs(values) < 2.0**53)
+        noise = np.where(np.logical_and.reduceat(is_whole, starts), 0, 1e-11 * abs(values[starts]))
         differ = values[stops - 1] - values[starts] > noise
     n_merged = np.bincount(columns[starts], differ * (stops - starts), minlength=width)
-    return np.asarray(n_merged > MERGED * np.bincount(columns, minlength=width))
-
-
-def _warn(source: RowSource, rows: Any, merged: AnyArray, way: str) -> None:
-    column, n_merged = int(np.argmax(merged)), int(np.count_nonzero(merged))
-    is_sparse = isinstance(rows, CSRRows)
-    values = rows.data[rows.indices == column] if is_sparse else rows[:, column]
-    name = column if source.columns is None else repr(source.columns[column])
-    more = f" (and those of {n_merged - 1} more columns)" if n_merged > 1 else ""
-    logger.warning(
-        "%s, column %s: its values, from %.17g to %.17g, cannot be told apart in float32%s; %s",
-        *(source.name, name, values.min(), values.max(), more, way),
-    )
+    return np.asarray(n_merged > 0.01 * np.bincount(columns, minlength=width))

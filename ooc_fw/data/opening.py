@@ -3,51 +3,37 @@
 ================================  =================================================================
 given to `open_source`            read by an `ArraySource`, or a `CSRSource` if sparse, of
 ================================  =================================================================
-path of HDF5, h5py file or group  ``hdf5.py``: data sets, by file offset where possible
-path, group or array of zarr      ``zarrs.py``: chunks that are decoded once
-array of Dask                     ``zarrs.py``: blocks that are computed once
-path of .npy, numpy memory map    ``arrays.py``: one table, by file offset
+path of HDF5, h5py file or group  data sets, by file offset where possible
+path, group or array of zarr      chunks that are decoded once
+array of Dask                     blocks that are computed once
+path of .npy, numpy memory map    one table, by file offset
 AnnData object                    the rows in it, whatever they are
-list of the above, but of arrays  a `StackedSource`: their rows, one below the other
+list of paths or sources          a `StackedSource`: their rows, one below the other
 numpy array, scipy sparse matrix  the array itself
 ================================  =================================================================
-
-What rows, labels and names are made of stands once, in ``stores.py``.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
-from ooc_fw.data import formats, hdf5, stores, zarrs
-from ooc_fw.data.arrays import (
-    ReadArray,
-    Sliceable,
-    find_in_map,
-    open_npy,
-)
+from ooc_fw.data import formats, stores
+from ooc_fw.data.arrays import ReadArray, Sliceable, open_npy
+from ooc_fw.data.containers import is_annotated, labels_in, open_container, open_rows, parts_of
 from ooc_fw.data.encoded import hold_out
-from ooc_fw.data.labels import (
-    encode_labels,
-    label_map,
-    relabelled,
-)
-from ooc_fw.data.rows import AnyArray, Int64Array
-from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
-from ooc_fw.data.views import StackedSource, SubsetSource, draw_parts
+from ooc_fw.data.labels import are_missing, encode_labels, iter_labels, label_map, relabelled
+from ooc_fw.data.rows import Int64Array
+from ooc_fw.data.sources import RowSource
+from ooc_fw.data.views import StackedSource, SubsetSource, draw_parts, ranges_of
 from ooc_fw.system.errors import DamageError, InputError, check_number
-
-logger = logging.getLogger(__name__)
 
 
 def open_source(
@@ -55,7 +41,7 @@ def open_source(
     labels: Any = None,
     *,
     x_name: str = "X",
-    label: str = "y",
+    label: str | None = "y",
     missing_labels: str = "refuse",
     labels_as: str | None = None,
 ) -> RowSource:
@@ -63,7 +49,7 @@ def open_source(
 
     Parameters
     ----------
-    data : path, array, h5py object or RowSource, or list of them but arrays
+    data : path, array, h5py object or RowSource, or list of paths
         See the table in `ooc_fw.data.opening`. A `RowSource` is returned as it is. The rows of
         several files stand one below the other; columns have the same names or number.
     labels : path of a .npy file, array (in RAM, of h5py, zarr or Dask) or name, optional
@@ -94,91 +80,139 @@ def open_source(
         return data
     if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
         label, labels = labels, None  # a name in the data
-    elif labels is not None and label not in ("y", None):
-        raise InputError("label and labels contradict each other; leave one of them out")
     if missing_labels not in ("refuse", "drop"):
         raise InputError(f"missing_labels must be refuse or drop, not {missing_labels!r}")
-    names = (x_name, label if labels is None else None, missing_labels)
-    given = None if labels is None else open_labels(labels)
-    source = _open_all(data, given, names) if is_several(data) else _open_one(data, given, names)
-    if given is not None and missing_labels == "drop":
-        source = stores.with_labels_only(source, stores.missing_in(given).missing)
-    if labels_as is not None:
-        new = label_map(labels_as)
-        source.relabel(lambda old: relabelled(old, new, source.name))
-    return source
-
-
-def _open_all(data: Sequence[Any], given: Sliceable | None, names: tuple[Any, ...]) -> RowSource:
-    """Rows of several files, with their labels or with those given for all of them."""
-    if len(data) == 1:
-        return _open_one(data[0], given, names)
+    given = None if labels is None else _open_labels(labels)
+    names = x_name, label if given is None else None
+    several = data if is_several(data) else [data]
     with ExitStack() as stack:
-        parts = [stack.enter_context(_open_one(part, None, names)) for part in data]
-        source = StackedSource(*parts, labels=given)
+        own = given if len(several) == 1 else None
+        parts = [stack.enter_context(_open_one(part, own, *names)) for part in several]
+        source = parts[0] if len(parts) == 1 else StackedSource(*parts, labels=given)
+        if missing_labels == "drop" and source.has_labels:
+            source = _labelled(source)
+        if labels_as is not None:
+            new = label_map(labels_as)
+            source.relabel(lambda old: relabelled(old, new, source.name))
         stack.pop_all()
     return source
 
 
-def _open_one(data: Any, given: Sliceable | None, names: tuple[Any, ...]) -> RowSource:
-    """Rows in one place, of the labels that are given, if any; else `names` are looked for."""
+def is_several(data: Any) -> bool:
+    """Whether `data` is a list of what has rows, rather than a table of numbers."""
+    kinds = str, os.PathLike, RowSource
+    return isinstance(data, list | tuple) and bool(
+        data and all(isinstance(part, kinds) for part in data)
+    )
+
+
+def _open_one(data: Any, given: Sliceable | None, x_name: str, label: str | None) -> RowSource:
+    """Rows in one place, with the labels that are given, if any, or called `label`."""
     if isinstance(data, RowSource):
         return data
-    if isinstance(data, (str, os.PathLike)):
-        return _open_path(os.fspath(data), given, *names)
+    if isinstance(data, str | os.PathLike):
+        return _open_path(os.fspath(data), given, x_name, label)
     if is_annotated(data):
-        return _open_annotated(data, given, *names)
-    if isinstance(data, h5py.Group | h5py.Dataset) or zarrs.is_zarr(data):
-        return stores.open_container(data, given, *names)
-    if hasattr(data, "tocsr"):
-        return CSRSource(data.tocsr(), given)
-    if zarrs.is_dask(data):
-        return stores.open_rows(zarrs.open_dask(data), given)
-    columns = names_of_frame(data)
-    array = _as_array(data, "array")
-    if columns is not None and array.dtype.kind == "O":  # columns of several types
-        with suppress(AttributeError, TypeError, ValueError):  # words are refused below
-            array = np.asarray(data.astype(np.float64))
-    in_file = find_in_map(array) if array.size and array.ndim == 2 else None
-    source = ArraySource(array, given) if in_file is None else stores.open_rows(in_file, given)
-    if in_file is not None:
-        source.name = f"this map of {source.name}"  # whose rows may have other numbers there
-    source.columns = columns
-    return source
+        return open_container(parts_of(data), given, x_name, label)
+    if stores.is_group(data):
+        return open_container(data, given, x_name, label)
+    with stores.store_errors(stores.path_of(data)):
+        return open_rows(data, given)
 
 
-def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
-    """Rows in a file or store; `names` are those of `stores.open_container`."""
+def _open_path(path: str, given: Sliceable | None, x_name: str, label: str | None) -> RowSource:
+    """Rows in a file or store."""
     kind = "zarr" if formats.is_store(path) else _kind_of(path)
     with ExitStack() as resources:
         if kind == "npy":
             array = open_npy(path)
             resources.callback(array.close)
-            source = stores.open_rows(array, labels)
+            source = open_rows(array, given)
         else:
-            root = zarrs.open_store(path) if kind == "zarr" else hdf5.open_file(path)
+            root = stores.open_store(path) if kind == "zarr" else stores.open_file(path)
             if kind == "hdf5":
-                resources.callback(hdf5.close_file, root)
-            source = stores.open_container(root, labels, *names)
+                resources.callback(stores.close_file, root)
+            source = _open_one(root, given, x_name, label)
             source.name = path
         source.on_close(resources.pop_all().close)
     place = path if formats.is_url(path) else os.path.abspath(path)
     seen = tuple(stamp.seen for stamp in source.stamps[:1])
-    source.recipe = _reopen, (place, names, seen)
+    source.recipe = _reopen, (place, x_name, label, seen)
     return source
 
 
 @functools.lru_cache(maxsize=16)
-def _reopen(path: str, names: tuple[Any, ...], seen: tuple[Any, ...]) -> RowSource:
+def _reopen(path: str, x_name: str, label: str | None, seen: tuple[Any, ...]) -> RowSource:
     """One open source per file and process, shared by all tasks that were sent there."""
-    source = _open_path(path, None, *names)
-    if source.recipe != (_reopen, (path, names, seen)):
+    source = _open_path(path, None, x_name, label)
+    if source.recipe != (_reopen, (path, x_name, label, seen)):
         source.close()
         raise InputError(
             f"{source.name} is not the file it was when the work began; start again, and let all "
             f"machines see one file, or copies of equal size and time of change (cp -p)"
         )
     return source
+
+
+def _kind_of(path: str) -> str:
+    """Kind of a file of rows: "hdf5" or "npy"; InputError for other files."""
+    if formats.is_url(path) and path.endswith((".h5ad", ".h5", ".hdf5")):
+        raise InputError(f"{path} is remote HDF5; download it, or use a zarr store")
+    kind = formats.detect_format(path)
+    if kind in formats.TABLES or formats.is_url(path):
+        raise _unconverted(path, kind)
+    formats.check_regular(path)
+    if kind in ("hdf5", "npy"):
+        return kind
+    head = formats.read_head(path)
+    if formats.format_of(head) is None and (not head or b"\0" in head):
+        raise DamageError(
+            f"{path} is neither HDF5 nor .npy, or it is empty or damaged; make it with ooc-fw "
+            f"convert"
+        )
+    raise _unconverted(path, kind)
+
+
+def _unconverted(path: str, kind: str) -> InputError:
+    """What to say about text or a table, whose rows are read after a conversion only."""
+    is_table = kind in formats.TABLES  # of which only the user knows the column of labels
+    what = "a table" if is_table else "LIBSVM text"
+    options = " --label COLUMN" * is_table
+    return InputError(f"{path} is {what}; convert it first: {conversion(path)}{options}")
+
+
+def conversion(path: str, *more: str) -> str:
+    """The command that converts a file, or several to one."""
+    name = Path(path).name
+    target = f"{name.split('.')[0]}.h5"
+    target = target if target != name else f"converted-{target}"
+    return shlex.join(["ooc-fw", "convert", path, *more, target])
+
+
+def _open_labels(labels: Any) -> Sliceable:
+    """Labels given apart from the rows: a .npy file by its path, or an array of any kind."""
+    if isinstance(labels, ReadArray):
+        return labels
+    if not isinstance(labels, str | os.PathLike):
+        return labels_in(labels, f"the labels in {stores.place_of(labels)}")
+    path = os.fspath(labels)
+    if formats.format_of(formats.read_head(path)) != "npy":
+        raise InputError(
+            f"the labels {path} must be a .npy file; write them with numpy.save, or name a column "
+            f"of labels beside the rows"
+        )
+    return labels_in(open_npy(path), path)
+
+
+def _labelled(source: RowSource) -> RowSource:
+    """The rows that have a label."""
+    missing = np.concatenate([are_missing(labels) for _, labels in iter_labels(source)])
+    if not missing.any():
+        return source
+    labelled = SubsetSource(source, ranges_of(np.flatnonzero(~missing)))
+    labelled.stamps = source.stamps
+    labelled.on_close(source.close)
+    return labelled
 
 
 @contextmanager
@@ -234,10 +268,6 @@ def train_test_split(
     >>> train.n_rows, test.n_rows
     (7, 3)
     """
-    if not isinstance(stratify, bool | np.bool_):
-        raise InputError(f"stratify must be True or False, not {stratify!r}; see labels=")
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed must be a whole number from 0 on, not {seed!r}")
     names = {"labels": labels, "x_name": x_name, "label": label}
     first = open_source(data, **names)
     test_ranges = draw_test_rows(first, test_share, seed, stratify=stratify)
@@ -265,133 +295,3 @@ def draw_test_rows(
     rng = np.random.default_rng(seed)
     (ranges,) = draw_parts(source.n_rows, [n_test], source.shuffled is True, rng, codes)
     return ranges
-
-
-class UnconvertedError(InputError):
-    """A file of text or of a table, whose rows are read after a conversion only."""
-
-    def __init__(self, path: str, what: str, options: str) -> None:
-        super().__init__(f"{path} is {what}; convert it first: {conversion(path)}{options}")
-        self.path, self.what = path, what
-
-
-def _kind_of(path: str) -> str:
-    """Kind of a file of rows: "hdf5" or "npy"; InputError for other files."""
-    if formats.is_url(path):
-        if path.endswith((".h5ad", ".h5", ".hdf5")):
-            raise InputError(f"{path} is remote HDF5; download it, or use a zarr store")
-        raise UnconvertedError(path, "remote, and no zarr store", "")
-    kind = formats.detect_format(path)
-    if kind in formats.TABLES:  # of which only the user knows the column of labels
-        raise UnconvertedError(path, "a table", " --label COLUMN")
-    formats.check_regular(path)
-    if kind in ("hdf5", "npy"):
-        return kind
-    head = formats.read_head(path)
-    if formats.format_of(head) is not None:
-        raise UnconvertedError(path, "compressed", "")
-    if head and b"\0" not in head:
-        raise UnconvertedError(path, "LIBSVM text", "")
-    raise DamageError(
-        f"{path} is neither HDF5 nor .npy, or it is empty or damaged; make it with ooc-fw convert"
-    )
-
-
-def conversion(path: str, *more: str) -> str:
-    """The command that converts a file, or several to one."""
-    name = Path(path).name
-    target = f"{name.split('.')[0]}.h5"
-    target = target if target != name else f"converted-{target}"
-    return shlex.join(["ooc-fw", "convert", path, *more, target])
-
-
-def open_labels(labels: Any) -> Sliceable:
-    """Labels given apart from the rows: a .npy file by its path, a data set, or an array."""
-    if isinstance(labels, ReadArray):
-        return labels
-    name = "the labels"
-    array = labels
-    if isinstance(labels, h5py.Dataset) or zarrs.is_zarr(labels):
-        name = f"{name} {stores.place_of(labels)}"
-    elif zarrs.is_dask(labels):
-        array = zarrs.open_dask(labels)
-    elif isinstance(labels, (str, os.PathLike)):
-        name = os.fspath(labels)
-        if formats.format_of(formats.read_head(name)) != "npy":
-            raise InputError(
-                f"the labels {name} must be a .npy file; write them with numpy.save, or name a "
-                f"column of labels beside the rows"
-            )
-        array = open_npy(name)
-    else:
-        array = _as_array(labels, "labels")
-    return stores.labels_in(array, name, sums={}).values
-
-
-def names_of_frame(data: Any) -> list[str] | None:
-    """Names of the columns of a frame or table in RAM, text or not; None for what has none."""
-    names = getattr(data, "column_names", getattr(data, "columns", None))
-    if names is None or len(getattr(data, "shape", ())) != 2:
-        return None
-    return [formats.as_text(name) for name in names]
-
-
-def check_unmasked(data: Any, name: str) -> None:
-    """Raise InputError for masked values, which numpy and scikit-learn take for values."""
-    n_masked = int(np.ma.getmaskarray(data).sum()) if isinstance(data, np.ma.MaskedArray) else 0
-    if n_masked:
-        raise InputError(
-            f"{n_masked} values of the {name} are masked; fill them (filled() in numpy), or leave "
-            f"their rows out"
-        )
-
-
-def _as_array(data: Any, name: str) -> AnyArray:
-    check_unmasked(data, name)
-    try:
-        return np.asarray(data)
-    except ValueError as error:  # rows of different lengths
-        raise InputError(f"the {name} cannot be made an array ({error})") from error
-
-
-def is_several(data: Any) -> bool:
-    """Whether `data` is a list of what has rows, rather than a table of numbers."""
-    kinds = str, os.PathLike, RowSource
-    return isinstance(data, list | tuple) and bool(
-        data and all(isinstance(part, kinds) or is_annotated(part) for part in data)
-    )
-
-
-def is_annotated(data: Any) -> bool:
-    """Whether `data` is an AnnData object, or alike."""
-    return all(hasattr(data, name) for name in ("X", "obs", "var_names", "shape"))
-
-
-def _open_annotated(
-    data: Any, given: Sliceable | None, x_name: str, label: str | None, missing: str
-) -> RowSource:
-    """Rows of an AnnData object, and a column of its ``obs`` or other labels."""
-    this = f"this {type(data).__name__}"
-    kind, _, name = x_name.partition("/")
-    held = {"": data.X} if kind == "X" else {}
-    rows = (getattr(data, kind) if kind in ("layers", "obsm") else held).get(name)
-    if rows is None:
-        paths = [f"{part}/{key}" for part in ("layers", "obsm") for key in getattr(data, part)]
-        raise InputError(f"{this} has no rows {x_name!r}; it has {', '.join(paths) or 'X'}")
-    named = stores.Labels(given) if given is not None else None
-    if label not in ("y", None):
-        column = str(label).removeprefix("obs/")
-        if column not in data.obs:
-            has = ", ".join(map(str, data.obs))
-            raise InputError(f"the obs of {this} has no {column!r}; it has {has}")
-        codes, categories = data.obs[column].factorize()
-        named = stores.coded_labels(codes, np.asarray(categories.to_numpy()), repr(label))
-        stores.check_labelled(named, repr(label), missing)
-    source = _open_one(
-        getattr(rows, "group", rows),  # of a file: the group that it reads
-        None if named is None else named.values,
-        ("X", None, missing),
-    )
-    if stores.place_of_names(x_name) is not None:
-        source.columns = [formats.as_text(word) for word in data.var_names]
-    return source if named is None else stores.with_labels_only(source, named.missing)

@@ -20,19 +20,18 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ooc_fw.data.containers import is_annotated, names_of_frame
 from ooc_fw.data.labels import are_numbers, check_labels
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import (
     borrow_source,
-    check_unmasked,
-    is_annotated,
     is_several,
-    names_of_frame,
 )
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
+from ooc_fw.data.stores import check_unmasked
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution
@@ -333,9 +332,9 @@ class Trainer(BaseEstimator):
         scikit-learn demands that frames come with the columns of the frame of `fit`, in their
         order. Columns of a frame are found by name after a `fit` on anything else with names.
         """
-        check_unmasked(X, "array")
+        check_unmasked(X)
         for each in filter(is_array, y):
-            check_unmasked(each, "labels")
+            check_unmasked(each)
             check_labels(np.asarray(each).ravel(), 0, "y", targets=True)
         names: Sequence[str] | None = names_of_frame(X)
         in_order = reset or names is None or self._of_frame

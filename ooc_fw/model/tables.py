@@ -16,8 +16,8 @@ from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.features import TableEncoder
 from ooc_fw.convert.readers import LabelNumbers, ParseOptions, ordered_map
 from ooc_fw.convert.tables import TrainingFile
+from ooc_fw.data.containers import names_of_frame
 from ooc_fw.data.formats import TABLES, detect_format, is_store
-from ooc_fw.data.opening import names_of_frame
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.model import prediction

@@ -100,7 +100,7 @@ def test_other_columns(ooc_fw, tmp_path, places, name):
         assert load_model(tmp_path / "m.h5").classes.tolist() == classes
     with open_source(places[name], label="doublet", missing_labels="drop") as source:
         assert source.n_rows == 160
-        assert source.labels(0, 4).tolist() == [True, False, True, False]
+        assert source.labels(0, 4).tolist() == ["True", "False", "True", "False"]
         assert source.row_ids(0, 4).tolist() == [0, 1, 3, 4]
         assert list(source.columns) == [f"gene {k}" for k in range(8)]
 
@@ -110,7 +110,10 @@ def test_other_columns(ooc_fw, tmp_path, places, name):
     ("options", "parts"),
     [
         ((), ["--label", "obs/cell_type"]),
-        (("--label", "cell_type"), ["14 of 240 rows have no label in", "--missing-labels drop"]),
+        (
+            ("--label", "cell_type"),
+            ["the label of row 200 of", "--missing-labels drop"],
+        ),
         (("--label", "batch", "--x-name", "layers/none"), ["layers/none", "--x-name"]),
         (
             ("--label", "celltype"),
@@ -125,7 +128,7 @@ def test_names_that_are_missing_or_wrong(ooc_fw, places, name, options, parts):
 def test_dates_are_no_labels(cells):
     own = cells.copy()
     own.obs["day"] = np.full(240, "2020-01-01", "M8[ns]")
-    with pytest.raises(InputError, match=r"'day' are of type datetime64.*; name another"):
+    with pytest.raises(InputError, match=r"'day' must be one number .* type datetime64.*; name"):
         open_source(own, "day")
 
 
@@ -135,8 +138,8 @@ def test_missing_numbers_are_missing_labels(ooc_fw, tmp_path, cells, name):
     own.obs["age"] = np.where(np.arange(240) % 5 == 0, np.nan, np.arange(240) % 2)
     with warnings.catch_warnings(action="ignore"):  # of what anndata will do one day
         own.write_h5ad(path) if name == "h5ad" else own.write_zarr(path)
-    for command in ("info", "train"):
-        ooc_fw(command, path, "--label", "age").assert_refused("48 of 240 rows have no label in")
+    ooc_fw("train", path, "--label", "age").assert_refused("label of row 0 of", "is missing")
+    assert "--missing-labels drop" in ooc_fw("info", path, "--label", "age").out
     named = "--label", "age", "--missing-labels", "drop"
     ooc_fw("convert", path, tmp_path / "d.h5", *named).done()
     assert ooc_fw("info", tmp_path / "d.h5", "--json").json()["classes"] == {"0": 96, "1": 96}
@@ -164,11 +167,11 @@ def test_objects_in_python(cells, typed, places):
     group = zarr.open(str(places["zarr"]), mode="r")
     for data in (backed, group, places["h5ad"]):
         assert own.predict(data).tolist() == own.predict(cells).tolist()
-    with pytest.raises(InputError, match="14 of 240 rows have no label in 'cell_type'"):
+    with pytest.raises(InputError, match="label of row 200 of AnnData is missing"):
         FrankWolfeSVC().fit(cells, "cell_type")
-    with pytest.raises(InputError, match="the obs of this AnnData has no 'kind'; it has cell_type"):
+    with pytest.raises(InputError, match="AnnData has no labels 'kind'; it has obs/cell_type"):
         FrankWolfeSVC().fit(cells, "kind")
-    with pytest.raises(InputError, match="this AnnData has no rows 'layers/x'; it has layers/d"):
+    with pytest.raises(InputError, match=r"AnnData has no 'layers/x' \(it has: layers/d"):
         open_source(cells, x_name="layers/x")
     by_name = FrankWolfeSVC(C=3, random_state=0).fit(places["h5ad"], "obs/batch")
     assert by_name.classes_.tolist() == [0, 1]
@@ -233,7 +236,7 @@ def test_a_store_of_one_array(ooc_fw, tmp_path):
     assert (tmp_path / "X.model.h5").exists()
     (tmp_path / "X.zarr" / "c" / "1" / "0").write_bytes(b"spoilt")
     with open_source(tmp_path / "X.zarr", np.arange(60) % 2) as source:
-        with pytest.raises(InputError, match=r"rows 0 to 59 of .*X\.zarr cannot be read"):
+        with pytest.raises(InputError, match=r"X\.zarr: '/' is damaged, and cannot be read"):
             source.read(0, 60)
 
 
@@ -241,11 +244,11 @@ def test_a_store_of_one_array(ooc_fw, tmp_path):
     ("spoil", "message"),
     [
         (lambda root: root.create_array("X", data=np.array(["a", "b"])), "of two dimensions|type"),
-        (lambda root: root.create_group("X"), "'/X' is neither an array nor a group of data"),
+        (lambda root: root.create_group("X"), "'/X' must be an array, or sparse rows"),
         (lambda root: root.create_array("Y", data=np.zeros((2, 2))), "has no 'X' \\(it has: Y\\)"),
         (lambda root: _csr(root, indptr=[0, 2, 1]), "do not rise from 0 to the 2 values"),
-        (lambda root: _csr(root, encoding="csc_matrix"), "is a csc_matrix; write it by rows"),
-        (lambda root: _csr(root, shape=(9,)), "must be two whole numbers"),
+        (lambda root: _csr(root, encoding="csc_matrix"), "is a csc_matrix of shape"),
+        (lambda root: _csr(root, shape=(9,)), r"is a csr_matrix of shape \[9\]"),
     ],
 )
 def test_stores_that_cannot_be_used(tmp_path, spoil, message):
@@ -265,8 +268,8 @@ def test_categories_of_a_file_that_lie(tmp_path):
     with h5py.File(tmp_path / "f.h5", "w") as file:
         file["X"] = np.eye(4, dtype=np.float32)
         file["obs/kind/codes"], file["obs/kind/categories"] = np.array([0, 1, 5, 0]), [1.0, 2.0]
-    with pytest.raises(InputError, match="has codes that are none of its 2 categories"):
-        open_source(tmp_path / "f.h5", label="kind")
+    with pytest.raises(InputError, match="has codes that are none of its categories"):
+        open_source(tmp_path / "f.h5", label="kind").labels(0, 4)
 
 
 @pytest.fixture(scope="module")
@@ -439,7 +442,6 @@ def test_names_of_genes_of_any_type(tmp_path, cells):
     names = np.array([f"g{k}" for k in range(8)])
     for stored in (
         {"values": names.astype("S"), "mask": np.zeros(8, dtype=bool)},
-        {"codes": np.arange(8), "categories": names.astype("S")},
         {"": names.astype("S")},
         {"": names.astype(object)},
     ):

@@ -134,27 +134,22 @@ def change_metadata(store, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def refused(store, message, **names):
-    with pytest.raises(InputError, match=message), open_source(str(store[0]), **names) as source:
-        source.read(0, 8)
-
-
 @pytest.mark.parametrize(
     ("shape", "chunks"),
     [
-        *(([8, 10**12], [8, length]) for length in (10, 10**12)),
-        *(([n_rows, 2], [8, 2]) for n_rows in (10**12, 10**30)),
+        ([8, 10**12], [8, 10**12]),
+        ([10**12, 2], [8, 2]),
         ([8, 2], [10**8, 10]),
     ],
 )
 def test_shapes_that_a_store_cannot_have(store, shape, chunks):
     change_metadata(store, shape=shape, chunks=chunks)
-    message = r"said to have shape .* in chunks of |10+ columns, more than"
-    refused(store, message, label=None)
+    with pytest.raises(InputError, match=r"'/X', of shape .* in chunks of .* write it in chunks"):
+        open_source(str(store[0]), label=None)
 
 
 @pytest.mark.parametrize("form", [2, 3])
-def test_chunks_of_zeros_that_zarr_left_out_are_read_and_counted(tmp_path, form, caplog):
+def test_chunks_of_zeros_that_zarr_left_out_are_read(tmp_path, form):
     zarr = pytest.importorskip("zarr")
     X = np.zeros((8, 4), np.float32)
     X[:4, 0] = X[4:, 3] = 1
@@ -163,24 +158,6 @@ def test_chunks_of_zeros_that_zarr_left_out_are_read_and_counted(tmp_path, form,
     root.create_array("y", shape=(8,), dtype="i8", chunks=(2,))[:] = np.repeat([1, 0], 4)
     (tmp_path / "s.zarr" / "X" / ".DS_Store").touch()
     for labels in ("y", root["y"]):
-        caplog.clear()
         with open_source(str(tmp_path / "s.zarr"), labels) as source:
             np.testing.assert_array_equal(source.read(0, 8), X)
             assert source.labels(0, 8).tolist() == [1] * 4 + [0] * 4
-        assert "'/X': 4 of its 8 chunks are absent, and their values are taken to be 0.0" in (
-            caplog.text
-        )
-        assert "'/y': 2 of its 4 chunks are absent, and their values are taken to be 0" in (
-            caplog.text
-        )
-
-
-def test_metadata_of_a_store_that_make_no_sense(store):
-    (store[0] / "var").mkdir()
-    (store[0] / "var" / ".zgroup").write_text('{"zarr_format": 2}')
-    (store[0] / "var" / ".zattrs").write_text('{"_index": "../../.."}')
-    with open_source(str(store[0])) as source:
-        assert source.columns is None
-    path = store[0] / "y" / ".zarray"
-    path.write_text(path.read_text().replace("<f8", "|O"))
-    refused(store, r"s\.zarr is damaged: its structure cannot be followed .*\|O")

@@ -8,10 +8,10 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.data import hdf5
+from ooc_fw.data import stores
 from ooc_fw.data.arrays import FileArray, ReadArray
-from ooc_fw.data.hdf5 import check_plain_tree, structure_errors
 from ooc_fw.data.opening import open_source
+from ooc_fw.data.stores import check_plain_tree, store_errors
 from ooc_fw.system.errors import DamageError, InputError
 from tests.support.contracts import small_table
 from tests.support.files import write_dense, write_sparse
@@ -122,6 +122,17 @@ CSR = {
     "y": y,
 }
 
+WRONG = "'/X' must be an array, or sparse rows"
+WRONG_PARTS = [
+    ("indices", np.where(np.arange(60) == 3, np.nan, 1.0)),
+    ("indices", np.zeros((60, 2), int)),
+    ("indices", np.zeros(3, int)),
+    ("indptr", np.arange(61) + 0.5),
+    ("indptr", np.zeros((61, 2), int)),
+    ("indptr", np.arange(5)),
+    ("data", np.zeros((60, 2))),
+]
+
 
 def never_written(n_rows, **storage):
     chunks = {"chunks": (1000, 4)} if storage else {}
@@ -141,27 +152,17 @@ def never_written(n_rows, **storage):
         (never_written(10**12, chunks=(1000,)), MANY_ROWS),
         (never_written(10**12, compression="gzip"), MANY_ROWS),
         ({"X": ELSEWHERE}, "'/X' keeps its values in other files"),
-        (CSR | {"X/indices": np.where(np.arange(60) == 3, np.nan, 1.0)}, "must be whole numbers"),
-        (CSR | {"X/indices": np.arange(60) % 4 + 0.5}, "must be whole numbers"),
-        (CSR | {"X/indices": np.zeros((60, 2), int)}, "must be an array of one dimension"),
-        (CSR | {"X/indices": np.zeros(3, int)}, "60 sparse values, 3 column numbers"),
-        (CSR | {"X/indptr": np.arange(61) + 0.5}, "must be whole numbers"),
-        (CSR | {"X/indptr": np.zeros((61, 2), int)}, "must be an array of one dimension"),
-        (CSR | {"X/indptr": np.arange(5)}, r"is it stored by columns \(CSC\)"),
-        (CSR | {"X/indptr": np.zeros(3, int)}, "3 row pointers for 60 rows"),
+        *((CSR | {f"X/{part}": values}, WRONG) for part, values in WRONG_PARTS),
+        *((CSR | {"X@shape": shape}, WRONG) for shape in ((np.nan, 4.0), (-60, 4), 3)),
         (CSR | {"X/indptr": np.zeros(61, int)}, "row pointers do not rise from 0"),
-        (CSR | {"X/data": np.zeros((60, 2))}, "must be an array of one dimension"),
-        (CSR | {"X@shape": (np.nan, 4.0)}, "must be two whole numbers"),
-        (CSR | {"X@shape": (-60, 4)}, "must be two whole numbers"),
-        (CSR | {"X@shape": 3}, "'shape' of .*/X' must be two whole numbers"),
         (CSR | {"X@shape": (60, 2**40)}, "columns, more than the 2147483647"),
-        (CSR | {"X@encoding-type": "csc_matrix"}, "'/X' is a csc_matrix; write it by rows"),
+        (CSR | {"X@encoding-type": "csc_matrix"}, WRONG + ".* it is a csc_matrix"),
         ({"Z": X, "y": y}, r"data.h5 has no 'X' \(it has: Z, y\); name"),
         ({}, r"has no 'X' \(it has: nothing\)"),
-        ({"X": None}, "'/X' is neither an array nor a group of data"),
+        ({"X": None}, WRONG),
         ({"X": np.zeros((0, 5)), "y": y}, r"data.h5 is empty \(0 rows, 5 col"),
         ({"X": np.float32(1)}, "two dimensions, not of 0"),
-        ({"X": h5py.Empty("f4")}, "two dimensions, not of 0"),
+        ({"X": h5py.Empty("f4")}, "or has none; copy them"),
         ({"X": X, "y": np.ones(59)}, "data.h5 has 60 rows but 59 labels"),
         ({"X": X, "y": np.ones((60, 2))}, "'y' must be one number or text for each row"),
         ({"X": X, "y": y.astype(complex)}, "must be one number or text"),
@@ -214,14 +215,14 @@ def test_files_that_change(path, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"data.h5 was changed while it was in use"):
         source.read(0, 1)
     other = write_dense(tmp_path / "other.h5", X[:40], y[:40], chunks=(10, 4))
-    find = hdf5.find_in_file
+    find = stores.find_in_file
 
     def replace_and_find(dataset):
         if other.exists():
             os.replace(other, path)
         return find(dataset)
 
-    monkeypatch.setattr(hdf5, "find_in_file", replace_and_find)
+    monkeypatch.setattr(stores, "find_in_file", replace_and_find)
     with pytest.raises(InputError, match=r"data\.h5 was changed while it was in use"):
         open_source(path).read(0, 1)
 
@@ -239,7 +240,7 @@ def test_values_outside_the_file(tmp_path, monkeypatch, chunks, by_offset):
     assert content.count(place.to_bytes(8, "little")) == 1
     path.write_bytes(content.replace(place.to_bytes(8, "little"), (1 << 20).to_bytes(8, "little")))
     if not by_offset:
-        monkeypatch.setattr(hdf5, "find_in_file", lambda _: None)
+        monkeypatch.setattr(stores, "find_in_file", lambda _: None)
     with pytest.raises(DamageError, match=r"data\.h5"), open_source(path) as source:
         source.read(0, 60)
 
@@ -248,10 +249,10 @@ def test_values_outside_the_file(tmp_path, monkeypatch, chunks, by_offset):
 def test_a_failing_disk_is_no_damage(kind):
     failure = "Can't open object (file read failed: errno = 5, error message = 'x', offset = 9)"
     with pytest.raises(InputError, match=r"d\.h5 cannot be read \(Input/output error\)") as raised:
-        with structure_errors("d.h5"):
+        with store_errors("d.h5"):
             raise kind(failure)
     assert not isinstance(raised.value, DamageError)
-    with pytest.raises(DamageError, match=r"d\.h5 is damaged"), structure_errors("d.h5"):
+    with pytest.raises(DamageError, match=r"d\.h5 is damaged"), store_errors("d.h5"):
         raise kind("Can't open object (wrong signature, errno = 0)")
 
 
@@ -288,7 +289,7 @@ def test_an_object_that_is_damaged_is_not_absent(tmp_path):
     content[place + 12] ^= 1
     path.write_bytes(content)
     with h5py.File(path) as file:
-        assert hdf5.find_node(file, "offset") is None
+        assert stores.find(file, "offset") is None
         for name in ("scaling", "scaling/factor", "/scaling/factor"):
             with pytest.raises(KeyError):
-                hdf5.find_node(file, name)
+                stores.find(file, name)

@@ -110,8 +110,7 @@ def test_a_warning_names_columns_that_stay_merged(make, kernel, way, caplog):
     with open_source(make(times()[0])) as source:
         without_offsets(source, kernel)
     (message,) = caplog.messages
-    assert "column 0: its values, from " in message
-    assert "cannot be told apart in float32; " + way in message
+    assert "column 0: its values cannot be told apart in float32; " + way in message
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,260 @@
+"""Rows, labels and names in files of HDF5, stores of zarr and AnnData, which are used as they are.
+
+Rows are an array of two dimensions, or a group with the three arrays of a CSR matrix. Labels are an
+array, or in AnnData a column of ``obs``: an array or a group, of codes and the categories that they
+stand for, or of values and a mask of the missing ones. Names of columns are the index of ``var``.
+An AnnData object in RAM has the same parts as its file.
+"""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ooc_fw.data.arrays import FileArray, ReadArray, Sliceable
+from ooc_fw.data.converted import Sums, checked, damage, is_converted, read_checksums
+from ooc_fw.data.encoded import Categories
+from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, as_text, get_text, get_texts
+from ooc_fw.data.labels import coded_labels, labels_at, word_labels
+from ooc_fw.data.rows import AnyArray, check_real, check_shape
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowSource, StoredStatistics
+from ooc_fw.data.stores import (
+    Node,
+    find,
+    is_group,
+    is_plain_file,
+    open_array,
+    path_of,
+    place_of,
+    store_errors,
+)
+from ooc_fw.system.errors import InputError
+
+_CSR_PARTS = ("data", "indices", "indptr")
+
+
+def is_annotated(data: Any) -> bool:
+    """Whether `data` is an AnnData object, or alike."""
+    return all(hasattr(data, name) for name in ("X", "obs", "var_names", "shape"))
+
+
+def parts_of(data: Any) -> dict[str, Any]:
+    """Parts of an AnnData object by their paths in its file."""
+    tables = {kind: getattr(data, kind) for kind in ("layers", "obsm", "obs")}
+    found = {f"{kind}/{name}": table[name] for kind, table in tables.items() for name in table}
+    found |= {"X": data.X, "obs/_index": data.obs_names, "var/_index": data.var_names}
+    return {name: getattr(part, "group", part) for name, part in found.items()}
+
+
+def open_container(
+    root: Node, labels: Sliceable | None = None, x_name: str = "X", label: str | None = "y"
+) -> RowSource:
+    """Open the rows `x_name` in a group, or `parts_of` one; `labels` replace those of `label`."""
+    path = path_of(root)
+    with store_errors(path):
+        rows = _find_rows(root, x_name)
+        is_own = is_converted(root)
+        sums = read_checksums(root) if is_own else {}
+        named = labels is None and label is not None and rows is not root
+        if named:
+            labels = _find_labels(root, str(label), sums)
+        is_table = is_own and x_name == "X"  # what a converted file says is of these rows
+        source = open_rows(rows, labels, sums if is_table else {})
+        source.name = path
+        if is_own and named and label == "y":
+            source.targets = bool(root.attrs.get(TARGETS, False))
+        if is_table:
+            _adopt(source, root, sums)
+        beside = re.fullmatch(r"(.*/)?(X|layers/[^/]+)", x_name.strip("/"))
+        if beside is not None and source.columns is None:
+            names = _names_in(root, f"{beside[1] or ''}var")
+            source.columns = names if names and len(names) == source.n_features else None
+        source.label_columns = _columns_of_obs(root)
+        return source
+
+
+def _find_rows(root: Node, x_name: str) -> Node:
+    """The array, or the group of a CSR matrix, that holds the rows; InputError without one."""
+    rows = find(root, x_name)
+    if rows is None and {*_CSR_PARTS} <= {*root}:
+        return root
+    path = path_of(root)
+    if rows is None and "kernel" in getattr(root, "attrs", {}):
+        raise InputError(f"{path} is a model; give data here, and see ooc-fw info {path}")
+    if rows is None:
+        raise InputError(
+            f"{path} has no {x_name!r} (it has: {', '.join(root) or 'nothing'}); name its rows "
+            f"(--x-name, or x_name= in Python)"
+        )
+    return rows
+
+
+def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums | None = None) -> RowSource:
+    """Dense rows of an array, or sparse ones of a group or matrix; `sums` are their checksums."""
+    if hasattr(node, "tocsr"):
+        return CSRSource(node.tocsr(), labels)
+    sums = sums or {}
+    source: RowSource
+    if is_group(node):
+        path = path_of(node)
+        shape, arrays = _open_csr(node, is_own=bool(sums))
+        chunk_rows = arrays["data"].chunk_rows
+        if chunk_rows is not None:
+            chunk_rows = max(1, chunk_rows * shape[0] // max(1, len(arrays["data"])))
+        parts = {part: checked(array, path, f"X/{part}", sums) for part, array in arrays.items()}
+        matrix = SimpleNamespace(**parts, shape=shape)
+        source = CSRSource(matrix, labels, name=path, chunk_rows=chunk_rows)
+        node = node["data"]
+    else:
+        arrays = {"data": open_array(node)}
+        path = path_of(arrays["data"] if isinstance(arrays["data"], FileArray) else node)
+        check_shape(path, arrays["data"].shape)
+        check_real(path, arrays["data"].dtype)
+        rows = checked(arrays["data"], path, "X", sums)
+        chunk_rows = getattr(arrays["data"], "chunk_rows", None)
+        source = ArraySource(rows, labels, name=path, chunk_rows=chunk_rows)
+        source.columns = names_of_frame(node)
+    for array in arrays.values():
+        if isinstance(array, ReadArray):
+            source.hold(array)
+    source.compressed = getattr(arrays["data"], "compressed", False)
+    if source.compressed:
+        source.max_gap = source.span_rows = source.chunk_rows
+    if isinstance(node, h5py.Dataset) and is_plain_file(node.file):
+        # The file that is open: another one may have its name by now.
+        source.stamps.append(FileStamp(path, node.file.id.get_vfd_handle()))
+    elif isinstance(arrays["data"], FileArray):
+        source.stamps.append(FileStamp(path))
+    return source
+
+
+def _open_csr(group: Node, *, is_own: bool) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """Shape and arrays of sparse rows; InputError unless they fit each other."""
+    # The encoding of our own files is text of variable length, which no checksum covers.
+    kind = "csr" if is_own else as_text(group.attrs.get("encoding-type", "csr"))
+    shape = np.ravel(group.attrs.get("shape", ())).tolist()
+    nodes = {part: find(group, part) for part in _CSR_PARTS}
+    lengths = [getattr(node, "shape", None) for node in nodes.values()]
+    kinds = [np.dtype(getattr(node, "dtype", "V")).kind for node in nodes.values()]
+    if (
+        kind not in ("csr", "csr_matrix")
+        or len(shape) != 2
+        or not all(isinstance(length, int) and length >= 0 for length in shape)
+        or lengths != [lengths[0], lengths[0], (shape[0] + 1,)]
+        or len(lengths[0] or ()) != 1
+        or not {*kinds[1:]} <= {"i", "u"}
+    ):
+        raise InputError(
+            f"{place_of(group)} must be an array, or sparse rows: data, as many column numbers in "
+            f"indices, and row pointers in indptr, with the attribute 'shape'; it is a {kind} of "
+            f"shape {shape} and lengths {lengths}: write it by rows (tocsr() in Python)"
+        )
+    return tuple(shape), {part: open_array(node) for part, node in nodes.items()}
+
+
+def names_of_frame(data: Any) -> list[str] | None:
+    """Names of the columns of a frame or table in RAM, text or not; None for what has none."""
+    names = getattr(data, "column_names", getattr(data, "columns", None))
+    if names is None or len(getattr(data, "shape", ())) != 2:
+        return None
+    return [as_text(name) for name in names]
+
+
+def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
+    """Take over what a converted file says about its rows."""
+
+    def array(name: str, length: int) -> Any:
+        node = find(root, name)
+        if node is None:
+            return None
+        if node.shape[:1] != (length,):
+            raise damage(source.name, f"{name!r} is not an array of {length} rows")
+        slices = open_array(node)
+        source.hold(slices)
+        return checked(slices, source.name, name, sums)
+
+    attributes = root.attrs
+    source.shuffled = bool(attributes.get("shuffled", False))
+    source.scaling = Scaling.read(root)
+    source.columns = get_texts(attributes, COLUMNS)
+    source.table = get_text(attributes, RECORD) if RECORD in attributes else None
+    norm = attributes.get("mean_square_norm", np.nan)
+    mean = array("mean", source.n_features)
+    # If they are not finite, reading the rows will name the one that is to blame.
+    if mean is not None and np.isfinite(norm) and np.isfinite(mean[:]).all():
+        source.statistics = StoredStatistics(mean[:].astype(np.float64), float(norm))
+    source.ids = array("row", source.n_rows)
+    cells = array("categories", source.n_rows)
+    if cells is not None:
+        classes = None if attributes.get(TARGETS, False) else attributes["class_names"]
+        source.categories = Categories(cells, array("y", source.n_rows), classes)
+
+
+def _find_labels(root: Node, label: str, sums: Sums) -> Sliceable | None:
+    """Labels called `label`, or so in ``obs``; None if there are none and none were named."""
+    if label == "obs/_index":
+        names = _names_in(root, "obs")
+        return None if names is None else np.array(names, dtype=np.str_)
+    for place in (label, f"obs/{label}"):
+        node = find(root, place)
+        if node is not None:
+            return labels_in(node, f"{path_of(root)}: {label!r}", sums if place == "y" else {})
+    if label == "y":
+        return None
+    has = ", ".join(_columns_of_obs(root) or root)
+    raise InputError(f"{path_of(root)} has no labels {label!r}; it has {has}")
+
+
+def _columns_of_obs(root: Node) -> list[str]:
+    """Paths of the columns of ``obs``."""
+    obs: Any = None if isinstance(root, dict) else find(root, "obs")
+    paths = [f"obs/{name}" for name in obs] if is_group(obs) else root
+    return [path for path in paths if path.startswith("obs/") and path != "obs/_index"]
+
+
+def labels_in(node: Node, name: str, sums: Sums | None = None) -> Sliceable:
+    """Labels in an array or a column of AnnData, with `sums` if it is the "y" of a file."""
+    parts = {*node} if is_group(node) else set()
+    if {"codes", "categories"} <= parts:
+        return coded_labels(open_array(node["codes"]), _whole(node["categories"]).tolist(), name)
+    if {"values", "mask"} <= parts:
+        words = _whole(node["values"]).astype(object)
+        return word_labels(np.where(_whole(node["mask"]), "", words))
+    array = np.zeros((0, 0)) if parts or hasattr(node, "tocsr") else open_array(node)
+    dtype = np.dtype(array.dtype)
+    # Objects may be references and the like.
+    is_text = h5py.check_string_dtype(dtype) is not None or not dtype.metadata
+    is_text = dtype.kind in "SUT" or (dtype.kind == "O" and is_text)
+    if len(array.shape) != 1 or not (dtype.kind in "biuf" or is_text):
+        raise InputError(
+            f"{name} must be one number or text for each row, not of shape {array.shape} and type "
+            f"{dtype}; name another (--label, or label= in Python)"
+        )
+    array = checked(array, path_of(node), "y", sums or {})
+    names = get_texts(getattr(node, "attrs", {}), LABEL_NAMES)
+    if names is not None:
+        return labels_at(array, np.array(names, dtype=np.str_), name)
+    return word_labels(array) if is_text else array
+
+
+def _whole(node: Node) -> AnyArray:
+    """All values of an array."""
+    return np.asarray(open_array(node)[0 : node.shape[0]])
+
+
+def _names_in(root: Node, table: str) -> list[str] | None:
+    """Names of the rows of a table, whatever they are called there; None without them."""
+    if isinstance(root, dict):
+        node = root.get(f"{table}/_index")
+    else:
+        group = find(root, table)
+        index = as_text(group.attrs.get("_index", "_index")) if is_group(group) else ""
+        node = find(group, index) if index else None
+    if is_group(node):
+        node = find(node, "values")  # beside a mask
+    return None if node is None else [as_text(name) for name in _whole(node).tolist()]
