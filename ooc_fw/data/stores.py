@@ -8,6 +8,7 @@ was opened with it.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -22,6 +23,8 @@ from ooc_fw.data.arrays import DecodedChunks, FileArray, ReadArray, find_in_map
 from ooc_fw.data.formats import check_regular
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.system.errors import DamageError, InputError, unreadable
+
+logger = logging.getLogger(__name__)
 
 Node: TypeAlias = Any  # an array or a group of h5py or zarr, or any other array
 
@@ -272,10 +275,17 @@ def check_plain_tree(file: Any) -> None:
 
 
 def _open_zarr(stored: Any) -> DecodedChunks:
-    """An array of zarr, whose chunks are decoded once."""
+    """An array of zarr; absent chunks, which an interrupted program leaves, are warned of."""
     _check_chunk(stored, stored.shards or stored.chunks)
     dtype = np.dtype(stored.dtype if np.dtype(stored.dtype).kind in "biuf" else object)
     place = place_of(stored)
+    # zarr reads absent chunks as its fill value, and leaves chunks of it out by default.
+    local = os.path.isdir(getattr(stored.store, "root", ""))
+    n_absent = stored.nchunks - stored.nchunks_initialized if local else 0
+    if n_absent:
+        said = "%s: %d of its %d chunks are absent, and their values are taken to be %r"
+        fill = np.asarray(stored.fill_value).tolist()
+        logger.warning(said, place, n_absent, stored.nchunks, fill)
 
     def decode(start: int, stop: int) -> AnyArray:
         with store_errors(place):

@@ -174,14 +174,12 @@ def save_part(path, columns=("a", "y")):
     return path
 
 
-@pytest.mark.parametrize(
-    ("kind", "log"), [("Delta", "_delta_log"), ("Hudi", ".hoodie"), ("Iceberg", "metadata")]
-)
-def test_tables_with_a_log_are_refused(tmp_path, kind, log):
+@pytest.mark.parametrize("log", ["_delta_log", ".hoodie", "metadata"])
+def test_tables_with_a_log_are_refused(tmp_path, log):
     """They hold removed rows."""
     table = tmp_path / "table"
     (table / log).mkdir(parents=True)
     (table / "data").mkdir()
     save_part(table / "data" / "1.parquet")
-    with pytest.raises(InputError, match=rf"table is a table of {kind}.*export a snapshot"):
+    with pytest.raises(InputError, match=r"table is a table of Delta, .*export a snapshot"):
         convert_files([table], tmp_path / "o.h5", label="y")

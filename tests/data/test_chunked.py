@@ -149,7 +149,7 @@ def test_shapes_that_a_store_cannot_have(store, shape, chunks):
 
 
 @pytest.mark.parametrize("form", [2, 3])
-def test_chunks_of_zeros_that_zarr_left_out_are_read(tmp_path, form):
+def test_chunks_of_zeros_that_zarr_left_out_are_read_and_counted(tmp_path, form, caplog):
     zarr = pytest.importorskip("zarr")
     X = np.zeros((8, 4), np.float32)
     X[:4, 0] = X[4:, 3] = 1
@@ -161,3 +161,5 @@ def test_chunks_of_zeros_that_zarr_left_out_are_read(tmp_path, form):
         with open_source(str(tmp_path / "s.zarr"), labels) as source:
             np.testing.assert_array_equal(source.read(0, 8), X)
             assert source.labels(0, 8).tolist() == [1] * 4 + [0] * 4
+    for said in ("'/X': 4 of its 8 chunks are absent", "'/y': 2 of its 4 chunks are absent"):
+        assert caplog.text.count(said) == 2
