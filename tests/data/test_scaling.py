@@ -109,11 +109,3 @@ def test_last_bits_make_no_other_scaling():
     assert one.same_as(Scaling("standard", False, *up))
     assert not one.same_as(Scaling("standard", False, one.offset, one.factor * (1 + 1e-7)))
     assert not one.same_as(Scaling("standard", False, one.offset + [0, 1e-7], one.factor))
-
-
-def test_stored_bytes_do_not_depend_on_the_time(tmp_path):
-    scaling = Scaling("standard", offset=np.ones(2), factor=np.ones(2))
-    with h5py.File(tmp_path / "data.h5", "w") as file:
-        scaling.write(file)
-        assert h5py.h5o.get_info(file["scaling"].id).mtime == 0
-        np.testing.assert_array_equal(file["scaling/factor"][...], 1)

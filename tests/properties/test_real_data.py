@@ -1,11 +1,13 @@
 """All methods and oracles on some rows of real sets reach the same objective."""
 
+import io
 import lzma
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_svmlight_file
 
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import make_kernel
@@ -30,14 +32,10 @@ def read_problem(name):
     path, n_features = FILES[name]
     if not path.exists():
         pytest.skip(f"{path} is absent")
-    X, y = np.zeros((N_ROWS, n_features), dtype=np.float32), np.empty(N_ROWS, dtype=np.int8)
-    with lzma.open(path, "rt") as text:
-        for row, line in enumerate(islice(text, N_ROWS)):
-            label, *cells = line.split()
-            y[row] = int(float(label))
-            for cell in cells:
-                column, value = cell.split(":")
-                X[row, int(column) - 1] = float(value)
+    with lzma.open(path) as text:
+        lines = b"".join(islice(text, N_ROWS))
+    X, y = load_svmlight_file(io.BytesIO(lines), n_features=n_features, dtype=np.float32)
+    X, y = X.toarray(), y.astype(np.int8)
     found = SmallProblem(make_kernel("rbf", gamma=1.0), X, y, 1.0)
     gamma = 1 / (2 * sigma2(found.source(sparse=True)))
     return SmallProblem(make_kernel("rbf", gamma=gamma), X, y, 1.0)

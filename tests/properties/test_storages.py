@@ -11,17 +11,14 @@ from tests.support.files import write_dense, write_sparse
 from tests.support.methods import grid
 
 N_ROWS, N_FEATURES = 700, 6
-TRAINING = {
-    "corrective": TrainOptions(method="corrective", C=2.0, tol=1e-5, seed=3),
-    "cvm": TrainOptions(method="cvm", lmo="sampled", C=2.0, tol=1e-4, seed=3, max_iter=60),
-    # A fixed course: equal objectives mean equal draws.
-    "swap2": TrainOptions(
-        method="swap2", lmo="sampled", C=2.0, tol=1e-9, seed=3, max_iter=120, certify=False
-    ),
-    "partan": TrainOptions(
-        method="partan", lmo="sampled", C=2.0, tol=1e-9, seed=3, max_iter=60, certify=False
-    ),
-}
+COMMON = {"lmo": "sampled", "C": 2.0, "seed": 3}
+TRAINING = [
+    TrainOptions(method="corrective", C=2.0, tol=1e-5, seed=3),
+    TrainOptions(method="cvm", tol=1e-4, max_iter=60, **COMMON),
+    # Fixed courses: equal objectives mean equal draws.
+    TrainOptions(method="swap2", tol=1e-9, max_iter=120, certify=False, **COMMON),
+    TrainOptions(method="partan", tol=1e-9, max_iter=60, certify=False, **COMMON),
+]
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +36,13 @@ def storages(table, tmp_path_factory):
     X, y = table
     np.save(folder / "X.npy", X)
     np.save(folder / "y.npy", y)
-    mapped = np.load(folder / "X.npy", mmap_mode="r")
-    chunks = {"one row": 1, "odd": 37, "all rows": N_ROWS}
-    dense = {
-        f"dense, {name}": (write_dense(folder / f"{n}.h5", X, y, chunks=(n, N_FEATURES)), None)
-        for name, n in chunks.items()
-    }
-    return dense | {
-        "csr": (write_sparse(folder / "csr.h5", X, y), None),
-        "csr, small chunks": (write_sparse(folder / "csr7.h5", X, y, chunks=(7,)), None),
-        "npy": (folder / "X.npy", folder / "y.npy"),
-        "memory map": (mapped, y),
+    return {
         "array": (X, y),
         "float64 array": (X.astype(np.float64), y),
+        "memory map": (np.load(folder / "X.npy", mmap_mode="r"), y),
+        "npy": (folder / "X.npy", folder / "y.npy"),
+        "chunks": (write_dense(folder / "37.h5", X, y, chunks=(37, N_FEATURES)), None),
+        "csr": (write_sparse(folder / "csr.h5", X, y, chunks=(7,)), None),
     }
 
 
@@ -61,10 +52,9 @@ def train(storage, y, options):
         return solve(source, y.astype(np.int8), make_kernel("rbf", gamma=0.5), options)
 
 
-@pytest.mark.parametrize("method", grid([*TRAINING], quick=1))
-def test_storage_and_chunks_make_no_difference(method, storages, table):
+@pytest.mark.parametrize("options", grid(TRAINING, quick=1), ids=lambda options: options.method)
+def test_storage_and_chunks_make_no_difference(options, storages, table):
     _, y = table
-    options = TRAINING[method]
     expected = train(storages["array"], y, options)
     for name, storage in storages.items():
         solution = train(storage, y, options)
