@@ -1,6 +1,5 @@
 """Sigma^2 and scalings, from one pass over the data."""
 
-import sys
 from itertools import pairwise
 
 import dask.array as da
@@ -55,33 +54,25 @@ def test_spread_far_below_the_values():
         sigma2(open_source(X))
 
 
-def test_the_same_everywhere(tmp_path, monkeypatch, caplog):
-    """From rows in any storage, in one pass of many blocks of which progress is told."""
+def test_one_pass_of_many_blocks_tells_its_progress(tmp_path, monkeypatch):
     monkeypatch.setattr(stats, "TASK_ROWS", 50)
     X = small_table(1234, 7)
-    np.save(tmp_path / "X.npy", X)
     gzip = {"chunks": (1234, 7), "compression": "gzip"}
     expected = sigma2(open_source(X))
-    for k, data in enumerate(
-        [
-            np.asfortranarray(X),
-            scipy.sparse.csr_array(X),
-            da.from_array(X, chunks=(100, 3)),
-            tmp_path / "X.npy",
-            forget_statistics(write_dense(tmp_path / "a.h5", X, X[:, 0], chunks=(1, 7))),
-            forget_statistics(write_dense(tmp_path / "b.h5", X, X[:, 0], **gzip)),
-            forget_statistics(write_sparse(tmp_path / "c.h5", X, X[:, 0], chunks=(97,))),
-        ]
+    for threads, data in (
+        (1, scipy.sparse.csr_array(X)),
+        (2, da.from_array(X, chunks=(100, 3))),
+        (3, forget_statistics(write_dense(tmp_path / "b.h5", X, X[:, 0], **gzip))),
+        (2, forget_statistics(write_sparse(tmp_path / "c.h5", X, X[:, 0], chunks=(97,)))),
     ):
         seen = []
         with open_source(data) as source:
-            found = sigma2(source, 1 + k % 3, on_rows=seen.append)
+            found = sigma2(source, threads, on_rows=seen.append)
             assert found == pytest.approx(expected, rel=1e-12)
             assert source.rows_read == len(X)
         assert seen == sorted(seen)
         assert len(set(seen)) > 2
         assert seen[-1] == len(X)
-    assert not caplog.records
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -106,11 +97,6 @@ def test_stored_statistics_are_used(tmp_path):
     with open_source(write_dense(tmp_path / "data.h5", X, X[:, 0])) as source:
         assert sigma2(source) == pytest.approx(naive_sigma2(X))
         assert source.rows_read == 0
-
-
-def test_a_small_file_does_not_load_dask(monkeypatch):
-    monkeypatch.setitem(sys.modules, "dask", None)
-    assert sigma2(open_source(small_table()), 3) > 0
 
 
 def test_scaling_that_does_not_fit():
