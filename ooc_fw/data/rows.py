@@ -48,12 +48,10 @@ class CSRRows:
     def __getitem__(self, key: slice) -> CSRRows:
         """Contiguous rows ``key.start:key.stop``; the values are views."""
         start, stop, step = key.indices(len(self))
-        if step != 1:
-            raise ValueError("rows are sliced with step 1 only; use take_rows")
-        stop = max(start, stop)
-        first, last = self.indptr[start], self.indptr[stop]
-        indptr = self.indptr[start : stop + 1] - first
-        return CSRRows(self.data[first:last], self.indices[first:last], indptr, self.n_features)
+        assert step == 1, "use take_rows"
+        indptr = self.indptr[start : max(start, stop) + 1]
+        part = slice(indptr[0], indptr[-1])
+        return CSRRows(self.data[part], self.indices[part], indptr - indptr[0], self.n_features)
 
     @classmethod
     def from_dense(cls, rows: FloatArray) -> CSRRows:
@@ -159,11 +157,6 @@ def values_of(rows: StoredRows) -> AnyArray:
     return rows.data if isinstance(rows, CSRRows) else rows
 
 
-def with_values(rows: StoredRows, values: AnyArray) -> StoredRows:
-    """Rows with other values in the same places."""
-    return replace(rows, data=values) if isinstance(rows, CSRRows) else values
-
-
 def as_float32(block: AnyArray) -> Float32Array:
     """C-contiguous float32 form of `block`, perhaps itself; larger values become infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -177,8 +170,10 @@ def converted(rows: StoredRows, *, exact: bool = False) -> Any:
     """
     values = values_of(rows)
     if exact and not np.can_cast(values.dtype, np.float32):
-        return with_values(rows, np.ascontiguousarray(values, dtype=np.float64))
-    return with_values(rows, as_float32(values))
+        values = np.ascontiguousarray(values, dtype=np.float64)
+    else:
+        values = as_float32(values)
+    return replace(rows, data=values) if isinstance(rows, CSRRows) else values
 
 
 def check_finite(rows: StoredRows, name: str, row_numbers: Sequence[int] | Int64Array) -> None:

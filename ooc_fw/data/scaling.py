@@ -22,7 +22,6 @@ from ooc_fw.data.rows import (
     as_float32,
     keep_stored,
     values_of,
-    with_values,
 )
 from ooc_fw.options import SCALINGS
 from ooc_fw.system.errors import InputError
@@ -92,11 +91,11 @@ class Scaling:
             offset, spread = ranges.moments(n_features)
         constant = (spread == 0) | are_constant(low, high)
         factor = np.divide(1.0, spread, out=np.zeros(n_features), where=~constant)
-        if kept is None:
-            kept = np.zeros(n_features, dtype=bool)
-        return cls(
-            ranges.kind, log1p, np.where(constant | kept, 0.0, offset), np.where(kept, 1.0, factor)
-        )
+        offset[constant] = 0
+        if kept is not None:
+            offset[kept] = 0
+            factor[kept] = 1
+        return cls(ranges.kind, log1p, offset, factor)
 
     @property
     def is_identity(self) -> bool:
@@ -166,27 +165,22 @@ class Scaling:
         """
         if self.n_features not in (None, n_features):
             raise InputError(f"the scaling is for {self.n_features} features, not for {n_features}")
-        logs = self.logs_of(_fit_width(rows, n_features))
-        if not isinstance(logs, CSRRows):
-            return self.scale_values(logs, np.arange(n_features))
-        values = self.scale_values(logs.data, logs.indices)
-        if not self.moves_zero:
-            return with_values(logs, values)
-        dense = np.tile(self.zero_row(n_features), (len(logs), 1))
-        dense[logs.row_numbers(), logs.indices] = values
-        return dense
-
-    def logs_of(self, rows: StoredRows) -> StoredRows:
-        """``log1p`` of all values of rows, in float64, if this scaling wants it, else `rows`."""
-        if not self.log1p:
-            return rows
+        rows = _fit_width(rows, n_features)
         values = values_of(rows)
-        if values.size and not values.min() > -1:
+        if self.log1p and values.size and not values.min() > -1:
             raise InputError(
                 f"log1p needs values above -1, but the data hold {values.min():g}; such rows do "
                 "not fit a file or model made with --log1p"
             )
-        return with_values(rows, self.log_values(values))
+        values = self.log_values(values)
+        if not isinstance(rows, CSRRows):
+            return self.scale_values(values, np.arange(n_features))
+        scaled = replace(rows, data=self.scale_values(values, rows.indices))
+        if not self.moves_zero:
+            return scaled
+        dense = np.tile(self.zero_row(n_features), (len(rows), 1))
+        dense[rows.row_numbers(), rows.indices] = scaled.data
+        return dense
 
     def write(self, group: Any) -> None:
         """Store in an open HDF5 file or group: attributes scaling and log1p, group /scaling."""
