@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -230,22 +230,15 @@ ARGUMENTS = {
 """All arguments of commands by name; `ooc_fw.cli.commands` says what some commands change."""
 
 
-def arguments_of(record: type, values: Mapping[str, Any]) -> list[str]:
-    """Arguments that give a record of options these values; defaults are left out."""
-    arguments = []
-    for name, declared in option_fields(record).items():
-        value = values.get(name, declared.default)
-        if value == declared.default:
-            continue
-        flags = [flag for flag, (set_to, _) in declared.flags.items() if set_to == value]
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        arguments += flags or [declared.flag(name), str(value)]
-    return arguments
-
-
-def data_arguments(args: argparse.Namespace, known: Sequence[str] = ()) -> list[str]:
-    """Options given that say where rows and labels are, but those in `known`, for a command."""
-    names = {"label", "labels", "x_name", "header"} & {*vars(args)}
-    left = [name for name in names if f"--{name.replace('_', '-')}" not in known]
-    return arguments_of(ConvertOptions, {name: vars(args)[name] for name in left})
+def given_arguments(args: argparse.Namespace, names: Sequence[str]) -> list[str]:
+    """Those of the arguments `names` that are not the defaults, for a command line."""
+    words = []
+    for name in names:
+        declared = ARGUMENTS[name]
+        value = vars(args).get(name, declared.default)
+        if value != declared.default:
+            flags = [flag for flag, (set_to, _) in declared.flags.items() if set_to == value]
+            words += (
+                [flags[0] or declared.flag(name)] if flags else [declared.flag(name), str(value)]
+            )
+    return words

@@ -39,7 +39,12 @@ class Command(NamedTuple):
     arguments: str
     own: Mapping[str, Option] = {}
     function: str = "run"
-    computes: bool = True  # by compiled functions; numba takes most of a short command's time
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arguments."""
+        words = self.arguments.replace("|", " ").split()
+        return [word for word in words if not word.endswith(":")]
 
     def declare(self, parser: Parser) -> None:
         """Add the arguments to a parser; those with a bar between them exclude each other."""
@@ -53,7 +58,7 @@ class Command(NamedTuple):
             place_of_names = group.add_mutually_exclusive_group() if len(names) > 1 else group
             for name in names:
                 add_option(place_of_names, name, known[name])
-        if "threads" in self.arguments.split():
+        if "threads" in self.names:
             parser.set_defaults(threads=cpu_count())
 
 
@@ -124,7 +129,6 @@ Compare every array with the checksums that ooc-fw convert stored. The exit
 status is 1 if the file is damaged.""",
         "data messages: json quiet|verbose",
         {"data": place("a file of ooc-fw convert", "DATA")},
-        computes=False,
     ),
     "train": Command(
         "train",
@@ -245,14 +249,12 @@ Several logs of ooc-fw train --log share the axes. Needs ooc-fw[plot].""",
                 "default: the first LOG with suffix .png; also .svg and .pdf", "FIGURE"
             ),
         },
-        computes=False,
     ),
     "demo": Command(
         "demo",
         "Convert, train, certify and evaluate on a small data set.",
         "outputs output",
         _outputs("keep the files here (default: nowhere)", "DIR"),
-        computes=False,
     ),
     "help": Command(
         "main",
@@ -260,7 +262,6 @@ Several logs of ooc-fw train --log share the axes. Needs ooc-fw[plot].""",
         "topic",
         {"topic": Option(None, "a guide or a command", name="", metavar="TOPIC", nargs="?")},
         "show_help",
-        computes=False,
     ),
     "warm-up": Command(
         "demo",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import math
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -83,9 +82,8 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
     """Measures of classes, and the rows."""
     classes, place = _positive(args, model)
     seen, names, brier = _read(args, model, classes, place)
-    unknown = names[len(classes) :]
     n_unknown = int(np.count_nonzero(seen.given >= len(classes)))
-    found = format_labels(unknown[:5]) + ", ..." * (len(unknown) > 5)
+    found = format_labels(names[len(classes) :][:5])
     if n_unknown == len(seen.given):
         raise InputError(
             f"no label in {args.data} is a class of the model (known: {format_labels(classes)}; "
@@ -99,11 +97,11 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
         name = format_label(names[place])
         if args.positive is not None and not seen.positive.any():
             raise InputError(f"no row of {args.data} has the label {name}, see --positive")
-        result |= {"positive": name, "roc_auc": None, "average_precision": None}
-        if 0 < seen.positive.sum() < len(seen.positive):
-            result["roc_auc"] = metrics.roc_auc_score(seen.positive, seen.scores)
-            score = metrics.average_precision_score(seen.positive, seen.scores)
-            result["average_precision"] = score
+        both = 0 < seen.positive.sum() < len(seen.positive)
+        ranked = (seen.positive, seen.scores)
+        result["positive"] = name
+        result["roc_auc"] = metrics.roc_auc_score(*ranked) if both else None
+        result["average_precision"] = metrics.average_precision_score(*ranked) if both else None
     if model.calibrated:
         result["brier_score"] = brier
     return result | {"n_rows": len(seen.given)}, seen
@@ -159,24 +157,14 @@ def class_measures(given: AnyArray, found: AnyArray, names: Sequence[Any]) -> di
     NaN. ``confusion[i][j]`` counts rows of label i that were predicted as j.
     """
     order = sorted(range(len(names)), key=names.__getitem__)
-    how: dict[str, Any] = {"labels": order, "zero_division": np.nan}
-    measure = metrics.precision_recall_fscore_support
-    means = measure(given, found, average="macro", **how)[:3]
-    macro = dict(zip(("precision", "recall", "f1"), map(float, means), strict=True))
-    each = zip(order, *measure(given, found, **how), strict=True)
+    how: dict[str, Any] = {"zero_division": np.nan, "output_dict": True}
+    how["target_names"] = [str(place) for place in order]  # a label may be called "accuracy"
+    report = metrics.classification_report(given, found, labels=order, **how)
     return {
         "accuracy": metrics.accuracy_score(given, found),
-        "balanced_accuracy": macro["recall"],
-        "classes": {
-            format_label(names[place]): {
-                "rows": int(rows),
-                "precision": float(precision),
-                "recall": float(recall),
-                "f1": float(f1),
-            }
-            for place, precision, recall, f1, rows in each
-        },
-        "macro": macro,
+        "balanced_accuracy": report["macro avg"]["recall"],
+        "classes": {format_label(names[place]): report[str(place)] for place in order},
+        "macro": report["macro avg"],
         "confusion": metrics.confusion_matrix(given, found, labels=order).tolist(),
     }
 
@@ -186,11 +174,10 @@ def _lines(result: dict[str, Any]) -> list[str]:
     lines = common.aligned({k: v for k, v in result.items() if k not in tables and v is not None})
     if "classes" not in result:
         return lines
-    rows: list[list[Any]] = [["class", "rows", *result["macro"]]]
-    means = {"macro mean": {"rows": "", **result["macro"]}}
-    for name, measures in (result["classes"] | means).items():
-        count, *ratios = measures.values()
-        rows.append([name, count, *("-" if math.isnan(x) else f"{x:.4f}" for x in ratios)])
+    rows = [["class", *result["macro"]]]
+    for name, measures in [*result["classes"].items(), ("macro mean", result["macro"])]:
+        *ratios, count = measures.values()
+        rows.append([name, *("-" if x != x else f"{x:.4f}" for x in ratios), f"{count:.0f}"])
     lines += ["", *common.table(rows), ""]
     names = [*result["classes"]]
     if len(names) > 20:  # columns, too many for a screen

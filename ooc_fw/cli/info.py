@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.cli import common
-from ooc_fw.cli.arguments import data_arguments
+from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert import tables
 from ooc_fw.convert.convert import open_table
@@ -211,7 +211,8 @@ def _advised(
         options[options.index("--label") + 1] = args.label  # which may be a number
     data = common.data_of(args)
     words = ["ooc-fw", "train", *data] if is_ready else shlex.split(conversion(*data))
-    command = [*words, *data_arguments(args, options), *options]
+    names = [n for n in ("label", "labels", "x_name", "header") if f"--{n}" not in options]
+    command = [*words, *given_arguments(args, names), *options]
     return {"advice": said[:5], "next": [shlex.join(command)]}
 
 

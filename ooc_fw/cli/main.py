@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import logging
 import os
@@ -15,13 +14,12 @@ import time
 import traceback
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from importlib.resources import files
 
 import ooc_fw
-from ooc_fw._core.loading import noting_compilation
 from ooc_fw.cli.arguments import Parser
 from ooc_fw.cli.commands import COMMANDS, DONE, FAILED, USAGE
 from ooc_fw.system.errors import InputError, OutOfTimeError, printable, signal_of, word_for
@@ -106,20 +104,8 @@ def _run(argv: Sequence[str] | None) -> int:
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
-    announces = command.computes and not getattr(args, "quiet", False)
-    run: Callable[[Namespace], int] = getattr(module, command.function)
-    with noting_compilation(_announce_compilation) if announces else nullcontext():
-        return run(args)
-
-
-@functools.cache  # once
-def _announce_compilation() -> None:
-    line = "\r\x1b[K" if sys.stderr.isatty() else ""  # in place of a line that stands still
-    print(
-        f"{line}ooc-fw: compiling, once for each kind of data and kernel; all of it at once, by "
-        f"ooc-fw warm-up, takes a minute of processor time",
-        file=sys.stderr,
-    )
+    status: int = getattr(module, command.function)(args)
+    return status
 
 
 @contextmanager

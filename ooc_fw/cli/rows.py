@@ -103,16 +103,16 @@ def parsed_rows(
     if not is_table and kind != "libsvm":
         return None
     what = "a table" if is_table else "text"
-    common.refuse_several(args, what)
-    reasons = {
-        f"{args.data} is a table, and the model does not know how columns became features; convert "
-        f"it like the training data: {conversion(args.data)} --like TRAIN.h5": (
-            is_table and model.table is None
-        ),
-        f"{args.data} is {what}, which one process parses; leave --dask out, or convert it first "
-        f"(ooc-fw convert)": args.dask is not None,
-    }
-    common.refuse(reasons)
+    if args.more or args.dask is not None:
+        raise InputError(
+            f"{args.data} is {what}, which is read alone and by one process; convert it (ooc-fw "
+            f"convert), or leave out other files and --dask"
+        )
+    if is_table and model.table is None:
+        raise InputError(
+            f"{args.data} is a table, and the model does not know how columns became features; "
+            f"convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
+        )
     notes: list[str] = []
     if is_table:
         like = vars(args).get("model") or args.resume
@@ -136,16 +136,9 @@ def _rows_of_text(
 ) -> Iterator[tuple[AnyArray, Rows]]:
     feature_places(None, model.columns, args.data)  # text names no features
     width = 0
-    n_dropped = 0
     exact = model.scaling is not None and not model.scaling.is_identity
     for labels, rows, _ in iter_libsvm(args.data, zero_based=args.zero_based, exact=exact):
         width = rows.n_features
-        if width > model.n_features:
-            n_dropped += int(np.count_nonzero(rows.indices >= model.n_features))
         yield labels, rows
     if width > model.n_features:
-        beyond = f"{width - model.n_features} features beyond {model.n_features}"
-        notes.append(f"dropped: {beyond}, {n_dropped} values in them")
-    elif width < model.n_features:
-        few = f"{model.n_features - width} of {model.n_features} features"
-        notes.append(f"zero: {few}, which no row of the text has")
+        notes.append(f"dropped: {width - model.n_features} features beyond {model.n_features}")

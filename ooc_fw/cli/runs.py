@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -13,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ooc_fw.cli import common
-from ooc_fw.cli.arguments import arguments_of, data_arguments
 from ooc_fw.cli.commands import DONE, FAILED
 from ooc_fw.data.parallel import Workers
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model
-from ooc_fw.options import KernelOptions, TrainOptions
+from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import EventLog, Progress, Waiting
 from ooc_fw.system.errors import InputError, format_value
 from ooc_fw.system.files import Output, check_outputs
@@ -116,15 +114,10 @@ def run_progress(args: argparse.Namespace, log: EventLog | None = None) -> Progr
 
 
 def warn_inexact(why: str | None, result: Mapping[str, Any], note: str = "") -> None:
-    """Warn that a gap is above the tolerance, or bounds little; `note` says where the model is."""
-    gap = result["certified_gap"]
+    """Warn why a gap is above the tolerance, if it is; `note` says where the model is."""
     words = "valid but less exact"
-    if gap is None:
+    if result["certified_gap"] is None:
         words = "valid, but nothing bounds how far it is from the optimum; see ooc-fw certify"
-    elif gap > 0.3:  # of landmarks; of an exact model, half of the objective
-        words = f"far from the optimum: gap {float(common.format_gap(gap)):g}"
-        words += ", which bounds next to nothing; judge it by ooc-fw evaluate"
-        why = why or f"{result['status']} by a test that allows it"
     if why is not None:
         logger.warning("%s; the model is %s%s", why, words, note)
 
@@ -132,32 +125,19 @@ def warn_inexact(why: str | None, result: Mapping[str, Any], note: str = "") -> 
 def summary(result: Mapping[str, Any]) -> list[str]:
     """Sum a run of ``train`` up in a few lines for people."""
     certified = result["certified_gap"] is not None
-    name = "certified_gap" if certified else "sampled_gap"
+    gap = common.format_gap(result["certified_gap" if certified else "sampled_gap"])
     kind = "certified over all rows" if certified else "over the rows drawn last, not certified"
     if result["gap_scope"] == "span":
         kind = f"{common.span_of(result)}, {kind}"
     if "classifiers" in result:
-        each = result["classifiers"]
-        worst = max(each, key=lambda one: math.inf if one[name] is None else one[name])
-        kind += f", the worst of {len(each)} classifiers: {common.sides_of(worst)}"
+        kind += f", the worst of {len(result['classifiers'])} classifiers"
     what = "landmarks" if result["kind"] == "landmarks" else "support vectors"
-    size = f"{result['n_support']} {what} of {result['n_rows']} rows"
-    epsilon = ""
-    if "epsilon" in result:
-        size = result["choice"]
-        epsilon = f", epsilon {format_value(result['epsilon'])}"
+    names = ("gamma", "C", "epsilon")
+    numbers = [f"{name} {format_value(result[name])}" for name in names if name in result]
     return [
-        f"{result['status']}: relative gap {common.format_gap(result[name])}, {kind}",
-        f"{size}, {result['kernel']} kernel, gamma {format_value(result['gamma'])}, "
-        f"C {format_value(result['C'])}{epsilon}",
+        f"{result['status']}: relative gap {gap}, {kind}",
+        f"{result['n_support']} {what} of {result['n_rows']} rows, {result['kernel']} kernel, "
+        f"{', '.join(numbers)}",
         f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
         f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
     ]
-
-
-def given_of(args: argparse.Namespace) -> list[str]:
-    """Options of the problem and of the run that are not the defaults."""
-    given = data_arguments(args)
-    for record in (KernelOptions, TrainOptions):
-        given += arguments_of(record, vars(args))
-    return given + [f"--class-weight={args.class_weight}"] * (args.class_weight is not None)

@@ -8,31 +8,36 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from ooc_fw.cli import common, runs
-from ooc_fw.cli.arguments import ARGUMENTS
+from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.cli.commands import COMMANDS
 from ooc_fw.cli.rows import check_labelled, parsed_rows
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import detect_format
 from ooc_fw.data.labels import codes_of, label_values
 from ooc_fw.data.offsets import without_offsets
-from ooc_fw.data.rows import concat_rows
+from ooc_fw.data.rows import AnyArray, concat_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.model.prediction import like_training, suited
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.solver.state import Callback, Status
-from ooc_fw.system.errors import DeferredInterrupt, signal_of
+from ooc_fw.system.errors import DeferredInterrupt, InputError, signal_of
 from ooc_fw.system.memory import peak_rss_bytes
 from ooc_fw.training.streams import CHUNK_BYTES, Stream
 
 logger = logging.getLogger(__name__)
 
-Chunks: TypeAlias = Iterator[tuple[Any, Any]]
-"""Labels and rows."""
+
+class Chunks(NamedTuple):
+    """Labels and rows of DATA, their classes if these are known, and what a model is like."""
+
+    rows: Iterator[tuple[Any, Any]]
+    classes: AnyArray | None = None
+    like: RowSource | Model | None = None
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,8 +46,7 @@ def run(args: argparse.Namespace) -> int:
         "data more label labels x_name zero_based output log json quiet verbose stream resume keep "
         "kernel gamma degree coef0 C tol stopping threads certify"
     )
-    names = COMMANDS["train"].arguments.replace("|", " ").split()
-    unused = {name for name in names if not name.endswith(":")} - {*taken.split()}
+    unused = {*COMMANDS["train"].names} - {*taken.split()}
     _refuse(args, sorted(unused), "has no part in --stream; leave one of them out")
     before = None if args.resume is None else _model_before(args)
     if args.C is None:
@@ -50,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     options = common.record_from(TrainOptions, args, certify=False)
     place = runs.model_place(args)
     with (
-        _open(args, before) as (chunks, like),
+        _open(args, before) as chunks,
         runs.run_progress(args, runs.open_log(args, options)) as progress,
         DeferredInterrupt() as interrupt,
     ):
@@ -58,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
         if before is not None:
             # Rows beyond the last support vector are not known, and count as not seen.
             stream = Stream.after(before, options, args.keep, int(before.rows.max()) + 1)
-        learned = _learn(args, options, (chunks, like), stream, progress.callbacks, interrupt)
-        model, n_rows, number = learned
+        model, n_rows, number = _learn(args, options, chunks, stream, progress.callbacks, interrupt)
         output = place.save(model, complete=number is None)
         result = {
             "status": model.status,
@@ -81,15 +84,14 @@ def run(args: argparse.Namespace) -> int:
     if number is not None:
         words = "interrupted: the model is that of the first %d rows%s"
         logger.warning(words, n_rows, place.note(output))
-    common.print_lines([] if args.quiet else [report])
-    common.print_result(args, result, [output])
+    common.print_result(args, result, [output], [report])
     return place.status(number)
 
 
 def _learn(
     args: argparse.Namespace,
     options: TrainOptions,
-    given: tuple[Chunks, RowSource | Model | None],
+    chunks: Chunks,
     stream: Stream | None,
     callbacks: Sequence[Callback],
     interrupt: DeferredInterrupt,
@@ -98,18 +100,15 @@ def _learn(
 
     The chunk in which the signal arrives counts as not read.
     """
-    chunks, like = given
     name = "standard input" if args.data == "-" else args.data
+    classes = chunks.classes
     n_before = 0 if stream is None else stream.n_rows
     number = None
-    classes = like.classes if isinstance(like, Model) else None
-    if isinstance(like, RowSource):
-        classes = label_values(like)
     interrupt.defer()
     try:
         while True:
             with interrupt.raising():
-                chunk = next(chunks, None)
+                chunk = next(chunks.rows, None)
             if chunk is None:
                 break
             labels, rows = chunk
@@ -128,8 +127,8 @@ def _learn(
         number = signal_of(error)
     assert stream is not None  # readers refuse what has no rows
     assert classes is not None
-    model = stream.model(classes, like)
-    if like is None:
+    model = stream.model(classes, chunks.like)
+    if chunks.like is None:
         model = replace(model, scaling=Scaling())
     if number is not None:
         model = replace(model, status=str(Status.INTERRUPTED))
@@ -138,12 +137,8 @@ def _learn(
 
 def _refuse(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
     """InputError for the first of these arguments that was given: it is not the default."""
-    common.refuse(
-        {
-            f"{ARGUMENTS[name].flag(name)} {why}": getattr(args, name) != ARGUMENTS[name].default
-            for name in names
-        }
-    )
+    for given in given_arguments(args, [*names]):
+        raise InputError(f"{given} {why}")
 
 
 def _model_before(args: argparse.Namespace) -> Model:
@@ -151,44 +146,37 @@ def _model_before(args: argparse.Namespace) -> Model:
     model = load_model(args.resume)
     why = f"is that of {args.resume}, which --resume goes on from; leave it out"
     _refuse(args, ("C", *option_fields(KernelOptions)), why)
-    kind = "landmark model" if model.task == "classification" else f"model of {model.task}"
-    reasons = {
-        f"{args.resume} is a {kind}, and a stream updates exact models of classes only; train on "
-        f"the old and the new rows together (ooc-fw train OLD.h5 NEW.h5)": (
-            model.task != "classification" or model.kind != "exact"
-        ),
-        f"the training rows of {args.resume} had weights, and those of new rows are unknown; train "
-        f"on the old and the new rows together, or use partial_fit in Python": (
-            model.penalties is not None
-        ),
-    }
-    common.refuse(reasons)
+    is_exact = model.task == "classification" and model.kind == "exact"
+    if not is_exact or model.penalties is not None:
+        what = "weights of rows" if is_exact else f"{model.kind} for {model.task}"
+        raise InputError(
+            f"{args.resume} has {what}, and a stream updates exact models of classes without "
+            f"weights only; train on the old and the new rows together"
+        )
     return model
 
 
 @contextmanager
-def _open(
-    args: argparse.Namespace, before: Model | None
-) -> Iterator[tuple[Chunks, RowSource | Model | None]]:
-    """Chunks of DATA, made like those of the model before, and what the new model is like."""
+def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
+    """Chunks of DATA, made like those of the model before."""
     blocks = None if before is None else parsed_rows(before, args, with_labels=True)
     if before is not None and blocks is not None:
         like = ((labels, [*like_training(before, [rows])]) for labels, rows in blocks)
-        yield ((labels, concat_rows(parts)) for labels, parts in like), before
+        rows_like = ((labels, concat_rows(parts)) for labels, parts in like)
+        yield Chunks(rows_like, before.classes, before)
     elif before is None and detect_format(args.data) == "libsvm":
         common.refuse_several(args, "text")
         of_arrays = ("label", "labels", "x_name")
         _refuse(args, of_arrays, "has no part in --stream of LIBSVM text; leave it out")
         text = iter_libsvm(args.data, zero_based=args.zero_based, exact=True)
-        yield ((labels, rows) for labels, rows, _ in text), None
+        yield Chunks((labels, rows) for labels, rows, _ in text)
     else:
         with common.open_data(args) as source:
             check_labelled(source)
             rows = (
                 without_offsets(source, args.kernel) if before is None else suited(before, source)
             )
-            blocks_of_rows = iter_blocks(rows, 0, rows.n_rows, CHUNK_BYTES)
-            yield (
-                ((rows.labels(start, start + len(part)), part) for start, part in blocks_of_rows),
-                before or rows,
-            )
+            parts = iter_blocks(rows, 0, rows.n_rows, CHUNK_BYTES)
+            labelled = ((rows.labels(start, start + len(part)), part) for start, part in parts)
+            classes = label_values(rows) if before is None else before.classes
+            yield Chunks(labelled, classes, before or rows)

@@ -68,52 +68,43 @@ def run(args: argparse.Namespace) -> int:
         resumed = None if args.resume is None else load_resumed(args.resume)
         if resumed is not None:
             options = resumed.options(options)
-        whole = without_offsets(opened, args.kernel)
-        source = whole
-        ordinary = None
+        source = whole = without_offsets(opened, args.kernel)
+        rows = some = None  # those that are learned, if they are not all
         if args.ordinary is not None:
             _, is_ordinary, words = ordinary_rows(whole, args.ordinary)
             common.print_lines([] if args.quiet else [words])
-            ordinary = np.flatnonzero(is_ordinary)
-            source = SubsetSource(whole, ranges_of(ordinary))
+            rows = np.flatnonzero(is_ordinary)
+            some = (rows, whole.n_rows)
+            source = SubsetSource(whole, ranges_of(rows))
         with source.limited(Deadline(options.max_time, args.started).check):
             problem = _read_problem(args, source, options, workers)
         within = before_calibration(problem, options) if args.probability else options
         checkpoint = None
         if args.checkpoint is not None:
-            some = None if ordinary is None else (ordinary, whole.n_rows)
             checkpoint = Checkpoint(args.checkpoint, args.checkpoint_every or EVERY_S, some)
         session = Session((), workers, args.started, checkpoint)
         with Waiting("the choice of the model", quiet=args.quiet):
             plan = plan_model(problem, within, session)
         if args.dry_run:
             return _print_plan(args, plan)
-        if not args.quiet and plan.kind and args.task != "regression":
-            common.print_lines([plan.kind])  # before it takes its time
-        facts = {"n_rows": source.n_rows, "n_features": source.n_features}
-        facts |= {} if args.task == "classification" else {"task": args.task}
+        common.print_lines([] if args.quiet or not plan.kind else [plan.kind])
+        facts = {"n_rows": source.n_rows, "n_features": source.n_features, "task": args.task}
         log = runs.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
-        with (
-            runs.run_progress(args, log) as progress,
-            DeferredInterrupt() as interrupt,
-        ):
+        with runs.run_progress(args, log) as progress, DeferredInterrupt() as interrupt:
             session = replace(session, callbacks=progress.callbacks)
             if resumed is not None:
-                resumed = replace(resumed, rows=ordinary)
+                resumed = replace(resumed, rows=rows)
             fitted = fit(problem, within, session, resumed, plan)
             interrupt.defer()  # the model is not lost any more
             progress.stop()  # calibration has a display of its own
-            if ordinary is not None:
-                fitted = fitted.renumbered(ordinary, whole.n_rows)
+            if rows is not None:
+                fitted = fitted.renumbered(rows, whole.n_rows)
             result, number = _save(args, fitted, options, session, place, interrupt)
             progress.end(result)
-    if not args.quiet:
-        exact = fitted.landmarks is None
-        method = [describe_method(fitted.pairs, fitted.plan)] if exact else []
-        method += [fitted.plan.kind] * (fitted.plan.landmarks != plan.landmarks)
-        common.print_lines([*method, *runs.summary(result)])
+    method = [describe_method(fitted.pairs, fitted.plan)] if fitted.landmarks is None else []
+    method += [fitted.plan.kind] * (fitted.plan.landmarks != plan.landmarks)
     runs.warn_inexact(fitted.why_inexact(), result, place.note(Path(result["model"])))
-    common.print_result(args, result, [result["model"]])
+    common.print_result(args, result, [result["model"]], [*method, *runs.summary(result)])
     return place.status(number)
 
 
@@ -126,10 +117,13 @@ def _check(args: argparse.Namespace) -> TrainOptions:
         "--keep goes with --stream only; leave it out": args.keep != KEEP.default,
         "--checkpoint-every needs --checkpoint FILE": every,
     }
-    for task, names in (*FIELDS.items(), ("novelty", ("ordinary",))):
-        for name in names:
-            wrong = getattr(args, name) is not None and args.task != task
-            reasons[f"--{name} goes with --task {task}; add that, or leave it out"] = wrong
+    for name, task in (
+        ("contamination", "novelty"),
+        ("ordinary", "novelty"),
+        ("epsilon", "regression"),
+    ):
+        wrong = getattr(args, name) is not None and args.task != task
+        reasons[f"--{name} goes with --task {task}; add that, or leave it out"] = wrong
     if args.task != "classification":
         looks_at_none = args.task == "novelty" and args.ordinary is None
         why = "has no classes" if args.task == "regression" else "looks at no labels"
@@ -230,8 +224,6 @@ def _print_plan(args: argparse.Namespace, plan: Plan) -> int:
         "landmarks": plan.landmarks,
         "memory_limit": room.limit,
         "memory": sizes,
-        "max_vertices": room.max_vertices,
-        "max_threads": room.max_threads,
     }
     named = sizes | {"in all": room.planned, "limit": room.limit}
     rows = [[name, memory.format_bytes(size)] for name, size in named.items() if size is not None]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ooc_fw.cli import common, runs
+from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import Progress, to_json
 from ooc_fw.solver.state import Status
@@ -68,43 +69,41 @@ def run(args: argparse.Namespace) -> int:
 
 def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
     """Command that trains the best candidate on all rows, without a time limit."""
-    given = {k: value for k, value in vars(args).items() if value is not None and k != "max_time"}
-    given |= {name: getattr(result.best, name) for name in ("kernel", "C", "gamma", "class_weight")}
+    best = result.best
+    words = ["ooc-fw", "train", *common.data_of(args), f"--kernel={best.kernel}"]
+    words += [f"--C={best.C}", f"--gamma={best.gamma}"]
+    words += [f"--class-weight={best.class_weight}"] * (best.class_weight is not None)
     if args.task == "classification":
-        given["landmarks"] = result.fitted.plan.landmarks
-        given["exact"] = given["landmarks"] is None
-    command = [*common.data_of(args), *runs.given_of(argparse.Namespace(**given))]
-    if args.task != "classification":
-        command += ["--C=1"] * (result.best.C == TrainOptions.C)  # which has another default
-        names = ("task", "ordinary", "contamination", "epsilon")
-        command += [f"--{name}={given[name]}" for name in names if given.get(name) is not None]
-    return shlex.join(["ooc-fw", "train", *command, "-o", str(model)])
+        words.append(f"--landmarks={result.fitted.plan.landmarks or 'none'}")
+    names = "label labels x_name task ordinary contamination epsilon degree coef0 tol seed"
+    words += given_arguments(args, [*names.split(), "memory_limit"])
+    return shlex.join([*words, "-o", str(model)])
 
 
 def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
     best = result.best
     rows = [["", "kernel", "C", "gamma", "error %", "rows", "SVs", "s"]]
-    tried = [point for point in result.points if point.error is not None]
-    for point in tried:
-        mark = "*" if point is best else "balanced" if point.class_weight else ""
-        numbers = [f"{point.C:.4g}", f"{point.gamma:.4g}", f"{100 * (point.error or 0.0):.3f}"]
-        numbers += [str(point.n_rows), str(point.n_support), f"{point.seconds:.1f}"]
-        rows.append([mark, point.kernel, *numbers])
+    for point in result.points:
+        if point.error is not None:
+            mark = "*" if point is best else "balanced" if point.class_weight else ""
+            numbers = [f"{point.C:.4g}", f"{point.gamma:.4g}", f"{100 * point.error:.3f}"]
+            numbers += [str(point.n_rows), str(point.n_support), f"{point.seconds:.1f}"]
+            rows.append([mark, point.kernel, *numbers])
     refit = values["refit"]
     part = refit["n_rows"] < result.n_rows
     trained = f"{refit['n_rows']} of {result.n_rows}" if part else f"all {result.n_rows}"
-    vectors = f"{refit['n_support']} support vectors"
-    if refit["gap_scope"] == "span":
-        vectors = common.span_of(refit)
-    n_left = len(result.points) - len(tried)
-    lines = [f"{n_left} candidates were not tried: there was no time"] * (n_left > 0)
-    lines += [
-        f"best: {best}, validation error (1 - {result.metric}) "
-        f"{100 * (best.error or 0.0):.3f} % on {best.n_validated} rows",
+    scope = f" {common.span_of(refit)}" if refit["gap_scope"] == "span" else ""
+    n_left = 1 + len(result.points) - len(rows)
+    lines = [
+        f"best: {best}, validation error (1 - {result.metric}) {100 * (best.error or 0.0):.3f} % "
+        f"on {best.n_validated} rows",
         f"trained on {trained} rows: {refit['status']}, certified gap "
-        f"{common.format_gap(refit['certified_gap'])}{' over these rows alone' * part}, {vectors}",
+        f"{common.format_gap(refit['certified_gap'])}{' over these rows alone' * part}{scope}, "
+        f"{refit['n_support']} support vectors",
         f"{result.seconds:.1f} s, {values['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
     ]
+    if n_left:
+        lines.insert(0, f"{n_left} candidates were not tried: there was no time")
     lines = common.table(rows, 2) + common.wrapped(lines, 4)
     return [*lines, *common.next_lines(values["next"]), values["model"]]
 

@@ -361,11 +361,11 @@ def test_commands_take_several_files_as_one(ooc_fw, tmp_path, cells, typed, plac
 def test_what_is_no_part_of_several_files(ooc_fw, tmp_path, text_file, data_file, model_file):
     for command in (
         ("train", "--stream", text_file, text_file, "-o", tmp_path / "m.h5"),
-        ("predict", model_file, text_file, text_file),
         ("info", text_file, text_file),
         ("info", model_file, data_file),
     ):
         ooc_fw(*command).assert_refused("which is no part of several files; give it alone")
+    ooc_fw("predict", model_file, text_file, text_file).assert_refused("which is read alone")
     ooc_fw("split", data_file, data_file, "a.h5", "b.h5").assert_refused("name them once")
     ooc_fw("train", data_file, text_file).assert_refused(f"{text_file} is LIBSVM text; convert it")
 

@@ -38,7 +38,6 @@ def test_json_log_and_model_agree(ooc_fw, noisy, tmp_path):
     *_, end = (json.loads(line) for line in log.read_text().splitlines())
     assert end == {"event": "end", **result}
     assert result["choice"] in outcome.err
-    assert "within the span of the 40 landmarks, certified over all rows" in outcome.err
     ooc_fw("plot", log, "-o", tmp_path / "run.svg").done()
     certified = ooc_fw("certify", path, noisy, "--json").json()
     assert certified["certified_gap"] == pytest.approx(model.certified_gap, rel=1e-3, abs=1e-7)

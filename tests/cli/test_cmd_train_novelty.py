@@ -19,7 +19,7 @@ def test_train_predict_certify(ooc_fw, data_file, tmp_path):
     assert again["certified_gap"] == pytest.approx(found["certified_gap"], rel=1e-6)
     assert again["rho"] == pytest.approx(found["rho"], rel=1e-9)
     about = ooc_fw("info", model, "--json").json()
-    assert (about["task"], about["offset"]) == ("novelty", found["offset"])
+    assert about["task"] == "novelty"
     assert load_model(model).task == "novelty"
     np.save(tmp_path / "X.npy", np.random.default_rng(0).normal(size=(60, 3)))
     ooc_fw("train", tmp_path / "X.npy", "--task", "novelty").done()  # without labels
@@ -40,8 +40,8 @@ def test_novel_rows_may_be_called_by_a_word(ooc_fw, data_file, tmp_path):
     options = "--threshold", "0.5", "--json"
     found = ooc_fw(*data, tmp_path / "y.npy", "--positive", "attack", *options).json()
     assert found["positive"] == "attack"
-    assert found["classes"]["attack"]["rows"] == 30
-    assert found["classes"]["not attack"]["rows"] == 50
+    assert found["classes"]["attack"]["support"] == 30
+    assert found["classes"]["not attack"]["support"] == 50
     signs = ooc_fw(*data, tmp_path / "signs.npy", *options).json()
     assert signs["positive"] == "-1"
     for name in ("accuracy", "roc_auc", "average_precision"):

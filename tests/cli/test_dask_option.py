@@ -69,5 +69,5 @@ def test_what_is_refused_before_any_work(ooc_fw, data_file, model_file, text_fil
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--dask", "everywhere")
     outcome.assert_refused("must be threads, processes, the address", "'everywhere'")
     outcome = ooc_fw("predict", model_file, text_file, "--dask", "threads")
-    outcome.assert_refused("is text", "leave --dask out")
+    outcome.assert_refused("is text", "leave out other files and --dask")
     assert not list(tmp_path.iterdir())
