@@ -10,7 +10,7 @@ classification, section on multi-class problems: one-versus-one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -22,11 +22,9 @@ from ooc_fw.model.partition import Partition, partition_classes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact
-from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Warm
+from ooc_fw.solver.state import Phase, Solution, SolverState, Status, Warm
 from ooc_fw.system.errors import DeferredInterrupt
-from ooc_fw.training.small_pairs import SmallPairs, open_small_pairs, threaded_map
-
-_LEAST_PAIR = 0.1  # a pair has at least the share of time of so many average pairs
+from ooc_fw.training.small_pairs import SmallPairs, open_small_pairs
 
 Starts = Sequence[Warm | Solution | None]
 """What each classifier begins with, or is already."""
@@ -49,7 +47,7 @@ def train_pairs(
         with problem.source.limited(session.deadline(plan.options).check):
             partition = opened.enter_context(partition_classes(problem, plan))
         small = opened.enter_context(open_small_pairs(partition, plan))
-        return _Training(partition, plan, session, small).run(warm)
+        return _Training(partition, plan, session, warm).run(small)
 
 
 class _Training:
@@ -60,57 +58,51 @@ class _Training:
     """
 
     def __init__(
-        self, partition: Partition, plan: Plan, session: Session, small: SmallPairs | None
+        self, partition: Partition, plan: Plan, session: Session, warm: Starts | None
     ) -> None:
         self.partition = partition
         self.given = plan.given
         self.session = session
-        self.small = small
         self.deadline = session.deadline(plan.given)
         self.interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
         self.pairs = class_pairs(partition.whole.n_classes)
+        self.starts = [None] * len(self.pairs) if warm is None else warm
+        self.solutions = {k: one for k, one in enumerate(self.starts) if isinstance(one, Solution)}
         counts = np.array([len(rows) for rows in partition.rows], dtype=np.float64)
         self.work = np.array([(counts[a] + counts[b]) ** 2 for a, b in self.pairs])
         self.stopped = False  # whether a callback asked for the end
-        self.solutions: dict[int, Solution] = {}
 
-    def run(self, warm: Starts | None) -> list[PairSolution]:
+    def run(self, small: SmallPairs | None) -> list[PairSolution]:
         """Train all; those whose solution is given have it already."""
-        starts: Starts = [None] * len(self.pairs) if warm is None else warm
-        self.solutions = {k: one for k, one in enumerate(starts) if isinstance(one, Solution)}
         self._plan_of(int(self.work.argmax()))  # if memory suffices for this pair, it does for all
-
         with self.interrupt:
-            if self.small is not None:
-                self._solve_small(self.small, starts)
-            for k, start in enumerate(starts):
+            if small is not None:
+                self._solve_small(small)
+            for k in range(len(self.pairs)):
                 if k not in self.solutions:
-                    self._finish(k, self._solve(k, start if isinstance(start, Warm) else None))
+                    self._finish(k, self._solve(k))
         return self._all_pairs(self.solutions)
 
-    def _solve_small(self, small: SmallPairs, starts: Starts) -> None:
+    def _solve_small(self, small: SmallPairs) -> None:
         """Train those of few rows, side by side."""
 
         def solve(k: int) -> Solution | None:
-            start = starts[k]
-            if self._why_over() is not None:
-                return None
-            return small.solve(k, start if isinstance(start, Warm) else None)
+            return None if self._why_over() is not None else small.solve(k, self._warm(k))
 
         numbers = [k for k in small.numbers if k not in self.solutions]
-        with threaded_map(small.threads) as map_all:
-            try:
-                for k, found in zip(numbers, map_all(solve, numbers), strict=True):
-                    if found is not None:
-                        self._finish(k, found)
-            except BaseException:
-                self.stopped = True  # for those that are under way
-                raise
+        try:
+            for k, found in zip(numbers, small.map_all(solve, numbers), strict=True):
+                if found is not None:
+                    # If others are missing, many would stand in; they take no time.
+                    self._finish(k, found, save=k == numbers[-1])
+        except BaseException:
+            self.stopped = True  # for those that are under way
+            raise
 
-    def _all_pairs(self, solutions: Mapping[int, Solution]) -> list[PairSolution]:
+    def _all_pairs(self, solutions: dict[int, Solution]) -> list[PairSolution]:
         return [PairSolution(*pair, solutions[k]) for k, pair in enumerate(self.pairs)]
 
-    def _finish(self, k: int, solution: Solution) -> None:
+    def _finish(self, k: int, solution: Solution, *, save: bool = True) -> None:
         """Take note of a solution, tell of it, and write a checkpoint if one is due."""
         self.interrupt.defer()
         self.solutions[k] = solution
@@ -128,11 +120,9 @@ class _Training:
             elapsed_s=solution.seconds,
             steps=dict(solution.steps),
         )
-        self._told_of(k)(state)
+        self._tell(k, state)
         checkpoint = self.session.checkpoint
-        # While small ones are missing, many would stand in; they take no time.
-        many = self.small is not None and len(self.solutions) < len(self.small.numbers)
-        if checkpoint is not None and checkpoint.is_due and not many:
+        if save and checkpoint is not None and checkpoint.is_due:
             checkpoint.save(lambda: self._all_pairs(self._so_far()))
 
     def _so_far(self) -> dict[int, Solution]:
@@ -140,21 +130,17 @@ class _Training:
         done = {k: one for k, one in self.solutions.items() if one.status.reached}
         for k in range(len(self.pairs)):
             if k not in done:
-                first = self._solve(k, None, Status.RUNNING)
+                first = self._solve(k, Status.RUNNING)
                 done[k] = replace(first, certified_gap=None, sampled_gap=None)
         return done
 
-    def _told_of(self, k: int) -> Callback:
-        """What the training of a classifier calls."""
-
-        def tell(state: SolverState) -> bool:
-            state.classifier = k
-            state.n_classifiers = len(self.pairs)
-            answers = [callback(state) for callback in self.session.callbacks]
-            self.stopped |= any(answer is False for answer in answers)
-            return not self.stopped
-
-        return tell
+    def _tell(self, k: int, state: SolverState) -> bool:
+        """Tell the callbacks of the training of a classifier; whether it goes on."""
+        state.classifier = k
+        state.n_classifiers = len(self.pairs)
+        answers = [callback(state) for callback in self.session.callbacks]
+        self.stopped |= any(answer is False for answer in answers)
+        return not self.stopped
 
     def _why_over(self) -> Status | None:
         """Why no more classifiers are trained, if so."""
@@ -175,25 +161,30 @@ class _Training:
         """
         if not self.deadline.limited:
             return None
-        work = self.work + _LEAST_PAIR * self.work.mean()
+        work = self.work + 0.1 * self.work.mean()
         later = [other for other in range(k, len(work)) if other not in self.solutions]
         return max(1e-9, self.deadline.left() * float(work[k] / work[later].sum()))
 
-    def _solve(self, k: int, warm: Warm | None, over: Status | None = None) -> Solution:
+    def _warm(self, k: int) -> Warm | None:
+        start = self.starts[k]
+        return start if isinstance(start, Warm) else None
+
+    def _solve(self, k: int, over: Status | None = None) -> Solution:
         """Solution of a pair, whose rows are those of the whole data set.
 
         If training is `over`, it is that of the first few rows.
         """
         over = over or self._why_over()
         problem, rows = self.partition.pair(*self.pairs[k])
+        warm = self._warm(k)
         if warm is not None:
             warm = Warm(places_among(rows, warm.rows), warm.alpha)
-        callbacks = [self._told_of(k)]
         if over is None:
+            callbacks = [lambda state: self._tell(k, state)]
             plan = self._plan_of(k).with_options(max_time=self._seconds(k))
         else:
-            plan = self._plan_of(k).with_options(max_iter=0, max_time=None, certify=False)
             callbacks = []
+            plan = self._plan_of(k).with_options(max_iter=0, max_time=None, certify=False)
         session = Session(callbacks, held=self.partition.held_bytes, interrupt=self.interrupt)
         solution = solve_problem(problem, plan, session, warm)
         return replace(

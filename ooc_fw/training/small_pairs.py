@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -33,23 +33,8 @@ from ooc_fw.system.memory import program_bytes
 from ooc_fw.system.threads import limit_this_thread
 
 _MOST_ROWS = 2500  # rows of a pair whose rows are all vertices
-_MOST_BYTES = 256 << 20  # bytes of rows and kernel values, without a memory limit
-_ROW_COPIES = 3  # copies of the rows: as read, one after the other, made ready for products
 _WITHIN_BYTES = 48 << 20  # bytes of kernel values within all classes, up to which they are kept
-_FIRST_ROWS = 60  # rows of each class that have weight in the beginning, at most
-_ROUNDS = 8  # rounds of steps and a new gradient, after which a pair is trained in another way
 _STEPS_PER_ROW = 200  # steps in one round, for each row
-_TARGET_SHARE = 0.9  # share of the tolerance to which steps optimise
-
-
-@contextmanager
-def threaded_map(n_threads: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """Function `map` that computes on so many threads, or on this one if that is all."""
-    if n_threads <= 1:
-        yield map
-        return
-    with ThreadPoolExecutor(n_threads, initializer=limit_this_thread) as pool:
-        yield pool.map
 
 
 @contextmanager
@@ -59,12 +44,16 @@ def open_small_pairs(partition: Partition, plan: Plan) -> Iterator[SmallPairs | 
     if not numbers:
         yield None
         return
-    codes = sorted({code for k in numbers for code in class_pairs(partition.whole.n_classes)[k]})
+    codes = _classes_of(numbers, class_pairs(partition.whole.n_classes))
     sources = [partition.sources[code] for code in codes]
     rows = concat_rows([source.read(0, source.n_rows) for source in sources])
     kernel = partition.whole.kernel
-    with Engine(kernel, 1, choose_arithmetic(kernel, rows)) as engine:
-        yield SmallPairs(partition, plan, (numbers, threads), engine, codes, rows)
+    with (
+        Engine(kernel, 1, choose_arithmetic(kernel, rows)) as engine,
+        ThreadPoolExecutor(threads, initializer=limit_this_thread) as pool,
+    ):
+        map_all = pool.map if threads > 1 else map
+        yield SmallPairs(partition, plan, numbers, rows, engine, map_all)
 
 
 def _small_numbers(partition: Partition, plan: Plan) -> tuple[list[int], int]:
@@ -76,62 +65,64 @@ def _small_numbers(partition: Partition, plan: Plan) -> tuple[list[int], int]:
     options = plan.given
     source = partition.whole.source
     usual = STEP_RULES[plan.options.method].takes_many and options.certify and options.lmo == "auto"
-    if not usual or options.max_iter is not None or options.start != "random":
-        return [], 0
     pairs = class_pairs(partition.whole.n_classes)
     class_rows = np.array([len(rows) for rows in partition.rows])
     n_rows = [int(class_rows[a] + class_rows[b]) for a, b in pairs]
     small = [k for k, n in enumerate(n_rows) if n <= _MOST_ROWS]
-    most = _MOST_BYTES
+    few = not small or (options.memory_limit is not None and len(small) < len(pairs))
+    if few or not usual or options.max_iter is not None or options.start != "random":
+        return [], 0
+    most = 256 << 20  # bytes of rows and kernel values
     if options.memory_limit is not None:
         held = partition.held_bytes
         most = options.memory_limit - program_bytes(held) - held
-        if len(small) < len(pairs):
-            return [], 0
-    classes = sorted({code for k in small for code in pairs[k]})
-    share = float(class_rows[classes].sum()) / source.n_rows
-    most -= _WITHIN_BYTES + int(_ROW_COPIES * share * source.decoded_bytes)
-    block = 20 * max((n_rows[k] for k in small), default=1) ** 2
-    threads = min(options.threads, most // block)
+    # Rows are held three times: as read, one after the other, and made ready for products.
+    share = float(class_rows[_classes_of(small, pairs)].sum()) / source.n_rows
+    most -= _WITHIN_BYTES + int(3 * share * source.decoded_bytes)
+    threads = min(options.threads, most // (20 * max(n_rows[k] for k in small) ** 2))
     return (small, threads) if threads > 0 else ([], 0)
 
 
-class SmallPairs:
-    """Trains the classifiers of the pairs `numbers`, side by side on so many `threads`.
+def _classes_of(numbers: Iterable[int], pairs: list[tuple[int, int]]) -> list[int]:
+    return sorted({code for k in numbers for code in pairs[k]})
 
-    It has the rows of their classes, `codes`, one class after the other.
+
+class SmallPairs:
+    """Trains the classifiers of the pairs `numbers`, side by side by means of `map_all`.
+
+    It has the `rows` of their classes, one class after the other.
     """
 
     def __init__(
         self,
         partition: Partition,
         plan: Plan,
-        chosen: tuple[list[int], int],
-        engine: Engine,
-        codes: list[int],
+        numbers: list[int],
         rows: Rows,
+        engine: Engine,
+        map_all: Callable[..., Iterator[Any]],
     ) -> None:
-        self.numbers, self.threads = chosen
+        self.numbers = numbers
+        self.map_all = map_all
         self._problem = partition.whole
         self._plan = plan
         self._pairs = class_pairs(partition.whole.n_classes)
         self._local = threading.local()
         self._engine = engine
+        codes = _classes_of(numbers, self._pairs)
         self._rows = {code: partition.rows[code] for code in codes}
         self._row_bytes = rows_bytes(rows) / len(rows)
         self._none = take_rows(rows, np.empty(0, dtype=np.int64))
         prepared = engine.prepare(rows, exact=True)
         self._error = float(engine.error_bound(prepared, prepared).max())
         ends = np.cumsum([len(of_class) for of_class in self._rows.values()]).tolist()
-        starts = [0, *ends[:-1]]
         self._operands = {
-            code: prepared[start:end] for code, start, end in zip(codes, starts, ends, strict=True)
+            code: prepared[start:end]
+            for code, start, end in zip(codes, [0, *ends], ends, strict=False)
         }
         self._within: dict[int, Float64Array] = {}  # kernel values within classes, if all fit
         if 8 * sum(len(of_class) ** 2 for of_class in self._rows.values()) <= _WITHIN_BYTES:
-            with threaded_map(self.threads) as map_all:
-                within = map_all(self._kernel_values, codes, codes)
-                self._within = dict(zip(codes, within, strict=True))
+            self._within = dict(zip(codes, map_all(self._kernel_values, codes, codes), strict=True))
 
     def _kernel_values(self, first: int, second: int) -> Float64Array:
         """Kernel values between the rows of two classes."""
@@ -148,8 +139,6 @@ class SmallPairs:
         rows = np.concatenate([self._rows[code] for code in pair])
         n_first = len(self._rows[pair[0]])
         m = len(rows)
-        y = np.ones(m)
-        y[:n_first] = -1.0
         every = self._problem.penalties
         penalties = np.full(m, self._plan.given.C) if every is None else every[rows]
         alpha = _first_weights(rows, n_first, warm)
@@ -168,7 +157,7 @@ class SmallPairs:
             lmo="full",
             choice=f"method {method}, full oracle: all {m} rows are vertices",
             alpha=alpha[support],
-            labels=y[support].astype(np.int8),
+            labels=np.where(support < n_first, -1, 1).astype(np.int8),
             rows=rows[support],
             support_vectors=self._none,
             objective=certificate.objective,
@@ -193,30 +182,27 @@ class SmallPairs:
 
         The gradient is computed anew after each round; rounds go to ever smaller gaps.
         """
-        m, options, diag = len(alpha), self._plan.given, np.diagonal(values) + 1 + 1 / penalties
+        m = len(alpha)
+        options = self._plan.given
+        diag = np.diagonal(values) + 1 + 1 / penalties
         constant = self._problem.kernel.constant_diagonal and self._problem.penalties is None
         test = StoppingTest(options.stopping, options.tol, float(diag[0]) if constant else None)
         block = KernelBlock(values, np.ones(1), np.arange(m), np.zeros(m, dtype=np.int64))
-        grad, labels, n_rounds, drops = np.empty(m), np.ones(m), 0, 0
-        while True:
+        vertices = Vertices(alpha, np.empty(m), diag, np.ones(m))
+        drops = 0
+        for n_rounds in range(9):
             alpha /= alpha.sum()
-            grad[:] = values @ alpha + alpha.sum() + alpha / penalties
-            rho = float(alpha @ grad)
-            target = test.target(rho, _TARGET_SHARE)
-            if n_rounds == _ROUNDS or relative_gap(rho, float(grad.min())) <= target:
+            vertices.grad[:] = values @ alpha + alpha.sum() + alpha / penalties
+            rho = float(alpha @ vertices.grad)
+            target = test.target(rho, 0.9)
+            if n_rounds == 8 or relative_gap(rho, float(vertices.grad.min())) <= target:
                 break
-            _, dropped, _, _ = optimise_pairwise(
-                Vertices(alpha, grad, diag, labels),
-                block,
-                0,
-                max(target * 0.5**n_rounds, FLOAT64_GAP),
-                _STEPS_PER_ROW * m,
-            )
-            n_rounds += 1
+            tol = max(target * 0.5**n_rounds, FLOAT64_GAP)
+            _, dropped, _, _ = optimise_pairwise(vertices, block, 0, tol, _STEPS_PER_ROW * m)
             drops += dropped
         # Of the kernel values, and of the numbers made of them and their sums.
         error = self._error + (m + 4) * FLOAT64_UNIT * (2 + float(np.diagonal(values).max()))
-        certificate = certificate_of_all(alpha, alpha / penalties, grad, error)
+        certificate = certificate_of_all(alpha, alpha / penalties, vertices.grad, error)
         if not certificate.certified_gap <= test.relative_tolerance(certificate.rho):
             return None
         return certificate, n_rounds, drops
@@ -241,11 +227,11 @@ class SmallPairs:
 
 
 def _first_weights(rows: Int64Array, n_first: int, warm: Warm | None) -> Float64Array:
-    """Weights to begin with: those given, or the same for a few rows of each class."""
+    """Weights to begin with: those given, or the same for some 60 rows of each class."""
     alpha = np.zeros(len(rows))
     if warm is None:
         for of_class in (alpha[:n_first], alpha[n_first:]):
-            of_class[:: -(-len(of_class) // _FIRST_ROWS)] = 1.0
+            of_class[:: -(-len(of_class) // 60)] = 1.0
     else:
         order = np.argsort(rows)
         alpha[order[np.searchsorted(rows, warm.rows, sorter=order)]] = warm.alpha

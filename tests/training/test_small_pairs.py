@@ -113,9 +113,7 @@ def test_memory_limits_the_threads(threads):
     plan = plan_exact(problem, replace(options, memory_limit=None))
     plan = replace(plan, given=replace(options, exact=True))
     with partition_classes(problem) as partition:
-        with small_pairs.open_small_pairs(partition, plan) as small:
-            assert small.numbers == [0, 1, 2]
-            assert small.threads == threads
+        assert small_pairs._small_numbers(partition, plan) == ([0, 1, 2], threads)
 
 
 def test_pairs_that_do_not_reach_the_gap_are_trained_in_another_way(monkeypatch):
