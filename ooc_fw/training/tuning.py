@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,8 @@ from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TASKS, SearchOptions, TrainOptions
 from ooc_fw.problem import row_penalties
 from ooc_fw.solver.plan import Session
-from ooc_fw.solver.state import Callback, Solution, Status, Warm
+from ooc_fw.solver.state import Callback, Status
+from ooc_fw.solver.surroundings import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError, interruption, signal_of
 from ooc_fw.system.memory import OverLimitError
 from ooc_fw.training.choice import MOST_SUPPORT, check_options, plan_model, plan_span
@@ -56,30 +57,17 @@ PATH_TOL = 1e-2
 """Relative gap of the models that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a
 fifth of their standard error at most, and the choice does not."""
 
-GAMMA_FACTORS = (1.0, 4.0, 1 / 4, 16.0, 1 / 16)  # multiples of gamma auto to begin with
-CS = (0.1, 1.0, 10.0, 100.0)
-NOVEL_CS = (30.0, 300.0, 3_000.0, 30_000.0)  # divided by the number of rows
-C_STEP = 3.0  # factor between neighbours
-GAMMA_STEP = 2.0
-
-_FIRST_ROWS = 1_000  # of the first sample
-_GROWTH = 4  # times the rows of a sample in the next one
-_KEPT = 3  # one of so many candidates goes on to the next sample
-_MOST_VALIDATED = 20_000  # rows of a validation part; up to so many rows there are several parts
-_PARTS = 4
-_LANDMARKS = 2_000  # of candidates of a regression
-_CACHE_BYTES = 256 << 20  # of the rows of a sample, or of a validation part, that stay in RAM
-_REFIT_FACTOR = 2.5  # time of the last model over a candidate's: its gap is a tenth, and certified
-_TIMES_KEPT = 4.0  # the same, kept for it: it has a share of that, and others may be late
-_MOST_KEPT = 0.5  # of the time, for the last model
-_LAST_SHARE = 0.8  # of the time that is left, for the last model; the rest is for a certificate
-
 METRICS_OF = {
     "classification": ("accuracy", "balanced_accuracy", "auc"),
     "novelty": ("auc", "balanced_accuracy"),
     "regression": ("r2",),
 }
 """Metrics of each task; the first one is its default."""
+
+_FIRST_ROWS = 1_000  # of the first sample
+_MOST_VALIDATED = 20_000  # rows of a validation part; up to so many rows there are several parts
+_CACHE_BYTES = 256 << 20  # of the rows of a sample, or of a validation part, that stay in RAM
+_REFIT_FACTOR = 2.5  # time of the last model over a candidate's: its gap is a tenth, and certified
 
 
 @dataclass(frozen=True)
@@ -134,15 +122,17 @@ class TuneOptions(SearchOptions):
 
     def candidates(self, source: RowSource, threads: int) -> list[Point]:
         """What is tried first, from what the rows are like."""
-        Cs = [C / source.n_rows for C in NOVEL_CS] if self.task == "novelty" else CS
+        Cs: Sequence[float] = (0.1, 1.0, 10.0, 100.0)
+        if self.task == "novelty":
+            Cs = [C / source.n_rows for C in (30.0, 300.0, 3_000.0, 30_000.0)]
         found = partial(sigma2, source, threads), source.n_features
         spread = partial(variance, source, threads)
         points = []
+        given = ["auto"] if self.gammas is None else self.gammas
         for name in self.kernels:
-            given = ["auto"] if self.gammas is None else self.gammas
             gammas = [resolve_gamma(name, gamma, *found, spread, self.task) for gamma in given]
             if self.gammas is None and name in KERNELS and KERNELS[name].uses_gamma:
-                gammas = [factor * gammas[0] for factor in GAMMA_FACTORS]
+                gammas = [factor * gammas[0] for factor in (1.0, 4.0, 1 / 4, 16.0, 1 / 16)]
             for gamma in _positive("gamma", gammas):
                 points += [
                     Point(C, gamma, name)
@@ -245,8 +235,7 @@ def tune(
         return _Search(source, given, wanted, callbacks, say).run()
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """What a candidate is trained on, and the rows that it is validated by."""
 
     problem: Any  # of the rows to train on
@@ -266,8 +255,8 @@ class _Search:
         callbacks: Sequence[Callback],
         say: Callable[[str], object],
     ) -> None:
-        self.started = time.perf_counter()
         self.limit = given.max_time or SEARCH_SECONDS
+        self.deadline = Deadline(self.limit, time.perf_counter())
         self.given = replace(given, max_time=None)
         self.source = source
         self.wanted = wanted
@@ -287,14 +276,15 @@ class _Search:
     def _read(self) -> Any:
         """Read labels, and make the first candidates, as the rows that are learned suggest."""
         source = self.source
-        check_options(self.wanted.task, self.given)
-        if self.wanted.task == "novelty":
+        task = self.wanted.task
+        check_options(task, self.given)
+        if task == "novelty":
             self.ordinary, is_ordinary, words = ordinary_rows(source, self.wanted.ordinary)
             self.say(f"{words}, for validation alone")
             self.truth = is_ordinary.astype(np.int64)
             self.learned = np.flatnonzero(is_ordinary)
             source = SubsetSource(source, ranges_of(self.learned))
-        answers, threads = read_answers(self.wanted.task, source, self.given)
+        answers, threads = read_answers(task, source, self.given)
         self.truth = answers.get("codes", answers.get("targets", self.truth))
         if self.wanted.chosen_metric == "auc" and self.truth.max() > 1:
             raise InputError(
@@ -302,10 +292,9 @@ class _Search:
                 f"{self.truth.max() + 1}; use balanced_accuracy or accuracy"
             )
         self.points = self.wanted.candidates(source, threads)
-        given = {name: getattr(self.wanted, name) for name in FIELDS[self.wanted.task]}
-        given = {name: value for name, value in given.items() if value is not None}
-        given |= {"source": source, "kernel": make_kernel("linear")}
-        return make_problem(self.wanted.task, **answers, **given)
+        own = {name: getattr(self.wanted, name) for name in FIELDS[task]}
+        own = {name: value for name, value in own.items() if value is not None}
+        return make_problem(task, source=source, kernel=make_kernel("linear"), **answers, **own)
 
     def run(self) -> TuneResult:
         """Try the candidates, and train the best one on all rows."""
@@ -331,8 +320,10 @@ class _Search:
             ordinary=self.ordinary,
             n_rows=len(self.learned),
             signal=signal or fitted.signal,
-            seconds=time.perf_counter() - self.started,
+            seconds=self.limit - self.deadline.left(),
         )
+
+    # -- candidates ------------------------------------------------------------------------------
 
     def _try_all(self) -> None:
         """Try candidates on a sample, the best of them on larger ones, and their neighbours."""
@@ -360,14 +351,12 @@ class _Search:
                 self.points += todo
 
     def _kept(self, n_rows: int) -> tuple[list[Point], int]:
-        """The best third, and the larger number of rows that there is time for."""
+        """The best third, and up to four times the rows: as many as there is time for."""
         tried = self._tried()
-        kept = tried[: max(2, -(-len(tried) // _KEPT))]
+        kept = tried[: max(2, -(-len(tried) // 3))]
         for name in self.wanted.kernels if self.stage == 1 else ():
             kept += [point for point in tried if point.kernel == name and point not in kept][:1]
-        larger = _GROWTH * n_rows
-        if 1.5 * larger > self.n_train:
-            larger = self.n_train
+        larger = 4 * n_rows if 6 * n_rows <= self.n_train else self.n_train
         left = max(0.0, self._search_left()) / len(self.folds)
         while len(kept) > 2 and _seconds(kept, larger) > left / 2:
             kept.pop()
@@ -380,9 +369,9 @@ class _Search:
         """Candidates a step away from one."""
         changes: list[dict[str, Any]] = []
         if self.wanted.Cs is None:
-            changes += [{"C": point.C * C_STEP}, {"C": point.C / C_STEP}]
+            changes += [{"C": point.C * 3}, {"C": point.C / 3}]
         if self.wanted.gammas is None and KERNELS[point.kernel].uses_gamma:
-            changes += [{"gamma": point.gamma * GAMMA_STEP}, {"gamma": point.gamma / GAMMA_STEP}]
+            changes += [{"gamma": point.gamma * 2}, {"gamma": point.gamma / 2}]
         if self.wanted.task == "classification" and self.wanted.chosen_metric != "accuracy":
             changes += [{"class_weight": None if point.class_weight else "balanced"}]
         same = Point(point.C, point.gamma, point.kernel, point.class_weight, pace=point.pace)
@@ -426,7 +415,7 @@ class _Search:
         changes |= {"stopping": "relative", "certify": False, "max_iter": None}
         changes["max_time"] = max(0.1, self._search_left())
         if self.given.landmarks is None:
-            few = _LANDMARKS if self.wanted.task == "regression" else None
+            few = 2_000 if self.wanted.task == "regression" else None
             changes |= {"landmarks": few, "exact": few is None}
         problem = self._problem_of(point, part.problem)
         started = time.perf_counter()
@@ -460,23 +449,22 @@ class _Search:
         )
         return 1 - score(metric, part.truth, model.class_places(values) if of_places else values)
 
-    def _left(self) -> float:
-        """Seconds until the time limit."""
-        return self.limit - (time.perf_counter() - self.started)
-
     def _search_left(self) -> float:
-        """Seconds until the last training has to begin."""
+        """Seconds until the last training has to begin: some is kept for it, half at most."""
         if self.best is None:
-            return self._left()
-        seconds = _TIMES_KEPT * _seconds([self.best[0]], len(self.learned))
-        return self._left() - min(seconds, _MOST_KEPT * self.limit)
+            return self.deadline.left()
+        # It has a share of that, and others may be late.
+        seconds = 4.0 * _seconds([self.best[0]], len(self.learned))
+        return self.deadline.left() - min(seconds, self.limit / 2)
+
+    # -- samples ---------------------------------------------------------------------------------
 
     def _folds(self) -> list[Int64Array]:
-        """Rows that are held out together: one part, or several of few rows."""
+        """Rows that are held out together: one part, or four of few rows."""
         n = self.source.n_rows
         sizes = [min(round(self.wanted.validation_share * n), _MOST_VALIDATED)]
         if n <= _MOST_VALIDATED:
-            sizes = [max(1, min(sizes[0], n // _PARTS))] * _PARTS
+            sizes = [max(1, min(sizes[0], n // 4))] * 4
         if not 0 < sizes[0] < n or sum(sizes) > n:
             raise InputError(
                 f"{self.source.name} has {n} rows, too few to train on some and validate on others"
@@ -509,6 +497,8 @@ class _Search:
         train = cached(SubsetSource(rest.source, ranges_of(rows)), room)
         return _Part(self.problem.subset(train, rows), rows, cached(judged, room), truth)
 
+    # -- the last model --------------------------------------------------------------------------
+
     def _refit(self) -> tuple[Fit, Int64Array]:
         """The last model, and its rows: all, or those of the sample if there is no time for all."""
         if self.best is None:
@@ -518,21 +508,21 @@ class _Search:
             )
         best, fitted, error, part = self.best
         n_rows = len(self.learned)
-        left = max(1.0, _LAST_SHARE * self._left())
+        left = max(1.0, 0.8 * self.deadline.left())  # the rest is for a certificate
         options = replace(self.given, C=best.C, max_time=left)
         problem = self._problem_of(best, self.problem)
         session = Session(self.callbacks)
         free = not (options.exact or options.landmarks or self.wanted.task == "regression")
-        seconds = _REFIT_FACTOR * _seconds([best], n_rows)
+        late = _REFIT_FACTOR * _seconds([best], n_rows) > left
         support = best.n_support / best.n_rows * n_rows
         with suppress(OutOfTimeError, OverLimitError):
-            if free and (seconds > left or support > MOST_SUPPORT):
+            if free and (late or support > MOST_SUPPORT):
                 plan = plan_span(problem, options, session, None, ": as many as the time affords")
             else:
-                plan = plan_model(problem, replace(options, exact=free or options.exact), session)
+                options = replace(options, exact=free or options.exact)
+                plan = plan_model(problem, options, session)
             self.say(f"the best, {best}, on all {n_rows} rows: {plan.kind}")
-            warm = _weights(fitted, np.searchsorted(self.learned, part.rows))
-            of_all = fit(problem, options, session, warm, plan)
+            of_all = fit(problem, options, session, None, plan)
             status = Status(of_all.model.status)
             late = status in (Status.TIME_LIMIT, Status.SUPPORT_LIMIT)
             late &= (of_all.model.certified_gap or 1.0) > PATH_TOL
@@ -541,16 +531,6 @@ class _Search:
             if status.was_asked_for or of_all.signal is not None or good:
                 return of_all, self.learned
         self.say(f"no model of all rows is better in time than that of {best.n_rows}")
-        options = replace(fitted.plan.given, certify=self.given.certify)
-        options = replace(options, max_time=max(1.0, self._left()))
-        with suppress(OutOfTimeError):
-            warm = _weights(fitted, np.arange(best.n_rows))
-            certified = fit(fitted.problem, options, Session(self.callbacks), warm)
-            status = Status(certified.model.status)
-            if status.was_asked_for:
-                raise interruption(certified.signal)
-            if status.reached:
-                fitted = certified
         return fitted, part.rows
 
 
@@ -559,22 +539,9 @@ def _seconds(points: Sequence[Point], n_rows: int) -> float:
     return sum(point.pace for point in points) * n_rows**2
 
 
-def _weights(fitted: Fit, rows: Int64Array) -> list[Warm] | None:
-    """Weights of exact classifiers to begin with, whose row k is row `rows[k]`."""
-    exact = [one for one in fitted.solutions if isinstance(one, Solution)]
-    return [Warm(rows[one.rows], one.alpha) for one in exact] or None
-
-
 def score(metric: str, truth: AnyArray, values: AnyArray) -> float:
     """A metric of places of classes, of decision values ("auc"), or of predictions ("r2")."""
-    if metric == "r2":
-        return float(1 - np.square(truth - values).mean() / truth.var())
-    if metric == "auc":
-        negative = np.sort(values[truth == 0])
-        positive = values[truth == 1]
-        places = [np.searchsorted(negative, positive, side) for side in ("left", "right")]
-        return float(np.mean(places) / len(negative))
-    right = values == truth
-    if metric == "accuracy":
-        return float(right.mean())
-    return float(np.mean([right[truth == place].mean() for place in np.unique(truth)]))
+    from sklearn import metrics  # takes a second
+
+    name = {"auc": "roc_auc"}.get(metric, metric)
+    return float(getattr(metrics, f"{name}_score")(truth, values))

@@ -11,7 +11,6 @@ import pytest
 from ooc_fw.cli.arguments import values_option
 from ooc_fw.model.record import load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
-from ooc_fw.system.errors import OutOfTimeError
 
 
 def test_table_and_model(ooc_fw, data_file, tmp_path):
@@ -75,9 +74,7 @@ def test_the_printed_command_trains_the_same_model(ooc_fw, tmp_path, write_text,
     np.testing.assert_allclose(other.decision_function(data), values, atol=0.02 * scale)
 
 
-@pytest.mark.parametrize(
-    "at", ["first", "training", "validation", "refit", "within", "late", "sample"]
-)
+@pytest.mark.parametrize("at", ["first", "training", "validation", "refit", "within", "late"])
 def test_the_model_after_a_signal(ooc_fw, data_file, model_file, tmp_path, monkeypatch, at):
     """Before anything is known there is a word; from then on there is what is known.
 
@@ -92,13 +89,9 @@ def test_the_model_after_a_signal(ooc_fw, data_file, model_file, tmp_path, monke
         if at == "first" or (at, len(scored)) == ("training", 1) or (at == "refit" and last):
             signal.raise_signal(signal.SIGINT)
 
-        if at == "sample" and last:
-            raise OutOfTimeError("the model of the sample is certified then")
-
         def raise_late(state):
-            certified = last if at == "late" else at == "sample" and options.certify
-            within = at == "within" and last and state.phase == "train"
-            if within or (certified and state.phase == "certify"):
+            phase = {"within": "train", "late": "certify"}.get(at)
+            if last and state.phase == phase:
                 signal.raise_signal(signal.SIGINT)
 
         session = tuning.Session([raise_late])

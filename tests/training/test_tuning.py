@@ -232,7 +232,6 @@ def test_a_time_limit_ends_the_search_and_not_the_model(data, monkeypatch):
 
 @pytest.mark.parametrize("why", ["late", "worse"])
 def test_a_last_model_that_is_no_better_gives_way_to_the_one_of_the_sample(data, monkeypatch, why):
-    """Its own gap is certified."""
     fit = tuning.fit
 
     def late(problem, options, *others):
@@ -246,8 +245,7 @@ def test_a_last_model_that_is_no_better_gives_way_to_the_one_of_the_sample(data,
     said = []
     result = tune(*data, Cs=[1], gammas=[0.5], say=said.append)
     assert "no model of all rows is better in time than that of 450" in said[-1]
-    assert result.model.status == "converged"
-    assert result.model.certified_gap <= 2e-2
+    assert (result.model.status, result.model.certified_gap) == ("sampled", None)
     assert np.unpackbits(result.model.weighted_rows)[:600].sum() == result.best.n_rows == 450
 
 
