@@ -85,7 +85,6 @@ class LMO(ABC):
     def __init__(self, state: RunState, sample_size: int | None = None) -> None:
         self._source = state.rows
         self._labels = state.problem.labels
-        self._engine = state.engine
         self._sampler = state.sampler
         self._sample_size = sample_size or state.options.sample_size
 
@@ -332,19 +331,13 @@ class BlockLMO(SampledLMO):
 
 
 class FullLMO(LMO):
-    """Best of all rows, by passes over them; rules that walk on all rows need none.
-
-    A pass brings the gradient of every row to the present weights.
-    """
-
-    def __init__(self, state: RunState) -> None:
-        super().__init__(state)
-        self._alpha = np.zeros(self._source.n_rows)  # weights of all rows at the last pass
-        self._grad = np.zeros(self._source.n_rows)  # their gradient, but for alpha_i / C_i
+    """Best of all rows, by a pass over them; rules that walk on all rows need none."""
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
-        self._update(active)
-        grad = self._grad.copy()
+        grad = np.empty(self._source.n_rows)
+        for start, rows in iter_blocks(self._source, 0, len(grad)):
+            part = slice(start, start + len(rows))
+            grad[part] = self._labels[part] * active.decision_at(active.prepare(rows))
         grad[active.ids] = np.inf
         worst = int(grad.argmin())
         seen = nothing_outside(active, len(grad), exact=True)
@@ -360,27 +353,6 @@ class FullLMO(LMO):
         rows = self._source.take(best)
         labels = self._labels[best]
         return replace(seen, row_ids=best, rows=rows, labels=labels, grads=grad[best])
-
-    def _update(self, active: ActiveSet) -> None:
-        """Add what the weights that moved since the last pass change, unless most did."""
-        alpha = np.zeros(len(self._alpha))
-        alpha[active.ids] = active.alpha
-        moved = np.flatnonzero(alpha != self._alpha)
-        if len(moved) >= len(active.support):
-            self.reset()
-            moved = np.flatnonzero(alpha)
-        beta = (alpha - self._alpha)[moved] * self._labels[moved]
-        vertices = active.prepare(self._source.take(moved))
-        for start, rows in iter_blocks(self._source, 0, len(alpha) if len(moved) > 0 else 0):
-            part = slice(start, start + len(rows))
-            sums = self._engine.weighted_sum(active.prepare(rows), vertices, beta) + beta.sum()
-            self._grad[part] += self._labels[part] * sums
-        self._alpha = alpha
-
-    def reset(self) -> None:
-        """Compute the gradient anew in the next pass."""
-        self._alpha[:] = 0
-        self._grad[:] = 0
 
 
 ORACLES: dict[str, type[LMO]] = {"full": FullLMO, "sampled": SampledLMO}

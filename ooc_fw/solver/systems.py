@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from ooc_fw.solver.active_set import ActiveSet
 
 LARGEST_SYSTEM = 2048  # free vertices up to which linear systems are solved, 0.3 s on one core
-_SYSTEM_COPIES = 3  # copies of its matrix that a linear system takes
-_SYSTEM_STEPS = 128  # a system of n vertices takes the time of n^2 over this pairwise steps
 _PATIENCE = 3  # exchanges of many vertices in a row that may not lower the number of wrong ones
 
 
@@ -39,39 +36,31 @@ def solve_systems(
     alpha = active.alpha
     grad = active.grad
     rows = active.kernel_rows
-    n_free = np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol)))
-    fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
-    each = max(1, int(n_free) ** 2 // _SYSTEM_STEPS)
+    y = active.labels
+    n_free = int(np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol))))
+    fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(3, n_free)  # copies of the matrix
+    each = max(1, n_free**2 // 128)  # pairwise steps that take the time of a system
     if not fits or not rows.whole or max_steps < each or active.relative_gap() <= tol:
         return 0, 0
-    matrix = partial(_dual_matrix, active)
-    gradient = partial(_gradient_on_rows, active)
+
+    def matrix(places: npt.NDArray[np.intp]) -> Float64Array:
+        block = rows.values[np.ix_(rows.slots[places], places)] * np.float64(rows.unit) + 1.0
+        block *= y[places, None] * y[places]
+        np.fill_diagonal(block, active.diag[places])
+        return np.asarray(block)
+
+    def gradient(weights: Float64Array) -> Float64Array:
+        sums = np.empty(len(weights))
+        beta = weights * y
+        core.weigh_rows(rows.values, rows.slots, beta, sums)
+        return np.asarray(y * (sums * rows.unit + beta.sum()) + weights / active.penalties)
+
     minimum = Minimum(matrix, gradient, alpha.copy(), tol, max_steps // each, is_late).search()
     drops = np.count_nonzero((alpha > 0) & (minimum.alpha == 0))
     alpha[:] = minimum.alpha
     grad[:] = minimum.grad
     active.rho = float(alpha @ grad)
     return minimum.n_systems * each, int(drops)
-
-
-def _dual_matrix(active: ActiveSet, places: npt.NDArray[np.intp]) -> Float64Array:
-    """Q between some vertices, whose kernel rows are held, shape (k, k)."""
-    y = active.labels[places]
-    rows = active.kernel_rows
-    block = rows.values[np.ix_(rows.slots[places], places)] * np.float64(rows.unit) + 1.0
-    block *= y[:, None] * y
-    np.fill_diagonal(block, active.diag[places])
-    return np.asarray(block)
-
-
-def _gradient_on_rows(active: ActiveSet, alpha: Float64Array) -> Float64Array:
-    """Gradient of weights at all vertices from the kernel rows, which are all held."""
-    rows = active.kernel_rows
-    sums = np.empty(len(alpha))
-    beta = alpha * active.labels
-    core.weigh_rows(rows.values, rows.slots, beta, sums)
-    sums *= rows.unit
-    return np.asarray(active.labels * (sums + beta.sum()) + alpha / active.penalties)
 
 
 @dataclass
@@ -112,13 +101,12 @@ class Minimum:
 
     def search(self) -> Minimum:
         """Look for better weights until the gap is small enough, or rounding allows none."""
+        before = np.inf
         try:
             self._exchange_many()
-            while not self._done() and self._goes_on():
+            while self.rho < before and not self._done() and self._goes_on():
                 before = self.rho
                 self._add_one()
-                if not self.rho < before:
-                    break
         except np.linalg.LinAlgError:
             pass  # Q is singular but for rounding
         return self
@@ -160,18 +148,16 @@ class Minimum:
         free = (self.alpha > 0) | (self.grad < self.rho * (1 - self.tol))
         least = len(free) + 1
         patience = _PATIENCE
-        while patience > 0 and self._goes_on():
+        while patience > 0 and free.any() and self._goes_on():
             u = self._solve_system(free)
             self._offer(u)
             wrong = np.where(free, u <= 0, self.gradient(u) < 1 - self.tol)
-            n_wrong = np.count_nonzero(wrong)
+            n_wrong = int(np.count_nonzero(wrong))
             if n_wrong == 0 or self._done():
                 return
             patience = _PATIENCE if n_wrong < least else patience - 1
-            least = min(least, int(n_wrong))
+            least = min(least, n_wrong)
             free ^= wrong
-            if not free.any():
-                return
 
     def _add_one(self) -> None:
         """Free the vertex of least gradient and solve; vertices that turn negative leave."""

@@ -44,7 +44,7 @@ def test_it_finds_the_minimum(C, scale):
 
 
 def test_one_vertex_at_a_time_finds_it_too(monkeypatch):
-    monkeypatch.setattr("ooc_fw.solver.active_set._PATIENCE", 0)
+    monkeypatch.setattr("ooc_fw.solver.systems._PATIENCE", 0)
     Q = labelled(60, 10.0, 10.0, 0)
     for alpha in starts(len(Q), 0):
         found = run(Q, alpha)
