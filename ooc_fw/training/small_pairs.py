@@ -23,7 +23,7 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows, concat_rows, rows_b
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.model.machines import class_pairs
+from ooc_fw.model.machines import class_pairs, places_among
 from ooc_fw.model.partition import Partition
 from ooc_fw.problem import FLOAT64_GAP, StoppingTest, relative_gap
 from ooc_fw.solver.plan import Plan
@@ -233,6 +233,5 @@ def _first_weights(rows: Int64Array, n_first: int, warm: Warm | None) -> Float64
         for of_class in (alpha[:n_first], alpha[n_first:]):
             of_class[:: -(-len(of_class) // 60)] = 1.0
     else:
-        order = np.argsort(rows)
-        alpha[order[np.searchsorted(rows, warm.rows, sorter=order)]] = warm.alpha
+        alpha[places_among(rows, warm.rows)] = warm.alpha
     return alpha
