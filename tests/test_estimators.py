@@ -28,7 +28,7 @@ from ooc_fw import (
     load_model,
     open_dataset,
 )
-from ooc_fw.model.record import model_from_bytes
+from ooc_fw.model.file import content_of
 from ooc_fw.options import NOVELTY_C, KernelOptions, TaskOptions, option_fields
 from ooc_fw.report.progress import Progress
 from ooc_fw.system.errors import OutOfTimeError
@@ -299,7 +299,7 @@ def test_copies_are_the_same(table, thirds, several, convert, copied):
     again = copied(fitted)
     assert vars(again).keys() == vars(fitted).keys()
     assert again.get_params() == fitted.get_params()
-    assert again.model_.to_bytes() == fitted.model_.to_bytes()
+    assert content_of(again.model_) == content_of(fitted.model_)
     for name in ("classes_", "support_", "dual_coef_", "intercept_", "n_iter_", "certified_gap_"):
         np.testing.assert_array_equal(getattr(again, name), getattr(fitted, name))
     for one, other in zip(again.pairs_, fitted.pairs_, strict=True):
@@ -423,7 +423,7 @@ def test_chunks_are_put_together_by_name(table):
     models = []
     for second in (X[100:], anything[100:].copy()):
         own = FrankWolfeSVC(random_state=0).partial_fit(X[:100], y[:100], classes=CLASSES)
-        models.append(own.partial_fit(second, y[100:]).model_.to_bytes())
+        models.append(content_of(own.partial_fit(second, y[100:]).model_))
     assert models[0] == models[1]
     own = FrankWolfeSVC(random_state=0).partial_fit(anything, y, classes=CLASSES)
     assert own.partial_fit(X, y).score(X, y) == own.score(anything, y)
@@ -590,7 +590,7 @@ def test_partial_fit_goes_on_from_a_fit_and_fit_starts_anew(table):
 
 
 @pytest.mark.parametrize(("n_classes", "weighted"), grid([(6, True), (5, False)], quick=1))
-def test_classes_that_no_chunk_holds(table, n_classes, weighted):
+def test_classes_that_no_chunk_holds(table, n_classes, weighted, tmp_path):
     """They change nothing for the others; a model, its file and its copies hold the same."""
     X, y = table.X, np.where(table.y == 3, n_classes - 1, n_classes - 2)
     y[np.flatnonzero(table.X[:, 0] > 1)] = n_classes - 3
@@ -605,7 +605,8 @@ def test_classes_that_no_chunk_holds(table, n_classes, weighted):
     np.testing.assert_array_equal(
         whole.n_support_, np.bincount(y[whole.support_], minlength=n_classes)
     )
-    loaded = model_from_bytes(whole.model_.to_bytes())
+    whole.save(tmp_path / "m.h5")
+    loaded = load_model(tmp_path / "m.h5")
     for own, stored in zip(whole.model_.classifiers, loaded.classifiers, strict=True):
         np.testing.assert_array_equal(own.C, stored.C)
     again = pickled(whole).partial_fit(X[:9], np.arange(9) % n_classes)

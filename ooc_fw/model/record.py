@@ -6,11 +6,9 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
@@ -74,10 +72,6 @@ class Model:
 
     def __post_init__(self) -> None:
         check_model(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """The model file, for copies and pickles."""
-        return model_from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
         vectors = "support vectors" if self.kind == "exact" else "landmarks"
@@ -355,20 +349,10 @@ class Model:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file, replacing `path` atomically."""
-        write_atomic(Path(path), self.to_bytes())
-
-    def to_bytes(self) -> bytes:
-        """Content of the model file."""
-        return content_of(self)
+        write_atomic(Path(path), content_of(self))
 
 
 def load_model(path: str | os.PathLike[str]) -> Model:
     """Read a model file; InputError when there is none, or it is no model, or is damaged."""
     with opened(path) as file:
-        return Model(**read_fields(file))
-
-
-def model_from_bytes(content: bytes) -> Model:
-    """Model of what `Model.to_bytes` gave; InputError or OSError when that is damaged."""
-    with h5py.File(BytesIO(content), "r") as file:
         return Model(**read_fields(file))

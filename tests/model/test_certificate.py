@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from ooc_fw import InputError, Model, TrainOptions, make_kernel, open_dataset
+from ooc_fw import InputError, Model, TrainOptions, load_model, make_kernel, open_dataset
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.landmarks import relative_gap
 from ooc_fw.model.certificate import certify_landmarks, derived_penalties
 from ooc_fw.model.machines import Machines
-from ooc_fw.model.record import model_from_bytes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from tests.support.landmarks import solve_landmarks, span_objectives, span_values
@@ -179,7 +178,7 @@ ESTIMATORS = {
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_a_model_certifies_itself(name):
+def test_a_model_certifies_itself(name, tmp_path):
     """From its file and the training rows, as the command does."""
     X, problem = make_problem(3)
     y = problem.codes if name == "pairs" else problem.codes > 0
@@ -187,7 +186,8 @@ def test_a_model_certifies_itself(name):
         y = X[:, 0] + 0.1 * X[:, 1]
     weights = np.where(np.arange(N_ROWS) % 7 == 0, 0, 2.0)
     fitted = clone(ESTIMATORS[name]).fit(X, y, sample_weight=weights)
-    model = model_from_bytes(fitted.model_.to_bytes())
+    fitted.save(tmp_path / "m.h5")
+    model = load_model(tmp_path / "m.h5")
     found = model.certify(X, y, dask="threads", threads=2)
     assert found.certified_gap == pytest.approx(fitted.certified_gap_, rel=1e-3, abs=1e-8)
     assert found.gap_scope == fitted.gap_scope_

@@ -10,7 +10,6 @@ import pytest
 
 from ooc_fw import load_model, open_dataset
 from ooc_fw.model.prediction import DECISION_ACCURACY
-from ooc_fw.model.record import model_from_bytes
 from tests.support.contracts import to_dense
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -28,7 +27,8 @@ def test_models_of_0_2_are_read_for_ever(tmp_path, name):
     expected = EXPECTED[name]
     model = load_model(unpacked(name, tmp_path))
     rows = pd.DataFrame(expected["table"]) if "table" in expected else np.array(expected["rows"])
-    for each in (model, model_from_bytes(model.to_bytes())):
+    model.save(tmp_path / "again.h5")
+    for each in (model, load_model(tmp_path / "again.h5")):
         values = each.decision_function(rows)
         np.testing.assert_allclose(values, expected["decision"], rtol=0, atol=DECISION_ACCURACY)
         if expected["task"] == "regression":
