@@ -272,15 +272,10 @@ class _Run(Surroundings):
         """The weights that the run would end with; InputError is raised if there are none."""
         if self.newton is not None and self.point is not None:
             return self.newton, self.point
-        if self.n_landmarks < self.source.n_rows:
-            raise InputError(
-                f"for every landmark the kernel-weighted sum of the labels is zero, so there is "
-                f"nothing to learn with so few landmarks ({self.n_landmarks}); ask for more "
-                f"landmarks, or for another seed"
-            )
         raise InputError(
-            "there is nothing to learn: rows that are equal for this kernel have labels that "
-            "cancel each other"
+            f"there is nothing to learn with {self.n_landmarks} landmarks: the kernel-weighted "
+            f"sums of the labels are zero, since those of equal rows cancel each other; ask for "
+            f"more landmarks, or for another seed"
         )
 
     def update(self) -> SolverState:
