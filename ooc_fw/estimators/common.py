@@ -35,6 +35,8 @@ from ooc_fw.data.stores import check_unmasked
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution
+from ooc_fw.model.machines import PairSolution
+from ooc_fw.model.record import Model
 from ooc_fw.options import (
     DURATION,
     KernelOptions,
@@ -64,16 +66,11 @@ from ooc_fw.training.fit import (
 )
 
 _WORDS = {
-    "certify": "False leaves out the last pass over all rows: the status is sampled",
     "n_jobs": "threads; None is 1, -1 all CPUs",
     "random_state": "source of all random draws; an integer is the seed of ``ooc-fw train --seed``",
     "verbose": "above 0: show progress on standard error",
     "dask": "None, threads, processes or the address of a cluster: where passes over the data and "
     "predictions run; other processes read files only",
-    "landmarks": "number of landmarks; none: train to the optimum over all rows, whatever that "
-    "costs; auto and None: landmarks if the optimum has too many support vectors, or a regression "
-    "too many rows: as many as the limits afford, 5,000 at most without `max_time`",
-    "exact": 'True is the same as ``landmarks="none"``',
     "decision_function_shape": "ovr or ovo, for more than two classes: whether `decision_function` "
     "gives a score for each class, or the decision value of each binary classifier",
     "keep": "rows that `partial_fit` keeps at most, for each pair of classes",
@@ -90,13 +87,12 @@ _ATTRIBUTES = """support_, support_vectors_ : ndarray of int64, and ndarray or C
     Numbers of the training rows that have weight or are landmarks, and these rows.
 dual_coef_, intercept_ : ndarray of float64, shapes (n_classifiers, n_support) and (n_classifiers,)
     Weight of each of these rows in the decision values, and what is added to the weighted sums.
-fit_status_ : int
-    0 when the gap reached `tol`, otherwise 1, with a warning.
 kind_, gap_scope_ : str
     "exact" or "landmarks", and what `certified_gap_` is a gap to: "all", the optimum, or "span",
     the best weights of these landmarks: see `ooc_fw.landmarks.span`.
-certified_gap_ : float or None
-    Certified relative duality gap of the worst classifier; None when it is not certified.
+certified_gap_, fit_status_ : float or None, and int
+    Certified relative duality gap of the worst classifier, if it is certified, and 0 if the gap
+    reached `tol`, otherwise 1, with a warning.
 n_iter_, n_features_in_, n_rows_seen_ : int
     Iterations, columns, and rows that were given, with those of weight 0.
 feature_names_in_ : ndarray of object, shape (n_features,)
@@ -215,15 +211,10 @@ class Trainer(BaseEstimator):
             self._take(fitted, weights)
             if places is not None:
                 fitted = fitted.renumbered(places, whole.n_rows)
-        self.model_ = fitted.model
-        self.pairs_ = fitted.pairs
-        self.landmarks_ = fitted.landmarks
-        self.gap_scope_ = fitted.gap_scope
-        self.n_rows_seen_ = whole.n_rows
-        self.n_features_in_ = self.model_.n_features
+        found = fitted.pairs, fitted.landmarks, fitted.gap_scope
+        self._keep(fitted.model, *found, whole.n_rows)
         self._name_features()
         why = fitted.why_inexact()
-        self.fit_status_ = int(why is not None)
         if why is not None:
             rounding = fitted.model.status == Status.ROUNDING
             advice = "" if rounding else "; allow more with max_iter or tol"
@@ -258,6 +249,23 @@ class Trainer(BaseEstimator):
 
     def _take(self, fitted: Fit, weights: Float64Array | None) -> None:
         """Set further attributes of a fit on rows of these weights."""
+
+    def _keep(
+        self,
+        model: Model,
+        pairs: list[PairSolution],
+        landmarks: LandmarkSolution | None,
+        scope: str,
+        n_rows: int,
+    ) -> None:
+        """Set the attributes that all estimators have."""
+        self.model_ = model
+        self.pairs_ = pairs
+        self.landmarks_ = landmarks
+        self.gap_scope_ = scope
+        self.n_rows_seen_ = n_rows
+        self.n_features_in_ = model.n_features
+        self.fit_status_ = int(not Status(model.status).reached)
 
     def _name_features(self) -> None:
         """Set the names that the data have and scikit-learn did not see."""

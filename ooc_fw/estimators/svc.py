@@ -52,13 +52,10 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     More than two classes have a binary classifier for each pair of them (one-versus-one), with
     landmarks one for each class against the rest.
 
-    ``X`` may be anything that `ooc_fw.open_dataset` takes: a path, a memory map, an
-    ``h5py.Dataset``, a Dask or zarr array, or arrays, frames and scipy sparse matrices in RAM. Data
-    on disk are never loaded whole. Rows are rounded to float32 once.
-
+    Rows may be anything that `ooc_fw.open_dataset` takes, and data on disk are never loaded whole.
     `fit` may read every row again and ends with a certified gap. `partial_fit` reads each row once
-    and keeps at most `keep` of them: its gap, ``solution_.sampled_gap``, is over the last
-    chunk and the rows kept. It says nothing of earlier rows and is no certificate.
+    and keeps at most `keep` of them: its gap, ``solution_.sampled_gap``, is over the last chunk and
+    the rows kept. It says nothing of earlier rows and is no certificate.
 
     Parameters
     ----------
@@ -159,10 +156,10 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         """Decision values, in the order of `Model.decision_function`.
 
         For two classes of shape (n_rows,): the margin is at -1 and +1, the second class is
-        positive. For more, with ``decision_function_shape="ovr"``, of shape (n_rows, n_classes):
-        votes of the binary classifiers, with ties ordered by the sums of their decision values.
-        With "ovo" of shape (n_rows, n_classifiers): the decision value of each, in scikit-learn's
-        sign. A landmark model gives the decision values of each class against the rest in both.
+        positive. For more, of shape (n_rows, n_classes): votes of the binary classifiers, with ties
+        ordered by the sums of their decision values; with ``decision_function_shape="ovo"`` the
+        decision value of each, in scikit-learn's sign. A landmark model gives the decision values
+        of each class against the rest in both.
         """
         values = self._decide(X)
         if values.ndim == 1:
@@ -213,16 +210,15 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     ) -> Self:
         """Train further, on a chunk of rows that need not be seen again.
 
-        The rows of the chunk that violate their margin join the active set, the weights on it are
-        optimised until nothing in the chunk violates by more than `tol`, and rows of weight 0 are
-        dropped. Where more than `keep` remain, training continues with a random share of the
-        rows, past and future. Equal rows with one label and weight count once, so that chunks may
-        come again. An error leaves the model as it was.
+        Support vectors and the rows of the chunk are trained on, beginning with the weights so far.
+        Where more than `keep` rows remain, training continues with a random share of the rows, past
+        and future. Equal rows with one label and weight count once, so that chunks may come again.
+        An error leaves the model as it was.
 
         Kernel and gamma are fixed by the first chunk, which should represent what is to come. After
         `fit`, training continues from its model. `C`, `tol`, `stopping`, `n_jobs` and `keep` may
-        change between calls; `method`, `lmo`, `sample_size`, `certify`, `max_iter`, `memory_limit`
-        and `random_state` have no effect, and `class_weight` is a weight for each label.
+        change between calls; other options of training have no effect, and `class_weight` is a
+        weight for each label.
 
         Parameters
         ----------
@@ -250,19 +246,14 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             stream = self._stream_before(source, len(known), options)
             with Progress(quiet=not self.verbose) as progress:
                 stream = stream.learn(source, codes, weights, progress.callbacks)
-        self.model_ = stream.model(known, source if first else self.model_)
+        model = stream.model(known, source if first else self.model_)
+        self._keep(model, stream.pairs(), None, "all", stream.n_rows)
         self._stream = stream
         self.classes_ = known
         self.class_weight_ = factors
-        self.pairs_ = stream.pairs()
-        self.landmarks_ = None
-        self.gap_scope_ = "all"
         self.n_support_ = support_of_classes(self.pairs_, len(known))
-        self.n_features_in_ = source.n_features
-        self.n_rows_seen_ = stream.n_rows
         if first:
             self._name_features()
-        self.fit_status_ = int(not Status(self.model_.status).reached)
         return self
 
     def _check_stream(self, options: TrainOptions) -> None:

@@ -23,12 +23,11 @@ from ooc_fw.training.fit import Fit
 class FrankWolfeOneClass(OutlierMixin, Trainer):
     """Novelty detection by the L2 one-class machine, on data of any size.
 
-    The score of a row is its kernel value with the centre of a ball around the training rows, see
-    `ooc_fw.training.tasks`. Rows are novel where it is below `offset_`. This is scikit-learn's
-    ``OneClassSVM`` with squared slacks, for which ``nu`` has no meaning: give `contamination`. Then
-    `offset_` is that quantile of the scores of the training rows, and lower where equal scores
-    would put more rows below it; else it is the score at the margin. What matters is `C` times the
-    number of rows. The gamma "auto" is four times that of the others.
+    The score of a row is its kernel value with the centre of a ball around the training rows. Rows
+    are novel where it is below `offset_`. This is scikit-learn's ``OneClassSVM`` with squared
+    slacks, for which ``nu`` has no meaning: give `contamination`. Then `offset_` is that quantile
+    of the scores of the training rows; else it is the score at the margin. What matters is `C`
+    times the number of rows. The gamma "auto" is four times that of the others.
 
     Parameters
     ----------
@@ -43,8 +42,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     n_support_ : ndarray of int32, shape (1,)
         Number of support vectors.
     radius_ : float
-        Radius of the smallest ball in the feature space, slacks included; AttributeError of
-        landmark models, and where k(x, x) or the penalties differ from row to row.
+        Radius of the smallest ball, of exact models whose k(x, x) and penalties are all the same.
     {attributes}
     """
 
@@ -84,10 +82,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     @property
     def radius_(self) -> float:
         if self._diagonal is None:
-            raise AttributeError(
-                "there is a ball only in exact models, where k(x, x) and the penalty are the same "
-                "for all rows"
-            )
+            raise AttributeError("there is no ball: k(x, x) or penalties differ, or landmarks")
         return float(np.sqrt(max(0.0, self._diagonal - self.rho_)))
 
     def score_samples(self, X: Any) -> Float64Array:
@@ -109,10 +104,10 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
 class FrankWolfeSVR(RegressorMixin, Trainer):
     """Kernel regression with a squared epsilon-insensitive loss, on data of any size.
 
-    Exact on a few thousand rows (`ooc_fw.problem.EXACT_ROWS`); on more, the weights of landmarks,
-    N rows of the data, are learned from all rows, and a certified duality gap says how far they are
-    from the best ones (`ooc_fw.training.tasks`). With ``epsilon=0`` it is kernel ridge
-    regression with ``alpha = 1 / C`` and a bias. `C` does not depend on the unit of the targets.
+    Exact on a few thousand rows; on more, the weights of landmarks, N rows of the data, are learned
+    from all rows, and a certified duality gap says how far they are from the best ones. With
+    ``epsilon=0`` it is kernel ridge regression with ``alpha = 1 / C`` and a bias. `C` does not
+    depend on the unit of the targets.
 
     Parameters
     ----------
