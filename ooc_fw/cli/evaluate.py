@@ -14,7 +14,7 @@ from sklearn import metrics
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
-from ooc_fw.cli.rows import apply_model, open_model
+from ooc_fw.cli.predict import apply_model, open_model
 from ooc_fw.data.labels import like_classes
 from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.model.machines import as_class_values

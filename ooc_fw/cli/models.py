@@ -10,7 +10,7 @@ import numpy as np
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE, NO
-from ooc_fw.cli.rows import open_model
+from ooc_fw.cli.predict import open_model
 from ooc_fw.landmarks import relative_target
 from ooc_fw.model.certificate import Inquiry, certify_model
 from ooc_fw.model.importance import Importance

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ooc_fw.cli import common, runs
+from ooc_fw.cli import common, train
 from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.cli.commands import COMMANDS
-from ooc_fw.cli.rows import check_labelled, parsed_rows
+from ooc_fw.cli.predict import check_labelled, parsed_rows
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import detect_format
 from ooc_fw.data.labels import codes_of, label_values
@@ -52,10 +52,10 @@ def run(args: argparse.Namespace) -> int:
     if args.C is None:
         args.C = TrainOptions.C if before is None else before.C
     options = common.record_from(TrainOptions, args, certify=False)
-    place = runs.model_place(args)
+    place = train.model_place(args)
     with (
         _open(args, before) as chunks,
-        runs.run_progress(args, runs.open_log(args, options)) as progress,
+        train.run_progress(args, train.open_log(args, options)) as progress,
         DeferredInterrupt() as interrupt,
     ):
         stream = None
@@ -117,7 +117,7 @@ def _learn(
                 classes = label_values(source)
             if stream is None:
                 without_offsets(source)  # a warning if float32 makes several values one
-                kernel = runs.kernel_from(args, source, options.threads, None)
+                kernel = train.kernel_from(args, source, options.threads, None)
                 stream = Stream(kernel, len(classes), options, args.keep)
             codes = codes_of(labels, classes, name, stream.n_rows - n_before)
             stream = stream.learn(source, codes, callbacks=callbacks)

@@ -1,31 +1,36 @@
-"""``ooc-fw train``: from a data file to a model file."""
+"""``ooc-fw train``: from a data file to a model file; and what other training commands share."""
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ooc_fw.cli import common, runs
-from ooc_fw.cli.commands import DONE
-from ooc_fw.cli.runs import ModelPlace, model_place
+from ooc_fw.cli import common
+from ooc_fw.cli.commands import DONE, FAILED
 from ooc_fw.data.labels import is_label_number
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.parallel import Workers
 from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.data.sources import RowSource
+from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import SubsetSource, ranges_of
+from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model
 from ooc_fw.options import KEEP, NOVELTY_C, TrainOptions
 from ooc_fw.problem import row_penalties
-from ooc_fw.report.progress import Waiting
+from ooc_fw.report.progress import EventLog, Progress, Waiting
 from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
@@ -37,21 +42,73 @@ from ooc_fw.system.errors import (
     format_value,
     signal_of,
 )
+from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.choice import check_options, plan_model
-from ooc_fw.training.fit import (
-    FIELDS,
-    Fit,
-    describe,
-    fit,
-    make_problem,
-    read_answers,
-)
+from ooc_fw.training.fit import FIELDS, Fit, describe, fit, make_problem, read_answers
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.pairs import describe_method
 from ooc_fw.training.tasks import ordinary_rows
 
 logger = logging.getLogger(__name__)
+
+
+class ModelPlace:
+    """Where the model of a run goes: to its output, or beside it.
+
+    The model of a run that was cut off does not replace a file that stood at the output m.h5 when
+    the run began: it goes to m.unfinished.h5. If it cannot be written at the end, it goes to the
+    folder of temporary files, and the run has `failed`.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.unfinished = output
+        self.failed = False
+        if os.path.isfile(output):
+            self.unfinished = output.with_name(f"{output.stem}.unfinished{output.suffix}")
+
+    def save(self, model: Model, *, complete: bool = True) -> Path:
+        """Write a model that is `complete`, or of a run that was cut off; returns its file."""
+        path = self.output if complete else self.unfinished
+        try:
+            model.save(path)
+        except (OSError, InputError) as error:
+            self.failed = True
+            other = Path(tempfile.mkdtemp(prefix="ooc-fw-model-"), path.name)
+            model.save(other)
+            reason = getattr(error, "strerror", None) or error
+            logger.error("%s cannot be written (%s); the model is in %s", path, reason, other)
+            return other
+        return path
+
+    def status(self, number: int | None) -> int:
+        """Exit status of a run that the signal of this number ended, if one did."""
+        return 128 + number if number else FAILED if self.failed else DONE
+
+    def note(self, path: Path) -> str:
+        """End of a sentence about a model that was written somewhere else."""
+        return "" if path == self.output else f"; it is in {path}, and {self.output} is unchanged"
+
+
+def model_place(args: argparse.Namespace, *others: Output) -> ModelPlace:
+    """Place of a model, after a check of all outputs.
+
+    A default name replaces an older model only.
+    """
+    given = vars(args)
+    place = ModelPlace(common.output_of(args, args.data, ".model.h5"))
+    is_own = None if args.output else common.is_model
+    outputs = [Output("model", place.output, is_own=is_own), *others]
+    if place.unfinished != place.output:
+        outputs.append(Output("unfinished model", place.unfinished, is_own=common.is_model))
+    if given.get("log") is not None:
+        outputs.append(Output("log", args.log, streamed=True))
+    check_outputs(outputs, [given.get("resume")])
+    if given.get("checkpoint") is not None:  # which may replace what the run resumes from
+        outputs.append(Output("checkpoint", args.checkpoint))
+    check_outputs(outputs, common.inputs_of(args))
+    return place
 
 
 def run(args: argparse.Namespace) -> int:
@@ -89,8 +146,8 @@ def run(args: argparse.Namespace) -> int:
             return _print_plan(args, plan)
         common.print_lines([] if args.quiet or not plan.kind else [plan.kind])
         facts = {"n_rows": source.n_rows, "n_features": source.n_features, "task": args.task}
-        log = runs.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
-        with runs.run_progress(args, log) as progress, DeferredInterrupt() as interrupt:
+        log = open_log(args, options, **facts, kernel=problem.kernel.to_dict())
+        with run_progress(args, log) as progress, DeferredInterrupt() as interrupt:
             session = replace(session, callbacks=progress.callbacks)
             if resumed is not None:
                 resumed = replace(resumed, rows=rows)
@@ -103,8 +160,8 @@ def run(args: argparse.Namespace) -> int:
             progress.end(result)
     method = [describe_method(fitted.pairs, fitted.plan)] if fitted.landmarks is None else []
     method += [fitted.plan.kind] * (fitted.plan.landmarks != plan.landmarks)
-    runs.warn_inexact(fitted.why_inexact(), result, place.note(Path(result["model"])))
-    common.print_result(args, result, [result["model"]], [*method, *runs.summary(result)])
+    warn_inexact(fitted.why_inexact(), result, place.note(Path(result["model"])))
+    common.print_result(args, result, [result["model"]], [*method, *summary(result)])
     return place.status(number)
 
 
@@ -144,7 +201,7 @@ def _read_problem(
     answers, threads = read_answers(args.task, source, options, weighted=weighted)
     penalties = None if args.class_weight is None else _penalties(args, **answers)
     given = {name: vars(args)[name] for name in FIELDS[args.task] if vars(args)[name] is not None}
-    kernel = runs.kernel_from(args, source, threads, workers)
+    kernel = kernel_from(args, source, threads, workers)
     size = f"{source.n_rows} rows, {source.n_features} features"
     logger.info("%s: %s, %s", source.name, size, format_value(kernel.to_dict()))
     warn_of_gamma(source, kernel)
@@ -209,7 +266,7 @@ def _calibrated(
     if not args.quiet:
         print("calibrating on held-out rows", file=sys.stderr)
     # The log describes the training run only.
-    with runs.run_progress(args) as progress:
+    with run_progress(args) as progress:
         return calibrated(fitted, options, replace(session, callbacks=progress.callbacks))
 
 
@@ -229,3 +286,62 @@ def _print_plan(args: argparse.Namespace, plan: Plan) -> int:
     rows = [[name, memory.format_bytes(size)] for name, size in named.items() if size is not None]
     common.print_result(args, result, [*common.wrapped([plan.kind], 2), *common.table(rows)])
     return DONE
+
+
+def kernel_from(
+    args: argparse.Namespace, source: RowSource, threads: int, workers: Workers | None
+) -> Kernel:
+    """Kernel of the arguments; gamma auto follows from statistics of the rows of `source`."""
+
+    def value_of(statistic: Callable[..., float]) -> float:
+        with Waiting("statistics", source.n_rows, quiet=args.quiet) as progress:
+            return statistic(source, threads, dask=workers, on_rows=progress)
+
+    average = partial(value_of, sigma2)
+    spread = partial(value_of, variance)
+    gamma = resolve_gamma(args.kernel, args.gamma, average, source.n_features, spread, args.task)
+    return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
+
+
+def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> EventLog | None:
+    """Log of a run, which begins with its arguments and `facts`; None without ``--log``."""
+    if args.log is None:
+        return None
+    begin = {name: getattr(args, name) for name in ("resume", "class_weight")}
+    data = ", ".join(common.data_of(args))
+    return EventLog(args.log, data=data, **begin, **facts, options=options.to_dict())
+
+
+def run_progress(args: argparse.Namespace, log: EventLog | None = None) -> Progress:
+    """Display of a run; other lines of a verbose one would break a line in place."""
+    return Progress(quiet=args.quiet, in_place=not args.verbose, log=log)
+
+
+def warn_inexact(why: str | None, result: Mapping[str, Any], note: str = "") -> None:
+    """Warn why a gap is above the tolerance, if it is; `note` says where the model is."""
+    words = "valid but less exact"
+    if result["certified_gap"] is None:
+        words = "valid, but nothing bounds how far it is from the optimum; see ooc-fw certify"
+    if why is not None:
+        logger.warning("%s; the model is %s%s", why, words, note)
+
+
+def summary(result: Mapping[str, Any]) -> list[str]:
+    """Sum a run of ``train`` up in a few lines for people."""
+    certified = result["certified_gap"] is not None
+    gap = common.format_gap(result["certified_gap" if certified else "sampled_gap"])
+    kind = "certified over all rows" if certified else "over the rows drawn last, not certified"
+    if result["gap_scope"] == "span":
+        kind = f"{common.span_of(result)}, {kind}"
+    if "classifiers" in result:
+        kind += f", the worst of {len(result['classifiers'])} classifiers"
+    what = "landmarks" if result["kind"] == "landmarks" else "support vectors"
+    names = ("gamma", "C", "epsilon")
+    numbers = [f"{name} {format_value(result[name])}" for name in names if name in result]
+    return [
+        f"{result['status']}: relative gap {gap}, {kind}",
+        f"{result['n_support']} {what} of {result['n_rows']} rows, {result['kernel']} kernel, "
+        f"{', '.join(numbers)}",
+        f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
+        f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
+    ]

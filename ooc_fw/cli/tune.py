@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from ooc_fw.cli import common, runs
+from ooc_fw.cli import common, train
 from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import Progress, to_json
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     options = common.record_from(TrainOptions, args, C=TrainOptions.C).to_dict()
     del options["C"]
     points = [Output("points", args.points, streamed=True)] if args.points else []
-    place = runs.model_place(args, *points)
+    place = train.model_place(args, *points)
     with (
         common.open_data(args) as source,
         Progress(quiet=args.quiet, in_place=False) as progress,
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     common.print_result(args, values, _lines(result, values))
     if not status.reached:
         why = f"the last training: {status.explain('relative', args.tol)}"
-        runs.warn_inexact(why, values["refit"], place.note(path))
+        train.warn_inexact(why, values["refit"], place.note(path))
     if args.points:
         write_output(args.points, (to_json(values) + "\n").encode())
     stopped = signal.SIGINT if status == Status.INTERRUPTED else None

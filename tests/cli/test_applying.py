@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.cli.predict import in_order
-from ooc_fw.cli.rows import AppliedRows
+from ooc_fw.cli.predict import AppliedRows, in_order
 from ooc_fw.system.errors import InputError
 
 FOLDER = Path(tempfile.gettempdir())

@@ -338,14 +338,6 @@ def test_results_are_printed_before_they_are_drawn(
     assert json.loads(outcome.out)
 
 
-def test_predictions_are_not_written_under_the_name_of_another_format(
-    ooc_fw, data_file, model_file, tmp_path
-):
-    for suffix in (".parquet", ".npy", ".csv.gz", ".json"):
-        outcome = ooc_fw("predict", model_file, data_file, "-o", tmp_path / f"p{suffix}")
-        outcome.assert_refused(f"p{suffix}", "ends in .csv, .h5 or .txt")
-
-
 @pytest.mark.parametrize("kind", ["zip", "empty", "text", "huge", "no bytes", "matrix", "objects"])
 @pytest.mark.parametrize(
     "command", ["split {data} {new} {new}2 --rows {npy}", "train {data} -o {new} --labels {npy}"]
