@@ -273,9 +273,9 @@ class _Run(Surroundings):
         if self.newton is not None and self.point is not None:
             return self.newton, self.point
         raise InputError(
-            f"there is nothing to learn with {self.n_landmarks} landmarks: the kernel-weighted "
-            f"sums of the labels are zero, since those of equal rows cancel each other; ask for "
-            f"more landmarks, or for another seed"
+            f"there is nothing to learn with these landmarks ({self.n_landmarks}): for each the "
+            f"kernel-weighted sum of the labels is zero, as it is if equal rows have labels that "
+            f"cancel each other; ask for more landmarks, or for another seed"
         )
 
     def update(self) -> SolverState:
