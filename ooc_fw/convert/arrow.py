@@ -30,7 +30,7 @@ from ooc_fw.data.formats import (
     is_folder,
     is_url,
     open_bytes,
-    remote_errors,
+    reading,
 )
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.system.errors import InputError, unreadable
@@ -51,7 +51,7 @@ class ArrowTable(Table):
         self._is_parquet = kind == "parquet"
         self._row = 0  # number of the next row
         try:
-            with remote_errors(path) if is_url(path) else nullcontext():
+            with reading(path) if is_url(path) else nullcontext():
                 self._find_parts(path)
         except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
             raise InputError(

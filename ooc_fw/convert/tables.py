@@ -33,7 +33,7 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, take_columns, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import block_slices
-from ooc_fw.data.stores import open_file, store_errors
+from ooc_fw.data.stores import open_file
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
 
@@ -487,7 +487,7 @@ def read_like(path: str) -> TrainingFile:
             f"{path} does not exist, is damaged, or is neither a converted file nor a model; "
             f"--like takes what ooc-fw convert and train make"
         )
-    with store_errors(path), open_file(path) as file:
+    with formats.reading(path), open_file(path) as file:
         labels = file.get("y")
         attributes = labels.attrs if isinstance(labels, h5py.Dataset) else {}
         maps = formats.get_texts(attributes, LABELS_AS) or (None,)

@@ -17,7 +17,6 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -26,7 +25,7 @@ import numpy as np
 from ooc_fw._core.text import FLOAT32_OVERFLOW, Rules, parse_lines
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import EXAMPLES, LabelNumbers, ParsedBlock, ParseOptions, ordered_map
-from ooc_fw.data.formats import HEAD_BYTES, format_of, open_bytes
+from ooc_fw.data.formats import HEAD_BYTES, format_of, open_bytes, reading
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
 from ooc_fw.system.errors import InputError, unreadable
@@ -65,14 +64,15 @@ class TextInput(readers.Reader):
         if not is_stream and os.path.isfile(name):
             self.size = os.path.getsize(name)
         self._raw = _standard_input() if is_stream else self.enter_context(open_bytes(name))
-        self._stream: Any = self._raw
-        kind = None
-        with suppress(*_DAMAGED):  # which reading will tell
-            kind = format_of(self._raw.peek(HEAD_BYTES))
-            self._stream = _OPENERS[kind](self._raw) if kind in _OPENERS else self._raw
-        if kind is not None and kind not in _OPENERS:
+        try:
+            with reading(self.name):
+                kind = format_of(self._raw.peek(HEAD_BYTES))
+            if kind is not None and kind not in _OPENERS:
+                raise InputError(f"{self.name} is {kind}, not text; name its format or unpack it")
+        except InputError:
             self.close()
-            raise InputError(f"{self.name} is {kind}, not text; name its format or unpack it")
+            raise
+        self._stream: Any = self._raw if kind is None else _OPENERS[kind](self._raw)
 
     @property
     def bytes_read(self) -> int:

@@ -12,10 +12,10 @@ from ooc_fw.convert.readers import Progress, ordered_map
 from ooc_fw.data import converted
 from ooc_fw.data.arrays import Sliceable
 from ooc_fw.data.converted import Checksums
-from ooc_fw.data.formats import is_hdf5
+from ooc_fw.data.formats import is_hdf5, reading
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import FileStamp
-from ooc_fw.data.stores import close_file, open_dataset, open_file, store_errors
+from ooc_fw.data.stores import close_file, open_dataset, open_file
 from ooc_fw.system.errors import DamageError, InputError
 
 READ_BYTES = 4 << 20  # bytes that are read and compared at once
@@ -62,7 +62,7 @@ def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = Non
     file = open_file(path)
     with ExitStack() as stack:
         stack.callback(close_file, file)
-        stack.enter_context(store_errors(path))
+        stack.enter_context(reading(path))
         stamp = FileStamp(path, file.id.get_vfd_handle())
         sums = converted.read_checksums(file) if converted.is_converted(file) else {}
         if not sums:

@@ -18,7 +18,16 @@ import numpy as np
 from ooc_fw.data.arrays import FileArray, ReadArray, Sliceable
 from ooc_fw.data.converted import Sums, checked, damage, is_converted, read_checksums
 from ooc_fw.data.encoded import Categories
-from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, as_text, get_text, get_texts
+from ooc_fw.data.formats import (
+    COLUMNS,
+    LABEL_NAMES,
+    RECORD,
+    TARGETS,
+    as_text,
+    get_text,
+    get_texts,
+    reading,
+)
 from ooc_fw.data.labels import coded_labels, labels_at, word_labels
 from ooc_fw.data.rows import AnyArray, check_real, check_shape
 from ooc_fw.data.scaling import Scaling
@@ -31,7 +40,6 @@ from ooc_fw.data.stores import (
     open_array,
     path_of,
     place_of,
-    store_errors,
 )
 from ooc_fw.system.errors import InputError
 
@@ -56,7 +64,7 @@ def open_container(
 ) -> RowSource:
     """Open the rows `x_name` in a group, or `parts_of` one; `labels` replace those of `label`."""
     path = path_of(root)
-    with store_errors(path):
+    with reading(path):
         rows = _find_rows(root, x_name)
         is_own = is_converted(root)
         sums = read_checksums(root) if is_own else {}
@@ -225,17 +233,24 @@ def labels_in(node: Node, name: str, sums: Sums | None = None) -> Sliceable:
     if {"values", "mask"} <= parts:
         words = _whole(node["values"]).astype(object)
         return word_labels(np.where(_whole(node["mask"]), "", words))
-    array = np.zeros((0, 0)) if parts or hasattr(node, "tocsr") else open_array(node)
+    array = np.zeros((0, 2)) if parts or hasattr(node, "tocsr") else open_array(node)
     dtype = np.dtype(array.dtype)
     # Objects may be references and the like.
     is_text = h5py.check_string_dtype(dtype) is not None or not dtype.metadata
     is_text = dtype.kind in "SUT" or (dtype.kind == "O" and is_text)
-    if len(array.shape) != 1 or not (dtype.kind in "biuf" or is_text):
+    if (
+        not array.shape
+        or array.shape[1:] not in ((), (1,))
+        or not (dtype.kind in "biuf" or is_text)
+    ):
         raise InputError(
             f"{name} must be one number or text for each row, not of shape {array.shape} and type "
             f"{dtype}; name another (--label, or label= in Python)"
         )
     array = checked(array, path_of(node), "y", sums or {})
+    if len(array.shape) == 2:
+        column = array
+        array = ReadArray(column.shape[:1], dtype, lambda start, stop: column[start:stop][:, 0])
     names = get_texts(getattr(node, "attrs", {}), LABEL_NAMES)
     if names is not None:
         return labels_at(array, np.array(names, dtype=np.str_), name)

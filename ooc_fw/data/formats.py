@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.system.errors import InputError, unreadable
+from ooc_fw.system.errors import DamageError, InputError, unreadable
 from ooc_fw.system.files import ZARR_METADATA
 
 HEAD_BYTES = 4096  # of a file, which tell its format
@@ -40,26 +40,29 @@ def is_url(path: str) -> bool:
 
 
 @contextmanager
-def remote_errors(url: str) -> Iterator[None]:
-    """Turn what a service, or its client, raises into a sentence."""
+def reading(place: str) -> Iterator[None]:
+    """Turn what a file, a store or a service raises that cannot be read into a sentence."""
     try:
         yield
     except InputError:
         raise
     except FileNotFoundError:
-        raise InputError(f"{url} does not exist; check the address of the input") from None
-    except ImportError as error:  # of what fsspec needs for this kind of address
-        raise InputError(f"{url}: {error}; try: pip install 'ooc-fw[remote]'") from None
-    except Exception as error:  # each client has errors of its own
-        reason = f"{error}".split("\n", 1)[0].rstrip(".") or type(error).__name__
-        raise InputError(
-            f"{url} cannot be read ({reason}); check the address and your rights there"
+        raise _missing(place) from None
+    except ImportError as error:  # of zarr, or of what fsspec needs for this kind of address
+        raise InputError(f"{place}: {error}; try: pip install 'ooc-fw[remote]'") from None
+    except Exception as error:  # each library, codec and client has errors of its own
+        if "unable to lock file" in str(error):
+            raise InputError(
+                f"{place} is being written by another program; wait until that is done"
+            ) from error
+        raise unreadable(place, error) or DamageError(
+            f"{place} is damaged, or cannot be read ({error}); restore a copy or write it again"
         ) from error
 
 
 def file_system(url: str) -> tuple[Any, str]:
     """File system of fsspec for an address or a local path, and the path there."""
-    with remote_errors(url):
+    with reading(url):
         from fsspec.core import url_to_fs
 
         return url_to_fs(url)  # type: ignore[no-any-return]
@@ -81,7 +84,7 @@ def open_bytes(path: str) -> io.BufferedReader:
     """Open a file, local or remote; InputError if it is missing, a folder, or cannot be read."""
     if is_url(path):
         system, place = file_system(path)
-        with remote_errors(path):
+        with reading(path):
             # Parts that were read are not kept: a text is read once from beginning to end.
             return io.BufferedReader(system.open(place, "rb", cache_type="readahead"))
     try:
@@ -98,11 +101,8 @@ def _missing(path: str) -> InputError:
 
 def read_head(path: str) -> bytes:
     """Beginning of a file, which tells its format."""
-    with open_bytes(path) as file:
-        try:
-            return file.read(HEAD_BYTES)
-        except OSError as error:
-            raise unreadable(path, error) or error from error
+    with open_bytes(path) as file, reading(path):
+        return file.read(HEAD_BYTES)
 
 
 def check_regular(path: str) -> None:
@@ -117,10 +117,8 @@ def check_regular(path: str) -> None:
 
 def is_hdf5(path: str) -> bool:
     """Whether a file is HDF5, which may begin anywhere in it."""
-    try:
+    with reading(path):
         return bool(h5py.is_hdf5(path))
-    except OSError as error:
-        raise unreadable(path, error) or error from error
 
 
 def is_folder(path: str) -> bool:
@@ -128,14 +126,14 @@ def is_folder(path: str) -> bool:
     if not is_url(path):
         return os.path.isdir(path)
     system, place = file_system(path)
-    with remote_errors(path):
+    with reading(path):
         return path.endswith("/") or bool(system.isdir(place) and not system.isfile(place))
 
 
 def _format_inside(folder: str) -> str:
     """Format of the files of a table in a folder; InputError if there are none."""
     system, place = file_system(folder)
-    with remote_errors(folder):
+    with reading(folder):
         suffixes = (os.path.splitext(name)[1] for name in system.find(place))
         found = next((_SUFFIXES[suffix] for suffix in suffixes if suffix in _SUFFIXES), None)
     if found is None:
@@ -148,7 +146,7 @@ def _format_inside(folder: str) -> str:
 def check_no_log(folder: str) -> None:
     """Raise InputError for the folder of a table whose files hold removed rows, as a log says."""
     system, place = file_system(folder)
-    with remote_errors(folder):
+    with reading(folder):
         names = {name.rstrip("/").rpartition("/")[2] for name in system.ls(place, False)}
     if {"_delta_log", ".hoodie"} & names or {"metadata", "data"} <= names:
         raise InputError(

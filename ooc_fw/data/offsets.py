@@ -8,6 +8,7 @@ stored with the model, as a scaling is, so that later rows lose the same one.
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,9 +58,9 @@ def _sample(source: RowSource) -> Any:
     """Exact rows from eight parts of the source, or from one if they are of float32."""
     n_parts = 8
     length = min(128, source.rows_in(CHUNK_BYTES // n_parts))
-    starts = np.linspace(0, source.n_rows, n_parts, endpoint=False).astype(int)
+    borders = [source.n_rows * part // n_parts for part in range(n_parts + 1)]
     parts = []
-    for first, stop in zip(starts, [*starts[1:], source.n_rows], strict=True):
+    for first, stop in pairwise(borders):
         parts.append(source.read(first, min(stop, first + length), exact=True, checked=False))
         if values_of(parts[0]).dtype == np.float32:
             break

@@ -116,8 +116,7 @@ def _open_one(data: Any, given: Sliceable | None, x_name: str, label: str | None
         return open_container(parts_of(data), given, x_name, label)
     if stores.is_group(data):
         return open_container(data, given, x_name, label)
-    with stores.store_errors(stores.path_of(data)):
-        return open_rows(data, given)
+    return open_rows(data, given)
 
 
 def _open_path(path: str, given: Sliceable | None, x_name: str, label: str | None) -> RowSource:

@@ -12,17 +12,16 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
 
 from ooc_fw.data.arrays import DecodedChunks, FileArray, ReadArray, find_in_map
-from ooc_fw.data.formats import check_regular
+from ooc_fw.data.formats import check_regular, reading
 from ooc_fw.data.rows import AnyArray
-from ooc_fw.system.errors import DamageError, InputError, unreadable
+from ooc_fw.system.errors import DamageError, InputError
 
 logger = logging.getLogger(__name__)
 
@@ -35,27 +34,10 @@ H5PY_ERRORS = (
 )
 
 
-@contextmanager
-def store_errors(place: str) -> Iterator[None]:
-    """Turn what h5py or zarr raises for a store that cannot be read into a sentence."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # codecs and stores raise whatever they like
-        if "unable to lock file" in str(error):
-            raise InputError(
-                f"{place} is being written by another program; wait until that is done"
-            ) from error
-        raise unreadable(place, error) or DamageError(
-            f"{place} is damaged, and cannot be read ({error}); restore a copy or write it again"
-        ) from error
-
-
 def open_file(path: str) -> Any:
     """Open an HDF5 file for reading; HDF5 itself refuses one that was cut short."""
     check_regular(path)
-    with store_errors(path):
+    with reading(path):
         return h5py.File(path, "r")
 
 
@@ -67,13 +49,10 @@ def close_file(file: Any) -> None:
 
 def open_store(path: str) -> Any:
     """The array or the group of a zarr store."""
-    with store_errors(path):
-        try:
-            import zarr
+    with reading(path):
+        import zarr
 
-            return zarr.open(path, mode="r")
-        except ImportError as error:  # of zarr, or of what fsspec needs for this kind of store
-            raise InputError(f"{path}: {error}; try: pip install 'ooc-fw[remote]'") from None
+        return zarr.open(path, mode="r")
 
 
 def is_zarr(data: Any) -> bool:
@@ -164,7 +143,7 @@ def open_dataset(dataset: Any) -> FileArray | ReadArray:
     path = dataset.file.filename
 
     def read(start: int, stop: int) -> AnyArray:
-        with store_errors(path):
+        with reading(path):
             return np.asarray(dataset[start:stop])
 
     # Words take many times what is stored, and are not kept.
@@ -288,7 +267,7 @@ def _open_zarr(stored: Any) -> DecodedChunks:
         logger.warning(said, place, n_absent, stored.nchunks, fill)
 
     def decode(start: int, stop: int) -> AnyArray:
-        with store_errors(place):
+        with reading(place):
             return np.asarray(stored[start:stop]).astype(dtype, copy=False)
 
     borders = np.r_[np.arange(0, stored.shape[0], stored.chunks[0]), stored.shape[0]]

@@ -236,7 +236,7 @@ def test_a_store_of_one_array(ooc_fw, tmp_path):
     assert (tmp_path / "X.model.h5").exists()
     (tmp_path / "X.zarr" / "c" / "1" / "0").write_bytes(b"spoilt")
     with open_source(tmp_path / "X.zarr", np.arange(60) % 2) as source:
-        with pytest.raises(InputError, match=r"X\.zarr: '/' is damaged, and cannot be read"):
+        with pytest.raises(InputError, match=r"X\.zarr: '/' is damaged, or cannot be read"):
             source.read(0, 60)
 
 

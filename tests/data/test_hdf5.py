@@ -10,8 +10,9 @@ import pytest
 
 from ooc_fw.data import stores
 from ooc_fw.data.arrays import FileArray, ReadArray
+from ooc_fw.data.formats import reading
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.stores import check_plain_tree, store_errors
+from ooc_fw.data.stores import check_plain_tree
 from ooc_fw.system.errors import DamageError, InputError
 from tests.support.contracts import small_table
 from tests.support.files import write_dense, write_sparse
@@ -249,10 +250,10 @@ def test_values_outside_the_file(tmp_path, monkeypatch, chunks, by_offset):
 def test_a_failing_disk_is_no_damage(kind):
     failure = "Can't open object (file read failed: errno = 5, error message = 'x', offset = 9)"
     with pytest.raises(InputError, match=r"d\.h5 cannot be read \(Input/output error\)") as raised:
-        with store_errors("d.h5"):
+        with reading("d.h5"):
             raise kind(failure)
     assert not isinstance(raised.value, DamageError)
-    with pytest.raises(DamageError, match=r"d\.h5 is damaged"), store_errors("d.h5"):
+    with pytest.raises(DamageError, match=r"d\.h5 is damaged"), reading("d.h5"):
         raise kind("Can't open object (wrong signature, errno = 0)")
 
 

@@ -103,6 +103,25 @@ def test_missing_words_in_ram_are_named_by_their_row(missing):
             FrankWolfeSVC().fit(np.eye(4), labels)
 
 
+@pytest.mark.parametrize("words", [False, True])
+def test_labels_in_one_column(words, tmp_path):
+    """Labels of shape (n, 1) are one for each row."""
+    y = np.array([[1], [0], [1]])
+    y = np.array(["no", "yes"], dtype=object)[y] if words else y
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["X"], file["kind"] = np.eye(3), y
+    store = zarr.open_group(tmp_path / "t.zarr", mode="w")
+    store["X"] = np.eye(3)
+    store.create_array("kind", shape=(3, 1), dtype=str if words else "i8")[:] = y
+    convert([tmp_path / "t.h5"], tmp_path / "c.h5", ConvertOptions(label="kind", shuffle=False))
+    file = h5py.File(tmp_path / "t.h5")
+    sources = [open_source(np.eye(3), labels) for labels in (y, file["kind"], store["kind"])]
+    sources += [open_source(tmp_path / name, label="kind") for name in ("t.h5", "t.zarr")]
+    sources.append(open_source(tmp_path / "c.h5"))
+    for source in sources:
+        assert source.labels(1, 3).tolist() == y[1:, 0].tolist()
+
+
 def test_labels_and_rows_that_no_array_can_be_are_refused(tmp_path):
     with pytest.raises(InputError, match="one number or text for each row"):
         open_source(np.eye(2), sp.csr_array([[1], [0]]))
