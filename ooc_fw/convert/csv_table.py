@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -115,123 +116,109 @@ class CSVTable(TextInput, Table):
 
     def cells(self, block: TextBlock) -> Cells:
         """Wanted cells of a block; rows that cannot be read are left out or an error."""
-        words = pa.dictionary(pa.int32(), pa.string())
-        kinds = {
-            name: words
-            if what != "numbers"
-            else pa.float64()
-            if name not in self._by_word
-            else None
-            for name, what in self.wanted.columns.items()
-        }
-        types = {name: kind or pa.binary() for name, kind in kinds.items()}
-        try:
-            table, errors = self._parse(block, types)
-        except pa.ArrowInvalid:  # which names one cell only: find all rows that are wrong
-            table, errors = self._parse(block, dict.fromkeys(types, pa.binary()))
-        lines = cache(lambda: self._lines(block))
-        rows = np.delete(np.arange(table.num_rows + len(errors)), [*errors])
-        table, wrong = self._converted(table)
-        errors |= {int(rows[row]): message for row, message in wrong.items()}
-        messages = [f"{self.name}, line {lines()[row]}: {errors[row]}" for row in sorted(errors)]
-        if messages and not self._skip:
-            raise InputError(messages[0])
-        if wrong:
-            kept = np.delete(np.arange(table.num_rows), [*wrong])
-            table = table.take(pa.array(kept))
-            rows = rows[kept]
+        slow = cache(lambda: self._parse_slowly(block))
+        columns = self._parse(block)
+        errors: tuple[str, ...] = ()
+        if columns is None:
+            columns, _, errors = slow()
+        if errors and not self._skip:
+            raise InputError(errors[0])
 
         def place(row: int) -> str:
-            return f"{self.name}, line {lines()[rows[row]]}"
+            return f"{self.name}, line {slow()[1][row]}"
 
+        n_rows = max(map(len, columns.values()), default=0)
+        found = cells_of(columns, n_rows, place, self.wanted)
+        return replace(found, skipped=errors)
+
+    def _parse(self, block: TextBlock) -> dict[str, Any] | None:
+        """Wanted columns as pyarrow reads them; None if some row or cell is not as it should be."""
+        by_word = tuple(self._by_word)
+        words = pa.dictionary(pa.int32(), pa.string())
+        types = {
+            name: pa.float64() if what == "numbers" and name not in by_word else words
+            for name, what in self.wanted.columns.items()
+        }
+        try:
+            table = arrow_csv.read_csv(
+                pa.BufferReader(block.text),
+                read_options=arrow_csv.ReadOptions(
+                    column_names=[*self.kinds], use_threads=False, block_size=len(block.text) + 1
+                ),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=self._delimiter, newlines_in_values=b'"' in block.text
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types=types,
+                    include_columns=list(types),
+                    null_values=list(MISSING),
+                    strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid:
+            return None
+        if table.num_rows != block.n_lines and table.num_rows != self._scan(block.text)[2]:
+            return None  # a carriage return stands alone in a cell
         columns = dict(zip(table.column_names, table.columns, strict=True))
-        found = cells_of(columns, table.num_rows, place, self.wanted)
-        return Cells(found.labels, found.numbers, found.words, place, tuple(messages))
+        for name in by_word:
+            coded = columns[name].combine_chunks()
+            numbers = [parse_number(word) for word in coded.dictionary.to_pylist()]
+            if None in numbers:
+                return None
+            columns[name] = pa.array(numbers, pa.float64()).take(coded.indices)
+        return columns
 
-    def _parse(self, block: TextBlock, types: Mapping[str, Any]) -> tuple[pa.Table, dict[int, str]]:
-        """Columns of these types, without rows of another width, which are told by their number."""
-        errors: dict[int, str] = {}
-
-        def leave_out(row: Any) -> str:
-            errors[row.number - 1] = (
-                f"it has {row.actual_columns} cells for {row.expected_columns} columns; quote "
-                f"cells that hold a {self._delimiter!r} or a line break"
-            )
-            return "skip"
-
-        table = arrow_csv.read_csv(
-            pa.BufferReader(block.text),
-            read_options=arrow_csv.ReadOptions(
-                column_names=[*self.kinds], use_threads=False, block_size=len(block.text) + 1
-            ),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=self._delimiter,
-                newlines_in_values=b'"' in block.text,
-                invalid_row_handler=leave_out,
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=types,
-                include_columns=list(types),
-                null_values=list(MISSING),
-                strings_can_be_null=False,
-            ),
-        )
-        n_rows = table.num_rows + len(errors)
-        if types and n_rows != block.n_lines and n_rows != self._scan(block.text)[2]:
-            raise InputError(
-                f"{self.name}, line {block.first_line} or below: a carriage return stands alone in "
-                f"a cell; remove it, as by tr -d '\\r', or quote the cell"
-            )
-        return table, errors
-
-    def _converted(self, table: pa.Table) -> tuple[pa.Table, dict[int, str]]:
-        """A table with numbers and words for bytes, and what is wrong with other rows."""
-        wrong: dict[int, str] = {}
-        for j, name in enumerate(table.column_names):
-            if table.column(j).type != pa.binary():
-                continue
-            coded = table.column(j).combine_chunks().dictionary_encode()
-            texts = [_utf_8(value) for value in coded.dictionary.to_pylist()]
-            values: list[Any] = [*texts]
-            kind = pa.string()
-            if self.wanted.columns[name] == "numbers":
-                kind = pa.float64()
-                values = [None if text is None else parse_number(text) for text in texts]
-                if not {"true", "false"}.isdisjoint(str(text).strip().lower() for text in texts):
-                    self._by_word.add(name)
-            codes = coded.indices.to_numpy()
-            is_wrong = np.array([value is None for value in values], dtype=bool)[codes]
-            for row in np.flatnonzero(is_wrong).tolist():
-                wrong.setdefault(row, self._reason(name, texts[codes[row]]))
-            column = pa.array(values, kind, from_pandas=False).take(coded.indices)
-            table = table.set_column(j, name, column)
-        return table, wrong
-
-    def _reason(self, name: str, text: str | None) -> str:
-        """What is wrong with a cell."""
-        if text is None:
-            return "it is not UTF-8 text; convert it, as by iconv -f latin1 -t utf-8"
-        way = f"give --one-hot {name} for categories, --dates {name}, or --drop {name}"
-        if self._like:
-            way = f"correct the row, as {self._like} needs numbers there"
-        shown = text if len(text) <= 40 else text[:40] + "..."
-        return f"column {name!r} does not hold a number but {shown!r}; {way}"
-
-    def _lines(self, block: TextBlock) -> list[int]:
-        """Number of the line on which each row of a block begins."""
-        text = io.StringIO(block.text.decode("latin-1"), newline="")
+    def _parse_slowly(self, block: TextBlock) -> tuple[dict[str, Any], list[int], tuple[str, ...]]:
+        """Wanted columns of rows that can be read, their lines, and what is wrong with others."""
+        text = io.StringIO(block.text.decode("utf-8", "surrogateescape"), newline="")
         rows = csv.reader(text, delimiter=self._delimiter)
-        lines: list[int] = []
+        kept = []
+        lines = []
+        errors = []
         line = block.first_line
-        for cells in rows:
-            if cells:
-                lines.append(line)
-            line = block.first_line + rows.line_num
-        return lines
+        try:
+            for cells in rows:
+                values = self._values(cells) if cells else ""
+                if isinstance(values, list):
+                    kept.append(values)
+                    lines.append(line)
+                elif values:
+                    errors.append(f"{self.name}, line {line}: {values}")
+                line = block.first_line + rows.line_num
+        except csv.Error:
+            raise InputError(
+                f"{self.name}, line {line}: a carriage return stands alone in a cell; remove it, "
+                f"as by tr -d '\\r', or quote the cell"
+            ) from None
+        columns = {
+            name: pa.array(
+                [values[j] for values in kept], pa.float64() if what == "numbers" else pa.string()
+            )
+            for j, (name, what) in enumerate(self.wanted.columns.items())
+        }
+        return columns, lines, tuple(errors)
 
-
-def _utf_8(value: bytes) -> str | None:
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
+    def _values(self, cells: list[str]) -> list[Any] | str:
+        """Wanted cells of a row, or what is wrong with one."""
+        if len(cells) != len(self.kinds):
+            return (
+                f"it has {len(cells)} cells for {len(self.kinds)} columns; quote cells that hold a "
+                f"{self._delimiter!r} or a line break"
+            )
+        found = dict(zip(self.kinds, cells, strict=True))
+        values: list[Any] = []
+        for name, what in self.wanted.columns.items():
+            cell = found[name]
+            value: Any = parse_number(cell) if what == "numbers" else cell
+            if not cell.isascii() and any("\udc80" <= letter <= "\udcff" for letter in cell):
+                return "it is not UTF-8 text; convert it, as by iconv -f latin1 -t utf-8"
+            if value is None:
+                way = f"give --one-hot {name} for categories, --dates {name}, or --drop {name}"
+                if self._like:
+                    way = f"correct the row, as {self._like} needs numbers there"
+                shown = cell if len(cell) <= 40 else cell[:40] + "..."
+                return f"column {name!r} does not hold a number but {shown!r}; {way}"
+            if what == "numbers" and cell.strip().lower() in ("true", "false"):
+                self._by_word.add(name)
+            values.append(value)
+        return values
