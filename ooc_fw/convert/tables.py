@@ -184,19 +184,15 @@ def place_from(name: str, first: int) -> Place:
 
 def name_columns(reader: str, names: Sequence[str], hint: str = "") -> tuple[str, ...]:
     """Names of columns, numbers in place of empty names; InputError where two are alike."""
-    longest = max(names, key=len, default="")
-    if len(longest) > MAX_NAME:
-        raise InputError(
-            f"{reader} has a column whose name is {len(longest)} letters long "
-            f"({longest[:MAX_LISTED]!r}...); give it a name of at most {MAX_NAME}{hint}"
-        )
     filled = tuple(
         name or (f"unnamed {place}" if str(place) in names else str(place))
         for place, name in enumerate(names)
     )
-    for name, count in Counter(filled).most_common(1):
-        if count > 1:
-            raise InputError(f"{reader} has two columns {name!r}; rename one of them{hint}")
+    counts = Counter(filled)
+    for name in filled:
+        if counts[name] > 1 or len(name) > MAX_NAME:
+            what = f"two columns {name!r}" if counts[name] > 1 else f"a name of {len(name)} letters"
+            raise InputError(f"{reader} has {what}; rename one of them{hint}")
     return filled
 
 
@@ -249,10 +245,9 @@ def collect_words(values: Sequence[Any], codes: AnyArray, place: Place) -> Words
             word = plain_word(value.decode("utf-8") if isinstance(value, bytes) else value)
             word.encode("utf-8")
         except UnicodeError:
-            shown = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+            row = int((codes == code).argmax())
             raise InputError(
-                f"{place(int((codes == code).argmax()))}: {shown!r} is not UTF-8 text; write the "
-                f"file again in UTF-8"
+                f"{place(row)}: {value!r} is not UTF-8 text; write the file again in UTF-8"
             ) from None
         if word:
             places[code] = names.setdefault(word, len(names))
@@ -347,14 +342,14 @@ class TableRecord:
 
         Messages name the training file or model `like`, if there is one.
         """
-        self._check_width(table, label, like)
+        of = like or "the first table"
+        self._check_width(table, label, of)
         numbers = self.numbers[: len(self.numbers) - len(self.dates)]
         wanted = Wanted(label, numbers, self.dates, (*self.hot, *self.encodings), targets)
         if missing := [repr(name) for name in wanted.columns if name not in table.kinds]:
             raise InputError(
                 f"{table.name} lacks column{'s' * (len(missing) > 1)} {listed(missing)}, which "
-                f"{like or 'the first table'} needs; it has {listed([*table.kinds])}: add or "
-                f"rename what is missing"
+                f"{of} needs; it has {listed([*table.kinds])}: add or rename what is missing"
             )
         for name, what in wanted.columns.items():
             kind = table.kinds[name]
@@ -368,7 +363,7 @@ class TableRecord:
                 raise InputError(f"column {name!r} of {table.name} holds {kind}, not {what}; {way}")
         return wanted
 
-    def _check_width(self, table: Table, label: str | None, like: str) -> None:
+    def _check_width(self, table: Table, label: str | None, of: str) -> None:
         """Raise InputError for more or fewer columns than those of a training file without names.
 
         New rows may lack a last column of labels.
@@ -381,9 +376,8 @@ class TableRecord:
             wanted -= label is not None or len(places) == wanted - 1
         if len(places) != wanted:
             raise InputError(
-                f"{table.name} has {len(places)} columns and {like or 'the first table'} has "
-                f"{wanted}; without names they are known by their place: give rows with as many, "
-                f"in the same order"
+                f"{table.name} has {len(places)} columns and {of} has {wanted}; without names they "
+                f"are known by their place: give rows with as many, in the same order"
             )
 
 
