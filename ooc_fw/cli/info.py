@@ -91,7 +91,7 @@ def _kind(args: argparse.Namespace) -> str:
     if form == "hdf5":
         with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(args.data) as file:
             return "model" if "kernel" in file.attrs else "data"
-    if form == "hdf5" or (form == "npy" and not is_table):
+    if form in ("hdf5", "npy"):
         return "data"
     return "text" if form == "libsvm" else form
 
@@ -230,8 +230,8 @@ def _on_source(source: RowSource, rows: Rows, n_bad: int, counts: Mapping[Any, i
     if n_bad:
         yield (
             f"{n_bad} of the rows that were read hold values that are missing or not finite: "
-            f"training refuses them; replace them, or convert with --impute mean",
-            *("--impute", "mean"),
+            f"training refuses them; replace them, or leave their rows out with --on-error skip",
+            *("--on-error", "skip"),
         )
     if not source.has_labels:
         names = source.label_columns
@@ -289,9 +289,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
     """Content of the beginning of a table, and the command to convert it."""
     options = common.record_from(ConvertOptions, args, label=None, on_error="skip")
     with open_table(args.data, format_name, options) as reader:
-        label = reader.own_label
-        if args.label is not None:
-            label = find_column(reader, args.label, "--label")
+        label = args.label and find_column(reader, args.label, "--label")
         n_looked, columns, bad = inspect_table(reader)
     return {
         "kind": "table",

@@ -14,20 +14,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ooc_fw.convert import passes
+from ooc_fw.convert.arrays import ArrayEncoder, ArrayInput
 from ooc_fw.convert.features import TableEncoder
 from ooc_fw.convert.passes import Job, Spool, shuffle_bits
 from ooc_fw.convert.readers import Encoder, LabelNumbers, ParseOptions, Progress, Reader
-from ooc_fw.convert.tables import (
-    ArrayTable,
-    Table,
-    TableRecord,
-    TrainingFile,
-    choose_columns,
-    read_like,
-)
+from ooc_fw.convert.tables import Table, TrainingFile, choose_columns, read_like
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import Layout, OutputFile, filter_options
-from ooc_fw.data.formats import detect_format
+from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import label_map
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.scaling import Scaling
@@ -140,8 +134,6 @@ def open_table(path: str, kind: str, options: ConvertOptions) -> Table:
         return CSVTable(path, options)
     if path == STANDARD_INPUT:
         raise InputError(f"{kind} cannot be read from standard input; name a file")
-    if kind not in ("parquet", "arrow"):
-        return ArrayTable(path, options)
     if options.labels is not None:
         raise InputError(f"{path} has named columns: name the one of the labels with --label")
     from ooc_fw.convert.arrow import ArrowTable
@@ -163,6 +155,11 @@ def _choose_format(names: Sequence[str], options: ConvertOptions, like: Training
     if len(set(kinds)) > 1:
         found = ", ".join(f"{name}: {kind}" for name, kind in zip(names, kinds, strict=True))
         raise InputError(f"the inputs are of several formats ({found}); convert one at a time")
+    if kind not in ("libsvm", *TABLES) and options.of_columns:
+        raise InputError(
+            f"{names[0]} is an array, all columns of which are features; leave --one-hot, "
+            f"--target-encode, --dates, --drop and --impute out"
+        )
     if kind == "libsvm" and (options.for_tables or options.labels is not None):
         raise InputError(
             "--label, --one-hot, --target-encode, --dates, --drop, --impute, --missing-labels, "
@@ -199,18 +196,27 @@ def _prepare(
     if given is None and like is not None:
         given = like.labels_as
     new = None if given is None else label_map(given)
-    inputs: Sequence[Reader] = ()
-    encoder: Encoder = LineEncoder(parsing, new)
+    labels = LabelNumbers(() if like is None else like.words, new)
+    inputs: Sequence[Reader]
+    encoder: Encoder
     if kind == "libsvm":
         inputs = [stack.enter_context(TextInput(name)) for name in names]
-    else:
+        encoder = LineEncoder(parsing, new)
+    elif kind in TABLES:
         record = None if like is None else like.record
         if record is not None and not record.header:
             options = replace(options, header=bool(options.header))
         inputs = tables = [stack.enter_context(open_table(one, kind, options)) for one in names]
-        record = _choose_features(tables[0], record, options, like)
-        labels = LabelNumbers(() if like is None else like.words, new)
+        if like is not None and record is None:
+            raise InputError(
+                f"{like.name} does not say how the columns of a table became its features; give "
+                f"the converted file of a table with --like"
+            )
+        record = record or choose_columns(tables[0], options)
         encoder = TableEncoder(tables, record, options, parsing, like, labels)
+    else:
+        inputs = arrays = [stack.enter_context(ArrayInput(one, options)) for one in names]
+        encoder = ArrayEncoder(arrays, options, parsing, like, labels)
     read = [*names, options.like, options.labels]
     check_outputs([Output("output", target)], read)
     sizes = [one.size for one in inputs if one.size is not None]
@@ -223,28 +229,6 @@ def _prepare(
     dtype = np.float64 if is_exact else np.float32
     ranges = ColumnRanges(options.scale)
     return Job(options, inputs, n_bytes, encoder, scaling, dtype, spool, progress, ranges)
-
-
-def _choose_features(
-    first: Table, record: TableRecord | None, options: ConvertOptions, like: TrainingFile | None
-) -> TableRecord | None:
-    """Features of tables, or None for an array of sparse rows; `record` is that of `like`."""
-    if first.sparse and like is None and options.of_columns:
-        raise InputError(
-            f"{first.name} holds sparse rows, all columns of which are taken; leave --one-hot, "
-            f"--target-encode, --dates, --drop and --impute out"
-        )
-    if first.sparse:
-        return None
-    if like is None:
-        return choose_columns(first, options)
-    if record is None:
-        raise InputError(
-            f"{like.name} does not say how the columns of a table became its features; give the "
-            f"converted file of a table with --like, or rows without names straight to ooc-fw "
-            f"predict or evaluate, which match columns by their position"
-        )
-    return record
 
 
 @contextmanager

@@ -23,13 +23,13 @@ from ooc_fw.convert.readers import (
     Reader,
     WordCodes,
     Words,
+    are_wrong,
 )
 from ooc_fw.convert.tables import (
     Cells,
     Table,
     TableRecord,
     TrainingFile,
-    Wanted,
     find_label,
     listed,
 )
@@ -43,7 +43,6 @@ from ooc_fw.data.rows import (
     Int64Array,
     append_columns,
     keep_stored,
-    values_of,
 )
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
@@ -57,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 class TableEncoder(Encoder):
-    """Makes rows of open tables, by a record, or of one array of sparse rows without.
+    """Makes rows of open tables, by a record.
 
     A parsed row has a value for each column of the record: a number, NaN if it is to become the
     mean, or 1 + the code of a category. Unless `like` knows categories and means, they are learned
@@ -69,7 +68,7 @@ class TableEncoder(Encoder):
     def __init__(
         self,
         inputs: Sequence[Table],
-        record: TableRecord | None,
+        record: TableRecord,
         options: ConvertOptions,
         parsing: ParseOptions,
         like: TrainingFile | None = None,
@@ -84,34 +83,28 @@ class TableEncoder(Encoder):
         self._counts: Counter[str] = Counter()  # of what notes say
         self._codes: list[WordCodes] = []  # of each column of categories
         self._encoding: TargetEncoding | None = None
+        self._sums = np.zeros((2, len(record.numbers)))  # of known numbers, and of missing ones
         learns = like is None
-        if record is None:
-            self.columns = inputs[0].feature_names if like is None else like.columns
-        else:
-            self._sums = np.zeros((2, len(record.numbers)))  # of known numbers, and of missing ones
-            for name, words in zip(record.columns, record.categories, strict=True):
-                if words is not None:
-                    what = f"column {name!r} of {inputs[0].name}"
-                    known = map(plain_word, words)
-                    self._codes.append(WordCodes(known, learns, MAX_CATEGORIES, what))
-            if record.encodings:
-                self._encoding = TargetEncoding(record.encodings, options, learns=learns)
-                self.n_encoded = len(record.encodings) if learns else 0
-            if not learns:
-                self._complete(record)
+        for name, words in zip(record.columns, record.categories, strict=True):
+            if words is not None:
+                what = f"column {name!r} of {inputs[0].name}"
+                known = map(plain_word, words)
+                self._codes.append(WordCodes(known, learns, MAX_CATEGORIES, what))
+        if record.encodings:
+            self._encoding = TargetEncoding(record.encodings, options, learns=learns)
+            self.n_encoded = len(record.encodings) if learns else 0
+        if not learns:
+            self._complete(record)
         self._labels = {table: self._label(table, options) if labels else None for table in inputs}
         self.labelled = any(self._labels.values())
         for table, label in self._labels.items():
-            wanted = Wanted(label, tuple(self.columns or ()), targets=options.targets)
-            if record is not None:
-                of = "" if like is None else like.name
-                wanted = record.wanted(table, label, of, targets=options.targets)
-            table.choose(wanted)
+            of = "" if like is None else like.name
+            table.choose(record.wanted(table, label, of, targets=options.targets))
 
     def _label(self, table: Table, options: ConvertOptions) -> str | None:
         """Column of the labels; None if new rows have no labels yet."""
-        name = options.label or table.own_label
-        if name is None and self._record is not None and self._record.label in table.kinds:
+        name = options.label
+        if name is None and self._record.label in table.kinds:
             name = self._record.label
         return None if name is None and self._like is not None else find_label(table, name)
 
@@ -131,30 +124,22 @@ class TableEncoder(Encoder):
         counts = Counter(rows=n_rows, unlabelled=len(dropped) - n_rows - len(wrong))
         if dropped.any():
             cells = cells.take(np.flatnonzero(~dropped))
-        rows: Any = cells.numbers
-        record = self._record
         sums = None
-        if record is not None and record.means is not None:
-            sums = np.stack([np.nansum(rows, axis=0), np.isnan(rows).sum(axis=0)])
-        if record is not None:
-            rows = self._columns(record, cells, counts)
-        width = rows.n_features if record is None else 0  # which a record tells
-        n_stored = len(rows.data)
-        limit = self._options.n_features
-        if limit is not None and width > limit:
-            rows = keep_stored(rows, rows.indices < limit, limit)
+        if self._record.means is not None:
+            missing = np.isnan(cells.numbers)
+            sums = np.stack([np.nansum(cells.numbers, axis=0), missing.sum(axis=0)])
+        rows = self._columns(cells, counts)
         labels = self.labels.of(cells.labels, cells.place)
-        n_dropped = n_stored - len(rows.data)
         words = cells.words[len(self._codes) :]
-        return ParsedBlock(labels, rows, width, n_dropped, n_skipped, skipped, words, counts, sums)
+        return ParsedBlock(labels, rows, 0, 0, n_skipped, skipped, words, counts, sums)
 
-    def _columns(self, record: TableRecord, cells: Cells, counts: Counter[str]) -> CSRRows:
+    def _columns(self, cells: Cells, counts: Counter[str]) -> CSRRows:
         """Rows with a value for each column."""
-        numbers: Any = cells.numbers
+        record = self._record
         if not self._codes:
-            return CSRRows.from_dense(numbers)
-        values = np.empty((len(numbers), len(record.columns)))
-        values[:, ~record.is_hot] = numbers
+            return CSRRows.from_dense(cells.numbers)
+        values = np.empty((len(cells.numbers), len(record.columns)))
+        values[:, ~record.is_hot] = cells.numbers
         places = np.flatnonzero(record.is_hot).tolist()
         for j, known, column in zip(places, self._codes, cells.words, strict=False):
             values[:, j] = 1 + known.of(column)
@@ -165,7 +150,7 @@ class TableEncoder(Encoder):
         self._counts.update(block.counts)
         if block.sums is not None:
             self._sums += block.sums
-        if self._encoding is None or self._record is None:
+        if self._encoding is None:
             return None
         codes = self._encoding.codes_of(block.words)
         for name, column in zip(self._record.encodings, codes.T, strict=True):
@@ -174,17 +159,15 @@ class TableEncoder(Encoder):
 
     def measured(self, rows: CSRRows, scaling: Scaling) -> tuple[CSRRows, CSRRows]:  # noqa: D102
         logs = scaling.log_values(rows.data)
-        if scaling.log1p and self._record is not None and self._codes:  # codes have no logarithm
+        if scaling.log1p and self._codes:  # codes have no logarithm
             logs = np.where(self._record.is_hot[rows.indices], rows.data, logs)
         rows = replace(rows, data=logs)
-        if self._record is None or self._record.means is None:
+        if self._record.means is None:
             return rows, rows
         return rows, keep_stored(rows, ~np.isnan(logs), rows.n_features)
 
     def end_learning(self, ranges: ColumnRanges, log: Scaling, n_columns: int) -> Int64Array:  # noqa: D102
         record = self._record
-        if record is None:
-            return super().end_learning(ranges, log, n_columns)
         if self._like is None:
             words = (tuple(sorted(codes.words)) for codes in self._codes)
             categories = tuple(None if one is None else next(words) for one in record.categories)
@@ -244,7 +227,7 @@ class TableEncoder(Encoder):
         self._feature_of = np.concatenate([*features, np.empty(0)]).astype(np.int32)
 
     def kept(self, n_columns: int) -> AnyArray | None:  # noqa: D102
-        if not self._codes or self._record is None:
+        if not self._codes:
             return None
         return np.pad(self._record.is_hot, (0, n_columns - len(self._record.columns)))
 
@@ -252,8 +235,6 @@ class TableEncoder(Encoder):
         self, rows: CSRRows, cells: Int32Array | None, scaling: Scaling
     ) -> CSRRows:
         record = self._record
-        if record is None:
-            return rows
         data = rows.data
         indices = rows.indices
         if record.means is not None:
@@ -270,20 +251,16 @@ class TableEncoder(Encoder):
         return append_columns(rows, scaling.log_values(self._encoding.values(cells)))
 
     def column_name(self, column: int) -> str:  # noqa: D102
-        names = self.columns if self._record is None else self._record.columns
-        return f"column {column if names is None else repr(names[column])}"
+        return f"column {self._record.columns[column]!r}"
 
     def notes(self) -> Iterator[str]:
         """What a user may not expect, one sentence each; when all is parsed.
 
         Columns without any category that the `like` file knows are warned of.
         """
-        count = self._counts["unlabelled"] + sum(table.n_unlabelled for table in self._tables)
-        if count:
-            yield f"{count} rows without a label are left out"
         record = self._record
-        if record is None:
-            return
+        if count := self._counts["unlabelled"]:
+            yield f"{count} rows without a label are left out"
         if count := int(self._sums[1].sum()):
             yield f"{count} missing values became the means of their columns"
         of = self._tables[0].name if self._like is None else self._like.name
@@ -302,30 +279,19 @@ class TableEncoder(Encoder):
             what = f"columns that {of} does not use, or that number rows,"
             yield f"{what} are left out: {listed(extra)}"
 
-    def _bad_rows(self, cells: Cells) -> AnyArray:
+    def _bad_rows(self, cells: Cells) -> Any:
         """Rows with values that cannot be taken."""
-        bad = np.zeros(len(cells.labels), dtype=bool)
+        bad = self._wrong_values(cells.numbers).any(axis=1)
         if not isinstance(cells.labels, Words):
             bad |= np.isinf(cells.labels)
-        wrong = self._wrong_values(cells.numbers)
-        if isinstance(cells.numbers, CSRRows):
-            bad[cells.numbers.row_numbers()[wrong]] = True
-        else:
-            bad |= wrong.any(axis=1)
-        if self._record is not None and self._record.means is None:
+        if self._record.means is None:
             for words in cells.words[: len(self._codes)]:
                 bad |= words.codes < 0
         return bad
 
-    def _wrong_values(self, numbers: Any) -> AnyArray:
-        """Which values float32 cannot hold, or have no logarithm if that is wanted."""
-        values = values_of(numbers)
-        wrong: AnyArray = ~(np.abs(values) <= np.finfo(np.float32).max)
-        if self._options.log1p:
-            wrong |= ~(values > -1)
-        if self._record is not None and self._record.means is not None:
-            wrong &= ~np.isnan(values)
-        return wrong
+    def _wrong_values(self, numbers: Float64Array) -> AnyArray:
+        wrong = are_wrong(numbers, self._options.log1p)
+        return wrong if self._record.means is None else wrong & ~np.isnan(numbers)
 
     def _reason(self, cells: Cells, row: int) -> str:
         """What is wrong with a bad row: one sentence with the file, the row and the column."""
@@ -333,24 +299,22 @@ class TableEncoder(Encoder):
         record = self._record
         if _unlabelled(cells.labels)[row]:
             return f"{place}: the label is missing; leave it out (convert --missing-labels drop)"
-        one: Any = cells.numbers[row : row + 1]
-        wrong = np.flatnonzero(self._wrong_values(one))
-        value = np.nan
-        if len(wrong):
-            value = float(values_of(one).ravel()[wrong[0]])
-            column = int(one.indices[wrong[0]]) if isinstance(one, CSRRows) else int(wrong[0])
-            name = str(column) if record is None else record.numbers[column]
-        elif not isinstance(cells.labels, Words) and np.isinf(cells.labels[row]):
+        if not isinstance(cells.labels, Words) and np.isinf(cells.labels[row]):
             return f"{place}: the label is not finite; every row needs a finite one"
+        value = np.nan
+        wrong = np.flatnonzero(self._wrong_values(cells.numbers[row]))
+        if len(wrong):
+            value = float(cells.numbers[row, wrong[0]])
+            name = record.numbers[int(wrong[0])]
         else:
-            hot = zip(record.hot if record else (), cells.words, strict=False)
+            hot = zip(record.hot, cells.words, strict=False)
             name = next(name for name, words in hot if words.codes[row] < 0)
         way = "delete the row"
         reason = f"is {value:g}: not finite, beyond float32 (3.4e38), or without log1p"
         if np.isnan(value):
             reason = "is missing"
             way = f"give --impute mean, delete the row, or --drop {name}"
-        elif record is not None and name in record.dates:
+        elif name in record.dates:
             reason = "is no date such as 2024-05-17 or 2024-05-17T08:30"
         if self._like is not None:
             way = f"correct or delete the row, as {self._like.name} takes no such values"

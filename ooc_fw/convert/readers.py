@@ -90,6 +90,12 @@ class ParsedBlock:
     sums: Float64Array | None = None  # of each column of numbers, and how many are missing
 
 
+def are_wrong(values: AnyArray, log1p: bool) -> AnyArray:
+    """Which values float32 cannot hold, or have no logarithm if that is wanted."""
+    wrong: AnyArray = ~(np.abs(values) <= np.finfo(np.float32).max)
+    return wrong | ~(values > -1) if log1p else wrong
+
+
 class WordCodes:
     """Codes of words in the order in which they come, or of given words alone.
 

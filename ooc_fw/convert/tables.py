@@ -10,7 +10,7 @@ import json
 import os
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -23,16 +23,14 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.convert import readers
 from ooc_fw.convert.readers import MAX_NAME, Place, Reader, Words
 from ooc_fw.data import formats
 from ooc_fw.data.converted import LABELS_AS
 from ooc_fw.data.encoded import Encoding
-from ooc_fw.data.labels import MISSING_LABELS, are_numbers, feature_places, plain_word
+from ooc_fw.data.labels import MISSING_LABELS, are_numbers, plain_word
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, take_columns, take_rows
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import block_slices
 from ooc_fw.data.stores import open_file
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
@@ -68,16 +66,16 @@ class Cells:
     """Some rows of a table."""
 
     labels: Float64Array | Words  # missing ones are NaN or -1; all 0 if they are left out
-    numbers: Float64Array | CSRRows  # of float64, with dates as the last ones; missing ones are NaN
+    numbers: Float64Array  # with dates as the last ones; missing ones are NaN
     words: tuple[Words, ...]  # one for each column of words
     place: Place
     skipped: tuple[str, ...] = ()  # what was wrong with rows that were left out
 
     def take(self, rows: Int64Array) -> Cells:
         """Those of some rows."""
-        numbers: Any = take_rows(self.numbers, rows)  # type: ignore[arg-type]
         words = tuple(column[rows] for column in self.words)
-        return Cells(self.labels[rows], numbers, words, lambda k: self.place(int(rows[k])))
+        place: Place = lambda k: self.place(int(rows[k]))  # noqa: E731
+        return Cells(self.labels[rows], self.numbers[rows], words, place)
 
 
 class Table(Reader):
@@ -85,12 +83,8 @@ class Table(Reader):
 
     # What each column holds: NUMBERS, WORDS, TEXT, or another type, which is of no use.
     kinds: Mapping[str, str] = MappingProxyType({})
-    own_label: str | None = None  # column that holds the labels because of its name
     index: frozenset[str] = frozenset()  # columns that only number or name the rows: no features
     header = True  # whether the columns have names of their own
-    sparse = False  # whether the numbers arrive as `CSRRows`, of all columns
-    feature_names: Sequence[str] | None = None  # of sparse rows; None: nothing says them
-    n_unlabelled = 0  # rows without a label that were left out when it was opened
     wanted: Wanted  # the columns to read, which `choose` tells
 
     @property
@@ -105,76 +99,6 @@ class Table(Reader):
     @abstractmethod
     def cells(self, block: Any) -> Cells:
         """Wanted cells of a block, for any thread; InputError for one that cannot be read."""
-
-
-class ArrayTable(Table):
-    """Rows and labels that `open_source` finds in a file; the columns of dense rows are its own."""
-
-    def __init__(self, path: str, options: ConvertOptions) -> None:
-        super().__init__(path)
-        label = options.label or "y"
-        if label.removeprefix("-").isdigit():  # a column of the rows
-            label = "y"
-        names = {"x_name": options.x_name, "label": label, "missing_labels": options.missing_labels}
-        source = self.enter_context(open_source(path, options.labels, **names))
-        self._source = source
-        if source.scaling is not None:
-            self.close()
-            raise InputError(f"{path} is a converted file already: use it as it is")
-        self.size = source.decoded_bytes
-        self.sparse = source.sparse
-        self.feature_names = source.columns
-        self.n_unlabelled = getattr(source, "source", source).n_rows - source.n_rows
-        self._row = 0
-        self._places: Int64Array | None = None  # of the wanted columns
-        columns = source.columns or [str(j) for j in range(source.n_features)]
-        self._columns = () if self.sparse else name_columns(path, columns)
-        self.kinds = dict.fromkeys(self._columns, NUMBERS)
-        if source.has_labels:
-            is_number = source.labels(0, 1).dtype.kind in "biuf"
-            self.own_label = label
-            self.kinds[label] = NUMBERS if is_number else WORDS
-
-    @property
-    def bytes_read(self) -> int:
-        """Share of the file that belongs to the rows read."""
-        return int((self.size or 0) * self._row // self._source.n_rows)
-
-    def choose(self, wanted: Wanted) -> None:  # noqa: D102
-        super().choose(wanted)
-        names = wanted.numbers
-        if self.sparse:
-            self._places = feature_places(self.feature_names, names or None, self.name)
-        else:
-            self._places = np.array([self._columns.index(name) for name in names], dtype=np.int64)
-
-    def blocks(self) -> Iterator[tuple[Any, Any, int]]:  # noqa: D102
-        source = self._source
-        label = self.wanted.label
-        for start, stop in block_slices(source, 0, source.n_rows, readers.BLOCK_BYTES):
-            rows: Any = source.read(start, stop, exact=True, checked=False)
-            labels = np.zeros(stop - start)
-            if label is not None and label == self.own_label:
-                labels = source.labels(start, stop)
-            elif label is not None:
-                labels = rows[:, self._columns.index(label)]
-            self._row = stop
-            self.text_bytes += (rows.data if self.sparse else rows).nbytes
-            yield rows, labels, start
-
-    def cells(self, block: tuple[Any, Any, int]) -> Cells:  # noqa: D102
-        rows, labels, start = block
-        place = place_from(self.name, start)
-        if self.wanted.label is not None and not self.wanted.targets:
-            values, codes = np.unique(labels, return_inverse=True)
-            labels = collect_words(values.tolist(), codes, place)
-        elif self.wanted.targets:
-            labels = labels.astype(np.float64)
-        if not self.sparse:
-            return Cells(labels, rows[:, self._places].astype(np.float64), (), place)
-        numbers = CSRRows(rows.data.astype(np.float64), rows.indices, rows.indptr, rows.n_features)
-        numbers = numbers if self._places is None else take_columns(numbers, self._places)
-        return Cells(labels, numbers, (), place)
 
 
 def place_from(name: str, first: int) -> Place:
@@ -368,16 +292,12 @@ class TableRecord:
 
         New rows may lack a last column of labels.
         """
-        places = [name for name in table.kinds if name != table.own_label]
-        if self.width is None or not are_numbers(places):
-            return
-        wanted = self.width
-        if self.label == str(wanted - 1) and label in (None, table.own_label):
-            wanted -= label is not None or len(places) == wanted - 1
-        if len(places) != wanted:
+        n_columns = len(table.kinds)
+        lacks_label = label is None and self.label == str(n_columns)
+        if self.width not in (None, n_columns + lacks_label) and are_numbers([*table.kinds]):
             raise InputError(
-                f"{table.name} has {len(places)} columns and {of} has {wanted}; without names they "
-                f"are known by their place: give rows with as many, in the same order"
+                f"{table.name} has {n_columns} columns and {of} has {self.width}; without names "
+                f"they are known by their place: give rows with as many, in the same order"
             )
 
 
@@ -395,12 +315,12 @@ def find_column(table: Table, name: str, option: str) -> str:
 
 def find_label(table: Table, wanted: str | None) -> str:
     """Column of the labels; InputError if there is none, or it cannot hold labels."""
-    label = table.own_label if wanted is None else find_column(table, wanted, "--label")
-    if label is None:
+    if wanted is None:
         raise InputError(
             f"{table.name} is a table: name the column of its labels with --label (it has "
-            f"{listed(table.proper_columns) or 'none'}), or an array's with --labels FILE.npy"
+            f"{listed(table.proper_columns)})"
         )
+    label = find_column(table, wanted, "--label")
     if table.kinds[label] not in USABLE:
         raise InputError(
             f"the labels in column {label!r} of {table.name} are of type {table.kinds[label]}; "
@@ -414,8 +334,6 @@ def choose_columns(table: Table, options: ConvertOptions) -> TableRecord:
     label = find_label(table, options.label)
     uses = dict.fromkeys(table.index, "index")
     uses |= dict.fromkeys([find_column(table, name, "--drop") for name in options.drop], "--drop")
-    if table.own_label is not None:
-        uses[table.own_label] = "--drop"
     uses[label] = "--label"
     for option, names in (
         ("--one-hot", options.one_hot),

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import pytest
 
@@ -44,7 +45,7 @@ CASES = [
     ("data.txt", {"dense": False}),
     ("data.csv", TABLE),
     ("data.parquet", TABLE),
-    ("data.npy", {"label": "-1", "dense": True}),
+    ("data.hdf5", {"dense": True}),
 ]
 
 
@@ -61,7 +62,9 @@ def write_files(folder, size, repeats):
     header = ",".join(f"c{j}" for j in range(21)) + "\n"
     (folder / f"{size}-data.csv").write_text(header + lines * repeats)
     table = np.tile(table, (repeats, 1))
-    np.save(folder / f"{size}-data.npy", table)
+    with h5py.File(folder / f"{size}-data.hdf5", "w") as file:
+        file["X"] = table[:, :-1]
+        file["y"] = table[:, -1]
     # One row group, which the reader must not take whole, of pages that are full in both files.
     columns = pa.table({f"c{j}": table[:, j].astype(np.float32) for j in range(21)})
     path = folder / f"{size}-data.parquet"

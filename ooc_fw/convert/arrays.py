@@ -1,0 +1,137 @@
+"""Rows and labels in arrays, of which all columns are features: HDF5, .npy, zarr, AnnData."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ooc_fw.convert import readers
+from ooc_fw.convert.readers import (
+    EXAMPLES,
+    Encoder,
+    LabelNumbers,
+    ParsedBlock,
+    ParseOptions,
+    Reader,
+    are_wrong,
+)
+from ooc_fw.convert.tables import TrainingFile, collect_words, place_from
+from ooc_fw.data.labels import feature_places
+from ooc_fw.data.opening import open_source
+from ooc_fw.data.rows import CSRRows, take_columns, take_rows
+from ooc_fw.data.sources import block_slices
+from ooc_fw.options import ConvertOptions
+from ooc_fw.system.errors import InputError
+
+
+class ArrayInput(Reader):
+    """Rows and labels that `open_source` finds in a file."""
+
+    def __init__(self, path: str, options: ConvertOptions) -> None:
+        super().__init__(path)
+        self.source = self.enter_context(
+            open_source(
+                path,
+                options.labels,
+                x_name=options.x_name,
+                label=options.label or "y",
+                missing_labels=options.missing_labels,
+            )
+        )
+        if self.source.scaling is not None:
+            self.close()
+            raise InputError(f"{path} is a converted file already: use it as it is")
+        self.size = self.source.decoded_bytes
+        self._row = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """Share of the file that belongs to the rows read."""
+        return int((self.size or 0) * self._row // self.source.n_rows)
+
+    def blocks(self) -> Iterator[tuple[int, Any, Any]]:  # noqa: D102
+        source = self.source
+        for start, stop in block_slices(source, 0, source.n_rows, readers.BLOCK_BYTES):
+            rows: Any = source.read(start, stop, exact=True, checked=False)
+            labels = source.labels(start, stop) if source.has_labels else None
+            self._row = stop
+            self.text_bytes += (rows.data if source.sparse else rows).nbytes
+            yield start, rows, labels
+
+
+class ArrayEncoder(Encoder):
+    """Makes rows of arrays of equal width; those of `like` have its columns, by name or place."""
+
+    hint = "give an array with rows in it"
+
+    def __init__(
+        self,
+        inputs: Sequence[ArrayInput],
+        options: ConvertOptions,
+        parsing: ParseOptions,
+        like: TrainingFile | None,
+        labels: LabelNumbers,
+    ) -> None:
+        self.labels = labels
+        self.labelled = all(one.source.has_labels for one in inputs)
+        first = inputs[0].source
+        if like is None and not self.labelled:
+            raise InputError(f"{first.name} has no labels; {first.labels_hint}")
+        self._options = parsing
+        self._targets = options.targets
+        self.columns = first.columns if like is None else like.columns
+        self._width = first.n_features if like is None else like.n_features
+        self._places = {}  # of the columns in each array; None: all in order
+        for one in inputs:
+            self._places[one.name] = feature_places(one.source.columns, self.columns, one.name)
+            if self._places[one.name] is None and one.source.n_features != self._width:
+                raise InputError(
+                    f"{one.name} has {one.source.n_features} columns and "
+                    f"{first.name if like is None else like.name} has {self._width}; give rows "
+                    f"with as many, in the same order"
+                )
+        of_all = sum(getattr(one.source, "source", one.source).n_rows for one in inputs)
+        self._n_unlabelled = of_all - sum(one.source.n_rows for one in inputs)
+
+    def parse(self, reader: Reader, block: tuple[int, Any, Any]) -> ParsedBlock:  # noqa: D102
+        start, found, labels = block
+        place = place_from(reader.name, start)
+        rows: Any = found
+        if not isinstance(found, CSRRows):
+            rows = CSRRows.from_dense(found.astype(np.float64))
+        rows = replace(rows, data=rows.data.astype(np.float64, copy=False))
+        if (places := self._places[reader.name]) is not None:
+            rows = take_columns(rows, places)
+        wrong = np.flatnonzero(are_wrong(rows.data, self._options.log1p))
+        bad_rows = rows.row_numbers()[wrong] if len(wrong) else wrong
+        reasons = [
+            f"{place(row)}: the value in {self.column_name(rows.indices[k])} is {rows.data[k]:g}: "
+            f"not finite, beyond float32 (3.4e38), or without log1p; replace it"
+            for row, k in zip(bad_rows[:EXAMPLES].tolist(), wrong.tolist(), strict=False)
+        ]
+        if reasons and not self._options.skip:
+            raise InputError(reasons[0])
+        if labels is None:
+            labels = np.zeros(len(rows))
+        elif not self._targets:
+            values, codes = np.unique(labels, return_inverse=True)
+            labels = collect_words(values.tolist(), codes, place)
+        elif labels.dtype.kind not in "biuf" or not np.isfinite(labels).all():
+            raise InputError(f"{reader.name} has labels that are not finite numbers: no targets")
+        kept = np.delete(np.arange(len(rows)), bad_rows)
+        n_skipped = len(rows) - len(kept)
+        if n_skipped:
+            rows = take_rows(rows, kept)
+            labels = labels[kept]
+        numbers = self.labels.of(labels, lambda k: place(int(kept[k])))
+        return ParsedBlock(numbers, rows, self._width, 0, n_skipped, tuple(reasons))
+
+    def column_name(self, column: int) -> str:  # noqa: D102
+        return f"column {str(column if self.columns is None else self.columns[column])!r}"
+
+    def notes(self) -> Iterator[str]:  # noqa: D102
+        if self._n_unlabelled:
+            yield f"{self._n_unlabelled} rows without a label are left out"
