@@ -243,10 +243,10 @@ def _on_source(source: RowSource, rows: Rows, n_bad: int, counts: Mapping[Any, i
         n_missing = sum(n for label, n in counts.items() if label != label)  # NaN
         n_different = len(counts) - (n_missing > 0)
         yield from _on_labels(n_different, n_missing, are_amounts=n_different > MANY_CLASSES)
-    is_scaled = source.scaling is not None and not source.scaling.is_identity
-    if source.scaling is None and merges(source):
+    is_narrow = source.n_features <= 1 << 16
+    if is_narrow and source.scaling is None and merges(source):
         yield "", "--scale", "standard"
-    elif not is_scaled and source.n_features <= 1 << 16:
+    elif is_narrow and (source.scaling is None or source.scaling.is_identity):
         low, high = ColumnRanges().add(rows).range(source.n_features)
         is_thin = np.count_nonzero(values_of(rows)) < 0.5 * len(rows) * source.n_features
         columns = source.columns or [str(j) for j in range(source.n_features)]
