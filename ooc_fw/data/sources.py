@@ -321,7 +321,7 @@ class RowSource(ABC):
 
     def _count(self, n_rows: int, n_bytes: int = 0) -> None:
         with self._counting:  # several threads read from one source
-            self.rows_read += n_rows
+            self.rows_read += int(n_rows)
             self._bytes_read += n_bytes
 
 
