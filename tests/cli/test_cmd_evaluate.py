@@ -78,17 +78,6 @@ def test_a_threshold_is_that_of_predict(ooc_fw, model_file, data_file, judged, p
     assert found["average_precision"] == pytest.approx(metrics.average_precision_score(*scores))
 
 
-def test_what_makes_no_sense_is_refused(ooc_fw, model_file, data_file, table, write_text):
-    for command in ("evaluate", "predict"):
-        ooc_fw(command, model_file, data_file, "--threshold=nan").assert_refused("--threshold")
-    outcome = ooc_fw("evaluate", model_file, data_file, "--positive", "attack")
-    outcome.assert_refused("--positive attack", "-7 and 3")
-    one = write_text(table.X, 0 * table.y - 7)
-    ooc_fw("evaluate", model_file, one, "--positive", "3").assert_refused("no row of", "label 3")
-    result = ooc_fw("evaluate", model_file, one, "--json").json()
-    assert result["roc_auc"] is result["average_precision"] is None
-
-
 def test_labels_of_an_array(ooc_fw, model_file, table, tmp_path):
     data = tmp_path / "X.npy", "--labels", tmp_path / "y.npy"
     np.save(data[0], table.X)

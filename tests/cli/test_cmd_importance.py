@@ -24,15 +24,3 @@ def test_rows_and_workers(ooc_fw, model_file, data_file):
     whole = ooc_fw(*command, "--rows", "all").json()
     assert whole == ooc_fw(*command, "--dask", "threads", "--threads", 2).json()
     assert ooc_fw(*command, "--rows", 50).json()["n_rows"] == 50
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [(["--rows", "0"], "--rows"), (["--top", "some"], "--top"), (["--figure", "x.doc"], ".png")],
-)
-def test_wrong_options(ooc_fw, model_file, data_file, options, message):
-    ooc_fw("importance", model_file, data_file, *options).assert_refused(message)
-
-
-def test_text_is_refused(ooc_fw, model_file, text_file):
-    ooc_fw("importance", model_file, text_file).assert_refused("ooc-fw convert")

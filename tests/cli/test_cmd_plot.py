@@ -47,26 +47,6 @@ def test_plot(ooc_fw, logs, tmp_path, name, begins, more):
     assert figure.read_bytes().startswith(begins)
 
 
-def test_refused_inputs_and_outputs(ooc_fw, logs, data_file, tmp_path):
-    output = tmp_path / "x.png"
-    outcome = ooc_fw("plot", data_file, "-o", output)
-    outcome.assert_refused(f"{data_file} cannot be read (it has no events", "train --log")
-    ooc_fw("plot", logs[0], "-o", tmp_path / "no" / "x.png").assert_refused("cannot be written")
-    assert not output.exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["-o", "x.jpg"], "has to end in .png, .svg or .pdf"),
-        (["--panels", "gap,size"], "--panels knows gap, support"),
-        (["--against", "rows"], "--against: must be one of time, iteration, not 'rows'"),
-    ],
-)
-def test_unusable_options(ooc_fw, logs, arguments, message):
-    ooc_fw("plot", logs[0], *arguments).assert_refused(message)
-
-
 @pytest.mark.grid
 def test_logs_of_runs_that_died(ooc_fw, logs, tmp_path):
     """Their figures have default names."""

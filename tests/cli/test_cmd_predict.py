@@ -103,41 +103,6 @@ def test_text_wider_narrower_and_counted_from_zero(ooc_fw, model_file, tmp_path)
     assert found[0] == found[1] == found[2]
 
 
-def test_data_that_do_not_fit_the_model(ooc_fw, model_file, text_file, tmp_path):
-    ooc_fw("convert", text_file, tmp_path / "d.h5", "--scale", "maxabs")
-    np.save(tmp_path / "X.npy", np.ones((2, 9), dtype=np.float32))
-    for name, text in (("empty.h5", ""), ("empty.txt", ""), ("t.csv", "age,city,label\n1,2,3\n")):
-        (tmp_path / name).write_text(text)
-    (tmp_path / "m.h5").write_bytes(model_file.read_bytes())
-    for name, *parts in (
-        ("d.h5", "maxabs", "minmax", "--like"),
-        ("X.npy", "X.npy has 9 features but the model was trained on 4"),
-        ("empty.h5",),
-        ("empty.txt",),
-        ("none.h5",),
-        ("t.csv", "is a table", f"ooc-fw convert {tmp_path / 't.csv'} t.h5 --like TRAIN.h5"),
-        ("m.h5", "is a model", f"ooc-fw info {tmp_path / 'm.h5'}"),
-    ):
-        ooc_fw("predict", model_file, tmp_path / name).assert_refused(name, *parts)
-
-
-def test_unusable_models(ooc_fw, model_file, data_file, text_file, tmp_path):
-    (tmp_path / "cut.h5").write_bytes(model_file.read_bytes()[:-100])
-    for model in (tmp_path / "none.h5", tmp_path / "cut.h5", text_file, data_file):
-        ooc_fw("predict", model, data_file).assert_refused(model.name, "ooc-fw train")
-
-
-def test_unusable_options(ooc_fw, model_file, data_file, sure_model, tmp_path):
-    for model, options, *parts in (
-        (model_file, ("--json",), "-o FILE"),
-        (model_file, ("-o", model_file), f"would replace the input {model_file}"),
-        (model_file, ("--probability", "-o", tmp_path / "t.csv"), "ooc-fw train --probability"),
-        (sure_model, ("--probability", "--decision"), "not both", "FILE.csv"),
-    ):
-        ooc_fw("predict", model, data_file, *options).assert_refused(*parts)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("name", ["t.csv", "t.h5", "t.txt"])
 def test_failure_leaves_the_old_output(ooc_fw, model_file, tmp_path, name):
     (tmp_path / name).write_text("old")

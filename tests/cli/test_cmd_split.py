@@ -1,4 +1,3 @@
-import os
 import tracemalloc
 
 import h5py
@@ -92,27 +91,6 @@ def test_rows_without_labels_and_rows_of_an_array(ooc_fw, tmp_path):
         assert not source.has_labels
         rows = [int(np.flatnonzero((X == row).all(axis=1))[0]) for row in source.read(0, 12)]
         assert rows == sorted(set(rows))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--test-share", "1"), "--test-share: must be a positive number, at most 0.999999"),
-        (("--test-share", "0.0001"), "leaves one part empty; choose another share"),
-        (("--rows", "none.txt"), "none.txt does not list row numbers"),
-        (("--rows", "words.txt"), "does not list row numbers"),
-        (("--rows", "twice.txt"), "must list some of the row numbers 0 to"),
-        (("--rows", "far.txt"), "far.txt must list some of the row numbers 0 to 199"),
-        (("--rows", "half.npy"), "must list some of the row numbers 0 to"),
-    ],
-)
-def test_what_cannot_be_split(ooc_fw, tmp_path, data_file, monkeypatch, options, message):
-    monkeypatch.chdir(tmp_path)
-    for name, text in (("words", "a"), ("twice", "1\n1"), ("far", "1\n100000")):
-        (tmp_path / f"{name}.txt").write_text(text)
-    np.save("half.npy", np.array([0.5]))
-    ooc_fw("split", data_file, "a.h5", "b.h5", *options).assert_refused(message)
-    assert not os.path.exists("a.h5")
 
 
 def test_parts_take_few_bytes_a_row(tmp_path):

@@ -110,64 +110,6 @@ def test_help_names_every_kernel_and_step_rule(ooc_fw):
     assert {*KERNELS, *STEP_RULES} <= set(words)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--x-name", "Z"), "has no 'Z'"),
-        (("--kernel", "cubic"), "kernel must be one of rbf, linear, poly, laplacian, tani"),
-        (("--method", "newton"), "'newton'"),
-        (("--lmo", "half"), "--lmo: must be one of auto, full, sampled, "),
-        (("--C", "nan"), "--C: must be a positive number, not 'nan'"),
-        (("--gamma", "0"), "--gamma: must be auto, scale or a positive number, not '0'"),
-        (("--max-iter", "-1"), "--max-iter: must be a whole number that is not negative"),
-        (("--class-weight", "1"), "--class-weight: must be class weights LABEL=W,... or balanced"),
-        (("--class-weight", "3=1,"), "must be class weights"),
-        (("--class-weight", "3=x"), "must be class weights"),
-        (("--class-weight", "5=1"), "a weight for 5, which is no label"),
-        (("--class-weight", "3=0"), "the weight of class 3 must be a positive number"),
-        (("--class-weight", "spam=2"), "a weight for spam, which is no label"),
-        (("--max-time", "soon"), "--max-time: must be a positive number of seconds, not 'soon'"),
-        (("--checkpoint-every", "5s"), "--checkpoint-every needs --checkpoint FILE"),
-        (("--resume", "none.ckpt"), "there is no model file none.ckpt"),
-        (("--resume", "{data}"), "it holds data"),
-        (("--checkpoint", "{folder}/m.h5"), "would both be"),
-        (("--landmarks", "5"), "--landmarks: must be auto, none or a whole number of at least 20"),
-        (("--landmarks", "40", "--exact"), "--landmarks 40 and --exact contradict each other"),
-        (("--landmarks", "40", "--method", "swap"), "--landmarks 40 and --method contradict"),
-        (("--landmarks", "40", "--stopping", "meb"), "--landmarks 40 and --stopping contradict"),
-        (("--landmarks", "rows.npy"), "must be auto, none or a whole number of at least 20, not"),
-        (("--max-support", "30"), "unrecognized arguments: --max-support"),
-        (("--keep", "30"), "--keep goes with --stream only"),
-        (("--task", "novelty", "--probability"), "looks at no labels; leave out --probability"),
-        (("--task", "novelty", "--class-weight", "balanced"), "leave out --class-weight"),
-        (("--contamination", "0.1"), "--contamination goes with --task novelty"),
-        (("--ordinary", "3"), "--ordinary goes with --task novelty"),
-        (("--task", "novelty", "--ordinary", "8"), "has the label 8, or all have"),
-        (("--task", "novelty", "--contamination", "0.7"), "must be a positive number, at most 0.5"),
-        (("--task", "clustering"), "--task: must be one of classification, novelty"),
-        (("--memory", "10MiB"), "a limit that would do is"),
-    ],
-)
-def test_unusable_option(ooc_fw, data_file, tmp_path, arguments, message):
-    before = data_file.read_bytes()
-    names = {"data": data_file, "folder": tmp_path}
-    arguments = (argument.format(**names) for argument in arguments)
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", *arguments)
-    outcome.assert_refused(message.format(**names))
-    assert list(tmp_path.iterdir()) == []
-    assert data_file.read_bytes() == before
-
-
-def test_unusable_data(ooc_fw, table, text_file, tmp_path):
-    (tmp_path / "e.h5").touch()
-    np.save(tmp_path / "X.npy", table.X)
-    np.save(tmp_path / "y.npy", np.zeros(len(table.y)))
-    for name, *parts in (("none.h5", "none.h5"), ("e.h5", "e.h5"), (text_file, "ooc-fw convert")):
-        ooc_fw("train", tmp_path / name).assert_refused(*parts)
-    outcome = ooc_fw("train", tmp_path / "X.npy", "--labels", tmp_path / "y.npy")
-    outcome.assert_refused("rows of two classes")
-
-
 def test_three_classes_from_training_to_certificate(ooc_fw, table, tmp_path):
     """With labels that are words, which every command reads and writes."""
     words = np.array(["groß", "klein", "mittel"])

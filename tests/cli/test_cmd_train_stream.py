@@ -105,34 +105,6 @@ def test_positions_are_those_of_the_text(ooc_fw, text_file, tmp_path):
     assert outcome.json()["certified_gap"] <= 1e-3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["--stream", "-"], ["- is no file here", "give -o"]),
-        (["--stream", "{text}", "-o", "{text}"], ["would replace the input"]),
-        (["--stream", "{text}", "--labels", "y.npy"], ["--labels has no part in", "LIBSVM text"]),
-        (["--stream", "{text}", "--x-name", "Z"], ["--x-name has no part in", "LIBSVM text"]),
-        (["--stream", "nowhere"], ["nowhere does not exist"]),
-        (["--stream", "{text}", "--stopping", "meb", "--kernel", "poly"], ["meb"]),
-        (["-"], ["standard input goes with --stream only"]),
-        (["{data}", "--zero-based"], ["--zero-based goes with --stream only"]),
-        *(
-            (["--stream", "t.txt", *option.split()], [f"{option.split()[0]} has no part in"])
-            for option in (
-                *("--method fw", "--max-iter 3", "--memory 1GiB", "--seed 1", "--max-time 3"),
-                *("--class-weight balanced", "--probability"),
-                *("--checkpoint c", "--checkpoint-every 3", "--dask threads"),
-                *("--lmo full", "--landmarks 40", "--exact"),
-            )
-        ),
-    ],
-)
-def test_unusable_arguments(ooc_fw, text_file, data_file, arguments, parts):
-    names = {"text": text_file, "data": data_file}
-    outcome = ooc_fw("train", *(str(argument).format(**names) for argument in arguments))
-    outcome.assert_refused(*parts)
-
-
 def test_features_may_appear_late_and_classes_may_not(ooc_fw, tmp_path, small_blocks):
     """Features are counted from 0."""
     path, model = tmp_path / "d.txt", tmp_path / "m.h5"

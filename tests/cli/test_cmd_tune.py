@@ -122,20 +122,6 @@ def test_the_model_after_a_signal(ooc_fw, data_file, model_file, tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["--metric", "f1"], ["accuracy, balanced_accuracy, auc", "f1"]),
-        (["--points", "/nowhere/r.json"], ["/nowhere"]),
-        (["-o", "{data}"], ["would replace the input"]),
-        (["-o", "x.h5", "--points", "x.h5"], ["would both be"]),
-    ],
-)
-def test_mistakes(ooc_fw, data_file, arguments, parts):
-    arguments = (argument.format(data=data_file) for argument in arguments)
-    ooc_fw("tune", data_file, *arguments).assert_refused(*parts)
-
-
-@pytest.mark.parametrize(
     ("text", "values"),
     [
         ("0.5,1,10", [0.5, 1, 10]),

@@ -63,11 +63,3 @@ def test_certify_and_evaluate(ooc_fw, model_file, data_file, dask, names):
 def test_predict(ooc_fw, model_file, data_file):
     predict = "predict", model_file, data_file, "--decision"
     assert ooc_fw(*predict, "--dask", "threads") == ooc_fw(*predict)
-
-
-def test_what_is_refused_before_any_work(ooc_fw, data_file, model_file, text_file, tmp_path):
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--dask", "everywhere")
-    outcome.assert_refused("must be threads, processes, the address", "'everywhere'")
-    outcome = ooc_fw("predict", model_file, text_file, "--dask", "threads")
-    outcome.assert_refused("is text", "leave out other files and --dask")
-    assert not list(tmp_path.iterdir())

@@ -92,39 +92,6 @@ def test_warnings_are_one_line_each_and_the_status_is_that_of_the_command(monkey
     assert ooc_fw("demo") == (1, "", said)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "the following arguments are required: COMMAND; see ooc-fw --help"),
-        (("fit",), "invalid choice: 'fit'"),
-        (("train",), "required: DATA; see ooc-fw train --help"),
-        (("train", "d.h5", "--speed"), "arguments: --speed; see ooc-fw train --help"),
-        (("--speed", "train", "d.h5"), "unrecognized arguments: --speed; see ooc-fw --help"),
-        (("train", "d.h5", "--thread=2"), "unrecognized arguments: --thread=2; see"),
-        (("train", "d.h5", "--quiet", "--verbose"), "not allowed with"),
-        (("convert", "d.txt"), "convert needs IN and OUT.h5"),
-        (("convert", "d.txt", "d.h5", "--dense", "--sparse"), "not allowed with"),
-        (("help", "nothing"), "the topics are api, cells, changes"),
-        (("certify", "m.h5", "d.h5", "--tol", "x"), "--tol: must be a positive number, not 'x'"),
-        (("tune", "d.h5", "--C", "0,1"), "--C: must be a positive number, not '0'"),
-        (("tune", "d.h5", "--folds", "1"), "unrecognized arguments: --folds 1"),
-        (("tune", "d.h5", "--validation", "1.5"), "positive number, at most 0.999999, not '1.5'"),
-        (("convert", "d.txt", "d.h5", "--seed", "-1"), "--seed: must be a whole number"),
-        (("convert", "d.txt", "d.h5", "--scale", "x"), "must be one of none, minmax, maxabs"),
-        (("train", "d.h5", "--seed", "9" * 30), "not negative, at most 9.22337e+18"),
-        (("train", "d.h5", "--memory", "plenty"), "--memory: 'plenty' is no size in bytes"),
-        (("train", "d.h5", "--checkpoint-every", "m"), "must be a positive number of seconds"),
-    ],
-)
-def test_usage_error_is_one_sentence(ooc_fw, arguments, message):
-    ooc_fw(*arguments).assert_refused(message)
-
-
-@pytest.mark.parametrize("values", ["many", "2^4..2^0", "2^1..2^999999999", "0^-1", "2^0..2^3:0"])
-def test_absurd_lists_of_values(ooc_fw, values):
-    ooc_fw("tune", "x.h5", f"--C={values}").assert_refused("--C", values)
-
-
 @pytest.mark.parametrize("command", [None, *choices()])
 def test_help(ooc_fw, command):
     outcome = ooc_fw(*([command] if command else []), "--help")

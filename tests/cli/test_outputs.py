@@ -111,38 +111,6 @@ def test_a_default_name_is_beside_regular_files_only(ooc_fw, run_log, text_file)
     os.close(reading)
 
 
-# -- several classes -----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory):
-    """Data of 14 classes, more than fit in a line, and a model of them."""
-    folder = tmp_path_factory.mktemp("many")
-    rng = np.random.default_rng(0)
-    y = np.arange(280) % 14
-    X = rng.normal(0, 0.4, (280, 2)) + np.stack([y % 4, y // 4], axis=1)
-    np.save(folder / "X.npy", X.astype(np.float32))
-    np.save(folder / "y.npy", y.astype(float))
-    convert = ["convert", folder / "X.npy", folder / "d.h5", "--labels", folder / "y.npy"]
-    assert main([*map(str, convert), "--quiet"]) == 0
-    assert main(["train", str(folder / "d.h5"), "-o", str(folder / "m.h5"), "--quiet"]) == 0
-    return folder / "d.h5", folder / "m.h5"
-
-
-def test_info_of_a_model_of_several_classes(ooc_fw, many):
-    result = ooc_fw("info", many[1], "--json").json()
-    assert len(result["classifiers"]) == 91
-    assert result["certified_gap"] == max(own["certified_gap"] for own in result["classifiers"])
-    assert [result["classifiers"][0][side] for side in ("negative", "positive")] == [0, 1]
-    outcome = ooc_fw("info", many[1])
-    assert (outcome.status, outcome.err) == (0, "")
-    assert "0 against 1 " in outcome.out
-    assert "and 79 more binary classifiers" in outcome.out
-
-
-# -- all commands ------------------------------------------------------------------------------
-
-
 COMMAND_WORDS = {
     "convert": "{text} --like {data} -o {new}",
     "split": "{data} --rows {rows} -o {new} {new2}",
@@ -336,26 +304,3 @@ def test_results_are_printed_before_they_are_drawn(
         f"ooc-fw: {names['full']}: No space left on device\n",
     )
     assert json.loads(outcome.out)
-
-
-@pytest.mark.parametrize("kind", ["zip", "empty", "text", "huge", "no bytes", "matrix", "objects"])
-@pytest.mark.parametrize(
-    "command", ["split {data} {new} {new}2 --rows {npy}", "train {data} -o {new} --labels {npy}"]
-)
-def test_arrays_that_are_no_lists(ooc_fw, data_file, tmp_path, command, kind):
-    path = tmp_path / "a.npy"
-    if kind == "zip":
-        with path.open("wb") as file:
-            np.savez(file, rows=np.arange(3))
-    elif kind in ("empty", "text"):
-        path.write_text("1\n2\n" * (kind == "text"))
-    elif kind in ("huge", "no bytes"):
-        with path.open("wb") as file:
-            descr = "<i8" if kind == "huge" else "|V0"
-            header = {"descr": descr, "fortran_order": False, "shape": (1 << 60,)}
-            np.lib.format.write_array_header_1_0(file, header)
-    else:
-        array = np.ones((2, 2)) if kind == "matrix" else np.array([{}, {}])
-        np.save(path, array, allow_pickle=True)
-    names = {"data": data_file, "npy": path, "new": tmp_path / "n"}
-    ooc_fw(*(word.format(**names) for word in command.split())).assert_refused(str(path))
