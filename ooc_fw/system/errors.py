@@ -77,14 +77,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """From Ctrl-C, from ``kill``, and from a terminal that is closed."""
 
 
-def interruption(number: int | None) -> KeyboardInterrupt:
-    """What the signal `number` raises; None is a callback's wish."""
-    return KeyboardInterrupt(number or signal.SIGINT)
-
-
 def signal_of(interrupt: KeyboardInterrupt) -> int:
-    """Number of the signal that raised `interrupt`: that of Ctrl-C if Python did."""
-    return int(interrupt.args[0]) if interrupt.args else signal.SIGINT
+    """Number of the signal that raised `interrupt`: that of Ctrl-C if Python or a callback did."""
+    return next((int(number) for number in interrupt.args if number), signal.SIGINT)
 
 
 def word_for(number: int) -> str:
@@ -106,7 +101,7 @@ def ignore_signals() -> None:
 
 
 def _raise(number: int, _: FrameType | None) -> None:
-    raise interruption(number)
+    raise KeyboardInterrupt(number)
 
 
 class DeferredInterrupt:
@@ -144,14 +139,14 @@ class DeferredInterrupt:
         self.defers = False
         try:
             if self.noted is not None:
-                raise interruption(self.noted)
+                raise KeyboardInterrupt(self.noted)
             yield
         finally:
             self.defers = True
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.noted is not None:
-            raise interruption(number)
+            raise KeyboardInterrupt(number)
         if self.defers:
             self.noted = number
         else:

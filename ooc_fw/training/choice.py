@@ -25,7 +25,7 @@ from ooc_fw.problem import NoveltyProblem, Problem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact, sizes_of, workload
 from ooc_fw.solver.state import Solution, Status, Warm
-from ooc_fw.system.errors import InputError, OutOfTimeError, interruption, signal_of
+from ooc_fw.system.errors import InputError, OutOfTimeError, signal_of
 from ooc_fw.system.memory import (
     MemoryPlan,
     OverLimitError,
@@ -250,7 +250,7 @@ def _solve_sample(
     solutions = [pair.solution for pair in pairs]
     for solution in solutions:
         if solution.signal is not None:
-            raise interruption(solution.signal)
+            raise KeyboardInterrupt(solution.signal)
     late = any(solution.status is Status.TIME_LIMIT for solution in solutions)
     return len(ids), len(union_of_rows(pairs)), late
 

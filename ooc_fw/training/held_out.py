@@ -21,7 +21,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError, format_label, interruption
+from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.training.fit import Fit, fit
 
 SHARE = 0.5  # share of few rows that is held out; with 0.2 and 0.3 log losses are the same or worse
@@ -103,7 +103,7 @@ def held_out_sigmoids(
     fitted = fit(problem.subset(train, train.rows), wanted, told)
     model = fitted.model
     if Status(model.status).was_asked_for:
-        raise interruption(fitted.signal)
+        raise KeyboardInterrupt(fitted.signal)
     with rest as part, part.limited(deadline.check):
         blocks = decide(model, part, threads=options.threads, dask=session.dask)
         values = np.concatenate([block.reshape(len(block), -1) for block in blocks])

@@ -37,7 +37,7 @@ from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.state import Callback, Solution, SolverState, Status, Warm, Work
-from ooc_fw.system.errors import DeferredInterrupt, interruption
+from ooc_fw.system.errors import DeferredInterrupt
 
 logger = logging.getLogger(__name__)
 
@@ -223,7 +223,7 @@ class Stream:
             session = Session(callbacks, interrupt=interrupt)
             solution = solve_problem(problem, plan, session, warm)
         if interrupt.noted is not None or solution.status.was_asked_for:
-            raise interruption(interrupt.noted)
+            raise KeyboardInterrupt(interrupt.noted)
         return solution
 
     def pairs(self) -> list[PairSolution]:

@@ -36,7 +36,7 @@ from ooc_fw.problem import row_penalties
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Callback, Status
 from ooc_fw.solver.surroundings import Deadline
-from ooc_fw.system.errors import InputError, OutOfTimeError, interruption, signal_of
+from ooc_fw.system.errors import InputError, OutOfTimeError, signal_of
 from ooc_fw.system.memory import OverLimitError
 from ooc_fw.training.choice import MOST_SUPPORT, check_options, plan_model, plan_span
 from ooc_fw.training.fit import (
@@ -428,7 +428,7 @@ class _Search:
         point.pace = (time.perf_counter() - started) / n_rows**2
         status = Status(fitted.model.status)
         if status.was_asked_for:
-            raise interruption(fitted.signal)
+            raise KeyboardInterrupt(fitted.signal)
         return None if status is Status.TIME_LIMIT else fitted
 
     def _problem_of(self, point: Point, problem: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ooc_fw
-from ooc_fw.system.errors import DeferredInterrupt, interruption, signal_of
+from ooc_fw.system.errors import DeferredInterrupt, signal_of
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -32,8 +32,8 @@ def test_the_first_signal_waits_and_the_second_raises():
             send()
         assert signal_of(raised.value) == signal.SIGINT
     assert signal.getsignal(signal.SIGINT) is before
-    assert signal_of(interruption(signal.SIGTERM)) == signal.SIGTERM
-    assert signal_of(interruption(None)) == signal.SIGINT
+    assert signal_of(KeyboardInterrupt(signal.SIGTERM)) == signal.SIGTERM
+    assert signal_of(KeyboardInterrupt(None)) == signal.SIGINT
 
 
 def test_the_inner_one_notes_if_it_defers_else_the_outer_one():
