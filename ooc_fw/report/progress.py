@@ -35,9 +35,8 @@ BAR_SECONDS = 0.2  # between two lines in the same place of a terminal
 class Waiting:
     """Shows on standard error what is under way: on a terminal in place, unless told otherwise.
 
-    A thread does so, since one step may last long. When nobody reads standard error any more, the
-    work continues without a display. Calls say how much is done, in rows or another unit ("B" for
-    bytes).
+    A thread does so, since one step may last long. Calls say how much is done, in rows or another
+    unit ("B" for bytes).
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Waiting:
         text = f"{line}\n"
         if self._in_place:  # erase the line before
             text = f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}"
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # nobody reads it any more
             print(text, end="", file=sys.stderr, flush=True)
 
     def stop(self) -> None:
@@ -141,11 +140,10 @@ class Progress(Waiting):
 class EventLog:
     """A file with one JSON object a line: ``start``, ``progress``, ``end``.
 
-    A ``progress`` event holds the state and the memory of the process, in bytes. There are at most
-    ten a second, and one whenever binary classifier, phase or certified gap change and at the end
-    of a pass over the data. The file can be followed and survives a run that dies. When it cannot
-    be written, one warning says so and the run continues. The log of a run that resumes goes on in
-    a file that exists; `facts` are in its event ``start``.
+    A ``progress`` event holds the state and the memory of the process, in bytes: ten a second at
+    most, and one whenever binary classifier, phase or certified gap change and at the end of a pass
+    over the data. If the file cannot be written, one warning says so and the run continues. That of
+    a run that resumes goes on; `facts` are in its event ``start``.
     """
 
     def __init__(self, path: str | Path, *, resume: Any = None, **facts: Any) -> None:

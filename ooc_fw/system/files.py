@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -120,9 +121,9 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
     """Yield an empty temporary file that replaces `path` when the block ends without exception.
 
     After an exception, interrupts included, the temporary file is removed and `path` is unchanged.
-    The new file has the permissions and, as far as allowed, the owner of the one that it replaces.
-    InputError when something else than a regular file is there. An OSError that names no file names
-    `path`: what is read within the block must raise other errors.
+    The new file has the permissions of the one that it replaces. InputError if something else than
+    a regular file is there. An OSError that names no file names `path`: what is read within the
+    block must raise other errors.
     """
     target, _ = _locate(path)
     temporary = _temporary(target)
@@ -134,20 +135,13 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
             flush_to_disk(temporary)
             target, _ = _locate(path)  # refuses what has appeared meanwhile
             if target.exists():
-                _keep_permissions(temporary, target.stat())
+                with contextlib.suppress(OSError):  # not every file system has permissions
+                    shutil.copymode(target, temporary)
             os.replace(temporary, target)
         finally:
             with contextlib.suppress(OSError):  # it was renamed, or the folder is gone
                 temporary.unlink()
         flush_to_disk(target.parent)
-
-
-def _keep_permissions(temporary: Path, old: os.stat_result) -> None:
-    """Give a temporary file the owner and permissions of the file that it will replace."""
-    with contextlib.suppress(OSError):  # only root may give files away
-        os.chown(temporary, old.st_uid, old.st_gid)
-    with contextlib.suppress(OSError):  # not every file system has permissions
-        temporary.chmod(stat.S_IMODE(old.st_mode))
 
 
 def flush_to_disk(path: Path) -> None:
