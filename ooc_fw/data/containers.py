@@ -253,7 +253,7 @@ def labels_in(node: Node, name: str, sums: Sums | None = None) -> Sliceable:
         array = ReadArray(column.shape[:1], dtype, lambda start, stop: column[start:stop][:, 0])
     names = get_texts(getattr(node, "attrs", {}), LABEL_NAMES)
     if names is not None:
-        return labels_at(array, np.array(names, dtype=np.str_), name)
+        return labels_at(array, np.array([*names, ""], dtype=np.str_), name)
     return word_labels(array) if is_text else array
 
 

@@ -73,7 +73,10 @@ def plain_word(value: object) -> str:
     """
     if isinstance(value, bool | np.bool_):
         return str(value)
-    word = (as_text(value) if isinstance(value, bytes) else format_label(value)).strip()
+    if isinstance(value, int | np.integer):  # as float64 it may be another one
+        word = str(int(value))
+    else:
+        word = (as_text(value) if isinstance(value, bytes) else format_label(value)).strip()
     if word.lower() in ("true", "false"):
         return word.capitalize()
     if (word[:1] == "0" and word[1:2].isdigit()) or not is_label_number(word):
@@ -117,12 +120,12 @@ def coded_labels(codes: Any, words: Iterable[object], name: str) -> ReadArray:
 
 
 def labels_at(codes: Any, values: AnyArray, name: str) -> ReadArray:
-    """Labels whose places in `values` are in an array, perhaps in a file; -1 is the last one."""
+    """Labels whose places in `values` are in an array, perhaps in a file; the last is missing."""
 
     def read(start: int, stop: int) -> AnyArray:
         stored = np.asarray(codes[start:stop])
         places = stored.astype(np.int64)
-        if np.any(places != stored) or np.any((places < -1) | (places >= len(values))):
+        if np.any(places != stored) or np.any((places < -1) | (places >= len(values) - 1)):
             raise DamageError(f"{name} has codes that are none of its categories; write it again")
         return values[places]
 

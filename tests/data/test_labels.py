@@ -19,6 +19,7 @@ from ooc_fw.data.labels import (
     codes_of,
     encode_labels,
     feature_places,
+    label_values,
     read_targets,
 )
 from ooc_fw.data.opening import open_source
@@ -87,6 +88,37 @@ def test_one_rule_for_labels_of_all_containers(tmp_path, container, words):
     given = zarr.open(data)["y"] if container == "zarr" else np.array(given)
     in_ram = open_source(np.eye(5), given, missing_labels=drop)
     assert in_ram.labels(0, in_ram.n_rows).tolist() == expected
+
+
+@pytest.mark.parametrize("stored", ["codes categories", "values mask", "y"])
+def test_large_whole_numbers_are_not_merged(tmp_path, stored):
+    """In columns of AnnData they are words."""
+    large = np.array([2**53, 2**53 + 1])
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["X"] = np.eye(2)
+        if stored == "y":
+            file["obs/kind"] = large
+        elif stored == "values mask":
+            file["obs/kind/values"], file["obs/kind/mask"] = large, [False, False]
+        else:
+            file["obs/kind/categories"], file["obs/kind/codes"] = large, [0, 1]
+    source = open_source(tmp_path / "f.h5", label="kind")
+    if stored == "y":
+        with pytest.raises(InputError, match="is a whole number that float64 does not tell"):
+            label_values(source)
+    else:
+        assert label_values(source).tolist() == [str(value) for value in large]
+
+
+def test_codes_of_no_class_are_no_class(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["X"], file["y"] = np.eye(3), np.array([0.0, 1.0, 0.0])
+        file["y"].attrs["label_names"] = np.array([b"a", b"b"])
+    for code, message in ((-1.0, "label of row 1 of .* is missing"), (2.0, "none of its cat")):
+        with h5py.File(tmp_path / "f.h5", "a") as file:
+            file["y"][1] = code
+        with pytest.raises(InputError, match=message):
+            label_values(open_source(tmp_path / "f.h5"))
 
 
 def test_classes_that_are_words_and_labels_that_are_numbers():

@@ -15,9 +15,8 @@ import scipy.sparse
 import ooc_fw
 from ooc_fw.data.arrays import open_npy
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.sources import CSRSource
 from ooc_fw.system.errors import InputError
-from tests.support.contracts import small_table, to_dense
+from tests.support.contracts import small_table
 from tests.support.files import write_dense, write_sparse
 
 X = small_table()
@@ -142,6 +141,12 @@ def test_labels_that_are_none(tmp_path):
             source.labels(0, 1)
 
 
+def test_shares_that_leave_a_part_empty():
+    for share, message in ((np.ones(57), "must be a number"), (float("nan"), "a share of nan")):
+        with pytest.raises(InputError, match=message):
+            ooc_fw.train_test_split(X, share)
+
+
 def test_rows_in_ram_are_views_and_a_source_is_returned_as_it_is():
     source = open_source(X)
     assert np.shares_memory(source.read(3, 9), X)
@@ -151,20 +156,6 @@ def test_rows_in_ram_are_views_and_a_source_is_returned_as_it_is():
     lists = open_source([[1, 2], [3, 4]], ["no", "yes"])
     np.testing.assert_array_equal(lists.read(0, 2), [[1, 2], [3, 4]])
     assert lists.labels(1, 2).tolist() == ["yes"]
-
-
-def test_columns_in_any_order_are_put_in_order_and_the_matrix_is_left_alone():
-    parts = np.array([4.0, 2, 2, 3]), np.array([3, 0, 0, 2]), np.array([0, 3, 4])
-    matrix = scipy.sparse.csr_matrix(parts, (2, 4))
-    assert CSRSource(matrix).read(0, 2).toarray().tolist() == [[4, 0, 0, 4], [0, 0, 3, 0]]
-    assert matrix.data.tolist() == [4, 2, 2, 3]
-    assert matrix.indices.tolist() == [3, 0, 0, 2]
-    matrix.indices = np.array([0, 7, 2, 1])
-    with pytest.raises(InputError, match="column number outside 0 to 3"):
-        CSRSource(matrix).read(0, 2)
-    empty = open_source(scipy.sparse.csr_array((4, 3)))
-    assert not to_dense(empty.read(0, 4)).any()
-    assert not to_dense(empty.take(np.array([0, 3]))).any()
 
 
 def test_other_numbers_become_float32():
@@ -285,23 +276,3 @@ def test_several_files_by_name_and_with_other_labels(tmp_path, caplog):
         open_source([a, c])
     with pytest.raises(InputError, match="has 114 rows but 57 labels"):
         open_source([a, b], labels[:57])
-
-
-def test_wrong_arguments_of_public_functions_are_sentences(tmp_path):
-    y = np.arange(57) % 2
-    options, kernel = ooc_fw.TrainOptions(), ooc_fw.make_kernel("linear")
-    for call, message in (
-        (lambda: ooc_fw.train_test_split(X, y), "test_share must be a number"),
-        (lambda: ooc_fw.train_test_split(X, "0.3"), "test_share must be a number"),
-        (lambda: ooc_fw.train_test_split(X, float("nan")), "a share of nan"),
-        (lambda: ooc_fw.solve(X, 2 * y - 1, "rbf", options), "kernel must be what ooc_fw.make_ker"),
-        (
-            lambda: ooc_fw.solve(X, 2 * y - 1, kernel, ooc_fw.TrainOptions(landmarks=30)),
-            "solve trains exact models; leave landmarks out",
-        ),
-        (lambda: ooc_fw.FrankWolfeSVC(dask=3).fit(X, y), "in Python a client or a cluster, not 3"),
-    ):
-        with pytest.raises(InputError, match=message):
-            call()
-    solution = ooc_fw.solve(X, (2 * y - 1).astype(np.int8), kernel, options)
-    assert solution.certified_gap <= 1e-3
