@@ -13,6 +13,7 @@ import io
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,6 @@ from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, CSRRows, Rows, concat_rows, take_rows, values_of
 from ooc_fw.data.sources import CSRSource, RowSource, block_slices
 from ooc_fw.data.statistics import ColumnRanges
-from ooc_fw.data.stores import H5PY_ERRORS, open_file
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
@@ -88,9 +88,8 @@ def _kind(args: argparse.Namespace) -> str:
         return "data"
     is_table = args.label is not None or args.header is not None
     form = formats.detect_format(args.data, is_table=is_table)
-    if form == "hdf5":
-        with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(args.data) as file:
-            return "model" if "kernel" in file.attrs else "data"
+    if form == "hdf5" and common.is_model(Path(args.data)):
+        return "model"
     if form in ("hdf5", "npy"):
         return "data"
     return "text" if form == "libsvm" else form
@@ -101,13 +100,13 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
 
     Of several binary classifiers, gaps are those of the worst; ``classifiers`` has each.
     """
-    objectives = ("primal", "dual") if model.kind == "landmarks" else ("rho", "objective")
     gaps = ("certified_gap", "sampled_gap")
-    scope: str | None = "all" if model.kind == "exact" else "span"
+    of_one = ("primal", "dual") if model.kind == "landmarks" else ("rho", "objective")
+    scope = None if model.certified_gap is None else "all"
     if model.status in (Status.STREAMED, Status.UNSETTLED):
         scope = "chunk"  # the rows that are kept, and those that came last
-    elif model.certified_gap is None and scope == "all":
-        scope = None
+    elif model.kind != "exact":
+        scope = "span"
     kernel = model.kernel.to_dict()
     if model.kernel.name != "poly":
         kernel |= {"degree": None, "coef0": None}
@@ -130,10 +129,10 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         "next": [f"ooc-fw evaluate {name} DATA"],
     }
     if len(model.classifiers) == 1:
-        return result | {each: getattr(model.classifiers[0], each) for each in objectives}
+        return result | {each: getattr(model.classifiers[0], each) for each in of_one}
+    of_each = ("negative", "positive", *of_one, *gaps)
     result["classifiers"] = [
-        {each: getattr(one, each) for each in ("negative", "positive", *objectives, *gaps)}
-        | {"n_support": len(one.sv)}
+        {each: getattr(one, each) for each in of_each} | {"n_support": len(one.sv)}
         for one in model.classifiers
     ]
     return result
@@ -218,10 +217,10 @@ def _advised(
 
 def likely_label(names: Sequence[str]) -> str | None:
     """Which column holds the labels, by its name; None if no name tells."""
-    words = "label class target category outcome type annotation cluster leiden louvain".split()
     lower = {name: name.rpartition("/")[2].lower() for name in names}
-    found = [name for word in [*words, "y"] for name in names if lower[name] == word]
-    found += [name for word in words for name in names if word in lower[name]]
+    words = "label class target category outcome type annotation cluster".split()
+    found = [name for word in words for name in names if word in lower[name]]
+    found += [name for name in names if lower[name] == "y"]
     return found[0].removeprefix("obs/") if found else None
 
 
@@ -380,9 +379,8 @@ def _on_table(
     n_words = sum(columns[name]["different"] for name in uses["--one-hot"])
     is_thin = 3 * len(plain) < n_words and not uses["--dates"]
     low = np.array([columns[name].get("low", 0.0) for name in plain])
-    year = {"dates": 3e7}  # seconds
-    ends = [columns[name].get("high", year.get(columns[name]["holds"], 1.0)) for name in plain]
-    high = np.array(ends)
+    high = np.array([columns[name].get("high", 1.0) for name in plain])
+    high[[name in uses["--dates"] for name in plain]] = 3e7  # seconds of a year
     yield from _on_scales(plain, low, high, "maxabs" if is_thin else "standard")
 
 

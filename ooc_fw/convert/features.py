@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -117,13 +118,13 @@ class TableEncoder(Encoder):
         reasons = [self._reason(cells, row) for row in wrong[:EXAMPLES].tolist()]
         if reasons and not self._options.skip:
             raise InputError(reasons[0])
-        dropped[wrong] = True
         n_skipped = len(cells.skipped) + len(wrong)
         skipped = (*cells.skipped, *reasons)[:EXAMPLES]
-        n_rows = len(dropped) - int(np.count_nonzero(dropped))
-        counts = Counter(rows=n_rows, unlabelled=len(dropped) - n_rows - len(wrong))
+        counts = Counter(unlabelled=int(np.count_nonzero(dropped)))
+        dropped[wrong] = True
         if dropped.any():
             cells = cells.take(np.flatnonzero(~dropped))
+        counts["rows"] = len(cells.labels)
         sums = None
         if self._record.means is not None:
             missing = np.isnan(cells.numbers)
@@ -299,26 +300,21 @@ class TableEncoder(Encoder):
         record = self._record
         if _unlabelled(cells.labels)[row]:
             return f"{place}: the label is missing; leave it out (convert --missing-labels drop)"
-        if not isinstance(cells.labels, Words) and np.isinf(cells.labels[row]):
-            return f"{place}: the label is not finite; every row needs a finite one"
-        value = np.nan
-        wrong = np.flatnonzero(self._wrong_values(cells.numbers[row]))
-        if len(wrong):
-            value = float(cells.numbers[row, wrong[0]])
-            name = record.numbers[int(wrong[0])]
-        else:
-            hot = zip(record.hot, cells.words, strict=False)
-            name = next(name for name, words in hot if words.codes[row] < 0)
+        hot = zip(record.hot, cells.words, strict=False)
+        names = [*compress(record.numbers, self._wrong_values(cells.numbers[row]))]
+        names += [name for name, words in hot if words.codes[row] < 0] + [record.label]
+        values = dict(zip(record.numbers, cells.numbers[row], strict=True))
+        value = (values | {record.label: np.inf}).get(names[0], np.nan)
         way = "delete the row"
         reason = f"is {value:g}: not finite, beyond float32 (3.4e38), or without log1p"
         if np.isnan(value):
             reason = "is missing"
-            way = f"give --impute mean, delete the row, or --drop {name}"
-        elif name in record.dates:
+            way = f"give --impute mean, delete the row, or --drop {names[0]}"
+        elif names[0] in record.dates:
             reason = "is no date such as 2024-05-17 or 2024-05-17T08:30"
         if self._like is not None:
             way = f"correct or delete the row, as {self._like.name} takes no such values"
-        return f"{place}: the value in column {name!r} {reason}; {way}"
+        return f"{place}: the value in column {names[0]!r} {reason}; {way}"
 
 
 def _unlabelled(labels: Float64Array | Words) -> AnyArray:

@@ -522,7 +522,7 @@ def test_sparse_arrays(run, refused, tmp_path, monkeypatch):
 def test_arrays_that_cannot_be_read(run, refused, tmp_path):
     with h5py.File(tmp_path / "g.hdf5", "w") as file:
         file.create_group("X")
-    refused(tmp_path / "g.hdf5", "'/X' is neither an array nor a group of data, indices")
+    refused(tmp_path / "g.hdf5", "'/X' must be an array, or sparse rows: data")
     np.savez(tmp_path / "a.npz", X=np.eye(3), y=np.zeros(3))
     refused(tmp_path / "a.npz", "is an archive of arrays; write")
     run("a,y\n1,0\n", **Y)
