@@ -83,7 +83,8 @@ class _Run(Surroundings):
         self.n_landmarks = plan.memory.landmarks
         self.newton: Newton | None = None  # on the rows that the last point is of
         self.point: Point | None = None  # the weights that the run would end with
-        self.chosen = False  # whether these are all landmarks, and not those of the pilot
+        self.chosen = False  # whether all landmarks are chosen, and not those of the pilot alone
+        self.pilot: Newton | None = None  # on the rows of the last point before that
         if warm is not None and warm.work is not None:
             done = warm.work
             before = SolverState(
@@ -107,7 +108,7 @@ class _Run(Surroundings):
         """Run to the end, whatever it is."""
         with self.guard():
             status = self.status_of(self._run)
-            if not status.reached and self.chosen:
+            if not status.reached and self.chosen and self.newton is not self.pilot:
                 self.save(now=True)
             solution = self._solution(self._certify_stopped(status))
         return self._to_optimum(solution) if to_optimum else solution
@@ -116,6 +117,7 @@ class _Run(Surroundings):
         # 1. The landmarks, and weights for the sample.
         newton, b = self._choose_start()
         self.chosen = True
+        self.pilot = self.newton
         target = relative_target(self.options.tol)
         whole = self.warm is not None and self.warm.whole
         if len(self.sample.rows) < self.source.n_rows and not whole:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.data.formats import format_of, read_head
 from ooc_fw.data.rows import CSRRows, Int64Array, take_rows
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.landmarks import LandmarkStart
@@ -170,11 +169,6 @@ class Resumed:
 def load_resumed(path: str | os.PathLike[str]) -> Resumed:
     """Read a checkpoint; InputError if there is none, or it is damaged, or a model that is done."""
     name = os.fspath(path)
-    if os.path.isfile(name) and format_of(read_head(name)) == "checkpoint":
-        raise InputError(
-            f"{name} is a checkpoint of ooc-fw 0.2, which this one does not read; train without "
-            f"--resume to start anew"
-        )
     model = load_model(path)
     if model.run is None:
         raise InputError(

@@ -54,7 +54,6 @@ SAMPLE_ROWS = 2_000, 8_000
 _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
 _FIRST_LANDMARKS = 500  # of the first model of a growing one
 _FIRST_VALUES = 1e8  # most kernel values in a pass of that
-_ROOM = 0.8  # share of the vertices that fit, up to which support vectors may be expected
 _SAMPLE_TIME = 0.1  # share of the time left for the model of a sample
 
 
@@ -162,7 +161,7 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     most = MOST_SUPPORT
     whose = f"the {most} that an exact run takes on"
     if memory.max_vertices < min(most, n_rows):
-        most = int(_ROOM * memory.max_vertices)
+        most = int(0.8 * memory.max_vertices)  # the rest for those that come and go
         whose = f"the {most} that memory holds"
     why = f"there are {n_rows} rows"
     if n_rows > most or (options.max_time is not None and n_rows > SAMPLE_ROWS[0]):

@@ -44,9 +44,6 @@ logger = logging.getLogger(__name__)
 CHUNK_BYTES = 64 << 20
 """Decoded rows of a source that make one chunk."""
 
-_DENSE_FROM = 0.25  # share of nonzero values from which sparse rows are held dense
-_LEAST_ROOM = 512  # vertices beyond `keep` within a chunk, unless a quarter of it is more
-
 
 @dataclass(frozen=True)
 class _Vertices:
@@ -142,7 +139,8 @@ class Stream:
         self, rows: Rows, codes: Int64Array, weights: Float64Array, callbacks: Sequence[Callback]
     ) -> Stream:
         width = max(self.n_features, rows.shape[1])
-        sparse = isinstance(rows, CSRRows) and len(rows.data) < _DENSE_FROM * len(rows) * width
+        # From a quarter of nonzero values on, rows are held dense.
+        sparse = isinstance(rows, CSRRows) and 4 * len(rows.data) < len(rows) * width
         rows = _in_form(rows, width, sparse=sparse)
         pairs = class_pairs(self.n_classes)
         solutions = [*self.solutions] or [None] * len(pairs)
@@ -214,7 +212,7 @@ class Stream:
         names = "C", "tol", "stopping", "threads"
         how: dict[str, Any] = {name: getattr(self.options, name) for name in names}
         plan = plan_exact(problem, TrainOptions(**how))
-        room = min(plan.memory.max_vertices, self.keep + max(_LEAST_ROOM, self.keep // 4))
+        room = min(plan.memory.max_vertices, self.keep + max(512, self.keep // 4))
         plan = replace(plan, memory=replace(plan.memory, max_vertices=room))
         support = np.flatnonzero(alpha)
         warm = Warm(support, alpha[support]) if len(support) > 0 else None

@@ -251,7 +251,7 @@ def test_files_that_are_no_checkpoint(checkpoint, model_file):
         load_resumed(model_file)
     old = path.with_name("old.ckpt")
     old.write_bytes(b"ooc-fw checkpoint 9 0123".ljust(2048, b"\0"))
-    with pytest.raises(InputError, match=r"old\.ckpt is a checkpoint of ooc-fw 0\.2"):
+    with pytest.raises(InputError, match=r"old\.ckpt"):
         load_resumed(old)
 
 
