@@ -27,11 +27,8 @@ from ooc_fw.solver.systems import LARGEST_SYSTEM, never, solve_systems
 
 logger = logging.getLogger(__name__)
 
-_FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
 _STEP_WORK = 2e8  # steps times vertices of one compiled call, so that it takes at most a second
 _MOST_STEPS = 5_000  # steps of one compiled call, after which rho is summed anew
-_FETCHED = 64  # kernel rows computed at once when steps lack one
-_PATIENCE = 2  # after so many unfinished corrective steps in a row, linear systems are tried
 SPARE_SHARE = 0.125  # share of vertices of weight 0 above which pruning them is worth a copy
 
 
@@ -68,6 +65,7 @@ class ActiveSet:
         self._penalties = penalties
         self._rho = math.nan
         self.rounding = math.inf  # bound on the error of the gradient at the last `refresh`
+        self.before_is_exact = False  # whether the iterate before is that of the last `refresh`
         self._places: dict[int, int] = {}  # by source row
         self._rows = GrowingRows()
         self._values = self._rows  # what float32 products see; another copy only if it differs
@@ -240,6 +238,8 @@ class ActiveSet:
 
     def keep(self, places: Int64Array) -> None:
         """Forget all vertices but those at `places`, which increase."""
+        if np.count_nonzero(self.alpha_before[places]) < np.count_nonzero(self.alpha_before):
+            self.before_is_exact = False  # the part of a vertex that leaves cannot be taken out
         self.kernel_rows.keep(places)
         self._rows.keep(places)
         if self._values is not self._rows:
@@ -268,7 +268,7 @@ class ActiveSet:
     def note_correction(self, *, finished: bool) -> bool:
         """Take note of a corrective step; True where linear systems replace steps from now on."""
         self._unfinished = 0 if finished else self._unfinished + 1
-        patient = self._unfinished < _PATIENCE or len(self) > LARGEST_SYSTEM
+        patient = self._unfinished < 2 or len(self) > LARGEST_SYSTEM
         return not patient and self._hold(np.dtype(np.float64))
 
     def prune(self, spare: float = SPARE_SHARE, *, of_before: bool = True) -> None:
@@ -292,27 +292,51 @@ class ActiveSet:
         """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them at most.
 
         The rounding of float32 steps is proportional to the weight moved, so that steps and
-        refreshes in turn converge far below float32 precision. The iterate before becomes this one,
-        from which PARTAN does not go on.
+        refreshes in turn converge far below float32 precision. If few weights have moved since the
+        last refresh, only what they change is computed. The iterate before becomes this one, from
+        which PARTAN does not go on.
         """
         x = self.engine.prepare(self.rows, exact=True)
-        self.alpha[:] /= self.alpha.sum()
-        beta = self.alpha * self.labels
-        support = self.support
-        if 2 * len(support) < len(self):
-            sums = self.engine.weighted_sum(x, x.take(support), beta[support])
+        error = float(self.engine.error_bound(x, x).max())
+        known = int(np.count_nonzero(np.isfinite(self.grad_before))) * self.before_is_exact
+        change = self.alpha - self.alpha_before
+        moved = np.flatnonzero(change)
+        if known > 0 and 3 * len(moved) < len(self):
+            self.grad[:known] = self.grad_before[:known]
+            self.grad[:known] += self._product(x, slice(known), change, moved)
+            self.grad[known:] = self._product(x, slice(known, None), self.alpha, self.support)
+            error = max(error, self.rounding + error * float(np.abs(change).sum()))
         else:
-            sums = self.engine.symmetric_sum(x, beta)
-        self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
+            self.alpha[:] /= self.alpha.sum()
+            support = self.support
+            if 2 * len(support) < len(self):
+                self.grad[:] = self._product(x, slice(None), self.alpha, support)
+            else:
+                beta = self.alpha * self.labels
+                sums = self.engine.symmetric_sum(x, beta)
+                self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
         self.alpha_before[:] = self.alpha
         self.grad_before[:] = self.grad
+        self.before_is_exact = True
         self.rho = float(self.alpha @ self.grad)
         # Of the kernel sums, and of the sums over weights, and weights times gradients.
         sums_over_vertices = (len(self) + 4) * FLOAT64_UNIT * (1 + float(np.abs(self.grad).max()))
-        self.rounding = float(self.engine.error_bound(x, x).max()) + sums_over_vertices
+        self.rounding = error + sums_over_vertices
+
+    def _product(
+        self, x: Operand, part: slice, weights: Float64Array, places: npt.NDArray[np.intp]
+    ) -> Float64Array:
+        """Part of Q times weights that are 0 but at `places`, given exact rows of all vertices."""
+        rows = x[part]
+        if len(rows) == 0 or len(places) == 0:
+            return np.zeros(len(rows))
+        beta = (weights * self.labels)[places]
+        sums = self.engine.weighted_sum(rows, x.take(places), beta) + beta.sum()
+        return np.asarray(self.labels[part] * sums + (weights / self.penalties)[part])
 
     def learn_before(self) -> None:
-        """Compute what is not known of the gradient of the iterate before."""
+        """Compute what is unknown of the gradient of the iterate before, which steps will move."""
+        self.before_is_exact = False
         known = int(np.count_nonzero(np.isfinite(self.grad_before)))
         if known < len(self):
             self.grad_before[known:] = self.gradient_at(known, self.alpha_before[:known])
@@ -325,7 +349,7 @@ class ActiveSet:
         """
         rows = self.kernel_rows
         absent = np.flatnonzero(rows.slots < 0)
-        n = min(_FETCHED, rows.batch, len(absent)) - 1
+        n = min(64, rows.batch, len(absent)) - 1
         if draws is not None:
             draws = draws[:n]
             likely = draws[np.arange(len(draws)), grad[draws].argmin(axis=1)]
@@ -348,7 +372,8 @@ class ActiveSet:
         steps = drops = 0
         if self.precise:
             steps, drops = solve_systems(self, tol, max_steps, is_late)
-        narrow = tol >= _FLOAT32_GAP and not self.precise
+        # Steps on a float32 gradient are trusted down to that gap.
+        narrow = tol >= 1e-4 and not self.precise
         grad = self.grad.astype(np.float32) if narrow else self.grad
         vertices = core.Vertices(self.alpha, grad, self.diag, self.labels)
         moved = False

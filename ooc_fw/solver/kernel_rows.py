@@ -22,7 +22,6 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.system.memory import bytes_above
 
 _WIDEST = 8  # a cache of rows serves up to 8 times the vertices of the largest whole block
-_BATCH_BYTES = 4 << 20  # bytes of rows that are computed together before they go to their slots
 _RIDGE_SHARE = 0.2  # share of 1/C that the least eigenvalue of the rounding errors may reach
 _STEP16 = 1 / 65535  # distance between two values in 16 bits
 # MAP_NORESERVE: without it, Linux might refuse a large table of which little is used.
@@ -282,7 +281,7 @@ class KernelRows:
             first = z[int(places[0]) : int(places[-1]) + 1]
             engine.block(first, z, self.values[slots[0] : slots[-1] + 1, :m])
         else:
-            batch = max(1, _BATCH_BYTES // (m * self.dtype.itemsize))
+            batch = max(1, (4 << 20) // (m * self.dtype.itemsize))
             for start in range(0, len(places), batch):
                 part = slice(start, start + batch)
                 rows = np.empty((len(places[part]), m), dtype=self.dtype)

@@ -44,21 +44,8 @@ from ooc_fw.system.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-_PASS_SHARE = 0.3  # share of a time limit that is left to a certifying pass and what follows
-_POLISH_SHARE = 0.1  # the same where there is no pass: for optimising on the vertices at the end
-_BRIEF = 1.0  # seconds for that after an interrupt
-_LITTLE_ROOM = 64  # no vertices are sought with room for less than 1/64 of those allowed
 _IDLE_ROUNDS = 8  # rounds without a new violator or a smaller gap, which end a run as ROUNDING
-_UNFINISHED = 4  # corrective steps without progress, before kernel values become more precise
-_STILL = 1e-8  # relative decrease of rho that leads nowhere in thousands of steps
-_LONG = 5000  # rho must fall in so many steps, or in half of the steps before
-_LONG_CORRECTIVE = 500  # the same of corrective steps
-_VIOLATION_SHARE = 0.3  # of the violation just seen, to which corrective steps optimise
-_TARGET_SHARE = 0.8  # of the target gap, but no farther
 _WALK_STEPS = 64  # steps from one report to the next, or fewer
-_WALK_VALUES = 1 << 22  # fewer steps, so that a report takes at most so many kernel values
-_WORSE = 1.01  # if the last gap is so many times the least, the weights of the least are restored
-_TIGHTER = 0.8  # factor of the tolerance of training after rounding has hidden a violation
 
 
 def solve(
@@ -200,7 +187,7 @@ class _Run(Surroundings):
             if state.idle_rounds >= _IDLE_ROUNDS // 2 and active.raise_precision():
                 state.idle_rounds = 0
             if state.idle_rounds != 1:  # after one, another round may be enough
-                state.target_share *= _TIGHTER
+                state.target_share *= 0.8
         return Status.ROUNDING
 
     def _target_gap(self) -> float:
@@ -229,8 +216,8 @@ class _Run(Surroundings):
         """Take steps on all rows in one compiled call, and report; whether the gap passes."""
         state = self.state
         most = 0
-        if not last:  # reports are not far apart in time
-            most = max(1, min(_WALK_STEPS, _WALK_VALUES // self.source.n_rows))
+        if not last:  # a report takes at most so many kernel values
+            most = max(1, min(_WALK_STEPS, (1 << 22) // self.source.n_rows))
         if self.options.max_iter is not None:
             most = min(most, max(0, self.options.max_iter - self.progress.iteration))
         a, b = self.stopping.line()
@@ -270,7 +257,7 @@ class _Run(Surroundings):
         most = self.active.kernel_rows.capacity
         if most >= self.source.n_rows:
             return most
-        little = most // _LITTLE_ROOM if state.rule.takes_many else 0
+        little = most // 64 if state.rule.takes_many else 0  # room that is not worth a search
         if most - len(self.active) < max(len(self.active), little):
             state.rule.prune(self.active, spare=0.0)
         room = most - len(self.active)
@@ -288,11 +275,8 @@ class _Run(Surroundings):
         if candidates.rows is not None:
             self.active.add(candidates.row_ids, candidates.rows, candidates.labels)
             worst = float(np.median(candidates.grads))
-        # In a small chunk of a stream another round costs more than steps on the vertices.
-        small_chunk = self.problem.partial and self.options.lmo == "full"
-        share = 0.0 if small_chunk else _VIOLATION_SHARE
-        violation = share * relative_gap(self.active.rho, worst)
-        wanted_gap = max(violation, _TARGET_SHARE * self._target_gap())
+        # A share of the violation just seen, but no farther than a little below the target.
+        wanted_gap = max(0.3 * relative_gap(self.active.rho, worst), 0.8 * self._target_gap())
         ends = Effort(wanted_gap, lambda: self.interrupt.noted is not None or self.is_over())
         steps = state.rule.step(self.active, ends)
         self._note(steps, wanted_gap, grown=bool(self.active.alpha[before:].any()))
@@ -307,14 +291,14 @@ class _Run(Surroundings):
         for kind, count in steps.counts.items():
             self.progress.steps[kind] += count
         state.still += steps.n_steps
-        if self.active.rho < state.fallen_rho * (1 - _STILL):
+        if self.active.rho < state.fallen_rho * (1 - 1e-8):
             state.still = 0
             state.fallen_rho = self.active.rho
         optimises = state.rule.optimises
-        long = max(_LONG_CORRECTIVE if optimises else _LONG, self.progress.iteration // 2)
+        long = max(500 if optimises else 5000, self.progress.iteration // 2)
         if optimises and state.still < long:
             state.note_correction(wanted_gap, moved_on=grown or steps.cut)
-        if state.still >= long or state.unfinished > _UNFINISHED:
+        if state.still >= long or state.unfinished > 4:
             if not self.active.raise_precision():
                 raise Stop(Status.ROUNDING)
             state.trust_steps()
@@ -323,7 +307,7 @@ class _Run(Surroundings):
         """Whether training has to stop now, so that the end fits the time limit."""
         if self.progress.phase is Phase.CERTIFY:
             return False
-        return self.deadline.is_near(_PASS_SHARE if self.options.certify else _POLISH_SHARE)
+        return self.deadline.is_near(0.3 if self.options.certify else 0.1)
 
     def update(self) -> SolverState:
         """Bring the progress up to date; what callbacks are told, without the bias of one class."""
@@ -338,10 +322,11 @@ class _Run(Surroundings):
         """Add violators of a pass, in the order of the rows; False where all are vertices."""
         state = self.state
         worst = certificate.worst
+        gap = certificate.certified_gap
         words = "certified gap %.3g above %.3g: training goes on from %d violators"
-        logger.info(words, certificate.certified_gap, tolerance, len(worst))
-        if certificate.certified_gap < state.least_gap:
-            state.least_gap = certificate.certified_gap
+        logger.info(words, gap, tolerance, len(worst))
+        if gap < state.least_gap:
+            state.least_gap = gap
             state.idle_rounds = 0
             state.best = state.weights
         if len(self.active.outside(worst)) == 0:
@@ -362,13 +347,13 @@ class _Run(Surroundings):
                 run.polish(state, self, self._target_gap())
                 status = self._certify_late(status)
                 last = state.certificate
-                if state.best and last and last.certified_gap > _WORSE * state.least_gap:
+                if state.best and last and last.certified_gap > 1.01 * state.least_gap:
                     state.take_weights(state.best.rows, state.best.alpha)
                     status = self._certify_late(status)
             else:
-                seconds = _POLISH_SHARE / 2 * self.deadline.max_time
+                seconds = 0.05 * self.deadline.max_time
                 if status.was_asked_for:
-                    seconds = min(_BRIEF, seconds)
+                    seconds = min(1.0, seconds)
                 # The certificate of a full active set stays if its weights do.
                 if run.finish_early(state, seconds) or status is not Status.SUPPORT_LIMIT:
                     status = self._certify_late(status)

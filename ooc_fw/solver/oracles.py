@@ -37,23 +37,12 @@ if TYPE_CHECKING:
     from ooc_fw.solver.run import RunState
 
 _FIRST_BLOCK = 2048  # rows of the shortest block, unless few vertices are wanted
-_LEAST_PER_VERTEX = 4  # rows of the shortest block for each vertex wanted
 LARGEST_BLOCK = 32768  # rows of the longest block
-_SPARE_ROWS = 1.2  # factor of the rows expected to hold the violators wanted
-_LEAST_SHARE = 1e-3  # least share of violators that is expected
 _NEAR = (1.2, 1.5, 2.0, 3.0)  # margins below which rows are seen again, in one pass after another
-# After the first pass a margin's distance from 1 is stored times this: its row is visited less.
-_VISITED = 8.0
-_RARE = 0.005  # share of violators in such a pass below which no other follows
 _FEW_ROWS = 256  # rows for each one drawn up to which the gradient of all is kept: no more work
 _KNOWN = 400  # rows of a look, about, that are seen by all vertices
-_SAFE = 1.5  # factor of the largest error among these
 _NEAREST = 0.05  # distance from a pivot that is added to all of them: errors do not vanish there
-_RIDGE = 1e-10  # of the diagonal, since the gradient of steps is rounded
 _LEAST_VERTICES = 500  # fewer are quickly looked at
-_GROWN = 1.4  # factor of the vertices from which others may be better pivots
-_LEAST_GROWN = 1.1  # the same once later passes cost more than
-_WORSE = 1.5  # times what they cost when the pivots were chosen
 
 
 @dataclass(frozen=True)
@@ -153,8 +142,8 @@ class SampledLMO(LMO):
 
 def block_rows(limit: int, share: float) -> int:
     """Rows that likely hold `limit` violators, if a `share` of the rows before were violators."""
-    wanted = int(_SPARE_ROWS * limit / max(share, _LEAST_SHARE))
-    least = min(_FIRST_BLOCK, _LEAST_PER_VERTEX * limit)
+    wanted = int(1.2 * limit / max(share, 1e-3))
+    least = min(_FIRST_BLOCK, 4 * limit)
     return min(max(least, wanted), LARGEST_BLOCK)
 
 
@@ -186,7 +175,7 @@ class FewVertices:
     def __init__(self, memory: MemoryPlan) -> None:
         self._memory = memory
         self._ids = np.empty(0, dtype=np.int64)  # rows of the pivots; none where all take part
-        self._sought_at = 0  # vertices when pivots were last sought
+        self._seek_above = 0.0  # vertices from which other pivots may be better
         self._cost = 0.0  # of a row with them then, as a share of that with all vertices
 
     def decisions(self, active: ActiveSet, look: Look) -> Float64Array:
@@ -194,7 +183,7 @@ class FewVertices:
         if active.precise or not look.threshold < np.inf:
             return active.decision_at(look.x)
         known = np.arange(0, len(look.x), max(1, len(look.x) // _KNOWN))
-        if len(active) > max(_LEAST_VERTICES, _GROWN * self._sought_at):
+        if len(active) > max(_LEAST_VERTICES, self._seek_above):
             self._seek(active, look, known)
         self._ids = np.delete(self._ids, active.outside(self._ids))
         if len(self._ids) == 0:
@@ -209,15 +198,15 @@ class FewVertices:
         if len(places) > 0:
             values[places] = active.decision_at(look.x.take(places))
         cost = low_rank.row_cost(len(few), len(active), (len(known) + len(places)) / len(values))
-        if cost > _WORSE * self._cost:
-            self._sought_at = min(self._sought_at, int(len(active) / _GROWN * _LEAST_GROWN))
+        if cost > 1.5 * self._cost:  # others may be better now
+            self._seek_above = min(self._seek_above, 1.1 * len(active))
         if cost > 1:
             self._ids = self._ids[:0]
         return values
 
     def _seek(self, active: ActiveSet, look: Look, known: Int64Array) -> None:
         """Choose other pivots, if any make passes cheaper."""
-        self._sought_at = len(active)
+        self._seek_above = 1.4 * len(active)
         n_bytes = self._memory.kernel_values
         effort = Effort.of(look.n_left, len(active), n_bytes)
         if effort is None:
@@ -245,13 +234,13 @@ def _fit(active: ActiveSet, places: Int64Array, x: Operand, exact: Float64Array)
     z = active.operand.take(places)
     K = low_rank.kernel_matrix(engine, engine.prepare(take_rows(active.rows, places), exact=True))
     at_pivots = (active.labels * active.plain_grad)[places]
-    ridge = _RIDGE * np.diag(np.diagonal(K))
+    ridge = 1e-10 * np.diag(np.diagonal(K))  # since the gradient of steps is rounded
     c = np.linalg.solve(K + ridge, at_pivots).astype(np.float64, copy=False)
     residuals = at_pivots - K @ c
     one = np.ones(1)
     few = Compression(places, c[None], residuals[None], one, _NEAREST * one)
     values, distance = LowRank(engine, z, few).of_one(x)
-    scale = _SAFE * one * (np.abs(values - exact) / distance).max(initial=0.0)
+    scale = 1.5 * one * (np.abs(values - exact) / distance).max(initial=0.0)
     return LowRank(engine, z, few._replace(norms=scale, rounding=_NEAREST * scale))
 
 
@@ -305,7 +294,7 @@ class BlockLMO(SampledLMO):
 
     def _begin_pass_if_due(self) -> None:
         """Begin another pass over rows near the margin, where the last one found violators."""
-        rare = self._n_passes > 0 and self._n_violators < _RARE * self._n_rows
+        rare = self._n_passes > 0 and self._n_violators < 0.005 * self._n_rows
         if len(self._near) == 0 and self._n_passes < len(_NEAR) and not rare:
             self._near = np.flatnonzero(self._margins < _NEAR[self._n_passes])
             self._n_passes += 1
@@ -315,7 +304,8 @@ class BlockLMO(SampledLMO):
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
     ) -> npt.NDArray[np.intp]:
         margins = grads / active.rho
-        self._margins[row_ids] = 1 + _VISITED * (margins - 1) if self._n_passes > 0 else margins
+        # After the first pass a row counts as farther from the margin: it is visited less.
+        self._margins[row_ids] = 1 + 8 * (margins - 1) if self._n_passes > 0 else margins
         violators = np.flatnonzero(grads < request.threshold)
         self._n_violators += len(violators)
         self._n_rows += len(grads)

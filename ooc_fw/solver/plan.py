@@ -35,11 +35,6 @@ from ooc_fw.system.memory import MemoryPlan, Workload, memory_total, plan_memory
 logger = logging.getLogger(__name__)
 _warn_once = cache(logger.warning)  # not for each of many runs on one file
 
-_FEW_BYTES = 32 << 20  # of rows that are looked at together where memory is short, or once
-_FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
-_FLOAT32_ROWS = 1 << 14  # rows whose kernel values with each other take 1 GiB in float32
-_UNRELATED = 1e-6  # largest kernel value between two rows that tell nothing of each other
-
 
 @dataclass(frozen=True)
 class Session:
@@ -115,7 +110,8 @@ def plan_exact(
     # round more. Of one class, rho may be far below 1.
     fits = STEP_RULES[options.method].takes_many and problem.kernel.constant_diagonal
     fits = fits and problem.task != "novelty"
-    quantised = fits and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
+    # The kernel values of 2^14 rows with each other take 1 GiB in float32.
+    quantised = fits and (options.memory_limit is not None or n_rows > 1 << 14)
     options = replace(options, threads=min(options.threads, memory.max_threads))
     return Plan(options, given, memory, kind, method, quantised)
 
@@ -131,15 +127,15 @@ def with_method(options: TrainOptions, n_rows: int) -> TrainOptions:
     if lmo == "auto":
         # A step costs the full oracle one kernel column over all rows, and the sampled oracle a few
         # rows times the support. The full oracle is cheaper, and exact, while there are few rows.
-        few = n_rows <= _FULL_LIMIT and not STEP_RULES[method].takes_many
+        few = n_rows <= 10_000 and not STEP_RULES[method].takes_many
         lmo = "full" if few else "sampled"
     return replace(options, method=method, lmo=lmo)
 
 
 def few_rows(source: RowSource, most: int) -> int:
-    """Number of rows, up to `most`, that take little memory."""
+    """Number of rows, up to `most`, that take little memory: 32 MiB."""
     row_bytes = max(1, source.decoded_bytes // source.n_rows)
-    return min(most, source.n_rows, max(1, _FEW_BYTES // row_bytes))
+    return min(most, source.n_rows, max(1, (32 << 20) // row_bytes))
 
 
 def workload(problem: Problem, options: TrainOptions, session: Session) -> Workload:
@@ -221,13 +217,12 @@ def warn_of_gamma(source: RowSource, kernel: Kernel) -> None:
         x = engine.prepare(rows, exact=True)
         values = np.empty((len(x), len(x)))
         engine.block(x, x, values)
-    related = np.count_nonzero(values > _UNRELATED) - len(x)
+    related = np.count_nonzero(values > 1e-6) - len(x)
     if len(x) > 16 and related < 0.01 * len(x) * (len(x) - 1):
         logger.warning(
             "gamma %g is far too large for the columns of %s as they are: nearly all kernel values "
-            "between different rows are below %g, so that the model will know only its training "
+            "between different rows are below 1e-6, so that the model will know only its training "
             "rows; scale the columns (ooc-fw convert --scale standard) or take gamma auto",
             kernel.gamma,
             source.name,
-            _UNRELATED,
         )

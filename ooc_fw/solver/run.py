@@ -36,15 +36,6 @@ from ooc_fw.solver.surroundings import Surroundings
 
 logger = logging.getLogger(__name__)
 
-_PROBE_ROWS = 1024  # rows that the arithmetic of products is chosen by
-_STEPS_PER_VERTEX = 100  # most pairwise steps on the first vertices, for each of them
-_LEAST_PROGRESS = 1e-3  # share of the gap by which a corrective step must lower the objective
-_LEAST_VIOLATORS = 512  # violators that a pass may always return
-_MOST_UNSCREENED = 1 << 20  # and a share of many rows: their numbers take memory
-_FEW_UNSCREENED = 0.25  # share of unscreened rows from which a pass looks at all, for a new screen
-_POLISHED_GAP = 1e-2  # relative gap on the vertices to which a run that stops early optimises
-_UNCERTIFIED_DRAW = 2048  # least number of rows over which an uncertified gap is known
-
 
 class RunState:
     """What a run works with and changes, from its first vertices to its solution."""
@@ -95,13 +86,6 @@ class RunState:
         self.solved_gap = math.inf  # least gap at which a corrective step on them was finished
 
     @property
-    def row_penalties(self) -> Float64Array:
-        """The penalty of each row of the source."""
-        given = self.problem.penalties
-        C = np.asarray(self.options.C if given is None else given)
-        return np.broadcast_to(C, self.rows.n_rows)
-
-    @property
     def weights(self) -> Warm:
         """The current weights, which do not change with the active set."""
         support = self.active.support
@@ -145,7 +129,7 @@ class RunState:
         if self.unfinished > 1:
             active.refresh()
             slow = active.precise and gap < 1  # no other values would be faster
-            least_progress = 0.0 if slow else _LEAST_PROGRESS * min(gap, 1.0)
+            least_progress = 0.0 if slow else 1e-3 * min(gap, 1.0)
             if active.rho < self.least_rho * (1 - least_progress):
                 self.unfinished = 1
                 self.least_rho = active.rho
@@ -158,7 +142,7 @@ def open_state(problem: BinaryProblem, plan: Plan, session: Session) -> Iterator
     threads = plan.options.threads
     sampler = make_sampler(source, problem.labels)
     rng = np.random.default_rng(plan.options.seed)
-    probe = source.take(sampler.sample(few_rows(source, _PROBE_ROWS), rng))
+    probe = source.take(sampler.sample(few_rows(source, 1024), rng))
     arithmetic = choose_arithmetic(problem.kernel, probe)
     with (
         Engine(problem.kernel, threads, arithmetic) as engine,
@@ -176,7 +160,7 @@ def start(state: RunState, warm: Warm | None) -> None:
         farthest = state.options.start == "farthest"
         state.add_vertices(_farthest_pair(state) if farthest else _random_rows(state))
         active.set_weights(np.full(len(active), 1 / len(active)))
-        active.optimise(0.0, _STEPS_PER_VERTEX * len(active))
+        active.optimise(0.0, 100 * len(active))
         active.refresh()
     n_rows = state.problem.source.n_rows
     if walks_on_all_rows(state.options, n_rows, active.kernel_rows.capacity):
@@ -194,23 +178,18 @@ def _farthest(state: RunState, row: int) -> int:
     labels = state.problem.labels
     engine = state.engine
     source = state.rows
-    penalties = state.row_penalties
     vertex = engine.prepare(source.take(np.array([row])), exact=True)
-    best = row
-    largest = -math.inf
+    distances = np.empty(source.n_rows)
     for start, rows in iter_blocks(source, 0, source.n_rows):
         x = engine.prepare(rows, exact=True)
         part = slice(start, start + len(rows))
         values = np.empty((len(x), 1))
         engine.block(x, vertex, values)
         q = labels[part] * labels[row] * (values[:, 0] + 1.0)
-        distances = engine.kernel.diagonal(x.norms) + 1.0 + 1 / penalties[part] - 2.0 * q
-        if start <= row < part.stop:
-            distances[row - start] = -math.inf
-        if distances.max() > largest:
-            best = start + int(distances.argmax())
-            largest = float(distances.max())
-    return best
+        distances[part] = engine.kernel.diagonal(x.norms) + 1.0 - 2.0 * q
+    distances += 1 / state.active.penalty_of(np.arange(source.n_rows))
+    distances[row] = -math.inf
+    return int(distances.argmax())
 
 
 def _random_rows(state: RunState) -> Int64Array:
@@ -272,10 +251,9 @@ def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificat
             rounding=active.rounding,
         )
     rows = take_rows(active.rows, support)
-    penalty = active.penalty_of(ids)
-    weights = SupportWeights(rows, ids, alpha, penalty, active.grad[support], active.rounding)
-    n_worst = max(_LEAST_VIOLATORS, len(active))
-    search = Search(tolerance, n_worst, screen, unscreened, memory.kernel_values)
+    known = active.penalty_of(ids), active.grad[support], active.rounding
+    weights = SupportWeights(rows, ids, alpha, *known)
+    search = Search(tolerance, max(512, len(active)), screen, unscreened, memory.kernel_values)
     # Without a limit there is memory beside the kernel rows.
     effort = Effort.of(n_rows, len(support), memory.kernel_values)
     lends = memory.limit is not None and effort is not None
@@ -303,7 +281,8 @@ def _unscreened(state: RunState) -> Int64Array | None:
     plain = active.plain_grad[active.places_of(state.screen.row_ids)]
     floor = float(active.grad[active.support].min()) + rounding
     support = np.sort(active.ids[active.support])  # their gradients are known
-    most = min(_FEW_UNSCREENED * len(labels), _MOST_UNSCREENED + len(labels) // 32)
+    # A pass over more looks at all rows, for a new screen; the numbers of many rows take memory.
+    most = min(len(labels) / 4, (1 << 20) + len(labels) // 32)
     row_ids = state.screen.unscreened(floor, labels, norm2, plain, rounding, most + len(support))
     if row_ids is not None:
         row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
@@ -334,7 +313,7 @@ def finish_early(state: RunState, seconds: float) -> bool:
         active.keep(active.support)
     end = time.perf_counter() + seconds
     most = INNER_STEPS_PER_VERTEX * len(active)
-    steps, _ = active.optimise(_POLISHED_GAP, most, lambda: time.perf_counter() > end)
+    steps, _ = active.optimise(1e-2, most, lambda: time.perf_counter() > end)
     return steps > 0
 
 
@@ -345,8 +324,7 @@ def last_sampled_gap(state: RunState) -> float:
     worst = state.worst
     if state.n_scanned == 0:
         # Without a certificate this draw is all that is known of rows outside the active set.
-        least = _UNCERTIFIED_DRAW if state.certificate is None else 0
-        size = max(state.options.sample_size, least)
+        size = max(state.options.sample_size, 2048 if state.certificate is None else 0)
         worst = SampledLMO(state, size).propose(active, state.rng, Request()).worst
     grad = float(active.grad.min())
     row_ids = np.array([worst])

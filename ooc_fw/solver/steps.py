@@ -24,10 +24,7 @@ from ooc_fw.solver.systems import never
 
 # Pairwise steps for each vertex after which a corrective step ends; the next one continues.
 INNER_STEPS_PER_VERTEX = 50
-_SYSTEM_STEPS_PER_VERTEX = 400  # the same where the step also solves linear systems
 LEAST_BATCH = 512  # vertices that a rule which takes many may always add at once
-_NO_TARGET = -math.inf, 0.0, -math.inf  # which no gap reaches
-_ALL = np.empty((0, 0), dtype=np.int64)  # the draws of an oracle that looks at all vertices
 # In the order of the counts of `ooc_fw._core.rules`.
 _KINDS = StepKind.TOWARD, StepKind.AWAY, StepKind.PAIRWISE, StepKind.PARTAN, StepKind.DROP
 
@@ -76,10 +73,14 @@ class StepRule:
         self,
         active: ActiveSet,
         most: int,
-        targets: tuple[float, float, float] = _NO_TARGET,
-        draws: Int64Array = _ALL,
+        targets: tuple[float, float, float] = (-math.inf, 0.0, -math.inf),
+        draws: Int64Array | None = None,
     ) -> Steps:
-        """Take up to `most` single steps: see `ooc_fw._core.rules.take_steps`."""
+        """Take up to `most` single steps: see `ooc_fw._core.rules.take_steps`.
+
+        By default no gap is reached, and all vertices are looked at.
+        """
+        draws = np.empty((0, 0), dtype=np.int64) if draws is None else draws
         rows = active.kernel_rows
         counts = np.zeros(core.N_COUNTS, dtype=np.int64)
         vertices = Vertices(active.alpha, active.grad, active.diag, active.labels)
@@ -161,7 +162,8 @@ class FullyCorrective(StepRule):
 
     def _optimise(self, active: ActiveSet, effort: Effort) -> tuple[int, bool]:
         """Take pairwise steps; how many dropped a vertex, and whether time is short."""
-        each = _SYSTEM_STEPS_PER_VERTEX if active.precise else INNER_STEPS_PER_VERTEX
+        # Precise values mean that the step may also solve linear systems.
+        each = 400 if active.precise else INNER_STEPS_PER_VERTEX
         _, drops = active.optimise(effort.tol, each * len(active), effort.is_late)
         return drops, effort.is_late()
 

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_GRACE = 0.1  # share of the limit by which a pass that is under way may exceed it
-_EARLY = 0.02  # share of the limit during which the pace of a pass tells nothing
-
 
 @dataclass
 class Checkpoint:
@@ -95,12 +92,12 @@ class Deadline:
 
     def allows_pass(self, seconds: float = 0.0) -> bool:
         """Whether a pass that takes so many more seconds will end in time, or soon after."""
-        return seconds <= self.left() + _GRACE * self.max_time
+        return seconds <= self.left() + 0.1 * self.max_time
 
     def pass_is_late(self, seconds: float, fraction: float) -> bool:
         """Whether a pass that has done `fraction` of its work in `seconds` will end too late."""
         rest = seconds / fraction * (1 - fraction)
-        return seconds >= _EARLY * self.max_time and not self.allows_pass(rest)
+        return seconds >= 0.02 * self.max_time and not self.allows_pass(rest)
 
 
 class Surroundings(ABC):

@@ -224,16 +224,28 @@ def test_a_prune_spares_few_vertices_and_those_that_violate():
     np.testing.assert_array_equal(active.ids, [*range(4), *range(15, 30)])
 
 
-@pytest.mark.parametrize("n_support", [4, 30])
+@pytest.mark.parametrize(("moves", "n_support"), [(0, 30), (1, 30), (4, 30), (30, 30), (30, 4)])
 @pytest.mark.parametrize(("name", "sparse"), [(name, k % 2) for k, name in enumerate(KERNELS)])
-def test_a_refresh_errs_by_no_more_than_it_says(name, sparse, n_support):
-    """Whether few or most of the vertices have weight."""
-    problem, active, _ = filled(30, name, sparse=sparse, C=100.0)
-    active.alpha[n_support:] = 0
-    active.refresh()
-    truth = problem.truth(active.ids, active.alpha)
-    assert np.abs(active.grad - truth.gradient[active.ids]).max() <= active.rounding
-    assert active.rho == pytest.approx(float(truth.rho), rel=1e-10)
+def test_a_refresh_errs_by_no_more_than_it_says(name, sparse, moves, n_support):
+    """Whether few or most weights moved, or are there; vertices are added and leave in between."""
+    problem, active, add = filled(30, name, sparse=sparse, C=100.0)
+    rng = np.random.default_rng(moves)
+    active.alpha[n_support:30] = 0
+    for turn in range(4):
+        add([30 + turn])
+        for _ in range(moves):
+            i, j = rng.permutation(len(active))[:2]
+            active.alpha[[i, j]] = active.alpha[i] + active.alpha[j], 0.0
+        if turn == 2:
+            active.prune(spare=0.0)
+        m = len(active)
+        evaluations = active.engine.evaluations
+        active.refresh()
+        if moves <= 1 and turn != 2 and n_support == 30:
+            assert active.engine.evaluations - evaluations <= m + 2 * moves * m
+        truth = problem.truth(active.ids, active.alpha)
+        assert np.abs(active.grad - truth.gradient[active.ids]).max() <= active.rounding
+        assert active.rho == pytest.approx(float(truth.rho), rel=1e-10)
 
 
 @pytest.mark.parametrize("most", [1, 5_000])
