@@ -34,24 +34,6 @@ def test_split_keeps_every_row_once_and_relabels(tmp_path, test, least, most):
     assert 0 < sum(line.startswith("1") for line in chosen) < len(chosen)
 
 
-def test_tables_of_numbers_and_categories(tmp_path):
-    texts = datasets.mixed(2_000, 3, (4, 50), bias=-2)(tmp_path, tmp_path)
-    train, test = ([row.split(",") for row in text.read_text().splitlines()] for text in texts)
-    assert len(train) + len(test) == 2_000
-    assert 400 < len(test) < 600
-    assert {row[4] for row in train} == {f"level{code}" for code in range(4)}
-    assert len({row[5] for row in train}) > 40
-    assert 0.05 < sum(int(row[0]) for row in train) / len(train) < 0.4
-    assert all(float(cell) for row in train for cell in row[1:4])
-
-
-def test_thinned_sets(tmp_path):
-    small = datasets.thinned(datasets.DATASETS["a1a"], 5)
-    assert (small.name, small.C) == ("a1a-1in5", 1)
-    train, test = small.texts(tmp_path, tmp_path)
-    assert [len(path.read_text().splitlines()) for path in (train, test)] == [321, 800]
-
-
 def test_text_cut_short_by_its_writer_is_no_data_set(tmp_path):
     writer = ("sh", "-c", "echo 1 1:1; echo 0 1:2; exit 3")
     with pytest.raises(ChildError, match="status 3"):

@@ -2,28 +2,9 @@
 
 import json
 
-import h5py
-import numpy as np
 import pytest
 
 from bench import growth
-
-
-@pytest.mark.parametrize(("kind", "wrong"), growth.KINDS.items())
-def test_rows_are_those_of_their_number_with_so_many_wrong_labels(
-    kind, wrong, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(growth, "BLOCK_ROWS", 700)
-    growth.make(kind, 2000, str(tmp_path))
-    X, y = np.load(tmp_path / "X.npy"), np.load(tmp_path / "y.npy")
-    assert X.shape == (2000, growth.N_FEATURES)
-    assert X.dtype == np.float32
-    distances = np.linalg.norm(X[:, None] - X[None], axis=2)
-    np.fill_diagonal(distances, np.inf)
-    alike = y == y[distances.argmin(axis=1)]
-    assert abs(alike.mean() - (1 - 2 * wrong * (1 - wrong))) < 0.03
-    with h5py.File(tmp_path / "test.h5") as test:
-        assert test["X"].shape == (growth.TEST_ROWS, growth.N_FEATURES)
 
 
 def test_an_exponent_is_that_of_the_largest_sizes():

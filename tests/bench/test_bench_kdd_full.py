@@ -1,7 +1,6 @@
 """The synthetic full KDD Cup 99 set: counts, determinism, and how far values are moved."""
 
 import gzip
-import lzma
 from collections import Counter
 from pathlib import Path
 
@@ -76,18 +75,6 @@ def test_values_move_within_bounds_and_kept_rows_do_not(data):
     assert seen["1 2 4 5 wide 5"] == {0.01}
 
 
-def test_text_is_a_function_of_seed_and_rows(data, monkeypatch):
-    sample = kdd_full.read_sample(data)
-    lines = lines_of(kdd_full.Generator(sample, 3, COUNTS))
-    assert lines_of(kdd_full.Generator(sample, 4, COUNTS)) != lines
-    monkeypatch.setattr(kdd_full, "BLOCK_ROWS", 7)
-    again = kdd_full.Generator(kdd_full.read_sample(data), 3, COUNTS)
-    assert lines_of(again, 500) == lines[:500]
-    assert lines_of(again) == lines
-    share = np.mean([line[0] == "+" for line in lines[:1000]])
-    assert abs(share - 0.75) < 5 * np.sqrt(0.75 * 0.25 / 1000)  # a prefix is a fair sample
-
-
 @pytest.mark.process
 def test_command_writes_text_and_hdf5(data, tmp_path, capfd):
     # The small sample lacks five of the seven classes; the two it has are drawn in full.
@@ -101,13 +88,3 @@ def test_command_writes_text_and_hdf5(data, tmp_path, capfd):
     with h5py.File(tmp_path / "some.h5") as file:
         assert file["X"].shape == (2000, 5)
         assert (file["X"][...].min(), file["X"][...].max()) == (0, 1)
-
-
-@pytest.mark.data
-@pytest.mark.skipif(not REAL.is_dir(), reason="real data sets are absent")
-def test_real_sample_has_the_classes_of_the_recipe():
-    sample = kdd_full.read_sample(REAL)
-    assert kdd_full.Generator(sample).n_rows == 4_898_431
-    with lzma.open(REAL / "kddcup99/kddcup99_10pct_binary.xz", "rt") as lines:
-        expected = Counter(line.rstrip("\n") for line in lines)
-    assert Counter(lines_of(kdd_full.Generator(sample, counts={}))) == expected

@@ -57,18 +57,6 @@ def test_every_entry_is_on_the_page(folder):
     assert drawn == {path.name for path in (data.HOME / "figures").iterdir()}
 
 
-@pytest.mark.grid
-def test_runs_are_kept_and_shown_again(folder, capsys, monkeypatch):
-    monkeypatch.setattr(Study, "_perform", None)
-    common = ["--quick", "--work", str(folder), "--output", str(folder)]
-    assert command.main(["partan", "figure3", *common]) == 0
-    told = capsys.readouterr().out
-    assert told[told.index("### PARTAN, Figure 3") :].strip() in (folder / "RESULTS.md").read_text()
-    assert (folder / "figures" / "partan-figure3.png").read_bytes().startswith(b"\x89PNG")
-    assert command.main(["partan", "table9", *common]) == 2
-    assert "partan has no entry table9; it has table1, table2" in capsys.readouterr().err
-
-
 def test_statistics_are_those_of_the_papers():
     """Their own printed times give their own printed values of p."""
     rows = PRINTED["meb"]["tables2and3"].values()

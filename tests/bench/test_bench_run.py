@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 from dataclasses import replace
 
 import numpy as np
@@ -86,27 +85,6 @@ def test_records_are_flat_and_complete(records_file):
     assert records[-1]["seconds"] > 0 < records[-1]["certified_gap"] < 1e-3
 
 
-@pytest.mark.long
-def test_report_names_every_solver_of_the_last_session(records_file, tmp_path):
-    records = report.read_records(records_file)
-    text = report.markdown(records, baseline="sklearn-svc")
-    for spec in SPECS:
-        assert f"| `{spec}` |" in text
-    widths = {line.count("|") for line in text.splitlines() if line.startswith("| `")}
-    assert len(widths) == 1
-    assert (records_file.with_suffix(".png")).read_bytes().startswith(b"\x89PNG")
-    failed = {key: records[0][key] for key in records[0].keys() - {"accuracy", "seconds"}}
-    failed |= {"session": "later", "status": "failed", "error": "no"}
-    path = tmp_path / "records.jsonl"
-    path.write_text("".join(json.dumps(one) + "\n" for one in [*records, failed]))
-    assert report.read_records(path) == [failed]
-    assert "| `ooc-fw` | failed |" in report.markdown([failed], baseline="intelex-svc")
-    assert report.read_records(path, records[0]["session"]) == records
-    path.write_text("")
-    with pytest.raises(ValueError, match="no records"):
-        report.read_records(path)
-
-
 def test_medians_leave_warm_ups_out():
     base = {"dataset": "d", "solver": "s", "spec": "s", "status": "fitted", "accuracy": 0.5}
     records = [base | {"warm_up": False, "seconds": seconds} for seconds in (1.0, 3.0, 2.0)]
@@ -144,16 +122,3 @@ def test_tasks_choose_by_one_part_and_score_on_another(ring, config):
         parts = tuned.regression_parts(problem)
         assert [len(part[1]) for part in parts] == [210, 45, 45]
         assert np.abs(parts.train[0].mean(axis=0)).max() < 1e-6
-
-
-def test_every_configuration_names_sets_and_solvers():
-    for config in run.CONFIGS.values():
-        assert set(config.sets) <= set(DATASETS)
-        assert all(parse_spec(spec) for spec in config.specs)
-
-
-def test_memory_of_peers_is_limited(monkeypatch):
-    limits = {}
-    monkeypatch.setattr("resource.setrlimit", limits.__setitem__)
-    child.limit_memory(1 << 40)
-    assert limits[resource.RLIMIT_DATA][0] == 1 << 40

@@ -39,21 +39,6 @@ def test_all_panels_of_one_run(make_run, against):
     assert names[1:] == ["certified gap", "tolerance", "memory limit"]
 
 
-@pytest.mark.grid
-def test_many_runs_differ_and_the_layout_holds(make_run, tmp_path):
-    runs = [make_run(f"{k} a long name of a run", pace=0.1 + k) for k in range(9)]
-    for k, run in enumerate(runs):
-        run.label = f"{run.label} {k}"
-    figure = draw_runs(runs, ["gap", "support"])
-    styles = {(line.get_color(), line.get_linestyle()) for line in figure.axes[1].lines}
-    assert len(styles) == 9
-    assert figure.axes[1].get_ylim()[0] == 0
-    save(figure, tmp_path / "f.png")  # matplotlib warns where there is no room
-    (legend,) = figure.legends
-    assert len(legend.get_texts()) == 11
-    assert legend.get_window_extent().x1 <= figure.bbox.x1
-
-
 def test_the_target_of_landmarks_is_their_own(make_run):
     figure = draw_runs([make_run("exact"), make_run("span", landmarks=9)], ["gap"])
     targets = [
