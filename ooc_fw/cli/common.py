@@ -17,7 +17,6 @@ import h5py
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.stores import H5PY_ERRORS
 from ooc_fw.options import Record, option_fields
 from ooc_fw.report.progress import to_json
 from ooc_fw.system.errors import InputError, format_label, format_value, printable
@@ -94,7 +93,7 @@ def is_own(path: Path, attribute: str = "n_features") -> bool:
     try:
         with h5py.File(path) as file:
             return {"format_version", attribute} <= {*file.attrs}
-    except H5PY_ERRORS:
+    except Exception:  # h5py raises many kinds for damaged files
         return False
 
 

@@ -92,9 +92,10 @@ def label_word(value: object) -> str:
     return "" if word in MISSING_LABELS else word
 
 
-def as_labels(words: Sequence[str], *, are_numbers: bool) -> AnyArray:
-    """Words as labels; missing ones are NaN among numbers."""
-    if are_numbers:
+def as_labels(words: Sequence[str]) -> AnyArray:
+    """Words as labels: numbers if all that are not missing are, missing ones then as NaN."""
+    used = {*words} - {""}
+    if used and all(map(is_label_number, used)):
         return np.array([float(word or "nan") for word in words], dtype=np.float64)
     return np.array(words, dtype=np.str_)
 
@@ -113,10 +114,7 @@ def word_labels(words: Any) -> ReadArray:
 
 def coded_labels(codes: Any, words: Iterable[object], name: str) -> ReadArray:
     """Labels that codes stand for: numbers if all `words` are. -1 is a missing one."""
-    known = [*map(label_word, words), ""]
-    used = {*known} - {""}
-    are_numbers = bool(used) and all(map(is_label_number, used))
-    return labels_at(codes, as_labels(known, are_numbers=are_numbers), name)
+    return labels_at(codes, as_labels([*map(label_word, words), ""]), name)
 
 
 def labels_at(codes: Any, values: AnyArray, name: str) -> ReadArray:
@@ -162,7 +160,7 @@ def relabelled(labels: AnyArray, new: Mapping[str, str], name: str) -> AnyArray:
     """New labels of the rows `name`, numbers if all in the map are."""
     values, rows = np.unique(labels, return_inverse=True)
     words = new_labels(values.tolist(), new, name)
-    return as_labels(words, are_numbers=all(map(is_label_number, new.values())))[rows]
+    return as_labels([*words, *new.values()])[rows]  # one type for all parts of a source
 
 
 def are_missing(labels: AnyArray) -> npt.NDArray[np.bool_]:

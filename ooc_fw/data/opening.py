@@ -158,26 +158,20 @@ def _kind_of(path: str) -> str:
     if formats.is_url(path) and path.endswith((".h5ad", ".h5", ".hdf5")):
         raise InputError(f"{path} is remote HDF5; download it, or use a zarr store")
     kind = formats.detect_format(path)
-    if kind in formats.TABLES or formats.is_url(path):
-        raise _unconverted(path, kind)
-    formats.check_regular(path)
-    if kind in ("hdf5", "npy"):
-        return kind
-    head = formats.read_head(path)
-    if formats.format_of(head) is None and (not head or b"\0" in head):
-        raise DamageError(
-            f"{path} is neither HDF5 nor .npy, or it is empty or damaged; make it with ooc-fw "
-            f"convert"
-        )
-    raise _unconverted(path, kind)
-
-
-def _unconverted(path: str, kind: str) -> InputError:
-    """What to say about text or a table, whose rows are read after a conversion only."""
-    is_table = kind in formats.TABLES  # of which only the user knows the column of labels
+    is_table = kind in formats.TABLES
+    if not (is_table or formats.is_url(path)):
+        formats.check_regular(path)
+        if kind in ("hdf5", "npy"):
+            return kind
+        head = formats.read_head(path)
+        if formats.format_of(head) is None and (not head or b"\0" in head):
+            raise DamageError(
+                f"{path} is neither HDF5 nor .npy, or it is empty or damaged; make it with ooc-fw "
+                f"convert"
+            )
     what = "a table" if is_table else "LIBSVM text"
-    options = " --label COLUMN" * is_table
-    return InputError(f"{path} is {what}; convert it first: {conversion(path)}{options}")
+    options = " --label COLUMN" * is_table  # only the user knows which
+    raise InputError(f"{path} is {what}; convert it first: {conversion(path)}{options}")
 
 
 def conversion(path: str, *more: str) -> str:

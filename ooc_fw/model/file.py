@@ -24,7 +24,7 @@ from ooc_fw.data.converted import CONTENT, content_crc32
 from ooc_fw.data.formats import COLUMNS, get_text, get_texts, put_text, put_texts
 from ooc_fw.data.rows import CSRRows, check_pointers
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.stores import H5PY_ERRORS, check_plain_tree, open_file
+from ooc_fw.data.stores import check_plain_tree, open_file
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.machines import (
     ARRAYS,
@@ -109,7 +109,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
     try:
         with open_file(name) as file:
             yield file
-    except (InputError, *H5PY_ERRORS) as error:
+    except Exception as error:
         if isinstance(error, InputError) and not isinstance(error, DamageError):
             raise InputError(f"{name} is not a usable model file: {error}") from None
         # What h5py raises for files that were cut short, overwritten, or lack a part.
