@@ -150,11 +150,6 @@ class Newton:
     stepped: bool = False  # whether it has taken a step
     exact_products: bool = False  # whether products with the Hessian have to be from float64
 
-    @property
-    def _multiple(self) -> float:
-        """How many rows one of the sample stands for."""
-        return 1.0 if self.sample is None else self.passes.problem.n_rows / len(self.sample)
-
     def evaluate(self, b: Float64Array, *, exact: bool = False) -> Point:
         """Pass over all rows at weights `b`; `exact` with float64 kernel values."""
         return evaluate(self.span, self.passes, b, exact=exact)
@@ -232,7 +227,7 @@ class Newton:
         """
         active = self.passes.problem.inside(point.gradient.decisions)
         inside = active if self.sample is None else active[self.sample]
-        self.preconditioner.follow(inside, self._multiple, wanted)
+        self.preconditioner.follow(inside, len(active) / len(inside), wanted)
         self.stepped = True
         residual = np.where(wanted[:, None], point.residual, 0.0)
         z = self.preconditioner.solve(residual)

@@ -143,8 +143,6 @@ class _Run(Surroundings):
                 return Status.CONVERGED
         return Status.ROUNDING
 
-    # -- landmarks -------------------------------------------------------------------------------
-
     def _choose_start(self) -> tuple[Newton, Float64Array]:
         """Newton's method on the sample, with all landmarks, and weights to begin with."""
         places, weights = self._choose_landmarks()
@@ -198,8 +196,6 @@ class _Run(Surroundings):
 
     def _landmarks(self, rows: Rows) -> Landmarks:
         return Landmarks(self.engine, rows, self.problem.bias)
-
-    # -- Newton's method -------------------------------------------------------------------------
 
     def _newton(
         self, span: Span, places: Int64Array, part: SpanProblem, in_part: Int64Array
@@ -261,8 +257,6 @@ class _Run(Surroundings):
         if self.chosen:
             self.save()
         self.report()
-
-    # -- the end ---------------------------------------------------------------------------------
 
     @property
     def has_model(self) -> bool:
