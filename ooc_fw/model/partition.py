@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.rows import Int64Array, Rows, concat_rows, take_rows
+from ooc_fw.data.rows import Int64Array, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.data.views import PairSource
@@ -70,41 +70,27 @@ def partition_classes(
     most: float = _RAM_BYTES
     if plan is not None and plan.options.memory_limit is not None:
         limit = plan.options.memory_limit
-        most = min(most, limit / 4, limit - least_bytes(plan.memory.work))
+        spare = limit - least_bytes(plan.memory.work)
+        most = min(most, limit / 8, spare / 2)  # rows in RAM are held twice for a moment
     with ExitStack() as opened:
         if source.in_memory or source.decoded_bytes <= most:
-            sources = _in_ram(problem)
+            whole = source
+            if not source.in_memory:
+                whole = rows_source(source.read(0, source.n_rows), source.name)
+            sources: list[RowSource]
+            sources = [rows_source(whole.take(ids), source.name) for ids in rows]
+            del whole
         else:
             folder = opened.enter_context(scratch_directory())
             sources = [opened.enter_context(part) for part in _on_disk(problem, rows, folder)]
+        source.check_unchanged()
         yield Partition(problem, rows, sources)
-
-
-def _by_class(problem: ClassificationProblem) -> Iterator[tuple[int, Int64Array, Rows]]:
-    """All rows as (class, numbers of rows, these rows), block by block."""
-    source = problem.source
-    for start, block in iter_blocks(source, 0, source.n_rows):
-        here = problem.codes[start : start + len(block)]
-        for code in np.unique(here).tolist():
-            places = np.flatnonzero(here == code)
-            yield code, start + places, take_rows(block, places)
-    source.check_unchanged()
-
-
-def _in_ram(problem: ClassificationProblem) -> list[RowSource]:
-    pieces: list[list[Rows]] = [[] for _ in range(problem.n_classes)]
-    for code, _, piece in _by_class(problem):
-        pieces[code].append(piece)
-    pieces.reverse()  # each is dropped once it is joined: one class at a time is held twice
-    return [
-        rows_source(concat_rows(pieces.pop()), problem.source.name)
-        for _ in range(problem.n_classes)
-    ]
 
 
 def _on_disk(
     problem: ClassificationProblem, rows: Sequence[Int64Array], folder: Path
 ) -> list[RowSource]:
+    """The rows of each class in a file of its own, from one pass."""
     from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile  # 6 ms, rarely needed
 
     source = problem.source
@@ -116,8 +102,12 @@ def _on_disk(
             shape = len(ids), source.n_features
             layout = Layout(*shape, n_stored, source.sparse, source.name, Scaling())
             writers.append(DatasetWriter(file, layout))
-        for code, ids, piece in _by_class(problem):
-            writers[code].append(piece, np.full(len(piece), float(code)), ids)
+        for start, block in iter_blocks(source, 0, source.n_rows):
+            here = problem.codes[start : start + len(block)]
+            for code in np.unique(here).tolist():
+                places = np.flatnonzero(here == code)
+                labels = np.full(len(places), float(code))
+                writers[code].append(take_rows(block, places), labels, start + places)
         for writer in writers:
             writer.finish()
     return [open_source(folder / f"{code}.h5") for code in range(len(rows))]
