@@ -82,7 +82,7 @@ def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
 
 def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
     best = result.best
-    rows = [["", "kernel", "C", "gamma", "error %", "rows", "SVs", "s"]]
+    rows = [["", "kernel", "C", "gamma", f"1 - {result.metric} %", "rows", "SVs", "s"]]
     for point in result.points:
         if point.error is not None:
             mark = "*" if point is best else "balanced" if point.class_weight else ""
@@ -95,8 +95,8 @@ def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
     scope = f" {common.span_of(refit)}" if refit["gap_scope"] == "span" else ""
     n_left = 1 + len(result.points) - len(rows)
     lines = [
-        f"best: {best}, validation error (1 - {result.metric}) {100 * (best.error or 0.0):.3f} % "
-        f"on {best.n_validated} rows",
+        f"best: {best}, validation error {100 * (best.error or 0.0):.3f} % on {best.n_validated} "
+        f"rows",
         f"trained on {trained} rows: {refit['status']}, certified gap "
         f"{common.format_gap(refit['certified_gap'])}{' over these rows alone' * part}{scope}, "
         f"{refit['n_support']} support vectors",

@@ -17,10 +17,10 @@ def test_table_and_model(ooc_fw, data_file, tmp_path):
     model = tmp_path / "best.h5"
     outcome = ooc_fw("tune", data_file, "--gamma", "auto", "--C", "1,8", "-o", model).done()
     lines = outcome.out.splitlines()
-    assert lines[0].split()[:4] == ["kernel", "C", "gamma", "error"]
+    assert lines[0].split()[:6] == ["kernel", "C", "gamma", "1", "-", "accuracy"]
     assert lines[-2].startswith(f"  ooc-fw train {data_file} --kernel=rbf --C=")
     assert sum(line.startswith("*") for line in lines) == 1
-    assert "validation error (1 - accuracy)" in outcome.out
+    assert "validation error " in outcome.out
     assert "trained on all 200 rows: converged, certified gap" in outcome.out
     assert max(map(len, lines[: lines.index("next:")])) <= 80
     assert lines[-1] == str(model)
