@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from ooc_fw.data.sources import RowSource
@@ -57,11 +57,11 @@ class Workers:
                 submit = pool.submit
                 n_workers = self.threads
             else:
-                self.check_travels(source)
                 submit = partial(self.client.submit, pure=False)
                 # A task of its own instead of scattered data: the scheduler can repeat it when the
-                # workers that hold its result die.
-                shared = submit(partial(tuple, shared))
+                # workers that hold its result die. The source is opened where blocks are worked on:
+                # an error on the way between workers would be tried again for ever.
+                shared = submit(partial(tuple, (pickle.dumps(source), *common)))
                 n_workers = max(1, sum(self.client.nthreads().values()))
             futures = (submit(_work, work, shared, block) for block in blocks)
             for block, future in zip(blocks, _begun(futures, _AHEAD * n_workers), strict=True):
@@ -77,9 +77,17 @@ def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:
 def _work(work: Callable[..., Result], shared: tuple[Any, ...], block: Any) -> Result:
     """Do the work of a block, in a file that is still the one that the pass began with."""
     source, *common = shared
+    if isinstance(source, bytes):
+        source = _opened(source)
     found = work(source, block, *common)
     source.check_unchanged()
     return found
+
+
+@lru_cache(maxsize=2)
+def _opened(image: bytes) -> RowSource:
+    """The source that another process has sent, as the way to open it here."""
+    return pickle.loads(image)  # type: ignore[no-any-return]
 
 
 def _begun(futures: Iterable[Any], number: int) -> Iterator[Any]:
