@@ -206,22 +206,11 @@ def _advised(
         said += [sentence] if sentence else []
         # Of rows that are ready for training, labels may still be elsewhere.
         options += more if not is_ready or more[:1] in (["--label"], ["--task"]) else []
-    if args.label is not None and "--label" in options:
-        options[options.index("--label") + 1] = args.label  # which may be a number
     data = common.data_of(args)
     words = ["ooc-fw", "train", *data] if is_ready else shlex.split(conversion(*data))
     names = [n for n in ("label", "labels", "x_name", "header") if f"--{n}" not in options]
     command = [*words, *given_arguments(args, names), *options]
     return {"advice": said[:5], "next": [shlex.join(command)]}
-
-
-def likely_label(names: Sequence[str]) -> str | None:
-    """Which column holds the labels, by its name; None if no name tells."""
-    lower = {name: name.rpartition("/")[2].lower() for name in names}
-    words = "label class target category outcome type annotation cluster".split()
-    found = [name for word in words for name in names if word in lower[name]]
-    found += [name for name in names if lower[name] == "y"]
-    return found[0].removeprefix("obs/") if found else None
 
 
 def _on_source(source: RowSource, rows: Rows, n_bad: int, counts: Mapping[Any, int]) -> Advice:
@@ -233,8 +222,7 @@ def _on_source(source: RowSource, rows: Rows, n_bad: int, counts: Mapping[Any, i
             *("--on-error", "skip"),
         )
     if not source.has_labels:
-        names = source.label_columns
-        more = ("--label", likely_label(names) or "COLUMN") if names else ()
+        more = ("--label", "COLUMN") if source.label_columns else ()
         yield f"there are no labels: {source.labels_hint}", *more
     elif source.targets:
         yield "", "--task", "regression"
@@ -344,23 +332,22 @@ def _on_table(
     columns: Mapping[str, dict[str, Any]], n_looked: int, label: str | None, bad: Sequence[str]
 ) -> Advice:
     """How to convert a table whose first rows were looked at."""
-    likely = label or likely_label([*columns])
-    said = f"no column is named as the labels, and {likely!r} may hold them; else give --label"
-    yield said * (label is None and likely is not None), "--label", likely or "COLUMN"
+    if label is None:
+        yield "no column is named as the labels: name one with --label", "--label", "COLUMN"
     if bad:
         yield (
             f"{len(bad)} of the first rows cannot be read ({bad[0]}): correct them, or leave them "
             f"out with --on-error skip",
             *("--on-error", "skip"),
         )
-    of_label = columns.get(likely or "", {"holds": "", "missing": 0})
+    of_label = columns.get(label or "", {"holds": "", "missing": 0})
     n_classes = of_label.get("different", 0)
     are_amounts = of_label["holds"] == "numbers" and n_classes > MANY_CLASSES
     yield from _on_labels(n_classes, of_label["missing"], are_amounts=are_amounts)
     options = "", "--one-hot", "--target-encode", "--dates", "--drop"
     uses: dict[str, list[str]] = {option: [] for option in options}
     for name, facts in columns.items():
-        if name != likely:  # one class has no share to encode words by
+        if name != label:  # one class has no share to encode words by
             most = 0.9 * (n_looked - facts["missing"]) * (n_classes != 1)
             uses[_option(facts, most)].append(name)
     plain = [*uses.pop(""), *uses["--one-hot"], *uses["--dates"]]
