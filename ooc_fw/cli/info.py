@@ -23,7 +23,7 @@ from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert import tables
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.tables import Table, Wanted, find_column, listed
+from ooc_fw.convert.tables import Table, find_column, listed
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data import formats
@@ -294,7 +294,7 @@ def inspect_table(table: Table) -> tuple[int, dict[str, dict[str, Any]], tuple[s
     kinds = {name: table.kinds[name] for name in table.proper_columns}
     numbers = [name for name, kind in kinds.items() if kind == tables.NUMBERS]
     words = [name for name, kind in kinds.items() if kind in (tables.WORDS, tables.TEXT)]
-    table.choose(Wanted(numbers=tuple(numbers), words=tuple(words)))
+    table.choose(dict.fromkeys(numbers, "numbers") | dict.fromkeys(words, "words"))
     block = next(iter(table.blocks()), None)
     if block is None:
         raise InputError(f"{table.name} holds no rows; give a table with rows in it")

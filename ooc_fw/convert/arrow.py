@@ -19,7 +19,6 @@ from ooc_fw.convert.tables import (
     WORDS,
     Cells,
     Table,
-    Wanted,
     collect_words,
     place_from,
     seconds_in,
@@ -95,7 +94,7 @@ class ArrowTable(Table):
         for part in self._parts:
             # Columns that names of folders tell, and their values there.
             keys = dataset.get_partition_keys(part.partition_expression)
-            stored = [name for name in self.wanted.columns if name not in keys]
+            stored = [name for name in self.wanted if name not in keys]
             if lacking := {*stored} - {*part.physical_schema.names}:
                 raise InputError(
                     f"{part.path} lacks column {min(lacking)!r} of the other files of {self.name}; "
@@ -159,19 +158,26 @@ def _kind(kind: Any) -> str:
     return WORDS if "string" in str(value) or "binary" in str(value) else str(value)
 
 
-def cells_of(columns: Mapping[str, Any], n_rows: int, place: Place, wanted: Wanted) -> Cells:
+def cells_of(
+    columns: Mapping[str, Any], n_rows: int, place: Place, wanted: Mapping[str, str]
+) -> Cells:
     """Wanted cells of columns of Arrow."""
     labels: Float64Array | Words = np.zeros(n_rows)
-    if wanted.label is not None:
-        column = columns[wanted.label]
-        labels = numbers_of(column) if wanted.targets else words_of(column, place)
-    numbers = np.empty((n_rows, len(wanted.numbers) + len(wanted.dates)))
-    for j, name in enumerate(wanted.numbers):
-        numbers[:, j] = numbers_of(columns[name])
-    for j, name in enumerate(wanted.dates, len(wanted.numbers)):
-        numbers[:, j] = _seconds_of(columns[name], place)
-    words = tuple(words_of(columns[name], place) for name in wanted.words)
-    return Cells(labels, numbers, words, place)
+    numbers = [np.empty((0, n_rows))]
+    words = []
+    for name, what in wanted.items():
+        if what == "words":
+            words.append(words_of(columns[name], place))
+        elif what == "labels":
+            labels = words_of(columns[name], place)
+        elif what == "targets":
+            labels = numbers_of(columns[name])
+        else:
+            found = (
+                numbers_of(columns[name]) if what == "numbers" else _seconds(columns[name], place)
+            )
+            numbers.append(found[None])
+    return Cells(labels, np.concatenate(numbers).T, tuple(words), place)
 
 
 def numbers_of(column: Any) -> Float64Array:
@@ -194,7 +200,7 @@ def words_of(column: Any, place: Place) -> Words:
     return collect_words(values, places[codes], place)
 
 
-def _seconds_of(column: Any, place: Place) -> Float64Array:
+def _seconds(column: Any, place: Place) -> Float64Array:
     """Seconds since 1970 of dates: NaN where they are missing, infinite where text is no date."""
     if str(column.type).startswith(("timestamp", "date")):
         return numbers_of(column.cast("timestamp[us]", safe=False).cast("int64")) / 1e6

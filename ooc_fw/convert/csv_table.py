@@ -22,6 +22,8 @@ from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
+_FLOATS = ("numbers", "targets")
+
 csv.field_size_limit(readers.MAX_ROW_BYTES)  # cells of text that is left out may be long, too
 
 
@@ -136,8 +138,8 @@ class CSVTable(TextInput, Table):
         by_word = tuple(self._by_word)
         words = pa.dictionary(pa.int32(), pa.string())
         types = {
-            name: pa.float64() if what == "numbers" and name not in by_word else words
-            for name, what in self.wanted.columns.items()
+            name: pa.float64() if what in _FLOATS and name not in by_word else words
+            for name, what in self.wanted.items()
         }
         try:
             table = arrow_csv.read_csv(
@@ -192,9 +194,9 @@ class CSVTable(TextInput, Table):
             ) from None
         columns = {
             name: pa.array(
-                [values[j] for values in kept], pa.float64() if what == "numbers" else pa.string()
+                [values[j] for values in kept], pa.float64() if what in _FLOATS else pa.string()
             )
-            for j, (name, what) in enumerate(self.wanted.columns.items())
+            for j, (name, what) in enumerate(self.wanted.items())
         }
         return columns, lines, tuple(errors)
 
@@ -207,9 +209,9 @@ class CSVTable(TextInput, Table):
             )
         found = dict(zip(self.kinds, cells, strict=True))
         values: list[Any] = []
-        for name, what in self.wanted.columns.items():
+        for name, what in self.wanted.items():
             cell = found[name]
-            value: Any = parse_number(cell) if what == "numbers" else cell
+            value: Any = parse_number(cell) if what in _FLOATS else cell
             if not cell.isascii() and any("\udc80" <= letter <= "\udcff" for letter in cell):
                 return "it is not UTF-8 text; convert it, as by iconv -f latin1 -t utf-8"
             if value is None:
@@ -218,7 +220,7 @@ class CSVTable(TextInput, Table):
                     way = f"correct the row, as {self._like} needs numbers there"
                 shown = cell if len(cell) <= 40 else cell[:40] + "..."
                 return f"column {name!r} does not hold a number but {shown!r}; {way}"
-            if what == "numbers" and cell.strip().lower() in ("true", "false"):
+            if what in _FLOATS and cell.strip().lower() in ("true", "false"):
                 self._by_word.add(name)
             values.append(value)
         return values

@@ -43,30 +43,11 @@ NUMBERS, WORDS, TEXT = USABLE = ("numbers", "words", "text")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The columns to read."""
-
-    label: str | None = None  # None leaves labels out
-    numbers: tuple[str, ...] = ()
-    dates: tuple[str, ...] = ()  # which become numbers, too
-    words: tuple[str, ...] = ()
-    targets: bool = False  # whether labels are numbers
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """All of them, and what is read there: "numbers", "dates" or "words"."""
-        used = dict.fromkeys(self.numbers, "numbers") | dict.fromkeys(self.dates, "dates")
-        used |= dict.fromkeys(self.words, "words")
-        label = {} if self.label is None else {self.label: "numbers" if self.targets else "words"}
-        return used | label
-
-
-@dataclass(frozen=True, slots=True)
 class Cells:
     """Some rows of a table."""
 
     labels: Float64Array | Words  # missing ones are NaN or -1; all 0 if they are left out
-    numbers: Float64Array  # with dates as the last ones; missing ones are NaN
+    numbers: Float64Array  # numbers and dates; missing ones are NaN
     words: tuple[Words, ...]  # one for each column of words
     place: Place
     skipped: tuple[str, ...] = ()  # what was wrong with rows that were left out
@@ -85,14 +66,16 @@ class Table(Reader):
     kinds: Mapping[str, str] = MappingProxyType({})
     index: frozenset[str] = frozenset()  # columns that only number or name the rows: no features
     header = True  # whether the columns have names of their own
-    wanted: Wanted  # the columns to read, which `choose` tells
+    # Columns to read, which `choose` tells, in the order of cells: "numbers", "dates" (which become
+    # numbers, too), "words", and of one column "labels" (words) or "targets" (numbers).
+    wanted: Mapping[str, str]
 
     @property
     def proper_columns(self) -> tuple[str, ...]:
         """Columns that are not the index."""
         return tuple(name for name in self.kinds if name not in self.index)
 
-    def choose(self, wanted: Wanted) -> None:
+    def choose(self, wanted: Mapping[str, str]) -> None:
         """Leave out what is not wanted, in blocks as well; before the first of them."""
         self.wanted = wanted
 
@@ -261,31 +244,35 @@ class TableRecord:
             ) from None
         return record
 
-    def wanted(self, table: Table, label: str | None, like: str, *, targets: bool) -> Wanted:
-        """Columns to read from a table; InputError if it lacks some, or they have other types.
+    def wanted(
+        self, table: Table, label: str | None, like: str, *, targets: bool
+    ) -> dict[str, str]:
+        """What to read from columns of a table, see `Table.wanted`; InputError if it cannot be.
 
         Messages name the training file or model `like`, if there is one.
         """
         of = like or "the first table"
         self._check_width(table, label, of)
-        numbers = self.numbers[: len(self.numbers) - len(self.dates)]
-        wanted = Wanted(label, numbers, self.dates, (*self.hot, *self.encodings), targets)
-        if missing := [repr(name) for name in wanted.columns if name not in table.kinds]:
+        uses = dict.fromkeys((*self.hot, *self.encodings), "words")
+        uses |= {name: "dates" if name in self.dates else "numbers" for name in self.numbers}
+        if label in uses:
+            raise InputError(f"column {label!r} of {table.name} is a feature of {of}, not a label")
+        if label is not None:
+            uses[label] = "targets" if targets else "labels"
+        if missing := [repr(name) for name in uses if name not in table.kinds]:
             raise InputError(
                 f"{table.name} lacks column{'s' * (len(missing) > 1)} {listed(missing)}, which "
                 f"{of} needs; it has {listed([*table.kinds])}: add or rename what is missing"
             )
-        for name, what in wanted.columns.items():
+        for name, what in uses.items():
             kind = table.kinds[name]
-            fits = (
-                kind in {"numbers": (NUMBERS, TEXT), "words": USABLE, "dates": (WORDS, TEXT)}[what]
-            )
+            fits = kind in {"numbers": (NUMBERS, TEXT), "dates": (WORDS, TEXT)}.get(what, USABLE)
             if not fits and not (what == "dates" and kind.startswith(("timestamp", "date"))):
                 way = f"{like} needs {what} there"
                 if not like:
                     way = f"name it in --one-hot or --dates, or leave it out with --drop {name}"
                 raise InputError(f"column {name!r} of {table.name} holds {kind}, not {what}; {way}")
-        return wanted
+        return uses
 
     def _check_width(self, table: Table, label: str | None, of: str) -> None:
         """Raise InputError for more or fewer columns than those of a training file without names.
@@ -320,13 +307,7 @@ def find_label(table: Table, wanted: str | None) -> str:
             f"{table.name} is a table: name the column of its labels with --label (it has "
             f"{listed(table.proper_columns)})"
         )
-    label = find_column(table, wanted, "--label")
-    if table.kinds[label] not in USABLE:
-        raise InputError(
-            f"the labels in column {label!r} of {table.name} are of type {table.kinds[label]}; "
-            f"write them as numbers or words"
-        )
-    return label
+    return find_column(table, wanted, "--label")
 
 
 def choose_columns(table: Table, options: ConvertOptions) -> TableRecord:

@@ -47,22 +47,23 @@ class Table:
         A frame or an Arrow table in RAM is written to a scratch file, unless its columns are the
         features already.
         """
-        if isinstance(X, str | os.PathLike):
+        names = names_of_frame(X)
+        if model.table is None:
+            yield None
+        elif isinstance(X, str | os.PathLike):
             path = os.fspath(X)
             is_file = os.path.isfile(path) or (os.path.isdir(path) and not is_store(path))
-            kind = detect_format(path, is_table=model.table is not None) if is_file else ""
-            yield cls(path, kind, path) if kind in TABLES and model.table is not None else None
-            return
-        names = names_of_frame(X)
-        if model.table is None or names is None or {*(model.columns or ())} <= {*names}:
+            kind = detect_format(path, is_table=True) if is_file else ""
+            yield cls(path, kind, path) if kind in TABLES else None
+        elif names is None or {*(model.columns or ())} <= {*names}:
             yield None
-            return
-        with scratch_directory() as folder:
-            path = str(folder / "table.arrow")
+        else:
             from ooc_fw.convert.arrow import write_arrow  # pyarrow is slow to import
 
-            write_arrow(X, path)
-            yield cls(path, "arrow", f"this {type(X).__name__}")
+            with scratch_directory() as folder:
+                path = str(folder / "table.arrow")
+                write_arrow(X, path)
+                yield cls(path, "arrow", f"this {type(X).__name__}")
 
 
 def decide_table(
