@@ -178,6 +178,7 @@ class Newton:
             # Residuals that float32 hides count most where landmarks are many.
             missed = bool((wanted & (there.gap * point.primal > 3 * promised)).any())
             self.exact_products |= point.exact and missed
+            # Less is lost in rounding.
             gained = point.primal - there.primal > 1e-10 * point.primal
             stuck = not gained[wanted].any()
             ended = stuck and (point.exact or exact_below == 0)
@@ -199,9 +200,10 @@ class Newton:
 
         And the gap times P that the quadratic model promises there.
         """
+        # The quadratic model promises too much: it has to promise a third of the target.
         step, promised = self._step(point, 0.3 * target, wanted)
         there = self.evaluate(point.b + step, exact=exact)
-        if exact and not point.exact:  # float32 and float64 objectives compare only roughly
+        if exact and not point.exact:  # objectives in float32 and float64 differ by 1e-3
             if (there.primal <= (1 + 1e-3) * point.primal).all():
                 return there, promised
         lengths = self._best_lengths(point, there)
@@ -240,7 +242,7 @@ class Newton:
         direction = z
         rz = (residual * z).sum(axis=1)
         accepted = 0.1 * rz
-        for _ in range(50):
+        for _ in range(50):  # products with the Hessian, at most
             product = self.passes.hessian_product(active, direction, exact=self.exact_products)
             product += self.span.times(direction)
             length = _ratio(rz, (direction * product).sum(axis=1))
@@ -266,10 +268,10 @@ class Newton:
         after = there.gradient.decisions
         low = np.zeros(len(step))
         high = np.full(len(step), 2.0)  # Newton steps
-        for _ in range(30):
+        for _ in range(30):  # halvings of the interval
             t = (low + high) / 2
             slopes = slope + t * curvature
-            for part in row_slices(problem.n_rows, 1 << 16):
+            for part in row_slices(problem.n_rows, 1 << 16):  # which take little memory
                 rows = slice(*part)
                 penalties = np.ascontiguousarray(problem.penalties[rows])
                 line = problem.targets[rows], before[rows], after[rows], penalties, t

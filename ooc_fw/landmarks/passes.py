@@ -206,6 +206,7 @@ def _product(
             maps.add_products(kept, places[part], d, factors[part], (_UNIT, bias), sums)
             return np.asarray(sums * _UNIT + bias * factors[part].sum(axis=0)[:, None])
 
+        # 2 MiB of values of 16 bits for each thread.
         height = max(_KERNEL_ROWS, (1 << 20) // len(landmarks))
         for sums in engine.pool.map(run, row_slices(len(places), height)):
             product += sums
@@ -346,8 +347,8 @@ def add_to_hessian(
     """
     engine = landmarks.engine
     places, weights = factors
-    strips = row_slices(len(landmarks), 256)
-    for part in row_slices(len(places), 512):
+    strips = row_slices(len(landmarks), 256)  # columns of one thread
+    for part in row_slices(len(places), 512):  # rows between two checks
         x = engine.prepare(take_rows(rows, places[slice(*part)]))
         values = np.empty((len(x), len(landmarks)))
         for start, stop in row_slices(len(x), _KERNEL_ROWS):

@@ -99,7 +99,8 @@ class _Run(Surroundings):
             self.go_on_from(warm.draws)
         given = None if warm is None else warm.rows
         self.sample = Sample.draw(self.source, self.codes, self.n_landmarks, self.rng, given)
-        arithmetic = choose_arithmetic(problem.kernel, self.sample.rows[:1024])
+        probe = self.sample.rows[:1024]
+        arithmetic = choose_arithmetic(problem.kernel, probe)
         self.engine = stack.enter_context(Engine(problem.kernel, self.options.threads, arithmetic))
         self.workers = stack.enter_context(lend_workers(session, self.options.threads, self.source))
         self.kept = KeptValues(plan.memory.kernel_values, plan.memory.limit)
@@ -121,21 +122,21 @@ class _Run(Surroundings):
         target = relative_target(self.options.tol)
         whole = self.warm is not None and self.warm.whole
         if len(self.sample.rows) < self.source.n_rows and not whole:
-            b = self._minimise(newton, self._begin(newton, b), 0.02).b
+            b = self._minimise(newton, self._begin(newton, b), target=0.02).b
 
         # 2. Weights for more rows.
         if len(self.sample.pool) > len(self.sample.rows) and not whole:
             pool = self.problem.part(self.sample.pool, self.sample.pool_ids)
             newton = self._over(newton, pool, self.sample.in_pool)
-            b = self._minimise(newton, self._begin(newton, b), 0.5).b
+            b = self._minimise(newton, self._begin(newton, b), target=0.5).b
 
         # 3. Weights for all rows, with a gradient from float64 kernel values in the end.
         newton = self._over_all_rows(newton)
         point = self._begin(newton, b)
         if not self.options.certify:
-            self._minimise(newton, point, max(0.05, target))
+            self._minimise(newton, point, max(0.05, target))  # which float32 values reach
             return Status.SAMPLED
-        for number in range(3):
+        for number in range(3):  # rounds, each to a smaller gap
             steps_target = 0.9 * target / 4**number  # the rest is the bound on rounding
             # The rounding of float32 alone is a gap of 0.02 at 2,000 landmarks on covtype.
             point = self._minimise(newton, point, steps_target, exact_below=0.5)
@@ -161,6 +162,7 @@ class _Run(Surroundings):
         codes = self.codes[self.sample.ids]
         if self.warm is None:
             half = max(1, self.n_landmarks // 2)
+            # Ten rows for each landmark of the pilot.
             pilot = draw_random(codes, min(len(codes), 10 * half), self.rng)
             span, first = self._span(pilot[:half])
             start = np.zeros((self.problem.n_classifiers, len(span)))
@@ -175,7 +177,7 @@ class _Run(Surroundings):
         part = self.problem.part(take_rows(self.sample.rows, pilot), self.sample.ids[pilot])
         taken = np.isin(pilot, first)
         newton = self._newton(span, first, part, np.flatnonzero(taken))
-        point = self._minimise(newton, self._begin(newton, start), 0.05)
+        point = self._minimise(newton, self._begin(newton, start), target=0.05)
         newton.preconditioner.release()
         self.interrupt.defer()
         losses = part.losses(point.gradient.decisions)
@@ -280,7 +282,7 @@ class _Run(Surroundings):
         return self.progress
 
     def is_over(self) -> bool:
-        """Whether time is over, but for the certificate of a first model."""
+        """Whether time is over, of which a fifth is left to the certificate of a first model."""
         if self.stays or not (self.options.certify and self.deadline.limited):
             return self.deadline.left() <= 0
         if self.progress.phase is Phase.CERTIFY:

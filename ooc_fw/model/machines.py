@@ -116,7 +116,7 @@ class Machines:
 
     @classmethod
     def of(
-        cls, places: Sequence[Int64Array], betas: Sequence[Float64Array], **numbers: Any
+        cls, places: Sequence[Int64Array], betas: Iterable[Float64Array], **numbers: Any
     ) -> Machines:
         """From the arrays of each classifier; numbers that are None or left out are unknown."""
         n = len(places)
@@ -127,7 +127,7 @@ class Machines:
         return cls(
             indptr=np.concatenate([[0], np.cumsum([len(part) for part in places])]),
             sv=np.concatenate(places),
-            beta=np.concatenate(betas),
+            beta=np.concatenate([*betas]),
             **arrays,
         )
 
@@ -183,18 +183,11 @@ def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
 
 def trained_landmarks(solution: LandmarkSolution, penalties: Float64Array | None) -> dict[str, Any]:
     """Fields of a model of landmarks; `penalties` are those of all training rows."""
-    n_classifiers, n_landmarks = solution.beta.shape
-    machines = Machines.of(
-        [np.arange(n_landmarks)] * n_classifiers,
-        list(solution.beta),
-        rho=np.ones(n_classifiers),
-        certified_gap=solution.certified_gap,
-        sampled_gap=solution.sampled_gap,
-        primal=solution.primal,
-        dual=solution.dual,
-    )
+    k, n = solution.beta.shape
+    names = "certified_gap", "sampled_gap", "primal", "dual"
+    numbers = {name: getattr(solution, name) for name in names}
     return {
-        "machines": machines,
+        "machines": Machines.of([np.arange(n)] * k, solution.beta, rho=np.ones(k), **numbers),
         "rows": solution.rows,
         "penalties": None if penalties is None else penalties[solution.rows],
         "support_vectors": solution.landmarks,
@@ -216,15 +209,10 @@ def trained_pairs(
         penalties = np.full(len(rows), C, dtype=np.float64)
         for here, one in zip(places, own, strict=True):
             penalties[here] = C if one.penalties is None else one.penalties
-    machines = Machines.of(
-        places,
-        [one.alpha * one.labels for one in own],
-        rho=[one.rho for one in own],
-        certified_gap=[one.certified_gap for one in own],
-        sampled_gap=[one.sampled_gap for one in own],
-    )
+    names = "rho", "certified_gap", "sampled_gap"
+    numbers = {name: [getattr(one, name) for one in own] for name in names}
     return {
-        "machines": machines,
+        "machines": Machines.of(places, [one.alpha * one.labels for one in own], **numbers),
         "rows": rows,
         "penalties": penalties,
         "support_vectors": own[0].support_vectors if vectors is None else vectors,

@@ -135,14 +135,11 @@ class Predictor:
         self._threshold = wanted.threshold
         self._n_classes = len(model.classes)
         self._decision = model.decision
-        self._stages = [self.function.exact]
-        if self.function.has_differences:
-            self._stages.append(self.function.by_differences)
+        self._begins_in_float32 = False
         if not self.function.sums_dominate:
             step = -(-len(vectors) // 32)
             probe = take_rows(vectors, np.arange(0, len(vectors), step))
-            if self._is_open(*self._in_float32(probe)).mean() <= 0.5:
-                self._stages.insert(0, self._in_float32)
+            self._begins_in_float32 = self._is_open(*self._in_float32(probe)).mean() <= 0.5
 
     def prepare_for(self, source: RowSource) -> None:
         """Find a shorter way to the labels of many rows."""
@@ -151,20 +148,24 @@ class Predictor:
             rows = source.take(sampled_rows(source, source.n_rows))
             return self._stored(rows), self._is_open
 
-        if self._labels_only and self._in_float32 in self._stages:
+        if self._labels_only and self._begins_in_float32:
             self.function.compress(sample, source.n_rows)
 
     def __call__(self, block: Rows) -> Decided:
         """Decision values of some rows."""
         values = np.full((len(block), *np.shape(self._scale)), np.nan)
         n_open = 0
+        stages = [self._in_float32] if self._begins_in_float32 else []
+        stages.append(self.function.exact)
+        if self.function.has_differences:
+            stages.append(self.function.by_differences)
         step = max(32, (1 << 14) // np.size(self._scale))
         if not self.engine.arithmetic.sparse or not isinstance(block, CSRRows):
             step = min(step, rows_at_once(block.shape[1]))
         for start in range(0, len(block), step):
             rows = self._stored(block[start : start + step])
             places = np.flatnonzero(~self.engine.too_large(rows))
-            for stage in self._stages:
+            for stage in stages:
                 if len(places) == 0:
                     break
                 found, bound = stage(rows if len(places) == len(rows) else take_rows(rows, places))
