@@ -130,7 +130,7 @@ class EncodedSource(WholeSource):
                 f"{source.name}: some rows are encoded by labels of others (--target-encode), so "
                 f"that none can be held out; convert the tables together"
             )
-        super().__init__(source, source.n_features, sparse=source.sparse)
+        super().__init__(source)
         self._training = training
         self._cells = categories.cells
         record = json.loads(source.table)

@@ -248,10 +248,13 @@ def _rows_in_turn(
 class WholeSource(RowSource):
     """All rows of another source, which is closed with this one."""
 
-    def __init__(self, source: RowSource, n_features: int, *, sparse: bool) -> None:
+    def __init__(
+        self, source: RowSource, *, n_features: int | None = None, stays_sparse: bool = True
+    ) -> None:
+        sparse = source.sparse and stays_sparse
         super().__init__(
             source.name,
-            (source.n_rows, n_features),
+            (source.n_rows, n_features or source.n_features),
             chunk_rows=source.chunk_rows,
             decoded_bytes=source.decoded_bytes if sparse else None,
             parents=(source,),
@@ -274,8 +277,7 @@ class ScaledSource(WholeSource):
         before = source.scaling
         if before is not None and not before.is_identity:
             raise InputError(f"{source.name} is scaled already ({before.kind}); use it as it is")
-        sparse = source.sparse and not scaling.moves_zero
-        super().__init__(source, source.n_features, sparse=sparse)
+        super().__init__(source, stays_sparse=not scaling.moves_zero)
         self.scaling = scaling
         self.recipe = ScaledSource, (source, scaling)
 
@@ -287,7 +289,7 @@ class ColumnSource(WholeSource):
     """Columns of another source at `places`, none of them twice, with names and scaling."""
 
     def __init__(self, source: RowSource, places: Int64Array) -> None:
-        super().__init__(source, len(places), sparse=source.sparse)
+        super().__init__(source, n_features=len(places))
         self._places = places
         self.table = None
         self.categories = None
@@ -314,7 +316,7 @@ class CachedSource(WholeSource):
     """All rows of a source, kept in RAM: blocks of whole chunks, once a row of them is needed."""
 
     def __init__(self, source: RowSource) -> None:
-        super().__init__(source, source.n_features, sparse=source.sparse)
+        super().__init__(source)
         self.statistics = source.statistics
         self._block_rows = max(source.chunk_rows, self.rows_in(CHUNK_BYTES))
         self.max_gap = self.span_rows = self._block_rows
