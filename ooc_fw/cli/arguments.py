@@ -48,6 +48,10 @@ class Parser(argparse.ArgumentParser):
         """Raise the usage error as a user's mistake."""
         raise InputError(f"{message}; see {self.prog} --help")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print help, or fail as all other output does; argparse ignores that it cannot."""
+        print(message, end="", file=file)
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Refuse unknown arguments here, where the command is known whose help lists the others."""
         if self._mixes or self._subparsers is not None:

@@ -76,7 +76,11 @@ class ModelPlace:
         except (OSError, InputError) as error:
             self.failed = True
             other = Path(tempfile.mkdtemp(prefix="ooc-fw-model-"), path.name)
-            model.save(other)
+            try:
+                model.save(other)
+            except OSError:
+                other.parent.rmdir()
+                raise error from None
             reason = getattr(error, "strerror", None) or error
             logger.error("%s cannot be written (%s); the model is in %s", path, reason, other)
             return other
