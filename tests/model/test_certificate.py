@@ -172,6 +172,7 @@ ESTIMATORS = {
     "pairs": FrankWolfeSVC(C=C),
     "landmarks": FrankWolfeSVC(C=C, landmarks=30),
     "novelty": FrankWolfeOneClass(C=0.01),
+    "novelty landmarks": FrankWolfeOneClass(C=0.05, landmarks=30),
     "regression": FrankWolfeSVR(C=C),
     "regression landmarks": FrankWolfeSVR(C=C, landmarks=30),
 }
@@ -188,8 +189,11 @@ def test_a_model_certifies_itself(name, tmp_path):
     fitted = clone(ESTIMATORS[name]).fit(X, y, sample_weight=weights)
     fitted.save(tmp_path / "m.h5")
     model = load_model(tmp_path / "m.h5")
-    found = model.certify(X, y, dask="threads", threads=2)
+    spans = model.kind == "landmarks"
+    found = model.certify(X, y, dask="threads", threads=2, exact_kernel=spans)
     assert found.certified_gap == pytest.approx(fitted.certified_gap_, rel=1e-3, abs=1e-8)
+    if spans:
+        assert found.worst["exact_kernel_dual"] <= found.worst["dual"] * (1 + 1e-6)
     assert found.gap_scope == fitted.gap_scope_
     with pytest.raises(InputError, match=r"row \d+ of array is not|another objective|no row|rows"):
         model.certify(X[::-1].copy(), y)

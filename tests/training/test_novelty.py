@@ -17,13 +17,10 @@ from ooc_fw import (
     FrankWolfeOneClass,
     InputError,
     TrainOptions,
-    load_model,
     make_kernel,
     open_dataset,
 )
 from ooc_fw.certificate.sweep import Certificate
-from ooc_fw.landmarks import relative_gap
-from ooc_fw.model.certificate import certify_landmarks
 from ooc_fw.problem import BinaryProblem, NoveltyProblem
 from ooc_fw.training.fit import fit
 from tests.support.reference import DEFINITIONS, Extended, exact_sum, kernel_values, minimise
@@ -174,7 +171,7 @@ def test_what_has_no_meaning_is_refused(rows):
         BinaryProblem(open_dataset(rows), -np.ones(300), make_kernel("linear"), one_class=True)
 
 
-def test_landmarks_that_are_all_rows_give_the_exact_model(rows, tmp_path):
+def test_landmarks_that_are_all_rows_give_the_exact_model(rows):
     exact = FrankWolfeOneClass(gamma=0.3, C=0.1, tol=1e-6).fit(rows)
     model = FrankWolfeOneClass(gamma=0.3, C=0.1, tol=1e-6, landmarks=300).fit(rows)
     assert (model.kind_, model.gap_scope_, model.fit_status_) == ("landmarks", "span", 0)
@@ -188,30 +185,8 @@ def test_landmarks_that_are_all_rows_give_the_exact_model(rows, tmp_path):
     np.testing.assert_allclose(
         model.score_samples(rows), (expected @ model.dual_coef_[0]).astype(float), atol=2e-4
     )
-    model.save(tmp_path / "m.h5")
-    again = load_model(tmp_path / "m.h5")
-    np.testing.assert_array_equal(again.decision_function(rows), model.decision_function(rows))
-    assert (again.task, again.kind, again.offset) == ("novelty", "landmarks", 1.0)
     share = FrankWolfeOneClass(gamma=0.3, C=0.1, landmarks=40, contamination=0.1).fit(rows)
     assert np.mean(share.predict(rows) < 0) == 0.1
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_gap_in_a_span_is_certified_again(rows, weighted):
-    weights = np.random.default_rng(0).uniform(0.5, 2, 300) if weighted else None
-    one = FrankWolfeOneClass(gamma=0.3, C=0.05, landmarks=30, random_state=0)
-    one.fit(rows, sample_weight=weights)
-    problem = NoveltyProblem(
-        open_dataset(rows), one.model_.kernel, None if weights is None else 0.05 * weights
-    )
-    with one.model_.engine() as engine:
-        found = certify_landmarks(one.model_, problem, engine)
-        gap = relative_gap(found.primal, found.dual)
-        np.testing.assert_allclose(gap, one.certified_gap_, rtol=1e-6)
-        assert found.exact_kernel(engine)[0] <= found.dual[0] * (1 + 1e-6)
-        if weighted:
-            with pytest.raises(InputError, match="trained with weights of rows"):
-                certify_landmarks(one.model_, replace(problem, penalties=None), engine)
 
 
 def test_many_novel_training_rows_are_warned_of(rows, caplog):

@@ -308,31 +308,6 @@ def test_from_a_table_to_predictions(ooc_fw, waves, tmp_path):
     assert json.loads(run("info", model, "--json").out)["task"] == "regression"
 
 
-@pytest.mark.parametrize(
-    ("gamma", "landmarks"),
-    [pytest.param(3.0, None, marks=pytest.mark.grid), (0.1, None), (0.1, 150)],
-)
-def test_certify_gives_the_gap_and_scope_of_training(ooc_fw, waves, tmp_path, gamma, landmarks):
-    data, model = tmp_path / "d.h5", tmp_path / "m.h5"
-    X, y = waves[0][:200], waves[1][:200]
-    with h5py.File(data, "w") as file:
-        file["X"], file["y"] = X, y
-    options = ["--task", "regression", "--C", 1e4, "--epsilon", 0, "--gamma", gamma]
-    options += [] if landmarks is None else ["--landmarks", landmarks]
-    trained = json.loads(ooc_fw("train", data, "-o", model, *options, "--json", "--quiet").out)
-    assert trained["gap_scope"] == ("all" if landmarks is None else "span")
-    assert (trained["n_support"] == 200) == (gamma == 3)  # others depend on each other
-    again = json.loads(ooc_fw("certify", model, data, "--json", "--quiet").out)
-    text = ooc_fw("certify", model, data, "--quiet").out
-    names = "gap_scope", "n_support"
-    assert [again[name] for name in names] == [trained[name] for name in names]
-    assert again["certified_gap"] == pytest.approx(trained["certified_gap"], rel=1e-3)
-    if landmarks is None:
-        assert "span" not in text
-    else:
-        assert f"(within the span of the {trained['n_support']} landmarks)" in text
-
-
 @pytest.mark.parametrize("options", [{}, {"landmarks": 20}])
 @pytest.mark.parametrize("value", [0.0, 0.1, -3e7])
 def test_constant_targets_give_a_constant_model(options, value, tmp_path):
