@@ -117,7 +117,8 @@ class ArrayEncoder(Encoder):
         if labels is None:
             labels = np.zeros(len(rows))
         elif not self._targets:
-            values, codes = np.unique(labels, return_inverse=True)
+            numbers = labels.astype(np.int8) if labels.dtype == bool else labels
+            values, codes = np.unique(numbers, return_inverse=True)
             labels = collect_words(values.tolist(), codes, place)
         elif labels.dtype.kind not in "biuf" or not np.isfinite(labels).all():
             raise InputError(f"{reader.name} has labels that are not finite numbers: no targets")
@@ -126,8 +127,8 @@ class ArrayEncoder(Encoder):
         if n_skipped:
             rows = take_rows(rows, kept)
             labels = labels[kept]
-        numbers = self.labels.of(labels, lambda k: place(int(kept[k])))
-        return ParsedBlock(numbers, rows, self._width, 0, n_skipped, tuple(reasons))
+        labels = self.labels.of(labels, lambda k: place(int(kept[k])))
+        return ParsedBlock(labels, rows, self._width, 0, n_skipped, tuple(reasons))
 
     def column_name(self, column: int) -> str:  # noqa: D102
         return f"column {str(column if self.columns is None else self.columns[column])!r}"

@@ -173,9 +173,8 @@ def cells_of(
         elif what == "targets":
             labels = numbers_of(columns[name])
         else:
-            found = (
-                numbers_of(columns[name]) if what == "numbers" else _seconds(columns[name], place)
-            )
+            column = columns[name]
+            found = _seconds(column, place) if what == "dates" else numbers_of(column)
             numbers.append(found[None])
     return Cells(labels, np.concatenate(numbers).T, tuple(words), place)
 
