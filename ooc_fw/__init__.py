@@ -21,7 +21,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``model/``        a trained model: its record and file, predictions, probabilities, ONNX
 ``landmarks/``    landmark models: all rows in the span of some, with a gap from every pass
 ``solver/``       `solve`: the outer loop (``loop.py``), steps, oracles, the active set
-``convert/``      text and tables to HDF5: parse, scale, shuffle; a look at a file before
+``convert/``      text, tables and arrays to HDF5: parse, scale, shuffle
 ``certificate/``  the exact duality gap: a pass over all rows; rows that it need not look at
 ``problem.py``    the L2-SVM dual: objective, gap, stopping tests
 ``kernels/``      kernels, and blocks of kernel values with bounds on their rounding
