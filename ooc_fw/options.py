@@ -25,7 +25,6 @@ LARGEST = 2**63 - 1
 START_ROWS = 20
 """Vertices that a run begins with; the papers call it p."""
 
-
 NOVELTY_C = 30.0
 """Default of C for novelty. With 1, a tenth to a half of a few hundred training rows are novel."""
 

@@ -6,7 +6,6 @@ import argparse
 import logging
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -243,8 +242,11 @@ def _save(
         missing = "interrupted" if number else ""
         try:
             if not missing:
-                with interrupt.raising():
-                    model = _calibrated(args, fitted, options, session)
+                common.print_lines([] if args.quiet else ["calibrating on held-out rows"])
+                # The log describes the training run only.
+                with interrupt.raising(), run_progress(args) as progress:
+                    callbacks = progress.callbacks
+                    model = calibrated(fitted, options, replace(session, callbacks=callbacks))
         except OutOfTimeError:
             missing = "no time left"
         except KeyboardInterrupt as error:
@@ -262,16 +264,6 @@ def _save(
     result["seconds"] = time.perf_counter() - args.started
     result["peak_rss_bytes"] = memory.peak_rss_bytes()
     return result | {"model": str(output)}, number
-
-
-def _calibrated(
-    args: argparse.Namespace, fitted: Fit, options: TrainOptions, session: Session
-) -> Model:
-    if not args.quiet:
-        print("calibrating on held-out rows", file=sys.stderr)
-    # The log describes the training run only.
-    with run_progress(args) as progress:
-        return calibrated(fitted, options, replace(session, callbacks=progress.callbacks))
 
 
 def _print_plan(args: argparse.Namespace, plan: Plan) -> int:

@@ -120,7 +120,7 @@ def check_options(task: str, options: TrainOptions) -> None:
 def why_exact(options: TrainOptions) -> str | None:
     """Why the model is exact whatever the rows are; None if that depends on them."""
     reasons = {
-        "as asked": options.exact,
+        "no landmarks are wanted": options.exact,
         f"method {options.method}": options.method != "auto",
         f"the {options.lmo} oracle": options.lmo != "auto",
         "the start from the farthest pair": options.start != "random",

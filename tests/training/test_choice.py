@@ -164,7 +164,7 @@ def test_without_room_for_an_exact_model_there_are_landmarks():
 @pytest.mark.parametrize(
     ("option", "value", "reason"),
     [
-        *(("exact", True, "as asked"), ("method", "swap", "method swap")),
+        *(("exact", True, "no landmarks are wanted"), ("method", "swap", "method swap")),
         *(("lmo", "full", "full oracle"), ("stopping", "absolute", "the absolute gap")),
     ],
 )
