@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -47,7 +48,7 @@ def reading(place: str) -> Iterator[None]:
     except InputError:
         raise
     except FileNotFoundError:
-        raise _missing(place) from None
+        raise InputError(f"{place} does not exist; check the name of the input") from None
     except ImportError as error:  # of zarr, or of what fsspec needs for this kind of address
         raise InputError(f"{place}: {error}; try: pip install 'ooc-fw[remote]'") from None
     except Exception as error:  # each library, codec and client has errors of its own
@@ -82,21 +83,12 @@ def is_store(path: str) -> bool:
 
 def open_bytes(path: str) -> io.BufferedReader:
     """Open a file, local or remote; InputError if it is missing, a folder, or cannot be read."""
-    if is_url(path):
+    with reading(path):
+        if not is_url(path):
+            return open(path, "rb")
         system, place = file_system(path)
-        with reading(path):
-            # Parts that were read are not kept: a text is read once from beginning to end.
-            return io.BufferedReader(system.open(place, "rb", cache_type="readahead"))
-    try:
-        return open(path, "rb")
-    except FileNotFoundError:
-        raise _missing(path) from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _missing(path: str) -> InputError:
-    return InputError(f"{path} does not exist; check the name of the input")
+        # Parts that were read are not kept: a text is read once from beginning to end.
+        return io.BufferedReader(system.open(place, "rb", cache_type="readahead"))
 
 
 def read_head(path: str) -> bytes:
@@ -107,9 +99,9 @@ def read_head(path: str) -> bytes:
 
 def check_regular(path: str) -> None:
     """Raise InputError for a folder, a pipe or a device: rows are read more than once."""
-    if not os.path.exists(path):
-        raise _missing(path)
-    if not os.path.isfile(path):
+    with reading(path):
+        is_regular = stat.S_ISREG(os.stat(path).st_mode)
+    if not is_regular:
         raise InputError(
             f"{path} is a folder, a pipe or a device, and rows are read more than once; give a file"
         )

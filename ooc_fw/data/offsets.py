@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 def without_offsets(source: RowSource, *kernels: object) -> RowSource:
     """Rows to train kernels of these names on: the source, or a view that subtracts offsets.
 
-    Rows of float32, and rows that are scaled, are as they were. If different values stay merged (in
-    sparse rows, whose zeros must stay, under other kernels, and in columns of several far values),
-    a warning names the first column.
+    Rows of float32, and rows that are scaled, are as they were. A warning names the first column
+    whose values stay merged: of sparse rows, whose zeros must stay, under other kernels, and of
+    several far values.
     """
     if source.scaling is not None and not source.scaling.is_identity:
         return source
