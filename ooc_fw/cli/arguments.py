@@ -161,7 +161,7 @@ ARGUMENTS = {
         "below the other",
         "DATA",
     ),
-    "more": place("==SUPPRESS==", "[DATA ...]", "*"),
+    "more": place(argparse.SUPPRESS, "[DATA ...]", "*"),
     "model": place("file written by ooc-fw train or tune", "MODEL"),
     "C": replace(
         option_fields(TrainOptions)["C"],

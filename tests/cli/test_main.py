@@ -97,6 +97,7 @@ def test_help(ooc_fw, command):
     outcome = ooc_fw(*([command] if command else []), "--help")
     assert (outcome.status, outcome.err) == (0, "")
     assert outcome.out.startswith("usage: ooc-fw")
+    assert "SUPPRESS" not in outcome.out
     if command:
         assert ooc_fw("help", command).out.endswith(outcome.out)
 
