@@ -263,7 +263,7 @@ def test_what_cannot_be_trained(waves, options, epsilon, change, message):
         ("train {}.h5", "train with --task regression"),
         (
             "convert {0}.csv {0}.new --label b --task regression",
-            "is no number, and the targets of a regression are numbers",
+            "column 'b' does not hold a number but 'x'",
         ),
     ],
 )
