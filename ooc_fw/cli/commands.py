@@ -22,7 +22,7 @@ from ooc_fw.cli.arguments import (
     values_option,
 )
 from ooc_fw.options import COUNT, KernelOptions, Option, TrainOptions, option_fields
-from ooc_fw.report.figures import AXES, PANELS
+from ooc_fw.report.figures import PANELS
 from ooc_fw.system.threads import cpu_count
 
 DONE, NO, USAGE, FAILED = 0, 1, 2, 3
@@ -240,11 +240,10 @@ model that gives them, probabilities; or prediction. Needs ooc-fw[onnx].""",
         """Draw logs of training runs.
 
 Several logs of ooc-fw train --log share the axes. Needs ooc-fw[plot].""",
-        "logs output panels against messages: json",
+        "logs output panels messages: json",
         {
             "logs": place("written by ooc-fw train --log; may still grow", "LOG", "+"),
             "panels": Option(",".join(PANELS), "with commas between them", metavar="NAMES"),
-            "against": Option("time", "what to draw against", choices=tuple(AXES)),
             "output": file_option(
                 "default: the first LOG with suffix .png; also .svg and .pdf", "FIGURE"
             ),

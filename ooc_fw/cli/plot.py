@@ -26,6 +26,6 @@ def run(args: argparse.Namespace) -> int:
             f"the log of a longer one": all(run.n_events == 0 for run in runs),
         }
     )
-    save(draw_runs(runs, panels, args.against), output)
+    save(draw_runs(runs, panels), output)
     common.print_result(args, {"output": str(output), "runs": len(runs)}, [output])
     return DONE

@@ -35,7 +35,7 @@ train train.h5 --memory 1GiB --C 10 --dry-run
 train train.h5 -o model.h5 --memory 1GiB --C 10 --log run.jsonl
 evaluate model.h5 new.parquet
 predict model.h5 new.parquet -o new.csv --decision
-plot run.jsonl --panels gap,support --against time -o folder.svg
+plot run.jsonl --panels gap,support -o folder.svg
 """,
     "methods": f"""
 convert {A1A} rows.h5

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from ooc_fw.model.importance import Importance
     from ooc_fw.report.runlog import Run
 
-AXES = {"time": ("elapsed_s", "time (s)"), "iteration": ("iteration", "iteration")}
-"""What runs can be drawn against: column of a run and label."""
-
 PANELS = {
     "gap": ("sampled_gap", "relative gap", 1),
     "support": ("n_support", "support vectors", 1),
@@ -86,22 +83,18 @@ def _name(label: str) -> str:
     return printable(label if len(label) <= 24 else f"...{label[-21:]}").replace("$", r"\$")
 
 
-def draw_runs(
-    runs: Sequence[Run], panels: Sequence[str] = tuple(PANELS), against: str = "time"
-) -> Figure:
-    """Draw runs in common axes, two panels in a row, with one legend.
+def draw_runs(runs: Sequence[Run], panels: Sequence[str] = tuple(PANELS)) -> Figure:
+    """Draw runs against time in common axes, two panels in a row, with one legend.
 
-    `panels` are names in `PANELS`, and `against` is one of `AXES`. Runs without any progress have
-    no lines.
+    `panels` are names in `PANELS`. Runs without any progress have no lines.
     """
-    column, label = AXES[against]
     handles: dict[str, Any] = {}
     with _drawing((3.6, 2.5), len(panels)) as (figure, all_axes):
         for ax, name in zip(all_axes, panels, strict=True):
             for run in runs:
                 if run.n_events > 0:
-                    _draw_run(ax, name, run, run.columns[column])
-            ax.set(xlabel=label, ylabel=PANELS[name][1])
+                    _draw_run(ax, name, run)
+            ax.set(xlabel="time (s)", ylabel=PANELS[name][1])
             if name == "gap":
                 ax.set_yscale("log", nonpositive="mask")
             else:
@@ -113,9 +106,10 @@ def draw_runs(
     return figure
 
 
-def _draw_run(ax: Any, name: str, run: Run, x: Any) -> None:
-    """Draw one run, whose events are at `x`; a single event becomes a dot."""
+def _draw_run(ax: Any, name: str, run: Run) -> None:
+    """Draw one run; a single event becomes a dot."""
     field, _, unit = PANELS[name]
+    x = run.columns["elapsed_s"]
     marker = "o" if run.n_events == 1 else None
     (line,) = ax.plot(x, run.columns[field] / unit, marker=marker, label=_name(run.label))
     limit = {"color": "black", "linestyle": "dashed", "linewidth": 0.9}

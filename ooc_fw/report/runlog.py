@@ -27,8 +27,7 @@ class Run:
     """One run. Numbers that the log does not have are NaN."""
 
     label: str  # different for each run
-    # Of the progress events; time and counts are those of the whole run.
-    columns: dict[str, Float64Array]
+    columns: dict[str, Float64Array]  # of the progress events; time is that of the whole run
     tolerance: float | None = None  # of the relative gap; None if another gap is compared with it
     memory_limit: float | None = None  # bytes that the run was allowed, if they are known
 
@@ -74,13 +73,12 @@ def _run(label: str, events: Sequence[Event]) -> Run:
     progress = [event for event in events if event["event"] == "progress"]
     if progress and "certified_gap" in end:  # the last one comes with the end of the run
         progress[-1] = progress[-1] | {"certified_gap": end["certified_gap"]}
-    names = "elapsed_s", "iteration", "sampled_gap", "certified_gap", "n_support", "rss_bytes"
+    names = "elapsed_s", "sampled_gap", "certified_gap", "n_support", "rss_bytes"
     columns = {name: _column(progress, name) for name in names}
     begins = 1 + np.flatnonzero(np.diff(_column(progress, "classifier")) > 0)
-    for name in ("elapsed_s", "iteration"):  # each binary classifier counts from 0
-        before = np.zeros(len(progress))
-        before[begins] = columns[name][begins - 1]
-        columns[name] += before.cumsum()
+    before = np.zeros(len(progress))  # each binary classifier counts from 0
+    before[begins] = columns["elapsed_s"][begins - 1]
+    columns["elapsed_s"] += before.cumsum()
     tolerance = options["tol"] if options["stopping"] == "relative" else None
     if tolerance and (end.get("kind") == "landmarks" or options.get("landmarks")):
         tolerance = relative_target(tolerance)

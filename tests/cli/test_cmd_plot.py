@@ -35,7 +35,7 @@ def events_of(log):
     grid(
         [
             ("gap.PDF", b"%PDF", ["--panels", "support"]),
-            ("gap.png", b"\x89PNG", ["--against", "iteration"]),
+            ("gap.png", b"\x89PNG", ["--panels", "memory"]),
             ("gap.svg", b"<?xml", ["--panels", "gap,memory"]),
         ],
         quick=1,

@@ -125,7 +125,6 @@ plot d.h5 -o x.png => it has no events of a training run
 plot log.jsonl -o no/x.png => cannot be written (No such file
 plot log.jsonl -o x.jpg => has to end in .png, .svg or .pdf
 plot log.jsonl --panels gap,size => --panels knows gap, support
-plot log.jsonl --against rows => --against: must be one of time, iteration, not 'rows'
 
 split d.h5 a.h5 b.h5 --test-share 1 => --test-share: must be a positive number, at most 0.999999
 split d.h5 a.h5 b.h5 --test-share 0.0001 => leaves one part empty; choose another share

@@ -20,16 +20,13 @@ from ooc_fw.system.errors import InputError
 pytest.importorskip("matplotlib")
 
 
-@pytest.mark.parametrize("against", ["time", "iteration"])
-def test_all_panels_of_one_run(make_run, against):
-    figure = draw_runs([make_run()], against=against)
+def test_all_panels_of_one_run(make_run):
+    figure = draw_runs([make_run()])
     axes = [ax for ax in figure.axes if ax.axison]
     assert [ax.get_ylabel() for ax in axes] == [label for _, label, _ in PANELS.values()]
-    assert {ax.get_xlabel() for ax in axes} == {"time (s)" if against == "time" else "iteration"}
     assert [ax.get_yscale() for ax in axes] == ["log", "linear", "linear"]
     sampled, certified, tolerance = axes[0].lines
-    scale = 1 if against == "time" else 10
-    np.testing.assert_array_equal(sampled.get_xdata(), scale * np.arange(20))
+    np.testing.assert_array_equal(sampled.get_xdata(), np.arange(20))
     np.testing.assert_array_equal(sampled.get_ydata(), 0.5 ** np.arange(20))
     np.testing.assert_array_equal(certified.get_ydata(), [*[np.nan] * 19, 5e-4])
     assert certified.get_color() == sampled.get_color()

@@ -38,11 +38,10 @@ def test_labels_tell_runs_apart(read, tmp_path):
     assert [run.label for run in runs] == [f"{tmp_path / 'run.jsonl'}", f"{path} #1", f"{path} #2"]
 
 
-def test_time_and_counts_continue_from_one_binary_classifier_to_the_next(read):
+def test_time_continues_from_one_binary_classifier_to_the_next(read):
     parts = [(0, 1.0), (0, 2.0), (1, 0.5), (1, 1.0), (2, 3.0), (2, 4.0)]
     run = read(START, *(make_event(t, classifier=k, n_classifiers=3) for k, t in parts))
     assert seconds_of(run) == [1.0, 2.0, 2.5, 3.0, 6.0, 7.0]
-    assert run.columns["iteration"].tolist() == [10, 20, 25, 30, 60, 70]
 
 
 def test_the_last_certified_gap_is_that_of_the_end(read):
@@ -67,8 +66,8 @@ START_LINE = b'{"event": "start", "options": {"tol": 1, "stopping": "meb"}}\n'
         (b'{"event": "progress", "elapsed_s": 1}\n', "no events"),
         (b'{"event": "start", "options": 3}\n', "no events"),
         (START_LINE + b'{"event": "progress", "elapsed_s": "soon"}\n', "no events"),
-        (START_LINE + b'{"event": "progress", "iteration": [1]}\n', "no events"),
-        (START_LINE + b'{"event": "progress", "iteration": 1%s}\n' % (b"0" * 400), "no events"),
+        (START_LINE + b'{"event": "progress", "n_support": [1]}\n', "no events"),
+        (START_LINE + b'{"event": "progress", "n_support": 1%s}\n' % (b"0" * 400), "no events"),
     ],
 )
 def test_files_that_are_no_logs_are_refused(tmp_path, content, words):
