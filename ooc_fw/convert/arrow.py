@@ -163,26 +163,27 @@ def cells_of(
 ) -> Cells:
     """Wanted cells of columns of Arrow."""
     labels: Float64Array | Words = np.zeros(n_rows)
-    numbers = [np.empty((0, n_rows))]
     words = []
+    floats = [name for name, what in wanted.items() if what in ("numbers", "dates")]
+    numbers = np.empty((n_rows, len(floats)))
+    for j, name in enumerate(floats):
+        column = columns[name]
+        is_date = wanted[name] == "dates"
+        numbers[:, j] = _seconds(column, place) if is_date else numbers_of(column)
     for name, what in wanted.items():
         if what == "words":
             words.append(words_of(columns[name], place))
         elif what == "labels":
             labels = words_of(columns[name], place)
         elif what == "targets":
-            labels = numbers_of(columns[name])
-        else:
-            column = columns[name]
-            found = _seconds(column, place) if what == "dates" else numbers_of(column)
-            numbers.append(found[None])
-    return Cells(labels, np.concatenate(numbers).T, tuple(words), place)
+            labels = numbers_of(columns[name]).copy()  # compiled code takes writable arrays only
+    return Cells(labels, numbers, tuple(words), place)
 
 
 def numbers_of(column: Any) -> Float64Array:
     """Numbers of a column of Arrow, missing ones as NaN."""
     found: Float64Array = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
-    return found if found.flags.writeable else found.copy()
+    return found
 
 
 def words_of(column: Any, place: Place) -> Words:
