@@ -24,8 +24,6 @@ from ooc_fw.kernels.functions import (
 )
 
 _FEW_FEATURES = 32  # up to which float32 differences beat float64 products: 306 to 350 ms for 8 M
-_LARGE_MEAN = 0.25  # |mean|^2 / mean |x|^2 above which centring saves digits
-_DENSE_ENOUGH = 0.25  # share of nonzeros above which a BLAS product beats the sparse one
 
 # Largest bounds on the error of a kernel value: of float32 arithmetic, of float64 arithmetic whose
 # values are stored as float32, and of values that certificates rest on (a relative gap of 1e-3 may
@@ -134,8 +132,10 @@ def _suiting_storage(probe: Rows) -> Arithmetic:
     """
     if isinstance(probe, CSRRows):
         return Arithmetic(sparse=True)
-    sparse = bool(np.count_nonzero(probe) < _DENSE_ENOUGH * probe.size)
+    # With more nonzeros a BLAS product beats the sparse one.
+    sparse = bool(np.count_nonzero(probe) < 0.25 * probe.size)
     mean = probe.mean(axis=0, dtype=np.float64)
     mean_square_norm = np.square(probe, dtype=np.float64).sum(axis=1).mean()
-    large = mean @ mean > _LARGE_MEAN * mean_square_norm
+    # For a larger mean centring saves digits.
+    large = mean @ mean > 0.25 * mean_square_norm
     return Arithmetic(mean.astype(np.float32) if large else None, sparse)

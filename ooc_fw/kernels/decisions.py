@@ -23,7 +23,6 @@ from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span, cheapest
 
 logger = logging.getLogger(__name__)
 
-_MOST_VALUES = 1 << 22  # of all classifiers at all vertices, which are held beside the pivots
 
 _BLOCK_BYTES = 8 << 20  # of kernel values that are multiplied by sparse weights at once
 _LEAST_ROWS = 64  # of such a block, however many vertices there are
@@ -125,7 +124,8 @@ class DecisionFunctions:
         computed unless given.
         """
         effort = Effort.of(n_rows, self.n_vertices, n_bytes)
-        many = len(self._classifiers) * self.n_vertices > _MOST_VALUES
+        # The weights of all classifiers at all vertices are held beside the pivots.
+        many = len(self._classifiers) * self.n_vertices > 1 << 22
         if effort is None or many:
             return
         betas = np.zeros((len(self._classifiers), self.n_vertices))

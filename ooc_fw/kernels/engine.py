@@ -20,8 +20,6 @@ from ooc_fw.system.threads import Result, Threads
 _FEW_ROWS = 256  # rows of a block up to which its columns are divided among the threads instead
 _LEAST_ROWS = 128  # of a thread, for which it loads all tiles of vertices
 _NARROW = 32  # vertices below which a tile is transposed before it is mapped
-_STRIP_BYTES = 4 << 20  # of the values of a strip of rows; longer ones are no faster
-_LEAST_STRIP = 128  # rows of a strip, however many vertices there are
 _LARGEST = float(np.finfo(np.float32).max) / 16  # of a product, with room for factors of a map
 
 UInt16Array: TypeAlias = npt.NDArray[np.uint16]
@@ -213,7 +211,8 @@ class Engine:
         values are written into `kept`, shape (len(x), len(z)), as `block` would.
         """
         kernel_map, itemsize = self.map_of(x), np.dtype(x.method.dtype).itemsize
-        height = max(_LEAST_STRIP, _STRIP_BYTES // (len(z) * itemsize))
+        # 4 MiB of values, since longer strips are no faster
+        height = max(128, (4 << 20) // (len(z) * itemsize))
         self.count(len(x) * len(z))
 
         def run(start: int) -> tuple[Result, Float64Array]:

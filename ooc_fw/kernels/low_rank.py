@@ -27,20 +27,10 @@ from ooc_fw.kernels.engine import Engine, Nearest
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 
 _ROUNDS = 8
-_LEAST_STEP = 8  # pivots of a round
-_LOOKED_AT = 8192  # vertices that pivots are chosen among, or all if fewer
-_LEAST_SAVING = 3  # of these for each pivot, at least
-_ROWS_PER_VERTEX = 8  # of a pass, at least
-_PIVOTS_PER_ROOT = 1.5  # of the number of rows: few of these take less time than many pivots save
-_CANDIDATES_PER_PIVOT = 6  # of a round
 _MOST_BYTES = 384 << 20
 _DEPENDENT = 1e-13  # share of k~(z, z) outside the span, below which rounding hides it
-_RIDGE = 1e-13  # of the diagonal: keeps c small where pivots are nearly dependent
 _OVERHEAD = 1.2  # time of a kernel value of a pivot, which serves two sums, over that of a vertex
 _WORTHWHILE = 0.75  # share of the time of a pass that few vertices may take, at most
-_HOPE = 3  # rounds like the last one that each of the next may be worth
-_FIRST_ROUNDS = 3  # which may promise nothing yet
-_LITTLE = 0.05  # share of what is left of w that all rounds together may leave of it
 _OUTWARDS = 1 + 1e-9  # covers the rounding of norms and distances
 
 
@@ -56,18 +46,18 @@ class Effort(NamedTuple):
     def of(cls, n_rows: int, n_vertices: int, n_bytes: int | None = None) -> Effort | None:
         """For a pass over some rows, in `n_bytes` of memory; None where nothing is worth it."""
         n_bytes = min(n_bytes or _MOST_BYTES, _MOST_BYTES)
-        looked_at = min(n_vertices, _LOOKED_AT)
+        looked_at = min(n_vertices, 8192)  # pivots are chosen among these
         # A row of `Span.shares` for each pivot takes half of the memory. Three matrices of all
-        # pivots take the other half, since `_LEAST_SAVING` is 3.
+        # pivots take the other half, since there are 3 vertices or more for each.
         most = min(
-            looked_at // _LEAST_SAVING,
-            int(_PIVOTS_PER_ROOT * math.sqrt(n_rows)),
+            looked_at // 3,
+            int(1.5 * math.sqrt(n_rows)),  # few of these take less time than many pivots save
             n_bytes // (16 * looked_at),
         )
         step = most // _ROUNDS
-        if step < _LEAST_STEP or n_rows < _ROWS_PER_VERTEX * n_vertices:
+        if step < 8 or n_rows < 8 * n_vertices:
             return None
-        return cls(step, _ROUNDS * step, _CANDIDATES_PER_PIVOT * step, looked_at)
+        return cls(step, _ROUNDS * step, 6 * step, looked_at)
 
 
 class Compression(NamedTuple):
@@ -189,7 +179,8 @@ class Span:
         z = self.vertices.take(self.places)
         K = kernel_matrix(self.engine, z)
         regular = K.copy()
-        np.fill_diagonal(regular, np.diagonal(K) + _RIDGE * np.diagonal(K))
+        # The ridge keeps c small if pivots are nearly dependent.
+        np.fill_diagonal(regular, (1 + 1e-13) * np.diagonal(K))
         c = np.linalg.solve(regular, at_pivots.T).T.astype(np.float64, copy=False)
         products = c @ K
         size, largest = np.abs(c).sum(axis=1), float(np.diagonal(K).max())
@@ -264,10 +255,11 @@ def cheapest(
             best, least = few, cost
         elif best is not None:
             break
-        # What is left of w falls ever faster where it falls at all.
+        # What is left of w falls ever faster where it falls at all: each of the next rounds may be
+        # worth three like the last one, and all of them have to leave little of it.
         rounds, done = (effort.most - len(few.places)) / effort.step, len(few.places) / effort.step
-        hopeless = (few.norms / norms).max() ** (_HOPE * rounds) > _LITTLE
-        if best is None and hopeless and done >= _FIRST_ROUNDS:
+        hopeless = (few.norms / norms).max() ** (3 * rounds) > 0.05
+        if best is None and hopeless and done >= 3:  # the first rounds may promise nothing yet
             break
         norms = few.norms
     return best, least

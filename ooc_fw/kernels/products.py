@@ -23,10 +23,7 @@ from ooc_fw.kernels.functions import Kernel, Method
 
 TILE = 512  # vertices in a tile, and rows for that many: products fit the second-level cache
 _STEP = 16  # widths of tiles of sparse vertices are multiples of this
-_SCRATCH_BYTES = 1 << 20  # of the dense array that holds a tile of vertices as columns
-_SPARSE_BYTES = 4 << 20  # of that array for sparse vertices, no two of which share a feature
 _CACHE_LINE = 64  # bytes, as many as the widest vectors have
-_LEAST_WIDTH = 16  # vertices of a tile, however many features there are
 
 _LOADED_BYTES = 8 << 20  # of vertices as dense rows up to which they stay loaded between strips
 
@@ -129,7 +126,8 @@ class _SparseProduct(_Product):
         """As many as fit even if no two vertices share a feature."""
         mean = max(1.0, len(stored_arrays(z.values)[1]) / max(1, len(z)))
         dtype = self._scratch.dtype
-        side = int(np.sqrt(_SPARSE_BYTES / (dtype.itemsize * mean))) // _STEP * _STEP
+        # 4 MiB, rather than the 1 MiB of vertices that share features
+        side = int(np.sqrt((4 << 20) / (dtype.itemsize * mean))) // _STEP * _STEP
         return min(TILE, max(side, _fitting_width(dtype, len(self._places))))
 
     def load(self, z: Operand) -> None:
@@ -168,8 +166,8 @@ def _aligned(size: int, dtype: DTypeLike) -> AnyArray:
 
 def _fitting_width(dtype: DTypeLike, n_features: int) -> int:
     """Vertices whose columns fit the scratch."""
-    fitting = _SCRATCH_BYTES // (np.dtype(dtype).itemsize * n_features)
-    return min(TILE, max(_LEAST_WIDTH, fitting))
+    fitting = (1 << 20) // (np.dtype(dtype).itemsize * n_features)  # 1 MiB, or what 16 take
+    return min(TILE, max(16, fitting))
 
 
 _VertexTile: TypeAlias = tuple[slice, Operand, _Product]  # places, vertices, their product
