@@ -108,7 +108,8 @@ def read_answers(
         asked = replace(options, exact=False, landmarks=max(fewest, START_ROWS))
         threads = check_memory(source, asked, **learned | {"weighted": True})
         return {"targets": read_targets(source)}, threads
-    check_memory(source, options, **learned)  # labels may exceed the limit alone
+    if source.n_rows > 1 << 22:  # labels may exceed the limit alone
+        check_memory(source, options, **learned)
     classes, codes = encode_labels(source)
     threads = check_memory(source, options, n_classifiers=classifiers_of(len(classes)), **learned)
     return {"codes": codes, "class_labels": classes}, threads
