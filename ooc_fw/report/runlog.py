@@ -86,4 +86,5 @@ def _run(label: str, events: Sequence[Event]) -> Run:
 
 
 def _column(events: Sequence[Event], name: str) -> Float64Array:
-    return np.array([event.get(name) for event in events], dtype=np.float64)
+    values = np.array([event.get(name) for event in events], dtype=np.float64)
+    return values.reshape(len(events))  # a ValueError for lists of numbers

@@ -66,7 +66,7 @@ START_LINE = b'{"event": "start", "options": {"tol": 1, "stopping": "meb"}}\n'
         (b'{"event": "progress", "elapsed_s": 1}\n', "no events"),
         (b'{"event": "start", "options": 3}\n', "no events"),
         (START_LINE + b'{"event": "progress", "elapsed_s": "soon"}\n', "no events"),
-        (START_LINE + b'{"event": "progress", "n_support": [1]}\n', "no events"),
+        (START_LINE + b'{"event": "progress", "n_support": [1, 2]}\n', "no events"),
         (START_LINE + b'{"event": "progress", "n_support": 1%s}\n' % (b"0" * 400), "no events"),
     ],
 )
