@@ -94,11 +94,11 @@ def test_file_that_is_no_text(tmp_path, head, message):
 
 
 def test_files_that_cannot_be_read(tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="cannot be read .Is a directory"):
+    with pytest.raises(InputError, match=r"cannot be read .Is a directory"):
         TextInput(tmp_path)
     refuse = Mock(side_effect=PermissionError(13, "Permission denied"))
     monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(InputError, match="cannot be read .Permission denied"):
+    with pytest.raises(InputError, match=r"cannot be read .Permission denied"):
         TextInput(tmp_path / "data")
 
 
