@@ -158,6 +158,16 @@ def test_rows_in_ram_are_views_and_a_source_is_returned_as_it_is():
     assert lists.labels(1, 2).tolist() == ["yes"]
 
 
+def test_a_matrix_whose_columns_are_put_in_order_is_left_alone():
+    parts = np.array([4.0, 2, 2, 3]), np.array([3, 0, 0, 2]), np.array([0, 3, 4])
+    matrix = scipy.sparse.csr_matrix(parts, (2, 4))
+    assert open_source(matrix).read(0, 2).toarray().tolist() == [[4, 0, 0, 4], [0, 0, 3, 0]]
+    assert matrix.indices.tolist() == [3, 0, 0, 2]
+    matrix.indices = np.array([0, 7, 2, 1])
+    with pytest.raises(InputError, match="column number outside 0 to 3"):
+        open_source(matrix).read(0, 2)
+
+
 def test_other_numbers_become_float32():
     for dtype in (np.int8, np.int64, np.uint16, bool, np.float16):
         rows = open_source((X > 0).astype(dtype)).read(2, 9)
