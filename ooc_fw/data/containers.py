@@ -9,6 +9,7 @@ An AnnData object in RAM has the same parts as its file.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,6 +121,9 @@ def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums | None = N
         node = node["data"]
     else:
         arrays = {"data": open_array(node)}
+        if names_of_frame(node) is not None and arrays["data"].dtype.hasobject:
+            with suppress(ValueError, TypeError):  # numbers in columns of several types
+                arrays["data"] = arrays["data"].astype(np.float64)
         path = path_of(arrays["data"] if isinstance(arrays["data"], FileArray) else node)
         check_shape(path, arrays["data"].shape)
         check_real(path, arrays["data"].dtype)
