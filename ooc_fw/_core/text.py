@@ -46,11 +46,11 @@ class Byte(IntEnum):
 U64 = np.uint64  # an index of this type is not compared with 0
 EXACT_MANTISSA = 2**53
 DIGIT_ROOM = (2**63 - 10) // 10  # one digit more still fits int64
-LARGEST_POWER = 90
-_POWERS = [Fraction(10) ** power for power in range(-LARGEST_POWER, LARGEST_POWER + 1)]
-# 10**power from -LARGEST_POWER on, each as the sum of two float64.
-POWERS_HIGH = np.array([float(power) for power in _POWERS])
-POWERS_LOW = np.array([float(power - Fraction(float(power))) for power in _POWERS])
+# 10**power from -90 to 90, each as the sum of two float64.
+POWERS_HIGH = np.array([float(Fraction(10) ** power) for power in range(-90, 91)])
+POWERS_LOW = np.array(
+    [float(Fraction(10) ** (k - 90) - Fraction(high)) for k, high in enumerate(POWERS_HIGH)]
+)
 # Half a unit above the largest float32; from here on rounding to it gives infinity.
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103
 
@@ -81,24 +81,34 @@ def parse_lines(text, rules, place, labels, indptr, indices, values):
             is_plain, label, end = _scan_number(text, token)
             if not is_plain or abs(label) >= EXACT_MANTISSA:
                 break
-            stored = indptr[n_rows]
-            previous = -1
+            first = indptr[n_rows]
+            stored = first
+            n_pairs = 0
             n_beyond = 0
-            token = _skip_blanks(text, end)
+            previous = -1
+            increasing = True
+            token = _skip_blanks(text, _skip_query(text, _skip_blanks(text, end)))
             while not _ends_line(text[U64(token)]):
                 is_plain, index, value, end = _scan_pair(text, token)
                 index -= index_base
                 is_kept = index < width_limit
-                is_plain &= previous < index and index < 2**31
+                is_plain &= 0 <= index and index < 2**31
                 is_plain &= abs(value) < FLOAT32_OVERFLOW and (value > above or not is_kept)
                 if not is_plain:
                     break
                 indices[U64(stored)] = index
                 values[U64(stored)] = value
                 stored += is_kept & (value != 0)
+                n_pairs += 1
                 n_beyond += not is_kept
+                increasing &= index > previous
                 previous = index
                 token = _skip_blanks(text, end + (text[U64(end)] == Byte.BLANK))
+            if is_plain and not increasing:
+                # A column may stand twice among the values that were left out, too.
+                is_plain = stored == first + n_pairs
+                is_plain = is_plain and _sort_pairs(indices[first:stored], values[first:stored])
+                previous = int(indices[stored - 1])
             if not is_plain:
                 break
             labels[n_rows] = label
@@ -111,6 +121,25 @@ def parse_lines(text, rules, place, labels, indptr, indices, values):
         at = token + 1
         n_lines += 1
     return at, n_lines, n_rows, width, n_dropped
+
+
+@njit(cache=True, nogil=True)
+def _sort_pairs(indices, values):
+    """Sort pairs by column, by a Shell sort, which compiles fast; whether all columns differ."""
+    gap = indices.size // 2
+    while gap > 0:
+        for i in range(gap, indices.size):
+            index = indices[i]
+            value = values[i]
+            k = i
+            while k >= gap and indices[k - gap] > index:
+                indices[k] = indices[k - gap]
+                values[k] = values[k - gap]
+                k -= gap
+            indices[k] = index
+            values[k] = value
+        gap = max(1, gap * 5 // 11) if gap > 1 else 0
+    return (indices[1:] > indices[:-1]).all()
 
 
 @njit(cache=True, nogil=True)
@@ -136,6 +165,15 @@ def _ends_token(byte):
 def _skip_blanks(text, at):
     while _is_blank(text[U64(at)]):
         at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _skip_query(text, at):
+    """Position after a "qid:..." token at `at`, or `at`; a classifier has no use for queries."""
+    if text[at] == 113 and text[at + 1] == 105 and text[at + 2] == 100 and text[at + 3] == 58:
+        while not _ends_token(text[at]):
+            at += 1
     return at
 
 
@@ -187,7 +225,7 @@ def _scan_number(text, at):
         power += exponent
     # Digits were left out only if the others are a larger number.
     if mantissa <= EXACT_MANTISSA and U64(-power) <= U64(22):
-        value = np.float64(mantissa) / POWERS_HIGH[U64(LARGEST_POWER - power)]
+        value = np.float64(mantissa) / POWERS_HIGH[U64(90 - power)]
     else:
         is_known, value = _scale_by_power(mantissa, power)
         is_number &= is_known
@@ -210,9 +248,9 @@ def _scale_by_power(mantissa, power):
     """Whether ``mantissa * 10**power`` is known to the last bit, and it; see the module's notes."""
     if mantissa == 0:
         return True, 0.0
-    if not -LARGEST_POWER <= power <= LARGEST_POWER:
+    if not -90 <= power <= 90:
         return False, 0.0
-    place = power + LARGEST_POWER
+    place = power + 90
     whole = np.float64(mantissa)
     if mantissa <= EXACT_MANTISSA and 0 <= power <= 22:
         return True, whole * POWERS_HIGH[place]

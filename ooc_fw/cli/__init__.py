@@ -5,6 +5,7 @@ that ``ooc-fw --help`` starts at once.
 """
 
 import gc
+import os
 import sys
 
 from ooc_fw.system.errors import ignore_signals, raise_at_signals, signal_of, word_for
@@ -18,10 +19,13 @@ def program() -> int:
         from ooc_fw.cli.main import main  # takes most of the time before a command begins
 
         status = main()
+        ignore_signals()
     except KeyboardInterrupt as interrupt:
+        ignore_signals()
         number = signal_of(interrupt)
-        print(f"ooc-fw: {word_for(number)}", file=sys.stderr)
+        print(f"ooc-fw: {word_for(number)}", file=sys.stderr, flush=True)
         status = 128 + number
-    ignore_signals()
+    if status > 128:  # Python would end by SIGINT if that came while text was executed
+        os._exit(status)
     gc.freeze()  # the system takes the memory back as a whole
     return status

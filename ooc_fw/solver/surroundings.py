@@ -166,6 +166,7 @@ class Surroundings(ABC):
 
     def report(self, share: float | None = None) -> None:
         """Tell the callbacks; a signal, a False from one of them, or the clock raises Stop."""
+        self.interrupt.check()
         self.progress.sweep_fraction = share
         self.tell()
         if not self.has_model:

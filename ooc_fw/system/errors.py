@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Real
@@ -92,6 +93,13 @@ def raise_at_signals() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _raise)
+    tell = sys.unraisablehook
+
+    def tell_others(lost: sys.UnraisableHookArgs) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):  # see `DeferredInterrupt.check`
+            tell(lost)
+
+    sys.unraisablehook = tell_others
 
 
 def ignore_signals() -> None:
@@ -100,7 +108,12 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+_raised: int | None = None  # number of the signal that has raised in a command
+
+
 def _raise(number: int, _: FrameType | None) -> None:
+    global _raised
+    _raised = number
     raise KeyboardInterrupt(number)
 
 
@@ -115,6 +128,7 @@ class DeferredInterrupt:
     def __init__(self) -> None:
         self.defers = False  # whether the first signal waits
         self.noted: int | None = None  # number of the first signal, if it waited
+        self._raised: int | None = None  # if it did not
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -133,6 +147,12 @@ class DeferredInterrupt:
         """Let the first signal wait from now on."""
         self.defers = True
 
+    def check(self) -> None:
+        """Raise again for a signal that has raised: callbacks of C code lose exceptions."""
+        number = _raised if self._raised is None else self._raised
+        if number is not None:
+            raise KeyboardInterrupt(number)
+
     @contextlib.contextmanager
     def raising(self) -> Iterator[None]:
         """Let signals raise within, as they must while text is waited for."""
@@ -150,4 +170,8 @@ class DeferredInterrupt:
         if self.defers:
             self.noted = number
         else:
-            self._old[number](number, frame)
+            try:
+                self._old[number](number, frame)
+            except KeyboardInterrupt:
+                self._raised = number
+                raise

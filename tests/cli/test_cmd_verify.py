@@ -60,7 +60,7 @@ def test_a_file_cut_short(ooc_fw, damaged):
         file.truncate(3000)
     outcome = ooc_fw("verify", damaged, "--json")
     assert outcome.status == 1
-    assert "bad.h5 cannot be opened as HDF5" in outcome.err
+    assert "bad.h5 is damaged" in outcome.err
     assert json.loads(outcome.out) == {"file": str(damaged), "intact": False}
 
 

@@ -105,6 +105,13 @@ def test_label_is_the_nearest_float64(token):
     assert parse(token).labels.tolist() == [float(token)]
 
 
+@given(st.permutations(range(1, 41)), st.integers(0, 40))
+def test_pairs_are_sorted_by_column(columns, limit):
+    parsed = parse("1 " + " ".join(f"{j}:{j}" for j in columns), n_features=limit)
+    assert parsed.rows.indices.tolist() == list(range(limit))
+    assert parsed.rows.data.tolist() == list(range(1, limit + 1))
+
+
 cells = st.dictionaries(st.integers(1, 40), st.integers(-99, 99), max_size=8)
 tables = st.lists(st.tuples(st.integers(-3, 3), cells), min_size=1, max_size=30)
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,16 @@ def test_the_inner_one_notes_if_it_defers_else_the_outer_one():
         outer.defer()
         send()
         assert (outer.noted, inner.noted) == (signal.SIGINT, None)
+
+
+def test_an_exception_that_a_callback_of_c_code_lost_is_raised_again():
+    with DeferredInterrupt() as interrupt:
+        interrupt.check()
+        with suppress(KeyboardInterrupt):
+            send()
+        with pytest.raises(KeyboardInterrupt) as raised:
+            interrupt.check()
+    assert signal_of(raised.value) == signal.SIGINT
 
 
 def test_a_signal_ends_the_wait_for_text():
