@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import Any, TypeVar
 
 from ooc_fw.data.sources import RowSource
@@ -32,6 +32,14 @@ class Workers:
 
     threads: int
     client: Any = None
+
+    @property
+    def n_ahead(self) -> int:
+        """Blocks that are begun before the first one is needed."""
+        n_workers = self.threads
+        if self.client is not None:
+            n_workers = max(1, sum(self.client.nthreads().values()))
+        return _AHEAD * n_workers
 
     def check_travels(self, source: RowSource) -> None:
         """Raise InputError for rows that the workers cannot open."""
@@ -55,18 +63,42 @@ class Workers:
                 pool = ThreadPoolExecutor(self.threads)
                 stack.callback(pool.shutdown, cancel_futures=True)
                 submit = pool.submit
-                n_workers = self.threads
             else:
                 submit = partial(self.client.submit, pure=False)
                 # A task of its own instead of scattered data: the scheduler can repeat it when the
                 # workers that hold its result die. The source is opened where blocks are worked on:
                 # an error on the way between workers would be tried again for ever.
                 shared = submit(partial(tuple, (pickle.dumps(source), *common)))
-                n_workers = max(1, sum(self.client.nthreads().values()))
             futures = (submit(_work, work, shared, block) for block in blocks)
-            for block, future in zip(blocks, _begun(futures, _AHEAD * n_workers), strict=True):
+            for block, future in zip(blocks, _begun(futures, self.n_ahead), strict=True):
                 yield block, future.result()
                 source.check_time()
+
+    def merged(
+        self,
+        source: RowSource,
+        work: Callable[[RowSource, Block], Result],
+        merge: Callable[[Result, Result], Result],
+        blocks: Sequence[Block],
+    ) -> Generator[tuple[Block, Result], None, None]:
+        """Yield the last of some blocks and what `work` finds in these, merged by a graph of Dask.
+
+        `merge` modifies neither of its arguments: a cluster may need them again.
+        """
+        import dask  # takes 0.1 s, and most files state their statistics
+
+        shared = (source if self.client is None else pickle.dumps(source),)
+        for first, last in row_slices(len(blocks), self.n_ahead):
+            some = blocks[first:last]
+            found = [dask.delayed(_work, pure=False)(work, shared, block) for block in some]
+            graph = reduce(dask.delayed(merge, pure=False), found)
+            if self.client is not None:
+                total = self.client.compute(graph, optimize_graph=False).result()
+            else:
+                with ThreadPoolExecutor(self.threads) as pool:
+                    total = graph.compute(scheduler="threads", pool=pool, optimize_graph=False)
+            yield some[-1], total
+            source.check_time()
 
 
 def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:

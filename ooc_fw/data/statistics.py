@@ -37,11 +37,13 @@ class ColumnSums:
         data, columns, _ = stored_arrays(rows)
         core.add_values(data, columns, self._sums, self._squares)
 
-    def merge(self, other: ColumnSums) -> None:
-        """Add the sums of other rows."""
-        self.n_rows += other.n_rows
-        self._sums += other._sums
-        self._squares += other._squares
+    def merged(self, other: ColumnSums) -> ColumnSums:
+        """These sums and those of other rows."""
+        total = ColumnSums(len(self._sums))
+        total.n_rows = self.n_rows + other.n_rows
+        total._sums = self._sums + other._sums
+        total._squares = self._squares + other._squares
+        return total
 
     @property
     def statistics(self) -> StoredStatistics:
@@ -172,8 +174,8 @@ def _statistics(source: RowSource, threads: int, dask: Any, on_rows: OnRows) -> 
     total = ColumnSums(source.n_features)
     blocks = row_slices(source.n_rows, TASK_ROWS)
     with borrow_workers(dask, threads) as workers:
-        for (_, stop), sums in workers.over(source, _sums_of_block, blocks):
-            total.merge(sums)
+        for (_, stop), sums in workers.merged(source, _sums_of_block, ColumnSums.merged, blocks):
+            total = total.merged(sums)
             if on_rows is not None:
                 on_rows(stop)
     source.check_unchanged()
