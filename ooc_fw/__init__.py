@@ -5,8 +5,8 @@ From Python::
     model = ooc_fw.FrankWolfeSVC(C=10).fit("train.h5")     # nothing is loaded whole
     model.predict("test.h5")
 
-or, without scikit-learn, `open_dataset`, `make_kernel`, `solve` and `Model`, which is what the
-command ``ooc-fw train`` calls. Callbacks of `solve` are told how the run stands by a `SolverState`.
+or, without scikit-learn, `open_dataset`, `make_kernel`, `solve` and `Model`. Callbacks of `solve`
+are told how the run stands by a `SolverState`.
 
 Map of the code
 ---------------
@@ -32,6 +32,10 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``guides/``       what ``ooc-fw help TOPIC`` prints; examples that run as they are
 ================  =================================================================================
 
+``ooc-fw train`` goes from ``cli/train.py`` to `fit` (``training/fit.py``), and for an exact model
+on to `train_pairs` (``training/pairs.py``), `solve_problem` (``solver/loop.py``) and `certify`
+(``certificate/sweep.py``), or with landmarks to `solve_landmarks` (``landmarks/solve.py``).
+
 What is decided before a run stands in ``training/choice.py``, what is in a checkpoint in
 ``training/checkpoint.py``, how ``--memory`` is divided in ``system/memory.py``, which files are
 read as they are in ``data/opening.py``, and which rounding is in a gap in ``certificate/sweep.py``
@@ -43,12 +47,15 @@ Glossary
 vertex             a row of the data as a corner of the unit simplex
 active set         the vertices in memory, with their weights, gradient and kernel values
 support vector     a vertex of positive weight
+gradient           (Qa)_i of a row: its label times the decision value, plus a_i / C_i
 rho                a'Qa, twice the objective; the margin of the model before scaling
 relative gap       1 - min_i (Qa)_i / rho over all rows (certified) or those drawn (sampled)
 oracle             what proposes the row of least gradient
 step rule          what moves the weights: toward, away, pairwise, PARTAN, corrective
+look               the gradients of a block of rows, among which the oracle finds violators
 violator           a row whose gradient is below rho (1 - relative tolerance)
-pass               one reading of all rows, in blocks
+pass               one reading of all rows, in blocks; the passes of a run are its kernel values,
+                   divided by rows times support vectors
 certificate        the gap of all rows, from a pass, with the bound of all rounding added
 screening          a bound that excuses rows from the next pass
 binary classifier  the model of two classes; of more there is one for each pair, or with landmarks

@@ -208,7 +208,7 @@ class TrainOptions(_Checked):
     `max_time` is in seconds, `memory_limit` in bytes, or text such as "30m" and "1GiB".
     """
 
-    C: float = option(1.0, "penalty of a unit squared slack", **POSITIVE)
+    C: float = option(1.0, "penalty C of squared slacks: the primal has C/2 xi^2", **POSITIVE)
     # Names are checked against the registry of step rules, which this module cannot import.
     method: str = option("auto", "auto, fw, mfw, swap, swap2, partan, cvm or corrective")
     lmo: str = option(
@@ -219,7 +219,9 @@ class TrainOptions(_Checked):
         "first rows: random ones of both classes, or two that are far apart, as in the MEB paper",
         choices=("random", "farthest"),
     )
-    sample_size: int = option(194, "rows that a sampled step draws", **COUNT)
+    sample_size: int = option(
+        194, "rows that a single step draws (method corrective looks at blocks)", **COUNT
+    )
     tol: float = option(1e-3, "target tolerance of the duality gap", **POSITIVE)
     stopping: str = option(
         "relative", "gap that is compared with tol", choices=("relative", "absolute", "meb")

@@ -198,7 +198,8 @@ def _is_open(
 ) -> npt.NDArray[np.bool_]:
     """Which distinct rows may be violators, or the least, with the label of any row like them.
 
-    Those that are not far above get narrow bounds as well, so that a later pass may leave them out.
+    Rows a little above are open as well if a `Screen` wants bounds: from narrow bounds, a later
+    pass can tell that it need not look at them.
     """
     grad, error = y * values[groups], bound[groups]
     least = min(target.least, float((grad + error).min()))

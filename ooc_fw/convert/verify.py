@@ -15,7 +15,7 @@ from ooc_fw.data.converted import Checksums
 from ooc_fw.data.formats import is_hdf5, reading
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import FileStamp
-from ooc_fw.data.stores import close_file, open_dataset, open_file
+from ooc_fw.data.stores import close_file, open_file, open_hdf5
 from ooc_fw.system.errors import DamageError, InputError
 
 READ_BYTES = 4 << 20  # bytes that are read and compared at once
@@ -90,7 +90,7 @@ def _compare(dataset: Any, sums: Checksums, tell: Callable[[int], None]) -> Arra
     n_rows = len(dataset)
     n_chunks = -(-n_rows // (dataset.chunks or (max(1, n_rows),))[0])
     try:
-        array = open_dataset(dataset)
+        array = open_hdf5(dataset)
     except DamageError as error:
         return ArrayReport(name, dataset.nbytes, n_chunks, 1, (str(error),))
     row_bytes = max(1, dataset.nbytes // max(1, n_rows))

@@ -101,7 +101,7 @@ def find(group: Node, path: str) -> Any:
 def open_array(node: Node) -> Any:
     """What slices of an array are read from; InputError unless its values are there."""
     if isinstance(node, h5py.Dataset):
-        return open_dataset(node)
+        return open_hdf5(node)
     if is_zarr(node):
         return _open_zarr(node)
     if is_dask(node):
@@ -123,7 +123,7 @@ def check_unmasked(data: Any) -> None:
         raise InputError("values of a masked array are masked; fill them (filled() in numpy)")
 
 
-def open_dataset(dataset: Any) -> FileArray | ReadArray:
+def open_hdf5(dataset: Any) -> FileArray | ReadArray:
     """What slices of a data set are read from; InputError unless all its values are there.
 
     If its values cannot be read by offset, compressed chunks are decoded once and kept for the next

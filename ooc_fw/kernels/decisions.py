@@ -19,7 +19,7 @@ from ooc_fw.data.rows import AnyArray, Float64Array, Int8Array, Int64Array, Rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
 from ooc_fw.kernels.engine import Engine, Nearest
 from ooc_fw.kernels.functions import FLOAT64_DIFFERENCES, FLOAT64_UNIT
-from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span, cheapest
+from ooc_fw.kernels.low_rank import Compression, LowRank, PivotLimits, Pivots, cheapest
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class DecisionFunctions:
         `sample` gives some of these rows, and what is asked of them. Values at the vertices are
         computed unless given.
         """
-        effort = Effort.of(n_rows, self.n_vertices, n_bytes)
+        effort = PivotLimits.of(n_rows, self.n_vertices, n_bytes)
         # The weights of all classifiers at all vertices are held beside the pivots.
         many = len(self._classifiers) * self.n_vertices > 1 << 22
         if effort is None or many:
@@ -132,7 +132,7 @@ class DecisionFunctions:
         for row, one in zip(betas, self._classifiers, strict=True):
             row[one.places] = one.beta
         at_vertices = at_vertices or self._at_vertices(betas)
-        span = Span(self._engine, self._z64, np.abs(betas).max(axis=0), effort)
+        span = Pivots(self._engine, self._z64, np.abs(betas).max(axis=0), effort)
         rows, is_open = sample()
         x = self._engine.prepare(rows)
         if len(x) == 0:  # all of them are vertices

@@ -34,7 +34,7 @@ _WORTHWHILE = 0.75  # share of the time of a pass that few vertices may take, at
 _OUTWARDS = 1 + 1e-9  # covers the rounding of norms and distances
 
 
-class Effort(NamedTuple):
+class PivotLimits(NamedTuple):
     """What may be tried before a pass: a small part of its time and memory."""
 
     step: int  # pivots of each round
@@ -43,11 +43,11 @@ class Effort(NamedTuple):
     looked_at: int  # vertices that all rounds look at
 
     @classmethod
-    def of(cls, n_rows: int, n_vertices: int, n_bytes: int | None = None) -> Effort | None:
+    def of(cls, n_rows: int, n_vertices: int, n_bytes: int | None = None) -> PivotLimits | None:
         """For a pass over some rows, in `n_bytes` of memory; None where nothing is worth it."""
         n_bytes = min(n_bytes or _MOST_BYTES, _MOST_BYTES)
         looked_at = min(n_vertices, 8192)  # pivots are chosen among these
-        # A row of `Span.shares` for each pivot takes half of the memory. Three matrices of all
+        # A row of `Pivots.shares` for each pivot takes half of the memory. Three matrices of all
         # pivots take the other half, since there are 3 vertices or more for each.
         most = min(
             looked_at // 3,
@@ -79,7 +79,7 @@ def kernel_matrix(engine: Engine, x: Operand) -> Float64Array:
 
 
 @dataclass
-class Span:
+class Pivots:
     """Pivots among vertices, chosen by Cholesky factorisation with pivoting, round by round.
 
     They are chosen among some of the vertices, drawn at random: the more likely, the larger their
@@ -95,7 +95,7 @@ class Span:
     engine: Engine
     vertices: Operand  # (s,): all of them, for float64
     sizes: Float64Array  # (s,): |b_j|, the largest of several classifiers
-    effort: Effort
+    effort: PivotLimits
     places: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of pivots
 
     def __post_init__(self) -> None:
@@ -239,7 +239,7 @@ def row_cost(n_pivots: int, n_vertices: int, share_open: float) -> float:
 
 
 def cheapest(
-    span: Span, attempt: Callable[[], tuple[Compression, float]]
+    span: Pivots, attempt: Callable[[], tuple[Compression, float]]
 ) -> tuple[Compression | None, float]:
     """The compression by the pivots of all rounds so far with which rows take the least time.
 

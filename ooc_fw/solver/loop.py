@@ -3,8 +3,9 @@
     active set = a few random rows of both classes, optimised
     repeat
         repeat                                            (training)
-            candidates = rows of least gradient, from the oracle
-            leave when the gap over the rows drawn passes the test in two draws in a row
+            candidates = violators, from the oracle
+            leave when the gap over the rows drawn passes the test in two draws in a row, or, once
+                a certificate has failed, when that over the active set does
             add the candidates to the active set; take a step
         compute the gradient of the active set anew in float64
         certify with a pass over all rows                 (unless told not to)

@@ -27,7 +27,7 @@ from ooc_fw.data.sampling import BlockSampler
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.kernels import low_rank
 from ooc_fw.kernels.arithmetic import Operand
-from ooc_fw.kernels.low_rank import Compression, Effort, LowRank, Span
+from ooc_fw.kernels.low_rank import Compression, LowRank, PivotLimits, Pivots
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.steps import STEP_RULES, StepRule
@@ -81,8 +81,8 @@ class LMO(ABC):
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Rows of least gradient among those looked at, if they beat the active set."""
 
-    def reset(self) -> None:  # noqa: B027
-        """Forget what came from the weights, since they were changed from outside."""
+    def retire(self) -> None:  # noqa: B027
+        """Leave the search to certifying passes, if these find more at once."""
 
 
 def nothing_outside(active: ActiveSet, n_scanned: int, exact: bool) -> Candidates:
@@ -208,14 +208,14 @@ class FewVertices:
         """Choose other pivots, if any make passes cheaper."""
         self._seek_above = 1.4 * len(active)
         n_bytes = self._memory.kernel_values
-        effort = Effort.of(look.n_left, len(active), n_bytes)
+        effort = PivotLimits.of(look.n_left, len(active), n_bytes)
         if effort is None:
             return
         x = look.x.take(known)
         engine = active.engine
         exact = active.decision_at(x)
         with active.kernel_rows_lent(if_=self._memory.limit is not None):
-            span = Span(engine, engine.prepare(active.rows, exact=True), active.alpha, effort)
+            span = Pivots(engine, engine.prepare(active.rows, exact=True), active.alpha, effort)
 
             def attempt() -> tuple[Compression, float]:
                 few = _fit(active, span.places, x, exact)
@@ -312,7 +312,7 @@ class BlockLMO(SampledLMO):
         self._share = len(violators) / len(grads)
         return violators[: request.limit]
 
-    def reset(self) -> None:
+    def retire(self) -> None:
         """Propose nothing more: certifying passes find the violators from now on."""
         self._unseen = 0
         self._n_passes = len(_NEAR)
@@ -346,7 +346,7 @@ class FullLMO(LMO):
 
 
 ORACLES: dict[str, type[LMO]] = {"full": FullLMO, "sampled": SampledLMO}
-"""Oracles by their values of `lmo`."""
+"""Oracles by their values of `lmo`; rules that take many vertices have `BlockLMO` for "sampled"."""
 
 
 def walks_on_all_rows(options: TrainOptions, n_rows: int, capacity: int) -> bool:

@@ -68,7 +68,7 @@ class Plan:
     # The options as they were given, but for `landmarks` and `exact`: for pairs of classes and
     # parts of the rows, whose method, oracle and memory may differ from those of all rows.
     given: TrainOptions
-    memory: MemoryPlan  # of several exact classifiers that for one of all rows
+    memory: MemoryPlan  # of one classifier on all rows, if there are several exact ones
     kind: str = ""  # one line: why the model is exact, or has landmarks
     method: str = ""  # one line: which method and oracle an exact model takes, and why
     quantised: bool = False  # whether kernel values between vertices begin in 16 bits

@@ -23,7 +23,7 @@ from ooc_fw.data.sources import iter_blocks
 from ooc_fw.data.views import cached
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.low_rank import Effort
+from ooc_fw.kernels.low_rank import PivotLimits
 from ooc_fw.options import START_ROWS
 from ooc_fw.problem import BinaryProblem, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
@@ -67,9 +67,13 @@ class RunState:
         self.best: Warm | None = None  # weights of the least certified gap above the tolerance
         self.full = False  # whether the active set holds all the vertices that it may
         self.target_share = 1.0  # of the tolerance, to which training goes
-        self.renewed = False  # whether the gradient is new since the oracle proposes nothing more
+        self.renewed = (
+            False  # whether the gradient was computed anew once the oracle had nothing left
+        )
         self.least_gap = math.inf  # least certified gap
-        self.idle_rounds = 0  # certificates since the least one
+        self.idle_rounds = (
+            0  # rounds of training since the last smaller certificate or new violator
+        )
         self.n_scanned = 0  # rows that the last proposal looked at, if for the present weights
         self.worst = -1  # the worst of these rows, see `Candidates`
         self.certificate: Certificate | None = None  # of the present weights
@@ -111,7 +115,7 @@ class RunState:
     def renew(self) -> None:
         """Refresh; the oracle forgets what came from the gradient before."""
         self.active.refresh()
-        self.oracle.reset()
+        self.oracle.retire()
 
     def note_correction(self, wanted_gap: float, *, moved_on: bool) -> None:
         """Count a corrective step on the same vertices if it got nowhere.
@@ -255,7 +259,7 @@ def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificat
     weights = SupportWeights(rows, ids, alpha, *known)
     search = Search(tolerance, max(512, len(active)), screen, unscreened, memory.kernel_values)
     # Without a limit there is memory beside the kernel rows.
-    effort = Effort.of(n_rows, len(support), memory.kernel_values)
+    effort = PivotLimits.of(n_rows, len(support), memory.kernel_values)
     lends = memory.limit is not None and effort is not None
     with active.kernel_rows_lent(if_=lends):
         certificate = make_pass(

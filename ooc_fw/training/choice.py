@@ -72,7 +72,7 @@ def check_memory(source: RowSource, options: TrainOptions, **learned: Any) -> in
 def _least_memory(work: Workload, options: TrainOptions) -> MemoryPlan:
     """Memory of an exact model; if it has no room, of the landmarks asked for, or the fewest.
 
-    OverLimitError names the limit for an exact model, unless that is twice that for landmarks.
+    OverLimitError names the limit that an exact model needs, or that of landmarks if it is half.
     """
     refused = None
     if options.landmarks is None:

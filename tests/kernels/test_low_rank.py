@@ -11,7 +11,7 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.decisions import DecisionFunctions, Weights
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.kernels.low_rank import Effort, LowRank, Span
+from ooc_fw.kernels.low_rank import LowRank, PivotLimits, Pivots
 from ooc_fw.system.errors import InputError
 from tests.support.reference import exact_sum, kernel_values, to_csr
 from tests.support.strategies import SEEDS, kernels, raw_tables, tables
@@ -55,8 +55,8 @@ def test_bounds_hold_on_every_row_however_few_vertices(case, step):
             reject()
         at_vertices = functions_of(engine, vertices, betas)._at_vertices(betas)
         exact = exact_decisions(kernel, X, vectors, betas)
-        effort = Effort(step, 5 * step, 2 * step, 1000)
-        span = Span(engine, z, np.abs(betas).max(axis=0), effort)
+        effort = PivotLimits(step, 5 * step, 2 * step, 1000)
+        span = Pivots(engine, z, np.abs(betas).max(axis=0), effort)
         while len(span.places) < effort.most and span.grow():
             compression = span.compress(*at_vertices)
             pivots = engine.prepare(form(vectors[span.places]))
@@ -127,8 +127,11 @@ def test_a_row_is_not_the_pivot_though_their_kernel_value_rounds_to_1():
     vectors = np.array([[0], [0.7], [-0.7]], dtype=np.float32)
     betas, kernel = np.array([[1e-9, 0.5, 1e-9 - 0.5]]), make_kernel("rbf", gamma=1.0)
     with Engine(kernel, 1) as engine:
-        span = Span(
-            engine, engine.prepare(vectors, exact=True), np.array([1.0, 0, 0]), Effort(1, 1, 1, 3)
+        span = Pivots(
+            engine,
+            engine.prepare(vectors, exact=True),
+            np.array([1.0, 0, 0]),
+            PivotLimits(1, 1, 1, 3),
         )
         assert span.grow()
         compression = span.compress(*functions_of(engine, vectors, betas)._at_vertices(betas))
@@ -144,14 +147,14 @@ def test_the_search_for_pivots_keeps_to_its_memory():
     """For the largest share of the vertices, where all parts count; tiles take little beside."""
     n, rng = 1536, np.random.default_rng(0)
     X, n_bytes = rng.normal(size=(n, 4)).astype(np.float32), 16 * n * (n // 3)
-    effort = Effort.of(10**9, n, n_bytes)
+    effort = PivotLimits.of(10**9, n, n_bytes)
     assert effort.most == n // 3
     with Engine(make_kernel("rbf", gamma=0.25), 1) as engine:
         z = engine.prepare(X, exact=True)
         engine.block(z[:8], z, np.empty((8, n)))
         tracemalloc.start()
         try:
-            span = Span(engine, z, np.ones(n), effort)
+            span = Pivots(engine, z, np.ones(n), effort)
             while len(span.places) < effort.most and span.grow():
                 span.compress(rng.normal(size=(1, n)), np.ones(1), 1e-9)
             _, peak = tracemalloc.get_traced_memory()

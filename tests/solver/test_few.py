@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.kernels.low_rank import Effort
+from ooc_fw.kernels.low_rank import PivotLimits
 from ooc_fw.solver import oracles
 from ooc_fw.solver.oracles import FewVertices, Look
 from ooc_fw.system.memory import MemoryPlan
@@ -68,18 +68,18 @@ def test_the_others_go_on_when_chosen_vertices_leave(looked_at):
 def test_a_run_by_few_vertices_has_the_same_optimum(memory_limit, monkeypatch):
     sought = []
 
-    class Eager(Effort):
+    class Eager(PivotLimits):
         @classmethod
         def of(cls, n_rows, n_vertices, n_bytes=None):
             sought.append(n_vertices)
-            return Effort(6, 60, 40, n_vertices) if n_vertices > 40 else None
+            return PivotLimits(6, 60, 40, n_vertices) if n_vertices > 40 else None
 
     monkeypatch.setattr(oracles, "_KNOWN", 50)
     monkeypatch.setattr(oracles, "_LEAST_VERTICES", 0)
     problem = make_problem(make_kernel("rbf", gamma=0.3), n_rows=3000, overlap=1)
     options = {"method": "corrective", "lmo": "sampled", "tol": 1e-3, "memory_limit": memory_limit}
     usual = train_in_session(problem, **options)
-    monkeypatch.setattr(oracles, "Effort", Eager)
+    monkeypatch.setattr(oracles, "PivotLimits", Eager)
     expected = train_in_session(problem, **options)
     assert len(sought) > 2
     assert expected.status.reached

@@ -198,7 +198,7 @@ def test_blocks_look_farther_from_the_margin_while_that_finds_violators():
     assert found == set(bench.near(3).tolist())
     assert looks == 4
     lmo = bench.blocks()
-    lmo.reset()  # leaves the search to sweeps
+    lmo.retire()  # leaves the search to sweeps
     candidates = bench.propose(lmo)
     assert (candidates.rows, candidates.n_scanned) == (None, 0)
     assert candidates.least == bench.active.grad.min()
