@@ -139,7 +139,10 @@ def _sort_pairs(indices, values):
             indices[k] = index
             values[k] = value
         gap = max(1, gap * 5 // 11) if gap > 1 else 0
-    return (indices[1:] > indices[:-1]).all()
+    differ = True
+    for k in range(1, indices.size):
+        differ &= indices[k - 1] < indices[k]
+    return differ
 
 
 @njit(cache=True, nogil=True)

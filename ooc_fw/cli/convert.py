@@ -11,8 +11,6 @@ from typing import Any
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.convert import ConversionReport, convert
-from ooc_fw.model.record import load_model
-from ooc_fw.model.tables import training_file
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import InputError, format_label, format_labels
@@ -32,6 +30,9 @@ def run(args: argparse.Namespace) -> int:
     options = common.record_from(ConvertOptions, args)
     like = None
     if options.like is not None and common.is_model(Path(options.like)):
+        from ooc_fw.model.record import load_model  # takes 0.05 s, and few are like a model
+        from ooc_fw.model.tables import training_file
+
         model = load_model(options.like)
         like = training_file(model, os.fspath(options.like))
         if model.scaling is None:
