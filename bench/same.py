@@ -190,7 +190,7 @@ def trained(folder: Path, checkout: Path, data: str, *options: str) -> dict[str,
     return {
         "objective": [one.get("objective") for one in each],
         "gap": said["certified_gap"],
-        "tol": said["tol"],
+        "tol": said.get("tol"),
         "status": said["status"],
         "accuracy": accuracy(folder, checkout, said["model"], test),
     }

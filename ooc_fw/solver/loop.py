@@ -333,6 +333,7 @@ class _Run(Surroundings):
         if len(self.active.outside(worst)) == 0:
             return False
         state.add_vertices(worst[: self._make_room()])
+        self.active.refresh()  # by rounded kernel values they may not violate, and would be pruned
         return True
 
     def _finish(self, status: Status) -> Solution:

@@ -15,7 +15,7 @@ from sklearn import datasets
 import ooc_fw
 from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset, solve
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC
-from ooc_fw.solver import kernel_rows, loop, plan
+from ooc_fw.solver import kernel_rows, loop, oracles, plan
 from ooc_fw.system.memory import plan_memory
 from tests.support.contracts import to_dense
 from tests.support.methods import IN_TURN, LMOS, METHODS, SLOW, grid
@@ -340,6 +340,31 @@ def test_values_in_16_bits_lead_to_the_same_optimum_and_give_way_as_vertices_gro
 
 
 # -- certification -------------------------------------------------------------------------------
+
+
+def test_violators_of_a_pass_have_an_exact_gradient_though_kernel_values_are_rounded(monkeypatch):
+    """Else some might be pruned before a step, found by the next pass, and so on for ever."""
+    problem = rbf(n_rows=500, C=1.0, overlap=2.0)
+    add, seen = loop._Run._add_violators, []
+
+    def watched(self, certificate, tolerance):
+        goes_on = add(self, certificate, tolerance)
+        active = self.active
+        if goes_on and active.quantised:
+            places = active.places_of(certificate.worst)
+            truth = problem.truth(active.ids, active.alpha).gradient[certificate.worst]
+            seen.append(bool((abs(active.grad[places] - truth) <= active.rounding).all()))
+        return goes_on
+
+    def silent(self, active, rng, request):  # passes find all of them
+        return oracles.nothing_outside(active, 0, exact=False)
+
+    monkeypatch.setattr(loop._Run, "_add_violators", watched)
+    monkeypatch.setattr(oracles.BlockLMO, "propose", silent)
+    solution = train(problem, method="corrective", lmo="auto", tol=1e-6, memory_limit=4 << 30)
+    assert solution.status is Status.CONVERGED
+    assert seen
+    assert all(seen)
 
 
 @pytest.mark.parametrize("certify", [False, True])
