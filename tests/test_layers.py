@@ -36,7 +36,7 @@ CONFINED = {
     "numba": {"_core/loading.py", "_core/pairwise.py"},
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
-    "sklearn": {"estimators", "report/figures.py", "cli/evaluate.py", "training/tuning.py"},
+    "sklearn": {"estimators", "report/figures.py", "cli/evaluate.py"},
     "scipy": {"guides", "landmarks", "kernels", "data/rows.py", "model/machines.py"},
     "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert", "guides"},
