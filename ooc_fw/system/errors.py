@@ -117,6 +117,12 @@ def _raise(number: int, _: FrameType | None) -> None:
     raise KeyboardInterrupt(number)
 
 
+def forget_signal() -> None:
+    """Let work go on that a signal has ended and that still has to give its result."""
+    global _raised
+    _raised = None
+
+
 class DeferredInterrupt:
     """A flag for the first signal; a context manager.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ooc_fw
+from ooc_fw.system import errors
 from ooc_fw.system.errors import DeferredInterrupt, signal_of
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -60,6 +61,15 @@ def test_an_exception_that_a_callback_of_c_code_lost_is_raised_again():
     assert signal_of(raised.value) == signal.SIGINT
 
 
+def test_a_signal_that_was_dealt_with_does_not_raise_again(monkeypatch):
+    monkeypatch.setattr(errors, "_raised", signal.SIGTERM)
+    interrupt = DeferredInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.check()
+    errors.forget_signal()
+    interrupt.check()
+
+
 def test_a_signal_ends_the_wait_for_text():
     with DeferredInterrupt() as interrupt:
         interrupt.defer()
@@ -101,6 +111,7 @@ LEAVING = """
 import os, time
 from pathlib import Path
 from ooc_fw.system.files import atomic_path, scratch_directory
+from ooc_fw.system import errors
 from ooc_fw.system.errors import raise_at_signals, signal_of
 
 raise_at_signals()
