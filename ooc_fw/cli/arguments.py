@@ -107,10 +107,9 @@ def flag(text: str) -> Option:
     return Option(False, flags={"": (True, text)})
 
 
-def place(text: str, metavar: str, nargs: str | None = None) -> Option:
+def place(text: str, metavar: str, nargs: int | str | None = None) -> Option:
     """Declaration of files that stand at their place among the arguments."""
-    default: list[str] | None = [] if nargs == "*" else None
-    return Option(default, text, name="", read=file_name, metavar=metavar, nargs=nargs)
+    return Option(None, text, name="", read=file_name, metavar=metavar, nargs=nargs)
 
 
 def file_option(text: str, metavar: str = "FILE", default: str | None = None) -> Option:
@@ -156,12 +155,7 @@ ARGUMENTS = {
     **option_fields(TaskOptions),
     **option_fields(SearchOptions),
     **option_fields(TrainOptions),
-    "data": place(
-        "a file of ooc-fw convert or other HDF5, AnnData, zarr or .npy, or several of them, one "
-        "below the other",
-        "DATA",
-    ),
-    "more": place(argparse.SUPPRESS, "[DATA ...]", "*"),
+    "data": place("a file of ooc-fw convert, or other HDF5, AnnData, zarr or .npy", "DATA"),
     "model": place("file written by ooc-fw train or tune", "MODEL"),
     "C": replace(
         option_fields(TrainOptions)["C"],

@@ -62,12 +62,6 @@ class Command(NamedTuple):
             parser.set_defaults(threads=cpu_count())
 
 
-def _outputs(text: str, metavar: str, nargs: int | None = None) -> dict[str, Option]:
-    """Of a command whose outputs stand at the end of the arguments, or follow ``-o``."""
-    output = replace(file_option(text, metavar), nargs=nargs)
-    return {"outputs": place(text, metavar, "*"), "output": output}
-
-
 def _kernels(text: str) -> str | list[str]:
     return text if text == "auto" else [name.strip() for name in text.split(",")]
 
@@ -88,7 +82,7 @@ COMMANDS = {
 
   ooc-fw convert a.csv train.h5 --label y --scale standard --one-hot city
   ooc-fw convert b.csv test.h5 --like train.h5""",
-        """files output label task scale like one_hot header
+        """files label task scale like one_hot header
         columns_of_tables: target_encode target_counts dates drop impute
         labels_and_arrays: labels labels_as missing_labels x_name
         input: format zero_based n_features on_error log1p delimiter
@@ -100,7 +94,6 @@ COMMANDS = {
                 "FILE",
                 "+",
             ),
-            "output": file_option("HDF5 file to write (default: the last FILE)", "OUT.h5"),
         },
     ),
     "split": Command(
@@ -109,16 +102,16 @@ COMMANDS = {
 
 Test rows are a random part with the same share of each class, or those that
 --rows names. Both files keep the order of the rows and the scaling.""",
-        """data outputs output label test_share|rows seed compression
+        """data outputs label test_share|rows seed compression
         data: labels x_name messages: json quiet|verbose""",
-        _outputs("files for the training rows and the test rows", "OUT.h5", 2),
+        {"outputs": place("files to write", "TRAIN.h5 TEST.h5", 2)},
     ),
     "info": Command(
         "info",
         """What data or a model hold, and what to do before training.
 
 Of large files a sample is read, of text and tables the beginning.""",
-        "data more label header data: labels x_name zero_based messages: json",
+        "data label header data: labels x_name zero_based messages: json",
         _TEXT,
     ),
     "verify": Command(
@@ -138,7 +131,7 @@ Train a kernel support vector machine (squared hinge loss) on a file of any
 size, and certify its duality gap over all rows.
 
   ooc-fw train train.h5 -o model.h5 --C 10 --gamma 0.05 --max-time 30m""",
-        """data more label output task C kernel gamma tol memory_limit max_time probability
+        """data label output task C kernel gamma tol memory_limit max_time probability
         data: labels x_name single_tasks: contamination epsilon ordinary
         limits: max_iter threads dask dry_run noisy_data: landmarks exact
         classes_and_kernels: class_weight degree coef0
@@ -157,7 +150,7 @@ candidates: numbers (0.5,1,10) or powers of a number (2^0..2^12; 2^-5..2^15:2
 for every second one).
 
   ooc-fw tune train.h5 --C 2^0..2^12 --gamma auto,0.1 --max-time 30m""",
-        """data more label output task kernel C gamma max_time memory_limit
+        """data label output task kernel C gamma max_time memory_limit
         data: labels x_name single_tasks: contamination epsilon ordinary
         what_is_tried: degree coef0 validation: metric validation_share seed
         training: tol landmarks exact threads results: points messages: json quiet|verbose""",
@@ -179,7 +172,7 @@ for every second one).
 
 Print the predicted label of each row, one a line, in the order of the rows
 before any shuffling. Text and tables are made like the training data.""",
-        """model data more output decision probability threshold threads dask
+        """model data output decision probability threshold threads dask
         data: x_name zero_based messages: json quiet|verbose""",
         {
             **_TEXT,
@@ -199,7 +192,7 @@ A label the model does not know counts as wrong. Measures are those of
 scikit-learn: accuracy, precision, recall and F1 of each class; of two classes
 ROC AUC and average precision; the Brier score of probabilities; of regression
 R^2, and the root mean squared and the mean absolute error.""",
-        """model data more label positive threshold threads dask figure
+        """model data label positive threshold threads dask figure
         data: labels x_name zero_based messages: json quiet|verbose""",
         _TEXT,
     ),
@@ -210,7 +203,7 @@ R^2, and the root mean squared and the mean absolute error.""",
 By how much the decision value changes, root mean square, with a standard
 deviation of the column; the effect says in which direction. Columns that tell
 the same share what they matter.""",
-        "model data more rows top figure threads dask data: x_name messages: json quiet|verbose",
+        "model data rows top figure threads dask data: x_name messages: json quiet|verbose",
         {"rows": Option(10_000, "rows that are looked at, or all", choices=("all",), **COUNT)},
         "importance",
     ),
@@ -221,7 +214,7 @@ the same share what they matter.""",
 The exit status is 0 if the tolerance is met, 1 if it is not; a tolerance T
 bounds what is lost of the objective by 1 - (1 - T)^2. The gap of a landmark
 model is that share itself, within the span of the landmarks.""",
-        """model data more label tol exact_kernel threads dask
+        """model data label tol exact_kernel threads dask
         data: labels x_name messages: json quiet|verbose""",
         function="certify",
     ),
@@ -231,8 +224,8 @@ model is that share itself, within the span of the landmarks.""",
 
 The input X has rows before scaling. Outputs are label, decision and, of a
 model that gives them, probabilities; or prediction. Needs ooc-fw[onnx].""",
-        "model outputs output float32_input no_probabilities messages: json",
-        _outputs("file to write", "OUT.onnx"),
+        "model output float32_input no_probabilities messages: json",
+        {"output": place("file to write", "OUT.onnx")},
         "export",
     ),
     "plot": Command(
@@ -252,8 +245,8 @@ Several logs of ooc-fw train --log share the axes. Needs ooc-fw[plot].""",
     "demo": Command(
         "demo",
         "Convert, train, certify and evaluate on a small data set.",
-        "outputs output",
-        _outputs("keep the files here (default: nowhere)", "DIR"),
+        "output",
+        {"output": place("keep the files here (default: nowhere)", "DIR", "?")},
     ),
     "help": Command(
         "main",

@@ -32,18 +32,13 @@ def open_data(args: argparse.Namespace, *, labels: bool = True) -> RowSource:
     """Open the source that DATA names; without `labels`, rows that lack one are kept."""
     names = ("label", "labels", "x_name") if labels else ("x_name",)
     given = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
-    return open_source(data_of(args), **given)
-
-
-def data_of(args: argparse.Namespace) -> list[str]:
-    """The files of DATA: the rows of all of them stand one below the other."""
-    return [args.data, *vars(args).get("more", ())]
+    return open_source(args.data, **given)
 
 
 def inputs_of(args: argparse.Namespace, *others: str | None) -> list[str]:
     """The files of a command that no output may replace."""
     named = [vars(args).get(name) for name in ("data", "model", "labels")]
-    return [name for name in (*named, *vars(args).get("more", ()), *others) if name is not None]
+    return [name for name in (*named, *others) if name is not None]
 
 
 def refuse(reasons: Mapping[str, bool]) -> None:
@@ -51,15 +46,6 @@ def refuse(reasons: Mapping[str, bool]) -> None:
     for reason, holds in reasons.items():
         if holds:
             raise InputError(reason)
-
-
-def refuse_several(args: argparse.Namespace, what: str) -> None:
-    """Refuse further files of DATA where the first one is `what`."""
-    if args.more:
-        raise InputError(
-            f"{args.data} is {what}, which is no part of several files; give it alone, or convert "
-            f"all of them (ooc-fw convert)"
-        )
 
 
 def open_workers(args: argparse.Namespace) -> AbstractContextManager[Workers | None]:
@@ -77,15 +63,6 @@ def output_of(args: argparse.Namespace, data: str, suffix: str) -> Path:
     if is_special or data == "-" or "://" in data:
         raise InputError(f"{data} is no file here, so the output has no default name; give -o")
     return Path(data).with_suffix(suffix)
-
-
-def named_outputs(args: argparse.Namespace, names: str) -> list[str]:
-    """Outputs that are given by ``-o`` or at the end of the arguments, as many as `names` has."""
-    given = args.output or args.outputs
-    outputs = [given] if isinstance(given, str) else [*given]
-    if len(outputs) != len(names.split()) or (args.output and args.outputs):
-        raise InputError(f"{args.command} writes {names}: name them once, at the end or by -o")
-    return outputs
 
 
 def is_own(path: Path, attribute: str = "n_features") -> bool:

@@ -21,12 +21,10 @@ SHOWN_CLASSES = 10
 
 def run(args: argparse.Namespace) -> int:
     """Convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled."""
-    output = args.output or args.files[-1]
-    inputs = args.files if args.output else args.files[:-1]
+    *inputs, output = args.files
     if not inputs:
         raise InputError("convert needs IN and OUT.h5; see ooc-fw convert --help")
-    is_own = None if args.output else common.is_own
-    check_outputs([Output("output", output, is_own=is_own)], inputs)
+    check_outputs([Output("output", output, is_own=common.is_own)], inputs)
     options = common.record_from(ConvertOptions, args)
     like = None
     if options.like is not None and common.is_model(Path(options.like)):

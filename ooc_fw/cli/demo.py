@@ -37,10 +37,7 @@ predict model.h5 a1a.t.xz -o predictions.txt
 
 def run(args: argparse.Namespace) -> int:
     """Convert, train, certify and evaluate on a small data set."""
-    wanted = [args.output] if args.output else args.outputs
-    if len(wanted) > 1:
-        raise InputError("demo keeps its files in one folder; name one")
-    with _sample(*wanted) as directory:
+    with _sample(args.output) as directory:
         print(f"$ cd {shlex.quote(str(directory))}")
         return run_commands(DEMO)
 

@@ -53,8 +53,6 @@ def run(args: argparse.Namespace) -> int:
     if args.data != "-" and not formats.is_url(args.data) and not formats.is_folder(args.data):
         formats.check_regular(args.data)  # it is opened several times
     kind = _kind(args)
-    if kind != "data":
-        common.refuse_several(args, "a model" if kind == "model" else "text")
     if kind == "model":
         result = describe_model(load_model(args.data), shlex.quote(args.data))
     elif kind == "text":
@@ -206,8 +204,7 @@ def _advised(
         said += [sentence] if sentence else []
         # Of rows that are ready for training, labels may still be elsewhere.
         options += more if not is_ready or more[:1] in (["--label"], ["--task"]) else []
-    data = common.data_of(args)
-    words = ["ooc-fw", "train", *data] if is_ready else shlex.split(conversion(*data))
+    words = ["ooc-fw", "train", args.data] if is_ready else shlex.split(conversion(args.data))
     names = [n for n in ("label", "labels", "x_name", "header") if f"--{n}" not in options]
     command = [*words, *given_arguments(args, names), *options]
     return {"advice": said[:5], "next": [shlex.join(command)]}

@@ -83,23 +83,21 @@ def _lines(found: Importance, top: int) -> list[str]:
 
 def export(args: argparse.Namespace) -> int:
     """Write a model as an ONNX graph."""
-    (output,) = common.named_outputs(args, "OUT.onnx")
-    is_own = None if args.output else _is_own
-    check_outputs([Output("output", output, is_own=is_own)], common.inputs_of(args))
+    check_outputs([Output("output", args.output, is_own=_is_own)], common.inputs_of(args))
     model = open_model(args)
     if args.no_probabilities:
         model = model.with_sigmoids(None)
     content = to_onnx(model, double_input=not args.float32_input)
-    write_atomic(Path(output), content)
+    write_atomic(args.output, content)
     result = {
-        "output": output,
+        "output": args.output,
         "opset": OPSET,
         "n_features": model.n_features,
         "n_support": len(model.support_vectors),
         "probabilities": model.calibrated,
         "bytes": len(content),
     }
-    common.print_result(args, result, [output], common.aligned(result))
+    common.print_result(args, result, [args.output], common.aligned(result))
     return DONE
 
 

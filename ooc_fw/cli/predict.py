@@ -316,10 +316,10 @@ def parsed_rows(
     if not is_table and kind != "libsvm":
         return None
     what = "a table" if is_table else "text"
-    if args.more or args.dask is not None:
+    if args.dask is not None:
         raise InputError(
-            f"{args.data} is {what}, which is read alone and by one process; convert it (ooc-fw "
-            f"convert), or leave out other files and --dask"
+            f"{args.data} is {what}, which is read by one process; convert it (ooc-fw convert), or "
+            f"leave out --dask"
         )
     if is_table and model.table is None:
         raise InputError(

@@ -17,10 +17,8 @@ from ooc_fw.system.files import Output, check_outputs
 
 def run(args: argparse.Namespace) -> int:
     """Split a data file into a training and a test file."""
-    paths = common.named_outputs(args, "TRAIN.h5 TEST.h5")
-    is_own = None if args.output else common.is_own
-    names = zip(("training file", "test file"), paths, strict=True)
-    outputs = [Output(what, path, is_own=is_own) for what, path in names]
+    names = zip(("training file", "test file"), args.outputs, strict=True)
+    outputs = [Output(what, path, is_own=common.is_own) for what, path in names]
     check_outputs(outputs, common.inputs_of(args, args.rows))
     with common.open_data(args) as source:
         if args.rows is not None:
@@ -29,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
             stratify = source.has_labels and not are_targets(source)
             ranges = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
         with Waiting("writing two files", quiet=args.quiet):
-            reports = split(source, ranges, paths, args.compression)
+            reports = split(source, ranges, args.outputs, args.compression)
     lines = [
         f"{report.output}: {report.n_rows} rows; classes: {classes_of(report.class_counts)}"
         for report in reports

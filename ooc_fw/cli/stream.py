@@ -43,7 +43,7 @@ class Chunks(NamedTuple):
 def run(args: argparse.Namespace) -> int:
     """Train on one pass, save, report; after a signal the model is that of the chunks before."""
     taken = (
-        "data more label labels x_name zero_based output log json quiet verbose stream resume keep "
+        "data label labels x_name zero_based output log json quiet verbose stream resume keep "
         "kernel gamma degree coef0 C tol stopping threads certify"
     )
     unused = {*COMMANDS["train"].names} - {*taken.split()}
@@ -166,7 +166,6 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
         rows_like = ((labels, concat_rows(parts)) for labels, parts in like)
         yield Chunks(rows_like, before.classes, before)
     elif before is None and detect_format(args.data) == "libsvm":
-        common.refuse_several(args, "text")
         of_arrays = ("label", "labels", "x_name")
         _refuse(args, of_arrays, "has no part in --stream of LIBSVM text; leave it out")
         text = iter_libsvm(args.data, zero_based=args.zero_based, exact=True)

@@ -304,8 +304,7 @@ def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> E
     if args.log is None:
         return None
     begin = {name: getattr(args, name) for name in ("resume", "class_weight")}
-    data = ", ".join(common.data_of(args))
-    return EventLog(args.log, data=data, **begin, **facts, options=options.to_dict())
+    return EventLog(args.log, data=args.data, **begin, **facts, options=options.to_dict())
 
 
 def run_progress(args: argparse.Namespace, log: EventLog | None = None) -> Progress:

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     described = describe(result.fitted)
     facts = ("status", "certified_gap", "gap_scope", "n_rows", "n_support")
     values = {
-        "data": ", ".join(common.data_of(args)),
+        "data": args.data,
         **{name: value for name, value in vars(result).items() if name != "fitted"},
         "best": vars(result.best),
         "points": [*map(vars, result.points)],
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
     """Command that trains the best candidate on all rows, without a time limit."""
     best = result.best
-    words = ["ooc-fw", "train", *common.data_of(args), f"--kernel={best.kernel}"]
+    words = ["ooc-fw", "train", args.data, f"--kernel={best.kernel}"]
     words += [f"--C={best.C}", f"--gamma={best.gamma}"]
     words += [f"--class-weight={best.class_weight}"] * (best.class_weight is not None)
     if args.task == "classification":

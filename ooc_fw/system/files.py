@@ -92,8 +92,7 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
                 raise InputError(f"{path} would replace the input {read}; give another name")
         if is_own is not None and target.is_file() and not is_own(target):
             raise InputError(
-                f"{path} exists, and this command writes no such files; give -o {path} to replace "
-                f"it, or another name"
+                f"{path} exists, and this command writes no such files; give another name"
             )
         try:
             if target.exists() and not os.access(target, os.W_OK):

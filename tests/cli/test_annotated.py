@@ -1,6 +1,5 @@
 """AnnData and zarr by name on the command line, and as objects in Python."""
 
-import json
 import warnings
 from dataclasses import replace
 
@@ -329,45 +328,6 @@ def test_several_files_are_one_by_the_names_of_their_genes(ooc_fw, tmp_path, cel
             assert list(source.columns) == list(cells.var_names)
             found = rows_of(source)
         np.testing.assert_array_equal(found[:226], found[226:])
-
-
-def test_commands_take_several_files_as_one(ooc_fw, tmp_path, cells, typed, places):
-    files = [tmp_path / name for name in ("a.h5ad", "b.h5ad")]
-    order = 3, 1, 0, 2, 7, 6, 5, 4
-    typed[:100].copy().write_h5ad(files[0])
-    typed[100:, order].copy().write_h5ad(files[1])
-    typed.write_h5ad(tmp_path / "whole.h5ad")
-    label, model, log = ("--label", "cell_type"), tmp_path / "a.model.h5", tmp_path / "log"
-    shown = ooc_fw("info", *files, *label, "--json").json()
-    assert shown["n_rows"] == typed.n_obs
-    names = " ".join(map(str, files))
-    (convert,) = shown["next"]
-    assert convert.startswith(f"ooc-fw convert {names} {'a.h5'}")
-    ooc_fw("train", *files, *label, "--C", "3", "--gamma", "0.05", "--log", log).done()
-    start, *_ = map(json.loads, log.read_text().splitlines())
-    assert start["data"] == names.replace(" ", ", ")
-    for data in (files, [tmp_path / "whole.h5ad"]):
-        ooc_fw("certify", model, *data, *label).done()
-        assert ooc_fw("predict", model, *data).out == ooc_fw("predict", model, *files).out
-        found = ooc_fw("evaluate", model, *data, *label, "--json").json()
-        assert found["n_rows"] == typed.n_obs
-        assert found["accuracy"] > 0.8
-        assert ooc_fw("importance", model, *data, "--json").json()["n_rows"] == typed.n_obs
-    wanted = "--C", "3", "--gamma", "0.05", "--points", tmp_path / "points.json"
-    ooc_fw("tune", *files, *label, *wanted, "-o", tmp_path / "tuned.h5", "--quiet").done()
-    assert json.loads((tmp_path / "points.json").read_text())["n_rows"] == typed.n_obs
-
-
-def test_what_is_no_part_of_several_files(ooc_fw, tmp_path, text_file, data_file, model_file):
-    for command in (
-        ("train", "--stream", text_file, text_file, "-o", tmp_path / "m.h5"),
-        ("info", text_file, text_file),
-        ("info", model_file, data_file),
-    ):
-        ooc_fw(*command).assert_refused("which is no part of several files; give it alone")
-    ooc_fw("predict", model_file, text_file, text_file).assert_refused("which is read alone")
-    ooc_fw("split", data_file, data_file, "a.h5", "b.h5").assert_refused("name them once")
-    ooc_fw("train", data_file, text_file).assert_refused(f"{text_file} is LIBSVM text; convert it")
 
 
 def test_names_of_genes_of_any_type(tmp_path, cells):

@@ -54,7 +54,7 @@ def test_standard_input_and_options(ooc_fw, text, tmp_path, monkeypatch):
     data = text.read_bytes().replace(b"3:", b"0:")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     outcome = ooc_fw(
-        *("convert", "-", "-o", out, "--zero-based", "--sparse", "--no-shuffle", "--n-features", 9),
+        *("convert", "-", out, "--zero-based", "--sparse", "--no-shuffle", "--n-features", 9),
         *("--compression", "gzip", "--quiet"),
     )
     assert outcome == (0, "", "")

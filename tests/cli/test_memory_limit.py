@@ -76,7 +76,7 @@ def test_no_command_takes_more_than_300_mib(tmp_path):
     evaluate m.h5 rows.h5
     certify m.h5 rows.h5
     importance n.h5 sparse.h5
-    convert rows.csv -o converted.h5 --no-header --label 0
+    convert rows.csv converted.h5 --no-header --label 0
     """
     lines = [f"{line} --memory 300MiB" for line in limited.strip().splitlines()]
     for line in [*lines, *others.strip().splitlines()]:

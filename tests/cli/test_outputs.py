@@ -112,14 +112,14 @@ def test_a_default_name_is_beside_regular_files_only(ooc_fw, run_log, text_file)
 
 
 COMMAND_WORDS = {
-    "convert": "{text} --like {data} -o {new}",
-    "split": "{data} --rows {rows} -o {new} {new2}",
+    "convert": "{text} {new} --like {data}",
+    "split": "{data} {new} {new2} --rows {rows}",
     "train": "{data} --labels {labels} --resume {log} --checkpoint {new} --log {new2} -o {new3}",
     "tune": "{data} --labels {labels} --points {new} -o {new2}",
-    "predict": "{model} {data} {more} -o {new}",
+    "predict": "{model} {data} -o {new}",
     "evaluate": "{model} {data} --labels {labels} --figure {new}",
     "importance": "{model} {data} --figure {new}",
-    "export": "{model} -o {new}",
+    "export": "{model} {new}",
     "plot": "{log} -o {new}",
 }
 """A command line of each command that writes files, with all files that it reads."""
@@ -130,7 +130,7 @@ def command(request, data_file, text_file, model_file, run_log, tmp_path):
     """Words of a command, with the places of its inputs and of its outputs among them."""
     names = {"new": "n1", "new2": "n2", "new3": "n3"}
     names = {key: tmp_path / name for key, name in names.items()}
-    files = {"data": data_file, "more": data_file, "text": text_file, "model": model_file}
+    files = {"data": data_file, "text": text_file, "model": model_file}
     for key, path in files.items():
         names[key] = shutil.copy(path, tmp_path / f"{key}{path.suffix}")
     names["log"] = shutil.copy(run_log, tmp_path / "run.jsonl")
@@ -182,7 +182,7 @@ def test_all_arguments_that_name_files_are_known():
     words = {
         name: command.arguments.replace("|", " ").split() for name, command in COMMANDS.items()
     }
-    writing = {name for name in words if {"output", "figure"} & {*words[name]}}
+    writing = {name for name in words if {"output", "outputs", "files", "figure"} & {*words[name]}}
     assert writing == {*COMMAND_WORDS, "demo"}
     for name, known in COMMAND_WORDS.items():
         declared = ARGUMENTS | COMMANDS[name].own
@@ -201,7 +201,7 @@ def test_no_output_goes_into_a_folder_that_is_read(ooc_fw, tmp_path, name):
     (store / "X" / "part").write_text("1")
     (tmp_path / "link").symlink_to(store)
     for folder in (store, tmp_path / "link"):
-        outcome = ooc_fw("convert", store, "-o", folder / name)
+        outcome = ooc_fw("convert", store, folder / name)
         outcome.assert_refused(
             "X is a folder, a device or a stream" if name == "X" else "would replace the input"
         )
@@ -214,9 +214,9 @@ def test_labels_beside_the_rows_are_an_input(ooc_fw, table, tmp_path):
     before = (tmp_path / "y.npy").read_bytes()
     outcome = ooc_fw(
         *("convert", tmp_path / "X.npy", "--labels", tmp_path / "y.npy"),
-        *("-o", tmp_path / "y.npy"),
+        tmp_path / "y.npy",
     )
-    outcome.assert_refused("would replace the input")
+    outcome.assert_refused("give another name")
     assert (tmp_path / "y.npy").read_bytes() == before
 
 
@@ -240,17 +240,16 @@ def test_a_forgotten_output_replaces_no_file(ooc_fw, data_file, model_file, tabl
         ooc_fw("split", data, tmp_path / "n1.h5", tmp_path / "n2.h5").done()
         if find_spec("onnx") is not None:
             ooc_fw("export", model, tmp_path / "n.onnx").done()
-    ooc_fw("convert", csv[0], "-o", csv[1], "--label", "s").done()
     default = tmp_path / f"{Path(data).stem}.model.h5"
     default.write_bytes(b"notes")
-    ooc_fw("train", data).assert_refused(str(default), "give -o")
+    ooc_fw("train", data).assert_refused(str(default), "give another name")
     assert default.read_bytes() == b"notes"
 
 
 def test_a_demo_keeps_out_of_folders_in_use(ooc_fw, tmp_path):
     (tmp_path / "model.h5").write_text("mine")
     ooc_fw("demo", tmp_path).assert_refused("is not empty")
-    ooc_fw("demo", "-o", tmp_path / "model.h5").assert_refused("is not empty")
+    ooc_fw("demo", tmp_path / "model.h5").assert_refused("is not empty")
     assert (tmp_path / "model.h5").read_text() == "mine"
 
 

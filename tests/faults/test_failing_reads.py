@@ -158,7 +158,7 @@ def test_conversion(ooc_fw, table, write_text, tmp_path, monkeypatch, kind):
             out.write_bytes(b"".join(arrays))
         return outcome
 
-    convert = "convert", text, "-o", out, "--quiet"
+    convert = "convert", text, out, "--quiet"
     number, n_failed = every_read(run, monkeypatch, spoil_text, kind, convert, [out], text)
     assert n_failed == (number if kind == "error" else 0)
 
