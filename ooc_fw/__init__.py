@@ -33,7 +33,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ================  =================================================================================
 
 ``ooc-fw train`` goes from ``cli/train.py`` to `fit` (``training/fit.py``), and for an exact model
-on to `train_pairs` (``training/pairs.py``), `solve_problem` (``solver/loop.py``) and `certify`
+on to `train_exact` (``training/pairs.py``), `solve_problem` (``solver/loop.py``) and `certify`
 (``certificate/sweep.py``), or with landmarks to `solve_landmarks` (``landmarks/solve.py``).
 
 What is decided before a run stands in ``training/choice.py``, what is in a checkpoint in

@@ -46,7 +46,6 @@ from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.choice import check_options, plan_model
 from ooc_fw.training.fit import FIELDS, Fit, describe, fit, make_problem, read_answers
 from ooc_fw.training.held_out import before_calibration, calibrated
-from ooc_fw.training.pairs import describe_method
 from ooc_fw.training.tasks import ordinary_rows
 
 logger = logging.getLogger(__name__)
@@ -161,7 +160,7 @@ def run(args: argparse.Namespace) -> int:
                 fitted = fitted.renumbered(rows, whole.n_rows)
             result, number = _save(args, fitted, options, session, place, interrupt)
             progress.end(result)
-    method = [describe_method(fitted.pairs, fitted.plan)] if fitted.landmarks is None else []
+    method = [fitted.plan.method] if fitted.landmarks is None else []
     method += [fitted.plan.kind] * (fitted.plan.landmarks != plan.landmarks)
     warn_inexact(fitted.why_inexact(), result, place.note(Path(result["model"])))
     common.print_result(args, result, [result["model"]], [*method, *summary(result)])

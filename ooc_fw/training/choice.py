@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,12 +18,11 @@ from ooc_fw.data.rows import rows_bytes
 from ooc_fw.data.sampling import choose_sampler
 from ooc_fw.data.sources import RowSource, rows_source
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
-from ooc_fw.model.machines import PairSolution, union_of_rows
+from ooc_fw.model.machines import union_of_rows
 from ooc_fw.options import START_ROWS, TrainOptions
-from ooc_fw.problem import NoveltyProblem, Problem
-from ooc_fw.solver.loop import solve_problem
+from ooc_fw.problem import Problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact, sizes_of, workload
-from ooc_fw.solver.state import Solution, Status, Warm
+from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError, signal_of
 from ooc_fw.system.memory import (
     MemoryPlan,
@@ -35,7 +33,7 @@ from ooc_fw.system.memory import (
     plan_landmarks,
     plan_memory,
 )
-from ooc_fw.training.pairs import train_pairs
+from ooc_fw.training.pairs import train_exact
 from ooc_fw.training.tasks import takes_all_rows
 
 logger = logging.getLogger(__name__)
@@ -70,26 +68,16 @@ def check_memory(source: RowSource, options: TrainOptions, **learned: Any) -> in
 
 
 def _least_memory(work: Workload, options: TrainOptions) -> MemoryPlan:
-    """Memory of an exact model; if it has no room, of the landmarks asked for, or the fewest.
-
-    OverLimitError names the limit that an exact model needs, or that of landmarks if it is half.
-    """
-    refused = None
+    """Memory of an exact model; if it has no room, of the landmarks asked for, or the fewest."""
     if options.landmarks is None:
         try:
             memory = plan_memory(work, options.memory_limit, memory_total())
             return replace(memory, max_threads=min(options.threads, memory.max_threads))
-        except OverLimitError as error:
+        except OverLimitError:
             if why_exact(options) is not None:
                 raise
-            refused = error
-    try:
-        fewest = options.landmarks or START_ROWS
-        return _landmark_memory(work, options, fewest, options.landmarks or _usual_landmarks(work))
-    except OverLimitError as error:
-        if refused is not None and refused.needed < 2 * error.needed:
-            raise refused from None
-        raise
+    most = options.landmarks or _usual_landmarks(work)
+    return _landmark_memory(work, options, options.landmarks or START_ROWS, most)
 
 
 def _landmark_memory(work: Workload, options: TrainOptions, fewest: int, most: int) -> MemoryPlan:
@@ -153,8 +141,7 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     way_out = "; --exact takes the optimum"
     if options.landmarks is not None:
         return plan_span(problem, options, session, options.landmarks, f": as asked{way_out}")
-    work = workload(problem, options, session)
-    memory = _least_memory(work, options)
+    memory = _least_memory(workload(problem, options, session), options)
     if memory.landmarks:
         why = ": an exact model does not fit into memory"
         return plan_span(problem, options, session, None, why)
@@ -228,11 +215,11 @@ def _solve_sample(
     codes = problem.row_classes
     stored = source.n_rows, source.chunk_rows, source.shuffled, source.in_memory
     ids = choose_sampler(*stored, codes).sample(size, np.random.default_rng(options.seed))
-    lacking = np.setdiff1d(np.arange(codes.max() + 1), codes[ids])  # one at least of each class
-    ids = np.union1d(ids, [int(np.argmax(codes == code)) for code in lacking]).astype(np.int64)
+    one_of_each = np.unique(codes, return_index=True)[1]
+    ids = np.union1d(ids, one_of_each[~np.isin(codes[one_of_each], codes[ids])])
     small = rows_source(source.take(ids), source.name)
-    held = small.decoded_bytes + codes.nbytes + source.in_memory * source.decoded_bytes
     sample: Any = problem.subset(small, ids)
+    held = small.decoded_bytes + codes.nbytes + source.in_memory * source.decoded_bytes
     alone = Session(held=held)
     wanted = TrainOptions(C=options.C, tol=1e-2, threads=options.threads)
     if options.memory_limit is not None:
@@ -254,21 +241,7 @@ def _solve_sample(
     return len(ids), len(union_of_rows(pairs)), late
 
 
-# -- models of either kind -----------------------------------------------------------------------
-
-
-def train_exact(
-    problem: Any,
-    plan: Plan,
-    session: Session,
-    warm: Sequence[Warm | Solution | None] | None = None,
-) -> list[PairSolution]:
-    """Train the exact classifiers of a problem of classes; of one class there is one."""
-    if not isinstance(problem, NoveltyProblem):
-        return train_pairs(problem, plan, session, warm)
-    first = None if warm is None else warm[0]
-    start = first if isinstance(first, Warm) else None
-    return [PairSolution(0, 1, solve_problem(problem.binary(), plan, session, start))]
+# -- models with landmarks -----------------------------------------------------------------------
 
 
 def plan_span(
@@ -290,10 +263,8 @@ def plan_span(
     # Fewer cannot be asked for, but there may be fewer rows.
     given = replace(options, landmarks=max(memory.landmarks, START_ROWS), exact=False)
     within = replace(given, threads=memory.max_threads)
-    kind = f"{memory.landmarks} landmarks{why}"
-    if grows:
-        kind += "; then more, again and again, while there is time"
-    return Plan(within, given, memory, kind, grows=grows)
+    more = "; then more, again and again, while there is time" if grows else ""
+    return Plan(within, given, memory, f"{memory.landmarks} landmarks{why}{more}", grows=grows)
 
 
 def _most_landmarks(work: Workload, options: TrainOptions, *, grows: bool) -> int:
@@ -348,13 +319,13 @@ def _larger_plan(
 ) -> Plan | None:
     """Plan of a model with twice as many landmarks; None without memory or time for them."""
     options = replace(plan.given, landmarks=None)
-    work = workload(problem, options, session)
-    session = replace(session, held=work.held_bytes + rows_bytes(solution.landmarks))
+    before = plan.memory.landmarks
+    held = workload(problem, options, session).held_bytes + rows_bytes(solution.landmarks)
+    session = replace(session, held=held)
     try:
         most = _most_landmarks(workload(problem, options, session), options, grows=True)
     except OverLimitError:
         return None
-    before = plan.memory.landmarks
     if most <= before or session.deadline(options).left() <= 0:
         return None
     why = f": there is time for more than {before}"

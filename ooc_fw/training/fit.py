@@ -30,7 +30,8 @@ from ooc_fw.problem import (
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Solution, Status, Warm
 from ooc_fw.training.checkpoint import Resumed, saving
-from ooc_fw.training.choice import check_memory, plan_model, train_exact, train_span
+from ooc_fw.training.choice import check_memory, plan_model, train_span
+from ooc_fw.training.pairs import train_exact
 from ooc_fw.training.tasks import scaled, settled, takes_all_rows
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,10 @@
-"""Binary classifiers of all pairs of classes (one-versus-one).
+"""Exact models of classes: a binary classifier for each pair of them (one-versus-one).
 
 The predicted class is the one that most classifiers vote for, see `ooc_fw.model.machines`.
+
+A pair of few rows needs no samples, no active set and no passes over a file: all its rows are
+vertices, and their kernel values are float64, so that the gradient after the last step is that of a
+certificate. Several such pairs are trained side by side, one on each thread.
 
 References
 ----------
@@ -10,44 +14,55 @@ classification, section on multi-class problems: one-versus-one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from ooc_fw.data.rows import take_rows
+from ooc_fw._core.pairwise import optimise_pairwise
+from ooc_fw._core.steps import KernelBlock, Vertices
+from ooc_fw.certificate.sweep import Certificate, certificate_of_all
+from ooc_fw.data.rows import Float64Array, Int64Array, Rows, concat_rows, rows_bytes, take_rows
+from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.model.machines import PairSolution, class_pairs, places_among
 from ooc_fw.model.partition import Partition, partition_classes
-from ooc_fw.problem import ClassificationProblem
+from ooc_fw.problem import FLOAT64_GAP, StoppingTest, relative_gap
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact
-from ooc_fw.solver.state import Phase, Solution, SolverState, Status, Warm
+from ooc_fw.solver.state import Phase, Solution, SolverState, Status, StepKind, Warm
+from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import DeferredInterrupt
-from ooc_fw.training.small_pairs import SmallPairs, open_small_pairs
+from ooc_fw.system.memory import program_bytes
+from ooc_fw.system.threads import limit_this_thread
 
 Starts = Sequence[Warm | Solution | None]
 """What each classifier begins with, or is already."""
 
+_MOST_ROWS = 2500  # rows of a pair whose rows are all vertices
+_STEPS_PER_ROW = 200  # steps between two computations of the gradient of such a pair
 
-def train_pairs(
-    problem: ClassificationProblem, plan: Plan, session: Session, warm: Starts | None = None
+
+def train_exact(
+    problem: Any, plan: Plan, session: Session, warm: Starts | None = None
 ) -> list[PairSolution]:
-    """Train exact classifiers of all pairs of classes, as `ooc_fw.training.fit.fit` does.
+    """Train the exact classifiers of a problem; novelty and two classes have one.
 
     Solutions of more than two classes hold no support vectors, which the classifiers share. After
     an interrupt, or when time is over, the remaining classifiers are those of their first few rows,
     so that every pair has one. OutOfTimeError when time is over before that.
     """
-    if problem.n_classes == 2:
+    if problem.task == "novelty" or problem.n_classes == 2:
         first = None if warm is None else warm[0]
         start = first if isinstance(first, Warm) else None
         return [PairSolution(0, 1, solve_problem(problem.binary(), plan, session, start))]
-    with ExitStack() as opened:
-        with problem.source.limited(session.deadline(plan.options).check):
-            partition = opened.enter_context(partition_classes(problem, plan))
-        small = opened.enter_context(open_small_pairs(partition, plan))
-        return _Training(partition, plan, session, warm).run(small)
+    limit = problem.source.limited(session.deadline(plan.options).check)
+    with limit, partition_classes(problem, plan) as partition:
+        return _Training(partition, plan, session, warm).run()
 
 
 class _Training:
@@ -61,43 +76,214 @@ class _Training:
         self, partition: Partition, plan: Plan, session: Session, warm: Starts | None
     ) -> None:
         self.partition = partition
-        self.given = plan.given
+        self.plan = plan
         self.session = session
         self.deadline = session.deadline(plan.given)
         self.interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
         self.pairs = class_pairs(partition.whole.n_classes)
         self.starts = [None] * len(self.pairs) if warm is None else warm
         self.solutions = {k: one for k, one in enumerate(self.starts) if isinstance(one, Solution)}
-        counts = np.array([len(rows) for rows in partition.rows], dtype=np.float64)
-        self.work = np.array([(counts[a] + counts[b]) ** 2 for a, b in self.pairs])
+        counts = np.array([len(rows) for rows in partition.rows])
+        self.n_rows = np.array([counts[a] + counts[b] for a, b in self.pairs])
         self.stopped = False  # whether a callback asked for the end
 
-    def run(self, small: SmallPairs | None) -> list[PairSolution]:
+    def run(self) -> list[PairSolution]:
         """Train all; those whose solution is given have it already."""
-        self._plan_of(int(self.work.argmax()))  # if memory suffices for this pair, it does for all
+        self._plan_of(int(self.n_rows.argmax()))  # if memory suffices for this pair, for all
         with self.interrupt:
-            if small is not None:
-                self._solve_small(small)
+            self._solve_small()
             for k in range(len(self.pairs)):
                 if k not in self.solutions:
                     self._finish(k, self._solve(k))
         return self._all_pairs(self.solutions)
 
-    def _solve_small(self, small: SmallPairs) -> None:
-        """Train those of few rows, side by side."""
+    # -- pairs of few rows -----------------------------------------------------------------------
 
-        def solve(k: int) -> Solution | None:
-            return None if self._why_over() is not None else small.solve(k, self._warm(k))
+    def _small_threads(self, small: Int64Array) -> int:
+        """Threads for pairs of few rows; 0 if memory or the options ask for another way.
 
-        numbers = [k for k in small.numbers if k not in self.solutions]
-        try:
-            for k, found in zip(numbers, small.map_all(solve, numbers), strict=True):
-                if found is not None:
-                    # If others are missing, many would stand in; they take no time.
-                    self._finish(k, found, save=k == numbers[-1])
-        except BaseException:
-            self.stopped = True  # for those that are under way
-            raise
+        Under a memory limit all pairs are small or none, since others know of no memory but theirs.
+        """
+        options = self.plan.given
+        usual = STEP_RULES[self.plan.options.method].takes_many and options.start == "random"
+        usual = usual and options.lmo == "auto" and options.certify and options.max_iter is None
+        limit = options.memory_limit
+        if not usual or len(small) == 0 or (limit is not None and len(small) < len(self.pairs)):
+            return 0
+        source = self.partition.whole.source
+        row_bytes = source.decoded_bytes // source.n_rows
+        room = 256 << 20
+        if limit is not None:
+            held = self.partition.held_bytes
+            # Rows of all classes are read, and one after the other for a moment.
+            room = limit - program_bytes(held) - held - 2 * source.decoded_bytes
+        most = int(self.n_rows[small].max())
+        return max(0, min(options.threads, room // (20 * most**2 + 3 * most * row_bytes)))
+
+    def _solve_small(self) -> None:
+        """Train the pairs of few rows, side by side."""
+        small = np.flatnonzero(self.n_rows <= _MOST_ROWS)
+        threads = self._small_threads(small)
+        numbers = [k for k in small.tolist() if k not in self.solutions]
+        if threads == 0 or not numbers:
+            return
+        sources = self.partition.sources
+        codes = {code for k in numbers for code in self.pairs[k]}
+        rows = {code: sources[code].read(0, sources[code].n_rows) for code in codes}
+        kernel = self.partition.whole.kernel
+        arithmetic = choose_arithmetic(kernel, concat_rows([*rows.values()]))
+        with (
+            Engine(kernel, 1, arithmetic) as engine,
+            ThreadPoolExecutor(threads, initializer=limit_this_thread) as pool,
+        ):
+
+            def solve(k: int) -> Solution | None:
+                if self._why_over() is not None:
+                    return None
+                a, b = self.pairs[k]
+                return self._solve_few(k, engine, rows[a], rows[b])
+
+            solutions = pool.map(solve, numbers) if threads > 1 else map(solve, numbers)
+            try:
+                for k, found in zip(numbers, solutions, strict=True):
+                    if found is not None:
+                        # If others are missing, many would stand in; they take no time.
+                        self._finish(k, found, save=k == numbers[-1])
+            except BaseException:
+                self.stopped = True  # for those that are under way
+                raise
+
+    def _solve_few(self, k: int, engine: Engine, first: Rows, second: Rows) -> Solution | None:
+        """Weights with a certificate that passes the test; None if rounding prevents it."""
+        started = time.perf_counter()
+        rows = np.concatenate([self.partition.rows[code] for code in self.pairs[k]])
+        n = len(first)
+        m = len(rows)
+        every = self.partition.whole.penalties
+        penalties = np.full(m, self.plan.given.C) if every is None else every[rows]
+        alpha = self._first_weights(k, rows, n)
+        values, error = _signed_values(engine, first, second)
+        trained = self._optimise(values, penalties, alpha, error)
+        if trained is None:
+            return None
+        certificate, n_rounds, drops = trained
+        support = np.flatnonzero(alpha)
+        evaluations = m * m - n * (m - n)
+        method = self.plan.options.method
+        return Solution(
+            status=Status.CONVERGED,
+            method=method,
+            lmo="full",
+            choice=f"method {method}, full oracle: all {m} rows are vertices",
+            alpha=alpha[support],
+            labels=np.where(support < n, -1, 1).astype(np.int8),
+            rows=rows[support],
+            support_vectors=take_rows(first, np.empty(0, dtype=np.int64)),
+            objective=certificate.objective,
+            rho=certificate.rho,
+            sampled_gap=certificate.certified_gap - certificate.rounding,
+            certified_gap=certificate.certified_gap,
+            pair_gap=certificate.pair_gap,
+            iterations=n_rounds,
+            steps=dict.fromkeys(StepKind, 0)
+            | {StepKind.CORRECTIVE: n_rounds, StepKind.DROP: drops},
+            kernel_evaluations=evaluations,
+            passes=evaluations / (m * len(support)),
+            rows_read=m,
+            bytes_read=rows_bytes(first) + rows_bytes(second),
+            seconds=time.perf_counter() - started,
+            penalties=None if every is None else penalties[support],
+        )
+
+    def _first_weights(self, k: int, rows: Int64Array, n_first: int) -> Float64Array:
+        """Weights to begin with: those given, or the same for some 60 rows of each class."""
+        alpha = np.zeros(len(rows))
+        warm = self.starts[k]
+        if isinstance(warm, Warm):
+            alpha[places_among(rows, warm.rows)] = warm.alpha
+        else:
+            for of_class in (alpha[:n_first], alpha[n_first:]):
+                of_class[:: -(-len(of_class) // 60)] = 1.0
+        return alpha
+
+    def _optimise(
+        self, values: Float64Array, penalties: Float64Array, alpha: Float64Array, error: float
+    ) -> tuple[Certificate, int, int] | None:
+        """Optimise `alpha`: certificate, rounds of steps, and steps that dropped a vertex.
+
+        The gradient is computed anew after each round; rounds go to ever smaller gaps.
+        """
+        m = len(alpha)
+        whole = self.partition.whole
+        options = self.plan.given
+        diag = np.diagonal(values) + 1 + 1 / penalties
+        constant = whole.kernel.constant_diagonal and whole.penalties is None
+        test = StoppingTest(options.stopping, options.tol, float(diag[0]) if constant else None)
+        block = KernelBlock(values, np.ones(1), np.arange(m), np.zeros(m, dtype=np.int64))
+        vertices = Vertices(alpha, np.empty(m), diag, np.ones(m))
+        drops = 0
+        for n_rounds in range(9):
+            alpha /= alpha.sum()
+            vertices.grad[:] = values @ alpha + alpha.sum() + alpha / penalties
+            rho = float(alpha @ vertices.grad)
+            target = test.target(rho, 0.9)
+            if n_rounds == 8 or relative_gap(rho, float(vertices.grad.min())) <= target:
+                break
+            tol = max(target * 0.5**n_rounds, FLOAT64_GAP)
+            _, dropped, _, _ = optimise_pairwise(vertices, block, 0, tol, _STEPS_PER_ROW * m)
+            drops += dropped
+        # Of the kernel values, and of the numbers made of them and their sums.
+        error += (m + 4) * FLOAT64_UNIT * (2 + float(np.diagonal(values).max()))
+        certificate = certificate_of_all(alpha, alpha / penalties, vertices.grad, error)
+        if not certificate.certified_gap <= test.relative_tolerance(certificate.rho):
+            return None
+        return certificate, n_rounds, drops
+
+    # -- other pairs -----------------------------------------------------------------------------
+
+    def _plan_of(self, k: int) -> Plan:
+        problem, _ = self.partition.pair(*self.pairs[k])
+        return plan_exact(problem, self.plan.given, Session(held=self.partition.held_bytes))
+
+    def _solve(self, k: int, over: Status | None = None) -> Solution:
+        """Solution of a pair, whose rows are those of the whole data set.
+
+        If training is `over`, it is that of the first few rows.
+        """
+        over = over or self._why_over()
+        problem, rows = self.partition.pair(*self.pairs[k])
+        warm = self.starts[k]
+        start = None
+        if isinstance(warm, Warm):
+            start = Warm(places_among(rows, warm.rows), warm.alpha)
+        if over is None:
+            callbacks = [lambda state: self._tell(k, state)]
+            plan = self._plan_of(k).with_options(max_time=self._seconds(k))
+        else:
+            callbacks = []
+            plan = self._plan_of(k).with_options(max_iter=0, max_time=None, certify=False)
+        session = Session(callbacks, held=self.partition.held_bytes, interrupt=self.interrupt)
+        solution = solve_problem(problem, plan, session, start)
+        return replace(
+            solution,
+            status=over or solution.status,
+            rows=rows[solution.rows],
+            support_vectors=take_rows(solution.support_vectors, np.empty(0, dtype=np.int64)),
+        )
+
+    def _seconds(self, k: int) -> float | None:
+        """Time for a classifier: its share of what is left, in proportion to its work.
+
+        But even the least of them gets some: starting takes time, too.
+        """
+        if not self.deadline.limited:
+            return None
+        work = self.n_rows.astype(np.float64) ** 2
+        work += 0.1 * work.mean()
+        later = [other for other in range(k, len(work)) if other not in self.solutions]
+        return max(1e-9, self.deadline.left() * float(work[k] / work[later].sum()))
+
+    # -- all pairs -------------------------------------------------------------------------------
 
     def _all_pairs(self, solutions: dict[int, Solution]) -> list[PairSolution]:
         return [PairSolution(*pair, solutions[k]) for k, pair in enumerate(self.pairs)]
@@ -150,55 +336,19 @@ class _Training:
             return Status.STOPPED
         return Status.TIME_LIMIT if self.deadline.left() <= 0 else None
 
-    def _plan_of(self, k: int) -> Plan:
-        problem, _ = self.partition.pair(*self.pairs[k])
-        return plan_exact(problem, self.given, Session(held=self.partition.held_bytes))
 
-    def _seconds(self, k: int) -> float | None:
-        """Time for a classifier: its share of what is left, in proportion to its work.
+def _signed_values(engine: Engine, first: Rows, second: Rows) -> tuple[Float64Array, float]:
+    """Numbers y_i y_j (k_ij + 1) - 1 of all rows of two classes, and a bound on their errors.
 
-        But even the least of them gets some: starting takes time, too.
-        """
-        if not self.deadline.limited:
-            return None
-        work = self.work + 0.1 * self.work.mean()
-        later = [other for other in range(k, len(work)) if other not in self.solutions]
-        return max(1e-9, self.deadline.left() * float(work[k] / work[later].sum()))
-
-    def _warm(self, k: int) -> Warm | None:
-        start = self.starts[k]
-        return start if isinstance(start, Warm) else None
-
-    def _solve(self, k: int, over: Status | None = None) -> Solution:
-        """Solution of a pair, whose rows are those of the whole data set.
-
-        If training is `over`, it is that of the first few rows.
-        """
-        over = over or self._why_over()
-        problem, rows = self.partition.pair(*self.pairs[k])
-        warm = self._warm(k)
-        if warm is not None:
-            warm = Warm(places_among(rows, warm.rows), warm.alpha)
-        if over is None:
-            callbacks = [lambda state: self._tell(k, state)]
-            plan = self._plan_of(k).with_options(max_time=self._seconds(k))
-        else:
-            callbacks = []
-            plan = self._plan_of(k).with_options(max_iter=0, max_time=None, certify=False)
-        session = Session(callbacks, held=self.partition.held_bytes, interrupt=self.interrupt)
-        solution = solve_problem(problem, plan, session, warm)
-        return replace(
-            solution,
-            status=over or solution.status,
-            rows=rows[solution.rows],
-            support_vectors=take_rows(solution.support_vectors, np.empty(0, dtype=np.int64)),
-        )
-
-
-def describe_method(pairs: Sequence[PairSolution], plan: Plan) -> str:
-    """One line on method and oracle of all classifiers."""
-    n_full = sum(pair.solution.lmo == "full" for pair in pairs)
-    if n_full == 0 or plan.options.lmo == "full":
-        return plan.method
-    few = f"full oracle for {n_full} of {len(pairs)} classifiers, which have few rows"
-    return f"method {plan.options.method}, {few}"
+    These are kernel values for which all labels are +1.
+    """
+    x = engine.prepare(concat_rows([first, second]), exact=True)
+    n = len(first)
+    values = np.empty((len(x), len(x)))
+    engine.block(x[:n], x, values[:n])
+    within = np.empty((len(second), len(second)))
+    engine.block(x[n:], x[n:], within)
+    values[n:, n:] = within
+    np.subtract(-2.0, values[:n, n:], out=values[:n, n:])
+    values[n:, :n] = values[:n, n:].T
+    return values, float(engine.error_bound(x, x).max())

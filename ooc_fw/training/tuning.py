@@ -7,7 +7,7 @@
     as long as that helps: try the neighbours of the best two
     train the best on all rows: exactly if time affords it, else with landmarks
 
-If there is no time for that, or it validates worse, the result is the model of the sample.
+If there is no time for that, the result is the model of the sample.
 """
 
 from __future__ import annotations
@@ -39,23 +39,10 @@ from ooc_fw.solver.surroundings import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError, signal_of
 from ooc_fw.system.memory import OverLimitError
 from ooc_fw.training.choice import MOST_SUPPORT, check_options, plan_model, plan_span
-from ooc_fw.training.fit import (
-    FIELDS,
-    Fit,
-    fit,
-    make_problem,
-    read_answers,
-)
+from ooc_fw.training.fit import FIELDS, Fit, fit, make_problem, read_answers
 from ooc_fw.training.tasks import ordinary_rows
 
 logger = logging.getLogger(__name__)
-
-SEARCH_SECONDS = 600.0
-"""Time limit unless another one is given; the last model is part of it."""
-
-PATH_TOL = 1e-2
-"""Relative gap of the models that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a
-fifth of their standard error at most, and the choice does not."""
 
 METRICS_OF = {
     "classification": ("accuracy", "balanced_accuracy", "auc"),
@@ -64,6 +51,10 @@ METRICS_OF = {
 }
 """Metrics of each task; the first one is its default."""
 
+_LIMIT_S = 600.0  # unless another one is given; the last model is part of it
+# Relative gap of the models that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a fifth
+# of their standard error at most, and the choice does not.
+_TOL = 1e-2
 _FIRST_ROWS = 1_000  # of the first sample
 _MOST_VALIDATED = 20_000  # rows of a validation part; up to so many rows there are several parts
 _CACHE_BYTES = 256 << 20  # of the rows of a sample, or of a validation part, that stay in RAM
@@ -122,22 +113,19 @@ class TuneOptions(SearchOptions):
 
     def candidates(self, source: RowSource, threads: int) -> list[Point]:
         """What is tried first, from what the rows are like."""
-        Cs: Sequence[float] = (0.1, 1.0, 10.0, 100.0)
+        usual = [0.1, 1.0, 10.0, 100.0]
         if self.task == "novelty":
-            Cs = [C / source.n_rows for C in (30.0, 300.0, 3_000.0, 30_000.0)]
+            usual = [300 * C / source.n_rows for C in usual]
+        Cs = _positive("C", usual if self.Cs is None else self.Cs)
         found = partial(sigma2, source, threads), source.n_features
         spread = partial(variance, source, threads)
         points = []
-        given = ["auto"] if self.gammas is None else self.gammas
         for name in self.kernels:
+            given = ["auto"] if self.gammas is None else self.gammas
             gammas = [resolve_gamma(name, gamma, *found, spread, self.task) for gamma in given]
             if self.gammas is None and name in KERNELS and KERNELS[name].uses_gamma:
                 gammas = [factor * gammas[0] for factor in (1.0, 4.0, 1 / 4, 16.0, 1 / 16)]
-            for gamma in _positive("gamma", gammas):
-                points += [
-                    Point(C, gamma, name)
-                    for C in _positive("C", Cs if self.Cs is None else self.Cs)
-                ]
+            points += [Point(C, gamma, name) for gamma in _positive("gamma", gammas) for C in Cs]
         return points
 
 
@@ -255,23 +243,21 @@ class _Search:
         callbacks: Sequence[Callback],
         say: Callable[[str], object],
     ) -> None:
-        self.limit = given.max_time or SEARCH_SECONDS
-        self.deadline = Deadline(self.limit, time.perf_counter())
+        self.deadline = Deadline(given.max_time or _LIMIT_S, time.perf_counter())
         self.given = replace(given, max_time=None)
         self.source = source
         self.wanted = wanted
+        self.metric = wanted.chosen_metric
         self.callbacks = callbacks
         self.say = say
         self.ordinary: str | None = None  # label of the rows that novelty learns
         self.learned = np.arange(source.n_rows)  # rows that may be trained on
         self.truth: AnyArray = self.learned  # places of classes, or targets
         self.problem: Any = self._read()  # of the rows that may be trained on
-        self.folds = self._folds()
-        self.n_train = min(len(np.setdiff1d(self.learned, fold)) for fold in self.folds)
         self.parts: list[_Part] = []
         self.stage = 1  # number of the sample
-        # The best point of the last sample, with the model and the error on its first part.
-        self.best: tuple[Point, Fit, float, _Part] | None = None
+        # The best point of the last sample, and its model on some rows.
+        self.best: tuple[Point, Fit, Int64Array] | None = None
 
     def _read(self) -> Any:
         """Read labels, and make the first candidates, as the rows that are learned suggest."""
@@ -286,7 +272,7 @@ class _Search:
             source = SubsetSource(source, ranges_of(self.learned))
         answers, threads = read_answers(task, source, self.given)
         self.truth = answers.get("codes", answers.get("targets", self.truth))
-        if self.wanted.chosen_metric == "auc" and self.truth.max() > 1:
+        if self.metric == "auc" and self.truth.max() > 1:
             raise InputError(
                 f"the metric auc is for two classes, and {source.name} has "
                 f"{self.truth.max() + 1}; use balanced_accuracy or accuracy"
@@ -306,9 +292,8 @@ class _Search:
             if self.best is None:
                 raise
             signal = signal_of(interrupt)
-            _, fitted, _, part = self.best
+            _, fitted, rows = self.best
             fitted = replace(fitted, model=replace(fitted.model, status=str(Status.INTERRUPTED)))
-            rows = part.rows
         if len(rows) < self.source.n_rows:
             fitted = fitted.renumbered(rows, self.source.n_rows)
         assert self.best is not None
@@ -316,19 +301,21 @@ class _Search:
             points=self.points,
             best=self.best[0],
             fitted=fitted,
-            metric=self.wanted.chosen_metric,
+            metric=self.metric,
             ordinary=self.ordinary,
             n_rows=len(self.learned),
             signal=signal or fitted.signal,
-            seconds=self.limit - self.deadline.left(),
+            seconds=self.deadline.max_time - self.deadline.left(),
         )
 
     # -- candidates ------------------------------------------------------------------------------
 
     def _try_all(self) -> None:
         """Try candidates on a sample, the best of them on larger ones, and their neighbours."""
-        n_rows = min(self.n_train, _FIRST_ROWS)
-        self.parts = [self._part(self.folds[0], n_rows)]
+        folds = self._folds()
+        most = min(len(np.setdiff1d(self.learned, fold)) for fold in folds)
+        n_rows = min(most, _FIRST_ROWS)
+        self.parts = [self._part(folds[0], n_rows)]
         # A first training with a kernel may compile, which tells nothing of the others.
         for name in self.wanted.kernels:
             first = next(point for point in self.points if point.kernel == name)
@@ -338,32 +325,31 @@ class _Search:
             self.say(f"stage {self.stage}: {len(todo)} candidates on {n_rows} rows")
             for point in todo:
                 self._try(point)
-            kept, larger = self._kept(n_rows)
-            if larger > n_rows or len(self.parts) < len(self.folds):
+            kept, larger = self._kept(n_rows, most, len(folds))
+            if larger > n_rows or len(self.parts) < len(folds):
                 todo = kept
                 n_rows = larger
                 self.stage += 1
-                self.parts = [self._part(fold, n_rows) for fold in self.folds]
+                self.parts = [self._part(fold, n_rows) for fold in folds]
             else:
-                near = [each for point in self._tried()[:2] for each in self._near(point)]
-                known = {*map(str, self.points)}
-                todo = [*{str(each): each for each in near if str(each) not in known}.values()]
+                near = {
+                    str(each): each for point in self._tried()[:2] for each in self._near(point)
+                }
+                todo = [near[name] for name in near if name not in map(str, self.points)]
                 self.points += todo
 
-    def _kept(self, n_rows: int) -> tuple[list[Point], int]:
+    def _kept(self, n_rows: int, most: int, n_parts: int) -> tuple[list[Point], int]:
         """The best third, and up to four times the rows: as many as there is time for."""
         tried = self._tried()
         kept = tried[: max(2, -(-len(tried) // 3))]
-        for name in self.wanted.kernels if self.stage == 1 else ():
-            kept += [point for point in tried if point.kernel == name and point not in kept][:1]
-        larger = 4 * n_rows if 6 * n_rows <= self.n_train else self.n_train
-        left = max(0.0, self._search_left()) / len(self.folds)
+        larger = 4 * n_rows if 6 * n_rows <= most else most
+        left = max(0.0, self._search_left()) / n_parts
         while len(kept) > 2 and _seconds(kept, larger) > left / 2:
             kept.pop()
         seconds = _seconds(kept, larger)
         if seconds > left:
             larger = int(larger * math.sqrt(left / seconds))
-        return kept, larger if larger >= min(1.5 * n_rows, self.n_train) else n_rows
+        return kept, larger if larger >= min(1.5 * n_rows, most) else n_rows
 
     def _near(self, point: Point) -> list[Point]:
         """Candidates a step away from one."""
@@ -372,7 +358,7 @@ class _Search:
             changes += [{"C": point.C * 3}, {"C": point.C / 3}]
         if self.wanted.gammas is None and KERNELS[point.kernel].uses_gamma:
             changes += [{"gamma": point.gamma * 2}, {"gamma": point.gamma / 2}]
-        if self.wanted.task == "classification" and self.wanted.chosen_metric != "accuracy":
+        if self.wanted.task == "classification" and self.metric != "accuracy":
             changes += [{"class_weight": None if point.class_weight else "balanced"}]
         same = Point(point.C, point.gamma, point.kernel, point.class_weight, pace=point.pace)
         return [replace(same, **change) for change in changes]
@@ -403,7 +389,7 @@ class _Search:
         point.seconds += time.perf_counter() - started
         point.stage = self.stage
         if self._tried()[0] is point:
-            self.best = point, fits[0], errors[0], self.parts[0]
+            self.best = point, fits[0], self.parts[0].rows
         self.say(f"{point}: error {100 * point.error:.3f} %, {point.n_support} vectors")
 
     def _train(self, point: Point, part: _Part) -> Fit | None:
@@ -411,16 +397,22 @@ class _Search:
         n_rows = len(part.rows)
         # Rows of one class share the weight: the same model of fewer rows has a larger C.
         more = len(self.learned) / n_rows if self.wanted.task == "novelty" else 1.0
-        changes: dict[str, Any] = {"C": more * point.C, "tol": max(PATH_TOL, self.given.tol)}
-        changes |= {"stopping": "relative", "certify": False, "max_iter": None}
-        changes["max_time"] = max(0.1, self._search_left())
-        if self.given.landmarks is None:
+        options = replace(
+            self.given,
+            C=more * point.C,
+            tol=max(_TOL, self.given.tol),
+            stopping="relative",
+            certify=False,
+            max_iter=None,
+            max_time=max(0.1, self._search_left()),
+        )
+        if options.landmarks is None:
             few = 2_000 if self.wanted.task == "regression" else None
-            changes |= {"landmarks": few, "exact": few is None}
-        problem = self._problem_of(point, part.problem)
+            options = replace(options, landmarks=few, exact=few is None)
         started = time.perf_counter()
+        problem = self._problem_of(point, part.problem)
         try:
-            fitted = fit(problem, replace(self.given, **changes), Session(self.callbacks))
+            fitted = fit(problem, options, Session(self.callbacks))
         except (OutOfTimeError, OverLimitError):
             if self.best is None:
                 raise
@@ -442,12 +434,12 @@ class _Search:
 
     def _error(self, model: Model, part: _Part) -> float:
         """1 - metric of a model on the rows held out of a part."""
-        metric = self.wanted.chosen_metric
-        of_places = metric not in ("auc", "r2")
-        values = model.decision_function(
-            part.held_out, threads=self.given.threads, labels_only=of_places
-        )
-        return 1 - score(metric, part.truth, model.class_places(values) if of_places else values)
+        of_places = self.metric not in ("auc", "r2")
+        how: dict[str, Any] = {"threads": self.given.threads, "labels_only": of_places}
+        values: AnyArray = model.decision_function(part.held_out, **how)
+        if of_places:
+            values = model.class_places(values)
+        return 1 - score(self.metric, part.truth, values)
 
     def _search_left(self) -> float:
         """Seconds until the last training has to begin: some is kept for it, half at most."""
@@ -455,7 +447,7 @@ class _Search:
             return self.deadline.left()
         # It has a share of that, and others may be late.
         seconds = 4.0 * _seconds([self.best[0]], len(self.learned))
-        return self.deadline.left() - min(seconds, self.limit / 2)
+        return self.deadline.left() - min(seconds, self.deadline.max_time / 2)
 
     # -- samples ---------------------------------------------------------------------------------
 
@@ -488,7 +480,7 @@ class _Search:
         if self.wanted.task != "regression":
             n_classes = self.truth.max() + 1
             lacks = self.ordinary is None and len(np.unique(self.truth[rows])) < n_classes
-            if lacks or (self.wanted.chosen_metric == "auc" and len(np.unique(truth)) < n_classes):
+            if lacks or (self.metric == "auc" and len(np.unique(truth)) < n_classes):
                 raise InputError(
                     f"a part of {self.source.name} has no rows of one class; use more rows, "
                     f"another seed, or another validation share"
@@ -503,10 +495,10 @@ class _Search:
         """The last model, and its rows: all, or those of the sample if there is no time for all."""
         if self.best is None:
             raise OutOfTimeError(
-                f"the time limit of {self.limit:g} s was over before a candidate was tried; allow "
-                f"more time"
+                f"the time limit of {self.deadline.max_time:g} s was over before a candidate was "
+                f"tried; allow more time"
             )
-        best, fitted, error, part = self.best
+        best, fitted, rows = self.best
         n_rows = len(self.learned)
         left = max(1.0, 0.8 * self.deadline.left())  # the rest is for a certificate
         options = replace(self.given, C=best.C, max_time=left)
@@ -514,24 +506,20 @@ class _Search:
         session = Session(self.callbacks)
         free = not (options.exact or options.landmarks or self.wanted.task == "regression")
         late = _REFIT_FACTOR * _seconds([best], n_rows) > left
-        support = best.n_support / best.n_rows * n_rows
         with suppress(OutOfTimeError, OverLimitError):
-            if free and (late or support > MOST_SUPPORT):
+            if free and (late or best.n_support / best.n_rows * n_rows > MOST_SUPPORT):
                 plan = plan_span(problem, options, session, None, ": as many as the time affords")
             else:
-                options = replace(options, exact=free or options.exact)
-                plan = plan_model(problem, options, session)
+                plan = plan_model(problem, replace(options, exact=free or options.exact), session)
             self.say(f"the best, {best}, on all {n_rows} rows: {plan.kind}")
-            of_all = fit(problem, options, session, None, plan)
+            of_all = fit(problem, plan.given, session, None, plan)
             status = Status(of_all.model.status)
-            late = status in (Status.TIME_LIMIT, Status.SUPPORT_LIMIT)
-            late &= (of_all.model.certified_gap or 1.0) > PATH_TOL
-            # It saw the rows held out, which the model of the sample did not.
-            good = not late and self._error(of_all.model, part) <= error
-            if status.was_asked_for or of_all.signal is not None or good:
+            gap = of_all.model.certified_gap
+            unfinished = status in (Status.TIME_LIMIT, Status.SUPPORT_LIMIT)
+            if not unfinished or (gap is not None and gap <= _TOL):
                 return of_all, self.learned
-        self.say(f"no model of all rows is better in time than that of {best.n_rows}")
-        return fitted, part.rows
+        self.say(f"there was no time for a model of more than {best.n_rows} rows")
+        return fitted, rows
 
 
 def _seconds(points: Sequence[Point], n_rows: int) -> float:

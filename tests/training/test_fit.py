@@ -106,7 +106,7 @@ def test_a_pair_of_few_rows_gets_time_to_begin(blobs, monkeypatch):
         return original(problem, plan, *rest)
 
     monkeypatch.setattr(pairs, "solve_problem", solve)
-    monkeypatch.setattr("ooc_fw.training.small_pairs._MOST_ROWS", 0)
+    monkeypatch.setattr(pairs, "_MOST_ROWS", 0)
     train(open_dataset(X), codes, replace(OPTIONS, max_time=limit, exact=True))
     assert shares[class_pairs(6).index((0, 1))] > limit / 200
     assert shares[class_pairs(6).index((0, 2))] < limit / 2

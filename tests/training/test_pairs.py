@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from ooc_fw import Status, TrainOptions, make_kernel
 from ooc_fw.data.sources import ArraySource, CSRSource
-from ooc_fw.model.partition import partition_classes
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.plan import Session, plan_exact
+from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Warm
-from ooc_fw.system.memory import OverLimitError
-from ooc_fw.training import small_pairs
+from ooc_fw.training import pairs
 from ooc_fw.training.fit import fit
 from tests.support.reference import SmallProblem, to_csr
 from tests.support.strategies import SEEDS
@@ -64,14 +62,14 @@ def test_certificates_are_those_of_brute_force(seed, kernel, sparse, weighted, C
 @pytest.mark.parametrize(
     ("most_rows", "stopping"),
     [
-        (small_pairs._MOST_ROWS, "relative"),
-        pytest.param(small_pairs._MOST_ROWS, "meb", marks=pytest.mark.grid),
+        (pairs._MOST_ROWS, "relative"),
+        pytest.param(pairs._MOST_ROWS, "meb", marks=pytest.mark.grid),
         pytest.param(0, "absolute", marks=pytest.mark.grid),
     ],
 )
 def test_threads_change_no_bit(most_rows, stopping, monkeypatch):
     """With and without classifiers of few rows, which are trained side by side either way."""
-    monkeypatch.setattr(small_pairs, "_MOST_ROWS", most_rows)
+    monkeypatch.setattr(pairs, "_MOST_ROWS", most_rows)
     _, problem = make_classes(1, n_classes=5, n_rows=400)
     options = TrainOptions(C=10.0, tol=1e-4, stopping=stopping)
     one, two, three = (fit(problem, replace(options, threads=n)).pairs for n in (1, 2, 3))
@@ -86,38 +84,17 @@ def test_threads_change_no_bit(most_rows, stopping, monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        *({"method": "swap"}, {"lmo": "sampled"}, {"certify": False}, {"max_iter": 50}),
-        {"memory_limit": "least"},
-    ],
+    [{"method": "swap"}, {"lmo": "sampled"}, {"certify": False}, {"max_iter": 50}],
     ids=str,
 )
 def test_options_that_ask_for_another_way_get_it(options):
     _, problem = make_classes(2)
-    if "memory_limit" in options:
-        with pytest.raises(OverLimitError) as refused:
-            plan_exact(problem, TrainOptions(memory_limit=1))
-        options = {"memory_limit": refused.value.needed}
     chosen = {pair.solution.choice for pair in fit(problem, TrainOptions(**options)).pairs}
     assert not any("all 40 rows are vertices" in choice for choice in chosen)
 
 
-@pytest.mark.parametrize("threads", [1, 3, 4])
-def test_memory_limits_the_threads(threads):
-    """A pair has 40 rows, whose matrix and kernel values take 32,000 bytes."""
-    fixed = small_pairs._WITHIN_BYTES + small_pairs.program_bytes()
-    each = 32_000
-    _, problem = make_classes(2)
-    options = TrainOptions(threads=4, memory_limit=fixed + threads * each + 10_000)
-    # As planned for a larger limit, since a whole run would not fit into this one.
-    plan = plan_exact(problem, replace(options, memory_limit=None))
-    plan = replace(plan, given=replace(options, exact=True))
-    with partition_classes(problem) as partition:
-        assert small_pairs._small_numbers(partition, plan) == ([0, 1, 2], threads)
-
-
 def test_pairs_that_do_not_reach_the_gap_are_trained_in_another_way(monkeypatch):
-    monkeypatch.setattr(small_pairs, "_STEPS_PER_ROW", 0)
+    monkeypatch.setattr(pairs, "_STEPS_PER_ROW", 0)
     _, problem = make_classes(3)
     for pair in fit(problem, TrainOptions(tol=1e-3)).pairs:
         assert pair.solution.status is Status.CONVERGED
@@ -126,12 +103,12 @@ def test_pairs_that_do_not_reach_the_gap_are_trained_in_another_way(monkeypatch)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("most_rows", [small_pairs._MOST_ROWS, 45, 0])
+@pytest.mark.parametrize("most_rows", [pairs._MOST_ROWS, 45, 0])
 def test_callbacks_see_one_classifier_after_another_and_end_training(
     most_rows, threads, monkeypatch
 ):
     """Also where some classifiers have few rows (40) and others more (50)."""
-    monkeypatch.setattr(small_pairs, "_MOST_ROWS", most_rows)
+    monkeypatch.setattr(pairs, "_MOST_ROWS", most_rows)
     codes = np.repeat(np.arange(5), [20, 20, 30, 20, 20])
     X = np.random.default_rng(0).normal(size=(len(codes), 3)).astype(np.float32)
     problem = ClassificationProblem(ArraySource(X + codes[:, None]), codes, KERNELS[0])
@@ -140,13 +117,13 @@ def test_callbacks_see_one_classifier_after_another_and_end_training(
     fit(problem, options, told)
     in_turn = [k for k, _ in itertools.groupby(seen)]
     assert sorted(in_turn) == [(k, 10) for k in range(10)]  # small ones first
-    pairs = fit(problem, options, Session([lambda state: state.classifier < 3])).pairs
-    statuses = [pair.solution.status for pair in pairs]
+    found = fit(problem, options, Session([lambda state: state.classifier < 3])).pairs
+    statuses = [pair.solution.status for pair in found]
     if most_rows != 45:
         assert statuses[:3] == [Status.CONVERGED] * 3
     if most_rows != 45 and threads == 1:  # else some may be far ahead
         assert statuses[6:] == [Status.STOPPED] * 4
-    assert all(len(pair.solution.alpha) > 0 for pair in pairs)
+    assert all(len(pair.solution.alpha) > 0 for pair in found)
 
 
 def test_a_warm_start_begins_at_the_weights_given():
