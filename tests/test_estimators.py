@@ -226,7 +226,6 @@ def test_every_source_gives_the_optimum_by_brute_force(table, weights, tmp_path)
         scores.add(fitted.score(X, y))
         assert fitted.classes_.tolist() == CLASSES, name
         assert (weights[fitted.support_] > 0).all(), name
-        assert fitted.n_rows_seen_ == len(weights), name
         vectors = to_dense(fitted.support_vectors_)
         np.testing.assert_array_equal(vectors, table.X[fitted.support_])
         (own,) = fitted.model_.classifiers
@@ -441,7 +440,7 @@ def test_landmark_models(table, thirds, several):
     weights = np.where(np.arange(len(y)) % 5 == 0, 0, 2)
     fitted = FrankWolfeSVC(C=5, landmarks=30, probability=True, class_weight="balanced")
     fitted.fit(X, y, sample_weight=weights)
-    assert (fitted.kind_, fitted.gap_scope_, fitted.pairs_) == ("landmarks", "span", [])
+    assert (fitted.model_.kind, fitted.gap_scope_, fitted.pairs_) == ("landmarks", "span", [])
     assert fitted.certified_gap_ <= 2e-3
     assert fitted.n_iter_ > 0
     assert weights[fitted.support_].all()
@@ -459,34 +458,26 @@ def test_landmark_models(table, thirds, several):
     np.testing.assert_array_equal(pickled(fitted).decision_function(X), decisions)
     with pytest.raises(InputError, match="cannot continue"):
         fitted.partial_fit(X, y)
-    support, evaluations = fitted.support_, fitted.landmarks_.kernel_evaluations
+    support, evaluations = fitted.support_, fitted.solution_.kernel_evaluations
     every = weights + 1
     fitted.set_params(warm_start=True, probability=False).fit(X, y, sample_weight=every)
     np.testing.assert_array_equal(fitted.support_, support)
-    assert fitted.landmarks_.kernel_evaluations < evaluations
-    assert fitted.set_params(landmarks=None).fit(X, y).kind_ == "exact"
-    assert fitted.set_params(landmarks="auto").fit(X, y).kind_ == "exact"
+    assert fitted.solution_.kernel_evaluations < evaluations
+    assert fitted.set_params(landmarks=None).fit(X, y).model_.kind == "exact"
+    assert fitted.set_params(landmarks="auto").fit(X, y).model_.kind == "exact"
     with pytest.raises(InputError, match="contradict each other"):
         fitted.set_params(landmarks=25, exact=True).fit(X, y)
-
-
-def test_gamma_is_a_number(table):
-    own = FrankWolfeSVC(gamma="scale").fit(*table)
-    assert own.gamma_ == pytest.approx(1 / (4 * table.X.var(dtype=float)), rel=1e-5)
-    with pytest.raises(AttributeError, match="kernel linear has no gamma"):
-        FrankWolfeSVC("linear").fit(*table).gamma_  # noqa: B018
 
 
 # -- partial_fit ---------------------------------------------------------------------------------
 
 
-def teach(data, *, weights=None, classes=CLASSES, chunk=60, epochs=1, form=np.asarray, **options):
+def teach(data, *, classes=CLASSES, chunk=60, epochs=1, form=np.asarray, **options):
     """Train by chunks."""
     own, (X, y) = FrankWolfeSVC(**{"C": 5, "gamma": 0.1} | options), data
     for start in [*range(0, len(y), chunk)] * epochs:
         part = slice(start, start + chunk)
-        some = None if weights is None else weights[part]
-        own.partial_fit(form(X[part]), y[part], classes=classes, sample_weight=some)
+        own.partial_fit(form(X[part]), y[part], classes=classes)
     return own
 
 
@@ -496,7 +487,6 @@ def test_what_partial_fit_says_of_itself(table, tmp_path):
     assert taught.certified_gap_ is None
     assert 0 <= taught.solution_.sampled_gap <= taught.tol
     assert taught.classes_.tolist() == CLASSES
-    assert taught.n_rows_seen_ == 200
     assert taught.n_features_in_ == 4
     assert taught.score(*table) > 0.8
     np.testing.assert_array_equal(taught.support_vectors_, table.X[taught.support_])
@@ -508,25 +498,22 @@ def test_what_partial_fit_says_of_itself(table, tmp_path):
 
 @pytest.mark.parametrize("several", [False, True])
 def test_chunks_that_come_again_give_the_classifier_of_fit(table, thirds, several):
-    """Rows come again with their weights, class weights and zeros included; or lack classes."""
-    weights = np.random.default_rng(0).choice([0.0, 0.5, 1.0, 3.0], 200)
+    """Chunks may lack classes."""
     data, classes = table, CLASSES
-    options = {"C": 5, "gamma": 0.2, "tol": 1e-5, "class_weight": {3: 2.0}}
+    options = {"C": 5, "gamma": 0.2, "tol": 1e-5}
     if several:
-        order, weights, classes = np.argsort(thirds, kind="stable"), None, ["low", "mid", "top"]
+        order, classes = np.argsort(thirds, kind="stable"), ["low", "mid", "top"]
         data = table.X[order], thirds[order]
-        options |= {"class_weight": None, "decision_function_shape": "ovo"}
+        options |= {"decision_function_shape": "ovo"}
         first = teach((data[0][:40], data[1][:40]), classes=classes)
         assert set(first.predict(table.X)) == {"low"}  # no other was seen
-    expected = FrankWolfeSVC(**options).fit(*data, sample_weight=weights)
-    taught = teach(data, weights=weights, classes=classes, chunk=40, epochs=4, **options)
+    expected = FrankWolfeSVC(**options).fit(*data)
+    taught = teach(data, classes=classes, chunk=40, epochs=4, **options)
     values = [each.decision_function(table.X) for each in (expected, taught)]
     np.testing.assert_allclose(*values, atol=1e-3)
-    np.testing.assert_array_equal(taught.class_weight_, expected.class_weight_)
     assert taught.n_support_.sum() == len(taught.support_)
-    assert taught.n_rows_seen_ == 800
     for again in (expected, pickled(taught)):
-        again.partial_fit(*data, sample_weight=weights)
+        again.partial_fit(*data)
         np.testing.assert_allclose(again.decision_function(table.X), values[1], atol=1e-3)
 
 
@@ -539,25 +526,26 @@ def test_chunks_of_files_and_sparse_ones(table, data_file):
 
 
 def test_partial_fit_goes_on_from_a_fit_and_fit_starts_anew(table):
-    """After rows that fit left out, too; gamma is that of the first chunk."""
+    """Gamma is that of the first chunk, and no model with weights is gone on from."""
     taught = teach(table, gamma="auto", chunk=150)
-    gamma = FrankWolfeSVC().fit(table.X[:150], table.y[:150]).gamma_
-    assert (taught.gamma_, taught.n_rows_seen_) == (gamma, 200)
-    taught.fit(table.X[:100], table.y[:100], sample_weight=np.arange(100) >= 50)
-    assert (taught.solution_.status, taught.n_rows_seen_) == ("converged", 100)
+    gamma = FrankWolfeSVC().fit(table.X[:150], table.y[:150]).model_.kernel.gamma
+    assert taught.model_.kernel.gamma == gamma
+    taught.fit(table.X[:100], table.y[:100])
+    assert taught.solution_.status == "converged"
     taught.partial_fit(table.X[100:], table.y[100:])
-    assert taught.n_rows_seen_ == 200
     np.testing.assert_array_equal(taught.support_vectors_, table.X[taught.support_])
     assert taught.score(*table) > 0.75
+    taught.fit(*table, sample_weight=np.arange(200) + 1)
+    with pytest.raises(InputError, match="takes no weights"):
+        taught.partial_fit(*table)
 
 
-@pytest.mark.parametrize(("n_classes", "weighted"), grid([(6, True), (5, False)], quick=1))
-def test_classes_that_no_chunk_holds(table, n_classes, weighted, tmp_path):
+@pytest.mark.parametrize("n_classes", grid([6, 5], quick=1))
+def test_classes_that_no_chunk_holds(table, n_classes, tmp_path):
     """They change nothing for the others; a model, its file and its copies hold the same."""
     X, y = table.X, np.where(table.y == 3, n_classes - 1, n_classes - 2)
     y[np.flatnonzero(table.X[:, 0] > 1)] = n_classes - 3
-    weights = np.where(np.arange(len(y)) < 100, 1.0, 0.5) if weighted else None
-    options = {"weights": weights, "chunk": 100, "decision_function_shape": "ovo"}
+    options = {"chunk": 100, "decision_function_shape": "ovo"}
     fewer = teach((X, y), classes=np.unique(y), **options)
     whole = teach((X, y), classes=range(n_classes), **options)
     np.testing.assert_array_equal(whole.predict(X), fewer.predict(X))
@@ -584,11 +572,7 @@ def test_classes_that_no_chunk_holds(table, n_classes, weighted, tmp_path):
         (CLASSES, [3], {}, "two classes or more, not 3"),
         (CLASSES, [-7, 3, np.nan], {}, "the label of row 2 of classes is missing"),
         (LARGE, LARGE, {}, "is a whole number"),
-        (CLASSES, CLASSES, {"class_weight": "balanced"}, "a weight for each label"),
-        (
-            *(CLASSES, CLASSES, {"stopping": "meb", "tol": 1e-2, "class_weight": {3: 2.0}}),
-            "and one penalty for all rows; use",
-        ),
+        (CLASSES, CLASSES, {"class_weight": "balanced"}, "takes no weights of rows or classes"),
     ],
 )
 def test_first_chunk_that_is_refused(table, labels, classes, options, message):
@@ -623,11 +607,10 @@ def test_unusable_chunk_changes_nothing(table, change, message):
     with pytest.raises(ValueError, match=message):
         taught.partial_fit(*change(table.X[:60], table.y[:60]))
     assert vars(taught).keys() == before.keys()
-    for name in ("pairs_", "model_", "classes_", "n_features_in_", "n_rows_seen_"):
+    for name in ("pairs_", "model_", "classes_", "n_features_in_"):
         assert getattr(taught, name) is before[name], name
     for estimator in (taught, untouched):
         estimator.partial_fit(table.X[:60], table.y[:60])
-    assert taught.n_rows_seen_ == 260
     assert np.array_equal(taught.dual_coef_, untouched.dual_coef_)
 
 

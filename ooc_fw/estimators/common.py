@@ -23,10 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ooc_fw.data.containers import is_annotated, names_of_frame
 from ooc_fw.data.labels import are_numbers, check_labels
 from ooc_fw.data.offsets import without_offsets
-from ooc_fw.data.opening import (
-    borrow_source,
-    is_several,
-)
+from ooc_fw.data.opening import borrow_source, is_several
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
@@ -37,14 +34,7 @@ from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.record import Model
-from ooc_fw.options import (
-    DURATION,
-    KernelOptions,
-    Option,
-    TaskOptions,
-    TrainOptions,
-    option_fields,
-)
+from ooc_fw.options import DURATION, KernelOptions, Option, TaskOptions, TrainOptions, option_fields
 from ooc_fw.problem import check_sample_weight, row_penalties
 from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.plan import Session, warn_of_gamma
@@ -55,15 +45,7 @@ from ooc_fw.system.files import Output, StrPath, check_outputs
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.checkpoint import EVERY_S, Resumed, load_resumed
 from ooc_fw.training.choice import check_options
-from ooc_fw.training.fit import (
-    FIELDS,
-    Fit,
-    WarmStart,
-    describe,
-    fit,
-    make_problem,
-    read_answers,
-)
+from ooc_fw.training.fit import FIELDS, Fit, WarmStart, describe, fit, make_problem, read_answers
 
 _WORDS = {
     "n_jobs": "threads; None is 1, -1 all CPUs",
@@ -87,20 +69,18 @@ _ATTRIBUTES = """support_, support_vectors_ : ndarray of int64, and ndarray or C
     Numbers of the training rows that have weight or are landmarks, and these rows.
 dual_coef_, intercept_ : ndarray of float64, shapes (n_classifiers, n_support) and (n_classifiers,)
     Weight of each of these rows in the decision values, and what is added to the weighted sums.
-kind_, gap_scope_ : str
-    "exact" or "landmarks", and what `certified_gap_` is a gap to: "all", the optimum, or "span",
-    the best weights of these landmarks: see `ooc_fw.landmarks.span`.
 certified_gap_, fit_status_ : float or None, and int
     Certified relative duality gap of the worst classifier, if it is certified, and 0 if the gap
     reached `tol`, otherwise 1, with a warning.
-n_iter_, n_features_in_, n_rows_seen_ : int
-    Iterations, columns, and rows that were given, with those of weight 0.
+gap_scope_ : str
+    What `certified_gap_` is a gap to: "all", the optimum, or "span", the best weights of these
+    landmarks: see `ooc_fw.landmarks.span`.
+n_iter_, n_features_in_ : int
+    Iterations and columns.
 feature_names_in_ : ndarray of object, shape (n_features,)
     Names of the columns, where a frame, an AnnData or a file names them.
-gamma_ : float
-    The number that `gamma` stood for, of kernels that have one.
 model_ : ooc_fw.Model
-    What `save` writes.
+    What `save` writes; `kind` is "exact" or "landmarks", and `kernel.gamma` what `gamma` stood for.
 solution_ : ooc_fw.Solution or ooc_fw.landmarks.LandmarkSolution
     Everything the solver reports; of more than two exact classes, on the first pair."""
 
@@ -206,13 +186,13 @@ class Trainer(BaseEstimator):
             events = None if log is None else EventLog(os.fspath(log), **facts)
             with Progress(quiet=not self.verbose, log=events) as progress:
                 session = Session(progress.callbacks, dask, started, kept)
-                fitted = self._fit(problem, options, session, warm)
+                fitted = self._fit(problem, weights, options, session, warm)
                 progress.end(describe(fitted))
-            self._take(fitted, weights)
             if places is not None:
                 fitted = fitted.renumbered(places, whole.n_rows)
-        found = fitted.pairs, fitted.landmarks, fitted.gap_scope
-        self._keep(fitted.model, *found, whole.n_rows)
+        self._keep(fitted.model, fitted.pairs, fitted.landmarks)
+        self.gap_scope_ = fitted.gap_scope
+        self._n_rows = whole.n_rows
         self._name_features()
         why = fitted.why_inexact()
         if why is not None:
@@ -243,27 +223,22 @@ class Trainer(BaseEstimator):
         return None
 
     def _fit(
-        self, problem: Any, options: TrainOptions, session: Session, warm: WarmStart | Resumed
+        self,
+        problem: Any,
+        weights: Float64Array | None,
+        options: TrainOptions,
+        session: Session,
+        warm: WarmStart | Resumed,
     ) -> Fit:
         return fit(problem, options, session, warm)
 
-    def _take(self, fitted: Fit, weights: Float64Array | None) -> None:
-        """Set further attributes of a fit on rows of these weights."""
-
     def _keep(
-        self,
-        model: Model,
-        pairs: list[PairSolution],
-        landmarks: LandmarkSolution | None,
-        scope: str,
-        n_rows: int,
+        self, model: Model, pairs: list[PairSolution], landmarks: LandmarkSolution | None
     ) -> None:
-        """Set the attributes that all estimators have."""
+        """Set the attributes of any model."""
         self.model_ = model
         self.pairs_ = pairs
-        self.landmarks_ = landmarks
-        self.gap_scope_ = scope
-        self.n_rows_seen_ = n_rows
+        self._landmarks = landmarks
         self.n_features_in_ = model.n_features
         self.fit_status_ = int(not Status(model.status).reached)
 
@@ -275,24 +250,14 @@ class Trainer(BaseEstimator):
             self.feature_names_in_ = np.array(names, dtype=object)
 
     @property
-    def gamma_(self) -> float:
-        if not self.model_.kernel.uses_gamma:
-            raise AttributeError(f"the kernel {self.model_.kernel.name} has no gamma")
-        return self.model_.kernel.gamma
-
-    @property
     def solution_(self) -> Solution | LandmarkSolution:
-        return self.pairs_[0].solution if self.landmarks_ is None else self.landmarks_
+        return self._landmarks or self.pairs_[0].solution
 
     @property
     def n_iter_(self) -> int:
-        if self.landmarks_ is not None:
-            return self.landmarks_.iterations
+        if self._landmarks is not None:
+            return self._landmarks.iterations
         return sum(pair.solution.iterations for pair in self.pairs_)
-
-    @property
-    def kind_(self) -> str:
-        return self.model_.kind
 
     @property
     def support_(self) -> Int64Array:

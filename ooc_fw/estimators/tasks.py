@@ -1,21 +1,280 @@
-"""Novelty detection and regression in scikit-learn's terms."""
+"""The estimators: classification, novelty detection and regression in scikit-learn's terms.
+
+Data on disk are passed on unread; only arrays in RAM go through scikit-learn's validation.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import OutlierMixin, RegressorMixin
-from sklearn.metrics import r2_score
+from sklearn.base import ClassifierMixin, OutlierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils.metaestimators import available_if
 
-from ooc_fw.data.labels import read_targets
-from ooc_fw.data.rows import Float64Array
-from ooc_fw.estimators.common import Trainer, documented
-from ooc_fw.options import NOVELTY_C, TaskOptions, TrainOptions
-from ooc_fw.training.fit import Fit
+from ooc_fw.data.labels import check_labels, codes_of, read_targets
+from ooc_fw.data.offsets import without_offsets
+from ooc_fw.data.opening import borrow_source
+from ooc_fw.data.rows import CSRRows, Float64Array
+from ooc_fw.estimators.common import Trainer, documented, is_array
+from ooc_fw.landmarks import LandmarkStart
+from ooc_fw.model.prediction import suited
+from ooc_fw.options import KEEP, NOVELTY_C, TaskOptions, TrainOptions
+from ooc_fw.problem import class_factors
+from ooc_fw.report.progress import Progress
+from ooc_fw.solver.plan import Session
+from ooc_fw.solver.state import Warm
+from ooc_fw.system.errors import InputError, format_labels
+from ooc_fw.training.checkpoint import Resumed
+from ooc_fw.training.fit import Fit, WarmStart, fit
+from ooc_fw.training.held_out import before_calibration, calibrated
+from ooc_fw.training.streams import Stream
+
+
+def _gives_probabilities(estimator: Any) -> bool:
+    if not estimator.probability:
+        raise AttributeError("predict_proba needs probability=True; set it and fit again")
+    return True
+
+
+@documented
+@dataclass(eq=False, repr=False)
+class FrankWolfeSVC(ClassifierMixin, Trainer):
+    """Kernel support vector machine (squared hinge loss) on data of any size.
+
+    The model is exact where that can be afforded. Else, and where `landmarks` asks for it, the
+    weights of landmarks, N rows of the data, are learned from all rows (``ooc-fw help noisy``).
+    More than two classes have a binary classifier for each pair of them (one-versus-one), with
+    landmarks one for each class against the rest.
+
+    Rows may be anything that `ooc_fw.open_dataset` takes, and data on disk are never loaded whole.
+    `fit` may read every row again and ends with a certified gap. `partial_fit` reads each row once
+    and keeps at most `keep` of them: its gap, ``solution_.sampled_gap``, is over the last chunk and
+    the rows kept. It says nothing of earlier rows and is no certificate.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels; of two, the second one is positive. So is the larger class of a pair: the opposite
+        of scikit-learn's sign for more than two classes. The order of classifiers is that of
+        `ooc_fw.model.machines.class_pairs`.
+    coef_ : ndarray of float64, shape (n_classifiers, n_features)
+        Weights of the features, of the linear kernel only.
+    n_support_ : ndarray of int32, shape (n_classes,)
+        Number of rows of each class among the support vectors.
+    class_weight_ : ndarray of float64, shape (n_classes,)
+        Factor of `C` of each class.
+    pairs_ : list of ooc_fw.model.machines.PairSolution
+        Classes and solution of each binary classifier of an exact model.
+    {attributes}
+    """
+
+    method: str = TrainOptions.method
+    lmo: str = TrainOptions.lmo
+    start: str = TrainOptions.start
+    sample_size: int = TrainOptions.sample_size
+    stopping: str = TrainOptions.stopping
+    decision_function_shape: str = "ovr"
+    landmarks: int | str | None = TrainOptions.landmarks
+    exact: bool = TrainOptions.exact
+    keep: int = KEEP.default
+    class_weight: Mapping[Any, float] | str | None = None
+    warm_start: bool = False
+    probability: bool = False
+
+    _task = "classification"
+
+    def _options(self) -> TrainOptions:
+        if self.decision_function_shape not in ("ovr", "ovo"):
+            shape = self.decision_function_shape
+            raise InputError(f"decision_function_shape must be ovr or ovo, not {shape!r}")
+        return super()._options()
+
+    def _fit(
+        self,
+        problem: Any,
+        weights: Float64Array | None,
+        options: TrainOptions,
+        session: Session,
+        warm: WarmStart | Resumed,
+    ) -> Fit:
+        within = before_calibration(problem, options) if self.probability else options
+        fitted = fit(problem, within, session, warm)
+        if self.probability:
+            silent = Session(dask=session.dask, started=session.started)  # the log is of training
+            try:
+                fitted = replace(fitted, model=calibrated(fitted, options, silent))
+            except KeyboardInterrupt:
+                pass  # the classifiers are there
+        self.__dict__.pop("_stream", None)  # `partial_fit` continues with what `fit` finds
+        self.classes_: npt.NDArray[Any] = problem.classes
+        given = self.classes_, problem.codes, self.class_weight
+        self.class_weight_ = class_factors(*given, weights)
+        counts = np.bincount(problem.codes[fitted.model.rows], minlength=len(self.classes_))
+        self.n_support_ = counts.astype(np.int32)
+        return fitted
+
+    def _last_weights(self, problem: Any) -> WarmStart:
+        """Weights of the previous `fit`; None where there are none for such rows."""
+        if not self.warm_start or not hasattr(self, "model_") or hasattr(self, "_stream"):
+            return None
+        there = self.model_.rows.max() < problem.source.n_rows
+        if not there or not np.array_equal(self.classes_, problem.classes):
+            return None
+        if self._landmarks is not None:
+            return LandmarkStart(self._landmarks.rows, self._landmarks.beta)
+        warm: list[Warm] = []
+        for pair in self.pairs_:
+            solution = pair.solution
+            codes = np.where(solution.labels > 0, pair.positive, pair.negative)
+            if (problem.codes[solution.rows] != codes).any():
+                return None
+            warm.append(Warm(solution.rows, solution.alpha))
+        return warm
+
+    @property
+    def intercept_(self) -> Float64Array:
+        return np.asarray(self.dual_coef_.sum(axis=1))
+
+    @property
+    def coef_(self) -> Float64Array:
+        if self.model_.kernel.name != "linear":
+            raise AttributeError("coef_ is there for the linear kernel only")
+        vectors = self.support_vectors_
+        return self.dual_coef_ @ (vectors.toarray() if isinstance(vectors, CSRRows) else vectors)
+
+    def decision_function(self, X: Any) -> Float64Array:
+        """Decision values, in the order of `Model.decision_function`.
+
+        For two classes of shape (n_rows,): the margin is at -1 and +1, the second class is
+        positive. For more, of shape (n_rows, n_classes): votes of the binary classifiers, with ties
+        ordered by the sums of their decision values; with ``decision_function_shape="ovo"`` the
+        decision value of each, in scikit-learn's sign. A landmark model gives the decision values
+        of each class against the rest in both.
+        """
+        values = self._decide(X)
+        if values.ndim == 1:
+            return values
+        if self.decision_function_shape == "ovo" and self.model_.decision == "ovo":
+            return -values
+        return self.model_.class_scores(values)
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Labels, shape (n_rows,), in the order of `Model.decision_function`."""
+        values = self._decide(X, labels_only=True)
+        return np.asarray(self.classes_[self.model_.class_places(values)])
+
+    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Float64Array:
+        """Probability of each of `classes_`, in the order of `Model.decision_function`.
+
+        The most probable class may differ from that of `predict` near the decision boundary: the
+        sigmoid of two classes need not be 1/2 where the decision value is 0. A model of
+        `partial_fit`, or of a `fit` that was interrupted, has no probabilities: InputError.
+        """
+        values = self._decide(X)  # NotFittedError, where there is no model
+        return self.model_.probabilities(values)
+
+    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Float64Array:
+        """Logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):  # a probability may underflow to 0
+            return np.asarray(np.log(self.predict_proba(X)))
+
+    def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Accuracy on `X`, with the labels `y`, or those stored in the file `X` when None."""
+        labels = self._compared(X, y, lambda source: source.labels(0, source.n_rows))
+        return float(accuracy_score(*labels, sample_weight=sample_weight))
+
+    def partial_fit(self, X: Any, y: Any = None, classes: npt.ArrayLike | None = None) -> Self:
+        """Train further, on a chunk of rows that need not be seen again.
+
+        Support vectors and the rows of the chunk are trained on, beginning with the weights so far.
+        Where more than `keep` rows remain, training continues with a random share of the rows, past
+        and future. Equal rows with one label count once, so that chunks may come again. An error
+        leaves the model as it was.
+
+        Kernel and gamma are fixed by the first chunk, which should represent what is to come. After
+        `fit`, training continues from its model. `C`, `tol`, `stopping`, `n_jobs` and `keep` may
+        change between calls; other options of training have no effect.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`; any number of rows, of any of the classes.
+        classes : array-like of shape (n_classes,)
+            All classes; needed in the first call, and not changed by later ones.
+        """
+        options = self._options()
+        first = not hasattr(self, "model_")
+        if options.landmarks is not None or not (first or self.model_.kind == "exact"):
+            raise InputError(
+                "partial_fit trains no landmark models, and cannot continue one; take exact=True"
+            )
+        if self.class_weight is not None or not (first or self.model_.penalties is None):
+            raise InputError("partial_fit takes no weights of rows or classes; fit does")
+        room = KEEP.check("keep", self.keep)
+        known = _agreed_classes(None if first else self.classes_, classes)
+        # NaN is found where it is read.
+        X, columns = self._checked(X, reset=first, ensure_all_finite=False)
+        if is_array(y):
+            y = column_or_1d(y, warn=True)
+            check_consistent_length(X if hasattr(X, "shape") else y, y)
+        with borrow_source(X, y, columns) as chunk:
+            source = without_offsets(chunk, self.kernel) if first else suited(self.model_, chunk)
+            codes = codes_of(source.labels(0, source.n_rows), known, "the chunk")
+            if first:
+                stream = Stream(self._kernel(source, options), len(known), options, room)
+            elif hasattr(self, "_stream"):
+                stream = self._stream.changed(options, room)
+            else:
+                stream = Stream.after(self.model_, options, room, self._n_rows)
+            with Progress(quiet=not self.verbose) as progress:
+                stream = stream.learn(source, codes, progress.callbacks)
+        self._keep(stream.model(known, source if first else self.model_), stream.pairs(), None)
+        self._stream: Stream = stream
+        self.gap_scope_ = "all"
+        self.classes_ = known
+        self.class_weight_ = np.ones(len(known))
+        rows = []
+        places = []
+        for pair in self.pairs_:
+            if not pair.stands_in:
+                rows.append(pair.solution.rows)
+                places.append(np.where(pair.solution.labels > 0, pair.positive, pair.negative))
+        _, one_each = np.unique(np.concatenate(rows), return_index=True)
+        counts = np.bincount(np.concatenate(places)[one_each], minlength=len(known))
+        self.n_support_ = counts.astype(np.int32)
+        if first:
+            self._name_features()
+        return self
+
+
+def _agreed_classes(
+    known: npt.NDArray[Any] | None, classes: npt.ArrayLike | None
+) -> npt.NDArray[Any]:
+    """The classes of `partial_fit`, `known` from earlier calls or given now."""
+    given = known if classes is None else np.unique(np.asarray(classes))
+    if given is None:
+        raise InputError("classes must be given in the first call of partial_fit")
+    check_labels(given, 0, "classes")
+    if known is not None and not np.array_equal(known, given):
+        raise InputError(
+            f"classes {format_labels(given)} differ from those of earlier calls, "
+            f"{format_labels(known)}; leave them out"
+        )
+    if len(given) < 2:
+        raise InputError(f"partial_fit needs two classes or more, not {format_labels(given)}")
+    return given
 
 
 @documented
@@ -37,12 +296,8 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     ----------
     offset_ : float
         Score below which a row is novel.
-    rho_ : float
-        Score of a row at the margin, twice the objective; 1 of a landmark model.
     n_support_ : ndarray of int32, shape (1,)
         Number of support vectors.
-    radius_ : float
-        Radius of the smallest ball, of exact models whose k(x, x) and penalties are all the same.
     {attributes}
     """
 
@@ -59,17 +314,9 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     _task = "novelty"
     _checks_of_y = None
 
-    def _take(self, fitted: Fit, weights: Float64Array | None) -> None:
-        equal = fitted.model.kernel.constant_diagonal and weights is None
-        self._diagonal = 1 + 1 / self.C if equal and fitted.landmarks is None else None
-
     @property
     def offset_(self) -> float:
         return float(self.model_.offset or 0.0)
-
-    @property
-    def rho_(self) -> float:
-        return 1.0 if self.landmarks_ is not None else self.pairs_[0].solution.rho
 
     @property
     def intercept_(self) -> Float64Array:
@@ -78,12 +325,6 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     @property
     def n_support_(self) -> npt.NDArray[np.int32]:
         return np.array([len(self.support_)], dtype=np.int32)
-
-    @property
-    def radius_(self) -> float:
-        if self._diagonal is None:
-            raise AttributeError("there is no ball: k(x, x) or penalties differ, or landmarks")
-        return float(np.sqrt(max(0.0, self._diagonal - self.rho_)))
 
     def score_samples(self, X: Any) -> Float64Array:
         """Score of each row, shape (n_rows,): the larger, the more ordinary."""

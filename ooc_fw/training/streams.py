@@ -46,42 +46,6 @@ CHUNK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class _Vertices:
-    """Rows that a pair learns from, with factors of C and places in the stream."""
-
-    rows: Rows
-    labels: Int8Array
-    factors: Float64Array
-    places: Int64Array
-
-    def take(self, chosen: Int64Array) -> _Vertices:
-        rows = take_rows(self.rows, chosen)
-        return _Vertices(rows, self.labels[chosen], self.factors[chosen], self.places[chosen])
-
-    def after(self, before: Solution, C: float) -> _Vertices:
-        """The support vectors of a solution, and then these."""
-        known = np.ones(len(before.rows)) if before.penalties is None else before.penalties / C
-        return _Vertices(
-            concat_rows([before.support_vectors, self.rows]),
-            np.concatenate([before.labels, self.labels]),
-            np.concatenate([known, self.factors]),
-            np.concatenate([before.rows, self.places]),
-        )
-
-    def draws(self) -> tuple[Float64Array, Int64Array, Int64Array]:
-        """Random numbers in [0, 1] that equal rows share, and what is equal, label and all.
-
-        That is the first of each group, and the group of each row. Rows of one 64-bit hash are
-        taken for equal: two others are not to be expected below a billion rows.
-        """
-        sparse = self.rows if isinstance(self.rows, CSRRows) else CSRRows.from_dense(self.rows)
-        hashes = row_hashes(sparse)  # that of a row does not depend on the form it is held in
-        keys = np.column_stack([hashes, self.labels == 1, self.factors.view(np.uint64)])
-        _, first, groups = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-        return hashes[first] / 2.0**64, first, groups.reshape(-1)
-
-
-@dataclass(frozen=True)
 class Stream:
     """A binary classifier for each pair of classes, all of which have seen `n_rows` rows.
 
@@ -102,42 +66,28 @@ class Stream:
     @classmethod
     def after(cls, model: Model, options: TrainOptions, keep: int, n_rows: int) -> Stream:
         """What goes on from an exact model of `n_rows` rows."""
-        known = replace(options, C=model.C), keep, n_rows, model.n_features
-        before = cls(model.kernel, len(model.classes), *known, tuple(solutions_of(model)))
-        return before.changed(options, keep)
+        known = options, keep, n_rows, model.n_features, tuple(solutions_of(model))
+        return cls(model.kernel, len(model.classes), *known)
 
     def changed(self, options: TrainOptions, keep: int) -> Stream:
         """The same with other options; if more rows are kept, all rows are learned again."""
-        solutions = [*self.solutions]
-        for k, one in enumerate(solutions):
-            if one is not None and one.penalties is not None:
-                solutions[k] = replace(one, penalties=options.C / self.options.C * one.penalties)
         shares = () if keep > self.keep else self.shares
-        return replace(self, options=options, keep=keep, solutions=tuple(solutions), shares=shares)
+        return replace(self, options=options, keep=keep, shares=shares)
 
     def learn(
-        self,
-        source: RowSource,
-        codes: Int64Array,
-        weights: Float64Array | None = None,
-        callbacks: Sequence[Callback] = (),
+        self, source: RowSource, codes: Int64Array, callbacks: Sequence[Callback] = ()
     ) -> Stream:
         """The stream after all rows of `source`, whose classes are `codes`.
 
-        `weights` are factors of the penalty of each row; rows of weight 0 are left out. Columns
-        that a row lacks are zeros. InputError is raised for values too large for the kernel in
-        float32.
+        Columns that a row lacks are zeros. InputError is raised for values too large for the kernel
+        in float32.
         """
         after = self
-        weights = np.ones(source.n_rows) if weights is None else weights
         for start, rows in iter_blocks(source, 0, source.n_rows, CHUNK_BYTES):
-            part = slice(start, start + len(rows))
-            after = after._with_chunk(rows, codes[part], weights[part], callbacks)
+            after = after._with_chunk(rows, codes[start : start + len(rows)], callbacks)
         return after
 
-    def _with_chunk(
-        self, rows: Rows, codes: Int64Array, weights: Float64Array, callbacks: Sequence[Callback]
-    ) -> Stream:
+    def _with_chunk(self, rows: Rows, codes: Int64Array, callbacks: Sequence[Callback]) -> Stream:
         width = max(self.n_features, rows.shape[1])
         # From a quarter of nonzero values on, rows are held dense.
         sparse = isinstance(rows, CSRRows) and 4 * len(rows.data) < len(rows) * width
@@ -150,12 +100,11 @@ class Stream:
             if before is not None:
                 vectors = _in_form(before.support_vectors, width, sparse=sparse)
                 solutions[k] = before = replace(before, support_vectors=vectors)
-            chosen = np.flatnonzero(((codes == negative) | (codes == positive)) & (weights > 0))
+            chosen = np.flatnonzero((codes == negative) | (codes == positive))
             if len(chosen) > 0:
                 labels = np.where(codes[chosen] == positive, 1, -1).astype(np.int8)
-                places = self.n_rows + chosen
-                new = _Vertices(take_rows(rows, chosen), labels, weights[chosen], places)
-                solutions[k], shares[k] = self._step(before, shares[k], new, callbacks)
+                new = take_rows(rows, chosen), labels, self.n_rows + chosen
+                solutions[k], shares[k] = self._step(before, shares[k], *new, callbacks)
         n_rows = self.n_rows + len(rows)
         if min(shares) < 1 == min(self.shares, default=1):
             logger.warning(
@@ -170,18 +119,25 @@ class Stream:
         self,
         before: Solution | None,
         share: float,
-        new: _Vertices,
+        rows: Rows,
+        labels: Int8Array,
+        places: Int64Array,
         callbacks: Sequence[Callback],
     ) -> tuple[Solution, float]:
         """Solution of the vertices before and further rows, and the share that it learned from."""
-        whole = new if before is None else new.after(before, self.options.C)
-        draws, first, groups = whole.draws()
-        weights = np.zeros(len(first))
+        alpha = np.zeros(len(rows))
         if before is not None:
-            np.add.at(weights, groups[: len(before.alpha)], before.alpha)
+            rows = concat_rows([before.support_vectors, rows])
+            labels = np.concatenate([before.labels, labels])
+            places = np.concatenate([before.rows, places])
+            alpha = np.concatenate([before.alpha, alpha])
+        draws, first, groups = _draws(rows, labels)
+        weights = np.bincount(groups, alpha).astype(np.float64)
         while True:
             learned = np.flatnonzero(draws <= share)
-            solution = self._solve(whole.take(first[learned]), weights[learned], callbacks)
+            chosen = first[learned]
+            given = take_rows(rows, chosen), labels[chosen], weights[learned]
+            solution = self._solve(*given, callbacks)
             support = learned[solution.rows]
             if solution.status is not Status.SUPPORT_LIMIT and len(support) <= self.keep:
                 break
@@ -189,26 +145,21 @@ class Stream:
             weights[support] = solution.alpha
             most = min(self.keep, len(support) * 4 // 5)
             share = float(np.sort(draws[support])[most - 1])
-        status = Status.STREAMED if solution.status.reached else Status.UNSETTLED
-        if status == Status.UNSETTLED and (before is None or before.status != status):
-            logger.warning(
-                "the stream does not settle at C = %g: the gap over the last rows is %.3g; lower C "
-                "or scale the columns",
-                self.options.C,
-                solution.certified_gap,
-            )
         # The gap over rows that were left out is unknown.
         gap = solution.certified_gap if len(learned) == len(first) else None
+        status = Status.STREAMED if solution.status.reached else Status.UNSETTLED
         solution = replace(solution, status=status, sampled_gap=gap, certified_gap=None)
-        return replace(solution, rows=whole.places[first[support]]), share
+        return replace(solution, rows=places[first[support]]), share
 
     def _solve(
-        self, given: _Vertices, alpha: Float64Array, callbacks: Sequence[Callback] = ()
+        self,
+        rows: Rows,
+        labels: Int8Array,
+        alpha: Float64Array,
+        callbacks: Sequence[Callback] = (),
     ) -> Solution:
         """Solution of some rows, beginning with these weights unless all are 0."""
-        penalties = None if (given.factors == 1).all() else self.options.C * given.factors
-        source = rows_source(given.rows, "the chunk")
-        problem = BinaryProblem(source, given.labels, self.kernel, penalties, partial=True)
+        problem = BinaryProblem(rows_source(rows, "the chunk"), labels, self.kernel, partial=True)
         names = "C", "tol", "stopping", "threads"
         how: dict[str, Any] = {name: getattr(self.options, name) for name in names}
         plan = plan_exact(problem, TrainOptions(**how))
@@ -235,10 +186,13 @@ class Stream:
         stand_in = known
         if None in self.solutions:
             row = take_rows(known.support_vectors, np.arange(1))
-            one = _Vertices(row, np.array([-1], np.int8), np.ones(1), known.rows[:1])
-            stand_in = replace(self._solve(one, np.zeros(1)), rows=one.places)
-            stand_in = replace(stand_in, status=Status.STREAMED)
-            stand_in = replace(stand_in, sampled_gap=None, certified_gap=None)
+            stand_in = replace(
+                self._solve(row, np.array([-1], np.int8), np.zeros(1)),
+                rows=known.rows[:1],
+                status=Status.STREAMED,
+                sampled_gap=None,
+                certified_gap=None,
+            )
         return [
             PairSolution(*pair, solution or stand_in, solution is None)
             for pair, solution in zip(class_pairs(self.n_classes), self.solutions, strict=True)
@@ -253,6 +207,19 @@ class Stream:
             vectors = take_rows(vectors, np.unique(rows, return_index=True)[1])
         about: dict[str, Any] = {"kernel": self.kernel, "C": self.options.C}
         return Model.of(pairs, like, classes=classes, vectors=vectors, **about)
+
+
+def _draws(rows: Rows, labels: Int8Array) -> tuple[Float64Array, Int64Array, Int64Array]:
+    """Random numbers in [0, 1] that equal rows share, and what is equal, label and all.
+
+    That is the first of each group, and the group of each row. Rows of one 64-bit hash are taken
+    for equal: two others are not to be expected below a billion rows.
+    """
+    sparse = rows if isinstance(rows, CSRRows) else CSRRows.from_dense(rows)
+    hashes = row_hashes(sparse)  # that of a row does not depend on the form it is held in
+    keys = np.column_stack([hashes, labels == 1])
+    _, first, groups = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    return hashes[first] / 2.0**64, first, groups.reshape(-1)
 
 
 def _in_form(rows: Rows, n_features: int, *, sparse: bool) -> Rows:
@@ -280,11 +247,3 @@ def solutions_of(model: Model) -> list[Solution | None]:
         stands_in = len(one.rows) == 1 and one.certified_gap is None and one.sampled_gap is None
         solutions.append(None if stands_in else Solution(**given))
     return solutions
-
-
-def support_of_classes(pairs: Sequence[PairSolution], n_classes: int) -> npt.NDArray[np.int32]:
-    """Number of rows of each class among the support vectors of all pairs."""
-    pairs = [pair for pair in pairs if not pair.stands_in]
-    codes = [np.where(pair.solution.labels > 0, pair.positive, pair.negative) for pair in pairs]
-    _, first = np.unique(np.concatenate([pair.solution.rows for pair in pairs]), return_index=True)
-    return np.bincount(np.concatenate(codes)[first], minlength=n_classes).astype(np.int32)

@@ -95,12 +95,8 @@ def test_ball_is_the_smallest_one(rows):
         *(lambda z: z[-1], np.append(centre, squares(centre).max())),
         **{"constraints": inside, "method": "SLSQP", "options": {"maxiter": 500, "ftol": 1e-12}},
     )
-    assert model.radius_**2 == pytest.approx(found.x[-1], rel=1e-4)
-    for other in (
-        FrankWolfeOneClass("linear").fit(X),
-        FrankWolfeOneClass(gamma=0.3).fit(X, sample_weight=np.arange(40) + 1.0),
-    ):
-        assert not hasattr(other, "radius_")
+    # Its squared radius is k(x, x) + 1 / C - rho.
+    assert 1 + 1 / C - model.solution_.rho == pytest.approx(found.x[-1], rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +113,7 @@ def test_scores_are_the_sum_over_support_vectors(rows, name, form):
     np.testing.assert_allclose(
         model.score_samples(form(mixed)), expected.astype(float), atol=2e-4 * scale
     )
-    assert model.offset_ == model.rho_
+    assert model.offset_ == model.solution_.rho
     np.testing.assert_array_equal(model.intercept_, [-model.offset_])
     values = model.decision_function(form(mixed))
     np.testing.assert_array_equal(model.predict(form(mixed)), np.where(values < 0, -1, 1))
@@ -150,7 +146,7 @@ def test_weights_count_as_copies(rows):
     one = FrankWolfeOneClass(gamma=0.2, tol=1e-6).fit(rows, sample_weight=weights)
     twice = np.vstack([rows[100:], rows[200:]])
     other = FrankWolfeOneClass(gamma=0.2, tol=1e-6).fit(twice)
-    assert one.rho_ == pytest.approx(other.rho_, rel=1e-4)
+    assert one.solution_.rho == pytest.approx(other.solution_.rho, rel=1e-4)
     assert one.support_.min() >= 100
 
 
@@ -174,13 +170,12 @@ def test_what_has_no_meaning_is_refused(rows):
 def test_landmarks_that_are_all_rows_give_the_exact_model(rows):
     exact = FrankWolfeOneClass(gamma=0.3, C=0.1, tol=1e-6).fit(rows)
     model = FrankWolfeOneClass(gamma=0.3, C=0.1, tol=1e-6, landmarks=300).fit(rows)
-    assert (model.kind_, model.gap_scope_, model.fit_status_) == ("landmarks", "span", 0)
+    assert (model.model_.kind, model.gap_scope_, model.fit_status_) == ("landmarks", "span", 0)
     np.testing.assert_allclose(
-        model.score_samples(rows), exact.score_samples(rows) / exact.rho_, rtol=1e-3
+        model.score_samples(rows), exact.score_samples(rows) / exact.offset_, rtol=1e-3
     )
-    assert model.solution_.primal[0] == pytest.approx(0.5 / exact.rho_, rel=1e-3)
-    assert (model.offset_, model.rho_) == (1.0, 1.0)
-    assert not hasattr(model, "radius_")
+    assert model.solution_.primal[0] == pytest.approx(0.5 / exact.offset_, rel=1e-3)
+    assert model.offset_ == 1.0
     expected = kernel_values(model.model_.kernel, rows, model.support_vectors_)
     np.testing.assert_allclose(
         model.score_samples(rows), (expected @ model.dual_coef_[0]).astype(float), atol=2e-4
