@@ -54,7 +54,7 @@ PER_CENT = 2  # an integer moves by at most
 HUNDREDTHS = 1  # a rate moves by at most
 
 U64 = np.uint64
-GAMMA = U64(0x9E3779B97F4A7C15)  # SplitMix64, as in ooc_fw.convert.passes
+GAMMA = U64(0x9E3779B97F4A7C15)  # SplitMix64, as in ooc_fw.convert.spool
 FIRST_FACTOR = U64(0xBF58476D1CE4E5B9)
 SECOND_FACTOR = U64(0x94D049BB133111EB)
 

@@ -63,22 +63,17 @@ def classes_of(counts: Mapping[Any, int]) -> str:
 def _lines(report: ConversionReport) -> list[str]:
     storage = "sparse" if report.sparse else "dense"
     order = "not shuffled" if report.seed is None else f"shuffled with seed {report.seed}"
-    targets = ": labels are targets of a regression" * report.targets
     lines = [
-        f"{report.output}: {report.n_rows} rows, {report.n_features} features, {storage} "
-        f"(density {report.density:.3g}), {order}",
-        f"classes: {classes_of(report.class_counts)}{targets}",
+        f"{report.output}: {report.n_rows} rows, {report.n_features} features, {storage}, {order}",
+        f"classes: {classes_of(report.class_counts)}",
     ]
     if not report.scaling.is_identity:
         lines.append("scaling: " + "log1p, then " * report.scaling.log1p + report.scaling.kind)
     lines += [f"note: {note}" for note in report.notes]
-    if report.dropped_features:
-        beyond = f"{report.dropped_features} features beyond {report.n_features}"
-        lines.append(f"dropped: {beyond}, {report.dropped_values} values in them")
     if report.unseen_labels:
         labels = format_labels(report.unseen_labels)
         lines.append(f"labels the training file does not have: {labels}; their rows are kept")
     if report.n_skipped:
         lines.append(f"skipped: {report.n_skipped} lines, beginning with")
         lines += [f"  {message}" for message in report.skipped]
-    return [*lines, f"{report.text_bytes / 1e6:.1f} MB of input in {report.seconds:.1f} s"]
+    return lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
@@ -29,9 +28,8 @@ def run(args: argparse.Namespace) -> int:
         with Waiting("writing two files", quiet=args.quiet):
             reports = split(source, ranges, args.outputs, args.compression)
     lines = [
-        f"{report.output}: {report.n_rows} rows; classes: {classes_of(report.class_counts)}"
-        for report in reports
+        f"{part['output']}: {part['n_rows']} rows; classes: {classes_of(part['class_counts'])}"
+        for part in reports
     ]
-    parts = [with_classes(asdict(each)) for each in reports]
-    common.print_result(args, {"parts": parts}, (), lines)
+    common.print_result(args, {"parts": [*map(with_classes, reports)]}, (), lines)
     return DONE

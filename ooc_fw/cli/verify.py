@@ -13,36 +13,20 @@ from ooc_fw.system.errors import DamageError
 
 logger = logging.getLogger(__name__)
 
+SHOWN = 20  # sentences about damage
+
 
 def run(args: argparse.Namespace) -> int:
     """Check that a data file is undamaged."""
     try:
         with Waiting("verify", unit="B", quiet=args.quiet) as progress:
-            report = verify_file(args.data, progress=progress)
+            damage = verify_file(args.data, progress=progress)
     except DamageError as error:
-        if args.json:
-            common.print_result(args, {"file": args.data, "intact": False})
-        logger.error("%s", error)
-        return NO
-    arrays = {}
-    lines = []
-    for array in report.arrays:
-        facts = {"bytes": array.n_bytes, "chunks": array.n_chunks, "damaged": array.n_damaged}
-        arrays[array.name] = {**facts, "damage": list(array.damage)}
-        verdict = f"damaged in {array.n_damaged}" if array.n_damaged else "intact"
-        lines.append(f"{array.name}: {array.n_bytes} bytes, chunks {array.n_chunks}, {verdict}")
-    lines.append(f"{report.path}{': intact' if report.intact else ' is damaged'}")
-    result = {
-        "file": report.path,
-        "file_bytes": report.n_bytes,
-        "checksums": "crc32",
-        "intact": report.intact,
-        "arrays": arrays,
-    }
-    common.print_result(args, result, lines)
-    for array in report.arrays:
-        for sentence in array.damage:
-            logger.error("%s", sentence)
-        if array.n_damaged > len(array.damage):
-            logger.error("%d more in %s", array.n_damaged - len(array.damage), array.name)
-    return DONE if report.intact else NO
+        damage = [str(error)]
+    result = {"file": args.data, "intact": not damage, "damage": damage}
+    common.print_result(args, result, [f"{args.data}{' is damaged' if damage else ': intact'}"])
+    for sentence in damage[:SHOWN]:
+        logger.error("%s", sentence)
+    if len(damage) > SHOWN:
+        logger.error("%d more damaged places", len(damage) - SHOWN)
+    return NO if damage else DONE

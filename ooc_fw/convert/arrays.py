@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.convert import readers
-from ooc_fw.convert.readers import (
-    EXAMPLES,
-    Encoder,
-    LabelNumbers,
-    ParsedBlock,
-    ParseOptions,
-    Reader,
-    are_wrong,
-)
+from ooc_fw.convert.readers import EXAMPLES, ParsedBlock, Reader, are_wrong
 from ooc_fw.convert.tables import TrainingFile, collect_words, place_from
 from ooc_fw.data.labels import feature_places
 from ooc_fw.data.opening import open_source
@@ -45,24 +37,22 @@ class ArrayInput(Reader):
             self.close()
             raise InputError(f"{path} is a converted file already: use it as it is")
         self.size = self.source.decoded_bytes
-        self._row = 0
 
     @property
     def bytes_read(self) -> int:
-        """Share of the file that belongs to the rows read."""
-        return int((self.size or 0) * self._row // self.source.n_rows)
+        """Bytes of the rows that were read so far."""
+        return self.text_bytes
 
     def blocks(self) -> Iterator[tuple[int, Any, Any]]:  # noqa: D102
         source = self.source
         for start, stop in block_slices(source, 0, source.n_rows, readers.BLOCK_BYTES):
             rows: Any = source.read(start, stop, exact=True, checked=False)
             labels = source.labels(start, stop) if source.has_labels else None
-            self._row = stop
-            self.text_bytes += (rows.data if source.sparse else rows).nbytes
+            self.text_bytes = int(source.decoded_bytes * stop // source.n_rows)
             yield start, rows, labels
 
 
-class ArrayEncoder(Encoder):
+class ArrayEncoder(readers.Encoder):
     """Makes rows of arrays of equal width; those of `like` have its columns, by name or place."""
 
     hint = "give an array with rows in it"
@@ -71,9 +61,9 @@ class ArrayEncoder(Encoder):
         self,
         inputs: Sequence[ArrayInput],
         options: ConvertOptions,
-        parsing: ParseOptions,
+        parsing: readers.ParseOptions,
         like: TrainingFile | None,
-        labels: LabelNumbers,
+        labels: readers.LabelNumbers,
     ) -> None:
         self.labels = labels
         self.labelled = all(one.source.has_labels for one in inputs)
@@ -97,11 +87,10 @@ class ArrayEncoder(Encoder):
         self._n_unlabelled = of_all - sum(one.source.n_rows for one in inputs)
 
     def parse(self, reader: Reader, block: tuple[int, Any, Any]) -> ParsedBlock:  # noqa: D102
-        start, found, labels = block
+        start, rows, labels = block
         place = place_from(reader.name, start)
-        rows: Any = found
-        if not isinstance(found, CSRRows):
-            rows = CSRRows.from_dense(found.astype(np.float64))
+        if not isinstance(rows, CSRRows):
+            rows = CSRRows.from_dense(rows.astype(np.float64))
         rows = replace(rows, data=rows.data.astype(np.float64, copy=False))
         if (places := self._places[reader.name]) is not None:
             rows = take_columns(rows, places)
@@ -114,20 +103,22 @@ class ArrayEncoder(Encoder):
         ]
         if reasons and not self._options.skip:
             raise InputError(reasons[0])
-        if labels is None:
-            labels = np.zeros(len(rows))
-        elif not self._targets:
-            numbers = labels.astype(np.int8) if labels.dtype == bool else labels
-            values, codes = np.unique(numbers, return_inverse=True)
-            labels = collect_words(values.tolist(), codes, place)
-        elif labels.dtype.kind not in "biuf" or not np.isfinite(labels).all():
-            raise InputError(f"{reader.name} has labels that are not finite numbers: no targets")
         kept = np.delete(np.arange(len(rows)), bad_rows)
         n_skipped = len(rows) - len(kept)
         if n_skipped:
             rows = take_rows(rows, kept)
-            labels = labels[kept]
-        labels = self.labels.of(labels, lambda k: place(int(kept[k])))
+        labels = labels[kept] if self.labelled else np.zeros(len(rows))
+        if self._targets and (labels.dtype.kind not in "biuf" or not np.isfinite(labels).all()):
+            raise InputError(f"{reader.name} has labels that are not finite numbers: no targets")
+        if self.labelled and not self._targets:
+
+            def place_of_label(row: int) -> str:
+                return place(int(kept[row]))
+
+            numbers = labels.astype(np.int8) if labels.dtype == bool else labels
+            values, codes = np.unique(numbers, return_inverse=True)
+            words = collect_words(values.tolist(), codes, place_of_label)
+            labels = self.labels.of(words, place_of_label)
         return ParsedBlock(labels, rows, self._width, 0, n_skipped, tuple(reasons))
 
     def column_name(self, column: int) -> str:  # noqa: D102

@@ -1,44 +1,38 @@
-"""LIBSVM text and tables to one HDF5 file: the inputs, the plan between the passes, the report."""
+"""LIBSVM text, tables and arrays to one HDF5 file, in two passes with a spool between them."""
 
 from __future__ import annotations
 
-import errno
 import os
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ooc_fw.convert import passes
+from ooc_fw._core.rows import write_dense_rows
+from ooc_fw.convert import readers
 from ooc_fw.convert.arrays import ArrayEncoder, ArrayInput
 from ooc_fw.convert.features import TableEncoder
-from ooc_fw.convert.passes import Job, Spool, shuffle_bits
-from ooc_fw.convert.readers import Encoder, LabelNumbers, ParseOptions, Progress, Reader
+from ooc_fw.convert.readers import ParsedBlock, Progress, ordered_map
+from ooc_fw.convert.spool import RowBlock, Spool, shuffle_keys
 from ooc_fw.convert.tables import Table, TrainingFile, choose_columns, read_like
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
-from ooc_fw.convert.writer import Layout, OutputFile, filter_options
+from ooc_fw.convert.writer import DatasetWriter, Layout, filter_options
 from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import label_map
-from ooc_fw.data.rows import Int64Array
-from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.rows import CSRRows, Rows, as_float32, keep_stored
+from ooc_fw.data.scaling import Scaling, are_constant
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import Output, atomic_path, check_outputs
+from ooc_fw.system.files import Output, atomic_path, check_outputs, naming
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
-DENSE_FROM_DENSITY = 0.25
-"""Share of nonzeros from which rows are stored dense: dense products are then faster, and sparse
-rows, with an index for each value, would hardly be smaller."""
-SPOOL_BYTES = 4  # in the spool for a byte of an input, about
-_DISK_ERRORS = {
-    getattr(errno, name) for name in "ENOSPC EDQUOT EFBIG EIO EROFS EPERM EACCES".split()
-}
+MAX_FEATURES = 1 << 26  # statistics take up to 64 bytes per column
 
 
 @dataclass(frozen=True)
@@ -50,18 +44,13 @@ class ConversionReport:
     n_features: int
     class_counts: dict[Any, int]  # rows of each label, a number or a word, sorted by label
     sparse: bool  # whether rows are stored as CSR
-    density: float  # nonzeros / (rows x features), as they are stored
     scaling: Scaling  # what was done to the values
     seed: int | None  # seed of the shuffle; None when rows keep the order of the input
-    dropped_features: int  # columns beyond the width asked for, and the values written in them
-    dropped_values: int
     n_skipped: int  # lines or rows left out because of an error
     skipped: tuple[str, ...]  # what was wrong with the first few of them
     unseen_labels: tuple[Any, ...]  # labels that the `like` file does not have; their rows are kept
     notes: tuple[str, ...]  # what a user may not expect, one sentence each
-    text_bytes: int  # size of the input, decompressed
-    seconds: float  # wall time
-    targets: bool = False  # whether labels are targets of a regression
+    text_bytes: int  # size of what was read, decompressed
 
 
 def convert(
@@ -80,30 +69,23 @@ def convert(
     `like` is what is known of the training rows if the option of this name gives a model.
     `progress` is called now and then with (bytes done, bytes in all or None).
     """
-    started = time.perf_counter()
     options = options or ConvertOptions()
+    progress = progress or (lambda *_: None)
     filter_options(options.compression)  # the plugin must be installed
-    target = Path(output)
     names = [os.fspath(path) for path in inputs]
     if like is None and options.like is not None:
         like = read_like(os.fspath(options.like))
     if like is not None and like.targets:
         options = replace(options, task="regression")
-    notes: list[str] = []
     with ExitStack() as stack:
-        job = _prepare(names, target, options, like, progress or (lambda *_: None), stack)
-        with _naming(target, "rows were set aside in temporary files beside it"):
-            passes.parse_inputs(job)
-        layout = _plan(job, like, notes)
-        with (
-            _naming(target, "it was being written"),
-            atomic_path(target) as temporary,
-            OutputFile(temporary) as file,
-        ):
-            writer = passes.write_rows(job, file, layout)
+        job = _Conversion(names, Path(output).absolute().parent, options, like, stack)
+        check_outputs([Output("output", output)], [*names, options.like, options.labels])
+        with naming(output):
+            job.learn(progress)
+        layout = job.layout()
+        with atomic_path(output) as temporary, DatasetWriter(temporary, layout) as writer:
+            job.write(writer, layout, progress)
     found = writer.class_counts
-    if not job.encoder.labelled:
-        notes.append("there are no labels: the file is for prediction only (else give --label)")
     known = found if like is None or like.classes is None else like.classes
     return ConversionReport(
         output=os.fspath(output),
@@ -111,18 +93,13 @@ def convert(
         n_features=layout.n_features,
         class_counts=found,
         sparse=layout.sparse,
-        density=writer.n_nonzero / (layout.n_rows * layout.n_features),
         scaling=layout.scaling,
         seed=layout.seed,
-        dropped_features=max(0, job.width - layout.n_features),
-        dropped_values=job.n_dropped,
         n_skipped=job.n_skipped,
         skipped=tuple(job.skipped),
         unseen_labels=tuple(name for name in found if name not in known),
-        notes=(*job.encoder.notes(), *notes),
+        notes=(*job.encoder.notes(), *job.notes),
         text_bytes=sum(reader.text_bytes for reader in job.inputs),
-        seconds=time.perf_counter() - started,
-        targets=layout.targets,
     )
 
 
@@ -145,165 +122,248 @@ def _choose_format(names: Sequence[str], options: ConvertOptions, like: Training
     """Format that all inputs have; InputError if there is none, or options are for another one."""
     if not names:
         raise InputError("no input given; name a file, or - for standard input")
-    if names.count(STANDARD_INPUT) > 1:
-        raise InputError("standard input (-) can be read only once; give - once")
     is_table = options.for_tables or (like is not None and like.table is not None)
     kinds = [options.format] * len(names)
     if options.format == "auto":
         kinds = [detect_format(name, is_table=is_table) for name in names]
     kind = kinds[0]
-    if len(set(kinds)) > 1:
-        found = ", ".join(f"{name}: {kind}" for name, kind in zip(names, kinds, strict=True))
-        raise InputError(f"the inputs are of several formats ({found}); convert one at a time")
-    if kind not in ("libsvm", *TABLES) and options.of_columns:
+    if len({*kinds}) > 1 or names.count(STANDARD_INPUT) > 1:
         raise InputError(
-            f"{names[0]} is an array, all columns of which are features; leave --one-hot, "
-            f"--target-encode, --dates, --drop and --impute out"
+            f"the inputs are of several formats ({', '.join(kinds)}), or standard input (-) is "
+            f"given twice; convert one at a time"
         )
-    if kind == "libsvm" and (options.for_tables or options.labels is not None):
+    for_text = options.zero_based or options.n_features is not None
+    refused = {
+        "libsvm": options.for_tables or options.labels is not None,
+        **dict.fromkeys(TABLES, for_text),
+    }
+    if refused.get(kind, for_text or options.of_columns):
         raise InputError(
-            "--label, --one-hot, --target-encode, --dates, --drop, --impute, --missing-labels, "
-            "--header, --labels, --no-header and --delimiter are for tables, not LIBSVM text; or "
-            "name the --format"
-        )
-    if kind != "libsvm" and (options.zero_based or options.n_features is not None):
-        raise InputError(
-            "--zero-based and --n-features are for LIBSVM text; leave them out, or name --format"
-        )
-    has_map = options.labels_as is not None or (like is not None and like.labels_as is not None)
-    if like is not None and kind == "libsvm" and like.words and not has_map:
-        raise InputError(
-            f"the labels of {like.name} are words ({', '.join(like.words[:3])}), and those of "
-            f"LIBSVM text are numbers; convert a table"
+            f"{names[0]} is {kind}, and an option is for another format: --zero-based and "
+            f"--n-features are for LIBSVM text, --labels for arrays, --label and --missing-labels "
+            f"for tables and arrays, --one-hot, --target-encode, --dates, --drop, --impute, "
+            f"--header, --no-header and --delimiter for tables; leave it out, or name the --format"
         )
     return kind
 
 
-def _prepare(
-    names: Sequence[str],
-    target: Path,
-    options: ConvertOptions,
-    like: TrainingFile | None,
-    progress: Progress,
-    stack: ExitStack,
-) -> Job:
-    """Open the inputs, choose the features, and begin the spool."""
-    kind = _choose_format(names, options, like)
-    scaling = Scaling("none", options.log1p) if like is None else like.scaling
-    width = options.n_features if like is None else like.n_features
-    parsing = ParseOptions(options.zero_based, width, scaling.log1p, options.on_error == "skip")
-    given = options.labels_as
-    if given is None and like is not None:
-        given = like.labels_as
-    new = None if given is None else label_map(given)
-    labels = LabelNumbers(() if like is None else like.words, new)
-    inputs: Sequence[Reader]
-    encoder: Encoder
-    if kind == "libsvm":
-        inputs = [stack.enter_context(TextInput(name)) for name in names]
-        encoder = LineEncoder(parsing, new)
-    elif kind in TABLES:
-        record = None if like is None else like.record
-        if record is not None and not record.header:
-            options = replace(options, header=bool(options.header))
-        inputs = tables = [stack.enter_context(open_table(one, kind, options)) for one in names]
-        if like is not None and record is None:
+class _Conversion:
+    """The open inputs, what the first pass learns of them, and the rows that it sets aside."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        folder: Path,
+        options: ConvertOptions,
+        like: TrainingFile | None,
+        stack: ExitStack,
+    ) -> None:
+        kind = _choose_format(names, options, like)
+        self.like = like
+        self.scaling = Scaling("none", options.log1p) if like is None else like.scaling
+        self.width = options.n_features if like is None else like.n_features  # None: that of rows
+        self.inputs: Sequence[readers.Reader]
+        self.encoder: readers.Encoder
+        skip = options.on_error == "skip"
+        parsing = readers.ParseOptions(options.zero_based, self.width, self.scaling.log1p, skip)
+        new = options.labels_as
+        if new is None and like is not None:
+            new = like.labels_as
+        words = () if like is None else like.words
+        labels = readers.LabelNumbers(words, None if new is None else label_map(new))
+        if kind == "libsvm":
+            self.inputs = [stack.enter_context(TextInput(name)) for name in names]
+            self.encoder = LineEncoder(parsing, labels)
+        elif kind in TABLES:
+            record = None if like is None else like.record
+            if record is not None and not record.header:
+                options = replace(options, header=bool(options.header))
+            tables = [stack.enter_context(open_table(one, kind, options)) for one in names]
+            if like is not None and record is None:
+                raise InputError(
+                    f"{like.name} does not say how the columns of a table became its features; "
+                    f"give the converted file of a table with --like"
+                )
+            record = record or choose_columns(tables[0], options)
+            self.inputs = tables
+            self.encoder = TableEncoder(tables, record, options, parsing, like, labels)
+        else:
+            arrays = [stack.enter_context(ArrayInput(one, options)) for one in names]
+            self.inputs = arrays
+            self.encoder = ArrayEncoder(arrays, options, parsing, like, labels)
+        self.options = options
+        sizes = [one.size for one in self.inputs if one.size is not None]
+        self.n_bytes = sum(sizes) if len(sizes) == len(names) else None  # None: unknown
+        seed = options.seed if options.shuffle and like is None else None
+        # A byte of an input takes about four in the spool.
+        self.spool = Spool(folder, seed, None if self.n_bytes is None else 4 * self.n_bytes)
+        stack.callback(self.spool.close)
+        self.name = ", ".join(reader.name for reader in self.inputs)
+        self.ranges = ColumnRanges(options.scale)  # of the columns of parsed rows
+        self.n_rows = self.n_columns = self.n_dropped = self.n_skipped = 0
+        self.skipped: list[str] = []
+        self.notes: list[str] = []
+
+    def learn(self, progress: Progress) -> None:
+        """First pass: parse all inputs into the spool; rows are numbered in their order."""
+
+        def numbered() -> Iterator[RowBlock]:
+            for reader in self.inputs:
+                for parsed, known in ordered_map(partial(self._parse, reader), reader.blocks()):
+                    block = self._count(reader.name, parsed, known)
+                    done = sum(reader.bytes_read for reader in self.inputs)
+                    progress(done, None if self.n_bytes is None else 2 * self.n_bytes)
+                    yield block
+
+        spooled = map if self.spool.seed is None else ordered_map  # the shuffle needs no order
+        for _ in spooled(self.spool.add, numbered()):
+            pass
+        if not self.n_rows:
+            raise InputError(f"{self.name} holds no rows; {self.encoder.hint}")
+
+    def _parse(self, reader: readers.Reader, block: Any) -> tuple[ParsedBlock, CSRRows]:
+        """A parsed block with logarithms, and its rows without missing values; for any thread."""
+        parsed = self.encoder.parse(reader, block)
+        rows, known = self.encoder.measured(parsed.rows, self.scaling)
+        # A spread far below the size of the values would be lost by rounding them before scaling.
+        if self.options.scale == "none" and self.scaling.is_identity:
+            rows = replace(rows, data=as_float32(rows.data))
+        return replace(parsed, rows=rows), known
+
+    def _count(self, name: str, block: ParsedBlock, known: CSRRows) -> RowBlock:
+        """Learn from a block of an input; returns its rows with their numbers."""
+        if block.rows.n_features > MAX_FEATURES:
             raise InputError(
-                f"{like.name} does not say how the columns of a table became its features; give "
-                f"the converted file of a table with --like"
+                f"{name} has a feature index of {block.rows.n_features}, and the limit is "
+                f"{MAX_FEATURES}; if it is a stray one, leave wide features out with --n-features"
             )
-        record = record or choose_columns(tables[0], options)
-        encoder = TableEncoder(tables, record, options, parsing, like, labels)
-    else:
-        inputs = arrays = [stack.enter_context(ArrayInput(one, options)) for one in names]
-        encoder = ArrayEncoder(arrays, options, parsing, like, labels)
-    read = [*names, options.like, options.labels]
-    check_outputs([Output("output", target)], read)
-    sizes = [one.size for one in inputs if one.size is not None]
-    n_bytes = sum(sizes) if len(sizes) == len(inputs) else None
-    seed = options.seed if options.shuffle and like is None else None
-    spool = Spool(target.absolute().parent, seed, shuffle_bits(n_bytes and SPOOL_BYTES * n_bytes))
-    stack.callback(spool.close)
-    # A spread far below the size of the values would be lost by rounding them before scaling.
-    is_exact = options.scale != "none" or not scaling.is_identity
-    dtype = np.float64 if is_exact else np.float32
-    ranges = ColumnRanges(options.scale)
-    return Job(options, inputs, n_bytes, encoder, scaling, dtype, spool, progress, ranges)
+        self.ranges.add(known)
+        row_ids = np.arange(self.n_rows, self.n_rows + len(block.rows))
+        keys = shuffle_keys(row_ids, self.options.seed) if self.encoder.n_encoded else None
+        codes = self.encoder.learn(block, keys)
+        self.n_rows += len(block.rows)
+        self.n_columns = max(self.n_columns, block.width)
+        self.n_dropped += block.n_dropped
+        self.n_skipped += block.n_skipped
+        self.skipped += block.skipped[: readers.EXAMPLES - len(self.skipped)]
+        return RowBlock(block.rows, block.labels, row_ids, codes)
 
-
-@contextmanager
-def _naming(target: Path, moment: str) -> Iterator[None]:
-    """Add to an error of the disk which output it stopped, and when."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _DISK_ERRORS:
-            raise
-        raise OSError(
-            error.errno, f"{error.strerror}, while {moment}; it is left as it was", str(target)
-        ) from error
-
-
-def _plan(job: Job, like: TrainingFile | None, notes: list[str]) -> Layout:
-    """Layout of the output; InputError if rows cannot be stored as they should."""
-    options = job.options
-    encoder = job.encoder
-    width = options.n_features if like is None else like.n_features
-    widths = encoder.end_learning(job.ranges, job.scaling, width or job.width)
-    n_columns = len(widths)
-    n_features = int(widths.sum()) if like is None else like.n_features
-    if not n_features:
-        raise InputError(f"{job.name} holds labels only, no features; nothing to learn")
-    if like is None:
-        fitted = Scaling.fit(job.ranges, options.log1p, n_columns, kept=encoder.kept(n_columns))
-        scaling = _scaling_at(fitted, np.repeat(np.arange(n_columns), widths))
-    else:
-        scaling = like.scaling
-        fitted = _scaling_at(scaling, np.minimum(np.cumsum(widths) - widths, n_features - 1))
-    notes += passes.lost_columns(job, fitted, n_columns)
-    _, words = encoder.labels.values()
-    return Layout(
-        n_rows=job.n_rows,
-        n_features=n_features,
-        n_stored=job.ranges.n_stored,
-        sparse=not _is_dense(job, scaling, n_features, like, notes),
-        source=job.name,
-        scaling=scaling,
-        compression=options.compression,
-        labelled=encoder.labelled,
-        shuffled=job.spool.seed is not None,
-        seed=job.spool.seed,
-        label_names=words,
-        targets=options.targets,
-        columns=encoder.columns,
-        table=encoder.table,
-        labels_as=encoder.labels.new,
-        n_encoded=encoder.n_encoded,
-    )
-
-
-def _is_dense(
-    job: Job, scaling: Scaling, n_features: int, like: TrainingFile | None, notes: list[str]
-) -> bool:
-    """Whether rows are stored dense: as asked for, else as those of `like`, else by density."""
-    dense = job.options.dense
-    if dense is None and like is not None:
-        dense = not like.sparse
-    if dense is None:
-        dense = job.ranges.n_stored >= DENSE_FROM_DENSITY * job.n_rows * n_features
-    if dense or not scaling.moves_zero:
-        return dense
-    if job.options.dense is False:
-        raise InputError(
-            f"scaling {scaling.kind!r} turns zeros into other numbers here, so rows cannot stay "
-            f"sparse; use --scale maxabs, or leave out --sparse"
+    def layout(self) -> Layout:
+        """Complete what is learned; InputError if rows cannot be stored as they should."""
+        like = self.like
+        encoder = self.encoder
+        widths = encoder.end_learning(self.ranges, self.scaling, self.width or self.n_columns)
+        n_columns = len(widths)
+        n_features = int(widths.sum()) if like is None else like.n_features
+        if not n_features:
+            raise InputError(f"{self.name} holds labels only, no features; nothing to learn")
+        if like is None:
+            kept = encoder.kept(n_columns)
+            fitted = Scaling.fit(self.ranges, self.options.log1p, n_columns, kept=kept)
+            self.scaling = fitted.at(np.repeat(np.arange(n_columns), widths))
+        else:
+            fitted = self.scaling.at(np.minimum(np.cumsum(widths) - widths, n_features - 1))
+        self.notes += self._lost_columns(fitted, n_columns)
+        if not encoder.labelled:
+            said = "there are no labels: the file is for prediction only (else give --label)"
+            self.notes.append(said)
+        if self.n_dropped:
+            self.notes.append(f"{self.n_dropped} values beyond feature {n_features} are left out")
+        return Layout(
+            n_rows=self.n_rows,
+            n_features=n_features,
+            n_stored=self.ranges.n_stored,
+            sparse=self._is_sparse(n_features),
+            source=self.name,
+            scaling=self.scaling,
+            compression=self.options.compression,
+            labelled=encoder.labelled,
+            shuffled=self.spool.seed is not None,
+            seed=self.spool.seed,
+            label_names=encoder.labels.values()[1] if encoder.labelled else None,
+            targets=self.options.targets,
+            columns=encoder.columns,
+            table=encoder.table,
+            labels_as=encoder.labels.new,
+            n_encoded=encoder.n_encoded,
         )
-    notes.append(f"scaling {scaling.kind!r} turns zeros into other numbers: rows are stored dense")
-    return True
 
+    def _is_sparse(self, n_features: int) -> bool:
+        """Whether rows are stored sparse: as asked for, else as those of `like`, else by density.
 
-def _scaling_at(scaling: Scaling, places: Int64Array) -> Scaling:
-    """Scaling of the columns at some places."""
-    if scaling.offset is None or scaling.factor is None:
-        return scaling
-    return replace(scaling, offset=scaling.offset[places], factor=scaling.factor[places])
+        From a quarter of nonzeros on dense products are faster, and sparse rows, with an index for
+        each value, would hardly be smaller.
+        """
+        dense = self.options.dense
+        if dense is None and self.like is not None:
+            dense = not self.like.sparse
+        if dense is None:
+            dense = self.ranges.n_stored >= 0.25 * self.n_rows * n_features
+        if dense or not self.scaling.moves_zero:
+            return not dense
+        said = f"scaling {self.scaling.kind!r} turns zeros into other numbers"
+        if self.options.dense is False:
+            raise InputError(
+                f"{said}: rows cannot stay sparse; use --scale maxabs, or leave out --sparse"
+            )
+        self.notes.append(f"{said}: rows are stored dense")
+        return False
+
+    def _lost_columns(self, scaling: Scaling, n_columns: int) -> Iterator[str]:
+        """Sentences on columns whose different values become nearly equal in float32.
+
+        The ends of their ranges are looked at, after logarithms and the scaling.
+        """
+        low, high = self.ranges.range(n_columns)
+        ends = np.stack([low, high])
+        if scaling.offset is not None and scaling.factor is not None:
+            ends = (ends - scaling.offset) * scaling.factor
+        with np.errstate(over="ignore"):
+            rounded = ends.astype(np.float32)
+            steps = np.abs(rounded[1] - rounded[0]) / np.spacing(np.abs(rounded).max(axis=0))
+        is_exact = (rounded == ends).all(axis=0)  # as whole numbers below 2**24 are
+        is_lost = (low < high) & (are_constant(low, high) | ((steps < 64) & ~is_exact))
+        for column in np.flatnonzero(is_lost)[: readers.EXAMPLES].tolist():
+            yield (
+                f"{self.encoder.column_name(column)}: its values, from {low[column]:.17g} to "
+                f"{high[column]:.17g}, cannot be told apart in float32 with --scale "
+                f"{scaling.kind}; give --scale standard, unless they differ by rounding only"
+            )
+
+    def write(self, writer: DatasetWriter, layout: Layout, progress: Progress) -> None:
+        """Second pass: make features of the rows in the spool, scale and write them."""
+        label_values, _ = self.encoder.labels.values()
+        n_written = 0
+        for rows, summed, piece in ordered_map(partial(self._finish, layout), self._pieces(layout)):
+            labels = piece.labels
+            if label_values is not None:
+                labels = label_values[labels.astype(np.int64)]
+            writer.append(rows, labels, piece.row_ids, summed, piece.codes)
+            n_written += len(piece)
+            if self.n_bytes is not None:
+                done = self.n_bytes + round(n_written / layout.n_rows * self.n_bytes)
+                progress(done, 2 * self.n_bytes)
+        writer.finish()
+
+    def _pieces(self, layout: Layout) -> Iterator[RowBlock]:
+        """Rows in pieces of about 2 MiB, which stay in the processor's cache."""
+        for block in self.spool.blocks(layout.n_features):
+            row_bytes = 4 * layout.n_features
+            if layout.sparse:
+                row_bytes = 8 * (len(block.rows.data) // max(1, len(block)) + 1)
+            size = max(1, (2 << 20) // row_bytes)
+            for start in range(0, len(block), size):
+                yield block[start : start + size]
+
+    def _finish(self, layout: Layout, piece: RowBlock) -> tuple[Rows, Rows, RowBlock]:
+        """Rows of a piece as they are stored, and rows of the same sums; for any thread."""
+        rows = self.encoder.features(piece.rows, piece.codes, layout.scaling)
+        rows = replace(rows, data=layout.scaling.scale_values(rows.data, rows.indices))
+        if layout.sparse:  # constant columns have become zeros
+            rows = keep_stored(rows, rows.data != 0, layout.n_features)
+            return rows, rows, piece
+        zero_row = layout.scaling.zero_row(layout.n_features)
+        dense = np.empty((len(rows), layout.n_features), dtype=np.float32)
+        write_dense_rows(rows.data, rows.indices, rows.indptr, zero_row, dense)
+        # Zeros add nothing to sums, and most values of a dense row may be zeros.
+        return dense, dense if zero_row.any() else rows, piece

@@ -30,8 +30,6 @@ csv.field_size_limit(readers.MAX_ROW_BYTES)  # cells of text that is left out ma
 class CSVTable(TextInput, Table):
     """A CSV table, in blocks of whole rows, whose quoted cells may hold line breaks."""
 
-    _long_row_hint = "does a quote begin here that never ends?"
-
     def __init__(self, path: str, options: ConvertOptions) -> None:
         if options.labels is not None:
             raise InputError(f"{path} has its labels in a column: name it with --label")

@@ -149,13 +149,19 @@ class LabelNumbers:
 
     def of(self, labels: Float64Array | Words, place: Place) -> Float64Array:
         """Number of each label; `place` says where row k is."""
-        if self.new is not None:
-            labels = self._mapped(labels, self.new, place)
         if not isinstance(labels, Words):
-            return labels
+            if self.new is None and not self._spelled:
+                return labels
+            numbers, codes = np.unique(labels, return_inverse=True)
+            labels = Words(codes, tuple(map(plain_word, numbers.tolist())))
+        names = list(labels.values)
+        if self.new is not None:
+            used, rows = np.unique(labels.codes, return_index=True)
+            for code, row in zip(used.tolist(), rows.tolist(), strict=True):
+                (names[code],) = new_labels([names[code]], self.new, place(row))
         self._are_coded = True
-        names = tuple(self._spelled.get(word, word) for word in labels.values)
-        return self._codes.of(Words(labels.codes, names)).astype(np.float64)
+        names = [self._spelled.get(word, word) for word in names]
+        return self._codes.of(Words(labels.codes, tuple(names))).astype(np.float64)
 
     def values(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
         """Value of each code, None if labels are values; words of the values, if any.
@@ -170,18 +176,6 @@ class LabelNumbers:
         names = sorted(words)
         places = {word: place for place, word in enumerate(names)}
         return np.array([places[word] for word in words], dtype=np.float64), tuple(names)
-
-    @staticmethod
-    def _mapped(labels: Float64Array | Words, new: Mapping[str, str], place: Place) -> Words:
-        if not isinstance(labels, Words):
-            numbers, codes = np.unique(labels, return_inverse=True)
-            labels = Words(codes, tuple(map(plain_word, numbers.tolist())))
-        used, rows, codes = np.unique(labels.codes, return_index=True, return_inverse=True)
-        words = [
-            new_labels([labels.values[code]], new, place(row))[0]
-            for code, row in zip(used.tolist(), rows.tolist(), strict=True)
-        ]
-        return Words(codes, tuple(words))
 
 
 class Encoder(ABC):
@@ -244,8 +238,7 @@ def ordered_map(
     The thread of the caller advances `items`, at most ``threads + 1`` ahead of the result in use.
     An exception in `function` is raised where its result would be.
     """
-    # With more threads, the one thread that reads and writes is the bottleneck.
-    threads = threads or min(4, cpu_count())
+    threads = threads or min(4, cpu_count())  # more wait for the one that reads and writes
     pending: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix=THREADS_NAME) as pool:
         try:

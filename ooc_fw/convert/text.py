@@ -16,15 +16,15 @@ import re
 import sys
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from ooc_fw._core.text import FLOAT32_OVERFLOW, Rules, parse_lines
 from ooc_fw.convert import readers
-from ooc_fw.convert.readers import EXAMPLES, LabelNumbers, ParsedBlock, ParseOptions, ordered_map
+from ooc_fw.convert.readers import EXAMPLES, ParsedBlock, ParseOptions, ordered_map
 from ooc_fw.data.formats import HEAD_BYTES, format_of, open_bytes, reading
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
@@ -33,7 +33,6 @@ from ooc_fw.system.errors import InputError, unreadable
 STANDARD_INPUT = "-"
 
 _OPENERS: dict[str | None, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
-_DAMAGED = (EOFError, lzma.LZMAError, zlib.error, OSError)
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -55,15 +54,17 @@ class TextBlock:
 class TextInput(readers.Reader):
     """An open text: a file, or "-", standard input; plain or compressed, as its content tells."""
 
-    _long_row_hint = "is this text with one row per line?"
-
     def __init__(self, path: str | os.PathLike[str]) -> None:
         name = os.fspath(path)
-        is_stream = name == STANDARD_INPUT
-        super().__init__("standard input" if is_stream else name)
-        if not is_stream and os.path.isfile(name):
-            self.size = os.path.getsize(name)
-        self._raw = _standard_input() if is_stream else self.enter_context(open_bytes(name))
+        if name == STANDARD_INPUT:
+            super().__init__("standard input")
+            raw: Any = getattr(sys.stdin, "buffer", None)
+            if raw is None:
+                raise InputError("standard input is closed; name a file, or pipe the text in")
+            self._raw = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
+        else:
+            super().__init__(name, os.path.getsize(name) if os.path.isfile(name) else None)
+            self._raw = self.enter_context(open_bytes(name))
         try:
             with reading(self.name):
                 kind = format_of(self._raw.peek(HEAD_BYTES))
@@ -90,8 +91,7 @@ class TextInput(readers.Reader):
         while data:
             cut = self._last_row_end(data)
             if cut:
-                text = b"".join([*begun, memoryview(data)[:cut]])
-                block = TextBlock(self.name, text, line)
+                block = TextBlock(self.name, b"".join([*begun, memoryview(data)[:cut]]), line)
                 line += block.n_lines
                 begun = []
                 yield block
@@ -99,7 +99,8 @@ class TextInput(readers.Reader):
             if sum(map(len, begun)) > readers.MAX_ROW_BYTES:
                 raise InputError(
                     f"{self.name}, line {line}: the row that begins here is longer than "
-                    f"{readers.MAX_ROW_BYTES >> 20} MiB, the limit for text; {self._long_row_hint}"
+                    f"{readers.MAX_ROW_BYTES >> 20} MiB, the limit for text; end each row with a "
+                    f"newline, and each quote of CSV"
                 )
             data = self._read()
         if rest := b"".join(begun):
@@ -115,20 +116,13 @@ class TextInput(readers.Reader):
 
     def _read(self) -> bytes:
         try:
-            data = self._stream.read(readers.BLOCK_BYTES)
-        except _DAMAGED as error:
+            data: bytes = self._stream.read(readers.BLOCK_BYTES)
+        except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
             raise unreadable(self.name, error) or InputError(
                 f"{self.name} is damaged or cut short ({error}); fetch it again"
             ) from error
         self.text_bytes += len(data)
-        return cast(bytes, data)
-
-
-def _standard_input() -> io.BufferedReader:
-    stream: Any = getattr(sys.stdin, "buffer", None)
-    if stream is None:
-        raise InputError("standard input is closed; name a file, or pipe the text in")
-    return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
+        return data
 
 
 class LineEncoder(readers.Encoder):
@@ -136,9 +130,9 @@ class LineEncoder(readers.Encoder):
 
     hint = "a row is a line LABEL INDEX:VALUE INDEX:VALUE ..."
 
-    def __init__(self, options: ParseOptions, new: Mapping[str, str] | None = None) -> None:
+    def __init__(self, options: ParseOptions, labels: readers.LabelNumbers) -> None:
         self._options = options
-        self.labels = LabelNumbers(new=new)
+        self.labels = labels
 
     def parse(self, _reader: readers.Reader, block: TextBlock) -> ParsedBlock:  # noqa: D102
         parsed = parse_block(block, self._options)
@@ -169,8 +163,8 @@ def iter_libsvm(
             n_rows += len(block.rows)
             width = max(width, block.width)
             yield block.labels, replace(block.rows, n_features=width), first_line
-        if not n_rows:
-            raise InputError(f"{text.name} holds no rows; {LineEncoder.hint}")
+    if not n_rows:
+        raise InputError(f"{text.name} holds no rows; {LineEncoder.hint}")
 
 
 def parse_block(

@@ -1,4 +1,4 @@
-"""The HDF5 layout of a training file, written front to back, and one file cut into two of them."""
+"""A training file in HDF5, written front to back, and one file cut into two of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,19 +18,10 @@ import numpy as np
 
 from ooc_fw.convert.readers import THREADS_NAME
 from ooc_fw.data import converted
-from ooc_fw.data.arrays import ReadArray, open_npy
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, put_text, put_texts
 from ooc_fw.data.labels import are_targets, label_values, read_targets
-from ooc_fw.data.rows import (
-    AnyArray,
-    CSRRows,
-    Float64Array,
-    Int32Array,
-    Int64Array,
-    Rows,
-    values_of,
-)
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.statistics import ColumnSums
@@ -38,42 +29,8 @@ from ooc_fw.data.views import ranges_of
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import atomic_path, flush_to_disk
 
-FORMAT_VERSION = 1
-
 CHUNK_BYTES = 2 << 20  # size of a chunk of any array
-# A data set is written front to back and needs only the chunk at hand in its cache; the default of
-# HDF5 is larger and fills up over the first million rows.
-CHUNK_CACHE_BYTES = 2 * CHUNK_BYTES
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What a file holds, which is known before it is begun."""
-
-    n_rows: int
-    n_features: int
-    n_stored: int  # upper limit of the stored values; used for sparse rows only
-    sparse: bool  # whether /X is a CSR group
-    source: str  # names of the inputs
-    scaling: Scaling
-    compression: str = "none"  # filter of the large data sets
-    labelled: bool = True  # whether there are labels; new rows may have none yet
-    shuffled: bool = False  # whether rows are in random order
-    seed: int | None = None  # of the shuffle, if it is known
-    # Words that the label values 0, 1, ... stand for; None where labels are numbers.
-    label_names: Sequence[str] | None = None
-    targets: bool = False  # whether labels are targets of a regression
-    columns: Sequence[str] | None = None  # names of the features
-    table: str | None = None  # how the columns of a table became the features, as JSON
-    labels_as: Mapping[str, str] | None = None  # new label of each old one
-    n_encoded: int = 0  # columns of categories that became features by the labels of these rows
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the file without compression and statistics."""
-        sparse_bytes = 8 * self.n_stored + 8 * self.n_rows
-        values = sparse_bytes if self.sparse else 4 * self.n_rows * self.n_features
-        return values + (16 + 4 * self.n_encoded) * self.n_rows
+MAX_CLASSES = 4096  # different labels; more of them are targets of a regression
 
 
 class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
@@ -85,9 +42,10 @@ class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._sink = _Sink(path)
+        self._sink = _Sink(os.fspath(path), "w+b")
+        # An array is written front to back: only the chunk at hand needs a place in the cache.
         super().__init__(
-            self._sink, "w", rdcc_nbytes=CHUNK_CACHE_BYTES, libver=converted.LIBRARY_VERSIONS
+            self._sink, "w", rdcc_nbytes=2 * CHUNK_BYTES, libver=converted.LIBRARY_VERSIONS
         )
 
     def check(self) -> None:
@@ -109,13 +67,10 @@ class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
 class _Sink(io.FileIO):
     """The file object that HDF5 writes to; it remembers its first failure and continues."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(path, "w+b")
-        self._path = os.fspath(path)
-        self.failure: OSError | None = None
+    failure: OSError | None = None
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer, with zeros where nothing was written, as any HDF5 driver does."""
+        """Fill a buffer, with zeros beyond the end of the file, as any HDF5 driver does."""
         view = memoryview(buffer).cast("B")
         view[:] = os.pread(self.fileno(), len(view), self.tell()).ljust(len(view), b"\0")
         return len(view)
@@ -123,25 +78,21 @@ class _Sink(io.FileIO):
     def write(self, data: Any) -> int:
         """Write all of `data` at the position, which HDF5 sets before every write."""
         view = memoryview(data).cast("B")
-        n_bytes, offset = view.nbytes, self.tell()
-        with self._remembering():
-            while view and self.failure is None:
-                count = os.pwrite(self.fileno(), view, offset)
-                view, offset = view[count:], offset + count
-        return n_bytes
+        done = 0
+        try:
+            while done < len(view) and self.failure is None:
+                done += os.pwrite(self.fileno(), view[done:], self.tell() + done)
+        except OSError as error:
+            self.failure = OSError(error.errno, error.strerror, self.name)
+        return len(view)
 
     def truncate(self, size: int | None = None) -> int:
-        with self._remembering():
+        try:
             if self.failure is None:
                 super().truncate(size)
-        return size or 0
-
-    @contextmanager
-    def _remembering(self) -> Iterator[None]:
-        try:
-            yield
         except OSError as error:
-            self.failure = OSError(error.errno, error.strerror, self._path)
+            self.failure = OSError(error.errno, error.strerror, self.name)
+        return size or 0
 
 
 def filter_options(compression: str) -> dict[str, Any]:
@@ -161,97 +112,113 @@ def filter_options(compression: str) -> dict[str, Any]:
     return {**chosen, "shuffle": True}
 
 
-class _Appender:
-    """Appends to a data set chunk by chunk, without HDF5's own buffers if there is no filter.
+@dataclass(frozen=True)
+class Layout:
+    """What a file holds, which is known before it is begun."""
 
-    Checksums of a chunk are computed in `pool` while it is written.
-    """
+    n_rows: int
+    n_features: int
+    n_stored: int  # upper limit of the stored values; used for sparse rows only
+    sparse: bool  # whether /X is a CSR group
+    source: str  # names of the inputs
+    scaling: Scaling
+    compression: str = "none"  # filter of the arrays
+    labelled: bool = True  # whether there are labels; new rows may have none yet
+    shuffled: bool = False  # whether rows are in random order
+    seed: int | None = None  # of the shuffle, if it is known
+    label_names: Sequence[str] | None = None  # words of the labels 0, 1, ...; None for numbers
+    targets: bool = False  # whether labels are targets of a regression
+    columns: Sequence[str] | None = None  # names of the features
+    table: str | None = None  # how the columns of a table became the features, as JSON
+    labels_as: Mapping[str, str] | None = None  # new label of each old one
+    n_encoded: int = 0  # columns of categories that became features by the labels of these rows
 
-    def __init__(self, dataset: h5py.Dataset, direct: bool, pool: ThreadPoolExecutor) -> None:
+
+class _Array:
+    """An array that grows chunk by chunk, and its checksums, which `pool` computes meanwhile."""
+
+    def __init__(self, dataset: h5py.Dataset, pool: ThreadPoolExecutor) -> None:
         self._dataset = dataset
-        self._direct = direct
         self._pool = pool
         self._chunk = np.zeros(dataset.chunks, dtype=dataset.dtype)
         self._length = converted.stretch_length(self._chunk[0].nbytes)
         self._sums = [np.empty(0, dtype=np.uint32)]
         self._filled = 0
-        self.n_written = 0  # elements in whole chunks
+        self._n_written = 0
 
     def append(self, block: AnyArray) -> None:
         """Write elements below those written so far."""
         while len(block) > 0:
-            taken = min(len(self._chunk) - self._filled, len(block))
-            self._chunk[self._filled : self._filled + taken] = block[:taken]
-            self._filled += taken
+            taken = block[: len(self._chunk) - self._filled]
+            self._chunk[self._filled : self._filled + len(taken)] = taken
+            self._filled += len(taken)
             if self._filled == len(self._chunk):
-                self.flush()
-            block = block[taken:]
+                self._flush()
+            block = block[len(taken) :]
 
-    def flush(self) -> None:
-        """Write the chunk being filled, in the shape of a whole one; it need not be full."""
-        if not self._filled:
-            return
+    def _flush(self) -> None:
         written = self._chunk[: self._filled]
         summing = self._pool.submit(converted.crc32s, written, self._length)
-        if self._direct:
-            corner = (self.n_written,) + (0,) * (written.ndim - 1)
+        if self._dataset.id.get_create_plist().get_nfilters():
+            self._dataset[self._n_written : self._n_written + len(written)] = written
+        else:  # past the buffers of HDF5, in the shape of a whole chunk
+            corner = (self._n_written,) + (0,) * (written.ndim - 1)
             self._dataset.id.write_direct_chunk(corner, self._chunk)
-        else:
-            self._dataset[self.n_written : self.n_written + len(written)] = written
         self._sums.append(summing.result())
-        self.n_written += len(written)
+        self._n_written += len(written)
         self._filled = 0
 
-    def checksums(self) -> converted.Checksums:
+    def finish(self) -> converted.Checksums:
+        """Write the rest; the checksums of all."""
+        if self._filled:
+            self._flush()
         return converted.Checksums(np.concatenate(self._sums), self._length)
 
 
-class DatasetWriter:
-    """Append rows to an open, empty HDF5 file; `finish` marks it complete."""
+class DatasetWriter(OutputFile):
+    """A new training file, to which rows are appended; `finish` marks it complete."""
 
-    def __init__(self, file: OutputFile, layout: Layout) -> None:
-        self._file = file
+    def __init__(self, path: str | os.PathLike[str], layout: Layout) -> None:
+        super().__init__(path)
         self._layout = layout
-        self._filter = filter_options(layout.compression)
         self._n_stored = 0
         self._counts: Counter[float] = Counter()  # rows of each label, but of targets
-        self.n_nonzero = 0  # values that were written
         self._sums = ColumnSums(layout.n_features)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME)
-        self._parts: dict[str, _Appender] = {}
-        n_rows, n_features = layout.n_rows, layout.n_features
+        self._arrays: dict[str, _Array] = {}
         if layout.labelled:
-            self._create("y", np.float64, n_rows)
-        self._create("row", np.int64, n_rows)
+            self._create("y", np.float64, layout.n_rows)
+        self._create("row", np.int64, layout.n_rows)
         if layout.n_encoded:
-            self._create("categories", np.int32, n_rows, layout.n_encoded)
+            self._create("categories", np.int32, layout.n_rows, layout.n_encoded)
         if not layout.sparse:
-            self._create("X", np.float32, n_rows, n_features)
+            self._create("X", np.float32, layout.n_rows, layout.n_features)
             return
         self._create("X/data", np.float32, layout.n_stored)
         self._create("X/indices", np.int32, layout.n_stored)
-        self._create("X/indptr", np.int64, n_rows + 1)
-        self._parts["X/indptr"].append(np.zeros(1, dtype=np.int64))
+        self._create("X/indptr", np.int64, layout.n_rows + 1)
+        self._arrays["X/indptr"].append(np.zeros(1, dtype=np.int64))
         # AnnData's encoding of a CSR matrix. Other tools that read it expect text of variable
         # length, which is never read here.
-        file["X"].attrs["shape"] = np.array([n_rows, n_features], dtype=np.int64)
-        file["X"].attrs["encoding-type"] = "csr_matrix"
-        file["X"].attrs["encoding-version"] = "0.1.0"
+        attributes = self["X"].attrs
+        attributes["shape"] = np.array([layout.n_rows, layout.n_features], dtype=np.int64)
+        attributes["encoding-type"] = "csr_matrix"
+        attributes["encoding-version"] = "0.1.0"
 
     def _create(self, name: str, dtype: type, length: int, *width: int) -> None:
         row_bytes = max(1, np.dtype(dtype).itemsize * math.prod(width))
         stretch = converted.stretch_length(row_bytes)
         # About CHUNK_BYTES, a whole number of stretches.
         chunk = max(1, CHUNK_BYTES // (stretch * row_bytes)) * stretch
-        dataset = self._file.create_dataset(
+        dataset = self.create_dataset(
             name,
             (length, *width),
             dtype,
             maxshape=None if width else (None,),
             chunks=(min(chunk, max(1, length)), *width),
-            **self._filter,
+            **filter_options(self._layout.compression),
         )
-        self._parts[name] = _Appender(dataset, not self._filter, self._pool)
+        self._arrays[name] = _Array(dataset, self._pool)
 
     def append(
         self,
@@ -266,24 +233,24 @@ class DatasetWriter:
         `stored` are the same rows in a form whose values are summed faster, and `cells` tell their
         categories (`ooc_fw.data.encoded`).
         """
-        summed = rows if stored is None else stored
-        self._sums.add(summed)
-        self.n_nonzero += int(np.count_nonzero(values_of(summed)))
-        values: dict[str, AnyArray] = {"row": row_ids}
-        if self._layout.labelled:
-            values["y"] = labels
-            self._counts.update({} if self._layout.targets else count_labels(labels))
-        if self._layout.n_encoded and cells is not None:
-            values["categories"] = cells
+        self._sums.add(rows if stored is None else stored)
+        values: dict[str, Any] = {"row": row_ids, "y": labels, "categories": cells}
+        if self._layout.labelled and not self._layout.targets:
+            self._counts.update(count_labels(labels))
+        if len(self._counts) > MAX_CLASSES:
+            raise InputError(
+                f"{self._layout.source} has more than {MAX_CLASSES} different labels; if these are "
+                f"targets of a regression, not classes, give --task regression"
+            )
         if isinstance(rows, CSRRows):
             values |= {"X/data": rows.data, "X/indices": rows.indices}
             values["X/indptr"] = rows.indptr[1:] + self._n_stored
             self._n_stored += len(rows.data)
         else:
             values["X"] = rows
-        for name, block in values.items():
-            self._parts[name].append(block)
-        self._file.check()
+        for name, array in self._arrays.items():
+            array.append(values[name])
+        self.check()
 
     @property
     def class_counts(self) -> dict[Any, int]:
@@ -294,47 +261,45 @@ class DatasetWriter:
 
     def finish(self) -> None:
         """Write attributes, statistics and checksums; the file is complete after this."""
-        for part in self._parts.values():
-            part.flush()
+        sums = {name: array.finish() for name, array in self._arrays.items()}
         self._pool.shutdown()
         layout = self._layout
-        file = self._file
         if layout.sparse:
             # Fewer values than expected: scaling may have turned some into zeros.
-            file["X/data"].resize((self._n_stored,))
-            file["X/indices"].resize((self._n_stored,))
+            self["X/data"].resize((self._n_stored,))
+            self["X/indices"].resize((self._n_stored,))
+        statistics = self._sums.statistics
         attributes: dict[str, Any] = {
-            "format_version": FORMAT_VERSION,
+            "format_version": converted.FORMAT_VERSION,
             "n_rows": layout.n_rows,
             "n_features": layout.n_features,
             "n_classes": len(self._counts),
             "class_names": np.array(sorted(self._counts), np.float64),
             "class_counts": np.array([*self.class_counts.values()], np.int64),
             "shuffled": layout.shuffled,
-            "mean_square_norm": self._sums.statistics.mean_square_norm,
+            "mean_square_norm": statistics.mean_square_norm,
         }
         if layout.targets:
             attributes[TARGETS] = True
         if layout.seed is not None:
             attributes["shuffle_seed"] = layout.seed
-        file.attrs.update(attributes)
-        put_text(file.attrs, "source", layout.source)
-        put_text(file.attrs, "compression", layout.compression)
+        self.attrs.update(attributes)
+        put_text(self.attrs, "source", layout.source)
+        put_text(self.attrs, "compression", layout.compression)
         if layout.columns is not None:
-            put_texts(file.attrs, COLUMNS, layout.columns)
+            put_texts(self.attrs, COLUMNS, layout.columns)
         if layout.table is not None:
-            put_text(file.attrs, RECORD, layout.table)
+            put_text(self.attrs, RECORD, layout.table)
         if layout.label_names is not None:
-            put_texts(file["y"].attrs, LABEL_NAMES, layout.label_names)
+            put_texts(self["y"].attrs, LABEL_NAMES, layout.label_names)
         if layout.labels_as is not None and layout.labelled:
             pairs = ",".join(map("=".join, sorted(layout.labels_as.items())))
-            put_text(file["y"].attrs, converted.LABELS_AS, pairs)
-        file["mean"] = self._sums.statistics.mean
-        layout.scaling.write(file)
-        file.attrs["complete"] = 1
-        sums = {name: part.checksums() for name, part in self._parts.items()}
-        converted.write_checksums(file, sums)
-        file.check()
+            put_text(self["y"].attrs, converted.LABELS_AS, pairs)
+        self["mean"] = statistics.mean
+        layout.scaling.write(self)
+        self.attrs["complete"] = 1
+        converted.write_checksums(self, sums)
+        self.check()
 
 
 def count_labels(labels: AnyArray) -> dict[Any, int]:
@@ -343,36 +308,23 @@ def count_labels(labels: AnyArray) -> dict[Any, int]:
     return dict(zip(names.tolist(), numbers.tolist(), strict=True))
 
 
-@dataclass(frozen=True)
-class PartReport:
-    """What one of the parts holds: rows of each label, in all, and where."""
-
-    output: str
-    n_rows: int
-    class_counts: dict[Any, int]
-
-
 def read_test_rows(path: str, source: RowSource) -> Int64Array:
-    """Ranges of the rows that a file lists, counted from 0: text with a number a line, or .npy."""
+    """Ranges of the rows that a text file lists, one a line, counted from 0."""
     try:
-        if path.endswith(".npy"):
-            with closing(open_npy(path)) as array:
-                numbers = array[: array.shape[0]]
-        else:
-            with warnings.catch_warnings(action="ignore"):  # of a file without numbers
-                numbers = np.loadtxt(path, dtype=np.int64, ndmin=1)
-    except (OSError, ValueError, EOFError) as error:
+        with warnings.catch_warnings(action="ignore"):  # of a file without numbers
+            numbers = np.loadtxt(path, dtype=np.int64, ndmin=1)
+    except (OSError, ValueError) as error:
         raise InputError(
             f"{path} does not list row numbers ({error}); write one a line, counted from 0"
         ) from None
-    rows, n_rows = np.unique(numbers), source.n_rows
-    usable = numbers.ndim == 1 and numbers.dtype.kind in "iu" and 0 < len(rows) < n_rows
-    if not usable or len(rows) < len(numbers) or rows[0] < 0 or rows[-1] >= n_rows:
+    rows = np.unique(numbers)
+    last = source.n_rows - 1
+    if not 0 < len(rows) <= last or rows.shape != numbers.shape or rows[0] < 0 or rows[-1] > last:
         raise InputError(
-            f"{path} must list some of the row numbers 0 to {n_rows - 1} of {source.name}, each "
-            f"once, and not all of them"
+            f"{path} must list some of the row numbers 0 to {last} of {source.name}, each once, "
+            f"and not all of them"
         )
-    return ranges_of(rows.astype(np.int64))
+    return ranges_of(rows)
 
 
 def split(
@@ -380,19 +332,19 @@ def split(
     test_ranges: Int64Array,
     outputs: Sequence[str | os.PathLike[str]],
     compression: str = "none",
-) -> list[PartReport]:
+) -> list[dict[str, Any]]:
     """Write the rows outside `test_ranges` to the first of two files, those inside to the second.
 
     Rows keep their order, are numbered anew, and take along what is known of them. The files appear
-    when both are written.
+    when both are written. Returns output, n_rows and class_counts of each.
     """
-    classes = None  # of labels that are not targets
-    is_classified = source.has_labels and not are_targets(source)
-    if is_classified:
-        classes = label_values(source)
-    elif source.has_labels:
+    words = None
+    targets = source.has_labels and are_targets(source)
+    if targets:
         read_targets(source)  # all of which must be finite
-    has_words = classes is not None and classes.dtype.kind not in "biuf"
+    elif source.has_labels:
+        classes = label_values(source)
+        words = None if classes.dtype.kind in "biuf" else classes
     layout = Layout(
         n_rows=source.n_rows,
         n_features=source.n_features,
@@ -403,38 +355,33 @@ def split(
         compression=compression,
         labelled=source.has_labels,
         shuffled=bool(source.shuffled),
-        label_names=None if classes is None or not has_words else classes.tolist(),
-        targets=source.has_labels and not is_classified,
+        label_names=None if words is None else words.tolist(),
+        targets=targets,
         columns=source.columns,
     )
-    reports: list[PartReport] = []
+    reports: list[dict[str, Any]] = []
     with ExitStack() as stack:
         paths = [stack.enter_context(atomic_path(output)) for output in outputs]
         for part, path, output in zip(hold_out(source, test_ranges), paths, outputs, strict=True):
-            with part, OutputFile(path) as file:
-                # Features of the second part are not made of its own labels.
-                known = None if reports else part.categories
-                cells = None if known is None else known.cells
-                n_encoded = 0 if cells is None else cells.shape[1]
-                own = replace(layout, n_rows=part.n_rows, table=part.table, n_encoded=n_encoded)
-                writer = DatasetWriter(file, own)
-                _write_rows(part, writer, classes if has_words else None, cells)
+            # Features of the second part are not made of its own labels.
+            known = None if reports else part.categories
+            cells = None if known is None else known.cells
+            n_encoded = 0 if cells is None else cells.shape[1]
+            own = replace(layout, n_rows=part.n_rows, table=part.table, n_encoded=n_encoded)
+            with part, DatasetWriter(path, own) as writer:
+                row_ids = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))  # numbered anew
+                for start, rows in iter_blocks(part, 0, part.n_rows):
+                    here = slice(start, start + len(rows))
+                    labels: AnyArray = np.zeros(len(rows))
+                    if part.has_labels:
+                        labels = part.labels(here.start, here.stop)
+                    if words is not None:
+                        labels = np.searchsorted(words, labels)
+                    known_cells = None if cells is None else cells[here]
+                    writer.append(rows, labels.astype(float), row_ids[here], cells=known_cells)
                 writer.finish()
-            reports.append(PartReport(os.fspath(output), part.n_rows, writer.class_counts))
+            counts = writer.class_counts
+            reports.append({"output": str(output), "n_rows": part.n_rows, "class_counts": counts})
         for path in paths:
             flush_to_disk(path)  # all of them before one is renamed
     return reports
-
-
-def _write_rows(
-    part: RowSource, writer: DatasetWriter, words: AnyArray | None, cells: ReadArray | None
-) -> None:
-    """Write rows, and places in `words` for labels."""
-    row_ids = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))  # numbered anew
-    for start, rows in iter_blocks(part, 0, part.n_rows):
-        stop = start + len(rows)
-        labels = part.labels(start, stop) if part.has_labels else np.zeros(len(rows))
-        if words is not None:
-            labels = np.searchsorted(words, labels)
-        known = None if cells is None else cells[start:stop]
-        writer.append(rows, labels.astype(np.float64), row_ids[start:stop], None, known)

@@ -91,17 +91,17 @@ def _on_disk(
     problem: ClassificationProblem, rows: Sequence[Int64Array], folder: Path
 ) -> list[RowSource]:
     """The rows of each class in a file of its own, from one pass."""
-    from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile  # 6 ms, rarely needed
+    from ooc_fw.convert.writer import DatasetWriter, Layout  # 6 ms, rarely needed
 
     source = problem.source
     n_stored = source.decoded_bytes // 8 if source.sparse else 0
     with ExitStack() as files:
         writers = []
         for code, ids in enumerate(rows):
-            file = files.enter_context(OutputFile(folder / f"{code}.h5"))
             shape = len(ids), source.n_features
             layout = Layout(*shape, n_stored, source.sparse, source.name, Scaling())
-            writers.append(DatasetWriter(file, layout))
+            writer = DatasetWriter(folder / f"{code}.h5", layout)
+            writers.append(files.enter_context(writer))
         for start, block in iter_blocks(source, 0, source.n_rows):
             here = problem.codes[start : start + len(block)]
             for code in np.unique(here).tolist():

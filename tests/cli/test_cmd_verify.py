@@ -19,28 +19,21 @@ def damaged(data_file, tmp_path):
 
 
 def test_intact(ooc_fw, data_file):
-    outcome = ooc_fw("verify", data_file)
-    assert (outcome.status, outcome.err) == (0, "")
-    lines = outcome.out.splitlines()
-    assert "X: 3200 bytes, chunks 1, intact" in lines
-    assert lines[-1] == f"{data_file}: intact"
-    result = ooc_fw("verify", data_file, "--json").json()
-    assert (result["intact"], result["checksums"]) == (True, "crc32")
+    assert ooc_fw("verify", data_file) == (0, f"{data_file}: intact\n", "")
+    expected = {"file": str(data_file), "intact": True, "damage": []}
+    assert ooc_fw("verify", data_file, "--json").json() == expected
 
 
 def test_damage(ooc_fw, damaged):
     outcome = ooc_fw("verify", damaged)
-    assert outcome.status == 1
-    assert "X: 3200 bytes, chunks 1, damaged in 1\n" in outcome.out
+    assert (outcome.status, outcome.out) == (1, f"{damaged} is damaged\n")
     assert outcome.err == (
         f"ooc-fw: {damaged} is damaged: X, rows 0 to 199 do not match their checksum; "
         f"restore a copy or convert the data again\n"
     )
     result = json.loads(ooc_fw("verify", damaged, "--json").out)
     assert not result["intact"]
-    assert result["arrays"]["X"]["damaged"] == 1
-    assert result["arrays"]["X"]["damage"][0] in outcome.err
-    assert result["arrays"]["y"]["damage"] == []
+    assert f"ooc-fw: {result['damage'][0]}\n" == outcome.err
 
 
 def test_damage_is_met_by_the_other_commands(ooc_fw, damaged, model_file, tmp_path):
@@ -61,7 +54,7 @@ def test_a_file_cut_short(ooc_fw, damaged):
     outcome = ooc_fw("verify", damaged, "--json")
     assert outcome.status == 1
     assert "bad.h5 is damaged" in outcome.err
-    assert json.loads(outcome.out) == {"file": str(damaged), "intact": False}
+    assert not json.loads(outcome.out)["intact"]
 
 
 def test_a_foreign_file_says_so(ooc_fw, text_file, tmp_path):

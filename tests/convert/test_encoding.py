@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from ooc_fw import FrankWolfeSVC, train_test_split, tune
 from ooc_fw.convert import features, readers
-from ooc_fw.convert.passes import shuffle_keys
+from ooc_fw.convert.spool import shuffle_keys
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.writer import split
 from ooc_fw.data import encoded

@@ -19,13 +19,12 @@ parquet = pytest.importorskip("pyarrow.parquet")
 SCRIPT = """
 import json, os, re, sys
 from pathlib import Path
-from ooc_fw.convert import readers
+from ooc_fw.convert import readers, spool
 from ooc_fw.convert.convert import convert
-from ooc_fw.convert.passes import shuffle_bits
 from ooc_fw.options import ConvertOptions
 
 readers.BLOCK_BYTES = 1 << 18
-shuffle_bits.__defaults__ = (1 << 19,)
+spool.BUCKET_BYTES = 1 << 19
 for name, options in json.loads(sys.argv[2]):
     if os.fork() == 0:
         peaks = []

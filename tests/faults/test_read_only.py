@@ -61,7 +61,7 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, tmp_path, monkeyp
     command, moment, named = {
         "model": (train, "ooc_fw.model.record.write_atomic", out),
         "checkpoint": (saving, "ooc_fw.model.record.write_atomic", checkpoint),
-        "spool": ((*convert, "--no-shuffle"), "ooc_fw.convert.passes.parse_inputs", out),
+        "spool": ((*convert, "--no-shuffle"), "ooc_fw.convert.convert._Conversion.learn", out),
         "output": (convert, "ooc_fw.convert.convert.atomic_path", out),
     }[what]
     ooc_fw(*command).done()

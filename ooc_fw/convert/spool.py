@@ -1,0 +1,181 @@
+"""Rows set aside on disk, which come back in a random order or in their own, in constant memory.
+
+The temporary files have no name in the file system, so that nothing is left behind however the
+process ends.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw.data.rows import (
+    CSRRows,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    concat_rows,
+    take_rows,
+)
+
+BUCKET_BYTES = 16 << 20  # target size of a bucket, a few of which are in memory at once
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Rows with their labels and numbers."""
+
+    rows: CSRRows  # features, as float32, or as float64 if they are still to be scaled
+    labels: Float64Array  # (n_rows,): labels as written
+    row_ids: Int64Array  # (n_rows,): position of each row in the input, from 0
+    codes: Int32Array | None = None  # (n_rows, n_columns): categories whose means are to come
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, key: slice | Int64Array) -> RowBlock:
+        """A slice of the rows, or a copy of some, in any order."""
+        rows: Any = self.rows[key] if isinstance(key, slice) else take_rows(self.rows, key)
+        codes = None if self.codes is None else self.codes[key]
+        return RowBlock(rows, self.labels[key], self.row_ids[key], codes)
+
+
+class Spool:
+    """Stores rows, and returns them in the order of their `shuffle_keys`, or as they are added.
+
+    About `n_bytes` are expected. The leading bits of a key, after `skipped_bits` that all keys
+    share, assign a row to a bucket, an unnamed file. A bucket of up to twice BUCKET_BYTES is read
+    back whole and sorted; the rows of a larger one go through a spool of their own.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        seed: int | None,
+        n_bytes: int | None,
+        skipped_bits: int = 0,
+    ) -> None:
+        self._directory = directory
+        self.seed = seed
+        n_buckets = 63 if n_bytes is None else n_bytes // BUCKET_BYTES
+        self._bits = 0 if seed is None else min(8, n_buckets.bit_length())  # at most 256 open files
+        self._skipped_bits = skipped_bits
+        self._buckets: dict[int, Any] = {}
+        self._lock = threading.Lock()
+
+    def add(self, block: RowBlock) -> None:
+        """Distribute rows over the buckets; with a seed, for any thread and in any order."""
+        parts = {0: block}
+        if self._bits:
+            assert self.seed is not None
+            keys = shuffle_keys(block.row_ids, self.seed) << np.uint64(self._skipped_bits)
+            numbers = (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
+            order = np.argsort(numbers, kind="stable")
+            block = block[order]
+            found, starts = np.unique(numbers[order], return_index=True)
+            bounds = pairwise([*starts.tolist(), len(block)])
+            parts = {n: block[slice(*ends)] for n, ends in zip(found.tolist(), bounds, strict=True)}
+        for number, part in parts.items():
+            piece = memoryview(pickle.dumps(part, 5))
+            with self._lock:
+                file = self._buckets.get(number) or self._begin(number)
+                while piece:
+                    piece = piece[file.write(piece) :]
+
+    def _begin(self, number: int) -> Any:
+        try:
+            file = tempfile.TemporaryFile(dir=self._directory, buffering=0)
+        except OSError as error:  # without the name that the file would have had
+            raise OSError(error.errno, error.strerror) from None
+        self._buckets[number] = file
+        return file
+
+    def blocks(self, n_features: int) -> Iterator[RowBlock]:
+        """Read the rows back, once, declared to have `n_features` columns.
+
+        The disk space of each bucket is free again after its rows were returned.
+        """
+        used_bits = self._skipped_bits + self._bits
+        for number in sorted(self._buckets):
+            with self._buckets.pop(number) as file:
+                n_bytes = file.tell()
+                is_whole = n_bytes <= 2 * BUCKET_BYTES or used_bits >= 64
+                if self.seed is None:
+                    yield from _blocks_in(file, BUCKET_BYTES, n_features)
+                elif is_whole:
+                    (block,) = _blocks_in(file, n_bytes, n_features)
+                    block = block[np.argsort(shuffle_keys(block.row_ids, self.seed))]
+                    yield block
+                    del block  # before the next one is read
+                else:
+                    with closing(Spool(self._directory, self.seed, n_bytes, used_bits)) as inner:
+                        for block in _blocks_in(file, BUCKET_BYTES, n_features):
+                            inner.add(block)
+                        file.truncate(0)
+                        yield from inner.blocks(n_features)
+
+    def close(self) -> None:
+        """Free the disk space."""
+        for file in self._buckets.values():
+            file.close()
+        self._buckets.clear()
+
+
+def _blocks_in(file: Any, n_bytes: int, n_features: int) -> Iterator[RowBlock]:
+    """Rows of a bucket in the order of their arrival, in blocks of about `n_bytes`."""
+    end = file.tell()
+    file.seek(0)
+    start = 0
+    pieces: list[RowBlock] = []
+    reader = io.BufferedReader(file)
+    while reader.tell() < end:
+        try:
+            pieces.append(pickle.load(reader))
+        except (EOFError, pickle.UnpicklingError):
+            raise OSError("a temporary file lost its end; is the disk full?") from None
+        if reader.tell() - start >= n_bytes or reader.tell() == end:
+            block = _joined(pieces, n_features)
+            pieces.clear()
+            start = reader.tell()
+            yield block
+            del block
+    reader.detach()
+
+
+def _joined(pieces: list[RowBlock], n_features: int) -> RowBlock:
+    rows = concat_rows([piece.rows for piece in pieces])
+    assert isinstance(rows, CSRRows)
+    codes = [piece.codes for piece in pieces if piece.codes is not None]
+    return RowBlock(
+        replace(rows, n_features=n_features),
+        np.concatenate([piece.labels for piece in pieces]),
+        np.concatenate([piece.row_ids for piece in pieces]),
+        np.concatenate(codes) if codes else None,
+    )
+
+
+def shuffle_keys(row_ids: Int64Array, seed: int) -> npt.NDArray[np.uint64]:
+    """Random 64-bit numbers, which differ for all rows and depend on the row and the seed alone.
+
+    The output function of SplitMix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom
+    number generators"), a bijection, at the row's place in the sequence begun by the seed.
+    """
+    start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    # Overflow of uint64 wraps around, as the generator requires.
+    key: npt.NDArray[np.uint64] = start + (row_ids.astype(np.uint64) + np.uint64(1)) * np.uint64(
+        0x9E3779B97F4A7C15
+    )
+    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return key ^ (key >> np.uint64(31))
