@@ -50,7 +50,7 @@ Advice = Iterator[tuple[str, ...]]
 
 def run(args: argparse.Namespace) -> int:
     """What data or a model hold, and what to do before training."""
-    if args.data != "-" and not formats.is_url(args.data) and not formats.is_folder(args.data):
+    if args.data != "-" and not Path(args.data).is_dir():
         formats.check_regular(args.data)  # it is opened several times
     kind = _kind(args)
     if kind == "model":

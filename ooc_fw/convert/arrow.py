@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,14 +21,6 @@ from ooc_fw.convert.tables import (
     collect_words,
     place_from,
     seconds_in,
-)
-from ooc_fw.data.formats import (
-    check_no_log,
-    file_system,
-    is_folder,
-    is_url,
-    open_bytes,
-    reading,
 )
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.system.errors import InputError, unreadable
@@ -50,8 +41,7 @@ class ArrowTable(Table):
         self._is_parquet = kind == "parquet"
         self._row = 0  # number of the next row
         try:
-            with reading(path) if is_url(path) else nullcontext():
-                self._find_parts(path)
+            self._find_parts(path)
         except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
             raise InputError(
                 f"{path} cannot be read as {kind.capitalize()} ({error}); write it again, with one "
@@ -62,18 +52,10 @@ class ArrowTable(Table):
 
     def _find_parts(self, path: str) -> None:
         self._files = fs.LocalFileSystem()
-        place = path
-        if is_url(path):
-            system, place = file_system(path)
-            self._files = fs.PyFileSystem(fs.FSSpecHandler(system))
-        elif not os.path.isdir(path):
-            open_bytes(path).close()
-        if is_folder(path):
-            check_no_log(path)
         where: dict[str, Any] = {"format": "parquet" if self._is_parquet else "ipc"}
-        if not self._files.get_file_info(place).is_file:
-            where |= {"partitioning": "hive", "partition_base_dir": place}
-        found = dataset.dataset(place, filesystem=self._files, **where)
+        if not os.path.isfile(path):
+            where |= {"partitioning": "hive", "partition_base_dir": path}
+        found = dataset.dataset(path, filesystem=self._files, **where)
         self._parts = sorted(found.get_fragments(), key=lambda one: one.path)
         schemas = [part.physical_schema for part in self._parts]
         schema = pa.unify_schemas([*schemas, found.schema], promote_options="permissive")

@@ -25,13 +25,13 @@ import numpy.typing as npt
 
 from ooc_fw.convert.readers import MAX_NAME, Place, Reader, Words
 from ooc_fw.data import formats
+from ooc_fw.data.containers import open_file
 from ooc_fw.data.converted import LABELS_AS
 from ooc_fw.data.encoded import Encoding
 from ooc_fw.data.labels import MISSING_LABELS, are_numbers, plain_word
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.stores import open_file
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
 

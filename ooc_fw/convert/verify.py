@@ -9,11 +9,12 @@ from typing import Any
 
 from ooc_fw.convert.readers import Progress, ordered_map
 from ooc_fw.data import converted
+from ooc_fw.data.arrays import open_hdf5
+from ooc_fw.data.containers import close_file, open_file
 from ooc_fw.data.converted import CheckedSlices, Checksums
 from ooc_fw.data.formats import is_hdf5, reading
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import FileStamp
-from ooc_fw.data.stores import close_file, open_file, open_hdf5
 from ooc_fw.system.errors import DamageError, InputError
 
 READ_BYTES = 4 << 20  # bytes that are read and compared at once; their first damage is told
@@ -72,7 +73,7 @@ def _compare(dataset: Any, path: str, sums: Checksums) -> Iterator[tuple[int, st
             n_read = (min(n_rows, start + step) - start) * row_bytes
             try:
                 checked[start : start + step]
-            except DamageError as error:
+            except InputError as error:
                 if str(error).startswith(f"{path} is damaged: "):
                     return n_read, str(error)
                 return n_read, checked.describe(start // sums.length, f"cannot be read ({error})")

@@ -11,40 +11,63 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
 
-from ooc_fw.data.arrays import FileArray, ReadArray, Sliceable
+from ooc_fw.data import arrays, formats
+from ooc_fw.data.arrays import FileArray, ReadArray, Sliceable, open_array, path_of
 from ooc_fw.data.converted import Sums, checked, damage, is_converted, read_checksums
 from ooc_fw.data.encoded import Categories
-from ooc_fw.data.formats import (
-    COLUMNS,
-    LABEL_NAMES,
-    RECORD,
-    TARGETS,
-    as_text,
-    get_text,
-    get_texts,
-    reading,
-)
+from ooc_fw.data.formats import as_text, reading
 from ooc_fw.data.labels import coded_labels, labels_at, word_labels
-from ooc_fw.data.rows import AnyArray, check_real, check_shape
+from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowSource, StoredStatistics
-from ooc_fw.data.stores import (
-    Node,
-    find,
-    is_group,
-    is_plain_file,
-    open_array,
-    path_of,
-    place_of,
-)
 from ooc_fw.system.errors import InputError
 
+Node: TypeAlias = Any  # an array or a group of h5py or zarr, any other array, or `parts_of` AnnData
+
 _CSR_PARTS = ("data", "indices", "indptr")
+
+
+def open_file(path: str) -> Any:
+    """Open an HDF5 file for reading; HDF5 itself refuses one that was cut short."""
+    formats.check_regular(path)
+    with reading(path):
+        return h5py.File(path, "r")
+
+
+def close_file(file: Any) -> None:
+    """Close an HDF5 file that may be damaged."""
+    with suppress(Exception):
+        file.close()
+
+
+def open_store(path: str) -> Any:
+    """The array or the group of a zarr store."""
+    with reading(path):
+        import zarr
+
+        return zarr.open(path, mode="r")
+
+
+def check_plain_tree(file: Any) -> None:
+    """Raise InputError unless all objects of a file of this program are its own, with values."""
+
+    def foreign(name: str, link: Any) -> str | None:
+        return None if isinstance(link, h5py.HardLink) else name
+
+    def check(name: str, node: Any) -> None:
+        if isinstance(node, h5py.Dataset):
+            arrays.check_storage(node)
+            if node.id.get_storage_size() < node.nbytes:
+                raise InputError(f"{name!r} is compressed, which no such file is")
+
+    if (name := file.visititems_links(foreign)) is not None:
+        raise InputError(f"{name!r} is a link to something else")
+    file.visititems(check)
 
 
 def is_annotated(data: Any) -> bool:
@@ -56,8 +79,21 @@ def parts_of(data: Any) -> dict[str, Any]:
     """Parts of an AnnData object by their paths in its file."""
     tables = {kind: getattr(data, kind) for kind in ("layers", "obsm", "obs")}
     found = {f"{kind}/{name}": table[name] for kind, table in tables.items() for name in table}
-    found |= {"X": data.X, "obs/_index": data.obs_names, "var/_index": data.var_names}
+    found |= {"X": data.X, "var/_index": data.var_names}
     return {name: getattr(part, "group", part) for name, part in found.items()}
+
+
+def is_group(node: Node) -> bool:
+    """Whether a node is a group of arrays."""
+    return isinstance(node, h5py.Group) or (arrays.is_zarr(node) and not hasattr(node, "shape"))
+
+
+def find(group: Node, path: str) -> Any:
+    """Array or group at a path below a group; None if there is none."""
+    path = path.strip("/")
+    if isinstance(group, h5py.Group):  # whose get() takes what is damaged for absent
+        return group[path] if path in group else None
+    return group.get(path)
 
 
 def open_container(
@@ -69,14 +105,14 @@ def open_container(
         rows = _find_rows(root, x_name)
         is_own = is_converted(root)
         sums = read_checksums(root) if is_own else {}
-        named = labels is None and label is not None and rows is not root
-        if named:
+        is_named = labels is None and label is not None and rows is not root
+        if is_named:
             labels = _find_labels(root, str(label), sums)
         is_table = is_own and x_name == "X"  # what a converted file says is of these rows
         source = open_rows(rows, labels, sums if is_table else {})
         source.name = path
-        if is_own and named and label == "y":
-            source.targets = bool(root.attrs.get(TARGETS, False))
+        if is_own and is_named and label == "y":
+            source.targets = bool(root.attrs.get(formats.TARGETS, False))
         if is_table:
             _adopt(source, root, sums)
         beside = re.fullmatch(r"(.*/)?(X|layers/[^/]+)", x_name.strip("/"))
@@ -90,17 +126,17 @@ def open_container(
 def _find_rows(root: Node, x_name: str) -> Node:
     """The array, or the group of a CSR matrix, that holds the rows; InputError without one."""
     rows = find(root, x_name)
-    if rows is None and {*_CSR_PARTS} <= {*root}:
+    if rows is not None:
+        return rows
+    if {*_CSR_PARTS} <= {*root}:
         return root
     path = path_of(root)
-    if rows is None and "kernel" in getattr(root, "attrs", {}):
+    if "kernel" in getattr(root, "attrs", {}):
         raise InputError(f"{path} is a model; give data here, and see ooc-fw info {path}")
-    if rows is None:
-        raise InputError(
-            f"{path} has no {x_name!r} (it has: {', '.join(root) or 'nothing'}); name its rows "
-            f"(--x-name, or x_name= in Python)"
-        )
-    return rows
+    raise InputError(
+        f"{path} has no {x_name!r} (it has: {', '.join(root) or 'nothing'}); name its rows "
+        f"(--x-name, or x_name= in Python)"
+    )
 
 
 def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums | None = None) -> RowSource:
@@ -111,36 +147,38 @@ def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums | None = N
     source: RowSource
     if is_group(node):
         path = path_of(node)
-        shape, arrays = _open_csr(node, is_own=bool(sums))
-        chunk_rows = arrays["data"].chunk_rows
+        shape, stored = _open_csr(node, is_own=bool(sums))
+        values = stored["data"]
+        chunk_rows = values.chunk_rows
         if chunk_rows is not None:
-            chunk_rows = max(1, chunk_rows * shape[0] // max(1, len(arrays["data"])))
-        parts = {part: checked(array, path, f"X/{part}", sums) for part, array in arrays.items()}
+            chunk_rows = max(1, chunk_rows * shape[0] // max(1, len(values)))
+        parts = {part: checked(array, path, f"X/{part}", sums) for part, array in stored.items()}
         matrix = SimpleNamespace(**parts, shape=shape)
         source = CSRSource(matrix, labels, name=path, chunk_rows=chunk_rows)
         node = node["data"]
     else:
-        arrays = {"data": open_array(node)}
-        if names_of_frame(node) is not None and arrays["data"].dtype.hasobject:
+        values = open_array(node)
+        columns = names_of_frame(node)
+        if columns is not None and values.dtype.hasobject:
             with suppress(ValueError, TypeError):  # numbers in columns of several types
-                arrays["data"] = arrays["data"].astype(np.float64)
-        path = path_of(arrays["data"] if isinstance(arrays["data"], FileArray) else node)
-        check_shape(path, arrays["data"].shape)
-        check_real(path, arrays["data"].dtype)
-        rows = checked(arrays["data"], path, "X", sums)
-        chunk_rows = getattr(arrays["data"], "chunk_rows", None)
+                values = values.astype(np.float64)
+        path = path_of(values if isinstance(values, FileArray) else node)
+        stored = {"data": values}
+        chunk_rows = getattr(values, "chunk_rows", None)
+        rows = checked(values, path, "X", sums)
         source = ArraySource(rows, labels, name=path, chunk_rows=chunk_rows)
-        source.columns = names_of_frame(node)
-    for array in arrays.values():
+        source.columns = columns
+    for array in stored.values():
         if isinstance(array, ReadArray):
             source.hold(array)
-    source.compressed = getattr(arrays["data"], "compressed", False)
+    source.compressed = getattr(values, "compressed", False)
     if source.compressed:
-        source.max_gap = source.span_rows = source.chunk_rows
-    if isinstance(node, h5py.Dataset) and is_plain_file(node.file):
+        source.span_rows = source.chunk_rows
+        source.max_gap = source.chunk_rows
+    if isinstance(node, h5py.Dataset) and arrays.is_plain_file(node.file):
         # The file that is open: another one may have its name by now.
         source.stamps.append(FileStamp(path, node.file.id.get_vfd_handle()))
-    elif isinstance(arrays["data"], FileArray):
+    elif isinstance(values, FileArray):
         source.stamps.append(FileStamp(path))
     return source
 
@@ -150,23 +188,22 @@ def _open_csr(group: Node, *, is_own: bool) -> tuple[tuple[int, ...], dict[str, 
     # The encoding of our own files is text of variable length, which no checksum covers.
     kind = "csr" if is_own else as_text(group.attrs.get("encoding-type", "csr"))
     shape = np.ravel(group.attrs.get("shape", ())).tolist()
-    nodes = {part: find(group, part) for part in _CSR_PARTS}
-    lengths = [getattr(node, "shape", None) for node in nodes.values()]
-    kinds = [np.dtype(getattr(node, "dtype", "V")).kind for node in nodes.values()]
+    found = {part: open_array(group[part]) for part in _CSR_PARTS if part in group}
+    lengths = [array.shape for array in found.values()]
+    kinds = [array.dtype.kind for array in found.values()]
     if (
         kind not in ("csr", "csr_matrix")
         or len(shape) != 2
-        or not all(isinstance(length, int) and length >= 0 for length in shape)
-        or lengths != [lengths[0], lengths[0], (shape[0] + 1,)]
-        or len(lengths[0] or ()) != 1
+        or len(found) != 3
+        or lengths != [(len(found["data"]),)] * 2 + [(shape[0] + 1,)]
         or not {*kinds[1:]} <= {"i", "u"}
     ):
         raise InputError(
-            f"{place_of(group)} must be an array, or sparse rows: data, as many column numbers in "
-            f"indices, and row pointers in indptr, with the attribute 'shape'; it is a {kind} of "
-            f"shape {shape} and lengths {lengths}: write it by rows (tocsr() in Python)"
+            f"{arrays.place_of(group)} must be an array, or sparse rows: data, as many column "
+            f"numbers in indices, and row pointers in indptr, with the attribute 'shape'; it is a "
+            f"{kind} of shape {shape} and lengths {lengths}: write it by rows (tocsr() in Python)"
         )
-    return tuple(shape), {part: open_array(node) for part, node in nodes.items()}
+    return tuple(map(int, shape)), found
 
 
 def names_of_frame(data: Any) -> list[str] | None:
@@ -193,8 +230,10 @@ def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
     attributes = root.attrs
     source.shuffled = bool(attributes.get("shuffled", False))
     source.scaling = Scaling.read(root)
-    source.columns = get_texts(attributes, COLUMNS)
-    source.table = get_text(attributes, RECORD) if RECORD in attributes else None
+    source.columns = formats.get_texts(attributes, formats.COLUMNS)
+    source.table = (
+        formats.get_text(attributes, formats.RECORD) if formats.RECORD in attributes else None
+    )
     norm = attributes.get("mean_square_norm", np.nan)
     mean = array("mean", source.n_features)
     # If they are not finite, reading the rows will name the one that is to blame.
@@ -203,15 +242,12 @@ def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
     source.ids = array("row", source.n_rows)
     cells = array("categories", source.n_rows)
     if cells is not None:
-        classes = None if attributes.get(TARGETS, False) else attributes["class_names"]
+        classes = None if attributes.get(formats.TARGETS, False) else attributes["class_names"]
         source.categories = Categories(cells, array("y", source.n_rows), classes)
 
 
 def _find_labels(root: Node, label: str, sums: Sums) -> Sliceable | None:
     """Labels called `label`, or so in ``obs``; None if there are none and none were named."""
-    if label == "obs/_index":
-        names = _names_in(root, "obs")
-        return None if names is None else np.array(names, dtype=np.str_)
     for place in (label, f"obs/{label}"):
         node = find(root, place)
         if node is not None:
@@ -238,15 +274,12 @@ def labels_in(node: Node, name: str, sums: Sums | None = None) -> Sliceable:
         words = _whole(node["values"]).astype(object)
         return word_labels(np.where(_whole(node["mask"]), "", words))
     array = np.zeros((0, 2)) if parts or hasattr(node, "tocsr") else open_array(node)
-    dtype = np.dtype(array.dtype)
-    # Objects may be references and the like.
-    is_text = h5py.check_string_dtype(dtype) is not None or not dtype.metadata
-    is_text = dtype.kind in "SUT" or (dtype.kind == "O" and is_text)
-    if (
-        not array.shape
-        or array.shape[1:] not in ((), (1,))
-        or not (dtype.kind in "biuf" or is_text)
-    ):
+    dtype = array.dtype
+    # Objects of HDF5 may be references and the like.
+    is_word = dtype.kind == "O" and (h5py.check_string_dtype(dtype) or not dtype.metadata)
+    is_text = dtype.kind in "SUT" or bool(is_word)
+    is_column = array.shape[1:] in ((), (1,)) and len(array.shape) > 0
+    if not is_column or not (is_text or dtype.kind in "biuf"):
         raise InputError(
             f"{name} must be one number or text for each row, not of shape {array.shape} and type "
             f"{dtype}; name another (--label, or label= in Python)"
@@ -255,7 +288,7 @@ def labels_in(node: Node, name: str, sums: Sums | None = None) -> Sliceable:
     if len(array.shape) == 2:
         column = array
         array = ReadArray(column.shape[:1], dtype, lambda start, stop: column[start:stop][:, 0])
-    names = get_texts(getattr(node, "attrs", {}), LABEL_NAMES)
+    names = formats.get_texts(getattr(node, "attrs", {}), formats.LABEL_NAMES)
     if names is not None:
         return labels_at(array, np.array([*names, ""], dtype=np.str_), name)
     return word_labels(array) if is_text else array
@@ -268,12 +301,9 @@ def _whole(node: Node) -> AnyArray:
 
 def _names_in(root: Node, table: str) -> list[str] | None:
     """Names of the rows of a table, whatever they are called there; None without them."""
-    if isinstance(root, dict):
-        node = root.get(f"{table}/_index")
-    else:
-        group = find(root, table)
-        index = as_text(group.attrs.get("_index", "_index")) if is_group(group) else ""
-        node = find(group, index) if index else None
+    group: Any = None if isinstance(root, dict) else find(root, table)
+    index = as_text(group.attrs.get("_index", "_index")) if is_group(group) else "_index"
+    node = find(root, f"{table}/{index}")
     if is_group(node):
         node = find(node, "values")  # beside a mask
     return None if node is None else [as_text(name) for name in _whole(node).tolist()]

@@ -38,7 +38,8 @@ def is_converted(root: Any) -> bool:
     """Whether `ooc-fw convert` wrote a file; InputError if it did not finish, or is newer."""
     if not isinstance(root, h5py.Group) or not {"format_version", "n_features"} <= {*root.attrs}:
         return False
-    path, version = root.file.filename, int(root.attrs["format_version"])
+    path = root.file.filename
+    version = int(root.attrs["format_version"])
     if version > FORMAT_VERSION:
         raise InputError(
             f"{path} has format version {version}, newer than {FORMAT_VERSION}; update ooc-fw"
@@ -60,11 +61,8 @@ def stretch_length(row_bytes: int) -> int:
 
 def crc32s(block: AnyArray, length: int) -> UInt32Array:
     """CRC32 of every `length` rows of a block; the last stretch may be shorter."""
-    if block.size == 0:
-        return np.empty(0, dtype=np.uint32)
-    view = np.ascontiguousarray(block).data.cast("B")
-    step = length * (len(view) // len(block))
-    sums = [zlib.crc32(view[start : start + step]) for start in range(0, len(view), step)]
+    starts = range(0, len(block), length)
+    sums = [zlib.crc32(np.ascontiguousarray(block[i : i + length]).data) for i in starts]
     return np.array(sums, dtype=np.uint32)
 
 
@@ -121,9 +119,9 @@ class CheckedSlices(ReadArray):
     def describe(self, stretch: int, defect: str = "do not match their checksum") -> str:
         """Sentence about a stretch that cannot be used."""
         first = stretch * self._checksums.length
-        stop = min(len(self), first + self._checksums.length)
+        last = min(len(self), first + self._checksums.length) - 1
         unit = "values" if "/" in self._name else "rows"  # of a sparse matrix, or of all else
-        return str(damage(self._path, f"{self._name}, {unit} {first} to {stop - 1} {defect}"))
+        return str(damage(self._path, f"{self._name}, {unit} {first} to {last} {defect}"))
 
 
 def write_checksums(root: Any, sums: Sums) -> None:
@@ -143,17 +141,18 @@ def read_checksums(root: Any) -> dict[str, Checksums]:
     sums: dict[str, Checksums] = {}
 
     def read(name: str, stored: Any) -> None:
-        if isinstance(stored, h5py.Dataset):
-            sums[name] = Checksums(stored[...], int(stored.attrs["length"]))
+        if not isinstance(stored, h5py.Dataset):
+            return
+        sums[name] = Checksums(stored[...], int(stored.attrs["length"]))
+        n_stretches = -(-len(root[name]) // sums[name].length)
+        is_small = name in SMALL_ARRAYS
+        if len(stored) != n_stretches or (
+            is_small and len(sums[name].mismatches(root[name][...], 0))
+        ):
+            raise damage(root.file.filename, f"{name} does not match its checksums")
 
     if "checksums" in {*root}:  # a group that is damaged is there, too, and raises
         root["checksums"].visititems(read)
-    for name, checksums in sums.items():
-        array = root[name]
-        fits = isinstance(array, h5py.Dataset) and checksums.length > 0
-        fits = fits and len(checksums.values) == -(-len(array) // checksums.length)
-        if not fits or (name in SMALL_ARRAYS and len(checksums.mismatches(array[...], 0))):
-            raise damage(root.file.filename, f"{name} does not match its checksums")
     return sums
 
 
@@ -163,32 +162,27 @@ def content_crc32(root: Any) -> int:
     The file must be a plain tree: links would be passed over. Only the name of an attribute of
     variable length counts.
     """
-    total = _attributes_crc32(root, 0)
+    total = 0
 
     def add(name: str, node: Any) -> None:
         nonlocal total
-        total = _attributes_crc32(node, zlib.crc32(repr(name).encode(), total))
+        if name:
+            total = zlib.crc32(repr(name).encode(), total)
+        content: dict[str, object] = {}
+        for key in {*node.attrs} - {CONTENT}:
+            dtype = node.attrs.get_id(key).dtype
+            content[key] = None if dtype.kind == "O" else [dtype.str, node.attrs[key]]
+        text = json.dumps(content, sort_keys=True, default=_plain)
+        total = zlib.crc32(text.encode(), total)
         if isinstance(node, h5py.Dataset):
-            outline = json.dumps([node.dtype.str, list(node.shape)])
-            total = zlib.crc32(outline.encode(), total)
+            total = zlib.crc32(json.dumps([node.dtype.str, [*node.shape]]).encode(), total)
             step = stretch_length(max(1, node.nbytes // max(1, len(node))))
             for start in range(0, len(node), step):
-                part = np.ascontiguousarray(node[start : start + step])
-                total = zlib.crc32(part.data.cast("B"), total)
+                total = zlib.crc32(np.ascontiguousarray(node[start : start + step]).data, total)
 
+    add("", root)
     root.visititems(add)
     return total
-
-
-def _attributes_crc32(node: Any, total: int) -> int:
-    """Continue the checksum `total` with the attributes of a group or array."""
-    content: dict[str, object] = {}
-    for name in node.attrs:
-        dtype = node.attrs.get_id(name).dtype
-        if name != CONTENT:
-            content[name] = None if dtype.kind == "O" else [dtype.str, node.attrs[name]]
-    text = json.dumps(content, sort_keys=True, default=_plain)
-    return zlib.crc32(text.encode(), total)
 
 
 def _plain(value: Any) -> object:

@@ -31,9 +31,7 @@ from ooc_fw.data.views import SubsetSource, WholeSource, complement
 from ooc_fw.system.errors import InputError
 
 FOLDS = 5
-PRIOR_ROWS = 20.0
-"""Rows with the mean label of all rows that are added to those of a category."""
-
+PRIOR_ROWS = 20.0  # rows with the mean label of all rows that are added to those of a category
 NO_WORD = 0  # code of a row whose category is missing or unknown
 _PART_ROWS = 1 << 16  # rows whose labels are added together
 
@@ -43,20 +41,6 @@ class Encoding(TypedDict):
 
     words: Sequence[str]  # the categories, sorted
     features: Mapping[str, Sequence[float]]  # value of each category, and a last one without any
-
-
-def hold_out(source: RowSource, ranges: Int64Array) -> tuple[SubsetSource, SubsetSource]:
-    """The rows to train on, and those in `ranges`, which no label of the first part may tell.
-
-    Every validation cuts its rows by this function: `split`, `train_test_split`, each fold of
-    `tune`, and calibration. Features that are made of labels are made again from the first part.
-    A smaller training set is a `SubsetSource` of ``train.source`` at some of ``train.rows``. Both
-    parts count rows as `source` does, and it stays open when they are closed.
-    """
-    rest = complement(ranges, source.n_rows)
-    if source.categories is not None:
-        source = EncodedSource(source, rest)
-    return SubsetSource(source, rest), SubsetSource(source, ranges)
 
 
 @dataclass(frozen=True)
@@ -72,6 +56,20 @@ class Categories:
         if self.cells is None:
             return self
         return replace(self, cells=view(self.cells), labels=view(self.labels))
+
+
+def hold_out(source: RowSource, ranges: Int64Array) -> tuple[SubsetSource, SubsetSource]:
+    """The rows to train on, and those in `ranges`, which no label of the first part may tell.
+
+    Every validation cuts its rows by this function: `split`, `train_test_split`, each fold of
+    `tune`, and calibration. Features that are made of labels are made again from the first part.
+    A smaller training set is a `SubsetSource` of ``train.source`` at some of ``train.rows``. Both
+    parts count rows as `source` does, and it stays open when they are closed.
+    """
+    rest = complement(ranges, source.n_rows)
+    if source.categories is not None:
+        source = EncodedSource(source, rest)
+    return SubsetSource(source, rest), SubsetSource(source, ranges)
 
 
 def add_labels(sums: Float64Array, cells: Int32Array, labels: AnyArray, *, targets: bool) -> None:
@@ -135,15 +133,15 @@ class EncodedSource(WholeSource):
         self._cells = categories.cells
         record = json.loads(source.table)
         encodings: dict[str, Encoding] = record["encodings"]
+        all_sums = _sums(
+            categories, training, [len(one["words"]) + 1 for one in encodings.values()]
+        )
         # Of every column, shape (n_codes, FOLDS + 1, n): features in each fold, and of later rows.
         self._features: list[Float64Array] = []
-        targets = categories.classes is None
-        n_codes = [len(one["words"]) + 1 for one in encodings.values()]
-        found = zip(encodings.items(), _sums(categories, training, n_codes), strict=True)
-        for (name, one), sums in found:
+        for (name, one), sums in zip(encodings.items(), all_sums, strict=True):
             names = [*one["features"]]
             counts = names[-1] == f"{name}.count"
-            of_others, of_all, _ = encode(sums, targets=targets, counts=counts)
+            of_others, of_all, _ = encode(sums, targets=categories.classes is None, counts=counts)
             self._features.append(np.concatenate([of_others, of_all[:, None]], axis=1))
             table = np.roll(of_all, -1, axis=0).T.tolist()  # NO_WORD comes last
             one["features"] = dict(zip(names, table, strict=True))
@@ -155,16 +153,13 @@ class EncodedSource(WholeSource):
         rows = self.source.read(start, stop, exact=True)
         borders = np.searchsorted(self._training.reshape(-1), np.arange(start, stop), side="right")
         is_training = borders % 2 == 1
-        columns = zip(self._features, np.asarray(self._cells[start:stop]).T, strict=True)
-        values = np.hstack(
-            [
-                one[cell // FOLDS, np.where(is_training, cell % FOLDS, FOLDS)]
-                for one, cell in columns
-            ]
-        )
+        cells = np.asarray(self._cells[start:stop])
+        folds = np.where(is_training[:, None], cells % FOLDS, FOLDS)
+        columns = zip(self._features, cells.T // FOLDS, folds.T, strict=True)
+        values = np.hstack([features[codes, fold] for features, codes, fold in columns])
         scaling = self.scaling or Scaling()
-        features = np.arange(self._n_before, self.n_features)
-        scaled = scaling.scale_values(scaling.log_values(values), features)
+        places = np.arange(self._n_before, self.n_features)
+        scaled = scaling.scale_values(scaling.log_values(values), places)
         if isinstance(rows, CSRRows):
             rows = keep_stored(rows, rows.indices < self._n_before, self._n_before)
             rows = append_columns(rows, scaled)

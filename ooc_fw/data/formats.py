@@ -1,7 +1,4 @@
-"""Files here or at an address (https://, s3://, gs://, by fsspec), their formats and their text.
-
-The format is told by the first bytes and, for text tables, by the name.
-"""
+"""Formats of files, told by their first bytes and, for text tables, by the name; text in HDF5."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -30,28 +28,22 @@ _MAGIC = {
     b"BZh": "bzip2",
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
-    b"ooc-fw checkpoint": "checkpoint",  # of ooc-fw 0.2
 }
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 
 
-def is_url(path: str) -> bool:
-    """Whether a path names something remote."""
-    return "://" in path
-
-
 @contextmanager
 def reading(place: str) -> Iterator[None]:
-    """Turn what a file, a store or a service raises that cannot be read into a sentence."""
+    """Turn what a file or a store raises that cannot be read into a sentence."""
     try:
         yield
     except InputError:
         raise
     except FileNotFoundError:
         raise InputError(f"{place} does not exist; check the name of the input") from None
-    except ImportError as error:  # of zarr, or of what fsspec needs for this kind of address
-        raise InputError(f"{place}: {error}; try: pip install 'ooc-fw[remote]'") from None
-    except Exception as error:  # each library, codec and client has errors of its own
+    except ImportError as error:
+        raise InputError(f"{place}: {error}; install that package") from None
+    except Exception as error:  # each library and codec has errors of its own
         if "unable to lock file" in str(error):
             raise InputError(
                 f"{place} is being written by another program; wait until that is done"
@@ -61,34 +53,20 @@ def reading(place: str) -> Iterator[None]:
         ) from error
 
 
-def file_system(url: str) -> tuple[Any, str]:
-    """File system of fsspec for an address or a local path, and the path there."""
-    with reading(url):
-        from fsspec.core import url_to_fs
-
-        return url_to_fs(url)  # type: ignore[no-any-return]
-
-
 def format_of(head: bytes) -> str | None:
     """Format of a file that begins with these bytes; None for text and whatever else."""
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
 def is_store(path: str) -> bool:
-    """Whether a path names a zarr store: a folder with its metadata, or something remote."""
-    if is_url(path):
-        return path.rstrip("/").endswith(".zarr")
+    """Whether a path names a zarr store: a folder with its metadata."""
     return any(os.path.isfile(os.path.join(path, name)) for name in ZARR_METADATA)
 
 
 def open_bytes(path: str) -> io.BufferedReader:
-    """Open a file, local or remote; InputError if it is missing, a folder, or cannot be read."""
+    """Open a file; InputError if it is missing, a folder, or cannot be read."""
     with reading(path):
-        if not is_url(path):
-            return open(path, "rb")
-        system, place = file_system(path)
-        # Parts that were read are not kept: a text is read once from beginning to end.
-        return io.BufferedReader(system.open(place, "rb", cache_type="readahead"))
+        return open(path, "rb")
 
 
 def read_head(path: str) -> bytes:
@@ -113,38 +91,20 @@ def is_hdf5(path: str) -> bool:
         return bool(h5py.is_hdf5(path))
 
 
-def is_folder(path: str) -> bool:
-    """Whether a path names a folder, local or remote."""
-    if not is_url(path):
-        return os.path.isdir(path)
-    system, place = file_system(path)
-    with reading(path):
-        return path.endswith("/") or bool(system.isdir(place) and not system.isfile(place))
-
-
 def _format_inside(folder: str) -> str:
-    """Format of the files of a table in a folder; InputError if there are none."""
-    system, place = file_system(folder)
-    with reading(folder):
-        suffixes = (os.path.splitext(name)[1] for name in system.find(place))
-        found = next((_SUFFIXES[suffix] for suffix in suffixes if suffix in _SUFFIXES), None)
-    if found is None:
-        raise InputError(
-            f"{folder} is a folder without files of Parquet or Arrow; name the files in it"
-        )
-    return found
-
-
-def check_no_log(folder: str) -> None:
-    """Raise InputError for the folder of a table whose files hold removed rows, as a log says."""
-    system, place = file_system(folder)
-    with reading(folder):
-        names = {name.rstrip("/").rpartition("/")[2] for name in system.ls(place, False)}
+    """Format of the files of a table in a folder; InputError if they are not all its rows."""
+    names = {*os.listdir(folder)}
     if {"_delta_log", ".hoodie"} & names or {"metadata", "data"} <= names:
         raise InputError(
             f"{folder} is a table of Delta, Hudi or Iceberg, whose files hold removed rows, too; "
             f"export a snapshot of it to Parquet, and convert that"
         )
+    for path in sorted(Path(folder).rglob("*")):
+        if path.suffix in _SUFFIXES:
+            return _SUFFIXES[path.suffix]
+    raise InputError(
+        f"{folder} is a folder without files of Parquet or Arrow; name the files in it"
+    )
 
 
 def detect_format(path: str, *, is_table: bool = False) -> str:
@@ -154,17 +114,15 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     `is_table` because of an option, by its name, or because its first line has separators but no
     INDEX:VALUE. All else counts as "libsvm".
     """
-    if is_store(path):
-        return "zarr"
-    if is_folder(path):
-        return _format_inside(path)
+    if os.path.isdir(path):
+        return "zarr" if is_store(path) else _format_inside(path)
     if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
         return "csv" if is_table else "libsvm"  # bytes of a pipe can be read only once
     head = read_head(path)
     kind = format_of(head)
     if kind in ("npy", "parquet", "arrow"):
         return kind
-    if kind == "checkpoint" or is_hdf5(path):
+    if is_hdf5(path):
         return "hdf5"
     line = head.lstrip().split(b"\n", 1)[0].split(b"#", 1)[0].decode("latin-1")
     has_columns = re.search(r"\S[,;|]\S", line) and not re.search(r"(^|\s)\d+:", line)
@@ -188,20 +146,9 @@ def as_text(value: Any) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
-def put_text(attributes: Any, name: str, text: str) -> None:
-    """Store `text` in HDF5 attributes."""
-    attributes[name] = np.bytes_(text.encode("utf-8", "surrogateescape"))
-
-
 def get_text(attributes: Any, name: str) -> str:
     """Read text that `put_text` or another tool stored; KeyError when there is none."""
     return as_text(attributes[name])
-
-
-def put_texts(attributes: Any, name: str, texts: Sequence[str]) -> None:
-    """Store several texts as an array of one fixed length, in attributes or as a data set."""
-    encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
-    attributes[name] = np.array(encoded, dtype=np.bytes_)
 
 
 def get_texts(attributes: Any, name: str) -> list[str] | None:
@@ -209,3 +156,14 @@ def get_texts(attributes: Any, name: str) -> list[str] | None:
     if name not in attributes:
         return None
     return [as_text(text) for text in np.ravel(attributes[name]).tolist()]
+
+
+def put_text(attributes: Any, name: str, text: str) -> None:
+    """Store `text` in HDF5 attributes."""
+    attributes[name] = np.bytes_(text.encode("utf-8", "surrogateescape"))
+
+
+def put_texts(attributes: Any, name: str, texts: Sequence[str]) -> None:
+    """Store several texts as an array of one fixed length, in attributes or as a data set."""
+    encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
+    attributes[name] = np.array(encoded, dtype=np.bytes_)

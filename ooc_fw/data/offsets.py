@@ -31,27 +31,27 @@ def without_offsets(source: RowSource, *kernels: object) -> RowSource:
     if source.scaling is not None and not source.scaling.is_identity:
         return source
     rows = _sample(source)
-    merged = merged_columns(rows)
-    if not merged.any():
-        return source
-    way = "convert with --scale standard, which takes their mean off before they are rounded"
+    merged = _merged_columns(rows)
     view = source
-    if not isinstance(rows, CSRRows) and {*kernels} <= {"rbf", "laplacian"}:
+    if merged.any() and not isinstance(rows, CSRRows) and {*kernels} <= {"rbf", "laplacian"}:
         offset = np.where(merged, np.sort(rows, axis=0)[len(rows) // 2], 0.0)
         view = ScaledSource(source, Scaling(OFFSET, False, offset, np.ones(source.n_features)))
-        merged = merged_columns(rows - offset)
-        way = "write its ranges as columns of their own"
+        merged = _merged_columns(rows - offset)
     if merged.any():
         column = int(np.argmax(merged))
-        name = column if source.columns is None else repr(source.columns[column])
-        said = "%s, column %s: its values cannot be told apart in float32; %s"
-        logger.warning(said, source.name, name, way)
+        logger.warning(
+            "%s, column %s: its values cannot be told apart in float32; convert with --scale "
+            "standard, which takes their mean off before they are rounded, or write its ranges as "
+            "columns of their own",
+            source.name,
+            column if source.columns is None else repr(source.columns[column]),
+        )
     return view
 
 
 def merges(source: RowSource) -> bool:
     """Whether some column has values that float32 makes one."""
-    return bool(merged_columns(_sample(source)).any())
+    return bool(_merged_columns(_sample(source)).any())
 
 
 def _sample(source: RowSource) -> Any:
@@ -67,7 +67,7 @@ def _sample(source: RowSource) -> Any:
     return concat_rows(parts)
 
 
-def merged_columns(rows: Any) -> AnyArray:
+def _merged_columns(rows: Any) -> AnyArray:
     """Which columns have different values that float32 makes one, shape (n_features,).
 
     Relative differences up to 1e-11 are rounding errors, but not of whole numbers.
@@ -75,7 +75,8 @@ def merged_columns(rows: Any) -> AnyArray:
     width = rows.shape[1]
     if isinstance(rows, CSRRows):
         order = np.lexsort((rows.data, rows.indices))
-        columns, values = rows.indices[order], rows.data[order]
+        columns = rows.indices[order]
+        values = rows.data[order]
     else:
         columns = np.repeat(np.arange(width), len(rows))
         values = np.sort(rows, axis=0).T.reshape(-1)

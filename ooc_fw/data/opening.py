@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.data import formats, stores
-from ooc_fw.data.arrays import ReadArray, Sliceable, open_npy
+from ooc_fw.data import containers, formats
+from ooc_fw.data.arrays import ReadArray, Sliceable, open_npy, path_of
 from ooc_fw.data.containers import is_annotated, labels_in, open_container, open_rows, parts_of
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import are_missing, encode_labels, iter_labels, label_map, relabelled
@@ -114,7 +114,7 @@ def _open_one(data: Any, given: Sliceable | None, x_name: str, label: str | None
         return _open_path(os.fspath(data), given, x_name, label)
     if is_annotated(data):
         return open_container(parts_of(data), given, x_name, label)
-    if stores.is_group(data):
+    if containers.is_group(data):
         return open_container(data, given, x_name, label)
     return open_rows(data, given)
 
@@ -128,15 +128,14 @@ def _open_path(path: str, given: Sliceable | None, x_name: str, label: str | Non
             resources.callback(array.close)
             source = open_rows(array, given)
         else:
-            root = stores.open_store(path) if kind == "zarr" else stores.open_file(path)
+            root = containers.open_store(path) if kind == "zarr" else containers.open_file(path)
             if kind == "hdf5":
-                resources.callback(stores.close_file, root)
+                resources.callback(containers.close_file, root)
             source = _open_one(root, given, x_name, label)
             source.name = path
         source.on_close(resources.pop_all().close)
-    place = path if formats.is_url(path) else os.path.abspath(path)
     seen = tuple(stamp.seen for stamp in source.stamps[:1])
-    source.recipe = _reopen, (place, x_name, label, seen)
+    source.recipe = _reopen, (os.path.abspath(path), x_name, label, seen)
     return source
 
 
@@ -155,11 +154,9 @@ def _reopen(path: str, x_name: str, label: str | None, seen: tuple[Any, ...]) ->
 
 def _kind_of(path: str) -> str:
     """Kind of a file of rows: "hdf5" or "npy"; InputError for other files."""
-    if formats.is_url(path) and path.endswith((".h5ad", ".h5", ".hdf5")):
-        raise InputError(f"{path} is remote HDF5; download it, or use a zarr store")
     kind = formats.detect_format(path)
     is_table = kind in formats.TABLES
-    if not (is_table or formats.is_url(path)):
+    if not is_table:
         formats.check_regular(path)
         if kind in ("hdf5", "npy"):
             return kind
@@ -187,7 +184,7 @@ def _open_labels(labels: Any) -> Sliceable:
     if isinstance(labels, ReadArray):
         return labels
     if not isinstance(labels, str | os.PathLike):
-        return labels_in(labels, f"the labels in {stores.place_of(labels)}")
+        return labels_in(labels, f"the labels in {path_of(labels)}")
     path = os.fspath(labels)
     if formats.format_of(formats.read_head(path)) != "npy":
         raise InputError(

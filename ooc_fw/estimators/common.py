@@ -20,6 +20,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ooc_fw.data.arrays import check_unmasked
 from ooc_fw.data.containers import is_annotated, names_of_frame
 from ooc_fw.data.labels import are_numbers, check_labels
 from ooc_fw.data.offsets import without_offsets
@@ -28,7 +29,6 @@ from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
-from ooc_fw.data.stores import check_unmasked
 from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution

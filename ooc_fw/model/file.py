@@ -19,12 +19,11 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.containers import open_rows
+from ooc_fw.data.containers import check_plain_tree, open_file, open_rows
 from ooc_fw.data.converted import CONTENT, content_crc32
 from ooc_fw.data.formats import COLUMNS, get_text, get_texts, put_text, put_texts
 from ooc_fw.data.rows import CSRRows, check_pointers
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.stores import check_plain_tree, open_file
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.machines import (
     ARRAYS,

@@ -219,11 +219,6 @@ def test_genes_are_found_by_name(ooc_fw, tmp_path, cells, typed):
         own.predict(cells[:, :6].copy())
 
 
-def test_hdf5_is_not_read_from_elsewhere(ooc_fw):
-    outcome = ooc_fw("train", "https://example.org/cells.h5ad", "--label", "x", "-o", "m.h5")
-    outcome.assert_refused("is remote HDF5; download it, or use a zarr store")
-
-
 # -- stores that are no AnnData --------------------------------------------------------------------
 
 
@@ -235,7 +230,7 @@ def test_a_store_of_one_array(ooc_fw, tmp_path):
     assert (tmp_path / "X.model.h5").exists()
     (tmp_path / "X.zarr" / "c" / "1" / "0").write_bytes(b"spoilt")
     with open_source(tmp_path / "X.zarr", np.arange(60) % 2) as source:
-        with pytest.raises(InputError, match=r"X\.zarr: '/' is damaged, or cannot be read"):
+        with pytest.raises(InputError, match=r"X\.zarr is damaged, or cannot be read"):
             source.read(0, 60)
 
 

@@ -1,4 +1,4 @@
-"""Tables in folders of Parquet or Arrow files, and at addresses: the same rows as from one file."""
+"""Tables in folders of Parquet or Arrow files: the same rows as from one file."""
 
 import shutil
 
@@ -8,7 +8,6 @@ from converted import convert_files, read
 
 from ooc_fw.data.opening import open_source
 from ooc_fw.system.errors import InputError
-from tests.support.methods import grid
 
 pa = pytest.importorskip("pyarrow")
 dataset = pytest.importorskip("pyarrow.dataset")
@@ -143,15 +142,6 @@ def test_columns_that_only_later_parts_have(parts, refused, tmp_path):
         options = {"label": "y", "drop": drop, "shuffle": False}
         assert convert_files(inputs, tmp_path / "o.h5", **options).notes == notes
         assert read(tmp_path / "o.h5").X.tolist() == [[1], [3], [4], [5]]
-
-
-@pytest.mark.parametrize("name", grid(["keys-arrow", "one.csv", "one.parquet", "parts-parquet"], 1))
-def test_object_stores(folder, expected, tmp_path, name):
-    """fsspec's file system in memory has folders as object stores have."""
-    memory = pytest.importorskip("fsspec").filesystem("memory")
-    place = f"/{tmp_path.name}/{name}"
-    memory.put(str(folder / name), place, recursive=(folder / name).is_dir())
-    assert in_order(*converted(f"memory:/{place}", tmp_path)) == in_order(*expected)
 
 
 @pytest.mark.parametrize("within", [False, True])

@@ -198,9 +198,9 @@ def test_a_failing_disk_is_named(text, tmp_path, monkeypatch):
     convert_libsvm([text], path, dense=True)
     with open_source(path) as source:
         monkeypatch.setattr(os, "preadv", _raise_broken)
-        with pytest.raises(DamageError, match=r"data\.h5 cannot be read at byte \d+ \(broken\)"):
+        with pytest.raises(InputError, match=r"data\.h5 cannot be read \(Input/output error\)"):
             source.read(0, source.n_rows)
-        assert "cannot be read at byte" in verify_file(path)[0]
+        assert "cannot be read (Input/output error)" in verify_file(path)[0]
 
 
 def test_errors_of_the_disk_come_when_it_is_safe(tmp_path, monkeypatch):

@@ -167,9 +167,9 @@ def test_labels_and_rows_that_no_array_can_be_are_refused(tmp_path):
     fitted = FrankWolfeSVC().fit(X, y)
     masked = np.ma.masked_equal(X, 1)
     for use in (open_source, fitted.predict, lambda rows: fitted.fit(rows, y)):
-        with pytest.raises(InputError, match="values of a masked array are masked; fill them"):
+        with pytest.raises(InputError, match="rows and labels cannot be masked arrays; fill"):
             use(masked)
-    with pytest.raises(InputError, match="values of a masked array are masked"):
+    with pytest.raises(InputError, match="cannot be masked arrays"):
         fitted.fit(X, np.ma.masked_equal(y, 1))
 
 

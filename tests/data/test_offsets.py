@@ -99,18 +99,21 @@ def test_the_commands_take_offsets_away(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("make", "kernel", "way"),
+    ("make", "kernel"),
     [
-        (csr_array, "rbf", "convert with --scale standard"),
-        (np.asarray, "linear", "convert with --scale standard"),
-        (lambda X: np.vstack([X[::2], X[1::2] + [8e9, 0]]), "rbf", "write its ranges as columns"),
+        (csr_array, "rbf"),
+        (np.asarray, "linear"),
+        (lambda X: np.vstack([X[::2], X[1::2] + [8e9, 0]]), "rbf"),
     ],
 )
-def test_a_warning_names_columns_that_stay_merged(make, kernel, way, caplog):
+def test_a_warning_names_columns_that_stay_merged(make, kernel, caplog):
     with open_source(make(times()[0])) as source:
         without_offsets(source, kernel)
     (message,) = caplog.messages
-    assert "column 0: its values cannot be told apart in float32; " + way in message
+    assert (
+        "column 0: its values cannot be told apart in float32; convert with --scale standard"
+        in message
+    )
 
 
 @pytest.mark.parametrize(

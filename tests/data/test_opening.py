@@ -86,14 +86,9 @@ def test_arrays_that_are_no_rows(tmp_path, array, message, stored):
         (lambda _: [[1, 2], [3]], "list cannot be made an array"),
         (lambda _: scipy.sparse.csr_array((1, 3 * 10**9)), "3000000000 columns, more than the 214"),
         (lambda _: da.zeros(4), "two dimensions"),
-        (lambda _: unknown_lengths(), r"known lengths \(see its compute_chunk_sizes"),
-        (
-            lambda _: da.from_array(X, chunks=(10, 5)).map_blocks(scipy.sparse.csr_array),
-            "blocks that are arrays of numpy",
-        ),
-        (lambda folder: mapped(folder, np.s_[::-1]), "X.npy has neither its rows nor its columns"),
-        (lambda folder: mapped(folder, np.s_[:, ::-1]), "neither its rows nor its columns"),
-        (lambda folder: mapped(folder, np.s_[::2, 1:3]), "neither its rows nor its columns"),
+        (lambda _: unknown_lengths(), r"known lengths; see its compute_chunk_sizes"),
+        (lambda folder: mapped(folder, np.s_[::-1]), "X.npy is not in one piece of it; copy"),
+        (lambda folder: mapped(folder, np.s_[::2, 1:3]), "not in one piece"),
     ],
 )
 def test_objects_that_are_no_rows(tmp_path, make, message):
@@ -205,7 +200,7 @@ def test_a_file_cut_short_or_gone_is_an_error_and_kills_no_process(tmp_path):
     path.unlink()
     with pytest.raises(InputError, match=r"X.npy was changed while it was in use"):
         source.check_unchanged()
-    with pytest.raises(InputError, match=r"X.npy cannot be opened: No such file"):
+    with pytest.raises(InputError, match=r"X.npy does not exist"):
         open_source(mapped)
 
 

@@ -150,5 +150,5 @@ def test_which_sources_close_the_one_within(tmp_path):
     SubsetSource(inner, np.array([[0, 9]])).close()
     inner.read(0, 1)
     CachedSource(ScaledSource(inner, MOVING)).close()
-    with pytest.raises(OSError, match="Bad file descriptor"):
+    with pytest.raises(InputError, match="Bad file descriptor"):
         inner.read(0, 1)

@@ -181,12 +181,12 @@ def test_a_compression_that_is_not_installed(nursery, table, tmp_path, model):
     with h5py.File(path, "a") as file:
         del file["X"]
         made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        made.set_chunk((50, 4))
+        made.set_chunk(table.X.shape)
         made.set_filter(40_000, h5py.h5z.FLAG_OPTIONAL, (1,))
         space = h5py.h5s.create_simple(table.X.shape)
         h5py.h5d.create(file.id, b"X", h5py.h5t.IEEE_F32LE, space, made)
         file["X"].id.write_direct_chunk((0, 0), b"packed", filter_mask=0)
     before = model.read_bytes()
     for command in (("train", path, "-o", model, "--quiet"), ("info", path)):
-        nursery.run(*command).assert_failed(f"{path} is compressed with HDF5 filter 40000", "pip")
+        nursery.run(*command).assert_failed(str(path), "filter")
     assert model.read_bytes() == before
