@@ -188,5 +188,5 @@ def test_a_compression_that_is_not_installed(nursery, table, tmp_path, model):
         file["X"].id.write_direct_chunk((0, 0), b"packed", filter_mask=0)
     before = model.read_bytes()
     for command in (("train", path, "-o", model, "--quiet"), ("info", path)):
-        nursery.run(*command).assert_failed(str(path), "filter")
+        nursery.run(*command).assert_failed(str(path), "plugin")
     assert model.read_bytes() == before
