@@ -215,12 +215,6 @@ ARGUMENTS = {
     ),
     "figure": file_option("draw it (.png, .svg, .pdf; matplotlib)"),
     "top": Option(20, "columns in table and figure; JSON has all", **COUNT),
-    "exact_kernel": flag(
-        "of a landmark model: also the gap to all weights of all rows, what a larger model could "
-        "gain. It takes a kernel value for each pair of rows inside the margin"
-    ),
-    "float32_input": flag("let the input be of float32 (default: of float64)"),
-    "no_probabilities": flag("leave out the probabilities"),
     "json": flag("print the result as one JSON object"),
     "quiet": flag("no progress and no summary"),
     "verbose": flag("more messages: sizes, choices, memory, phases; progress every second"),

@@ -201,8 +201,7 @@ R^2, and the root mean squared and the mean absolute error.""",
         """Which columns matter to a model.
 
 By how much the decision value changes, root mean square, with a standard
-deviation of the column; the effect says in which direction. Columns that tell
-the same share what they matter.""",
+deviation of the column. Columns that tell the same share what they matter.""",
         "model data rows top figure threads dask data: x_name messages: json quiet|verbose",
         {"rows": Option(10_000, "rows that are looked at, or all", choices=("all",), **COUNT)},
         "importance",
@@ -214,7 +213,7 @@ the same share what they matter.""",
 The exit status is 0 if the tolerance is met, 1 if it is not; a tolerance T
 bounds what is lost of the objective by 1 - (1 - T)^2. The gap of a landmark
 model is that share itself, within the span of the landmarks.""",
-        """model data label tol exact_kernel threads dask
+        """model data label tol threads dask
         data: labels x_name messages: json quiet|verbose""",
         function="certify",
     ),
@@ -224,7 +223,7 @@ model is that share itself, within the span of the landmarks.""",
 
 The input X has rows before scaling. Outputs are label, decision and, of a
 model that gives them, probabilities; or prediction. Needs ooc-fw[onnx].""",
-        "model output float32_input no_probabilities messages: json",
+        "model output messages: json",
         {"output": place("file to write", "OUT.onnx")},
         "export",
     ),

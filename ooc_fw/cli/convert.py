@@ -28,8 +28,8 @@ def run(args: argparse.Namespace) -> int:
     options = common.record_from(ConvertOptions, args)
     like = None
     if options.like is not None and common.is_model(Path(options.like)):
-        from ooc_fw.model.record import load_model  # takes 0.05 s, and few are like a model
-        from ooc_fw.model.tables import training_file
+        from ooc_fw.model.prediction import training_file  # takes 0.05 s, and few are like a model
+        from ooc_fw.model.record import load_model
 
         model = load_model(options.like)
         like = training_file(model, os.fspath(options.like))

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE, NO
 from ooc_fw.cli.predict import open_model
 from ooc_fw.landmarks import relative_target
-from ooc_fw.model.certificate import Inquiry, certify_model
-from ooc_fw.model.importance import Importance
 from ooc_fw.model.onnx import OPSET, to_onnx
 from ooc_fw.report.figures import check_figure, draw_importance, save
 from ooc_fw.report.progress import Waiting
@@ -24,10 +19,11 @@ def certify(args: argparse.Namespace) -> int:
     """Measure the duality gap of a model over its training data."""
     model = open_model(args)
     exact = model.kind == "exact"
-    show = partial(Waiting, quiet=args.quiet)
-    how = {"threads": args.threads, "dask": args.dask, "exact_kernel": args.exact_kernel}
-    with common.open_data(args) as source:
-        found = certify_model(model, source, Inquiry(tol=args.tol, show=show, **how))
+    with (
+        common.open_data(args) as source,
+        Waiting("certify", source.n_rows, quiet=args.quiet) as tell,
+    ):
+        found = model.certify(source, threads=args.threads, dask=args.dask, on_rows=tell)
     gap = found.certified_gap
     result = {"certified_gap": gap, "gap_scope": found.gap_scope, **found.worst}
     if model.n_weighted is not None:
@@ -60,34 +56,20 @@ def importance(args: argparse.Namespace) -> int:
         with Waiting("importance", total, quiet=args.quiet) as progress:
             options = {"threads": args.threads, "dask": workers, "on_rows": progress}
             found = model.importance(source, rows=rows, **options)
-    common.print_result(args, found.to_dict(), _lines(found, args.top))
+    lines = [f"change of {found.what} by one standard deviation, {found.n_rows} rows"]
+    values = [[found.names[k], f"{found.values[k]:.4g}"] for k in found.order[: args.top]]
+    lines += common.table([["column", "importance"], *values])
+    common.print_result(args, found.to_dict(), lines)
     if args.figure is not None:
         save(draw_importance(found, args.top), args.figure)
     return DONE
-
-
-def _lines(found: Importance, top: int) -> list[str]:
-    """The most important columns, of two classes with their effects."""
-    has_effects = len(found.classes) <= 1
-    rows = [["column", "importance", *["effect"] * has_effects]]
-    for k in found.order[:top]:
-        rows.append([found.names[k], f"{found.values[k]:.4g}"])
-        if has_effects:
-            effect = found.effects[0][k]
-            rows[-1].append("" if np.isnan(effect) else f"{effect:.4g}")
-    lines = [f"change of {found.what} by one standard deviation, {found.n_rows} rows"]
-    if has_effects:
-        lines.append(f"an effect above 0: more of the column raises {found.what}")
-    return lines + common.table(rows)
 
 
 def export(args: argparse.Namespace) -> int:
     """Write a model as an ONNX graph."""
     check_outputs([Output("output", args.output, is_own=_is_own)], common.inputs_of(args))
     model = open_model(args)
-    if args.no_probabilities:
-        model = model.with_sigmoids(None)
-    content = to_onnx(model, double_input=not args.float32_input)
+    content = to_onnx(model)
     write_atomic(args.output, content)
     result = {
         "output": args.output,

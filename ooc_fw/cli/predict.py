@@ -34,9 +34,15 @@ from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.model.machines import class_pairs
-from ooc_fw.model.prediction import Wanted, decide, like_training, without_value
+from ooc_fw.model.prediction import (
+    Table,
+    Wanted,
+    decide,
+    like_training,
+    rows_of_table,
+    without_value,
+)
 from ooc_fw.model.record import Model, load_model
-from ooc_fw.model.tables import Table, rows_of_table
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
 from ooc_fw.system import files

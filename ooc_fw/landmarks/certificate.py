@@ -1,7 +1,7 @@
 """Bounds on the objectives of weights on landmarks: within their span, and of the exact kernel.
 
-How good the weights can at most be against those of the exact kernel is computed on request. The
-dual point beta_i = C_i xi_i of the problem in the span is also one of the exact problem. There
+A regression whose landmarks are all rows has a gap to the optimum of the exact kernel. The dual
+point beta_i = C_i xi_i of the problem in the span is also one of the exact problem. There
 |v|^2 = sum_ij beta_i y_i beta_j y_j (k(x_i, x_j) + 1) takes a kernel value for each pair of the s
 rows inside the margin, s^2 / 2 in all. The best multiple of beta has the dual objective
 D = (sum beta)^2 / (2 (|v|^2 + sum beta_i^2 / C_i)), and no weights at all have P < D.
@@ -10,11 +10,11 @@ D = (sum beta)^2 / (2 (|v|^2 + sum beta_i^2 / C_i)), and no weights at all have 
 from __future__ import annotations
 
 from itertools import combinations_with_replacement
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ooc_fw.data.parallel import borrow_workers, row_slices
+from ooc_fw.data.parallel import row_slices
 from ooc_fw.data.rows import Float32Array, Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
@@ -87,16 +87,15 @@ class _Part(NamedTuple):
 
 
 def _pair_sums(
-    source: RowSource, pair: tuple[_Part, _Part], engine: Engine, exact: bool
+    source: RowSource, first: _Part, second: _Part, engine: Engine
 ) -> tuple[Float64Array, float]:
     """Upper bounds over a pair of parts, which counts twice if they differ.
 
     They are one on |v|^2 without the biases, shape (k,), and one on kernel values.
     """
-    first, second = pair
-    x = engine.prepare(source.take(first.rows), exact)
+    x = engine.prepare(source.take(first.rows), exact=True)
     same = np.array_equal(first.rows, second.rows)
-    z = x if same else engine.prepare(source.take(second.rows), exact)
+    z = x if same else engine.prepare(source.take(second.rows), exact=True)
     sizes = np.abs(second.beta).sum(axis=0)
     # A weighted mean of kernel values errs less where it is small, see `Engine.error_bound`.
     shares = np.divide(np.abs(second.beta), sizes, out=np.zeros_like(second.beta), where=sizes > 0)
@@ -112,14 +111,10 @@ def exact_dual(
     problem: SpanProblem,
     decisions: Float32Array,
     engine: Engine,
-    dask: Any = None,
-    *,
-    exact: bool = False,
 ) -> Float64Array:
     """Lower bounds on the least P of the exact kernel, shape (k,), errors included.
 
-    `decisions` are h(x_i), shape (n_rows, k): any numbers give a point of the dual. Tasks for pairs
-    of parts of the rows go to `dask`.
+    `decisions` are h(x_i), shape (n_rows, k): any numbers give a point of the dual.
     """
     inside = np.flatnonzero(problem.inside(decisions).any(axis=1))
     terms = np.zeros((4, problem.n_classifiers))
@@ -138,12 +133,10 @@ def exact_dual(
     norm = np.zeros_like(total)
     largest = 1.0
     pairs = list(combinations_with_replacement(parts, 2))
-    # The engine has threads of its own.
-    with borrow_workers(dask, engine.threads, here=1) as workers:
-        found = workers.over(problem.source, _pair_sums, pairs, engine, exact)
-        for _, (of_pair, largest_of_pair) in found:
-            norm += of_pair
-            largest = max(largest, largest_of_pair)
+    for first, second in pairs:
+        of_pair, largest_of_pair = _pair_sums(problem.source, first, second, engine)
+        norm += of_pair
+        largest = max(largest, largest_of_pair)
     problem.source.check_unchanged()
     # No term of a sum goes through more additions than there are rows and parts.
     summing = (problem.n_rows + len(pairs) + 16) * FLOAT64_UNIT

@@ -347,7 +347,7 @@ class _Run(Surroundings):
         _, point = self.best
         if solution.primal is None or solution.dual is None:
             return solution
-        dual = exact_dual(self.problem, point.gradient.decisions, self.engine, exact=True)
+        dual = exact_dual(self.problem, point.gradient.decisions, self.engine)
         gap = relative_gap(solution.primal, dual)
         status = solution.status
         if status is Status.CONVERGED and (gap > relative_target(self.options.tol)).any():

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -22,7 +21,8 @@ from ooc_fw.landmarks.certificate import certify_point, exact_dual
 from ooc_fw.landmarks.newton import evaluate
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
-from ooc_fw.model.machines import as_class_values, demand, places_among
+from ooc_fw.model.file import demand
+from ooc_fw.model.machines import as_class_values, places_among
 from ooc_fw.model.partition import partition_classes
 from ooc_fw.model.prediction import rows_at_once, suited
 from ooc_fw.options import TrainOptions
@@ -38,13 +38,13 @@ from ooc_fw.system.errors import format_labels
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
-Show: TypeAlias = Callable[..., AbstractContextManager[Callable[[int], None]]]
-"""Makes a bar of a name, a total and a unit, which is told what is done."""
+Tell: TypeAlias = Callable[[int], None]  # is told the number of rows that are done
 
 _WEIGHTS_OF_ROWS = (
     "the model was trained with weights of rows, of which its file has those of landmarks only; in "
     "Python give the penalties of all rows to model.certify"
 )
+_ADVICE = "give the file it was trained on"
 
 
 @dataclass(frozen=True)
@@ -65,49 +65,36 @@ class ModelCertificate:
         return float(self.worst["certified_gap"])
 
 
-@dataclass(frozen=True)
-class Inquiry:
-    """What is asked of a model, and how; see `Model.certify`."""
-
-    penalties: Float64Array | None = None  # of all rows
-    tol: float = TrainOptions.tol  # rows that violate their margin by more are counted
-    threads: int = 1
-    dask: Any = None
-    exact_kernel: bool = False
-    show: Show = field(default=lambda *_, **__: nullcontext(lambda _: None), repr=False)
-
-
-def certify_model(model: Model, source: RowSource, asked: Inquiry) -> ModelCertificate:
+def certify_model(
+    model: Model,
+    source: RowSource,
+    penalties: Float64Array | None,
+    threads: int,
+    dask: Any,
+    tell: Tell,
+) -> ModelCertificate:
     """Certificate of a model over the rows it was trained on; see `Model.certify`."""
     exact = model.kind == "exact"
-    penalties = asked.penalties
-    demand(
-        not exact or (penalties is None and not asked.exact_kernel),
-        "an exact model holds its penalties, and its gap is that of the exact kernel; leave out "
-        "--exact-kernel (in Python penalties and exact_kernel)",
-    )
+    demand(penalties is None or not exact, "an exact model holds its penalties; leave them out")
     source = suited(model, source)
     if model.weighted_rows is not None:
         rows = np.flatnonzero(np.unpackbits(model.weighted_rows))
+        n = source.n_rows
         demand(
-            len(model.weighted_rows) == -(-source.n_rows // 8)
-            and rows.max(initial=-1) < source.n_rows,
-            f"{source.name} has {source.n_rows} rows, but the model was trained on another number "
-            f"of them, with those of weight 0; give the file it was trained on",
+            len(model.weighted_rows) == -(-n // 8) and rows.max(initial=-1) < n,
+            f"{source.name} has {n} rows, but the model was trained on another number of them, "
+            f"with those of weight 0; {_ADVICE}",
         )
         numbers = np.where(model.rows < 0, -1, np.searchsorted(rows, model.rows))
         model = replace(model, rows=numbers, weighted_rows=None)
         penalties = None if penalties is None else penalties[rows]
         source = SubsetSource(source, ranges_of(rows))
     problem = _problem_of(model, source, penalties)
-    check_training_rows(model, source, problem.row_classes)
-    with ExitStack() as stack:
-        workers = None
-        if asked.dask is not None:
-            workers = stack.enter_context(borrow_workers(asked.dask, asked.threads))
-        engine = stack.enter_context(model.engine(asked.threads, sparse=source.sparse))
-        certified = _certify_exact if exact else _certify_span
-        return certified(model, problem, engine, replace(asked, dask=workers))
+    _check_training_rows(model, source, problem.row_classes)
+    with model.engine(threads, sparse=source.sparse) as engine:
+        if exact:
+            return _certify_exact(model, problem, engine, dask, tell)
+        return _certify_span(model, problem, engine, dask, tell)
 
 
 def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None) -> Problem:
@@ -125,25 +112,22 @@ def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None)
     demand(
         sorted(labels.tolist()) == sorted(expected.tolist()),
         f"{source.name} has labels {format_labels(labels.tolist())} but the model was trained on "
-        f"{format_labels(expected.tolist())}; give the file it was trained on",
+        f"{format_labels(expected.tolist())}; {_ADVICE}",
     )
     codes = codes_of(labels, expected, source.name)[codes]
     return ClassificationProblem(source, codes, model.kernel, penalties, expected)
 
 
-def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> None:
+def _check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> None:
     """Raise InputError unless each support vector and its class are those of the row it is from.
 
     `codes` has the place in `classes` of the label of each row. Landmarks have no class, and may be
     no rows.
     """
     numbers = model.rows
-    advice = "give the file it was trained on"
-    demand(
-        numbers.max() < source.n_rows,
-        f"{source.name} has {source.n_rows} rows but the model was trained on row "
-        f"{numbers.max()}; {advice}",
-    )
+    last = numbers.max()
+    words = f"{source.name} has {source.n_rows} rows but the model was trained on row {last}"
+    demand(last < source.n_rows, f"{words}; {_ADVICE}")
     differs = np.zeros(len(numbers), dtype=bool)
     order = np.argsort(numbers)[np.count_nonzero(numbers < 0) :]
     step = rows_at_once(model.n_features)
@@ -156,94 +140,54 @@ def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> N
         sides = np.repeat(model.sides, np.diff(machines.indptr), axis=0)
         expected = np.where(np.signbit(machines.beta), sides[:, 0], sides[:, 1])
         differs[machines.sv[codes[numbers[machines.sv]] != expected]] = True
-    words = f"of {source.name} is not the model's support vector of that row; {advice}"
+    words = f"of {source.name} is not the model's support vector of that row; {_ADVICE}"
     demand(not differs.any(), f"row {numbers[differs].min(initial=source.n_rows)} {words}")
 
 
-def _certify_exact(model: Model, problem: Any, engine: Engine, asked: Inquiry) -> ModelCertificate:
+def _certify_exact(
+    model: Model, problem: Any, engine: Engine, dask: Any, tell: Tell
+) -> ModelCertificate:
     """Certificates of the pairs of classes, or of one class, of a model over its rows."""
+    search = Search(TrainOptions.tol)
+    names = "certified_gap", "pair_gap", "objective", "rho"
     certificates = []
     several = len(model.machines) > 1
     with ExitStack() as stack:
         if several:
             partition = stack.enter_context(partition_classes(problem))
-        for k, classifier in enumerate(model.classifiers):
-            rows = classifier.rows
+            dask = None  # other processes cannot read the rows of a partition
+        for k, one in enumerate(model.classifiers):
+            rows = one.rows
             if several:
                 pair, among = partition.pair(*model.sides[k].tolist())
                 rows = places_among(among, rows)
             else:
                 pair = problem.binary()
-            # Of one class it is the problem with the bias.
-            tol = asked.tol * (classifier.rho / (classifier.rho + 1) if pair.one_class else 1.0)
-            vectors = take_rows(model.support_vectors, classifier.sv)
-            C = model.C if classifier.C is None else classifier.C
-            own = SupportWeights(vectors, rows, classifier.alpha, C)
-            label = f"certify {k + 1}/{len(model.machines)}" if several else "certify"
-            # Other processes cannot read the rows of a partition.
-            workers = None if several else asked.dask
-            with asked.show(label, pair.source.n_rows) as tell:
-                found = certify(pair, engine, own, Search(tol), tell, workers)
+            vectors = take_rows(model.support_vectors, one.sv)
+            own = SupportWeights(vectors, rows, one.alpha, model.C if one.C is None else one.C)
+            found = certify(pair, engine, own, search, None if several else tell, dask)
             found = found.without_bias() if pair.one_class else found
-            names = "certified_gap", "pair_gap", "objective", "rho", "n_violators"
             certificates.append({name: getattr(found, name) for name in names})
+            tell(problem.source.n_rows * (k + 1) // len(model.machines))
     return ModelCertificate("all", certificates)
 
 
 def _certify_span(
-    model: Model, problem: Problem, engine: Engine, asked: Inquiry
+    model: Model, problem: Any, engine: Engine, dask: Any, tell: Tell
 ) -> ModelCertificate:
-    """Objectives and gaps of the binary classifiers of a landmark model over its rows.
+    """Bounds on the objectives of a landmark model, from one pass over its training rows.
+
+    The primal is an upper bound on P of the weights, the dual a lower bound on the least P that any
+    weights of these landmarks have, both with the jitter. Kernel values are float64, and bounds
+    include all rounding: `certify_point`. Penalties of None follow from the model.
 
     An exact regression has the gap to the optimum over all rows that training gave it: its file
     holds that bound, which no landmarks that were chosen from more rows attain.
     """
-    n_rows = problem.source.n_rows
-    with asked.show("certify", n_rows) as tell:
-        span = certify_landmarks(model, problem, engine, dask=asked.dask, on_block=tell)
-    dual = span.dual
-    scope = "span"
-    if model.task == "regression" and n_rows <= EXACT_ROWS:
-        of_all = span.exact_kernel(engine, asked.dask, exact=True)
-        if model.machines.dual[0] <= of_all[0] * (1 + 1e-6):  # but for rounding
-            dual = of_all
-            scope = "all"
-    found = {"certified_gap": relative_gap(span.primal, dual), "primal": span.primal, "dual": dual}
-    if asked.exact_kernel:
-        dual = span.exact_kernel(engine, asked.dask)
-        found |= {"exact_kernel_dual": dual, "exact_kernel_gap": relative_gap(span.primal, dual)}
-    each = [{name: values[k].item() for name, values in found.items()} for k in range(len(dual))]
-    return ModelCertificate(scope, each)
-
-
-class SpanCertificate(NamedTuple):
-    """Objectives in the span of the landmarks, (n_classifiers,); the norm is b'Gb, with jitter."""
-
-    primal: Float64Array  # upper bound on P of the weights
-    dual: Float64Array  # lower bound on the least P that any weights of these landmarks have
-    exact_kernel: Callable[..., Float64Array]  # a bound on the least P without jitter
-
-
-def certify_landmarks(
-    model: Model,
-    problem: Problem,
-    engine: Engine,
-    *,
-    dask: Any = None,
-    on_block: Callable[[int], None] = lambda _: None,
-) -> SpanCertificate:
-    """Bound the primal P and the dual D of a landmark model by one pass over its training rows.
-
-    Penalties of None follow from the model. `on_block` is told the number of rows done. InputError
-    is raised if the rows changed, or cannot be read, if the model has no jitter, on which the bound
-    on rounding rests, or if penalties are unknown or others than in training. Kernel values are
-    float64, and a bound on all rounding is part of the result: `certify_point`.
-    """
     derived = None
     if problem.penalties is None:
-        derived = derived_penalties(model, problem.row_classes)
-        given: Any = problem
-        problem = replace(given, penalties=derived)
+        derived = _derived_penalties(model, problem.row_classes)
+        problem = replace(problem, penalties=derived)
     of_span = SpanProblem.of(problem, model.C)
     source = problem.source
     jitter = model.jitter or 0.0
@@ -254,7 +198,7 @@ def certify_landmarks(
     span = Span(landmarks, jitter)
     source.check_unchanged()
     with borrow_workers(dask, engine.threads, here=1) as workers:
-        passes = Passes(of_span, landmarks, workers, lambda x: on_block(round(x * source.n_rows)))
+        passes = Passes(of_span, landmarks, workers, lambda x: tell(round(x * source.n_rows)))
         point = evaluate(span, passes, machines.beta.reshape(len(machines), -1), exact=True)
     source.check_unchanged()
     primal, dual = certify_point(span, point, of_span)
@@ -266,12 +210,20 @@ def certify_landmarks(
         demand(
             (model.rows >= 0).any(),  # or no landmark tells which rows these are
             f"the weights have another objective over the rows of {source.name} than in training; "
-            f"give the file the model was trained on, and its penalties",
+            f"{_ADVICE}, and its penalties",
         )
-    return SpanCertificate(primal, dual, partial(exact_dual, of_span, point.gradient.decisions))
+    scope = "span"
+    if model.task == "regression" and source.n_rows <= EXACT_ROWS:
+        of_all = exact_dual(of_span, point.gradient.decisions, engine)
+        if machines.dual[0] <= of_all[0] * (1 + 1e-6):  # but for rounding
+            dual = of_all
+            scope = "all"
+    found = {"certified_gap": relative_gap(primal, dual), "primal": primal, "dual": dual}
+    each = [{name: values[k].item() for name, values in found.items()} for k in range(len(dual))]
+    return ModelCertificate(scope, each)
 
 
-def derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
+def _derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
     """Penalties of all training rows, whose classes are `codes`; None where all have the model's C.
 
     The file has those of landmarks, which must be one number for each class.

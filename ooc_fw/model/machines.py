@@ -7,7 +7,8 @@ decision values decide between equal votes. Landmark models have one for each cl
 References
 ----------
 Platt (1999), Probabilistic outputs for support vector machines.
-Wu, Lin and Weng (2004), Probability estimates for multi-class classification by pairwise coupling.
+Price, Knerr, Personnaz and Dreyfus (1995), Pairwise neural network classifiers with probabilistic
+outputs.
 """
 
 from __future__ import annotations
@@ -20,17 +21,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows
-from ooc_fw.landmarks import LandmarkSolution
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array
 from ooc_fw.solver.state import Solution, Status
-from ooc_fw.system.errors import InputError
 
 Decision: TypeAlias = Literal["ovo", "ovr"]
 
 REST = -1  # place of the negative "class" of one class against the rest
-_SYSTEM_BYTES = 8 << 20  # of the linear systems that are solved at once
-ARRAYS = {"indptr": np.int64, "sv": np.int64, "beta": np.float64}
-"""Data types of the fields of `Machines` that are no numbers of each classifier."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +44,11 @@ def class_pairs(n_classes: int) -> list[tuple[int, int]]:
     return list(combinations(range(n_classes), 2))
 
 
-def count_classifiers(n_classes: int, decision: Decision) -> int:
-    """Number of binary classifiers of so many classes."""
-    return n_classes if decision == "ovr" else n_classes * (n_classes - 1) // 2
-
-
 def class_sides(n_classes: int, decision: Decision) -> Int64Array:
     """Places of the negative and the positive class of each classifier, (n_classifiers, 2)."""
-    if decision == "ovo":
-        return np.array(class_pairs(n_classes), dtype=np.int64).reshape(-1, 2)
-    return np.column_stack([np.full(n_classes, REST), np.arange(n_classes)])
-
-
-def decision_of(n_classes: int, *, landmarks: bool) -> Decision:
-    """How the classifiers of a model decide between its classes."""
-    return "ovr" if n_classes > 2 and landmarks else "ovo"
+    if decision == "ovr":
+        return np.column_stack([np.full(n_classes, REST), np.arange(n_classes)])
+    return np.array(class_pairs(n_classes), dtype=np.int64).reshape(-1, 2)
 
 
 def union_of_rows(pairs: Sequence[PairSolution]) -> Int64Array:
@@ -124,19 +110,19 @@ class Machines:
         for name, values in numbers.items():
             if values is not None:
                 arrays[name] = np.array(values, dtype=np.float64)
-        return cls(
-            indptr=np.concatenate([[0], np.cumsum([len(part) for part in places])]),
-            sv=np.concatenate(places),
-            beta=np.concatenate([*betas]),
-            **arrays,
-        )
+        indptr = np.concatenate([[0], np.cumsum([len(part) for part in places])])
+        return cls(indptr, np.concatenate(places), np.concatenate([*betas]), **arrays)
 
     def part(self, k: int) -> slice:
         """Entries of classifier `k`."""
         return slice(self.indptr[k], self.indptr[k + 1])
 
+    def known(self, name: str) -> list[float | None]:
+        """A number of each classifier, None where it is unknown."""
+        return [None if value != value else value for value in getattr(self, name).tolist()]
 
-NUMBERS = tuple(field.name for field in fields(Machines) if field.name not in ARRAYS)
+
+NUMBERS = tuple(field.name for field in fields(Machines)[3:])
 """Fields of `Machines` that have a number for each classifier."""
 
 
@@ -155,8 +141,6 @@ class Classifier:
     sampled_gap: float | None
     primal: float | None
     dual: float | None
-    sigmoid_a: float | None
-    sigmoid_b: float | None
     objective: float | None  # of the dual: rho / 2 of exact classifiers
 
     @property
@@ -170,60 +154,10 @@ class Classifier:
         return np.where(np.signbit(self.beta), np.int8(-1), np.int8(1))
 
 
-def known(values: Float64Array) -> list[float | None]:
-    """Numbers as Python has them, None for NaN."""
-    return [None if value != value else value for value in values.tolist()]
-
-
 def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
     """Class values as a model holds them: numbers as float64, anything else as text."""
     values = np.asarray(classes)
     return values.astype(np.float64) if values.dtype.kind in "biuf" else values.astype(str)
-
-
-def trained_landmarks(solution: LandmarkSolution, penalties: Float64Array | None) -> dict[str, Any]:
-    """Fields of a model of landmarks; `penalties` are those of all training rows."""
-    k, n = solution.beta.shape
-    names = "certified_gap", "sampled_gap", "primal", "dual"
-    numbers = {name: getattr(solution, name) for name in names}
-    return {
-        "machines": Machines.of([np.arange(n)] * k, solution.beta, rho=np.ones(k), **numbers),
-        "rows": solution.rows,
-        "penalties": None if penalties is None else penalties[solution.rows],
-        "support_vectors": solution.landmarks,
-        "jitter": solution.jitter,
-        "status": str(solution.status),
-    }
-
-
-def trained_pairs(
-    solutions: Sequence[PairSolution], vectors: Rows | None, C: float
-) -> dict[str, Any]:
-    """Fields of an exact model, from the solution of each pair of classes."""
-    rows = union_of_rows(solutions)
-    own = [pair.solution for pair in solutions]
-    places = [places_among(rows, one.rows) for one in own]
-    penalties = None
-    # A stream has penalties once it has met a weight.
-    if any(one.penalties is not None for one in own):
-        penalties = np.full(len(rows), C, dtype=np.float64)
-        for here, one in zip(places, own, strict=True):
-            penalties[here] = C if one.penalties is None else one.penalties
-    names = "rho", "certified_gap", "sampled_gap"
-    numbers = {name: [getattr(one, name) for one in own] for name in names}
-    return {
-        "machines": Machines.of(places, [one.alpha * one.labels for one in own], **numbers),
-        "rows": rows,
-        "penalties": penalties,
-        "support_vectors": own[0].support_vectors if vectors is None else vectors,
-        "status": str(worst_status([one.status for one in own])),
-    }
-
-
-def demand(holds: Any, message: str) -> None:
-    """Raise InputError unless a condition holds."""
-    if not holds:
-        raise InputError(message)
 
 
 def class_scores(
@@ -261,31 +195,19 @@ def is_decided(
     # Scores are rounded, too: two large sums of decision values may differ in their last bits only.
     rounding = 4 * n_classes * np.finfo(np.float64).eps
     bound = bound + rounding * np.abs(values).max(axis=1, keepdims=True)
-    bound = np.broadcast_to(bound, values.shape)
-    if decision == "ovr":
-        return _is_clear(values.argmax(axis=1), values - bound, values + bound, rounding)
-    scores = class_scores(values, n_classes)
-    first = scores.argmax(axis=1)
-    # For most rows no sign is in doubt, and the first class has a vote more, which no sums make.
-    decided = (np.abs(values) > bound).all(axis=1) & _is_clear(first, scores, scores, 0.7)
-    rest = np.flatnonzero(~decided)
-    if len(rest) > 0:
-        low = values[rest] - bound[rest]
-        high = values[rest] + bound[rest]
-        lower = class_scores(low, n_classes, high)
-        upper = class_scores(high, n_classes, low)
-        decided[rest] = _is_clear(first[rest], lower, upper, rounding)
-    return decided
-
-
-def _is_clear(
-    first: Int64Array, lower: Float64Array, upper: Float64Array, least: float
-) -> npt.NDArray[np.bool_]:
-    """Whether the lower score of the first class is above the upper ones of others by `least`."""
-    rows = np.arange(len(first))
-    others = upper.copy()
-    others[rows, first] = -np.inf
-    return np.asarray(lower[rows, first] > others.max(axis=1) + least)
+    scores = values
+    lower = values - bound
+    upper = values + bound
+    if decision == "ovo":
+        scores = class_scores(values, n_classes)
+        lower, upper = (
+            class_scores(lower, n_classes, for_negative=upper),
+            class_scores(upper, n_classes, for_negative=lower),
+        )
+    places = np.arange(len(values)), scores.argmax(axis=1)
+    of_first = lower[places]
+    upper[places] = -np.inf
+    return np.asarray(of_first > upper.max(axis=1) + rounding)
 
 
 def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
@@ -332,43 +254,21 @@ def sigmoid(values: Float64Array, a: float | Float64Array, b: float | Float64Arr
 def class_probabilities(
     values: Float64Array, a: Float64Array, b: Float64Array, n_classes: int, decision: Decision
 ) -> Float64Array:
-    """Probability of each class, (n_rows, n_classes), from values and sigmoids of classifiers."""
+    """Probability of each class, (n_rows, n_classes), from values and sigmoids of classifiers.
+
+    With r_ij the probability of class i rather than j, 1 / p_i is the sum of 1 / r_ij over the
+    n - 1 others, less n - 2: exact if all r_ij are p_i / (p_i + p_j) (Price and others 1995).
+    """
     values = values.reshape(len(values), -1)
     if decision == "ovr":
         logs = -np.logaddexp(0, a * values + b)
         # Divided by the largest share, so that they do not all underflow to 0.
         shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-    of_pairs = sigmoid(values, a, b)
-    if n_classes == 2:
+    elif n_classes == 2:
         # 1 - p would be exactly 0 where the other class is almost certain.
-        return np.hstack([sigmoid(values, -a, -b), of_pairs])
-    return couple(of_pairs, n_classes)
-
-
-def couple(of_pairs: Float64Array, n_classes: int) -> Float64Array:
-    """Probabilities of classes that agree best with those `of_pairs`, (n_rows, n_classes).
-
-    These, (n_rows, n_pairs), are of the larger class of each pair, given that it is one of the two.
-    With r_ij the probability of class i rather than j, p minimises
-    sum over i and j of (r_ji p_i - r_ij p_j)^2 subject to sum p = 1: Q p + c e = 0 with
-    Q_ii = sum over j of r_ji^2 and Q_ij = -r_ji r_ij. The solution is positive (Wu, Lin and Weng
-    2004, theorem 2).
-    """
-    step = max(1, _SYSTEM_BYTES // (8 * (n_classes + 1) ** 2))
-    result = np.empty((len(of_pairs), n_classes))
-    for start in range(0, len(of_pairs), step):
-        part = np.clip(of_pairs[start : start + step], 1e-7, 1 - 1e-7)  # as in LIBSVM
-        system = np.zeros((len(part), n_classes + 1, n_classes + 1))
-        for r, (i, j) in zip(part.T, class_pairs(n_classes), strict=True):
-            # r is the probability of j rather than i.
-            system[:, i, i] += r * r
-            system[:, j, j] += (1 - r) * (1 - r)
-            system[:, i, j] = system[:, j, i] = -r * (1 - r)
-        system[:, :-1, -1] = system[:, -1, :-1] = 1
-        right = np.zeros((len(part), n_classes + 1, 1))
-        right[:, -1] = 1
-        shares = np.linalg.solve(system, right)[:, :-1, 0]
-        shares = np.maximum(shares, 0)  # only rounding makes it negative
-        result[start : start + step] = shares / shares.sum(axis=1, keepdims=True)
-    return result
+        return np.hstack([sigmoid(values, -a, -b), sigmoid(values, a, b)])
+    else:
+        of_pairs = np.clip(sigmoid(values, a, b), 1e-7, 1 - 1e-7)  # as in LIBSVM
+        negative, positive = np.eye(n_classes)[class_sides(n_classes, decision).T]
+        shares = 1 / (1 / of_pairs @ positive + 1 / (1 - of_pairs) @ negative - (n_classes - 2))
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))

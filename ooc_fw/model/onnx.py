@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array
-from ooc_fw.kernels.functions import FLOAT32_UNIT, Kernel
-from ooc_fw.kernels.gradients import Gradients
-from ooc_fw.model.prediction import DECISION_ACCURACY
+from ooc_fw.kernels.functions import Kernel
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,26 +23,23 @@ if TYPE_CHECKING:
 OPSET = 17  # version of the operators, of 2022
 
 
-def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
+def to_onnx(model: Model) -> bytes:
     """ONNX graph of a model, as the bytes of its file.
 
-    The input ``X``, of shape (n_rows, n_features) and of float64 or float32, has rows before
-    scaling. The outputs are ``label``, ``decision`` as of `Model.decision_function`, and, if the
-    model is calibrated, ``probabilities`` of shape (n_rows, n_classes). That of regression is
+    The input ``X``, of shape (n_rows, n_features) and of float64, has rows before scaling. The
+    outputs are ``label``, ``decision`` as of `Model.decision_function`, and, if the model is
+    calibrated, ``probabilities`` of shape (n_rows, n_classes). That of regression is
     ``prediction``. Rows that are not finite have no defined output. InputError is raised where the
-    package onnx or an operator is missing, for a model of more than 2 GB, and without
-    `double_input` for a raw column that float32 rounds too much.
+    package onnx or an operator is missing, and for a model of more than 2 GB.
     """
     graph = _Graph()
     _check_size(8 * len(model.support_vectors) * model.n_features)
-    if not double_input:
-        _check_float32(model)
     decision = _decisions(model, _scaled(model, _Tensor(graph, "X")))
     if model.task == "regression":
         assert model.spread is not None
         prediction = decision * model.spread + float(model.offset or 0.0)
         graph.output("prediction", prediction.apply("Squeeze", np.array([1])), n_axes=1)
-        return graph.serialise(model.n_features, double_input)
+        return graph.serialise(model.n_features)
     if len(model.machines) > 1:
         scores = decision if model.decision == "ovr" else _votes(model, decision)
         place = scores.apply("ArgMax", axis=1, keepdims=0)
@@ -65,7 +60,7 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
     graph.output("decision", shown, n_axes=min(2, len(model.machines)))
     if model.calibrated:
         graph.output("probabilities", _probabilities(model, decision), n_axes=2)
-    return graph.serialise(model.n_features, double_input)
+    return graph.serialise(model.n_features)
 
 
 _FLOAT = 1  # types of ONNX
@@ -112,11 +107,10 @@ class _Graph:
         self._nodes.append(helper.make_node("Identity", [result.name], [name]))
         self._outputs.append(helper.make_tensor_value_info(name, kind, shape))
 
-    def serialise(self, n_features: int, double_input: bool) -> bytes:
+    def serialise(self, n_features: int) -> bytes:
         """The file of the graph, whose input is ``X``."""
         helper = self._onnx.helper
-        given = _DOUBLE if double_input else _FLOAT
-        inputs = [helper.make_tensor_value_info("X", given, ["n_rows", n_features])]
+        inputs = [helper.make_tensor_value_info("X", _DOUBLE, ["n_rows", n_features])]
         model = helper.make_model(
             helper.make_graph(self._nodes, "ooc-fw", inputs, self._outputs, self._constants),
             opset_imports=[helper.make_opsetid("", OPSET)],
@@ -164,6 +158,9 @@ class _Tensor:
     def __rsub__(self, other: float) -> _Tensor:
         return self.graph.add("Sub", other, self)
 
+    def __rtruediv__(self, other: float) -> _Tensor:
+        return self.graph.add("Div", other, self)
+
     def sum(self, axis: int, keepdims: int = 1) -> _Tensor:
         """Sums along an axis."""
         return self.apply("ReduceSum", np.array([axis]), keepdims=keepdims)
@@ -171,7 +168,6 @@ class _Tensor:
 
 def _scaled(model: Model, rows: _Tensor) -> _Tensor:
     """Rows as the kernel sees them: scaled, rounded to float32 as those of training, float64."""
-    rows = rows.apply("Cast", to=_DOUBLE)
     scaling = model.scaling
     if scaling is not None and scaling.log1p:
         rows = _log1p(rows)
@@ -186,25 +182,6 @@ def _log1p(rows: _Tensor) -> _Tensor:
     moved = rows + 1.0
     found: _Tensor = moved.apply("Log") * rows / (moved - 1.0)
     return moved.apply("Equal", np.array(1.0)).apply("Where", rows, found)
-
-
-def _check_float32(model: Model) -> None:
-    """InputError for a column whose raw values float32 rounds by more than decisions allow."""
-    scaling = model.scaling
-    vectors = model.support_vectors
-    if scaling is None or scaling.offset is None or scaling.factor is None:
-        return  # the model saw such values as float32 in training
-    gradients = Gradients(model.kernel, vectors, np.ascontiguousarray(model.weights().T))
-    sample = vectors[:: -(-len(vectors) // 500)]
-    slopes = np.max([np.abs(part).max(axis=(0, 1)) for part in gradients(sample)], axis=0)
-    changes = slopes * FLOAT32_UNIT * np.abs(scaling.offset * scaling.factor)
-    if changes.max(initial=0) > DECISION_ACCURACY:
-        worst = int(changes.argmax())
-        name = f"number {worst}" if model.columns is None else repr(model.columns[worst])
-        raise InputError(
-            f"float32 rounds the raw column {name} so much that decision values change by "
-            f"{changes[worst]:.2g}; leave out --float32-input"
-        )
 
 
 def _decisions(model: Model, rows: _Tensor) -> _Tensor:
@@ -267,10 +244,11 @@ def _probabilities(model: Model, decision: _Tensor) -> _Tensor:
         small = (-exponent.apply("Abs")).apply("Exp")
         logs = -(exponent.apply("Max", 0.0) + (small + 1.0).apply("Log"))
         return logs.apply("Softmax", axis=1)
-    if len(model.classes) > 2:
-        raise InputError(
-            "an ONNX graph does not couple the probabilities of pairs of classes; leave them out "
-            "(--no-probabilities), or train with landmarks"
-        )
-    positive = (-exponent).apply("Sigmoid")
-    return exponent.apply("Sigmoid").apply("Concat", positive, axis=1)
+    of_larger = (-exponent).apply("Sigmoid")
+    if len(model.classes) == 2:
+        return exponent.apply("Sigmoid").apply("Concat", of_larger, axis=1)
+    negative, positive = np.eye(len(model.classes))[model.sides.T]
+    of_larger = of_larger.apply("Clip", 1e-7, 1 - 1e-7)
+    inverse: _Tensor = (1.0 / of_larger) @ positive + (1.0 / (1.0 - of_larger)) @ negative
+    shares: _Tensor = 1.0 / (inverse - (len(model.classes) - 2.0))
+    return shares / shares.sum(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.opening import borrow_source as borrow_source
+from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
@@ -20,10 +21,9 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.landmarks import LandmarkSolution
-from ooc_fw.model.file import check_model, content_of, opened, read_fields
+from ooc_fw.model.file import check_model, content_of, read_model
 from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
 from ooc_fw.model.machines import (
-    NUMBERS,
     Classifier,
     Decision,
     Machines,
@@ -32,14 +32,12 @@ from ooc_fw.model.machines import (
     class_probabilities,
     class_scores,
     class_sides,
-    decision_of,
-    known,
-    trained_landmarks,
-    trained_pairs,
+    places_among,
+    union_of_rows,
     worst_gap,
+    worst_status,
 )
-from ooc_fw.model.prediction import Wanted, decide, without_value
-from ooc_fw.model.tables import Table, decide_table
+from ooc_fw.model.prediction import Wanted, decide, decide_table, table_in, without_value
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 
@@ -106,7 +104,7 @@ class Model:
     @property
     def decision(self) -> Decision:
         """Whether classifiers are of pairs of classes, as of two, or of one against the rest."""
-        return decision_of(len(self.classes), landmarks=self.jitter is not None)
+        return "ovr" if len(self.classes) > 2 and self.kind == "landmarks" else "ovo"
 
     @property
     def sides(self) -> Int64Array:
@@ -118,27 +116,28 @@ class Model:
         """The binary classifiers one by one."""
         machines = self.machines
         values = [*self.classes.tolist(), "rest"]  # which is at the place `REST`
-        numbers = {name: known(getattr(machines, name)) for name in NUMBERS}
-        numbers["objective"] = known(machines.rho / 2 if self.kind == "exact" else machines.dual)
+        names = "rho", "certified_gap", "sampled_gap", "primal", "dual"
+        numbers = list(zip(*map(machines.known, names), strict=True))
         found = []
         for k, (negative, positive) in enumerate(self.sides.tolist()):
             part = machines.part(k)
             places = machines.sv[part]
             C = None if self.penalties is None else self.penalties[places]
-            own: dict[str, Any] = {name: each[k] for name, each in numbers.items()}
             arrays = (places, self.rows[places], machines.beta[part], C)
+            own: Any = dict(zip(names, numbers[k], strict=True))
+            own["objective"] = own["rho"] / 2 if self.kind == "exact" else own["dual"]
             found.append(Classifier(values[positive], values[negative], *arrays, **own))
         return found
 
     @property
     def certified_gap(self) -> float | None:
         """Certified relative gap of the worst classifier; None when one was not certified."""
-        return worst_gap(known(self.machines.certified_gap))
+        return worst_gap(self.machines.known("certified_gap"))
 
     @property
     def sampled_gap(self) -> float | None:
         """Sampled relative gap of the worst classifier, no certificate; None when unknown."""
-        return worst_gap(known(self.machines.sampled_gap))
+        return worst_gap(self.machines.known("sampled_gap"))
 
     @property
     def calibrated(self) -> bool:
@@ -162,14 +161,42 @@ class Model:
         the rows `ooc_fw.model.machines.union_of_rows`; of landmarks, `penalties` are those of all
         training rows. `given` has other fields: kernel, C, and what belongs to the task.
         """
+        places: list[Int64Array]
         if isinstance(solution, LandmarkSolution):
-            given |= trained_landmarks(solution, penalties)
+            names = ["certified_gap", "sampled_gap", "primal", "dual"]
+            numbers = {name: getattr(solution, name) for name in names}
+            k, n = solution.beta.shape
+            numbers["rho"] = np.ones(k)
+            places = [np.arange(n)] * k
+            betas = [*solution.beta]
+            rows = solution.rows
+            penalties = None if penalties is None else penalties[rows]
+            vectors = solution.landmarks
+            status = solution.status
+            given["jitter"] = solution.jitter
         else:
-            given |= trained_pairs(solution, vectors, given["C"])
+            own = [pair.solution for pair in solution]
+            names = ["rho", "certified_gap", "sampled_gap"]
+            numbers = {name: [getattr(one, name) for one in own] for name in names}
+            rows = union_of_rows(solution)
+            places = [places_among(rows, one.rows) for one in own]
+            betas = [one.alpha * one.labels for one in own]
+            vectors = own[0].support_vectors if vectors is None else vectors
+            # A stream has penalties once it has met a weight.
+            if any(one.penalties is not None for one in own):
+                penalties = np.full(len(rows), given["C"], dtype=np.float64)
+                for here, one in zip(places, own, strict=True):
+                    penalties[here] = given["C"] if one.penalties is None else one.penalties
+            status = worst_status([one.status for one in own])
         columns = getattr(data, "columns", None)
         return cls(
             classes=as_class_values(classes),
             scaling=getattr(data, "scaling", None),
+            status=str(status),
+            support_vectors=vectors,
+            rows=rows,
+            machines=Machines.of(places, betas, **numbers),
+            penalties=penalties,
             columns=None if columns is None else tuple(columns),
             table=getattr(data, "table", None),
             **given,
@@ -192,12 +219,7 @@ class Model:
         return replace(self, machines=machines)
 
     def decision_function(
-        self,
-        X: Any,
-        *,
-        threads: int = 1,
-        dask: Any = None,
-        labels_only: bool = False,
+        self, X: Any, *, threads: int = 1, dask: Any = None, labels_only: bool = False
     ) -> Float64Array:
         """Decision values of all rows of `X`, as exact as `DECISION_ACCURACY` where float64 allows.
 
@@ -223,19 +245,17 @@ class Model:
             of an open source as its `labels` do.
         """
         wanted = Wanted(labels_only)
-        with Table.of(self, X) as table:
+        n = len(self.machines)
+        none = np.empty((0, n) if n > 1 else 0)
+        with table_in(self, X) as table:
             if table is not None:
-                return self._joined(decide_table(self, table, wanted, threads))
+                return np.concatenate([none, *decide_table(self, table, wanted, threads)])
         with borrow_source(X) as source:
             parts = decide(self, source, wanted, threads=threads, dask=dask)
-            values = self._joined(parts)
+            values = np.concatenate([none, *parts])
             if X is not source and source.ids is not None:
                 values = values[np.argsort(source.row_ids(0, source.n_rows), kind="stable")]
             return values
-
-    def _joined(self, parts: Iterable[Float64Array]) -> Float64Array:
-        n = len(self.machines)
-        return np.concatenate([np.empty((0, n) if n > 1 else 0), *parts])
 
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
         """Class values of all rows of `X`, or predictions; see `decision_function`."""
@@ -282,9 +302,8 @@ class Model:
                 "the model gives no probabilities; train it with --probability (in Python "
                 "probability=True)"
             )
-        a = self.machines.sigmoid_a
-        b = self.machines.sigmoid_b
-        return class_probabilities(decision_values, a, b, len(self.classes), self.decision)
+        sigmoids = self.machines.sigmoid_a, self.machines.sigmoid_b
+        return class_probabilities(decision_values, *sigmoids, len(self.classes), self.decision)
 
     def importance(
         self,
@@ -293,16 +312,15 @@ class Model:
         rows: int | None = SAMPLE_ROWS,
         threads: int = 1,
         dask: Any = None,
-        on_rows: Callable[[int], None] | None = None,
+        on_rows: Callable[[int], None] = lambda _: None,
     ) -> Importance:
         """How much each column matters, over as many `rows` of `X`, or all of them for None.
 
         It is the root mean square derivative of the decision value, or the prediction, by the
-        column, times the standard deviation of the column; the sign of its mean, the effect, says
-        in which direction.
+        column, times the standard deviation of the column. `on_rows` is told the rows done.
         """
-        with borrow_source(X) as source:
-            return importance_of(self, source, rows, on_rows, threads, dask)
+        with borrow_source(X) as source, borrow_workers(dask, threads) as workers:
+            return importance_of(self, source, rows, on_rows, workers)
 
     def certify(
         self,
@@ -310,23 +328,22 @@ class Model:
         y: Any = None,
         *,
         penalties: npt.ArrayLike | None = None,
-        exact_kernel: bool = False,
         threads: int = 1,
         dask: Any = None,
+        on_rows: Callable[[int], None] = lambda _: None,
     ) -> ModelCertificate:
         """Certified gap of the model over the rows it was trained on, by a pass over them.
 
         `X` has all training rows in their order, and `y` their labels or targets; None takes those
         in the file `X`. `penalties` are needed for landmark models that were trained with weights
-        of rows. `exact_kernel` asks for the gap without jitter in the kernel, too. InputError is
-        raised if the rows are others or cannot be read, or penalties are unknown.
+        of rows. InputError is raised if the rows are others or cannot be read, or penalties are
+        unknown. `on_rows` is told the number of rows that are done.
         """
-        from ooc_fw.model.certificate import Inquiry, certify_model  # scipy.linalg takes 0.1 s
+        from ooc_fw.model.certificate import certify_model  # scipy.linalg takes 0.1 s
 
         given = None if penalties is None else np.asarray(penalties, dtype=np.float64)
-        asked = Inquiry(given, threads=threads, dask=dask, exact_kernel=exact_kernel)
         with borrow_source(X, y) as source:
-            return certify_model(self, source, asked)
+            return certify_model(self, source, given, threads, dask, on_rows)
 
     def weights(self) -> Float64Array:
         """Weight of each support vector in each decision value, (n_support, n_classifiers).
@@ -344,8 +361,7 @@ class Model:
         vectors = self.support_vectors
         if sparse and not isinstance(vectors, CSRRows):
             vectors = CSRRows.from_dense(vectors)
-        arithmetic = choose_arithmetic(self.kernel, vectors)
-        return Engine(self.kernel, threads, arithmetic)
+        return Engine(self.kernel, threads, choose_arithmetic(self.kernel, vectors))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file, replacing `path` atomically."""
@@ -354,5 +370,4 @@ class Model:
 
 def load_model(path: str | os.PathLike[str]) -> Model:
     """Read a model file; InputError when there is none, or it is no model, or is damaged."""
-    with opened(path) as file:
-        return Model(**read_fields(file))
+    return read_model(path, Model)

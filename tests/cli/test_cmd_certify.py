@@ -14,12 +14,10 @@ def test_brute_force_in_double_precision_agrees(ooc_fw, model_file, data_file):
     outcome = ooc_fw("certify", model_file, data_file, "--json")
     assert (outcome.status, outcome.err) == (0, "")
     result = outcome.json()
-    names = ["certified_gap", "gap_scope", "pair_gap", "objective", "rho", "n_violators"]
-    names += ["tol", "reached"]
+    names = ["certified_gap", "gap_scope", "pair_gap", "objective", "rho", "tol", "reached"]
     assert list(result) == names
     assert result["gap_scope"] == "all"
     assert result["pair_gap"] >= result["certified_gap"] <= 1e-3
-    assert result["n_violators"] == 0
     assert (result["tol"], result["reached"]) == (1e-3, True)
     model = load_model(model_file)
     (classifier,) = model.classifiers
@@ -39,7 +37,6 @@ def test_gap_above_the_tolerance_is_status_1(ooc_fw, model_file, data_file):
     outcome = ooc_fw("certify", model_file, data_file, "--tol", 1e-9)
     assert outcome.status == 1
     assert outcome.out.startswith("certified_gap  ")
-    assert int(outcome.out.split()[-1]) > 0  # violators
 
 
 def test_other_data_are_refused(ooc_fw, model_file, table, data_file, write_text, tmp_path):
@@ -152,26 +149,6 @@ def test_landmark_model_of_other_data_is_refused(ooc_fw, landmark_model):
         row = int(load_model(model_path).classifiers[0].rows[0])
         file["X"][row] += 1
     ooc_fw("certify", model_path, data).assert_refused(f"row {row}", "the file it was trained on")
-
-
-def test_gap_of_a_landmark_model_against_the_exact_kernel(ooc_fw, landmark_model, model_file):
-    data, model_path = landmark_model
-    outcome = ooc_fw("certify", model_path, data, "--json", "--exact-kernel").done()
-    result, model = outcome.json(), load_model(model_path)
-    with h5py.File(data) as file:
-        X, y = file["X"][...], file["y"][...]
-    K = kernel_values(model.kernel, X, X) + 1
-    for own, found in zip(model.classifiers, result.get("classifiers", [result]), strict=True):
-        sign = np.where(y == own.positive, 1, -1)
-        h = (kernel_values(model.kernel, X, model.support_vectors) + 1) @ own.beta
-        beta = model.C * np.maximum(0, 1 - sign * h)
-        norm = (beta * sign) @ K @ (beta * sign)
-        dual = beta.sum() ** 2 / (norm + beta @ beta / model.C) / 2
-        assert dual * (1 - 1e-3) <= found["exact_kernel_dual"] <= dual * (1 + 1e-6)
-        gap = 1 - found["exact_kernel_dual"] / found["primal"]
-        assert found["exact_kernel_gap"] == pytest.approx(gap)
-        assert found["exact_kernel_gap"] > found["certified_gap"]
-    ooc_fw("certify", model_file, data, "--exact-kernel").assert_refused("leave out --exact-kernel")
 
 
 @pytest.mark.parametrize(

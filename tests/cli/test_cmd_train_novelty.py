@@ -63,9 +63,8 @@ def test_landmarks_are_certified_and_explained(ooc_fw, data_file, tmp_path):
     )
     lines = ooc_fw("predict", model, data_file).out.split()
     assert np.mean([line == "-1" for line in lines]) == pytest.approx(0.1, abs=0.02)
-    again = ooc_fw("certify", model, data_file, "--exact-kernel", "--json").json()
+    again = ooc_fw("certify", model, data_file, "--json").json()
     assert again["certified_gap"] == pytest.approx(found["certified_gap"], rel=1e-6)
-    assert again["exact_kernel_gap"] >= again["certified_gap"]
     assert "landmarks" in ooc_fw("info", model).out
 
 

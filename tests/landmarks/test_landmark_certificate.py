@@ -1,7 +1,5 @@
 """The exact kernel's bound on what weights of landmarks lack, against brute force."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -49,19 +47,6 @@ def test_bound_is_close_below_the_dual_objective(kernel, sparse, part_rows, bias
         assert inside * (inside + 1) // 2 <= engine.evaluations <= inside**2
     assert (found <= expected).all()
     np.testing.assert_allclose(found, expected.astype(float), rtol=1e-3)
-
-
-@pytest.mark.process
-def test_parts_are_computed_anywhere(tmp_path, monkeypatch):
-    monkeypatch.setattr("ooc_fw.landmarks.certificate._PART_ROWS", 50)
-    X, problem, decisions, own = make_case()
-    np.save(tmp_path / "X.npy", X)
-    problem = replace(problem, source=open_dataset(str(tmp_path / "X.npy")))
-    found = []
-    for threads, dask in ((1, None), (2, None), (2, "processes")):
-        with Engine(own, threads) as engine:
-            found.append(exact_dual(problem, decisions, engine, dask))
-    np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=1e-12)
 
 
 def test_no_row_inside_the_margin_is_no_bound():

@@ -26,7 +26,7 @@ def made(n, d, seed=0):
 
 
 def same(one, other, **tolerance):
-    for name in ("values", "by_class", "effects"):
+    for name in ("values", "by_class"):
         np.testing.assert_allclose(getattr(one, name), getattr(other, name), **tolerance)
 
 
@@ -41,8 +41,7 @@ def test_ranks_of_known_columns_are_those_of_permutations(kernel):
     ).importances_mean
     assert spearmanr(found.values, expected).statistic >= 0.9
     assert found.order[:5].tolist() == [0, 1, 2, 3, 4]
-    signs = np.sign(found.effects[0, 1:5]).tolist()
-    assert (signs, found.what) == ([1, 1, -1, 1], "the decision value for 1")
+    assert found.what == "the decision value for 1"
 
 
 @pytest.mark.parametrize("landmarks", [None, 60])
@@ -55,7 +54,6 @@ def test_each_class_has_its_own(landmarks):
     found = estimator.model_.importance(X)
     assert found.classes == ("a", "b", "c")
     assert found.by_class.argmax(axis=1).tolist() == [0, 1, 2]
-    assert (np.sign(found.effects[:, :3]) == 2 * np.eye(3) - 1).all()
     np.testing.assert_allclose(found.values**2, (found.by_class**2).mean(axis=0))
     described = found.to_dict()["columns"][0]
     assert described["by_class"].keys() == {"a", "b", "c"}
@@ -69,8 +67,8 @@ def test_regression_and_novelty_are_in_their_own_units():
     )
     np.testing.assert_allclose(other.values, 1000 * one.values, rtol=0.1)
     assert one.what == "the prediction"
-    slope = one.effects[0, 1]  # the target rises by 1.4 a standard deviation
-    assert slope == pytest.approx(1.4, rel=0.15)
+    # The target rises by 1.4 a standard deviation.
+    assert one.values[1] == pytest.approx(1.4, rel=0.15)
     novelty = FrankWolfeOneClass(random_state=0).fit(X).model_.importance(X)
     assert novelty.what == "the score"
     assert (novelty.values > 0).all()
@@ -83,7 +81,7 @@ def test_storage_dask_and_samples_change_little(tmp_path):
     model = FrankWolfeSVC(C=10, random_state=0).fit(X[:300], score[:300] > 1).model_
     np.save(tmp_path / "X.npy", X)
     first = model.importance(X, rows=2500)
-    assert (first.n_rows, first.values[5], first.effects[0, 5]) == (2500, 0, 0)
+    assert (first.n_rows, first.values[5]) == (2500, 0)
     same(first, model.importance(scipy.sparse.csr_array(X), rows=2500), rtol=1e-9)
     path = str(tmp_path / "X.npy")
     same(first, model.importance(path, rows=2500, dask="threads", threads=2), rtol=1e-9)
@@ -123,8 +121,6 @@ def test_scaled_and_raw_rows_give_the_same(ooc_fw, tmp_path):
     found = ooc_fw("importance", model, data, "--json", "--quiet").json()
     columns = {one["name"]: one for one in found["columns"]}
     assert [one["name"] for one in found["columns"]] == ["size", "town", "noise"]
-    assert columns["town"]["effect"] is None
-    assert columns["size"]["effect"] == pytest.approx(columns["size"]["importance"])
     ratio = columns["town"]["importance"] / columns["size"]["importance"]
     # Half of the step of 30 is taken by each of two columns that deviate by 1/2.
     assert ratio == pytest.approx(30 / 20 / 2 / np.sqrt(2), rel=0.1)

@@ -111,7 +111,6 @@ def test_importance_is_drawn_in_its_order(several):
         what="the score",
         classes=("b", "c") if several else ("b",),
         by_class=np.vstack([values, values]) if several else values,
-        effects=values,
         n_rows=9,
     )
     figure = draw_importance(found, 3)
