@@ -312,7 +312,7 @@ class Model:
         rows: int | None = SAMPLE_ROWS,
         threads: int = 1,
         dask: Any = None,
-        on_rows: Callable[[int], None] = lambda _: None,
+        on_rows: Callable[[int], None] | None = None,
     ) -> Importance:
         """How much each column matters, over as many `rows` of `X`, or all of them for None.
 
@@ -320,7 +320,7 @@ class Model:
         column, times the standard deviation of the column. `on_rows` is told the rows done.
         """
         with borrow_source(X) as source, borrow_workers(dask, threads) as workers:
-            return importance_of(self, source, rows, on_rows, workers)
+            return importance_of(self, source, rows, on_rows or _ignore, workers)
 
     def certify(
         self,
@@ -330,7 +330,7 @@ class Model:
         penalties: npt.ArrayLike | None = None,
         threads: int = 1,
         dask: Any = None,
-        on_rows: Callable[[int], None] = lambda _: None,
+        on_rows: Callable[[int], None] | None = None,
     ) -> ModelCertificate:
         """Certified gap of the model over the rows it was trained on, by a pass over them.
 
@@ -343,7 +343,7 @@ class Model:
 
         given = None if penalties is None else np.asarray(penalties, dtype=np.float64)
         with borrow_source(X, y) as source:
-            return certify_model(self, source, given, threads, dask, on_rows)
+            return certify_model(self, source, given, threads, dask, on_rows or _ignore)
 
     def weights(self) -> Float64Array:
         """Weight of each support vector in each decision value, (n_support, n_classifiers).
@@ -366,6 +366,10 @@ class Model:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file, replacing `path` atomically."""
         write_atomic(Path(path), content_of(self))
+
+
+def _ignore(n_rows: int) -> None:
+    """Take no note of how many rows are done."""
 
 
 def load_model(path: str | os.PathLike[str]) -> Model:
