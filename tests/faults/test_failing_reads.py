@@ -146,20 +146,23 @@ def test_training(ooc_fw, data, tmp_path, monkeypatch, kind):
 @pytest.mark.parametrize("kind", ["error", "short"])
 def test_conversion(ooc_fw, table, write_text, tmp_path, monkeypatch, kind):
     text = write_text(table.X[:60], table.y[:60])
-    out = tmp_path / "out.h5"
-    ooc_fw("convert", text, out, "--quiet")
+    out, held = tmp_path / "out.h5", tmp_path / "arrays"
+    convert = "convert", text, out, "--quiet"
+    ooc_fw(*convert)
 
     def run(*arguments):
         """Compare arrays: files hold the time at which they were made."""
+        before = out.read_bytes()
         outcome = ooc_fw(*arguments)
         if outcome.status == 0:
             with h5py.File(out) as file:
                 arrays = [file[key][...].tobytes() for key in ("X", "y", "row", "mean")]
-            out.write_bytes(b"".join(arrays))
+            held.write_bytes(b"".join(arrays))
+        else:
+            assert out.read_bytes() == before
         return outcome
 
-    convert = "convert", text, out, "--quiet"
-    number, n_failed = every_read(run, monkeypatch, spoil_text, kind, convert, [out], text)
+    number, n_failed = every_read(run, monkeypatch, spoil_text, kind, convert, [held], text)
     assert n_failed == (number if kind == "error" else 0)
 
 

@@ -38,7 +38,7 @@ def test_before_the_run(ooc_fw, locking, data_file, model_file, text_file):
         ("train", data_file, "-o", model_file, "--checkpoint", folder / "run.ckpt", "--quiet"),
         ("train", data_file, "-o", model_file, "--log", folder / "run.log", "--quiet"),
         ("predict", model_file, data_file, "-o", folder / "labels.txt"),
-        ("convert", text_file, out),
+        ("convert", text_file, folder / "new.h5"),
     ]
     before = model_file.read_bytes()
     for command in commands:
