@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import ooc_fw
-from ooc_fw.cli.main import build_parser
+from ooc_fw.cli.parser import build_parser
 from ooc_fw.convert.convert import convert
 from ooc_fw.guides import examples
 from ooc_fw.options import ConvertOptions

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import ooc_fw
 from ooc_fw.cli.commands import COMMANDS
-from ooc_fw.cli.main import build_parser
+from ooc_fw.cli.parser import build_parser
 
 GUIDE = Path(ooc_fw.__file__).parent / "guides" / "commands.md"
 

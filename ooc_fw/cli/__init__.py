@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 
-from ooc_fw.system.errors import ignore_signals, raise_at_signals, signal_of, word_for
+from ooc_fw.system.errors import ignore_signals, raise_at_signals, signal_of
 
 
 def program() -> int:
@@ -22,9 +22,8 @@ def program() -> int:
         ignore_signals()
     except KeyboardInterrupt as interrupt:
         ignore_signals()
-        number = signal_of(interrupt)
-        print(f"ooc-fw: {word_for(number)}", file=sys.stderr, flush=True)
-        status = 128 + number
+        print("ooc-fw: interrupted", file=sys.stderr, flush=True)
+        status = 128 + signal_of(interrupt)
     if status > 128:  # Python would end by SIGINT if that came while text was executed
         os._exit(status)
     gc.freeze()  # the system takes the memory back as a whole

@@ -1,16 +1,13 @@
-"""Arguments: how a parser takes those that are declared as `Option`, and those of commands alone.
-
-A declaration of `ooc_fw.options` becomes an argument by `add_option`.
-"""
+"""Arguments of the commands by name: those of `ooc_fw.options`, and those of commands alone."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 from ooc_fw.options import (
     COUNT,
@@ -32,93 +29,19 @@ from ooc_fw.options import (
 from ooc_fw.system.errors import InputError
 
 
-class Parser(argparse.ArgumentParser):
-    """Argument parser whose errors are one sentence; files and options come in any order.
-
-    Names of options are written in full: a new option would change what an abbreviation means.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        look = argparse.RawDescriptionHelpFormatter
-        super().__init__(**options, allow_abbrev=False, formatter_class=look)
-        self.add_argument("--help-all", action="help", help=argparse.SUPPRESS)
-        self._mixes = False
-
-    def error(self, message: str) -> NoReturn:
-        """Raise the usage error as a user's mistake."""
-        raise InputError(f"{message}; see {self.prog} --help")
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        """Print help, or fail as all other output does; argparse ignores that it cannot."""
-        print(message, end="", file=file)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuse unknown arguments here, where the command is known whose help lists the others."""
-        if self._mixes or self._subparsers is not None:
-            return super().parse_known_args(args, namespace)
-        self._mixes = True  # the next call comes back here for a part of the arguments
-        parsed, unknown = self.parse_known_intermixed_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return parsed, unknown
-
-
-def add_option(group: argparse._ActionsContainer, name: str, declared: Option) -> None:
-    """Declare an argument; its help text ends with the default."""
-    default = declared.default
-    if declared.flags:
-        flags = group.add_mutually_exclusive_group() if len(declared.flags) > 1 else group
-        for flag, (value, text) in declared.flags.items():
-            how: dict[str, Any] = {"action": "store_const", "const": value, "default": default}
-            flags.add_argument(flag or declared.flag(name), dest=name, help=text, **how)
-        return
-    metavar: Any = declared.metavar
-    if declared.choices and declared.low is None and metavar is None:
-        metavar = f"{{{','.join(declared.choices)}}}"
-    shown = "" if default in (None, (), []) else f" (default: {default})"
-    how = {
-        "metavar": metavar,
-        "type": _argument_type(declared.parse),
-        "default": list(default) if declared.many else default,
-        "help": declared.help + shown,
-    }
-    how |= {} if declared.nargs is None else {"nargs": declared.nargs}
-    if declared.name == "":
-        group.add_argument(name, **how)
-        return
-    names = ["-o"] * (name == "output") + [declared.flag(name)]
-    group.add_argument(*names, dest=name, action="extend" if declared.many else "store", **how)
-
-
-def _argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Argument type whose errors are those of `parse`, which raises InputError."""
-
-    def parsed(text: str) -> Any:
-        try:
-            return parse(text)
-        except InputError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return parsed
-
-
 def flag(text: str) -> Option:
-    """Declaration of an option of commands without a value."""
+    """Declaration of an option without a value."""
     return Option(False, flags={"": (True, text)})
 
 
-def place(text: str, metavar: str, nargs: int | str | None = None) -> Option:
-    """Declaration of files that stand at their place among the arguments."""
-    return Option(None, text, name="", read=file_name, metavar=metavar, nargs=nargs)
+def file_option(text: str, metavar: str = "FILE", **declaration: Any) -> Option:
+    """Declaration of an option that names a file, or of a place for one if its name is empty."""
+    return Option(None, text, read=file_name, metavar=metavar, **declaration)
 
 
-def file_option(text: str, metavar: str = "FILE", default: str | None = None) -> Option:
-    """Declaration of an option that names a file."""
-    return Option(default, text, read=file_name, metavar=metavar)
-
-
-def values_option(text: str, declared: Option) -> Option:
+def values_option(name: str) -> Option:
     """Declaration of a list of values of an option, such as 0.5,1,10 or 2^-5..2^15:2."""
+    declared = ARGUMENTS[name]
 
     def read(text: str) -> list[Any]:
         return [value for part in text.split(",") for value in powers(part)]
@@ -134,7 +57,7 @@ def values_option(text: str, declared: Option) -> Option:
                 return [declared.parse(repr(float(found[1]) ** power)) for power in exponents]
         raise InputError(f"must be values, or powers such as 2^-5..2^15:2, not {part!r}")
 
-    return Option(None, text, read=read, metavar="VALUES")
+    return Option(None, f"values of {name}", read=read, metavar="VALUES")
 
 
 def _class_weight(text: str) -> dict[str, float] | str:
@@ -149,23 +72,27 @@ def _class_weight(text: str) -> dict[str, float] | str:
     raise InputError(f"must be class weights LABEL=W,... or balanced, not {text!r}")
 
 
+_TRAIN = option_fields(TrainOptions)
+_TASK = option_fields(TaskOptions)
+
 ARGUMENTS = {
     **option_fields(ConvertOptions),
     **option_fields(KernelOptions),
-    **option_fields(TaskOptions),
     **option_fields(SearchOptions),
-    **option_fields(TrainOptions),
-    "data": place("a file of ooc-fw convert, or other HDF5, AnnData, zarr or .npy", "DATA"),
-    "model": place("file written by ooc-fw train or tune", "MODEL"),
+    **_TRAIN,
     "C": replace(
-        option_fields(TrainOptions)["C"],
+        _TRAIN["C"],
         default=None,
         help=f"penalty of a unit squared slack (default: {TrainOptions.C}; of novelty {NOVELTY_C})",
     ),
-    "threads": replace(
-        option_fields(TrainOptions)["threads"], default=None, help="threads (default: all CPUs)"
+    "threads": replace(_TRAIN["threads"], default=None, help="threads (default: all CPUs)"),
+    "contamination": _TASK["contamination"],
+    "epsilon": replace(_TASK["epsilon"], default=None),
+    "data": file_option(
+        "a file of ooc-fw convert, or other HDF5, AnnData, zarr or .npy", "DATA", name=""
     ),
-    "epsilon": replace(option_fields(TaskOptions)["epsilon"], default=None),
+    "model": file_option("file written by ooc-fw train or tune", "MODEL", name=""),
+    "output": file_option("model file (default: DATA with the suffix .model.h5)", "MODEL"),
     "task": Option(
         "classification",
         "classification, novelty (rows like these: 1, others: -1), or regression",
@@ -194,7 +121,6 @@ ARGUMENTS = {
         "or on the cluster at tcp://HOST:PORT (default: without Dask)",
         metavar="WHERE",
     ),
-    "points": file_option("write all candidates as JSON"),
     "test_share": Option(0.3, "share of the rows in the test file", **SHARE),
     "rows": file_option("numbers of the test rows, from 0, one a line"),
     "decision": flag(
@@ -217,9 +143,9 @@ ARGUMENTS = {
     "top": Option(20, "columns in table and figure; JSON has all", **COUNT),
     "json": flag("print the result as one JSON object"),
     "quiet": flag("no progress and no summary"),
-    "verbose": flag("more messages: sizes, choices, memory, phases; progress every second"),
+    "verbose": flag("more messages: sizes, choices, memory, phases"),
 }
-"""All arguments of commands by name; `ooc_fw.cli.commands` says what some commands change."""
+"""All arguments of commands; `ooc_fw.cli.commands` says what some commands change."""
 
 
 def given_arguments(args: argparse.Namespace, names: Sequence[str]) -> list[str]:
@@ -229,8 +155,6 @@ def given_arguments(args: argparse.Namespace, names: Sequence[str]) -> list[str]
         declared = ARGUMENTS[name]
         value = vars(args).get(name, declared.default)
         if value != declared.default:
-            flags = [flag for flag, (set_to, _) in declared.flags.items() if set_to == value]
-            words += (
-                [flags[0] or declared.flag(name)] if flags else [declared.flag(name), str(value)]
-            )
+            flags = {set_to: flag for flag, (set_to, _) in declared.flags.items()}
+            words += [flags.get(value) or declared.flag(name), *[str(value)] * (not flags)]
     return words

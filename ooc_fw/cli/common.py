@@ -56,11 +56,9 @@ def open_workers(args: argparse.Namespace) -> AbstractContextManager[Workers | N
 def output_of(args: argparse.Namespace, data: str, suffix: str) -> Path:
     """The output: by default the name of the input with another suffix."""
     if args.output:
-        if args.output.endswith(os.sep):
-            raise InputError(f"{args.output} names a folder; give the name of a file")
         return Path(args.output)
-    is_special = os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data)
-    if is_special or data == "-" or "://" in data:
+    special = os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data)
+    if special or data == "-" or "://" in data:
         raise InputError(f"{data} is no file here, so the output has no default name; give -o")
     return Path(data).with_suffix(suffix)
 
@@ -116,7 +114,7 @@ def wrapped(lines: Iterable[str], indent: int) -> list[str]:
 
 
 def next_lines(commands: Sequence[str]) -> list[str]:
-    """Lines of commands to be pasted as they are, however long; none where there are none."""
+    """Lines of commands to be pasted as they are, however long."""
     return ["", "next:", *(f"  {command}" for command in commands)] if commands else []
 
 
@@ -138,17 +136,15 @@ def format_gap(gap: float | None) -> str:
 
 def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:
     """Certified gap of each binary classifier, or of the first `most`."""
-    lines = [f"{sides_of(each)}  {format_gap(each['certified_gap'])}" for each in classifiers]
+    lines = []
+    for each in classifiers:
+        first = format_label(each["negative"])
+        second = format_label(each["positive"])
+        sides = f"{second} against the rest" if first == "rest" else f"{first} against {second}"
+        lines.append(f"{sides}  {format_gap(each['certified_gap'])}")
     if most is not None and len(lines) > most:
         lines[most:] = [f"and {len(lines) - most} more binary classifiers, which --json lists"]
     return lines
-
-
-def sides_of(classifier: Mapping[str, Any]) -> str:
-    """What a binary classifier tells apart: two classes, or of landmarks one from the rest."""
-    first = format_label(classifier["negative"])
-    second = format_label(classifier["positive"])
-    return f"{second} against the rest" if first == "rest" else f"{first} against {second}"
 
 
 def span_of(result: Mapping[str, Any]) -> str:

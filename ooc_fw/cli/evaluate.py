@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """How good a model is on labelled rows."""
     model = open_model(args)
     if args.figure is not None:
-        check_outputs([Output("figure", args.figure, streamed=True)], common.inputs_of(args))
+        check_outputs([Output("figure", args.figure)], common.inputs_of(args))
         check_figure(args.figure)
     of_two = args.positive is not None or args.threshold is not None
     if of_two and (model.task == "regression" or len(model.classes) != 2):

@@ -19,30 +19,10 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from importlib import import_module
 from importlib.resources import files
 
-import ooc_fw
-from ooc_fw.cli.arguments import Parser
 from ooc_fw.cli.commands import COMMANDS, DONE, FAILED, USAGE
-from ooc_fw.system.errors import InputError, OutOfTimeError, printable, signal_of, word_for
+from ooc_fw.cli.parser import build_parser
+from ooc_fw.system.errors import InputError, OutOfTimeError, printable, signal_of
 from ooc_fw.system.files import Stream
-
-
-def build_parser() -> Parser:
-    """Parser of all commands."""
-    parser = Parser(
-        prog="ooc-fw",
-        description="Train kernel support vector machines on data larger than memory:\n"
-        "convert LIBSVM text once, train with a certified duality gap, predict.",
-    )
-    parser.add_argument("--version", action="version", version=f"ooc-fw {ooc_fw.__version__}")
-    parsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, command in COMMANDS.items():
-        summary, _, description = command.help.partition("\n")
-        short = summary[:1].lower() + summary[1:].removesuffix(".")
-        own = parsers.add_parser(name, help=short, description=description.strip() or summary)
-        command.declare(own)
-        places = [str(action.metavar) for action in own._get_positional_actions()]
-        own.usage = " ".join([own.prog, *places, "[options]"])
-    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,7 +55,7 @@ def _failure(error: BaseException) -> tuple[str, int]:
         return "", 141
     if isinstance(error, KeyboardInterrupt):
         number = signal_of(error)
-        return word_for(number), 128 + number
+        return "interrupted", 128 + number
     if isinstance(error, InputError | OutOfTimeError):
         return str(error), USAGE if isinstance(error, InputError) else FAILED
     if isinstance(error, OSError):
@@ -98,13 +78,14 @@ def _run(argv: Sequence[str] | None) -> int:
     if getattr(args, "verbose", False):
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
     args.started = time.perf_counter()  # imports count: the user waits
-    command = COMMANDS[args.command]
-    name = "stream" if getattr(args, "stream", False) else command.module
-    module = import_module(f"ooc_fw.cli.{name}")
+    module, _, function = COMMANDS[args.command].runs.partition(".")
+    if getattr(args, "stream", False):
+        module = "stream"
+    run = getattr(import_module(f"ooc_fw.cli.{module}"), function)
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
-    status: int = getattr(module, command.function)(args)
+    status: int = run(args)
     return status
 
 

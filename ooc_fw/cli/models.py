@@ -47,7 +47,7 @@ def certify(args: argparse.Namespace) -> int:
 def importance(args: argparse.Namespace) -> int:
     """Which columns matter to a model."""
     if args.figure is not None:
-        check_outputs([Output("figure", args.figure, streamed=True)], common.inputs_of(args))
+        check_outputs([Output("figure", args.figure)], common.inputs_of(args))
         check_figure(args.figure)
     model = open_model(args)
     rows = None if args.rows == "all" else args.rows

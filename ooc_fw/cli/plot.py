@@ -15,7 +15,7 @@ def run(args: argparse.Namespace) -> int:
     """Draw logs of training runs."""
     output = common.output_of(args, args.logs[0], ".png")
     is_own = None if args.output else lambda path: path.read_bytes()[:4] == b"\x89PNG"
-    check_outputs([Output("figure", output, streamed=True, is_own=is_own)], args.logs)
+    check_outputs([Output("figure", output, is_own)], args.logs)
     check_figure(output)
     panels = tuple(dict.fromkeys(name.strip() for name in args.panels.split(",")))
     runs = read_runs(args.logs)

@@ -59,13 +59,12 @@ def run(args: argparse.Namespace) -> int:
     output = None if args.output == "-" else Path(args.output)
     suffix = "" if output is None else output.suffix.lower()
     form = {".csv": "csv", ".h5": "hdf5", ".hdf5": "hdf5"}.get(suffix, "lines")
-    outputs = [] if output is None else [files.Output("output", output, form != "hdf5")]
+    outputs = [] if output is None else [files.Output("output", output)]
     files.check_outputs(outputs, common.inputs_of(args))
     model = open_model(args)
     _check(args, model, form == "lines")
     wanted = Wanted(not (args.decision or args.probability), args.threshold or 0.0)
-    is_stream = output is None or files.is_stream(output)
-    folder = Path(tempfile.gettempdir()) if is_stream else Path(args.output).resolve().parent
+    folder = Path(tempfile.gettempdir()) if output is None else output.resolve().parent
     n_rows = 0
     n_unknown = 0
     blocks = apply_model(model, args, wanted)
@@ -198,7 +197,7 @@ def _open(
             yield partial(_write_datasets, file)
     else:
         how: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
-        with files.open_output(output, **how) as text:
+        with files.atomic_path(output) as path, open(path, "w", **how) as text:
             table = csv.writer(text, lineterminator="\n")
             if form == "csv":
                 table.writerow(_titles(args, model))

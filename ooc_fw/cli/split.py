@@ -16,7 +16,8 @@ from ooc_fw.system.files import Output, check_outputs
 
 def run(args: argparse.Namespace) -> int:
     """Split a data file into a training and a test file."""
-    names = zip(("training file", "test file"), args.outputs, strict=True)
+    paths = [args.train, args.test]
+    names = zip(("training file", "test file"), paths, strict=True)
     outputs = [Output(what, path, is_own=common.is_own) for what, path in names]
     check_outputs(outputs, common.inputs_of(args, args.rows))
     with common.open_data(args) as source:
@@ -26,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
             stratify = source.has_labels and not are_targets(source)
             ranges = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
         with Waiting("writing two files", quiet=args.quiet):
-            reports = split(source, ranges, args.outputs, args.compression)
+            reports = split(source, ranges, paths, args.compression)
     lines = [
         f"{part['output']}: {part['n_rows']} rows; classes: {classes_of(part['class_counts'])}"
         for part in reports

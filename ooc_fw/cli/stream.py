@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ooc_fw.cli import common, train
+from ooc_fw.cli import common, runs
 from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.cli.commands import COMMANDS
 from ooc_fw.cli.predict import check_labelled, parsed_rows
@@ -26,10 +25,14 @@ from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.solver.state import Callback, Status
 from ooc_fw.system.errors import DeferredInterrupt, InputError, forget_signal, signal_of
-from ooc_fw.system.memory import peak_rss_bytes
 from ooc_fw.training.streams import CHUNK_BYTES, Stream
 
 logger = logging.getLogger(__name__)
+
+_TAKEN = (
+    "data label labels x_name zero_based output log json quiet verbose stream resume keep "
+    "kernel gamma degree coef0 C tol stopping threads certify"
+)
 
 
 class Chunks(NamedTuple):
@@ -42,20 +45,16 @@ class Chunks(NamedTuple):
 
 def run(args: argparse.Namespace) -> int:
     """Train on one pass, save, report; after a signal the model is that of the chunks before."""
-    taken = (
-        "data label labels x_name zero_based output log json quiet verbose stream resume keep "
-        "kernel gamma degree coef0 C tol stopping threads certify"
-    )
-    unused = {*COMMANDS["train"].names} - {*taken.split()}
+    unused = {*COMMANDS["train"].names} - {*_TAKEN.split()}
     _refuse(args, sorted(unused), "has no part in --stream; leave one of them out")
     before = None if args.resume is None else _model_before(args)
     if args.C is None:
         args.C = TrainOptions.C if before is None else before.C
     options = common.record_from(TrainOptions, args, certify=False)
-    place = train.model_place(args)
+    place = runs.ModelPlace(args)
     with (
         _open(args, before) as chunks,
-        train.run_progress(args, train.open_log(args, options)) as progress,
+        runs.run_progress(args, runs.open_log(args, options)) as progress,
         DeferredInterrupt() as interrupt,
     ):
         stream = None
@@ -71,19 +70,19 @@ def run(args: argparse.Namespace) -> int:
             "n_support": len(model.support_vectors),
             "sampled_gap": model.sampled_gap,
             "certified_gap": None,
-            "seconds": time.perf_counter() - args.started,
-            "peak_rss_bytes": peak_rss_bytes(),
+            **runs.costs(args),
             "model": str(output),
         }
         progress.end(result)
-    gap = common.format_gap(model.sampled_gap)
-    size = f"{result['n_support']} support vectors of {n_rows} rows read once"
-    report = f"{model.status}: relative gap {gap}, over the rows read last, not certified; {size}"
     if before is not None and before.calibrated:
         logger.warning("the updated model gives no probabilities, though %s does", args.resume)
     if number is not None:
         words = "interrupted: the model is that of the first %d rows%s"
         logger.warning(words, n_rows, place.note(output))
+    report = (
+        f"{model.status}: relative gap {common.format_gap(model.sampled_gap)}, over the rows read "
+        f"last, not certified; {result['n_support']} support vectors of {n_rows} rows read once"
+    )
     common.print_result(args, result, [output], [report])
     return place.status(number)
 
@@ -117,7 +116,7 @@ def _learn(
                 classes = label_values(source)
             if stream is None:
                 without_offsets(source)  # a warning if float32 makes several values one
-                kernel = train.kernel_from(args, source, options.threads, None)
+                kernel = runs.kernel_from(args, source, options.threads, None)
                 stream = Stream(kernel, len(classes), options, args.keep)
             codes = codes_of(labels, classes, name, stream.n_rows - n_before)
             stream = stream.learn(source, codes, callbacks=callbacks)
@@ -166,8 +165,8 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
         rows_like = ((labels, concat_rows(parts)) for labels, parts in like)
         yield Chunks(rows_like, before.classes, before)
     elif before is None and detect_format(args.data) == "libsvm":
-        of_arrays = ("label", "labels", "x_name")
-        _refuse(args, of_arrays, "has no part in --stream of LIBSVM text; leave it out")
+        why = "has no part in --stream of LIBSVM text; leave it out"
+        _refuse(args, ("label", "labels", "x_name"), why)
         text = iter_libsvm(args.data, zero_based=args.zero_based, exact=True)
         yield Chunks((labels, rows) for labels, rows, _ in text)
     else:

@@ -8,26 +8,25 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from ooc_fw.cli import common, train
+from ooc_fw.cli import common, runs
 from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.options import TrainOptions
-from ooc_fw.report.progress import Progress, to_json
+from ooc_fw.report.progress import Progress
 from ooc_fw.solver.state import Status
-from ooc_fw.system import memory
 from ooc_fw.system.errors import DeferredInterrupt
-from ooc_fw.system.files import Output, write_output
 from ooc_fw.training.fit import describe
 from ooc_fw.training.tuning import TuneResult, tune
 
 
 def run(args: argparse.Namespace) -> int:
     """Find the best kernel, C and gamma, and train with them."""
-    names = "task ordinary contamination epsilon kernel degree coef0 validation_share metric"
+    names = "task ordinary contamination epsilon degree coef0 validation_share metric"
     wanted = {n: getattr(args, n) for n in names.split() if getattr(args, n) is not None}
+    if args.kernel is not None:
+        wanted["kernel"] = [name.strip() for name in args.kernel.split(",")]
     options = common.record_from(TrainOptions, args, C=TrainOptions.C).to_dict()
     del options["C"]
-    points = [Output("points", args.points, streamed=True)] if args.points else []
-    place = train.model_place(args, *points)
+    place = runs.ModelPlace(args)
     with (
         common.open_data(args) as source,
         Progress(quiet=args.quiet, in_place=False) as progress,
@@ -53,16 +52,14 @@ def run(args: argparse.Namespace) -> int:
         "best": vars(result.best),
         "points": [*map(vars, result.points)],
         "refit": {name: described[name] for name in facts},
-        "peak_rss_bytes": memory.peak_rss_bytes(),
+        **runs.costs(args),
         "next": [_command(args, result, place.output)],
         "model": str(path),
     }
     common.print_result(args, values, _lines(result, values))
     if not status.reached:
         why = f"the last training: {status.explain('relative', args.tol)}"
-        train.warn_inexact(why, values["refit"], place.note(path))
-    if args.points:
-        write_output(args.points, (to_json(values) + "\n").encode())
+        runs.warn_inexact(why, values["refit"], place.note(path))
     stopped = signal.SIGINT if status == Status.INTERRUPTED else None
     return place.status(result.signal or stopped)
 
@@ -93,17 +90,14 @@ def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
     part = refit["n_rows"] < result.n_rows
     trained = f"{refit['n_rows']} of {result.n_rows}" if part else f"all {result.n_rows}"
     scope = f" {common.span_of(refit)}" if refit["gap_scope"] == "span" else ""
-    n_left = 1 + len(result.points) - len(rows)
     lines = [
         f"best: {best}, validation error {100 * (best.error or 0.0):.3f} % on {best.n_validated} "
         f"rows",
         f"trained on {trained} rows: {refit['status']}, certified gap "
         f"{common.format_gap(refit['certified_gap'])}{' over these rows alone' * part}{scope}, "
         f"{refit['n_support']} support vectors",
-        f"{result.seconds:.1f} s, {values['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
+        f"{values['seconds']:.1f} s, {values['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
     ]
-    if n_left:
-        lines.insert(0, f"{n_left} candidates were not tried: there was no time")
     lines = common.table(rows, 2) + common.wrapped(lines, 4)
     return [*lines, *common.next_lines(values["next"]), values["model"]]
 

@@ -15,7 +15,6 @@ import h5py
 import numpy as np
 
 from ooc_fw.system.errors import DamageError, InputError, unreadable
-from ooc_fw.system.files import ZARR_METADATA
 
 HEAD_BYTES = 4096  # of a file, which tell its format
 TABLES = ("csv", "parquet", "arrow")  # formats of tables whose columns have names
@@ -60,7 +59,8 @@ def format_of(head: bytes) -> str | None:
 
 def is_store(path: str) -> bool:
     """Whether a path names a zarr store: a folder with its metadata."""
-    return any(os.path.isfile(os.path.join(path, name)) for name in ZARR_METADATA)
+    metadata = ("zarr.json", ".zgroup", ".zarray")
+    return any(os.path.isfile(os.path.join(path, name)) for name in metadata)
 
 
 def open_bytes(path: str) -> io.BufferedReader:

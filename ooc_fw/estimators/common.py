@@ -355,7 +355,7 @@ def _check_files(
     log: StrPath | None, checkpoint: StrPath | None, resume: StrPath | None, inputs: list[Any]
 ) -> None:
     """InputError if an output cannot be written, or would replace an input."""
-    outputs = [] if log is None else [Output("log", log, streamed=True)]
+    outputs = [] if log is None else [Output("log", log)]
     check_outputs(outputs, [resume])  # the checkpoint may replace what it resumes from
     if checkpoint is not None:
         outputs.append(Output("checkpoint", checkpoint))

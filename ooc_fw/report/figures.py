@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.system.errors import InputError, printable
-from ooc_fw.system.files import write_output
+from ooc_fw.system.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,12 +41,12 @@ def check_figure(path: str | os.PathLike[str]) -> str:
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a figure in the format of its suffix, as `ooc_fw.system.files.write_output` does."""
+    """Write a figure in the format of its suffix, as `ooc_fw.system.files.write_atomic` does."""
     form = check_figure(path)
     image = BytesIO()
     with _look():
         figure.savefig(image, format=form, dpi=150)
-    write_output(path, image.getvalue())
+    write_atomic(path, image.getvalue())
 
 
 def _look() -> AbstractContextManager[None]:

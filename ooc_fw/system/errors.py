@@ -83,9 +83,19 @@ def signal_of(interrupt: KeyboardInterrupt) -> int:
     return next((int(number) for number in interrupt.args if number), signal.SIGINT)
 
 
-def word_for(number: int) -> str:
-    """What a signal does to a command, in one word."""
-    return "interrupted" if number == signal.SIGINT else "terminated"
+_raised: int | None = None  # number of the signal that has raised in a command
+
+
+def _raise(number: int, _: FrameType | None) -> None:
+    global _raised
+    _raised = number
+    raise KeyboardInterrupt(number)
+
+
+def forget_signal() -> None:
+    """Let work go on that a signal has ended and that still has to give its result."""
+    global _raised
+    _raised = None
 
 
 def raise_at_signals() -> None:
@@ -106,21 +116,6 @@ def ignore_signals() -> None:
     """Let a process that is all but gone keep its status."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-
-
-_raised: int | None = None  # number of the signal that has raised in a command
-
-
-def _raise(number: int, _: FrameType | None) -> None:
-    global _raised
-    _raised = number
-    raise KeyboardInterrupt(number)
-
-
-def forget_signal() -> None:
-    """Let work go on that a signal has ended and that still has to give its result."""
-    global _raised
-    _raised = None
 
 
 class DeferredInterrupt:

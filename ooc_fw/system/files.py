@@ -1,8 +1,8 @@
 """Where results go: every output of every command and of the Python API is opened here.
 
-A regular file appears whole or not at all, even after a power cut, and replaces the target of a
-symbolic link, not the link. Devices, pipes and standard streams (``/dev/stdout``) are never
-replaced: text and figures go into them as a stream; HDF5, which is not written in order, cannot.
+An output is a regular file, which appears whole or not at all, even after a power cut, and replaces
+the target of a symbolic link, not the link. Folders, devices, pipes and standard streams are
+refused.
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ from typing import IO, Any, NamedTuple
 
 from ooc_fw.system.errors import InputError
 
-ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray")  # one of them is in the folder of a store
-
 StrPath = str | os.PathLike[str]
 
 
 class Output(NamedTuple):
-    """A place that a command will write to."""
+    """A file that a command will write."""
 
     what: str  # what messages call it
     path: StrPath
-    streamed: bool = False  # whether it is written from front to back, so that a pipe will do
     # Of a name that was not given with -o: whether a file there is one that the command writes.
     is_own: Callable[[Path], bool] | None = None
 
@@ -42,34 +39,20 @@ def _same(one: StrPath | int, other: StrPath | int) -> bool:
         return False
 
 
-def _standard_stream(path: StrPath) -> int | None:
-    """Number of the standard stream that a path is, as /dev/stdout is."""
-    return next((number for number in (1, 2) if _same(path, number)), None)
-
-
-def is_stream(path: StrPath) -> bool:
-    """Whether an output at `path` is a device, a pipe or a standard stream, and not replaced."""
-    return _locate(path, streamed=True)[1]
-
-
-def _locate(path: StrPath, *, streamed: bool = False) -> tuple[Path, bool]:
-    """The file that a path leads to, which need not exist, and whether it is a stream.
-
-    InputError if such an output cannot be written.
-    """
+def _locate(path: StrPath) -> Path:
+    """The file that a path leads to, which need not exist; InputError if it cannot be replaced."""
     name = os.fspath(path)
     if name in ("", "-") or name.endswith(os.sep):
         raise InputError(f"the output {name!r} must be a file; give the name of one")
     try:
-        mode = os.stat(name).st_mode
+        is_file = stat.S_ISREG(os.stat(name).st_mode)
     except (FileNotFoundError, NotADirectoryError):
-        mode = stat.S_IFREG
+        is_file = True
     except OSError as error:
         raise _refused(path, error) from None
-    stream = stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or _standard_stream(name) is not None
-    if not (streamed if stream else stat.S_ISREG(mode)):
+    if not is_file or _same(name, 1) or _same(name, 2):
         raise InputError(f"{name} is a folder, a device or a stream; give the name of a file")
-    return Path(name if stream else os.path.realpath(name)), stream
+    return Path(os.path.realpath(name))
 
 
 def _refused(path: StrPath, error: OSError) -> InputError:
@@ -79,15 +62,15 @@ def _refused(path: StrPath, error: OSError) -> InputError:
 def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> None:
     """Raise InputError unless each output can be written to a file of its own, which is no input.
 
-    The input "-" is standard input. No output is opened: a pipe need not have a reader yet.
+    The input "-" is standard input.
     """
     names = [os.fspath(name) for name in inputs if name is not None]
-    taken: list[tuple[str, Path]] = []
-    for what, path, streamed, is_own in outputs:
-        target, stream = _locate(path, streamed=streamed)
+    taken: dict[Path, str] = {}
+    for what, path, is_own in outputs:
+        target = _locate(path)
         for name in names:
             is_within = name != "-" and Path(os.path.realpath(name)) in target.parents
-            if is_within or (_same(target, 0 if name == "-" else name) and not stream):
+            if is_within or _same(target, 0 if name == "-" else name):
                 read = "standard input" if name == "-" else name
                 raise InputError(f"{path} would replace the input {read}; give another name")
         if is_own is not None and target.is_file() and not is_own(target):
@@ -97,16 +80,15 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
         try:
             if target.exists() and not os.access(target, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            if not stream:  # a file beside it shows the limits of its name and folder
-                beside = _temporary(target)
-                beside.touch(0o600, exist_ok=False)
-                beside.unlink()
+            beside = _temporary(target)  # it shows the limits of its name and folder
+            beside.touch(0o600, exist_ok=False)
+            beside.unlink()
         except OSError as error:
             raise _refused(path, error) from None
-        for other, place in taken:
+        for place, other in taken.items():
             if target == place or _same(target, place):
                 raise InputError(f"{other} and {what} would both be {path}; give two names")
-        taken.append((what, target))
+        taken[target] = what
 
 
 def _temporary(target: Path) -> Path:
@@ -124,7 +106,7 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
     a regular file is there. An OSError that names no file names `path`: what is read within the
     block must raise other errors.
     """
-    target, _ = _locate(path)
+    target = _locate(path)
     temporary = _temporary(target)
     with naming(target, temporary):
         try:
@@ -132,7 +114,7 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
             temporary.touch(0o600 if target.exists() else 0o666, exist_ok=False)
             yield temporary
             flush_to_disk(temporary)
-            target, _ = _locate(path)  # refuses what has appeared meanwhile
+            target = _locate(path)  # refuses what has appeared meanwhile
             if target.exists():
                 with contextlib.suppress(OSError):  # not every file system has permissions
                     shutil.copymode(target, temporary)
@@ -169,48 +151,18 @@ def write_atomic(path: StrPath, data: bytes | memoryview) -> None:
         temporary.write_bytes(data)
 
 
-@contextlib.contextmanager
-def open_output(path: StrPath, mode: str = "w", **options: Any) -> Iterator[IO[Any]]:
-    """Open an output that is written from front to back: a file, atomically, or a stream.
-
-    `mode` and `options` are those of `open`. A stream receives what is written before an exception.
-    Raises as `atomic_path` does.
-    """
-    target, stream = _locate(path, streamed=True)
-    with naming(path), contextlib.ExitStack() as opened:
-        where = _open_stream(target) if stream else opened.enter_context(atomic_path(path))
-        with open(where, mode, **options) as file:
-            yield file
-
-
-def write_output(path: StrPath, data: bytes) -> None:
-    """Write `data` to a file, atomically, or to a stream; raises as `open_output` does."""
-    with open_output(path, "wb") as file:
-        file.write(data)
-
-
 def open_growing(path: StrPath, *, append: bool = False) -> IO[str]:
-    """Open text that others may read while it grows line by line; it is not written atomically.
-
-    A file is emptied unless `append`.
-    """
-    target, stream = _locate(path, streamed=True)
-    where = _open_stream(target) if stream else target
-    return open(where, "a" if append and not stream else "w", encoding="utf-8", buffering=1)
-
-
-def _open_stream(path: Path) -> int:
-    """Descriptor of a device, a pipe or a standard stream, which is not truncated."""
-    number = _standard_stream(path)
-    if number is not None:
-        return os.dup(number)  # which keeps its position
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
+    """Open text that others may read while it grows line by line, emptied unless `append`."""
+    return open(_locate(path), "a" if append else "w", encoding="utf-8", buffering=1)
 
 
 class Stream:
-    """A standard stream whose errors name it or, for messages without a name, are ignored."""
+    """Text written to standard output or standard error, whose errors name the stream.
 
-    def __init__(self, stream: IO[Any], name: str | None = None) -> None:
+    Without a name there are none: nobody reads what a command says.
+    """
+
+    def __init__(self, stream: Any, name: str | None = None) -> None:
         self._stream = stream
         self._name = name
 

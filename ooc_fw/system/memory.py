@@ -11,7 +11,6 @@ import bisect
 import mmap
 import os
 import re
-import resource
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,9 +73,9 @@ class Workload:
         """Bytes of an exact run, with the fewest kernel values that it can work with."""
         several = self.n_classifiers > 1
         each = 72 if self.weighted or several else 20 - 4 * self.in_unit  # labels, bounds, norms
-        apart = 0  # rows are set apart by class, in memory or on disk
-        if several:
-            apart = (32 << 20) + self.sparse * 8 * self.n_rows
+        apart = 0
+        if several:  # rows are set apart by class, in memory or on disk
+            apart = (32 << 20) + 8 * self.n_rows * self.sparse
             apart = apart if self.cacheable else self.decoded_bytes
         active = min(self.n_rows, vertices) * self.vertex_bytes + _LEAST_KERNEL_BYTES
         return self._shared(each, block_rows) + apart + threads * self.thread_bytes() + active
@@ -192,13 +191,8 @@ def parse_bytes(text: str) -> int:
 
 
 def format_bytes(n: int) -> str:
-    """A size for people: three digits and a binary unit."""
-    value, unit = float(n), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1000:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.3g} {unit}"
+    """A size for people."""
+    return f"{n / 2**20:,.0f} MiB"
 
 
 def program_bytes(held: int = 0) -> int:
@@ -215,17 +209,13 @@ def program_bytes(held: int = 0) -> int:
 
 
 def memory_total(root: str = "/") -> int:
-    """Bytes of memory that this process may ever use.
+    """Bytes of memory that this process may ever use: those of the machine, or of its groups.
 
-    The least of the memory of the machine, the limits of control groups and what ``ulimit -v``
-    allows. What others take at the moment does not count. `root` holds ``proc`` and ``sys``.
+    What others take at the moment does not count. `root` holds ``proc`` and ``sys``.
     """
     files = (["memory.max"], ["memory.limit_in_bytes"])
-    sizes = [limit for (limit,) in group_limits(files, 1, Path(root))]
-    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if addresses != resource.RLIM_INFINITY:  # kernel rows and libraries reserve far more
-        sizes.append(max(0, addresses - (2 << 30)) // 8)
-    return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *sizes])
+    limits = [limit for (limit,) in group_limits(files, 1, Path(root))]
+    return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *limits])
 
 
 def bytes_above(limit: int | None) -> int:

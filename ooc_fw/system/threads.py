@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,10 +26,7 @@ Result = TypeVar("Result")
 
 
 def cpu_count(root: str = "/") -> int:
-    """Processors that this process may use: its affinity, and the quotas of its control groups.
-
-    `root` is the folder in which ``proc`` and ``sys`` are looked up.
-    """
+    """Processors that this process may use: its affinity, and the quotas of its control groups."""
     files = (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"])
     quotas = [quota / max(1, period) for quota, period in group_limits(files, 2, Path(root))]
     return max(1, min([len(os.sched_getaffinity(0)), *map(math.ceil, quotas)]))
@@ -41,25 +39,24 @@ def group_limits(
 
     `files` hold the numbers together: those of version 2, and those of version 1. A container often
     sees its own group as the uppermost one, under a name that ``/proc/self/cgroup`` does not have.
+    `root` is the folder in which ``proc`` and ``sys`` are looked up.
     """
-    for line in read_text(root / "proc/self/cgroup").splitlines():
+    for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
         mount = root / "sys/fs/cgroup" / controllers
         place = mount / group.lstrip("/")
         for folder in (path for path in (place, *place.parents) if path.is_relative_to(mount)):
             for names in files:
-                words = " ".join(read_text(folder / name) for name in names).split()
+                words = " ".join(_text(folder / name) for name in names).split()
                 numbers = tuple(int(word) for word in words if word.isdecimal())
                 if len(numbers) == n_numbers:  # "max" or -1 if there is no limit
                     yield numbers
 
 
-def read_text(path: Path) -> str:
-    """Text of a file; empty if it cannot be read."""
-    try:
+def _text(path: Path) -> str:
+    with suppress(OSError):
         return path.read_text(encoding="utf-8")
-    except OSError:
-        return ""
+    return ""
 
 
 class Threads:

@@ -169,7 +169,7 @@ def test_sigterm(data_file, tmp_path, command, place, times, status, files):
     assert run.returncode == status, run.stderr
     assert [path.name for path in tmp_path.iterdir()] == files
     if not files:
-        assert (run.stdout, run.stderr) == ("", "ooc-fw: terminated\n")
+        assert (run.stdout, run.stderr) == ("", "ooc-fw: interrupted\n")
 
 
 def test_resuming_by_command(ooc_fw, data_file, table, tmp_path, write_text):

@@ -1,7 +1,6 @@
-"""Outputs of all commands: what is no regular file is written to as a stream, or refused."""
+"""Outputs of all commands: regular files, which replace no input."""
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -45,9 +44,11 @@ def node(request, tmp_path):
         "tune {data} -o {node}",
         "convert {text} {node}",
         "predict {model} {data} -o {node}.h5",
+        "predict {model} {data} -o {node}",
+        "train {data} -o {model} --log {node}",
     ],
 )
-def test_what_is_no_stream_is_refused(
+def test_what_is_not_a_regular_file_is_refused(
     ooc_fw, node, data_file, text_file, model_file, command, monkeypatch
 ):
     """Before any work is done; of a link to it likewise."""
@@ -71,37 +72,6 @@ def run_log(data_file, tmp_path_factory):
     return folder / "run.log"
 
 
-@pytest.mark.parametrize(
-    ("command", "name", "begins"),
-    [
-        ("predict {model} {data} -o {out}", "out", ("-7\n", "3\n")),
-        ("predict {model} {data} -o {out}", "out.csv", "row,label\n"),
-        ("train {data} -o {new} --log {out} --quiet", "out.log", '{"event": "start"'),
-        ("tune {data} --C 1 --points {out} --quiet", "out.json", '{"data"'),
-        pytest.param("plot {log} -o {out}", "out.svg", "<?xml", marks=pytest.mark.grid),
-    ],
-)
-def test_streams(ooc_fw, data_file, model_file, run_log, tmp_path, command, name, begins):
-    out = tmp_path / name
-    os.mkfifo(out)
-    names = {"out": out, "data": data_file, "model": model_file, "log": run_log}
-    names |= {"new": tmp_path / "m"}
-    pipe = os.open(out, os.O_RDWR | os.O_NONBLOCK)  # a reader, for whom nobody waits
-    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)
-    with open(pipe, "rb", buffering=0) as reader:
-        outcome = ooc_fw(*(word.format(**names) for word in command.split()))
-        assert out.is_fifo()
-        assert outcome.status == 0
-        text = (reader.read() or b"").decode()
-    assert text.startswith(begins)
-
-
-def test_predictions_go_where_standard_output_goes(ooc_fw, model_file, data_file):
-    expected = ooc_fw("predict", model_file, data_file)
-    assert expected.out.count("\n") == 200
-    assert ooc_fw("predict", model_file, data_file, "-o", "/dev/stdout") == expected
-
-
 def test_a_default_name_is_beside_regular_files_only(ooc_fw, run_log, text_file):
     reading, writing = os.pipe()
     os.close(writing)
@@ -115,7 +85,7 @@ COMMAND_WORDS = {
     "convert": "{text} {new} --like {data}",
     "split": "{data} {new} {new2} --rows {rows}",
     "train": "{data} --labels {labels} --resume {log} --checkpoint {new} --log {new2} -o {new3}",
-    "tune": "{data} --labels {labels} --points {new} -o {new2}",
+    "tune": "{data} --labels {labels} -o {new}",
     "predict": "{model} {data} -o {new}",
     "evaluate": "{model} {data} --labels {labels} --figure {new}",
     "importance": "{model} {data} --figure {new}",
@@ -182,7 +152,7 @@ def test_all_arguments_that_name_files_are_known():
     words = {
         name: command.arguments.replace("|", " ").split() for name, command in COMMANDS.items()
     }
-    writing = {name for name in words if {"output", "outputs", "files", "figure"} & {*words[name]}}
+    writing = {name for name in words if {"output", "train", "files", "figure"} & {*words[name]}}
     assert writing == {*COMMAND_WORDS, "demo"}
     for name, known in COMMAND_WORDS.items():
         declared = ARGUMENTS | COMMANDS[name].own
@@ -282,7 +252,6 @@ def test_a_model_whose_place_is_lost_is_kept_elsewhere(ooc_fw, data_file, tmp_pa
     [
         "evaluate {model} {data} --figure {full}",
         "importance {model} {data} --figure {full}",
-        "tune {data} --C 1 --points {full}",
     ],
 )
 def test_results_are_printed_before_they_are_drawn(
@@ -293,8 +262,7 @@ def test_results_are_printed_before_they_are_drawn(
     def full(path, data):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    for module in ("report.figures", "cli.tune"):
-        monkeypatch.setattr(f"ooc_fw.{module}.write_output", full)
+    monkeypatch.setattr("ooc_fw.report.figures.write_atomic", full)
     names = {"model": model_file, "data": data_file, "full": tmp_path / "f.png"}
     words = [word.format(**names) for word in command.split()]
     outcome = ooc_fw(*words, "--json", "--quiet")

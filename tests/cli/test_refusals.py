@@ -38,7 +38,7 @@ train d.h5 --class-weight 3=0 => the weight of class 3 must be a positive number
 train d.h5 --class-weight spam=2 => a weight for spam, which is no label
 train d.h5 --max-time soon => --max-time: must be a positive number of seconds, not 'soon'
 train d.h5 --checkpoint-every m => must be a positive number of seconds
-train d.h5 --checkpoint-every 5s => --checkpoint-every needs --checkpoint FILE
+train d.h5 --checkpoint-every 5s => --checkpoint-every goes with --checkpoint FILE only
 train d.h5 --resume none.ckpt => there is no model file none.ckpt
 train d.h5 --resume d.h5 => it holds data
 train d.h5 -o x.h5 --checkpoint x.h5 => would both be
@@ -83,9 +83,7 @@ train --stream d.txt --landmarks 40 => --landmarks has no part in
 train --stream d.txt --exact => --exact has no part in
 
 tune d.h5 --metric f1 => accuracy, balanced_accuracy, auc
-tune d.h5 --points /nowhere/r.json => /nowhere
 tune d.h5 -o d.h5 => would replace the input
-tune d.h5 -o x.h5 --points x.h5 => would both be
 tune d.h5 --C 0,1 => --C: must be a positive number, not '0'
 tune d.h5 --validation 1.5 => positive number, at most 0.999999, not '1.5'
 tune d.h5 --C=many => --C

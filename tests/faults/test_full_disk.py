@@ -43,13 +43,14 @@ def test_predictions(nursery, data_file, text_file, model_file, tmp_path):
         assert files_in(tmp_path) == set()
 
 
-def test_log(nursery, data_file, tmp_path, full_device):
+def test_log(nursery, data_file, tmp_path, small_disk):
     """The run goes on without it."""
-    out = tmp_path / "m.h5"
-    ended = nursery.run("train", data_file, "-o", out, "--log", full_device, "--quiet")
+    out, log = tmp_path / "m.h5", small_disk(4096) / "log"
+    log.with_name("other").write_bytes(bytes(4096))
+    ended = nursery.run("train", data_file, "-o", out, "--log", log, "--quiet")
     assert ended.status == 0
     assert ended.err.count("\n") == 1
-    assert f"the log {full_device} cannot be written ({NO_SPACE})" in ended.err
+    assert f"the log {log} cannot be written ({NO_SPACE})" in ended.err
     load_model(out)
 
 

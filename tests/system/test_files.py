@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
@@ -20,7 +19,6 @@ from ooc_fw.system.files import (
     open_growing,
     scratch_directory,
     write_atomic,
-    write_output,
 )
 
 
@@ -54,7 +52,7 @@ def test_the_target_of_symbolic_links_is_replaced(tmp_path):
     (tmp_path / "link").symlink_to("other")
     (tmp_path / "other").symlink_to("target")
     for data in (b"new", b"replaced"):
-        write_output(tmp_path / "link", data)
+        write_atomic(tmp_path / "link", data)
         assert (tmp_path / "target").read_bytes() == data
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "other").is_symlink()
@@ -92,10 +90,9 @@ def test_errors_of_the_system_name_the_output(tmp_path, monkeypatch):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "fsync", fail)
-    for write in (write_atomic, write_output):
-        with pytest.raises(OSError, match="Input/output") as raised:
-            write(tmp_path / "out", b"bytes")
-        assert raised.value.filename == str(tmp_path / "out")
+    with pytest.raises(OSError, match="Input/output") as raised:
+        write_atomic(tmp_path / "out", b"bytes")
+    assert raised.value.filename == str(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -143,43 +140,17 @@ def test_what_appears_while_a_file_is_written_is_not_replaced(tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
-def write_growing(path, line):
-    with open_growing(path) as file:
-        file.write(line.decode())
-
-
-@pytest.mark.parametrize("write", [write_output, write_growing])
-def test_text_is_written_into_a_pipe_or_a_device(tmp_path, write):
-    pipe, device = tmp_path / "pipe", tmp_path / "null"
-    os.mkfifo(pipe)
-    check_outputs([Output("lines", pipe, streamed=True)], [])  # which waits for no reader
-    with ThreadPoolExecutor() as pool:
-        text = pool.submit(pipe.read_text)
-        write(pipe, b"one\n")
-        assert text.result(timeout=30) == "one\n"
-    make_special(device, "character device")
-    check_outputs([Output("lines", device, streamed=True)], [device])  # a terminal may be both
-    write(device, b"lost")
-    assert stat.S_ISCHR(device.stat().st_mode)
-    assert set(os.listdir(tmp_path)) == {"pipe", "null"}
-
-
-def test_standard_streams_are_written_at_their_position(tmp_path):
-    """As by ``ooc-fw predict -o /dev/stdout >> log``."""
+def test_standard_streams_are_not_replaced(tmp_path):
+    """As by ``ooc-fw predict -o /dev/stdout > file``."""
     path, link = tmp_path / "log", tmp_path / "link"
     link.symlink_to("/dev/stdout")
-    code = (
-        "import sys; from ooc_fw.system.files import is_stream, open_growing, write_output as put\n"
-        "print('before', flush=True); assert is_stream(sys.argv[1]); put(sys.argv[1], b'amid\\n')\n"
-        "with open_growing(sys.argv[1]) as file: file.write('more\\n')\n"
-        "print('after')\n"
-        "from ooc_fw.system.files import write_atomic; write_atomic(sys.argv[1], b'data')"
-    )
+    code = "import sys; from ooc_fw.system.files import write_atomic\n"
+    code += "print('before', flush=True); write_atomic(sys.argv[1], b'data')"
     with path.open("w") as file:
         command = [sys.executable, "-c", code, str(link)]
         done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True)
     assert "is a folder, a device or a stream; give the name of a file" in done.stderr
-    assert path.read_text() == "before\namid\nmore\nafter\n"
+    assert path.read_text() == "before\n"
 
 
 def test_outputs_are_checked_before_any_work(tmp_path):

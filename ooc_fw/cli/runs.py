@@ -1,0 +1,144 @@
+"""What `train`, `tune` and streams share: kernel, log and display, and where the model goes."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ooc_fw.cli import common
+from ooc_fw.cli.commands import DONE, FAILED
+from ooc_fw.data.parallel import Workers
+from ooc_fw.data.sources import RowSource
+from ooc_fw.data.statistics import sigma2, variance
+from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
+from ooc_fw.model.record import Model
+from ooc_fw.options import TrainOptions
+from ooc_fw.report.progress import EventLog, Progress, Waiting
+from ooc_fw.system.errors import InputError, format_value
+from ooc_fw.system.files import Output, check_outputs
+from ooc_fw.system.memory import peak_rss_bytes
+
+logger = logging.getLogger(__name__)
+
+
+class ModelPlace:
+    """The output of a run, which by default replaces a model only.
+
+    The model of a run that was cut off does not replace a file that stood at the output m.h5 when
+    the run began: it goes to m.unfinished.h5. If it cannot be written at the end, it goes to the
+    folder of temporary files, and the run has `failed`. InputError for outputs that cannot be
+    written, or would replace an input.
+    """
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        given = vars(args)
+        self.failed = False
+        self.output = common.output_of(args, args.data, ".model.h5")
+        self.unfinished = self.output
+        outputs = [Output("model", self.output, None if args.output else common.is_model)]
+        if os.path.isfile(self.output):
+            name = f"{self.output.stem}.unfinished{self.output.suffix}"
+            self.unfinished = self.output.with_name(name)
+            outputs.append(Output("unfinished model", self.unfinished, common.is_model))
+        if given.get("log") is not None:
+            outputs.append(Output("log", args.log))
+        check_outputs(outputs, [given.get("resume")])
+        if given.get("checkpoint") is not None:  # which may replace what the run resumes from
+            outputs.append(Output("checkpoint", args.checkpoint))
+        check_outputs(outputs, common.inputs_of(args))
+
+    def save(self, model: Model, *, complete: bool = True) -> Path:
+        """Write a model that is `complete`, or of a run that was cut off; returns its file."""
+        path = self.output if complete else self.unfinished
+        try:
+            model.save(path)
+        except (OSError, InputError) as error:
+            self.failed = True
+            other = Path(tempfile.mkdtemp(prefix="ooc-fw-model-"), path.name)
+            try:
+                model.save(other)
+            except OSError:
+                other.parent.rmdir()
+                raise error from None
+            reason = getattr(error, "strerror", None) or error
+            logger.error("%s cannot be written (%s); the model is in %s", path, reason, other)
+            return other
+        return path
+
+    def status(self, number: int | None) -> int:
+        """Exit status of a run that the signal of this number ended, if one did."""
+        return 128 + number if number else FAILED if self.failed else DONE
+
+    def note(self, path: Path) -> str:
+        """End of a sentence about a model that was written somewhere else."""
+        return "" if path == self.output else f"; it is in {path}, and {self.output} is unchanged"
+
+
+def kernel_from(
+    args: argparse.Namespace, source: RowSource, threads: int, workers: Workers | None
+) -> Kernel:
+    """Kernel of the arguments; gamma auto follows from statistics of the rows of `source`."""
+
+    def value_of(statistic: Callable[..., float]) -> float:
+        with Waiting("statistics", source.n_rows, quiet=args.quiet) as progress:
+            return statistic(source, threads, dask=workers, on_rows=progress)
+
+    average = partial(value_of, sigma2)
+    spread = partial(value_of, variance)
+    gamma = resolve_gamma(args.kernel, args.gamma, average, source.n_features, spread, args.task)
+    return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
+
+
+def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> EventLog | None:
+    """Log of a run, which begins with its arguments and `facts`; None without ``--log``."""
+    if args.log is None:
+        return None
+    begin = {name: getattr(args, name) for name in ("data", "resume", "class_weight")}
+    return EventLog(args.log, **begin, **facts, options=options.to_dict())
+
+
+def run_progress(args: argparse.Namespace, log: EventLog | None = None) -> Progress:
+    """Display of a run; other lines of a verbose one would break a line in place."""
+    return Progress(quiet=args.quiet, in_place=not args.verbose, log=log)
+
+
+def costs(args: argparse.Namespace) -> dict[str, Any]:
+    """Time and memory of the command so far."""
+    return {"seconds": time.perf_counter() - args.started, "peak_rss_bytes": peak_rss_bytes()}
+
+
+def warn_inexact(why: str | None, result: Mapping[str, Any], note: str = "") -> None:
+    """Warn why a gap is above the tolerance, if it is; `note` says where the model is."""
+    words = "valid but less exact"
+    if result["certified_gap"] is None:
+        words = "valid, but nothing bounds how far it is from the optimum; see ooc-fw certify"
+    if why is not None:
+        logger.warning("%s; the model is %s%s", why, words, note)
+
+
+def summary(result: Mapping[str, Any]) -> list[str]:
+    """Sum a run of ``train`` up in a few lines for people."""
+    certified = result["certified_gap"] is not None
+    gap = common.format_gap(result["certified_gap" if certified else "sampled_gap"])
+    kind = "certified over all rows" if certified else "over the rows drawn last, not certified"
+    if result["gap_scope"] == "span":
+        kind = f"{common.span_of(result)}, {kind}"
+    if "classifiers" in result:
+        kind += f", the worst of {len(result['classifiers'])} classifiers"
+    what = "landmarks" if result["kind"] == "landmarks" else "support vectors"
+    names = ("gamma", "C", "epsilon")
+    numbers = [f"{name} {format_value(result[name])}" for name in names if name in result]
+    return [
+        f"{result['status']}: relative gap {gap}, {kind}",
+        f"{result['n_support']} {what} of {result['n_rows']} rows, {result['kernel']} kernel, "
+        f"{', '.join(numbers)}",
+        f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
+        f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
+    ]
