@@ -39,7 +39,7 @@ class Command(NamedTuple):
 _ALSO_TEXT = f"{ARGUMENTS['data'].help}; LIBSVM text, CSV, Parquet, Arrow; - is standard input"
 _TEXT = {"data": file_option(_ALSO_TEXT, "DATA", name="")}
 _INPUTS = """IN [IN ...] OUT.h5: text or CSV (also compressed), Parquet or Arrow files or
-folders of them, .npy, HDF5, zarr, or addresses of these; - is standard input"""
+folders of them, .npy, HDF5, zarr; - is standard input"""
 _PREDICTIONS = "FILE.csv and FILE.h5 have columns; any other name: lines as on standard output"
 
 COMMANDS = {

@@ -58,7 +58,7 @@ def output_of(args: argparse.Namespace, data: str, suffix: str) -> Path:
     if args.output:
         return Path(args.output)
     special = os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data)
-    if special or data == "-" or "://" in data:
+    if special or data == "-":
         raise InputError(f"{data} is no file here, so the output has no default name; give -o")
     return Path(data).with_suffix(suffix)
 
