@@ -347,7 +347,7 @@ class ConvertOptions(_Checked):
     seed: int = option(0, "seed of the shuffle", **_SEED)
     zero_based: bool = switch("--zero-based", "the first feature of the text is called 0, not 1")
     on_error: str = option(
-        "raise", "stop at a bad line, or leave it out and count it", choices=("raise", "skip")
+        "raise", "stop at a bad line of text, or leave it out and count it", choices=("raise", "skip")
     )
     n_features: int | None = option(
         None,
@@ -359,7 +359,7 @@ class ConvertOptions(_Checked):
     )
     label: str | None = option(
         None,
-        "labels: a column, by name or number (-1: the last), a key of obs or an array (default: y)",
+        "labels: a column, a key of obs or an array (default: y)",
         metavar="NAME",
     )
     task: str = option(
@@ -376,10 +376,6 @@ class ConvertOptions(_Checked):
         "columns of many categories: each becomes the share of its rows in each class but the "
         "first, or the mean of their targets, over the rows of other folds",
         **_COLUMNS,
-    )
-    target_counts: bool = switch(
-        "--target-counts",
-        "a second feature of --target-encode: the logarithm of 1 + the rows of the category",
     )
     dates: Sequence[str] = option(
         (), "columns of dates and times, as seconds since 1970", **_COLUMNS
@@ -426,8 +422,6 @@ class ConvertOptions(_Checked):
             raise InputError("--label and --labels contradict each other; leave one of them out")
         if self.labels_as is not None and self.targets:
             raise InputError("--labels-as is for classes, not for targets; leave it out")
-        if self.target_counts and not self.target_encode:
-            raise InputError("--target-counts is for the columns of --target-encode; name some")
         names = "log1p", "n_features", "one_hot", "target_encode", "dates", "impute"
         given = [name for name in names if getattr(self, name)] + ["scale"] * (self.scale != "none")
         if self.like is not None and given:

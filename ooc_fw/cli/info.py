@@ -23,7 +23,7 @@ from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert import tables
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.tables import Table, find_column, listed
+from ooc_fw.convert.tables import Table, check_column, listed
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data import formats
@@ -271,24 +271,24 @@ def _on_labels(n_different: int, n_missing: int, *, are_amounts: bool) -> Advice
 
 def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]:
     """Content of the beginning of a table, and the command to convert it."""
-    options = common.record_from(ConvertOptions, args, label=None, on_error="skip")
+    options = common.record_from(ConvertOptions, args, label=None)
     with open_table(args.data, format_name, options) as reader:
-        label = args.label and find_column(reader, args.label, "--label")
-        n_looked, columns, bad = inspect_table(reader)
+        if args.label:
+            check_column(reader, args.label, "--label")
+        n_looked, columns = inspect_table(reader)
     return {
         "kind": "table",
         "format": format_name,
         "n_columns": len(columns),
         "n_looked_at": n_looked,
-        "bad_rows": len(bad),
         "columns": columns,
-        **_advised(args, _on_table(columns, n_looked, label, bad)),
+        **_advised(args, _on_table(columns, n_looked, args.label)),
     }
 
 
-def inspect_table(table: Table) -> tuple[int, dict[str, dict[str, Any]], tuple[str, ...]]:
-    """Rows of the first block that can be read, its columns, and what is wrong with other rows."""
-    kinds = {name: table.kinds[name] for name in table.proper_columns}
+def inspect_table(table: Table) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Number of rows of the first block, and its columns."""
+    kinds = table.kinds
     numbers = [name for name, kind in kinds.items() if kind == tables.NUMBERS]
     words = [name for name, kind in kinds.items() if kind in (tables.WORDS, tables.TEXT)]
     table.choose(dict.fromkeys(numbers, "numbers") | dict.fromkeys(words, "words"))
@@ -297,8 +297,7 @@ def inspect_table(table: Table) -> tuple[int, dict[str, dict[str, Any]], tuple[s
         raise InputError(f"{table.name} holds no rows; give a table with rows in it")
     cells = table.cells(block)
     columns: dict[str, dict[str, Any]] = {
-        name: {"holds": "dates" if kind.startswith(("timestamp", "date")) else kind, "missing": 0}
-        for name, kind in kinds.items()
+        name: {"holds": kind, "missing": 0} for name, kind in kinds.items()
     }
     for name, values in zip(numbers, np.asarray(cells.numbers).T, strict=True):
         columns[name] = _of_numbers(values)
@@ -314,7 +313,7 @@ def inspect_table(table: Table) -> tuple[int, dict[str, dict[str, Any]], tuple[s
             columns[name] = {"holds": "dates", "missing": missing}
         else:
             columns[name] = {"holds": "words", "missing": missing, "different": len(known)}
-    return len(cells.labels), columns, cells.skipped
+    return len(cells.labels), columns
 
 
 def _of_numbers(column: AnyArray) -> dict[str, Any]:
@@ -325,18 +324,10 @@ def _of_numbers(column: AnyArray) -> dict[str, Any]:
     return {"holds": "numbers", "missing": missing, "different": different, **ends}
 
 
-def _on_table(
-    columns: Mapping[str, dict[str, Any]], n_looked: int, label: str | None, bad: Sequence[str]
-) -> Advice:
+def _on_table(columns: Mapping[str, dict[str, Any]], n_looked: int, label: str | None) -> Advice:
     """How to convert a table whose first rows were looked at."""
     if label is None:
         yield "no column is named as the labels: name one with --label", "--label", "COLUMN"
-    if bad:
-        yield (
-            f"{len(bad)} of the first rows cannot be read ({bad[0]}): correct them, or leave them "
-            f"out with --on-error skip",
-            *("--on-error", "skip"),
-        )
     of_label = columns.get(label or "", {"holds": "", "missing": 0})
     n_classes = of_label.get("different", 0)
     are_amounts = of_label["holds"] == "numbers" and n_classes > MANY_CLASSES

@@ -1,17 +1,28 @@
-"""Columns of Arrow as cells, and tables in files of Parquet and Arrow."""
+"""Tables in files of CSV, Parquet and Arrow: pyarrow reads their columns, which become cells."""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
+<<<<<<< HEAD
 from collections.abc import Iterator, Mapping
+=======
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+>>>>>>> d521e07d (Tables: one reader of CSV, Parquet and Arrow; columns by name alone, every row is read or refused)
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import dataset, fs, parquet, types
+from pyarrow import csv as arrow_csv
+from pyarrow import dataset, parquet, types
 
-from ooc_fw.convert import readers
+from ooc_fw._core import text as scanning
+from ooc_fw.convert import readers, tables
 from ooc_fw.convert.readers import Place, Words
+<<<<<<< HEAD
 from ooc_fw.convert.tables import (
     NUMBERS,
     TEXT,
@@ -22,12 +33,20 @@ from ooc_fw.convert.tables import (
     place_from,
     seconds_in,
 )
+=======
+from ooc_fw.convert.tables import DATES, NUMBERS, TEXT, WORDS, Cells, Table
+from ooc_fw.convert.text import TextBlock, TextInput
+from ooc_fw.data.formats import check_no_log
+>>>>>>> d521e07d (Tables: one reader of CSV, Parquet and Arrow; columns by name alone, every row is read or refused)
 from ooc_fw.data.rows import Float64Array
+from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError, unreadable
 
 MAX_BLOCK_ROWS = 1 << 16  # rows of a table that are read at once, however narrow they are
 
-Block: TypeAlias = tuple[Mapping[str, Any], int, Place]  # columns, number of rows, their places
+Block: TypeAlias = tuple[Mapping[str, Any], Place]  # columns, and where their rows are
+
+csv.field_size_limit(readers.MAX_ROW_BYTES)  # cells of text that is left out may be long, too
 
 
 class ArrowTable(Table):
@@ -38,9 +57,12 @@ class ArrowTable(Table):
 
     def __init__(self, path: str, kind: str) -> None:
         super().__init__(path, 0)
-        self._is_parquet = kind == "parquet"
-        self._row = 0  # number of the next row
+        where: dict[str, Any] = {"format": "parquet" if kind == "parquet" else "ipc"}
+        if os.path.isdir(path):
+            check_no_log(path)
+            where |= {"partitioning": "hive", "partition_base_dir": path}
         try:
+<<<<<<< HEAD
             self._find_parts(path)
         except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
             raise InputError(
@@ -59,13 +81,25 @@ class ArrowTable(Table):
         self._parts = sorted(found.get_fragments(), key=lambda one: one.path)
         schemas = [part.physical_schema for part in self._parts]
         schema = pa.unify_schemas([*schemas, found.schema], promote_options="permissive")
+=======
+            found = dataset.dataset(path, **where)
+            self._parts = sorted(found.get_fragments(), key=lambda one: one.path)
+            schemas = [part.physical_schema for part in self._parts]
+            schema = pa.unify_schemas([*schemas, found.schema], promote_options="permissive")
+            self._n_rows = sum(part.count_rows() for part in self._parts)
+            self.size = sum(map(os.path.getsize, found.files))
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(path, error) or InputError(
+                f"{path} cannot be read as {kind.capitalize()} ({error}); write it again, with one "
+                f"type for each column in all files"
+            ) from None
+        self._is_parquet = kind == "parquet"
+        self._row = 0  # number of the next row
+>>>>>>> d521e07d (Tables: one reader of CSV, Parquet and Arrow; columns by name alone, every row is read or refused)
         self._types = {column.name: column.type for column in schema}
-        self.kinds = {name: _kind(kind) for name, kind in self._types.items()}
-        self.size = sum(info.size for info in self._files.get_file_info(found.files))
-        self._n_rows = sum(part.count_rows() for part in self._parts)
-        named = (found.schema.pandas_metadata or {}).get("index_columns", ())
-        # A range index is stored as a record, without a column.
-        self.index = frozenset(one for one in named if isinstance(one, str) and one in self.kinds)
+        # The index of pandas; one that is a range has no column.
+        index = (found.schema.pandas_metadata or {}).get("index_columns", ())
+        self.kinds = {name: _kind(kind) for name, kind in self._types.items() if name not in index}
 
     @property
     def bytes_read(self) -> int:
@@ -92,7 +126,7 @@ class ArrowTable(Table):
                     # A column is found by its name in a dict: a schema looks at all of them.
                     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
                     columns |= {name: pa.repeat(value, n_rows) for name, value in told.items()}
-                    yield columns, n_rows, place_from(part.path, first)
+                    yield columns, tables.place_from(part.path, first)
                     first += n_rows
             except MemoryError:
                 raise
@@ -100,9 +134,6 @@ class ArrowTable(Table):
                 raise unreadable(part.path, error) or InputError(
                     f"{part.path} is damaged after row {first} ({error}); fetch it again"
                 ) from error
-
-    def cells(self, block: Block) -> Cells:  # noqa: D102
-        return cells_of(*block, self.wanted)
 
     def _batches(self, part: Any, stored: list[str]) -> Iterator[pa.RecordBatch]:
         """Record batches of a part, of bounded size, with some columns."""
@@ -115,14 +146,16 @@ class ArrowTable(Table):
         # Pages are streamed: a whole row group need not fit the memory. A text that many rows share
         # is stored once, and stays so in a dictionary.
         texts = [name for name in stored if self.kinds[name] == WORDS]
-        with self._files.open_input_file(part.path) as file:
-            pages = parquet.ParquetFile(
-                file, buffer_size=1 << 20, pre_buffer=False, read_dictionary=texts
-            )
+        with parquet.ParquetFile(
+            part.path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=texts
+        ) as pages:
             groups = map(pages.metadata.row_group, range(pages.metadata.num_row_groups))
             most = max((one.total_byte_size // max(1, one.num_rows) for one in groups), default=1)
             size = min(size, _block_rows(most))
             yield from pages.iter_batches(size, columns=stored, use_threads=False)
+
+    def cells(self, block: Block) -> Cells:  # noqa: D102
+        return _cells_of(*block, self.wanted)
 
 
 def _block_rows(row_bytes: int) -> int:
@@ -131,19 +164,176 @@ def _block_rows(row_bytes: int) -> int:
 
 
 def _kind(kind: Any) -> str:
-    """What a column of a type of Arrow holds."""
+    """What a column of a type of Arrow holds; the type itself if it is of no use."""
     value = kind.value_type if types.is_dictionary(kind) else kind
     if types.is_null(value):
         return TEXT
+    if types.is_timestamp(value) or types.is_date(value):
+        return DATES
     if types.is_boolean(value) or types.is_primitive(value) or types.is_decimal(value):
         return str(value) if types.is_temporal(value) else NUMBERS
-    return WORDS if "string" in str(value) or "binary" in str(value) else str(value)
+    return WORDS if str(value) in ("string", "large_string", "string_view") else str(value)
 
 
-def cells_of(
-    columns: Mapping[str, Any], n_rows: int, place: Place, wanted: Mapping[str, str]
-) -> Cells:
+class CSVTable(TextInput, Table):
+    """A CSV table, in blocks of whole rows, whose quoted cells may hold line breaks."""
+
+    _long_row_hint = "does a quote begin here that never ends?"
+
+    def __init__(self, path: str, options: ConvertOptions) -> None:
+        super().__init__(path)
+        self._delimiter = options.delimiter or ""
+        self._names: list[str] = []  # of all columns, in order
+        self._quoting = scanning.BEGIN  # at the end of what was read
+        try:
+            if len(self._delimiter) > 1 or not self._delimiter.isascii():
+                raise InputError(
+                    f"the delimiter must be one character of ASCII, not {self._delimiter!r}"
+                )
+            rest = super().blocks()
+            first = self._read_header(next(rest, None), options.header)
+            self._blocks = filter(lambda block: block.text, chain([first], rest))
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_header(self, block: TextBlock | None, header: bool | None) -> TextBlock:
+        """Find the names of the columns in the first block; returns what is below them."""
+        if block is None or not block.text.strip():
+            raise InputError(f"{self.name} is empty; give a table with rows in it")
+        _, end, cells = next(self._rows(block))
+        if header is False:
+            self.header = False
+            self._names = [str(place) for place in range(len(cells))]
+            self.kinds = dict.fromkeys(self._names, TEXT)
+            return block
+        names = [name.strip() for name in cells]
+        numbers = [
+            name for name in names if name[-1:].isdigit() and tables.parse_number(name) is not None
+        ]
+        if numbers and not header:
+            raise InputError(
+                f"the first line of {self.name} holds numbers, not names of columns "
+                f"({numbers[0]}); give --no-header if it is a row, or --header if it has the names"
+            )
+        self._names = [name or str(place) for place, name in enumerate(names)]
+        if len({*self._names}) < len(names) or max(map(len, names)) > readers.MAX_NAME:
+            raise InputError(
+                f"{self.name} has two columns of one name, or a name of more than "
+                f"{readers.MAX_NAME} letters; rename it, or give --no-header if there are no names"
+            )
+        # Data frames write the names of their rows into a first column without a name.
+        has_index = len(names) > 1 and not names[0] and all(names[1:])
+        self.kinds = dict.fromkeys(self._names[has_index:], TEXT)
+        rest = block.text.split(b"\n", end - block.first_line)[-1]
+        return TextBlock(block.name, rest, end)
+
+    def blocks(self) -> Iterator[TextBlock]:  # noqa: D102
+        return self._blocks
+
+    def _last_row_end(self, data: bytes) -> int:
+        """Place after the last line end that is not inside quotes."""
+        if not self._delimiter:  # the one that the first line has most of outside quotes
+            line = re.sub(rb'"[^"]*"', b"", data.lstrip()).partition(b"\n")[0]
+            self._delimiter = max(",\t;|", key=lambda one: line.count(one.encode()))
+        text = np.frombuffer(data, dtype=np.uint8)
+        self._quoting, end, _ = scanning.scan_rows(text, ord(self._delimiter), self._quoting)
+        return int(end)
+
+    def _check_end(self, line: int) -> None:
+        if self._quoting == scanning.QUOTED:
+            raise InputError(
+                f"{self.name}, line {line}: a quote in the row that begins here never ends; a "
+                f"quoted cell ends in a quote"
+            )
+
+    def cells(self, block: TextBlock) -> Cells:  # noqa: D102
+        floats = [name for name, what in self.wanted.items() if what in ("numbers", "targets")]
+        try:
+            columns = self._parse(block.text, floats)
+        except pa.ArrowInvalid:  # for True and False as well, which are taken as numbers
+            columns = self._parse_by_words(block, floats)
+        return _cells_of(columns, lambda row: self._place(block, row), self.wanted)
+
+    def _parse_by_words(self, block: TextBlock, floats: Sequence[str]) -> dict[str, Any]:
+        """Wanted columns by `parse_number`; InputError for the first row that cannot be read."""
+        for _ in self._rows(block):
+            pass
+        columns = self._parse(block.text, ())
+        for name in floats:
+            codes = columns[name].indices
+            words = columns[name].dictionary.to_pylist()
+            numbers = [tables.parse_number(word) for word in words]
+            if None in numbers:
+                code = numbers.index(None)
+                shown = words[code] if len(words[code]) <= 40 else words[code][:40] + "..."
+                raise InputError(
+                    f"{self._place(block, codes.index(code).as_py())}: column {name!r} does not "
+                    f"hold a number but {shown!r}; correct the row, or train with --one-hot "
+                    f"{name}, --dates {name} or --drop {name}"
+                )
+            columns[name] = pa.array(numbers, pa.float64()).take(codes)
+        return columns
+
+    def _parse(self, text: bytes, floats: Sequence[str]) -> dict[str, Any]:
+        """Wanted columns, of words but for `floats`."""
+        # Pyarrow ends a row at a carriage return alone, which may as well be in a cell.
+        if b"\r" in text and text.count(b"\r") > text.count(b"\r\n"):
+            raise pa.ArrowInvalid("a carriage return stands alone")
+        words = pa.dictionary(pa.int32(), pa.string())
+        table = arrow_csv.read_csv(
+            pa.BufferReader(text),
+            read_options=arrow_csv.ReadOptions(
+                column_names=self._names, use_threads=False, block_size=len(text) + 1
+            ),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=self._delimiter, newlines_in_values=b'"' in text
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(self.wanted, words)
+                | dict.fromkeys(floats, pa.float64()),
+                include_columns=[*self.wanted],
+                null_values=[*tables.MISSING],
+                strings_can_be_null=False,
+            ),
+        )
+        return {name: table[name].combine_chunks() for name in self.wanted}
+
+    def _place(self, block: TextBlock, row: int) -> str:
+        line, _, _ = next(islice(self._rows(block), row, None))
+        return f"{self.name}, line {line}"
+
+    def _rows(self, block: TextBlock) -> Iterator[tuple[int, int, list[str]]]:
+        """Line of each row, that of the next one, and cells, by a parser that is slow and exact.
+
+        InputError is raised for a row that cannot be read.
+        """
+        line = block.first_line
+        text = io.StringIO(block.text.decode("utf-8", "surrogateescape"), newline="\n")
+        rows = csv.reader(text, delimiter=self._delimiter)
+        try:
+            for cells in rows:
+                end = block.first_line + rows.line_num
+                "".join(cells).encode()
+                n_columns = len(self._names or cells)
+                if cells and len(cells) != n_columns:
+                    raise InputError(
+                        f"{self.name}, line {line}: it has {len(cells)} cells for {n_columns} "
+                        f"columns; quote cells that hold a {self._delimiter!r} or a line break"
+                    )
+                if cells:
+                    yield line, end, cells
+                line = end
+        except (UnicodeEncodeError, csv.Error) as error:
+            way = "it is not UTF-8 text; convert it, as by iconv -f latin1 -t utf-8"
+            if isinstance(error, csv.Error):
+                way = "a carriage return stands alone; quote the cell, or write it as a line end"
+            raise InputError(f"{self.name}, line {line}: {way}") from None
+
+
+def _cells_of(columns: Mapping[str, Any], place: Place, wanted: Mapping[str, str]) -> Cells:
     """Wanted cells of columns of Arrow."""
+    n_rows = max(map(len, columns.values()), default=0)
     labels: Float64Array | Words = np.zeros(n_rows)
     words = []
     floats = [name for name, what in wanted.items() if what in ("numbers", "dates")]
@@ -151,27 +341,25 @@ def cells_of(
     for j, name in enumerate(floats):
         column = columns[name]
         is_date = wanted[name] == "dates"
-        numbers[:, j] = _seconds(column, place) if is_date else numbers_of(column)
+        numbers[:, j] = _seconds(column, place) if is_date else _numbers_of(column)
     for name, what in wanted.items():
         if what == "words":
-            words.append(words_of(columns[name], place))
+            words.append(_words_of(columns[name], place))
         elif what == "labels":
-            labels = words_of(columns[name], place)
+            labels = _words_of(columns[name], place)
         elif what == "targets":
-            labels = numbers_of(columns[name]).copy()  # compiled code takes writable arrays only
+            labels = _numbers_of(columns[name]).copy()  # compiled code takes writable arrays only
     return Cells(labels, numbers, tuple(words), place)
 
 
-def numbers_of(column: Any) -> Float64Array:
+def _numbers_of(column: Any) -> Float64Array:
     """Numbers of a column of Arrow, missing ones as NaN."""
     found: Float64Array = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
     return found
 
 
-def words_of(column: Any, place: Place) -> Words:
+def _words_of(column: Any, place: Place) -> Words:
     """Words of a column of Arrow: equal values are one word, empty ones are missing."""
-    if hasattr(column, "chunks"):
-        column = column.combine_chunks()
     coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
     codes = coded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
     # A block may lack words that are in the dictionary of its file.
@@ -179,15 +367,15 @@ def words_of(column: Any, place: Place) -> Words:
     places = np.full(len(coded.dictionary) + 1, -1)  # of used codes; -1 takes the last of them
     places[used] = np.arange(len(used))
     values = [coded.dictionary[code].as_py() for code in used.tolist()]
-    return collect_words(values, places[codes], place)
+    return tables.collect_words(values, places[codes], place)
 
 
 def _seconds(column: Any, place: Place) -> Float64Array:
     """Seconds since 1970 of dates: NaN where they are missing, infinite where text is no date."""
-    if str(column.type).startswith(("timestamp", "date")):
-        return numbers_of(column.cast("timestamp[us]", safe=False).cast("int64")) / 1e6
-    words = words_of(column, place)
-    return np.array([*map(seconds_in, words.values), np.nan])[words.codes]
+    if _kind(column.type) == DATES:
+        return _numbers_of(column.cast("timestamp[us]", safe=False).cast("int64")) / 1e6
+    words = _words_of(column, place)
+    return np.array([*map(tables.seconds_in, words.values), np.nan])[words.codes]
 
 
 def write_arrow(frame: Any, path: str) -> None:

@@ -105,16 +105,16 @@ def convert(
 
 def open_table(path: str, kind: str, options: ConvertOptions) -> Table:
     """Open a table of a known format; InputError if it cannot be read."""
-    if kind == "csv":
-        from ooc_fw.convert.csv_table import CSVTable  # pyarrow is slow to import
+    from ooc_fw.convert.arrow import ArrowTable, CSVTable  # pyarrow is slow to import
 
+    if options.labels is not None:
+        raise InputError(f"{path} has its labels in a column: name it with --label")
+    if options.on_error == "skip":
+        raise InputError(f"{path} is a table, all rows of which are read; leave --on-error out")
+    if kind == "csv":
         return CSVTable(path, options)
     if path == STANDARD_INPUT:
         raise InputError(f"{kind} cannot be read from standard input; name a file")
-    if options.labels is not None:
-        raise InputError(f"{path} has named columns: name the one of the labels with --label")
-    from ooc_fw.convert.arrow import ArrowTable
-
     return ArrowTable(path, kind)
 
 

@@ -7,9 +7,7 @@ By the record, a test file gets the features of its training file (``--like``).
 from __future__ import annotations
 
 import json
-import os
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -23,12 +21,12 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.convert.readers import MAX_NAME, Place, Reader, Words
+from ooc_fw.convert.readers import Place, Reader, Words
 from ooc_fw.data import formats
 from ooc_fw.data.containers import open_file
 from ooc_fw.data.converted import LABELS_AS
 from ooc_fw.data.encoded import Encoding
-from ooc_fw.data.labels import MISSING_LABELS, are_numbers, plain_word
+from ooc_fw.data.labels import MISSING_LABELS, plain_word
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array
 from ooc_fw.data.scaling import Scaling
@@ -38,8 +36,9 @@ from ooc_fw.system.errors import DamageError, InputError
 MAX_LISTED = 12  # columns that a message lists
 # As a number; of categories, only the empty cell is missing.
 MISSING = (*sorted(MISSING_LABELS), "-")
-NUMBERS, WORDS, TEXT = USABLE = ("numbers", "words", "text")
-"""What a column holds. Text may turn out to be numbers or words; a label is read as words."""
+NUMBERS, DATES, WORDS, TEXT = ("numbers", "dates", "words", "text")
+"""What a column holds. Text may turn out to be any of them; a label is read as words."""
+_HOLDS = {"numbers": (NUMBERS, TEXT), "dates": (DATES, WORDS, TEXT)}  # for these, by their use
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +49,23 @@ class Cells:
     numbers: Float64Array  # numbers and dates; missing ones are NaN
     words: tuple[Words, ...]  # one for each column of words
     place: Place
-    skipped: tuple[str, ...] = ()  # what was wrong with rows that were left out
-
-    def take(self, rows: Int64Array) -> Cells:
-        """Those of some rows."""
-        words = tuple(column[rows] for column in self.words)
-        place: Place = lambda k: self.place(int(rows[k]))  # noqa: E731
-        return Cells(self.labels[rows], self.numbers[rows], words, place)
 
 
 class Table(Reader):
     """An open table."""
 
-    # What each column holds: NUMBERS, WORDS, TEXT, or another type, which is of no use.
+    # What each column holds: NUMBERS, DATES, WORDS, TEXT, or another type, which is of no use.
+    # Columns that only number or name the rows, as an index of pandas, are left out.
     kinds: Mapping[str, str] = MappingProxyType({})
-    index: frozenset[str] = frozenset()  # columns that only number or name the rows: no features
     header = True  # whether the columns have names of their own
     # Columns to read, which `choose` tells, in the order of cells: "numbers", "dates" (which become
     # numbers, too), "words", and of one column "labels" (words) or "targets" (numbers).
     wanted: Mapping[str, str]
 
-    @property
-    def proper_columns(self) -> tuple[str, ...]:
-        """Columns that are not the index."""
-        return tuple(name for name in self.kinds if name not in self.index)
+    def __init__(self, name: str, size: int | None = None) -> None:
+        if formats.is_url(name):
+            raise InputError(f"{name} is an address, and tables are read from files; fetch it")
+        super().__init__(name, size)
 
     def choose(self, wanted: Mapping[str, str]) -> None:
         """Leave out what is not wanted, in blocks as well; before the first of them."""
@@ -87,20 +79,6 @@ class Table(Reader):
 def place_from(name: str, first: int) -> Place:
     """Places of rows of a block that begins at row `first` of a file."""
     return lambda row: f"{name}, row {first + row}"
-
-
-def name_columns(reader: str, names: Sequence[str], hint: str = "") -> tuple[str, ...]:
-    """Names of columns, numbers in place of empty names; InputError where two are alike."""
-    filled = tuple(
-        name or (f"unnamed {place}" if str(place) in names else str(place))
-        for place, name in enumerate(names)
-    )
-    counts = Counter(filled)
-    for name in filled:
-        if counts[name] > 1 or len(name) > MAX_NAME:
-            what = f"two columns {name!r}" if counts[name] > 1 else f"a name of {len(name)} letters"
-            raise InputError(f"{reader} has {what}; rename one of them{hint}")
-    return filled
 
 
 def listed(names: Sequence[str]) -> str:
@@ -166,13 +144,13 @@ class TableRecord:
     """How the columns of a table become features."""
 
     label: str  # column of the labels
-    columns: tuple[str, ...]  # columns that are used, in order
+    columns: Sequence[str]  # columns that are used, in order
     # Categories of each column, sorted; None for a column of numbers.
-    categories: tuple[tuple[str, ...] | None, ...]
+    categories: Sequence[Sequence[str] | None]
     # What a missing number of each column becomes (0 for categories); None when it is an error.
-    means: tuple[float, ...] | None = None
+    means: Sequence[float] | None = None
     header: bool = True  # whether the columns had names of their own
-    dates: tuple[str, ...] = ()  # columns of dates, the last of those of numbers
+    dates: Sequence[str] = ()  # columns of dates, the last of those of numbers
     encodings: Mapping[str, Encoding] = field(default_factory=dict)  # of more columns
     width: int | None = None  # columns of the table, which have no names
 
@@ -209,11 +187,6 @@ class TableRecord:
         encodings = self.encodings.items()
         return found + [(name, column) for column, one in encodings for name in one["features"]]
 
-    @property
-    def features(self) -> list[str]:
-        """Name of each feature."""
-        return [name for name, _ in self.columns_of_features]
-
     def to_json(self) -> str:
         """Write the record."""
         return json.dumps(asdict(self))
@@ -225,17 +198,12 @@ class TableRecord:
         """Read the JSON of a record in the file `name`; DamageError if it makes other features."""
         try:
             stored = json.loads(text)
-            for part in ("columns", "dates", "means"):
-                if stored.get(part) is not None:
-                    stored[part] = tuple(stored[part])
-            words = stored["categories"]
-            stored["categories"] = tuple(None if one is None else tuple(one) for one in words)
             record = TableRecord(**stored)
             np.array(record.means or (), dtype=np.float64)
             if not {*record.dates} <= {*record.columns}:
                 raise ValueError("dates are in other columns")
-            named = record.features if features is None else list(features)
-            if record.features != named or len(named) != n_features:
+            found = [name for name, _ in record.columns_of_features]
+            if len(found) != n_features or found != list(features or found):
                 raise ValueError("the features are others")
         except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise DamageError(
@@ -252,7 +220,12 @@ class TableRecord:
         Messages name the training file or model `like`, if there is one.
         """
         of = like or "the first table"
-        self._check_width(table, label, of)
+        lacks_label = label is None and self.label == str(len(table.kinds))
+        if self.width not in (None, len(table.kinds) + lacks_label):
+            raise InputError(
+                f"{table.name} has {len(table.kinds)} columns and {of} has {self.width}; without "
+                f"names they are known by their place: give rows with as many, in the same order"
+            )
         uses = dict.fromkeys((*self.hot, *self.encodings), "words")
         uses |= {name: "dates" if name in self.dates else "numbers" for name in self.numbers}
         if label in uses:
@@ -266,76 +239,55 @@ class TableRecord:
             )
         for name, what in uses.items():
             kind = table.kinds[name]
-            fits = kind in {"numbers": (NUMBERS, TEXT), "dates": (WORDS, TEXT)}.get(what, USABLE)
-            if not fits and not (what == "dates" and kind.startswith(("timestamp", "date"))):
-                way = f"{like} needs {what} there"
-                if not like:
-                    way = f"name it in --one-hot or --dates, or leave it out with --drop {name}"
+            if kind not in _HOLDS.get(what, (NUMBERS, WORDS, TEXT)):
+                way = f"name it in --one-hot or --dates, or leave it out with --drop {name}"
+                if like:
+                    way = f"{like} needs {what} there"
+                elif kind not in (NUMBERS, WORDS, DATES):
+                    way = f"write it as text or numbers, or leave it out with --drop {name}"
                 raise InputError(f"column {name!r} of {table.name} holds {kind}, not {what}; {way}")
         return uses
 
-    def _check_width(self, table: Table, label: str | None, of: str) -> None:
-        """Raise InputError for more or fewer columns than those of a training file without names.
 
-        New rows may lack a last column of labels.
-        """
-        n_columns = len(table.kinds)
-        lacks_label = label is None and self.label == str(n_columns)
-        if self.width not in (None, n_columns + lacks_label) and are_numbers([*table.kinds]):
-            raise InputError(
-                f"{table.name} has {n_columns} columns and {of} has {self.width}; without names "
-                f"they are known by their place: give rows with as many, in the same order"
-            )
-
-
-def find_column(table: Table, name: str, option: str) -> str:
-    """Column by its name or number; negative numbers count from the last, without an index."""
-    if name in table.kinds:
-        return name
-    try:
-        place = int(name)
-        return (table.proper_columns if place < 0 else tuple(table.kinds))[place]
-    except (ValueError, IndexError):
-        known = listed([*table.kinds]) or "no columns with names"
-        raise InputError(f"{option}: {table.name} has no column {name!r}; it has {known}") from None
-
-
-def find_label(table: Table, wanted: str | None) -> str:
-    """Column of the labels; InputError if there is none, or it cannot hold labels."""
-    if wanted is None:
+def check_column(table: Table, name: str, option: str) -> None:
+    """Raise InputError unless a table has the column that an option names."""
+    if name not in table.kinds:
         raise InputError(
-            f"{table.name} is a table: name the column of its labels with --label (it has "
-            f"{listed(table.proper_columns)})"
+            f"{option}: {table.name} has no column {name!r}; it has {listed([*table.kinds])}"
         )
-    return find_column(table, wanted, "--label")
 
 
 def choose_columns(table: Table, options: ConvertOptions) -> TableRecord:
     """Features of a table by the options alone, before its categories and means are known."""
-    label = find_label(table, options.label)
-    uses = dict.fromkeys(table.index, "index")
-    uses |= dict.fromkeys([find_column(table, name, "--drop") for name in options.drop], "--drop")
-    uses[label] = "--label"
-    for option, names in (
-        ("--one-hot", options.one_hot),
-        ("--target-encode", options.target_encode),
-        ("--dates", options.dates),
-    ):
-        for name in [find_column(table, name, option) for name in names]:
-            if uses.get(name, "index") not in ("index", option):
+    if options.label is None:
+        raise InputError(
+            f"{table.name} is a table: name the column of its labels with --label (it has "
+            f"{listed([*table.kinds])})"
+        )
+    named = {
+        "--label": (options.label,),
+        "--drop": options.drop,
+        "--one-hot": options.one_hot,
+        "--target-encode": options.target_encode,
+        "--dates": options.dates,
+    }
+    uses: dict[str, str] = {}
+    for option, names in named.items():
+        for name in names:
+            check_column(table, name, option)
+            if uses.setdefault(name, option) != option:
                 raise InputError(
                     f"column {name!r} is named by {option} and by {uses[name]}; choose one"
                 )
-            uses[name] = option
     dates = tuple(name for name in table.kinds if uses.get(name) == "--dates")
-    columns = tuple(name for name in table.kinds if uses.get(name) in (None, "--one-hot"))
-    columns = (*columns, *dates)
+    plain = (name for name in table.kinds if uses.get(name, "--one-hot") == "--one-hot")
+    columns = (*plain, *dates)
     encoded = [name for name in table.kinds if uses.get(name) == "--target-encode"]
     if not (columns or encoded):
         raise InputError(f"{table.name} has no column left for features; drop fewer")
     empty: Encoding = {"words": (), "features": {}}
     return TableRecord(
-        label,
+        options.label,
         columns,
         tuple(() if uses.get(name) == "--one-hot" else None for name in columns),
         None if options.impute is None else (0.0,) * len(columns),
@@ -375,19 +327,13 @@ class TrainingFile:
 
 def read_like(path: str) -> TrainingFile:
     """Read a converted file, or another HDF5 file with rows; InputError if it is damaged."""
-    if not (os.path.isfile(path) and formats.is_hdf5(path)):
-        raise InputError(
-            f"{path} does not exist, is damaged, or is neither a converted file nor a model; "
-            f"--like takes what ooc-fw convert and train make"
-        )
-    with formats.reading(path), open_file(path) as file:
+    with open_source(path) as source, open_file(path) as file, formats.reading(path):
         labels = file.get("y")
         attributes = labels.attrs if isinstance(labels, h5py.Dataset) else {}
         maps = formats.get_texts(attributes, LABELS_AS) or (None,)
         names: Any = formats.get_texts(attributes, formats.LABEL_NAMES)
         if names is None and "class_names" in file.attrs:
             names = file.attrs["class_names"].tolist()
-    with open_source(path) as source:
         return TrainingFile(
             path,
             source.n_features,

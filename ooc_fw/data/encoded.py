@@ -87,13 +87,11 @@ def add_labels(sums: Float64Array, cells: Int32Array, labels: AnyArray, *, targe
         np.add.at(flat, first + labels, 1.0)
 
 
-def encode(
-    sums: Float64Array, *, targets: bool, counts: bool
-) -> tuple[Float64Array, Float64Array, Float64Array]:
+def encode(sums: Float64Array, *, targets: bool) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Features of training rows (n_codes, FOLDS, n), those of later rows (n_codes, n), and rows.
 
     `sums` are those of `add_labels`, classes in order, of shape (n_codes, FOLDS, ...). Each class
-    but the first has a feature, and with `counts` so has the logarithm of 1 + the rows.
+    but the first has a feature.
     """
     rows = sums[:, :, 0] if targets else sums.sum(axis=2)
     labels = sums[:, :, 1:]
@@ -104,11 +102,7 @@ def encode(
     def features(labels: Float64Array, rows: Float64Array) -> Float64Array:
         found: Float64Array = (labels + PRIOR_ROWS * mean) / (rows + PRIOR_ROWS)[..., None]
         found[NO_WORD] = mean
-        if not counts:
-            return found
-        logs = np.log1p(all_rows).reshape(-1, *[1] * (found.ndim - 1))
-        logs[NO_WORD] = 0
-        return np.concatenate([found, np.broadcast_to(logs, (*found.shape[:-1], 1))], axis=-1)
+        return found
 
     of_others = features(all_labels[:, None] - labels, all_rows[:, None] - rows)
     return of_others, features(all_labels, all_rows), rows
@@ -138,13 +132,13 @@ class EncodedSource(WholeSource):
         )
         # Of every column, shape (n_codes, FOLDS + 1, n): features in each fold, and of later rows.
         self._features: list[Float64Array] = []
-        for (name, one), sums in zip(encodings.items(), all_sums, strict=True):
-            names = [*one["features"]]
-            counts = names[-1] == f"{name}.count"
-            of_others, of_all, _ = encode(sums, targets=categories.classes is None, counts=counts)
+        for one, sums in zip(encodings.values(), all_sums, strict=True):
+            of_others, of_all, _ = encode(sums, targets=categories.classes is None)
             self._features.append(np.concatenate([of_others, of_all[:, None]], axis=1))
             table = np.roll(of_all, -1, axis=0).T.tolist()  # NO_WORD comes last
-            one["features"] = dict(zip(names, table, strict=True))
+            if len(table) != len(one["features"]):
+                raise InputError(f"{source.name} has features of another version; convert it again")
+            one["features"] = dict(zip(one["features"], table, strict=True))
         self.table = json.dumps(record)
         self._n_before = source.n_features - sum(values.shape[2] for values in self._features)
         self.recipe = EncodedSource, (source, training)

@@ -67,7 +67,7 @@ def test_encoded_categories_and_dates_of_a_test_file(ooc_fw, tmp_path, task):
         (tmp_path / f"{name}.csv").write_text("\n".join(["city,x,when,kind", *rows]) + "\n")
     parquet.write_table(arrow_csv.read_csv(tmp_path / "test.csv"), tmp_path / "test.parquet")
     train, test, model = (tmp_path / name for name in ("train.h5", "test.h5", "m.h5"))
-    encoding = ("--target-encode", "city", "--target-counts", "--dates", "when")
+    encoding = ("--target-encode", "city", "--dates", "when")
     targets = ["--task", "regression"] * (task == "regression")
     scale = ("--scale", "standard")
     options = ("--label", "kind", *encoding, *scale, *targets, "--quiet")
@@ -90,7 +90,6 @@ def test_columns_are_found_by_name_without_labels(ooc_fw, trained, tmp_path, mon
     outcome = ooc_fw("predict", model, new, "--decision").done()
     assert "1 missing values became the means" in outcome.err
     assert "column 'city': 1 rows without a category" in outcome.err
-    assert outcome.err.endswith("or that number rows, are left out: extra\n")
     converted = tmp_path / "new.h5"
     new.write_text("income,city,age\n100.5,Rom,60\n2000,Paris,\n")
     ooc_fw("convert", new, converted, "--like", model, "--quiet").done()
@@ -106,11 +105,11 @@ def test_what_a_table_lacks_is_named(ooc_fw, trained, tmp_path):
         ("income,city\n100.5,Rom\n", f"new.csv lacks column 'age', which {model} needs"),
         (
             header + "100.5,Rom,old\n",
-            f"not hold a number but 'old'; correct the row, as {model} needs",
+            "new.csv, line 2: column 'age' does not hold a number but 'old'; correct the row",
         ),
         (
             header + "100.5,Rom,1e300\n",
-            "beyond float32 (3.4e38), or without log1p; correct or delete",
+            "not finite, beyond float32 (3.4e38), without log1p",
         ),
         ("1 1:2 2:3\n", "it has 1 1:2 2:3: add or rename what is missing"),
         (header, "new.csv has no rows; give a table with rows in it"),
@@ -118,7 +117,6 @@ def test_what_a_table_lacks_is_named(ooc_fw, trained, tmp_path):
         new.write_text(text)
         outcome = ooc_fw("predict", model, new)
         outcome.assert_refused(reason)
-        assert "--drop" not in outcome.err
     new.write_text(header + "100.5,Rom,1\n")
     ooc_fw("evaluate", model, new).assert_refused("has no column 'kind'", "--label")
     ooc_fw("predict", model, new, "--dask", "local").assert_refused("by one process")
