@@ -347,7 +347,7 @@ class ConvertOptions(_Checked):
     seed: int = option(0, "seed of the shuffle", **_SEED)
     zero_based: bool = switch("--zero-based", "the first feature of the text is called 0, not 1")
     on_error: str = option(
-        "raise", "stop at a bad line of text, or leave it out and count it", choices=("raise", "skip")
+        "raise", "stop at a bad row, or leave it out (not of tables)", choices=("raise", "skip")
     )
     n_features: int | None = option(
         None,

@@ -178,8 +178,6 @@ def _kind(kind: Any) -> str:
 class CSVTable(TextInput, Table):
     """A CSV table, in blocks of whole rows, whose quoted cells may hold line breaks."""
 
-    _long_row_hint = "does a quote begin here that never ends?"
-
     def __init__(self, path: str, options: ConvertOptions) -> None:
         super().__init__(path)
         self._delimiter = options.delimiter or ""
