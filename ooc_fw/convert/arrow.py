@@ -5,13 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import os
-<<<<<<< HEAD
-from collections.abc import Iterator, Mapping
-=======
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
->>>>>>> d521e07d (Tables: one reader of CSV, Parquet and Arrow; columns by name alone, every row is read or refused)
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,22 +18,8 @@ from pyarrow import dataset, parquet, types
 from ooc_fw._core import text as scanning
 from ooc_fw.convert import readers, tables
 from ooc_fw.convert.readers import Place, Words
-<<<<<<< HEAD
-from ooc_fw.convert.tables import (
-    NUMBERS,
-    TEXT,
-    WORDS,
-    Cells,
-    Table,
-    collect_words,
-    place_from,
-    seconds_in,
-)
-=======
 from ooc_fw.convert.tables import DATES, NUMBERS, TEXT, WORDS, Cells, Table
 from ooc_fw.convert.text import TextBlock, TextInput
-from ooc_fw.data.formats import check_no_log
->>>>>>> d521e07d (Tables: one reader of CSV, Parquet and Arrow; columns by name alone, every row is read or refused)
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError, unreadable
@@ -59,29 +41,8 @@ class ArrowTable(Table):
         super().__init__(path, 0)
         where: dict[str, Any] = {"format": "parquet" if kind == "parquet" else "ipc"}
         if os.path.isdir(path):
-            check_no_log(path)
             where |= {"partitioning": "hive", "partition_base_dir": path}
         try:
-<<<<<<< HEAD
-            self._find_parts(path)
-        except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
-            raise InputError(
-                f"{path} cannot be read as {kind.capitalize()} ({error}); write it again, with one "
-                f"type for each column in all files"
-            ) from None
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{path} cannot be read ({error}); write it again") from None
-
-    def _find_parts(self, path: str) -> None:
-        self._files = fs.LocalFileSystem()
-        where: dict[str, Any] = {"format": "parquet" if self._is_parquet else "ipc"}
-        if not os.path.isfile(path):
-            where |= {"partitioning": "hive", "partition_base_dir": path}
-        found = dataset.dataset(path, filesystem=self._files, **where)
-        self._parts = sorted(found.get_fragments(), key=lambda one: one.path)
-        schemas = [part.physical_schema for part in self._parts]
-        schema = pa.unify_schemas([*schemas, found.schema], promote_options="permissive")
-=======
             found = dataset.dataset(path, **where)
             self._parts = sorted(found.get_fragments(), key=lambda one: one.path)
             schemas = [part.physical_schema for part in self._parts]
@@ -95,7 +56,6 @@ class ArrowTable(Table):
             ) from None
         self._is_parquet = kind == "parquet"
         self._row = 0  # number of the next row
->>>>>>> d521e07d (Tables: one reader of CSV, Parquet and Arrow; columns by name alone, every row is read or refused)
         self._types = {column.name: column.type for column in schema}
         # The index of pandas; one that is a range has no column.
         index = (found.schema.pandas_metadata or {}).get("index_columns", ())

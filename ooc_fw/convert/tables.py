@@ -62,11 +62,6 @@ class Table(Reader):
     # numbers, too), "words", and of one column "labels" (words) or "targets" (numbers).
     wanted: Mapping[str, str]
 
-    def __init__(self, name: str, size: int | None = None) -> None:
-        if formats.is_url(name):
-            raise InputError(f"{name} is an address, and tables are read from files; fetch it")
-        super().__init__(name, size)
-
     def choose(self, wanted: Mapping[str, str]) -> None:
         """Leave out what is not wanted, in blocks as well; before the first of them."""
         self.wanted = wanted
